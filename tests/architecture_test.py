@@ -1,0 +1,89 @@
+"""The floors of the package: who may import whom, and who may import which framework."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "keras_vit"
+
+# A room of the package, and the rooms it may import from. A row is needed for every file or folder.
+FLOORS = {
+    "layers": set(),
+    "checkpoints": set(),
+    "data": set(),
+    "optimizers": set(),
+    "recipes": set(),
+    "preprocessing": set(),
+    "models": {"layers", "checkpoints"},
+    "cost": {"layers"},
+    "inspection": {"layers"},
+    "export": {"data"},
+    "training": {"models", "data", "optimizers", "cost"},
+    "evaluation": {"training", "data", "recipes"},
+    "tpu": {"training", "models", "cost"},
+    "__init__": {"layers", "models"},
+}
+MAY_IMPORT_TENSORFLOW = {"data", "training", "export"}
+MAY_IMPORT_JAX = {"tpu"}
+
+
+def _rooms():
+    return sorted(path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir())
+
+
+def _files(room):
+    path = PACKAGE / room
+    return sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
+
+
+def _imports(file):
+    """Every module that a file imports, also inside functions, as a dotted name."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: relative imports hide the floor they come from"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+rooms = pytest.mark.parametrize("room", [room for room in _rooms() if room != "__pycache__"])
+
+
+@rooms
+def test_a_room_imports_only_what_its_floor_allows(room):
+    assert room in FLOORS, f"keras_vit/{room} has no row in FLOORS"
+    for file in _files(room):
+        for module in _imports(file):
+            if module.startswith("keras_vit."):
+                other = module.split(".")[1]
+                assert other == room or other in FLOORS[room], f"{file} imports {module}"
+
+
+@rooms
+def test_only_the_rooms_that_need_a_framework_import_it(room):
+    for file in _files(room):
+        for module in _imports(file):
+            top = module.split(".")[0]
+            if top in ("tensorflow", "tensorflow_datasets"):
+                assert room in MAY_IMPORT_TENSORFLOW, f"{file} imports {module}"
+            if top in ("jax", "jaxlib", "libtpu"):
+                assert room in MAY_IMPORT_JAX, f"{file} imports {module}"
+            assert not module.startswith("keras.src"), f"{file} uses Keras' private {module}"
+            assert top not in ("tensorflow_addons", "tf_keras", "torch"), f"{file} imports {module}"
+
+
+def test_only_plots_imports_matplotlib():
+    for file in PACKAGE.rglob("*.py"):
+        if file.name != "plots.py":
+            assert not [m for m in _imports(file) if m.startswith("matplotlib")], file
+
+
+def test_no_library_code_asserts_or_prints_or_unpickles():
+    for file in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            assert not isinstance(node, ast.Assert), f"{file}:{node.lineno} asserts"
+            if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+                assert node.value.value is False, f"{file} allows pickles"
+        assert "pickle" not in set(_imports(file)), f"{file} imports pickle"
