@@ -1,1 +1,39 @@
-"""The Vision Transformer of "An Image is Worth 16x16 Words" (arXiv 2010.11929), on Keras 3."""
+"""The Vision Transformer of "An Image is Worth 16x16 Words" (arXiv 2010.11929), on Keras 3.
+
+`import keras_vit` loads nothing beyond Keras and its backend. What needs more (`keras_vit.data`,
+`keras_vit.training`, `keras_vit.export`) is loaded on first use.
+"""
+
+import importlib
+
+try:
+    import keras as _keras  # noqa: F401
+except ImportError as error:
+    if error.name in ("tensorflow", "jax", "torch"):
+        raise ImportError(
+            f"keras_vit needs a backend for Keras, and {error.name} is not installed. Install one of: "
+            'pip install "keras_vit[cpu]" (TensorFlow), "keras_vit[gpu]", "keras_vit[tpu]", or '
+            '"keras_vit[jax]" with the environment variable KERAS_BACKEND=jax.',
+            name=error.name,
+        ) from error
+    raise
+
+from keras_vit import checkpoints, layers, models
+from keras_vit.layers import *  # noqa: F403
+from keras_vit.layers import __all__ as _layers
+from keras_vit.models import *  # noqa: F403
+from keras_vit.models import __all__ as _models
+
+_LAZY = ("data", "export", "optimizers", "training")
+
+__all__ = [*_layers, *_models, *_LAZY, "checkpoints", "layers", "models"]
+
+
+def __getattr__(name):
+    if name in _LAZY:
+        return importlib.import_module(f"keras_vit.{name}")
+    raise AttributeError(f"module 'keras_vit' has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted(__all__)

@@ -23,7 +23,7 @@ FLOORS = {
     "training": {"models", "data", "optimizers", "cost"},
     "evaluation": {"training", "data", "recipes"},
     "tpu": {"training", "models", "cost"},
-    "__init__": {"layers", "models"},
+    "__init__": {"checkpoints", "layers", "models"},
 }
 MAY_IMPORT_TENSORFLOW = {"data", "training", "export"}
 MAY_IMPORT_JAX = {"tpu"}
@@ -80,7 +80,7 @@ def test_only_plots_imports_matplotlib():
             assert not [m for m in _imports(file) if m.startswith("matplotlib")], file
 
 
-def test_no_library_code_asserts_or_prints_or_unpickles():
+def test_no_library_code_asserts_or_unpickles():
     for file in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             assert not isinstance(node, ast.Assert), f"{file}:{node.lineno} asserts"

@@ -1,0 +1,21 @@
+"""Checks of constructor arguments that several layers and models share."""
+
+
+def check_positive_int(name, value):
+    """Raises a `ValueError` unless `value` is an integer of 1 or more."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"`{name}` must be an integer of 1 or more. Received: {name}={value!r}")
+
+
+def check_rate(name, value):
+    """Raises a `ValueError` unless `value` is a share that can be dropped: in [0, 1)."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        raise ValueError(f"`{name}` must be a number in [0, 1). Received: {name}={value!r}")
+
+
+def check_rank(layer, shape, axes):
+    """Raises a `ValueError` unless `shape` has the axes named in the string `axes`, "B, N, D"."""
+    if len(shape) != len(axes.split(",")):
+        raise ValueError(
+            f"{layer} needs inputs of shape ({axes}), rank {len(axes.split(','))}. Received: shape={tuple(shape)}"
+        )

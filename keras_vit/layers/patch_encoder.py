@@ -1,0 +1,51 @@
+"""Projecting patches to tokens."""
+
+import keras
+from keras import ops
+
+from keras_vit.layers.arguments import check_positive_int, check_rank
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PatchEncoder(keras.layers.Layer):
+    """Projects flattened patches linearly to tokens: `(B, N, P*P*C)` to `(B, N, hidden_size)`.
+
+    After `Patches` it equals the strided convolution that the original calls `embedding`; the kernel here is that
+    convolution's, `(P, P, C, D)`, reshaped to `(P*P*C, D)`.
+
+    Args:
+        hidden_size: D, the size of a token, 1 or more.
+
+    Call arguments:
+        patches: `(B, N, P*P*C)`, float.
+
+    Returns:
+        `(B, N, hidden_size)` in the compute dtype.
+
+    Raises:
+        ValueError: `hidden_size` is no positive integer, or the patches have another rank than 3.
+
+    Reference: paper equation 1, the matrix E; initialised as the original (LeCun normal, zero bias).
+    """
+
+    def __init__(self, hidden_size, **kwargs):
+        super().__init__(**kwargs)
+        check_positive_int("hidden_size", hidden_size)
+        self.hidden_size = hidden_size
+
+    def build(self, input_shape):
+        check_rank("PatchEncoder", input_shape, "B, N, P*P*C")
+        self.kernel = self.add_weight(
+            name="kernel", shape=(input_shape[-1], self.hidden_size), initializer="lecun_normal"
+        )
+        self.bias = self.add_weight(name="bias", shape=(self.hidden_size,), initializer="zeros")
+        self.built = True
+
+    def call(self, patches):
+        return ops.matmul(patches, self.kernel) + self.bias
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], self.hidden_size)
+
+    def get_config(self):
+        return {**super().get_config(), "hidden_size": self.hidden_size}

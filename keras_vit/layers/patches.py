@@ -1,0 +1,66 @@
+"""Cutting images into patches."""
+
+import keras
+from keras import ops
+
+from keras_vit.layers.arguments import check_positive_int, check_rank
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class Patches(keras.layers.Layer):
+    """Cuts images into square patches and flattens each: `(B, H, W, C)` to `(B, N, P*P*C)`.
+
+    Patches come in raster order, left to right and then down; inside a patch the order is row, column, channel,
+    which is the order of a convolution kernel `(P, P, C, D)` reshaped to `(P*P*C, D)`.
+
+    Args:
+        patch_size: P, the side of a patch in pixels, 1 or more.
+
+    Call arguments:
+        images: `(B, H, W, C)`, any dtype; H and W are multiples of `patch_size`.
+
+    Returns:
+        `(B, H/P * W/P, P*P*C)`, the same values in the compute dtype.
+
+    Raises:
+        ValueError: `patch_size` is no positive integer; the images have another rank than 4, or a side that
+            `patch_size` does not divide.
+
+    Reference: paper section 3.1; equal to the patches of the original's strided `embedding` convolution.
+    """
+
+    def __init__(self, patch_size, **kwargs):
+        super().__init__(**kwargs)
+        check_positive_int("patch_size", patch_size)
+        self.patch_size = patch_size
+
+    def build(self, input_shape):
+        check_rank("Patches", input_shape, "B, H, W, C")
+        for name, pixels in zip(("height", "width"), input_shape[1:3]):
+            if pixels is not None and (pixels % self.patch_size or pixels == 0):
+                smaller = pixels // self.patch_size * self.patch_size
+                nearest = [str(s) for s in (smaller, smaller + self.patch_size) if s > 0]
+                raise ValueError(
+                    f"The patch size must divide the {name} of the images; the nearest sizes that work are "
+                    f"{' and '.join(nearest)}. Received: {name}={pixels}, patch_size={self.patch_size}"
+                )
+        self.built = True
+
+    def call(self, images):
+        p = self.patch_size
+        _, height, width, channels = ops.shape(images)
+        rows, columns = height // p, width // p
+        x = ops.reshape(images, (-1, rows, p, columns, p, channels))
+        x = ops.transpose(x, (0, 1, 3, 2, 4, 5))
+        return ops.reshape(x, (-1, rows * columns, p * p * channels))
+
+    def compute_output_shape(self, input_shape):
+        batch, height, width, channels = input_shape
+        tokens = None
+        if height is not None and width is not None:
+            tokens = (height // self.patch_size) * (width // self.patch_size)
+        values = None if channels is None else self.patch_size**2 * channels
+        return (batch, tokens, values)
+
+    def get_config(self):
+        return {**super().get_config(), "patch_size": self.patch_size}

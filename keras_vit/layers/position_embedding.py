@@ -1,0 +1,68 @@
+"""Telling tokens where they stand."""
+
+import keras
+
+from keras_vit.layers.arguments import check_positive_int, check_rank
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PositionEmbedding(keras.layers.Layer):
+    """Adds a learned vector to the token at each position: `(B, N, D)` to `(B, N, D)`.
+
+    Args:
+        grid: `(rows, columns)` of the patches that the tokens stand for, or None where it is not known. It changes
+            no number; it is what a checkpoint's positions are resampled to. The tokens are `rows * columns`, or
+            one more where a class token stands before them.
+
+    Call arguments:
+        tokens: `(B, N, D)`, float; N is static, since every position has its own vector.
+
+    Returns:
+        `(B, N, D)` in the compute dtype.
+
+    Raises:
+        ValueError: the tokens have another rank than 3, no static length, or a length that `grid` does not have.
+
+    Reference: paper equation 1, E_pos; initialised as the original (normal, deviation 0.02).
+    """
+
+    def __init__(self, grid=None, **kwargs):
+        super().__init__(**kwargs)
+        if grid is not None:
+            if not isinstance(grid, list | tuple) or len(grid) != 2:
+                raise ValueError(f"`grid` must be (rows, columns) or None. Received: grid={grid!r}")
+            for side in grid:
+                check_positive_int("grid", side)
+            grid = tuple(grid)
+        self.grid = grid
+
+    def build(self, input_shape):
+        check_rank("PositionEmbedding", input_shape, "B, N, D")
+        _, tokens, hidden_size = input_shape
+        if tokens is None:
+            raise ValueError(
+                "PositionEmbedding needs a static number of tokens, since each position has its own vector. "
+                f"Received: shape={tuple(input_shape)}"
+            )
+        if self.grid is not None:
+            patches = self.grid[0] * self.grid[1]
+            if tokens not in (patches, patches + 1):
+                raise ValueError(
+                    f"A grid of {self.grid[0]}x{self.grid[1]} has {patches} tokens, or {patches + 1} with a class "
+                    f"token. Received: tokens={tokens}, grid={self.grid}"
+                )
+        self.pos_embedding = self.add_weight(
+            name="pos_embedding",
+            shape=(1, tokens, hidden_size),
+            initializer=keras.initializers.RandomNormal(stddev=0.02),
+        )
+        self.built = True
+
+    def call(self, tokens):
+        return tokens + self.pos_embedding
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "grid": self.grid}

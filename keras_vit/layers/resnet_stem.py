@@ -1,0 +1,204 @@
+"""The ResNet that hybrids put before the Transformer."""
+
+import keras
+from keras import ops
+
+from keras_vit.layers.arguments import check_positive_int, check_rank
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class ResNetStem(keras.layers.Layer):
+    """A ResNet without its head: images `(B, H, W, C)` to a grid of features `(B, h, w, F)`.
+
+    The root is a 7x7 convolution and a 3x3 max-pool, each of stride 2; then come stages of bottleneck units, each
+    stage after the first of stride 2. Sides are divided by the strides and rounded up. Convolutions are
+    weight-standardised and have no bias; every one is followed by a GroupNorm of 32 groups (ResNet V1).
+
+    Args:
+        blocks: number of units in each stage, such as `(3, 4, 9)`; `()` is the root alone.
+        width: channels of the root, a multiple of 32. Stage i (from 1) puts out `4 * width * 2**(i-1)` channels.
+
+    Call arguments:
+        images: `(B, H, W, C)`, float.
+
+    Returns:
+        `(B, h, w, F)` in the compute dtype, 0 or more (the last operation is ReLU or pooling after it).
+
+    Raises:
+        ValueError: a number of units or the width is out of range, or the images have another rank than 4.
+
+    Reference: paper section 4.1 "Model Variants"; equal to the original's hybrids (epsilon of GroupNorm 1e-6, of the
+    weight standardisation 1e-5 on the deviation).
+    """
+
+    def __init__(self, blocks=(), width=64, **kwargs):
+        super().__init__(**kwargs)
+        if not isinstance(blocks, list | tuple):
+            raise ValueError(f"`blocks` must be a tuple such as (3, 4, 9). Received: blocks={blocks!r}")
+        for units in blocks:
+            check_positive_int("blocks", units)
+        check_positive_int("width", width)
+        if width % 32:
+            raise ValueError(f"`width` must be a multiple of 32. Received: width={width}")
+        self.blocks = tuple(blocks)
+        self.width = width
+
+    def build(self, input_shape):
+        check_rank("ResNetStem", input_shape, "B, H, W, C")
+        policy = self.dtype_policy
+        self.conv_root = StdConv2D(self.width, 7, strides=2, dtype=policy, name="conv_root")
+        self.gn_root = group_norm("gn_root", dtype=policy)
+        self.pool_root = keras.layers.MaxPooling2D(
+            3, strides=2, padding="same", data_format="channels_last", dtype=policy, name="pool_root"
+        )
+        self.units = [
+            BottleneckUnit(
+                self.width * 2**stage,
+                strides=2 if stage > 0 and unit == 0 else 1,
+                dtype=policy,
+                name=f"block{stage + 1}_unit{unit + 1}",
+            )
+            for stage, units in enumerate(self.blocks)
+            for unit in range(units)
+        ]
+        shape = build_in_turn((self.conv_root, self.gn_root, self.pool_root), input_shape)
+        build_in_turn(self.units, shape)
+        self.built = True
+
+    def call(self, images):
+        x = ops.relu(self.gn_root(self.conv_root(images)))  # (B, H/2, W/2, width)
+        x = self.pool_root(x)  # (B, H/4, W/4, width)
+        for unit in self.units:
+            x = unit(x)
+        return x
+
+    def compute_output_shape(self, input_shape):
+        batch, *sides, _ = input_shape
+        sides = [None if side is None else stem_output_side(side, self.blocks) for side in sides]
+        return (batch, *sides, stem_output_channels(self.blocks, self.width))
+
+    def get_config(self):
+        return {**super().get_config(), "blocks": self.blocks, "width": self.width}
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class BottleneckUnit(keras.layers.Layer):
+    """A residual unit of three convolutions: `(B, H, W, C)` to `(B, H/strides, W/strides, 4 * channels)`.
+
+    Args:
+        channels: channels of the two inner convolutions, a multiple of 32.
+        strides: 1 or 2; the 3x3 convolution and the shortcut's projection take them.
+
+    Reference: the original's ResidualUnit; the last GroupNorm starts at 0, so a new unit is its shortcut.
+    """
+
+    def __init__(self, channels, strides=1, **kwargs):
+        super().__init__(**kwargs)
+        self.channels = channels
+        self.strides = strides
+
+    def build(self, input_shape):
+        policy, n = self.dtype_policy, self.channels
+        self.conv1 = StdConv2D(n, 1, dtype=policy, name="conv1")
+        self.gn1 = group_norm("gn1", dtype=policy)
+        self.conv2 = StdConv2D(n, 3, strides=self.strides, dtype=policy, name="conv2")
+        self.gn2 = group_norm("gn2", dtype=policy)
+        self.conv3 = StdConv2D(4 * n, 1, dtype=policy, name="conv3")
+        self.gn3 = group_norm("gn3", gamma_initializer="zeros", dtype=policy)
+        build_in_turn((self.conv1, self.gn1, self.conv2, self.gn2, self.conv3, self.gn3), input_shape)
+        self.conv_proj = self.gn_proj = None
+        if input_shape[-1] != 4 * n or self.strides != 1:
+            self.conv_proj = StdConv2D(4 * n, 1, strides=self.strides, dtype=policy, name="conv_proj")
+            self.gn_proj = group_norm("gn_proj", dtype=policy)
+            build_in_turn((self.conv_proj, self.gn_proj), input_shape)
+        self.built = True
+
+    def call(self, x):
+        shortcut = x if self.conv_proj is None else self.gn_proj(self.conv_proj(x))
+        x = ops.relu(self.gn1(self.conv1(x)))
+        x = ops.relu(self.gn2(self.conv2(x)))
+        return ops.relu(shortcut + self.gn3(self.conv3(x)))
+
+    def compute_output_shape(self, input_shape):
+        batch, *sides, _ = input_shape
+        sides = [None if side is None else -(-side // self.strides) for side in sides]
+        return (batch, *sides, 4 * self.channels)
+
+    def get_config(self):
+        return {**super().get_config(), "channels": self.channels, "strides": self.strides}
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class StdConv2D(keras.layers.Layer):
+    """A convolution without bias whose kernel is standardised: `(B, H, W, C)` to `(B, H/s, W/s, filters)`.
+
+    For each output channel the kernel's mean is taken off and the rest divided by its deviation plus 1e-5. The stored
+    kernel is the raw one; the arithmetic on it is float32 under any policy, and gradients flow through it.
+
+    Args:
+        filters: number of output channels.
+        kernel_size: side of the square kernel.
+        strides: in both directions. Padding is "same": what is odd goes to the bottom and the right.
+
+    Reference: the original's StdConv (models_resnet); Qiao et al., "Weight Standardization".
+    """
+
+    def __init__(self, filters, kernel_size, strides=1, **kwargs):
+        super().__init__(**kwargs)
+        self.filters = filters
+        self.kernel_size = kernel_size
+        self.strides = strides
+
+    def build(self, input_shape):
+        self.kernel = self.add_weight(
+            name="kernel",
+            shape=(self.kernel_size, self.kernel_size, input_shape[-1], self.filters),
+            initializer="lecun_normal",
+            autocast=False,
+        )
+        self.built = True
+
+    def call(self, x):
+        kernel = ops.convert_to_tensor(self.kernel)
+        kernel = kernel - ops.mean(kernel, axis=(0, 1, 2))
+        kernel = kernel / (ops.std(kernel, axis=(0, 1, 2)) + 1e-5)
+        return ops.conv(
+            x,
+            ops.cast(kernel, self.compute_dtype),
+            strides=self.strides,
+            padding="same",
+            data_format="channels_last",
+        )
+
+    def compute_output_shape(self, input_shape):
+        batch, *sides, _ = input_shape
+        sides = [None if side is None else -(-side // self.strides) for side in sides]
+        return (batch, *sides, self.filters)
+
+    def get_config(self):
+        config = {"filters": self.filters, "kernel_size": self.kernel_size, "strides": self.strides}
+        return {**super().get_config(), **config}
+
+
+def group_norm(name, **kwargs):
+    """The GroupNorm of the original: 32 groups of neighbouring channels, epsilon 1e-6."""
+    return keras.layers.GroupNormalization(32, epsilon=1e-6, name=name, **kwargs)
+
+
+def build_in_turn(layers, shape):
+    """Builds each layer on the output shape of the one before; returns the last output shape."""
+    for layer in layers:
+        layer.build(shape)
+        shape = layer.compute_output_shape(shape)
+    return shape
+
+
+def stem_output_side(side, blocks):
+    """Pixels along one side of the feature grid that `ResNetStem(blocks)` makes of `side` pixels."""
+    halvings = 2 + max(len(blocks) - 1, 0)
+    return -(-side // 2**halvings)
+
+
+def stem_output_channels(blocks, width=64):
+    """Channels that `ResNetStem(blocks, width)` puts out."""
+    return 4 * width * 2 ** (len(blocks) - 1) if blocks else width

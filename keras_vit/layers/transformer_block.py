@@ -1,0 +1,120 @@
+"""One block of the encoder."""
+
+import keras
+
+from keras_vit.layers.arguments import check_positive_int, check_rank, check_rate
+from keras_vit.layers.attention import SelfAttention
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class TransformerBlock(keras.layers.Layer):
+    """A pre-norm encoder block: self-attention, then an MLP, each beside a residual connection.
+
+        z' = z + attention(norm(z))        (paper, eq. 2)
+        z  = z' + mlp(norm(z'))            (paper, eq. 3)
+
+    Args:
+        num_heads: number of attention heads; must divide D.
+        mlp_dim: size of the MLP's hidden layer, 1 or more.
+        dropout: rate after the attention's projection, after GELU and after the MLP, in [0, 1).
+        attention_dropout: rate on the attention scores, in [0, 1).
+        stochastic_depth: probability that a residual branch is left out, drawn for each example and branch; a kept
+            branch is divided by the probability of keeping it. In [0, 1).
+        first_token_only: whether to return the first token alone, `(B, 1, D)`. It takes its keys and values from all
+            tokens, so it is the same token, but queries, projection and MLP are not computed for the others.
+
+    Call arguments:
+        tokens: `(B, N, D)`, float.
+        training: whether to drop anything.
+
+    Returns:
+        `(B, N, D)`, or `(B, 1, D)` with `first_token_only`, in the compute dtype.
+
+    Raises:
+        ValueError: an argument is out of range, `num_heads` does not divide D, or the tokens have another rank than 3.
+
+    Reference: paper equations 2 and 3; equal to the original's encoder block (LayerNorm epsilon 1e-6, tanh GELU).
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        mlp_dim,
+        dropout=0.0,
+        attention_dropout=0.0,
+        stochastic_depth=0.0,
+        first_token_only=False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        check_positive_int("num_heads", num_heads)
+        check_positive_int("mlp_dim", mlp_dim)
+        check_rate("dropout", dropout)
+        check_rate("attention_dropout", attention_dropout)
+        check_rate("stochastic_depth", stochastic_depth)
+        self.num_heads = num_heads
+        self.mlp_dim = mlp_dim
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.stochastic_depth = stochastic_depth
+        self.first_token_only = first_token_only
+
+    def build(self, input_shape):
+        check_rank("TransformerBlock", input_shape, "B, N, D")
+        policy = {"dtype": self.dtype_policy}
+        hidden_size = input_shape[-1]
+        self.norm_1 = keras.layers.LayerNormalization(epsilon=1e-6, name="norm_1", **policy)
+        self.attention = SelfAttention(self.num_heads, self.attention_dropout, name="attention", **policy)
+        self.norm_2 = keras.layers.LayerNormalization(epsilon=1e-6, name="norm_2", **policy)
+        self.mlp_1 = _mlp_dense(self.mlp_dim, "mlp_1", **policy)
+        self.mlp_2 = _mlp_dense(hidden_size, "mlp_2", **policy)
+        self.drop = keras.layers.Dropout(self.dropout, name="drop", **policy)
+        self.drop_path = keras.layers.Dropout(
+            self.stochastic_depth, noise_shape=(None, 1, 1), name="drop_path", **policy
+        )
+        for layer in (self.norm_1, self.attention, self.norm_2, self.mlp_1):
+            layer.build(input_shape)
+        self.mlp_2.build((*input_shape[:-1], self.mlp_dim))
+        self.built = True
+
+    def call(self, tokens, training=False):
+        x = self.norm_1(tokens)
+        if self.first_token_only:
+            x, tokens = self.attention(x, queries=x[:, :1], training=training), tokens[:, :1]
+        else:
+            x = self.attention(x, training=training)
+        x = self.drop(x, training=training)
+        tokens = tokens + self.drop_path(x, training=training)  # eq. 2
+        x = self.mlp(self.norm_2(tokens), training=training)
+        return tokens + self.drop_path(x, training=training)  # eq. 3
+
+    def mlp(self, x, training=False):
+        """Dense, tanh GELU, dense, with dropout after both: `(B, N, D)` to `(B, N, D)`."""
+        x = keras.ops.gelu(self.mlp_1(x), approximate=True)  # (B, N, mlp_dim)
+        x = self.mlp_2(self.drop(x, training=training))  # (B, N, D)
+        return self.drop(x, training=training)
+
+    def compute_output_shape(self, input_shape):
+        batch, tokens, hidden_size = input_shape
+        return (batch, 1 if self.first_token_only else tokens, hidden_size)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "mlp_dim": self.mlp_dim,
+            "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "stochastic_depth": self.stochastic_depth,
+            "first_token_only": self.first_token_only,
+        }
+
+
+def _mlp_dense(units, name, dtype):
+    return keras.layers.Dense(
+        units,
+        kernel_initializer="glorot_uniform",
+        bias_initializer=keras.initializers.RandomNormal(stddev=1e-6),
+        dtype=dtype,
+        name=name,
+    )
