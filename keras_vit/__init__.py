@@ -24,7 +24,7 @@ from keras_vit.layers import __all__ as _layers
 from keras_vit.models import *  # noqa: F403
 from keras_vit.models import __all__ as _models
 
-_LAZY = ("data", "export", "optimizers", "training")
+_LAZY = ("data", "export", "inspection", "optimizers", "training")
 
 __all__ = [*_layers, *_models, *_LAZY, "checkpoints", "layers", "models"]
 

@@ -1,5 +1,6 @@
 """Reading .npz files: headers first, arrays one at a time, and never a pickled object."""
 
+import contextlib
 import zipfile
 import zlib
 
@@ -18,23 +19,22 @@ class Archive:
 
     def __init__(self, path):
         self.path = path
-        try:
-            self._zip = zipfile.ZipFile(path)
-        except (OSError, zipfile.BadZipFile) as error:
-            raise ValueError(
-                f"A checkpoint must be a readable .npz file, an uncut zip archive of arrays ({error}). Received: {path}"
-            ) from error
-        try:
+        with contextlib.ExitStack() as stack:
+            try:
+                self._zip = stack.enter_context(zipfile.ZipFile(stack.enter_context(open(path, "rb"))))
+            except (OSError, zipfile.BadZipFile) as error:
+                raise ValueError(
+                    f"A checkpoint must be a readable .npz file, an uncut zip archive of arrays ({error}). "
+                    f"Received: {path}"
+                ) from error
             self.shapes = {member.removesuffix(".npy"): self._header(member) for member in self._zip.namelist()}
-        except BaseException:
-            self._zip.close()
-            raise
+            self._open = stack.pop_all()
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self._zip.close()
+        self._open.close()
 
     def read(self, name):
         """The array called `name`, a numpy array."""

@@ -88,11 +88,12 @@ def VisionTransformer(
         )
     if classifier not in CLASSIFIERS:
         raise ValueError(f"`classifier` must be one of {', '.join(CLASSIFIERS)}. Received: classifier={classifier!r}")
+    stem = None if resnet_blocks is None else layers.ResNetStem(resnet_blocks, name="resnet_stem")
     grid = _grid(input_shape, patch_size, resnet_blocks)
 
     images = x = keras.Input(shape=input_shape, name="images")
-    if resnet_blocks is not None:
-        x = layers.ResNetStem(resnet_blocks, name="resnet_stem")(x)
+    if stem is not None:
+        x = stem(x)
     x = layers.Patches(patch_size, name="patches")(x)
     x = layers.PatchEncoder(hidden_size, name="embedding")(x)  # (B, rows*columns, hidden_size)
     if classifier in ("token", "token_unpooled"):

@@ -1,0 +1,164 @@
+"""Images a second of ViT-B/16 here and in keras-hub, side by side.
+
+    pip install -e ".[benchmarks]" && python experiments/benchmarks/throughput.py
+
+Each library lives in a process of its own, so that its peak memory is its own; the two take turns, and only one ever
+computes. Ratios are of the medians over the rounds; more than 1 means that keras_vit does better. Prints a table, and
+with `--output` writes it as JSON.
+"""
+
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+
+from absl import app, flags
+
+_LIBRARIES = ("keras_vit", "keras_hub")
+_BATCH = flags.DEFINE_integer("batch_size", 8, "Images in a batch.", lower_bound=1)
+_SIZE = flags.DEFINE_integer("image_size", 224, "Height and width of the images.", lower_bound=16)
+_LAYERS = flags.DEFINE_integer("num_layers", 12, "Blocks of the model; 12 is ViT-B.", lower_bound=1)
+_ROUNDS = flags.DEFINE_integer("rounds", 10, "Rounds that count, after one that does not.", lower_bound=1)
+_STEPS = flags.DEFINE_integer("steps", 2, "Steps of a library's turn.", lower_bound=1)
+_OUTPUT = flags.DEFINE_string("output", "", "JSON file for the results.")
+_WORKER = flags.DEFINE_enum("worker", None, _LIBRARIES, "Be the process of one library (used internally).")
+
+
+def build(library):
+    """A ViT-B/16 with 1,000 classes: images in, logits out."""
+    if library == "keras_vit":
+        import keras_vit
+
+        return keras_vit.VisionTransformer(
+            input_shape=(_SIZE.value, _SIZE.value, 3),
+            patch_size=16,
+            num_layers=_LAYERS.value,
+            hidden_size=768,
+            mlp_dim=3072,
+            num_heads=12,
+        )
+    import keras_hub
+
+    backbone = keras_hub.models.ViTBackbone(
+        image_shape=(_SIZE.value, _SIZE.value, 3),
+        patch_size=16,
+        num_layers=_LAYERS.value,
+        num_heads=12,
+        hidden_dim=768,
+        mlp_dim=3072,
+    )
+    return keras_hub.models.ViTImageClassifier(backbone, num_classes=1000)
+
+
+def worker(library):
+    """Answers commands from standard input, `[name, steps]`, with seconds or bytes, until there are no more."""
+    # What libraries print must not mix with the answers.
+    answers, sys.stdout = sys.stdout, sys.stderr
+
+    def answer(value):
+        print(json.dumps(value), file=answers, flush=True)
+
+    import keras
+    import tensorflow as tf
+
+    keras.utils.set_random_seed(0)
+    images = tf.random.stateless_uniform((_BATCH.value, _SIZE.value, _SIZE.value, 3), (0, 0), -1.0, 1.0)
+    labels = tf.zeros(_BATCH.value, tf.int32)
+    start = time.perf_counter()
+    model = build(library)
+    optimizer = keras.optimizers.AdamW(1e-3)
+    answer({"build": time.perf_counter() - start, "parameters": model.count_params()})
+
+    @tf.function
+    def inference():
+        return model(images, training=False)
+
+    @tf.function
+    def train():
+        with tf.GradientTape() as tape:
+            logits = model(images, training=True)
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+            loss = tf.reduce_mean(losses)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply(gradients, model.trainable_variables)
+        return loss
+
+    for line in sys.stdin:
+        command, steps = json.loads(line)
+        start = time.perf_counter()
+        for _ in range(steps):
+            result = inference() if command == "inference" else train()
+        result.numpy()
+        answer(
+            {
+                "seconds": time.perf_counter() - start,
+                "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            }
+        )
+
+
+def start_worker(library):
+    command = [sys.executable, *sys.argv, f"--worker={library}"]
+    environment = {**os.environ, "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
+    return subprocess.Popen(command, **pipes)
+
+
+def ask(process, *command):
+    if command:
+        process.stdin.write(json.dumps(command) + "\n")
+        process.stdin.flush()
+    line = process.stdout.readline()
+    if not line:
+        raise app.UsageError(
+            f"A worker ended before it answered; its message is above. Its exit code: {process.wait()}"
+        )
+    return json.loads(line)
+
+
+def measure():
+    """`{name: (keras_vit, keras_hub)}`: seconds, images a second and bytes."""
+    processes = {}
+    results = {"build, s": []}
+    for library in _LIBRARIES:
+        processes[library] = start_worker(library)
+        told = ask(processes[library])
+        results["build, s"].append(told["build"])
+        print(f"{library}: {told['parameters']:,} parameters", flush=True)
+    for mode in ("inference", "train"):
+        results[f"first {mode} step, s"] = [ask(p, mode, 1)["seconds"] for p in processes.values()]
+        seconds = {library: [] for library in _LIBRARIES}
+        for number in range(_ROUNDS.value + 1):
+            for library, process in processes.items():
+                answer = ask(process, mode, _STEPS.value)
+                if number:
+                    seconds[library].append(answer["seconds"])
+        images = _STEPS.value * _BATCH.value
+        rates = [images / statistics.median(seconds[library]) for library in _LIBRARIES]
+        results[f"{mode}, images/s"] = rates
+        results[f"peak memory after {mode}, MB"] = [ask(p, mode, 1)["peak_bytes"] / 1e6 for p in processes.values()]
+    for process in processes.values():
+        process.stdin.close()
+        process.wait()
+    return results
+
+
+def main(_):
+    if _WORKER.value:
+        worker(_WORKER.value)
+        return
+    results = measure()
+    print(f"\n{'':32}{'keras_vit':>12}{'keras_hub':>12}{'ratio':>8}")
+    for name, (ours, theirs) in results.items():
+        ratio = ours / theirs if name.endswith("images/s") else theirs / ours
+        print(f"{name:32}{ours:12.2f}{theirs:12.2f}{ratio:8.2f}")
+    if _OUTPUT.value:
+        with open(_OUTPUT.value, "w") as file:
+            json.dump({name: dict(zip(_LIBRARIES, pair)) for name, pair in results.items()}, file, indent=2)
+
+
+if __name__ == "__main__":
+    app.run(main)

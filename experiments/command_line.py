@@ -1,0 +1,66 @@
+"""What every command here does with its flags and with bad input."""
+
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+
+from absl import app, flags
+from ml_collections import config_flags
+
+# Where the errors come from that are meant for the user. Found without importing: a typo is answered at once.
+_OURS = (str(Path(__file__).parent), *importlib.util.find_spec("keras_vit").submodule_search_locations)
+
+
+def define_config(default):
+    """Defines the flag `--config`, a file in `experiments/configs/`, of which any field can be overridden."""
+    try:
+        return config_flags.DEFINE_config_file(
+            "config", str(default), "What to do. Any field can be overridden: --config.seed=1."
+        )
+    except AttributeError as error:  # overrides are looked up in the default at once
+        _end(f"the config has no such field: {_text(error)}")
+
+
+def run(main):
+    """Parses the flags and runs `main`; bad input ends in one line on standard error and exit code 2.
+
+    A `ValueError` or `ImportError` that this project raises is bad input. Every other exception is a defect and keeps
+    its traceback.
+    """
+    app.run(lambda argv: _guarded(main, argv), flags_parser=_parse)
+
+
+def _parse(argv):
+    try:
+        rest = flags.FLAGS(argv)
+        if "config" in flags.FLAGS:
+            flags.FLAGS.config.to_dict()  # a file that could not be loaded says so only when it is used
+        return rest
+    except flags.Error as error:
+        _end(error)
+    except (AttributeError, KeyError) as error:
+        # How ml_collections refuses a field that the config does not have.
+        _end(f"the config has no such field: {_text(error)}")
+    except OSError as error:
+        _end(f"the config cannot be loaded: {_text(error)}")
+
+
+def _guarded(main, argv):
+    if len(argv) > 1:
+        _end(f"only flags are understood. Received: {' '.join(argv[1:])}")
+    try:
+        main(argv)
+    except (ValueError, ImportError) as error:
+        if not traceback.extract_tb(error.__traceback__)[-1].filename.startswith(_OURS):
+            raise
+        _end(error)
+
+
+def _text(error):
+    return " ".join(str(error).strip("\"'").replace("\\'", "'").replace("\\n", " ").split())
+
+
+def _end(message):
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(2)

@@ -1,0 +1,73 @@
+"""Trains a Vision Transformer on whatever is there (TPU, GPUs, CPU), exports it and asks it.
+
+python experiments/run_tpu.py
+python experiments/run_tpu.py --config=experiments/configs/digits.py --workdir=runs/mine --config.seed=1
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hides TensorFlow's start-up messages; must precede its import
+
+import command_line
+import numpy as np
+from absl import flags
+from ml_collections import config_flags
+
+HERE = Path(__file__).parent
+CONFIG = command_line.define_config(HERE / "configs/digits.py")
+WORKDIR = flags.DEFINE_string("workdir", "", "Folder of the run; runs/<name of the config file> if not given.")
+
+
+def main(_):
+    # Here and not above: TensorFlow takes seconds to import, and a typo in a flag should not wait for it.
+    from keras_vit import data, export, training
+
+    name = Path(config_flags.get_config_filename(flags.FLAGS["config"])).stem
+    config = CONFIG.value
+    workdir = training.Workdir(WORKDIR.value or f"runs/{name}", config.to_dict())
+    results = workdir.results()
+    if results:
+        print(f"This run is done: {100 * results['test/accuracy']:.2f} % right. Everything is in {workdir.path}.")
+        return
+    model, results = training.run(config, workdir)
+    version = workdir.export / "1"
+    if version.exists():
+        print(f"{version} was exported before and stays as it is")
+    else:
+        export.saved_model(model, workdir.export)
+        print(f"exported to {version}")
+    ask(version, data.load(config.data.name)[1], workdir.path / "predictions.png")
+    workdir.write_results(results)
+    print(f"Everything is in {workdir.path}.")
+
+
+def ask(version, source, picture):
+    """Asks the exported model, in a process of its own, about the first test images; prints and draws its answers."""
+    from keras_vit import data
+    from keras_vit.inspection import plots
+
+    images, labels, _ = (array.numpy() for array in next(iter(data.eval_batches(source, batch_size=32))))
+    labels = labels.argmax(-1)
+    with tempfile.TemporaryDirectory() as folder:
+        questions, answers = f"{folder}/images.npy", f"{folder}/answers.npy"
+        np.save(questions, images)
+        command = [sys.executable, str(HERE / "ask_saved_model.py"), str(version), questions, answers]
+        subprocess.run(command, check=True)
+        probabilities = np.load(answers, allow_pickle=False)
+    names = source.class_names
+    for label, row in zip(labels[:5], probabilities):
+        best = np.argsort(-row)[:3]
+        print(f"image of {names[label]}: " + ", ".join(f"{names[i]} {100 * row[i]:.1f} %" for i in best))
+    try:
+        plots.predictions(picture, images, labels, probabilities, names)
+        print(f"drew {picture}")
+    except ImportError as error:
+        print(f"{picture.name} was not drawn: {error}")
+
+
+if __name__ == "__main__":
+    command_line.run(main)

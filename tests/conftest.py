@@ -1,0 +1,43 @@
+"""What tests of every room share."""
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.fixture
+def golden():
+    """Opens a file of the original's numbers: `golden("vit_token.io")`; `.path(name)` gives its path."""
+
+    def load(name):
+        return np.load(GOLDEN / f"{name}.npz", allow_pickle=False)
+
+    load.path = lambda name: str(GOLDEN / f"{name}.npz")
+    return load
+
+
+@pytest.fixture(autouse=True)
+def clean_keras():
+    """Every test starts with the same seed, the default policy and fresh layer names."""
+    keras.config.set_dtype_policy("float32")
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(0)
+    yield
+    keras.config.set_dtype_policy("float32")
+
+
+@pytest.fixture(scope="session")
+def xla():
+    """Skips a test, by name, where the backend cannot compile with XLA for this machine's processor."""
+    if keras.backend.backend() != "tensorflow":
+        return
+    import tensorflow as tf
+
+    try:
+        tf.function(lambda x: x + 1, jit_compile=True, autograph=False)(tf.constant(1))
+    except tf.errors.NotFoundError as error:
+        pytest.skip(f"this TensorFlow has no XLA for the CPU: {str(error).splitlines()[0][:80]}")

@@ -1,0 +1,38 @@
+"""The digits: real data that comes with scikit-learn."""
+
+import numpy as np
+import pytest
+
+from keras_vit import data
+
+
+def test_the_digits_are_split_into_1437_and_360_of_each_class():
+    train, test = data.load("digits")
+    assert (train.num_examples, test.num_examples) == (1437, 360)
+    assert train.class_names == test.class_names == tuple("0123456789")
+    counts = np.bincount([int(test.read(i)["label"]) for i in range(360)])
+    assert counts.min() >= 34 and counts.max() <= 38
+
+
+def test_no_scan_is_in_both_parts_twice_over():
+    from sklearn.datasets import load_digits
+
+    parts = [np.stack([source.read(i)["image"] for i in range(source.num_examples)]) for source in data.load("digits")]
+    together = np.concatenate(parts)[..., 0].reshape(1797, -1)
+    scans = load_digits().data
+    np.testing.assert_array_equal(np.sort(together.dot(range(64))), np.sort(scans.dot(range(64))))
+
+
+def test_pixels_are_divided_by_eight_less_one_in_three_equal_channels():
+    _, test = data.load("digits")
+    images, labels, weights = next(iter(data.eval_batches(test, batch_size=360)))
+    pixels = np.stack([test.read(i)["image"] for i in range(360)])
+    np.testing.assert_array_equal(images, pixels / 8 - 1)
+    np.testing.assert_array_equal(pixels[..., 0], pixels[..., 2])
+    assert pixels.max() == 16 and pixels.min() == 0
+    assert labels.shape == (360, 10) and weights.numpy().all()
+
+
+def test_an_unknown_name_lists_the_known():
+    with pytest.raises(ValueError, match="known by name are: digits.*Received: name='mnist'"):
+        data.load("mnist")

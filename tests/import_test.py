@@ -1,0 +1,75 @@
+"""`import keras_vit` is as light as `import keras`, and says what is missing."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BACKENDS = ("tensorflow", "jax")
+ROOT = Path(__file__).parent.parent
+
+WHAT_AN_IMPORT_ADDS = """
+import json, sys
+import keras
+before = set(sys.modules)
+import keras_vit
+keras_vit.ViT_B16, keras_vit.layers.Patches, keras_vit.checkpoints.load
+print(json.dumps([sorted(set(sys.modules) - before), "tensorflow" in sys.modules, keras.backend.backend()]))
+"""
+
+
+def _python(code, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_import_adds_nothing_to_keras_own(backend):
+    if importlib.util.find_spec(backend) is None:
+        pytest.skip(f"{backend} is not installed")
+    done = _python(WHAT_AN_IMPORT_ADDS, KERAS_BACKEND=backend)
+    assert done.returncode == 0, done.stderr
+    added, has_tensorflow, used = json.loads(done.stdout)
+    assert used == backend
+    assert [name for name in added if name.split(".")[0] != "keras_vit"] == []
+    lazy = ("keras_vit.data", "keras_vit.training", "keras_vit.export", "keras_vit.inspection", "keras_vit.optimizers")
+    assert not [name for name in added if name.startswith(lazy)]
+    assert has_tensorflow == (backend == "tensorflow")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_without_a_backend_the_error_names_the_line_to_type(backend, tmp_path):
+    # A finder that knows no such package stands for a machine where it is not installed.
+    hide = (
+        "import sys, importlib.abc\n"
+        "class Hide(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name.split('.')[0] == {backend!r}:\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Hide())\n"
+    )
+    done = _python(f"{hide}import keras_vit", KERAS_BACKEND=backend)
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert f"{backend} is not installed" in last
+    assert 'pip install "keras_vit[cpu]"' in last and "keras_vit[jax]" in last
+
+
+def test_the_parts_that_need_more_are_there_when_asked_for():
+    import keras_vit
+
+    for name in ("data", "export", "inspection", "optimizers", "training"):
+        assert getattr(keras_vit, name).__name__ == f"keras_vit.{name}"
+        assert name in dir(keras_vit)
+    with pytest.raises(AttributeError, match="has no attribute 'modles'"):
+        keras_vit.modles  # noqa: B018

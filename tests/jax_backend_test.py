@@ -1,0 +1,29 @@
+"""Everything that is pure Keras passes the same tests on JAX."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import pytest
+
+TESTS = Path(__file__).parent
+PURE = ("layers", "models", "checkpoints", "optimizers_test.py")
+
+
+@pytest.mark.skipif(keras.backend.backend() == "jax", reason="these tests run on JAX already")
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
+@pytest.mark.parametrize("part", PURE)
+def test_on_jax(part):
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(TESTS / part)],
+        env={**os.environ, "KERAS_BACKEND": "jax"},
+        cwd=TESTS.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert " passed" in done.stdout

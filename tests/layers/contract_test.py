@@ -1,0 +1,85 @@
+"""Every public layer keeps Keras' contract: serialization, shapes, dtypes, training, mixed precision."""
+
+import keras
+import numpy as np
+import pytest
+from keras.src import testing
+
+import keras_vit
+from keras_vit import layers
+from keras_vit.layers.attention import SelfAttention
+from keras_vit.layers.resnet_stem import BottleneckUnit, StdConv2D
+
+# layer, arguments, input shape, output shape, number of weights
+CASES = [
+    (layers.Patches, {"patch_size": 2}, (3, 4, 6, 5), (3, 6, 20), 0),
+    (layers.PatchEncoder, {"hidden_size": 7}, (3, 6, 20), (3, 6, 7), 2),
+    (layers.ClassToken, {}, (3, 6, 8), (3, 7, 8), 1),
+    (layers.PositionEmbedding, {}, (3, 6, 8), (3, 6, 8), 1),
+    (layers.PositionEmbedding, {"grid": (2, 3)}, (3, 7, 8), (3, 7, 8), 1),
+    (layers.TransformerBlock, {"num_heads": 2, "mlp_dim": 12}, (3, 5, 8), (3, 5, 8), 16),
+    (
+        layers.TransformerBlock,
+        {"num_heads": 4, "mlp_dim": 12, "dropout": 0.1, "attention_dropout": 0.2, "stochastic_depth": 0.3},
+        (3, 5, 8),
+        (3, 5, 8),
+        16,
+    ),
+    (layers.TransformerBlock, {"num_heads": 2, "mlp_dim": 12, "first_token_only": True}, (3, 5, 8), (3, 1, 8), 16),
+    (layers.ResNetStem, {"width": 32}, (2, 9, 14, 3), (2, 3, 4, 32), 3),
+    (layers.ResNetStem, {"blocks": (1, 1), "width": 32}, (2, 17, 12, 3), (2, 3, 2, 256), 27),
+    (SelfAttention, {"num_heads": 2, "dropout": 0.1}, (3, 5, 8), (3, 5, 8), 8),
+    (BottleneckUnit, {"channels": 32, "strides": 2}, (2, 5, 4, 32), (2, 3, 2, 128), 12),
+    (StdConv2D, {"filters": 4, "kernel_size": 3, "strides": 2}, (2, 5, 4, 3), (2, 3, 2, 4), 1),
+]
+
+
+# Keras' own test trains on a generator and leaves `shuffle` at its default.
+@pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
+@pytest.mark.parametrize(("layer", "arguments", "input_shape", "output_shape", "weights"), CASES)
+def test_a_layer_passes_keras_own_test(layer, arguments, input_shape, output_shape, weights):
+    testing.TestCase().run_layer_test(
+        layer,
+        init_kwargs=arguments,
+        input_shape=input_shape,
+        expected_output_shape=output_shape,
+        expected_num_trainable_weights=weights,
+        expected_num_non_trainable_weights=0,
+        run_training_check=weights > 0,  # Keras warns where there is nothing to train
+    )
+
+
+def test_every_public_layer_has_a_case():
+    assert {case[0].__name__ for case in CASES} >= set(layers.__all__)
+
+
+@pytest.mark.parametrize("name", layers.__all__)
+def test_a_public_layer_is_registered_and_at_the_top(name):
+    layer = getattr(keras_vit, name)
+    assert keras.saving.get_registered_name(layer) == f"keras_vit>{name}"
+
+
+@pytest.mark.parametrize(("layer", "arguments", "input_shape", "output_shape", "weights"), CASES)
+def test_a_layer_does_not_fix_the_batch(layer, arguments, input_shape, output_shape, weights):
+    inputs = keras.Input(shape=input_shape[1:])
+    model = keras.Model(inputs, layer(**arguments)(inputs))
+    assert model.output_shape == (None, *output_shape[1:])
+    for batch in (1, 3):
+        images = np.random.default_rng(0).normal(size=(batch, *input_shape[1:])).astype("float32")
+        assert model(images).shape == (batch, *output_shape[1:])
+
+
+@pytest.mark.parametrize(
+    ("layer", "axes"),
+    [
+        (layers.Patches(2), "B, H, W, C"),
+        (layers.PatchEncoder(4), r"B, N, P\*P\*C"),
+        (layers.ClassToken(), "B, N, D"),
+        (layers.PositionEmbedding(), "B, N, D"),
+        (layers.TransformerBlock(2, 4), "B, N, D"),
+        (layers.ResNetStem(), "B, H, W, C"),
+    ],
+)
+def test_inputs_of_another_rank_are_refused(layer, axes):
+    with pytest.raises(ValueError, match=rf"needs inputs of shape \({axes}\).*Received: shape=\(2, 4\)"):
+        layer(np.zeros((2, 4), "float32"))

@@ -1,0 +1,50 @@
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.layers import PatchEncoder, Patches
+
+
+def test_patches_come_in_raster_order_and_hold_rows_columns_channels():
+    images = np.arange(2 * 4 * 6 * 3, dtype="float32").reshape(2, 4, 6, 3)
+    patches = keras.ops.convert_to_numpy(Patches(2)(images))
+    for row in range(2):
+        for column in range(3):
+            patch = images[:, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2]
+            np.testing.assert_array_equal(patches[:, 3 * row + column], patch.reshape(2, -1))
+
+
+def test_patches_and_encoder_are_a_strided_convolution():
+    images = np.random.default_rng(0).normal(size=(2, 8, 12, 3)).astype("float32")
+    encoder = PatchEncoder(5)
+    tokens = keras.ops.convert_to_numpy(encoder(Patches(4)(images)))
+    kernel = keras.ops.reshape(encoder.kernel, (4, 4, 3, 5))
+    grid = keras.ops.conv(images, kernel, strides=4, padding="valid", data_format="channels_last") + encoder.bias
+    np.testing.assert_allclose(tokens, keras.ops.convert_to_numpy(grid).reshape(2, 6, 5), atol=2e-6)
+
+
+def test_sides_may_be_unknown_until_the_call():
+    images = keras.Input(shape=(None, None, 3))
+    model = keras.Model(images, Patches(2)(images))
+    assert model.output_shape == (None, None, 12)
+    assert model(np.zeros((1, 4, 6, 3), "float32")).shape == (1, 6, 12)
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((1, 9, 8, 3), "divide the height.*nearest sizes that work are 8 and 12.*Received: height=9, patch_size=4"),
+        ((1, 8, 3, 3), "divide the width.*nearest sizes that work are 4. Received: width=3, patch_size=4"),
+    ],
+)
+def test_a_side_that_the_patch_does_not_divide_is_refused_with_the_nearest_that_work(shape, message):
+    with pytest.raises(ValueError, match=message):
+        Patches(4)(np.zeros(shape, "float32"))
+
+
+@pytest.mark.parametrize("value", [0, -1, 2.0, "4", True])
+def test_a_size_is_a_positive_integer(value):
+    with pytest.raises(ValueError, match="`patch_size` must be an integer of 1 or more. Received: patch_size="):
+        Patches(value)
+    with pytest.raises(ValueError, match="`hidden_size` must be an integer of 1 or more. Received: hidden_size="):
+        PatchEncoder(value)

@@ -1,0 +1,108 @@
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.layers import ResNetStem
+from keras_vit.layers.resnet_stem import (
+    BottleneckUnit,
+    StdConv2D,
+    group_norm,
+    stem_output_channels,
+    stem_output_side,
+)
+
+
+def _numpy(tensor):
+    return keras.ops.convert_to_numpy(tensor)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-5])
+def test_a_kernel_is_standardised_with_the_epsilon_on_the_deviation(scale):
+    # A kernel of deviation 1e-5 has a result of half the size: the epsilon, 1e-5, shows, and where it stands.
+    random = np.random.default_rng(0)
+    kernel = (scale * random.normal(3, 1, size=(3, 3, 4, 6))).astype("float32")
+    images = random.normal(size=(1, 3, 3, 4)).astype("float32")
+    layer = StdConv2D(6, 3)
+    layer.build(images.shape)
+    layer.kernel.assign(kernel)
+    k = kernel.astype("float64")
+    k = (k - k.mean((0, 1, 2))) / (k.std((0, 1, 2)) + 1e-5)
+    middle = np.einsum("hwc,hwcf->f", images[0], k)
+    np.testing.assert_allclose(_numpy(layer(images))[0, 1, 1], middle, rtol=2e-3, atol=1e-4)
+
+
+def test_the_kernel_is_standardised_in_float32_under_mixed_precision():
+    # A mean far above the deviation: in half precision the kernel would be constant.
+    kernel = (1000 + np.random.default_rng(0).normal(size=(1, 1, 64, 2)) * 0.1).astype("float32")
+    layer = StdConv2D(2, 1, dtype="mixed_bfloat16")
+    layer.build((1, 1, 1, 64))
+    layer.kernel.assign(kernel)
+    image = np.zeros((1, 1, 1, 64), "float32")
+    image[..., 0] = 1
+    k = kernel.astype("float64")
+    expected = ((k - k.mean((0, 1, 2))) / (k.std((0, 1, 2)) + 1e-5))[0, 0, 0]
+    np.testing.assert_allclose(_numpy(keras.ops.cast(layer(image), "float32")).ravel(), expected, rtol=2e-2, atol=2e-2)
+
+
+def test_scale_and_mean_of_a_kernel_do_not_matter():
+    layer = StdConv2D(2, 3)
+    layer.build((1, 4, 4, 3))
+    images = np.random.default_rng(0).normal(size=(1, 4, 4, 3)).astype("float32")
+    before = _numpy(layer(images))
+    layer.kernel.assign(3 * _numpy(layer.kernel) + 5)
+    np.testing.assert_allclose(_numpy(layer(images)), before, atol=1e-3)
+
+
+def test_gradients_flow_through_the_standardisation():
+    # Since the mean of a kernel does not matter, its gradient has mean 0: it would not, past the standardisation.
+    random = np.random.default_rng(0)
+    model = keras.Sequential([keras.Input((4, 4, 3)), StdConv2D(2, 3)])
+    kernel = _numpy(model.layers[0].kernel)
+    model.compile("sgd", "mse")
+    model.train_on_batch(random.normal(size=(2, 4, 4, 3)), random.normal(size=(2, 4, 4, 2)))
+    change = _numpy(model.layers[0].kernel) - kernel
+    assert np.abs(change).max() > 1e-3
+    np.testing.assert_allclose(change.mean((0, 1, 2)), 0, atol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-3])
+def test_group_norm_has_32_neighbouring_groups_and_epsilon_1e_6(scale):
+    x = (scale * np.random.default_rng(0).normal(size=(2, 3, 5, 64))).astype("float32")
+    layer = group_norm("gn")
+    groups = x.astype("float64").reshape(2, 15, 32, 2)
+    mean, variance = groups.mean((1, 3), keepdims=True), groups.var((1, 3), keepdims=True)
+    expected = ((groups - mean) / np.sqrt(variance + 1e-6)).reshape(x.shape)
+    np.testing.assert_allclose(_numpy(layer(x)), expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("side", [7, 8, 31, 32, 33, 75])
+@pytest.mark.parametrize("blocks", [(), (1,), (1, 1), (1, 1, 1)])
+def test_the_formula_of_the_output_is_the_output(side, blocks):
+    stem = ResNetStem(blocks, width=32)
+    shape = stem.compute_output_shape((None, side, 2 * side, 3))
+    images = keras.Input(shape=(side, 2 * side, 3))
+    assert keras.Model(images, stem(images)).output_shape == shape
+    assert shape[1:] == (
+        stem_output_side(side, blocks),
+        stem_output_side(2 * side, blocks),
+        stem_output_channels(blocks, 32),
+    )
+
+
+def test_a_new_unit_is_its_shortcut():
+    unit = BottleneckUnit(32)
+    x = np.random.default_rng(0).uniform(size=(1, 4, 4, 128)).astype("float32")
+    np.testing.assert_allclose(_numpy(unit(x)), x, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"blocks": 3}, r"`blocks` must be a tuple such as \(3, 4, 9\). Received: blocks=3"),
+        ({"blocks": (3, 0)}, "`blocks` must be an integer of 1 or more. Received: blocks=0"),
+        ({"width": 48}, "`width` must be a multiple of 32. Received: width=48"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        ResNetStem(**arguments)

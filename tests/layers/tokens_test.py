@@ -1,0 +1,47 @@
+"""The class token and the position embedding."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.layers import ClassToken, PositionEmbedding
+
+
+def test_the_class_token_comes_first_and_is_the_same_for_every_example():
+    tokens = np.random.default_rng(0).normal(size=(3, 4, 5)).astype("float32")
+    layer = ClassToken()
+    layer.build(tokens.shape)
+    layer.cls.assign(np.arange(5, dtype="float32").reshape(1, 1, 5))
+    result = keras.ops.convert_to_numpy(layer(tokens))
+    np.testing.assert_array_equal(result[:, 0], np.tile(np.arange(5), (3, 1)))
+    np.testing.assert_array_equal(result[:, 1:], tokens)
+
+
+def test_positions_are_added():
+    tokens = np.random.default_rng(0).normal(size=(3, 4, 5)).astype("float32")
+    layer = PositionEmbedding()
+    result = keras.ops.convert_to_numpy(layer(tokens))
+    np.testing.assert_array_equal(result, tokens + keras.ops.convert_to_numpy(layer.pos_embedding))
+
+
+def test_positions_start_normal_and_not_truncated_the_class_token_with_zeros():
+    positions = PositionEmbedding()
+    positions.build((None, 400, 250))
+    values = keras.ops.convert_to_numpy(positions.pos_embedding)
+    assert abs(values.std() - 0.02) < 2e-4
+    assert np.abs(values).max() > 0.07  # beyond the two deviations of a truncated normal
+    token = ClassToken()
+    token.build((None, 4, 5))
+    assert not keras.ops.convert_to_numpy(token.cls).any()
+
+
+def test_a_grid_must_have_the_tokens():
+    with pytest.raises(ValueError, match=r"2x3 has 6 tokens, or 7 with a class token. Received: tokens=8, grid=\(2, 3"):
+        PositionEmbedding((2, 3)).build((None, 8, 4))
+    with pytest.raises(ValueError, match=r"`grid` must be \(rows, columns\) or None. Received: grid=4"):
+        PositionEmbedding(4)
+
+
+def test_a_length_that_is_not_static_is_refused():
+    with pytest.raises(ValueError, match="static number of tokens"):
+        PositionEmbedding().build((None, None, 4))

@@ -1,0 +1,105 @@
+"""What is saved comes back the same to the bit, in a process that knows nothing of this one."""
+
+import json
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import layers
+from keras_vit.models.vision_transformer import CLASSIFIERS
+
+TINY = {
+    "input_shape": (32, 64, 3),
+    "num_layers": 2,
+    "hidden_size": 16,
+    "mlp_dim": 24,
+    "num_heads": 2,
+    "classes": 5,
+    "dropout": 0.1,
+    "attention_dropout": 0.1,
+    "stochastic_depth": 0.1,
+    "representation_size": 6,
+}
+STEMS = {"vit": {"patch_size": 16}, "hybrid": {"patch_size": 4, "resnet_blocks": (1, 1)}}
+POLICIES = ("float32", "mixed_bfloat16")
+
+# Loads every model of a folder, the .keras file and the weights into a model from its config, and compares.
+FRESH_PROCESS = """
+import json, sys
+import keras, numpy as np, keras_vit
+for folder in json.loads(sys.argv[1]):
+    saved = np.load(folder + "/io.npz", allow_pickle=False)
+    whole = keras.models.load_model(folder + "/model.keras")
+    with open(folder + "/config.json") as file:
+        rebuilt = keras.models.model_from_json(file.read())
+    rebuilt.load_weights(folder + "/model.weights.h5")
+    for model in (whole, rebuilt):
+        outputs = keras.ops.convert_to_numpy(keras.ops.cast(model(saved["images"], training=False), "float32"))
+        assert np.array_equal(outputs, saved["outputs"]), (folder, np.abs(outputs - saved["outputs"]).max())
+    assert keras.models.clone_model(whole).count_params() == whole.count_params()
+    print(folder)
+"""
+
+
+def test_models_come_back_bit_equal_in_a_fresh_process(tmp_path):
+    folders = []
+    random = np.random.default_rng(0)
+    for stem, stem_arguments in STEMS.items():
+        for policy in POLICIES:
+            for classifier in CLASSIFIERS:
+                keras.config.set_dtype_policy(policy)
+                model = keras_vit.VisionTransformer(**TINY, **stem_arguments, classifier=classifier)
+                for weight in model.weights:
+                    weight.assign(random.normal(size=weight.shape) * 0.3)
+                folder = tmp_path / f"{stem}-{policy}-{classifier}"
+                folder.mkdir()
+                model.save(folder / "model.keras")
+                model.save_weights(folder / "model.weights.h5")
+                (folder / "config.json").write_text(model.to_json())
+                images = random.uniform(-1, 1, (2, *TINY["input_shape"])).astype("float32")
+                outputs = keras.ops.convert_to_numpy(keras.ops.cast(model(images, training=False), "float32"))
+                np.savez(folder / "io.npz", images=images, outputs=outputs)
+                folders.append(str(folder))
+    done = subprocess.run(
+        [sys.executable, "-c", FRESH_PROCESS, json.dumps(folders)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split() == folders
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        layers.Patches(4),
+        layers.PatchEncoder(8),
+        layers.ClassToken(),
+        layers.PositionEmbedding((2, 3)),
+        layers.TransformerBlock(2, 8, dropout=0.1, attention_dropout=0.2, stochastic_depth=0.3, first_token_only=True),
+        layers.ResNetStem((1, 2), width=32),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_the_config_of_a_layer_is_the_arguments_of_its_constructor(layer):
+    import inspect
+
+    own = [
+        name for name in inspect.signature(type(layer).__init__).parameters if name not in ("self", "kwargs", "args")
+    ]
+    config = layer.get_config()
+    assert set(config) == {*own, "name", "trainable", "dtype"}
+    assert type(layer).from_config(config).get_config() == config
+    assert json.loads(json.dumps(config)) is not None
+
+
+def test_a_model_can_be_part_of_another_and_saved_with_it(tmp_path):
+    images = keras.Input((32, 64, 3))
+    features = keras_vit.VisionTransformer(**TINY, patch_size=16, include_top=False)
+    model = keras.Model(images, keras.layers.Dense(3)(features(images)))
+    model.save(tmp_path / "nested.keras")
+    x = np.random.default_rng(0).normal(size=(1, 32, 64, 3)).astype("float32")
+    again = keras.models.load_model(tmp_path / "nested.keras")
+    np.testing.assert_array_equal(keras.ops.convert_to_numpy(again(x)), keras.ops.convert_to_numpy(model(x)))

@@ -1,0 +1,129 @@
+"""Parameter counts of every named size, in every form, equal the original's."""
+
+import gc
+import inspect
+
+import keras
+import pytest
+
+import keras_vit
+from keras_vit.models import variants
+
+# (no head, 1000 classes, 21843, 1000 with pre_logits, 21843 with pre_logits, 384 pixels and 1000), at 224 pixels.
+COUNTS = {
+    "ViT_Ti16": (5_524_416, 5_717_416, 9_740_115, 5_754_472, 9_777_171, 5_790_376),
+    "ViT_S16": (21_665_664, 22_050_664, 30_075_219, 22_198_504, 30_223_059, 22_196_584),
+    "ViT_S32": (22_493_952, 22_878_952, 30_903_507, 23_026_792, 31_051_347, 22_915_432),
+    "ViT_B8": (85_807_872, 86_576_872, 102_605_139, 87_167_464, 103_195_731, 87_744_232),
+    "ViT_B16": (85_798_656, 86_567_656, 102_595_923, 87_158_248, 103_186_515, 86_859_496),
+    "ViT_B32": (87_455_232, 88_224_232, 104_252_499, 88_814_824, 104_843_091, 88_297_192),
+    "ViT_L16": (303_301_632, 304_326_632, 325_690_707, 305_376_232, 326_740_307, 304_715_752),
+    "ViT_L32": (305_510_400, 306_535_400, 327_899_475, 307_585_000, 328_949_075, 306_632_680),
+    "ViT_H14": (630_764_800, 632_045_800, 658_745_683, 633_685_480, 660_385_363, 632_651_240),
+    "R_ViT_Ti16": (6_144_704, 6_337_704, 10_360_403, 6_374_760, 10_397_459, 6_355_944),
+    "R26_ViT_S32": (36_046_912, 36_431_912, 44_456_467, 36_579_752, 44_604_307, 36_468_392),
+    "R26_ViT_B32": (100_614_976, 101_383_976, 117_412_243, 101_974_568, 118_002_835, 101_456_936),
+    "R50_ViT_B16": (97_890_112, 98_659_112, 114_687_379, 99_249_704, 115_277_971, 98_950_952),
+    "R50_ViT_L32": (327_969_856, 328_994_856, 350_358_931, 330_044_456, 351_408_531, 329_092_136),
+    "R50_ViT_B32": (110_176_832, 110_945_832, 126_974_099, None, 127_564_691, None),
+    "R50_ViT_L16": (315_458_624, 316_483_624, 337_847_699, None, 338_897_299, None),
+}
+# The mean of all tokens instead of a class token.
+GAP_COUNTS = {
+    "ViT_S16": (21_664_896, 22_049_896, 30_074_451, 22_197_736, 30_222_291, 22_195_816),
+    "ViT_S32": (22_493_184, 22_878_184, 30_902_739, 23_026_024, 31_050_579, 22_914_664),
+    "ViT_B16": (85_797_120, 86_566_120, 102_594_387, 87_156_712, 103_184_979, 86_857_960),
+    "ViT_B32": (87_453_696, 88_222_696, 104_250_963, 88_813_288, 104_841_555, 88_295_656),
+}
+# Sizes without a constructor: patch, hidden size, layers, MLP, heads, then the counts.
+OTHER = {
+    "M/16": (16, 512, 12, 2048, 8, (38_324_736, 38_837_736, 49_530_195, None, 49_792_851)),
+    "So400m/14": (14, 1152, 27, 4304, 16, (412_444_656, 413_597_656, 437_629_635, None, 438_957_891)),
+    "g/14": (14, 1408, 40, 6144, 16, (1_011_202_432, 1_012_611_432, 1_041_979_219, None, 1_043_963_091)),
+    "G/14": (14, 1664, 48, 8192, 16, (1_842_775_680, 1_844_440_680, 1_879_144_275, None, 1_881_914_835)),
+    "e/14": (14, 1792, 56, 15360, 16, (3_805_421_312, 3_807_214_312, 3_844_585_811, None, 3_847_798_867)),
+}
+
+
+@pytest.fixture(autouse=True)
+def zeros_as_weights(monkeypatch):
+    """Counting needs no random numbers, which would take most of the time."""
+    add_weight = keras.layers.Layer.add_weight
+
+    def zeros(self, *args, **kwargs):
+        return add_weight(self, *args, **{**kwargs, "initializer": "zeros"})
+
+    monkeypatch.setattr(keras.layers.Layer, "add_weight", zeros)
+
+
+def _columns(build, hidden_size, counts, size_384):
+    """Checks a row of counts; the model is built once for each number of tokens, and the heads are added up."""
+    no_head = counts[0]
+    model = build(classes=21843, representation_size=hidden_size)
+    parts = {layer.name: layer.count_params() for layer in model.layers}
+    assert model.count_params() == counts[4]
+    assert counts[4] - parts["pre_logits"] == counts[2]
+    assert counts[2] - parts["head"] == no_head
+    del model
+    gc.collect()  # a model refers to itself; two of the largest would not fit a small machine
+    small = build(classes=1000)
+    assert small.count_params() == counts[1]
+    assert small.get_layer("head").count_params() == hidden_size * 1000 + 1000
+    del small
+    gc.collect()
+    if counts[3]:
+        assert counts[1] + parts["pre_logits"] == counts[3]
+    if len(counts) > 5 and counts[5]:
+        assert build(classes=1000, input_shape=(size_384, size_384, 3)).count_params() == counts[5]
+        gc.collect()
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_a_named_size_has_the_originals_parameters(name):
+    variant = getattr(keras_vit, name)
+    hidden_size = {"Ti": 192, "S": 384, "B": 768, "L": 1024, "H": 1280}[name.split("ViT_")[1].rstrip("0123456789")]
+    # 14 does not divide 384; the original drops the rest, 378 is the same 27x27 grid.
+    _columns(variant, hidden_size, COUNTS[name], 378 if name.endswith("14") else 384)
+
+
+@pytest.mark.parametrize("name", GAP_COUNTS)
+def test_a_named_size_without_a_class_token_has_the_originals_parameters(name):
+    def build(**arguments):
+        return getattr(keras_vit, name)(classifier="gap", **arguments)
+
+    _columns(build, {"S": 384, "B": 768}[name[4]], GAP_COUNTS[name], 384)
+
+
+def _formula(patch_size, hidden_size, num_layers, mlp_dim, classes, representation_size):
+    d, m = hidden_size, mlp_dim
+    tokens = (224 // patch_size) ** 2 + 1
+    count = (patch_size**2 * 3 * d + d) + d + tokens * d + num_layers * (4 * d * d + 2 * d * m + 9 * d + m) + 2 * d
+    if representation_size:
+        count += d * representation_size + representation_size
+    return count + (classes and (representation_size or d) * classes + classes)
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_other_sizes_have_the_originals_parameters(name):
+    patch, hidden, layers, mlp, heads, counts = OTHER[name]
+    for count, classes, representation in zip(counts, (0, 1000, 21843, 1000, 21843), (0, 0, 0, hidden, hidden)):
+        assert count in (None, _formula(patch, hidden, layers, mlp, classes, representation))
+    if counts[0] < 500e6:  # the rest would fill the memory of a small machine
+
+        def build(**arguments):
+            return keras_vit.VisionTransformer(
+                patch_size=patch, hidden_size=hidden, num_layers=layers, mlp_dim=mlp, num_heads=heads, **arguments
+            )
+
+        _columns(build, hidden, counts, 384)
+
+
+def test_every_named_size_has_a_row():
+    public = {name for name, value in vars(variants).items() if inspect.isfunction(value)} - {"VisionTransformer"}
+    assert public == COUNTS.keys()
+    assert public <= set(keras_vit.__all__)
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_the_doc_of_a_named_size_gives_its_parameters(name):
+    assert f"{COUNTS[name][1] / 1e6:.1f}M parameters" in getattr(keras_vit, name).__doc__

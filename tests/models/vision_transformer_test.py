@@ -1,0 +1,189 @@
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+
+TINY = {
+    "input_shape": (16, 24, 3),
+    "patch_size": 8,
+    "num_layers": 2,
+    "hidden_size": 16,
+    "mlp_dim": 24,
+    "num_heads": 2,
+    "classes": 5,
+}
+
+
+def _tiny(**arguments):
+    return keras_vit.VisionTransformer(**{**TINY, **arguments})
+
+
+def _numpy(tensor):
+    return keras.ops.convert_to_numpy(keras.ops.cast(tensor, "float32"))
+
+
+def _images(batch=2, shape=(16, 24, 3)):
+    return np.random.default_rng(0).uniform(-1, 1, (batch, *shape)).astype("float32")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shape"),
+    [
+        ({}, (5,)),
+        ({"classifier": "gap"}, (5,)),
+        ({"classifier": "unpooled"}, (6, 5)),
+        ({"classifier": "token_unpooled"}, (7, 5)),
+        ({"include_top": False}, (16,)),
+        ({"include_top": False, "representation_size": 9}, (9,)),
+        ({"include_top": False, "classifier": "unpooled"}, (6, 16)),
+        ({"representation_size": 9}, (5,)),
+        ({"resnet_blocks": (), "patch_size": 2}, (5,)),
+        ({"resnet_blocks": (1, 1), "patch_size": 1}, (5,)),
+    ],
+)
+def test_the_output_is_what_the_arguments_ask_for(arguments, shape):
+    model = _tiny(**arguments)
+    assert model.input_shape == (None, 16, 24, 3)
+    assert model.output_shape == (None, *shape)
+    assert model(_images(3)).shape == (3, *shape)
+
+
+def test_sublayers_carry_the_originals_names():
+    layers = [layer.name for layer in _tiny(representation_size=4).layers]
+    expected = ["embedding", "encoderblock_0", "encoderblock_1", "encoder_norm", "pre_logits", "head"]
+    assert [name for name in layers if name in expected] == expected
+
+
+def test_a_new_model_gives_the_head_bias():
+    logits = _numpy(_tiny(head_bias=-6.9)(_images()))
+    np.testing.assert_allclose(logits, -6.9, rtol=1e-6)
+
+
+def test_the_classifier_activation_is_applied():
+    probabilities = _numpy(_tiny(classifier_activation="softmax")(_images()))
+    np.testing.assert_allclose(probabilities, 0.2, rtol=1e-6)
+
+
+def test_stochastic_depth_grows_linearly_from_the_first_block_to_the_last():
+    model = _tiny(num_layers=5, stochastic_depth=0.2)
+    rates = [model.get_layer(f"encoderblock_{i}").stochastic_depth for i in range(5)]
+    np.testing.assert_allclose(rates, [0, 0.05, 0.1, 0.15, 0.2])
+    assert _tiny(num_layers=1, stochastic_depth=0.2).get_layer("encoderblock_0").stochastic_depth == 0
+
+
+def test_rates_default_to_zero_so_that_training_is_inference():
+    model = _tiny()
+    for weight in model.weights:
+        weight.assign(np.random.default_rng(1).normal(size=weight.shape))
+    images = _images()
+    np.testing.assert_array_equal(_numpy(model(images, training=True)), _numpy(model(images, training=False)))
+
+
+def test_every_rate_reaches_its_layers():
+    model = _tiny(dropout=0.1, attention_dropout=0.2, stochastic_depth=0.3)
+    block = model.get_layer("encoderblock_1")
+    assert model.get_layer("dropout").rate == block.drop.rate == 0.1
+    assert block.attention.drop.rate == 0.2
+    assert block.drop_path.rate == 0.3
+
+
+def test_the_token_classifier_computes_the_last_block_for_one_token_only():
+    model = _tiny()
+    assert model.get_layer("encoderblock_0").output.shape == (None, 7, 16)
+    assert model.get_layer("encoderblock_1").output.shape == (None, 1, 16)
+    for other in ("gap", "unpooled", "token_unpooled"):
+        assert not _tiny(classifier=other).get_layer("encoderblock_1").first_token_only
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("arguments", [{}, {"resnet_blocks": (1,), "patch_size": 2}], ids=["vit", "hybrid"])
+def test_under_mixed_precision_logits_are_float32_and_close_and_gradients_finite(policy, arguments):
+    images, labels = _images(4), np.arange(4)
+    weights = [w.shape for w in _tiny(**arguments).weights]
+    random = np.random.default_rng(1)
+    values = [random.normal(size=shape) * 0.2 for shape in weights]
+
+    def logits():
+        model = _tiny(**arguments)
+        model.set_weights(values)
+        return model, model(images)
+
+    _, expected = logits()
+    keras.config.set_dtype_policy(policy)
+    model, result = logits()
+    assert keras.backend.standardize_dtype(result.dtype) == "float32"
+    assert model.get_layer("encoderblock_0").norm_1.compute_dtype == keras.config.dtype_policy().compute_dtype
+    np.testing.assert_allclose(_numpy(result), _numpy(expected), atol=0.08)
+    # The loss scale starts high in float16 and steps are skipped until it fits: a few steps, then all are finite.
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    for _ in range(3):
+        model.train_on_batch(images, labels)
+    assert all(np.isfinite(weight).all() for weight in model.get_weights())
+    assert any(np.abs(new - old).max() > 0 for new, old in zip(model.get_weights(), values))
+
+
+def test_layer_norm_statistics_are_float32_under_float16():
+    # The squares of these do not fit float16 (65,504).
+    keras.config.set_dtype_policy("mixed_float16")
+    block = keras_vit.TransformerBlock(2, 8)
+    tokens = 1000 * np.random.default_rng(0).normal(size=(1, 3, 8)).astype("float16")
+    normed = _numpy(block.norm_1(tokens)) if block.built else _numpy(_built(block, tokens).norm_1(tokens))
+    expected = tokens.astype("float64")
+    expected = (expected - expected.mean(-1, keepdims=True)) / expected.std(-1, keepdims=True)
+    np.testing.assert_allclose(normed, expected, atol=5e-3)
+
+
+def _built(layer, inputs):
+    layer.build(inputs.shape)
+    return layer
+
+
+@pytest.mark.parametrize("arguments", [{}, {"resnet_blocks": (1,), "patch_size": 2}], ids=["vit", "hybrid"])
+def test_forward_and_train_step_compile_with_xla(xla, arguments):
+    images, labels = _images(4), np.arange(4)
+    model = _tiny(**arguments, dropout=0.1, stochastic_depth=0.1)
+    plain = _numpy(model(images))
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=True)
+    np.testing.assert_allclose(model.predict(images, verbose=0), plain, atol=1e-5)
+    assert np.isfinite(model.train_on_batch(images, labels))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_heads": 3}, "`num_heads` must divide `hidden_size`. Received: num_heads=3, hidden_size=16"),
+        ({"classifier": "cls"}, "`classifier` must be one of token, gap, unpooled, token_unpooled. Received: .*'cls'"),
+        ({"dropout": -0.1}, r"`dropout` must be a number in \[0, 1\). Received: dropout=-0.1"),
+        ({"attention_dropout": 1}, r"`attention_dropout` must be a number in \[0, 1\)"),
+        ({"stochastic_depth": 2.0}, r"`stochastic_depth` must be a number in \[0, 1\)"),
+        ({"num_layers": 0}, "`num_layers` must be an integer of 1 or more. Received: num_layers=0"),
+        ({"classes": 0}, "`classes` must be an integer of 1 or more"),
+        ({"representation_size": -1}, "`representation_size` must be an integer of 1 or more"),
+        ({"input_shape": (16, 24)}, r"`input_shape` must be \(height, width, channels\), three positive integers"),
+        ({"input_shape": (None, 24, 3)}, r"`input_shape` must be .*Received: input_shape=\(None, 24, 3\)"),
+        (
+            {"input_shape": (17, 24, 3)},
+            "image's height; the nearest sizes that work are 16 and 24. Received: height=17",
+        ),
+        ({"input_shape": (16, 4, 3)}, "image's width; the nearest sizes that work are 8. Received: width=4"),
+        (
+            {"input_shape": (64, 70, 3), "resnet_blocks": (), "patch_size": 4},
+            "image's width; the nearest sizes that work are 64 and 77. Received: width=70",
+        ),
+        ({"resnet_blocks": 3}, "`blocks` must be a tuple"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        _tiny(**arguments)
+
+
+def test_images_of_the_wrong_rank_are_refused():
+    with pytest.raises(ValueError, match=r"expected shape=\(None, 16, 24, 3\)"):
+        _tiny()(np.zeros((16, 24, 3), "float32"))
+
+
+def test_arguments_are_keyword_only():
+    with pytest.raises(TypeError):
+        keras_vit.VisionTransformer(16)
