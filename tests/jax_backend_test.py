@@ -18,7 +18,7 @@ PURE = ("layers", "models", "checkpoints", "optimizers_test.py")
 @pytest.mark.parametrize("part", PURE)
 def test_on_jax(part):
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(TESTS / part)],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n0", str(TESTS / part)],
         env={**os.environ, "KERAS_BACKEND": "jax"},
         cwd=TESTS.parent,
         capture_output=True,
