@@ -1,95 +1,308 @@
 """Loading a checkpoint into a built model, all of it or nothing."""
 
-import math
+import logging
+import warnings
 
+import keras
 import numpy as np
 
-from keras_vit.checkpoints import names, positions
-from keras_vit.checkpoints.archive import Archive
+from keras_vit.checkpoints import names, positions, sources
+from keras_vit.checkpoints.architecture import architecture, describe, differ
+from keras_vit.checkpoints.dialects import open_checkpoint
+from keras_vit.checkpoints.report import LoadReport
+
+HEADS = ("keep", "new")
+
+_HEAD = ("head/kernel", "head/bias")
+_DTYPES = ("float32", "float16", "bfloat16")  # what float32 holds exactly
+_LOG = logging.getLogger("keras_vit")
 
 
-def load(model, source):
-    """Loads a checkpoint in the original's layout into a model, for inference.
+def load(model, source, head="keep", *, source_grid=None, scipy_border=False):
+    """Loads a checkpoint into a model, and says what it did.
 
-    Every array must match, the head included; only the position embedding is resampled where its grid is another.
-    Nothing changes in the model unless all of the file is right.
+    Position embeddings are resampled where the model's grid is another. Nothing changes in the model unless all of
+    the file is right.
 
     Args:
-        model: a built model of `keras_vit.VisionTransformer` or its variants.
-        source: path of an .npz file.
+        model: a built model of `keras_vit.VisionTransformer`, `keras_vit.BiTResNet` or their variants.
+        source: the name of published weights ("imagenet21k", "imagenet21k+imagenet2012", "augreg",
+            "augreg:<file name>", "sam", for BiT ResNets "bit_s", "bit_m", "bit_m+imagenet2012", "bit:<file name>"),
+            the path of an .npz file (the original's or big_vision's layout; `file.npz:img` for a subtree) or of a
+            .safetensors file (timm's or Hugging Face's names), or an https or gs URL of one.
+        head: "keep" for inference: every array of the model is the file's and the other way round; only what a model
+            without a head does not have, `head` and `pre_logits`, may be left out. "new" for fine-tuning, by the
+            original's rules: the head starts afresh and may have any number of classes; `pre_logits` stays only if
+            the model has it; a class token comes or goes, with its position, as the model's classifier wants.
+        source_grid: `(rows, columns)` of the file's positions, where they are not square and the file does not say.
+        scipy_border: whether to resample with SciPy's zero border, which the original has for a few pairs of grids
+            (28 to 48, say), instead of the intended values.
+
+    Returns:
+        A `LoadReport`; `print` it. It is also logged, to "keras_vit" at INFO.
 
     Raises:
-        ValueError: the file is no checkpoint, or an array is missing, left over, of another shape, or not finite.
+        ValueError: the file is no checkpoint or of another architecture; or an array is missing, left over, of
+            another shape or dtype, or not finite.
+        ConnectionError: the file could not be downloaded.
 
     Reference: the original's `checkpoint.py`; both of its numberings of modules, and GroupNorm arrays of both shapes.
     """
-    variables = names.original_names(model)
-    with Archive(source) as archive:
-        in_file = names.to_linen(archive.shapes)
-        missing = sorted(variables.keys() - in_file.keys())
-        left_over = sorted(in_file.keys() - variables.keys())
-        if missing or left_over:
+    if head not in HEADS:
+        raise ValueError(f'`head` must be "keep" or "new". Received: head={head!r}')
+    variables, shapes = names.original_names(model), names.original_shapes(model)
+    expected = architecture(shapes)
+    located = sources.locate(source, expected, model.input_shape[1])
+    with open_checkpoint(located.path, located.subtree, expected.get("num_heads")) as checkpoint:
+        plan = _Plan(model, shapes, checkpoint, head, source, source_grid, scipy_border)
+        # Twice through the file, so that a bad array at its end leaves the model as it was, and so that never more
+        # than one array is in memory. In the file's order, for what is cut out of one array.
+        steps = sorted(plan.steps.items(), key=lambda step: step[1].stored.names)
+        for name, step in steps:
+            plan.check_numbers(name, step)
+        for name, step in steps:
+            variables[name].assign(step.array(step.stored.read(verify=False)).reshape(variables[name].shape))
+    if head == "new":
+        _start_afresh(model, plan.report.new)
+    _tell_preprocessing(model, located.row)
+    _LOG.info("%s", plan.report)
+    if head == "keep" and plan.zero_head:
+        warnings.warn(
+            f"The head of {source} is all zeros: every image gets the same logits. It can only be fine-tuned "
+            '(head="new").',
+            stacklevel=3,
+        )
+    return plan.report
+
+
+class _Step:
+    """How one variable gets its value: an array of the file, and what is done to it."""
+
+    def __init__(self, stored, array=lambda array: array):
+        self.stored = stored
+        self.array = array
+
+
+class _Plan:
+    """What a load will do, from headers alone: `steps` by name and the `report`. Refuses what does not fit."""
+
+    def __init__(self, model, shapes, checkpoint, head, source, source_grid, scipy_border):
+        self.model, self.shapes, self.source, self.head = model, shapes, source, head
+        self.arrays = checkpoint.arrays
+        self.scipy_border = scipy_border
+        self.steps = {}
+        self.report = LoadReport(model.name, str(source))
+        self.zero_head = False
+        if not self.arrays:
+            raise ValueError(f"The file holds no weights of a model known here. Received: {source}")
+        self._compare_architectures()
+        self._known_grid = source_grid or checkpoint.grid
+        self._settle_names(checkpoint.others)
+        for name, shape in shapes.items():
+            if name in self.steps:
+                self._check(name, shape)
+
+    def _compare_architectures(self):
+        mine = architecture(self.shapes)
+        files = architecture({name: stored.shape for name, stored in self.arrays.items()})
+        if differ(mine, files):
             raise ValueError(
-                f"The checkpoint does not fit {model.name}: {_count('missing', missing)}; "
-                f"{_count('left over', left_over)}. Received: {source}"
+                f"The checkpoint is of another architecture: it is {describe(files)}, and {self.model.name} is "
+                f"{describe(mine)}. Received: {self.source}"
             )
-        for name, variable in variables.items():
-            _check_shape(model, name, variable, archive.shapes[in_file[name]], source)
-        # Twice through the file, so that a bad array at its end leaves the model as it was, and so that
-        # never more than one array is in memory.
-        for name in variables:
-            _check_numbers(name, archive.read(in_file[name]), source)
-        for name, variable in variables.items():
-            variable.assign(_fitted(model, name, variable, archive.read(in_file[name])))
 
+    def _settle_names(self, others):
+        """Decides for every name, of the model and of the file, what becomes of it."""
+        missing = []
+        for name, shape in self.shapes.items():
+            if name == names.POSITIONS and name in self.arrays:
+                self._plan_positions(shape)
+            elif name == names.CLASS_TOKEN and name in self.arrays:
+                self._plan_class_token()
+            elif self.head == "new" and name in _HEAD:
+                self.report.new.append((name, shape))
+            elif name in self.arrays:
+                self.steps[name] = _Step(self.arrays[name])
+                self.report.loaded.append((name, shape))
+            elif self.head == "new" and _may_be_new(name):
+                self.report.new.append((name, shape))
+            else:
+                missing.append(name)
+        unread = [name for name in self.arrays if name not in self.shapes or (self.head == "new" and name in _HEAD)]
+        left_over = []
+        for name in unread:
+            entry = (name, self.arrays[name].shape)
+            if self._may_be_dropped(name):
+                self.report.dropped.append(entry)
+            else:
+                left_over.append(name)
+                self.report.left_over.append(entry)
+        if missing or (left_over and self.head == "keep"):
+            raise ValueError(
+                f"The checkpoint does not fit {self.model.name}: {_count('missing', missing)}; "
+                f"{_count('left over', left_over)}.{self._hint(missing, left_over)} Received: {self.source}"
+            )
+        # An optimizer's state and the like: no weights, so they never stand in the way.
+        self.report.left_over += [(name, stored.shape) for name, stored in others.items()]
 
-def _check_shape(model, name, variable, shape, source):
-    if name == names.POSITIONS:
-        fits = len(shape) == 3 and shape[0] == 1 and shape[2] == variable.shape[2]
-        if fits and _old_grid(model, variable, shape) is not None:
+    def _may_be_dropped(self, name):
+        has_head = "head/kernel" in self.shapes
+        if name.startswith(("head/", "pre_logits/")) and not has_head:
+            return True
+        return self.head == "new" and (name in _HEAD or _may_be_new(name))
+
+    def _hint(self, missing, left_over):
+        """What to build instead, where the names tell."""
+        hints = []
+        for name, hint in (
+            ("pre_logits/kernel", "`representation_size={size}`"),
+            ("MAPHead_0/probe", '`classifier="map"`'),
+            (names.CLASS_TOKEN, 'a classifier that reads a class token, such as "token"'),
+        ):
+            if name in left_over:
+                hints.append(hint.format(size=self.arrays[name].shape[-1]))
+        if names.POSITIONS in left_over:
+            hints.append('`position_embedding="learned"`')
+        if names.CLASS_TOKEN in missing:
+            hints.append('`classifier="map"`' if "MAPHead_0/probe" in self.arrays else '`classifier="gap"`')
+        if names.POSITIONS in missing:
+            hints.append('`position_embedding="sincos2d"`')
+        if any(name in missing for name in _HEAD):
+            hints.append('`include_top=False`, or load with head="new"')
+        if "pre_logits/kernel" in missing:
+            hints.append("`representation_size=0`")
+        return f" To keep everything, build the model with {' and '.join(hints)}." if hints else ""
+
+    # Position embedding and class token: what one side has, the other may keep elsewhere or not have at all.
+
+    def _plan_positions(self, shape):
+        stored = self.arrays[names.POSITIONS]
+        new_grid = self._grid()
+        found = self._file_positions()
+        if found is None or stored.shape[2] != shape[2]:
+            known = f"those of a {self._known_grid} grid" if self._known_grid else f"a square or {shape[1]}"
+            raise ValueError(
+                f"{names.POSITIONS!r} of the checkpoint has another shape than the model's, (1, tokens, {shape[2]}), "
+                f"tokens being {known}; `source_grid=(rows, columns)` says of what grid they are. "
+                f"Received: shape={stored.shape} in {self.source}"
+            )
+        old_grid, class_row = found
+        wants_row = shape[1] > new_grid[0] * new_grid[1]
+
+        def array(positions):
+            positions = positions.reshape(stored.shape)
+            first = positions[:, :1] if class_row else self._new_class_position(shape[2])
+            grid = positions[:, 1:] if class_row else positions
+            if old_grid != new_grid:
+                grid = positions_resampled(grid, old_grid, new_grid)
+            return np.concatenate([first, grid], axis=1) if wants_row else grid
+
+        def positions_resampled(grid, old, new):
+            return positions.resample(grid, old, new, self.scipy_border)
+
+        self.steps[names.POSITIONS] = _Step(stored, array)
+        if old_grid != new_grid:
+            self.report.resampled.append((names.POSITIONS, shape, (old_grid, new_grid)))
+        else:
+            self.report.loaded.append((names.POSITIONS, shape))
+        row = (f"{names.POSITIONS}, the class token's row", (1, 1, shape[2]))
+        if class_row and names.CLASS_TOKEN not in self.shapes:
+            self.report.dropped.append(row)
+        if wants_row and not class_row:
+            self.report.new.append(row)
+
+    def _new_class_position(self, hidden_size):
+        """Row 0 where the file has none: zeros beside the file's class token, else what the model started with."""
+        if names.CLASS_TOKEN in self.arrays:
+            return np.zeros((1, 1, hidden_size), np.float32)
+        return keras.ops.convert_to_numpy(self.model.get_layer("position_embedding").pos_embedding)[:, :1]
+
+    def _plan_class_token(self):
+        stored = self.arrays[names.CLASS_TOKEN]
+        shape = self.shapes[names.CLASS_TOKEN]
+        own_row = self.shapes.get(names.POSITIONS, (1, 0))[1] > np.prod(self._grid())
+        found = self._file_positions() if names.POSITIONS in self.arrays else None
+        step = _Step(stored)
+        if found is not None and found[1] and not own_row and names.POSITIONS in self.shapes:
+            # The model gives its class token no position: the file's goes into the token, which is the same sum.
+            at_class_token = self.arrays[names.POSITIONS]
+            step = _Step(stored, lambda token: token + at_class_token.read(verify=False)[:, :1])
+        self.steps[names.CLASS_TOKEN] = step
+        self.report.loaded.append((names.CLASS_TOKEN, shape))
+
+    def _file_positions(self):
+        stored = self.arrays[names.POSITIONS]
+        if len(stored.shape) != 3 or stored.shape[0] != 1:
+            return None
+        return positions.source_grid(
+            stored.shape[1],
+            names.CLASS_TOKEN in self.arrays,
+            self._grid(),
+            self._known_grid,
+        )
+
+    def _grid(self):
+        """`(rows, columns)` of the model's patches."""
+        grid = self.model.get_layer("position_embedding").grid
+        if grid is None:
+            raise ValueError(
+                "Positions are resampled to the model's grid, which its layer `position_embedding` must have. "
+                f"Received: grid=None in {self.model.name}"
+            )
+        return tuple(grid)
+
+    def _check(self, name, shape):
+        stored = self.steps[name].stored
+        if stored.dtype not in _DTYPES:
+            raise ValueError(
+                f"{name!r} of the checkpoint must hold floats: {', '.join(_DTYPES)}. "
+                f"Received: dtype={stored.dtype} in {self.source}"
+            )
+        if name == names.POSITIONS or stored.shape == shape:
             return
-        expected = f"(1, tokens, {variable.shape[2]}), tokens being those of a square grid or {variable.shape[1]}"
-    else:
-        expected = tuple(variable.shape)
-        if name == names.EMBEDDING:
-            side = model.get_layer("patches").patch_size
-            expected = (side, side, expected[0] // side**2, expected[1])
-        elif names.is_group_norm(name) and len(shape) == 4:
-            expected = (1, 1, 1, *expected)
-        if tuple(shape) == expected:
-            return
-    hint = ""
-    if name.startswith("head/"):
-        hint = f" The checkpoint was trained for {shape[-1]} classes; build the model with classes={shape[-1]}."
-    raise ValueError(
-        f"{name!r} of the checkpoint has another shape than the model's, {expected}.{hint} "
-        f"Received: shape={tuple(shape)} in {source}"
-    )
+        hint = ""
+        if name in _HEAD and stored.shape:
+            hint = (
+                f" The checkpoint was trained for {stored.shape[-1]} classes; build the model with "
+                f'classes={stored.shape[-1]}, or load it with head="new".'
+            )
+        raise ValueError(
+            f"{name!r} of the checkpoint has another shape than the model's, {shape}.{hint} "
+            f"Received: shape={stored.shape} in {self.source}"
+        )
+
+    def check_numbers(self, name, step):
+        array = step.stored.read(verify=True)
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name!r} of the checkpoint holds NaN or infinity. Received: {self.source}")
+        if name == "head/kernel" and not array.any():
+            self.zero_head = True
 
 
-def _check_numbers(name, array, source):
-    if array.dtype.kind != "f":
-        raise ValueError(f"{name!r} of the checkpoint must hold floats. Received: dtype={array.dtype} in {source}")
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name!r} of the checkpoint holds NaN or infinity. Received: {source}")
+def _may_be_new(name):
+    """Whether fine-tuning may do without the array: what pools the tokens and what follows."""
+    return name == names.CLASS_TOKEN or name.startswith(("head/", "pre_logits/", "MAPHead_0/"))
 
 
-def _fitted(model, name, variable, array):
-    """The array as the variable wants it."""
-    if name == names.POSITIONS:
-        new_grid = model.get_layer("position_embedding").grid
-        return positions.resample(array, _old_grid(model, variable, array.shape), new_grid)
-    return array.reshape(variable.shape)
+def _start_afresh(model, entries):
+    """Gives the head its initial values: a zero kernel, and the bias it was built with."""
+    for name, _ in entries:
+        if name in _HEAD:
+            layer = model.get_layer("head")
+            layer.kernel.assign(layer.kernel_initializer(layer.kernel.shape, layer.kernel.dtype))
+            layer.bias.assign(layer.bias_initializer(layer.bias.shape, layer.bias.dtype))
 
 
-def _old_grid(model, variable, shape):
-    new_grid = model.get_layer("position_embedding").grid
-    class_tokens = variable.shape[1] - math.prod(new_grid)
-    return positions.source_grid(shape[1] - class_tokens, new_grid)
+def _tell_preprocessing(model, row):
+    if row is None:
+        return
+    for layer in model.layers:
+        if layer.name == "expected_images":
+            layer.preprocessing = row.preprocessing
 
 
 def _count(what, items):
     if not items:
         return f"nothing {what}"
     more = f" and {len(items) - 5} more" if len(items) > 5 else ""
-    return f"{len(items)} {what} ({', '.join(items[:5])}{more})"
+    return f"{len(items)} {what} ({', '.join(sorted(items)[:5])}{more})"
