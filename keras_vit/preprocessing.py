@@ -1,5 +1,6 @@
 """Into a model and out of it: pixel values to what it expects, its outputs to names."""
 
+import keras
 from keras import ops
 
 from keras_vit.checkpoints.downloading import fetch

@@ -3,7 +3,6 @@
 import logging
 import warnings
 
-import keras
 import numpy as np
 
 from keras_vit.checkpoints import names, positions, sources
@@ -215,7 +214,7 @@ class _Plan:
         """Row 0 where the file has none: zeros beside the file's class token, else what the model started with."""
         if names.CLASS_TOKEN in self.arrays:
             return np.zeros((1, 1, hidden_size), np.float32)
-        return keras.ops.convert_to_numpy(self.model.get_layer("position_embedding").pos_embedding)[:, :1]
+        return np.asarray(self.model.get_layer("position_embedding").pos_embedding)[:, :1]
 
     def _plan_class_token(self):
         stored = self.arrays[names.CLASS_TOKEN]
@@ -226,7 +225,10 @@ class _Plan:
         if found is not None and found[1] and not own_row and names.POSITIONS in self.shapes:
             # The model gives its class token no position: the file's goes into the token, which is the same sum.
             at_class_token = self.arrays[names.POSITIONS]
-            step = _Step(stored, lambda token: token + at_class_token.read(verify=False)[:, :1])
+            row = at_class_token.then(stored.shape, lambda array: array[:, :1])
+            step = _Step(
+                stored, lambda token: token + row.read(verify=False) if row.read(verify=False).any() else token
+            )
         self.steps[names.CLASS_TOKEN] = step
         self.report.loaded.append((names.CLASS_TOKEN, shape))
 

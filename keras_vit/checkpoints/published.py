@@ -23,6 +23,7 @@ ARCHITECTURES = {
     "R50+ViT-L_16": (1, 24, 1024, (3, 4, 9)),
     "R50+ViT-L_32": (1, 24, 1024, (3, 4, 6, 3)),
 }
+# Units in each stage of a BiT ResNet, by depth.
 BIT_UNITS = {
     26: (2, 2, 2, 2),
     50: (3, 4, 6, 3),

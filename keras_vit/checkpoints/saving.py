@@ -3,7 +3,6 @@
 import os
 import zipfile
 
-import keras
 import numpy as np
 
 from keras_vit.checkpoints import bit_names, names
@@ -40,7 +39,7 @@ def save(model, path):
     try:
         with zipfile.ZipFile(part, "w", allowZip64=True) as archive:
             for name, variable in variables.items():
-                array = keras.ops.convert_to_numpy(variable).astype(np.float32).reshape(shapes[name])
+                array = np.asarray(variable).astype(np.float32).reshape(shapes[name])
                 _write(archive, *_published(name, array, model, shapes))
             grid = _grid_to_tell(model)
             if grid is not None:

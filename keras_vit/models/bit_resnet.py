@@ -3,15 +3,8 @@
 import keras
 
 from keras_vit import checkpoints, layers
+from keras_vit.checkpoints.published import BIT_UNITS
 from keras_vit.layers.arguments import check_positive_int
-
-_UNITS = {
-    26: (2, 2, 2, 2),
-    50: (3, 4, 6, 3),
-    101: (3, 4, 23, 3),
-    152: (3, 8, 36, 3),
-    200: (3, 24, 36, 3),
-}
 
 
 def BiTResNet(
@@ -55,8 +48,8 @@ def BiTResNet(
 
     Reference: Kolesnikov et al., "Big Transfer"; equal to big_vision's `bit.py` (1) and `bit_paper.py` (2).
     """
-    if depth not in _UNITS:
-        raise ValueError(f"`depth` must be one of {', '.join(map(str, _UNITS))}. Received: depth={depth!r}")
+    if depth not in BIT_UNITS:
+        raise ValueError(f"`depth` must be one of {', '.join(map(str, BIT_UNITS))}. Received: depth={depth!r}")
     if version not in (1, 2):
         raise ValueError(f"`version` must be 1 or 2. Received: version={version!r}")
     check_positive_int("width_factor", width_factor)
@@ -69,9 +62,9 @@ def BiTResNet(
     images = keras.Input(shape=input_shape, name="images")
     x = layers.ExpectedImages(name="expected_images")(images)
     if version == 1:
-        x = layers.ResNetStem(_UNITS[depth], 64 * width_factor, name="resnet_stem")(x)
+        x = layers.ResNetStem(BIT_UNITS[depth], 64 * width_factor, name="resnet_stem")(x)
     else:
-        x = layers.PreActivationResNet(_UNITS[depth], 64 * width_factor, pool_padding, name="resnet")(x)
+        x = layers.PreActivationResNet(BIT_UNITS[depth], 64 * width_factor, pool_padding, name="resnet")(x)
     x = keras.layers.GlobalAveragePooling2D(data_format="channels_last", name="pool")(x)
     if include_top:
         x = keras.layers.Dense(
