@@ -4,6 +4,7 @@ import hashlib
 import os
 import pathlib
 import time
+import urllib.error
 import urllib.parse
 
 import keras
@@ -90,6 +91,8 @@ def _download(url, target, size, mirrored):
         # Keras compares what arrives with Content-Length, and removes the part where it is short.
         keras.utils.get_file(part.name, url, cache_dir=str(target.parent), cache_subdir="", force_download=True)
     except Exception as error:
+        if isinstance(error.__context__, urllib.error.HTTPError):
+            error.__context__.close()  # Keras leaves the connection open
         places = str(target) if mirrored is None else f"{mirrored} or {target}"
         raise ConnectionError(
             f"{target.name} could not be downloaded ({error}). Without a network, fetch {url} elsewhere and put it "

@@ -92,9 +92,10 @@ class _Plan:
         self.steps = {}
         self.report = LoadReport(model.name, str(source))
         self.zero_head = False
-        if not self.arrays:
+        if self.arrays:
+            self._compare_architectures()
+        if not self.arrays.keys() & shapes.keys():
             raise ValueError(f"The file holds no weights of a model known here. Received: {source}")
-        self._compare_architectures()
         self._known_grid = source_grid or checkpoint.grid
         self._settle_names(checkpoint.others)
         for name, shape in shapes.items():

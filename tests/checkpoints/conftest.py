@@ -11,7 +11,7 @@ GOLDEN = Path(__file__).parent.parent / "golden"
 
 
 @pytest.fixture
-def golden():
+def golden_files():
     """The folder of the golden files."""
     return GOLDEN
 

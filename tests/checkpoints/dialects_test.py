@@ -31,21 +31,21 @@ def safetensors(path):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_golden_file_of_another_dialect_gives_its_logits(case, golden, small):
+def test_a_golden_file_of_another_dialect_gives_its_logits(case, golden_files, small):
     file, arguments = CASES[case]
-    model = small(weights=golden / file, **arguments)
-    with np.load(golden / f"{case}.io.npz") as io:
+    model = small(weights=golden_files / file, **arguments)
+    with np.load(golden_files / f"{case}.io.npz") as io:
         np.testing.assert_allclose(logits(model, io["inputs"]), io["logits"], atol=2e-5)
 
 
-def test_tanh_gelu_would_not_give_timms_logits(golden, small):
-    model = small(weights=golden / "timm_token.safetensors")
-    with np.load(golden / "timm_token.io.npz") as io:
+def test_tanh_gelu_would_not_give_timms_logits(golden_files, small):
+    model = small(weights=golden_files / "timm_token.safetensors")
+    with np.load(golden_files / "timm_token.io.npz") as io:
         assert np.abs(logits(model, io["inputs"]) - io["logits"]).max() > 1e-4
 
 
 @pytest.mark.parametrize("prefix", ["", "vit."])
-def test_the_names_of_transformers_5_are_read_too(prefix, golden, small, tmp_path, write_safetensors):
+def test_the_names_of_transformers_5_are_read_too(prefix, golden_files, small, tmp_path, write_safetensors):
     renames = [
         ("encoder.layer.", "layers."),
         ("attention.attention.query", "attention.q_proj"),
@@ -57,18 +57,20 @@ def test_the_names_of_transformers_5_are_read_too(prefix, golden, small, tmp_pat
         ("vit.", prefix),
     ]
     tensors = {}
-    for name, tensor in safetensors(golden / "hf_token.safetensors").items():
+    for name, tensor in safetensors(golden_files / "hf_token.safetensors").items():
         for old, new in renames:
             name = name.replace(old, new)
         tensors[name] = tensor
     path = write_safetensors(tmp_path / "model.safetensors", tensors)
     model = small(weights=path, exact_gelu=True, epsilon=1e-12)
-    with np.load(golden / "hf_token.io.npz") as io:
+    with np.load(golden_files / "hf_token.io.npz") as io:
         np.testing.assert_allclose(logits(model, io["inputs"]), io["logits"], atol=2e-5)
 
 
-def test_hugging_faces_pooler_is_pre_logits(golden, small, values, tmp_path, write_safetensors):
-    tensors = {k: v for k, v in safetensors(golden / "hf_token.safetensors").items() if not k.startswith("classifier")}
+def test_hugging_faces_pooler_is_pre_logits(golden_files, small, values, tmp_path, write_safetensors):
+    tensors = {
+        k: v for k, v in safetensors(golden_files / "hf_token.safetensors").items() if not k.startswith("classifier")
+    }
     kernel = np.random.default_rng(0).standard_normal((48, 64)).astype("float32")
     tensors |= {"vit.pooler.dense.weight": kernel, "vit.pooler.dense.bias": np.ones(48, "float32")}
     path = write_safetensors(tmp_path / "model.safetensors", tensors)
@@ -76,17 +78,19 @@ def test_hugging_faces_pooler_is_pre_logits(golden, small, values, tmp_path, wri
     np.testing.assert_array_equal(values(model)["pre_logits/kernel"], kernel.T)
 
 
-def test_what_timm_has_and_the_model_has_not_is_named(golden, small, tmp_path, write_safetensors):
-    tensors = safetensors(golden / "timm_token.safetensors") | {"blocks.0.ls1.gamma": np.ones(64, "float32")}
+def test_what_timm_has_and_the_model_has_not_is_named(golden_files, small, tmp_path, write_safetensors):
+    tensors = safetensors(golden_files / "timm_token.safetensors") | {"blocks.0.ls1.gamma": np.ones(64, "float32")}
     path = write_safetensors(tmp_path / "model.safetensors", tensors)
     with pytest.raises(ValueError, match=r"1 left over \(blocks\.0\.ls1\.gamma\)"):
         small(weights=path, exact_gelu=True)
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
-def test_halves_are_read_exactly_from_both_formats(kind, golden, small, values, arrays, tmp_path, write_safetensors):
+def test_halves_are_read_exactly_from_both_formats(
+    kind, golden_files, small, values, arrays, tmp_path, write_safetensors
+):
     rounded, stored = {}, {}
-    for name, array in arrays(golden / "vit_token.ckpt.npz").items():
+    for name, array in arrays(golden_files / "vit_token.ckpt.npz").items():
         if kind == "float16":
             stored[name] = array.astype(np.float16)
             rounded[name] = stored[name].astype(np.float32)
@@ -101,7 +105,7 @@ def test_halves_are_read_exactly_from_both_formats(kind, golden, small, values, 
         np.testing.assert_array_equal(value, values(full)[name])
 
     code = {"float16": "F16", "bfloat16": "BF16"}[kind]
-    tensors = safetensors(golden / "timm_token.safetensors")
+    tensors = safetensors(golden_files / "timm_token.safetensors")
     view = np.float16 if kind == "float16" else np.uint16
     tensors = {
         name: t.astype(np.float16) if kind == "float16" else (t.view(np.uint32) >> 16).astype(view)
@@ -116,42 +120,44 @@ def test_halves_are_read_exactly_from_both_formats(kind, golden, small, values, 
 
 
 @pytest.mark.parametrize("prefix", ["opt/target/", "params/", "params/img/", "img/"])
-def test_weights_are_found_below_a_prefix_and_an_optimizers_state_is_left(prefix, golden, small, arrays, tmp_path):
-    original = arrays(golden / "vit_token.ckpt.npz")
+def test_weights_are_found_below_a_prefix_and_an_optimizers_state_is_left(
+    prefix, golden_files, small, arrays, tmp_path
+):
+    original = arrays(golden_files / "vit_token.ckpt.npz")
     moved = {prefix + name: array for name, array in original.items()}
     moved |= {f"opt/state/{name}/grad_ema": array for name, array in original.items()}
     np.savez(tmp_path / "moved.npz", **moved)
     model = small()
     report = checkpoints.load(model, tmp_path / "moved.npz")
     assert len(report.loaded) == len(original) == len(report.left_over)
-    with np.load(golden / "vit_token.io.npz") as io:
+    with np.load(golden_files / "vit_token.io.npz") as io:
         np.testing.assert_allclose(logits(model, io["inputs"]), io["logits"], atol=1e-5)
 
 
-def test_a_suffix_selects_a_subtree(golden, small, arrays, tmp_path):
-    original = arrays(golden / "vit_token.ckpt.npz")
+def test_a_suffix_selects_a_subtree(golden_files, small, arrays, tmp_path):
+    original = arrays(golden_files / "vit_token.ckpt.npz")
     both = {f"params/img/{name}": array for name, array in original.items()}
     both |= {name: array + 1 for name, array in original.items()}
     np.savez(tmp_path / "both.npz", **both)
-    with np.load(golden / "vit_token.io.npz") as io:
+    with np.load(golden_files / "vit_token.io.npz") as io:
         model = small(weights=f"{tmp_path}/both.npz:img")
         np.testing.assert_allclose(logits(model, io["inputs"]), io["logits"], atol=1e-5)
 
 
-def test_an_old_big_vision_file_gives_the_same_logits(golden, small, arrays, tmp_path):
+def test_an_old_big_vision_file_gives_the_same_logits(golden_files, small, arrays, tmp_path):
     old = {}
-    for name, array in arrays(golden / "bigvision_map.ckpt.npz").items():
+    for name, array in arrays(golden_files / "bigvision_map.ckpt.npz").items():
         name = name.removeprefix("params/").removeprefix("MAPHead_0/")
         old["Transformer/posembed_input/pos_embedding" if name == "pos_embedding" else name] = array
     assert "probe" in old and "LayerNorm_0/scale" in old
     np.savez(tmp_path / "old.npz", **old)
     model = small(weights=tmp_path / "old.npz", classifier="map")
-    with np.load(golden / "bigvision_map.io.npz") as io:
+    with np.load(golden_files / "bigvision_map.io.npz") as io:
         np.testing.assert_allclose(logits(model, io["inputs"]), io["logits"], atol=2e-5)
 
 
-def test_a_scanned_big_vision_file_gives_the_same_logits(golden, small, arrays, tmp_path):
-    scanned, original = {}, arrays(golden / "bigvision_gap.ckpt.npz")
+def test_a_scanned_big_vision_file_gives_the_same_logits(golden_files, small, arrays, tmp_path):
+    scanned, original = {}, arrays(golden_files / "bigvision_gap.ckpt.npz")
     for name, array in original.items():
         if "encoderblock_0/" in name:
             both = [array, original[name.replace("encoderblock_0", "encoderblock_1")]]
@@ -160,19 +166,21 @@ def test_a_scanned_big_vision_file_gives_the_same_logits(golden, small, arrays, 
             scanned[name] = array
     np.savez(tmp_path / "scanned.npz", **scanned)
     model = small(weights=tmp_path / "scanned.npz", classifier="gap")
-    with np.load(golden / "bigvision_gap.io.npz") as io:
+    with np.load(golden_files / "bigvision_gap.io.npz") as io:
         np.testing.assert_allclose(logits(model, io["inputs"]), io["logits"], atol=2e-5)
 
 
-def test_group_norms_of_both_shapes_are_the_same(golden, small, arrays, values, tmp_path):
-    original = arrays(golden / "hybrid_2stage.ckpt.npz")
+def test_group_norms_of_both_shapes_are_the_same(golden_files, small, arrays, values, tmp_path):
+    original = arrays(golden_files / "hybrid_2stage.ckpt.npz")
     assert original["gn_root/scale"].shape == (1, 1, 1, 64)
     flat = {k: v.reshape(v.shape[-1]) if v.shape[:3] == (1, 1, 1) and v.ndim == 4 else v for k, v in original.items()}
     flat["embedding/kernel"] = original["embedding/kernel"]
     flat |= {k: v for k, v in original.items() if k.endswith("kernel")}
     np.savez(tmp_path / "flat.npz", **flat)
     arguments = {"patch_size": 1, "resnet_blocks": (1, 2), "input_shape": (64, 64, 3)}
-    wide, flat = (small(weights=w, **arguments) for w in (golden / "hybrid_2stage.ckpt.npz", tmp_path / "flat.npz"))
+    wide, flat = (
+        small(weights=w, **arguments) for w in (golden_files / "hybrid_2stage.ckpt.npz", tmp_path / "flat.npz")
+    )
     for name, value in values(wide).items():
         np.testing.assert_array_equal(value, values(flat)[name])
 

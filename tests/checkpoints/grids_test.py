@@ -14,8 +14,8 @@ def random_positions():
     return np.random.RandomState(1).standard_normal((1, 197, 4)).astype("float32")
 
 
-def test_squares_are_resampled_to_the_originals_numbers(golden):
-    with np.load(golden / "posemb_resize.npz") as file:
+def test_squares_are_resampled_to_the_originals_numbers(golden_files):
+    with np.load(golden_files / "posemb_resize.npz") as file:
         cases = [name for name in file.files if name.startswith("in_")]
         assert len(cases) == 10
         for name in cases:
@@ -79,10 +79,10 @@ def test_the_grid_of_a_file_is_found(rows, token, target, known, expected):
     assert positions.source_grid(rows, token, target, known) == expected
 
 
-def test_a_load_resamples_to_a_grid_that_is_not_square(golden, small, values, arrays):
+def test_a_load_resamples_to_a_grid_that_is_not_square(golden_files, small, values, arrays):
     model = small(input_shape=(48, 80, 3))
-    report = checkpoints.load(model, golden / "vit_token.ckpt.npz")
-    original = arrays(golden / "vit_token.ckpt.npz")[POSITIONS]
+    report = checkpoints.load(model, golden_files / "vit_token.ckpt.npz")
+    original = arrays(golden_files / "vit_token.ckpt.npz")[POSITIONS]
     np.testing.assert_array_equal(values(model)[POSITIONS], positions.resample(original, (4, 4), (6, 10)))
     assert report.resampled == [(POSITIONS, (1, 61, 64), ((4, 4), (6, 10)))]
 
@@ -112,28 +112,28 @@ def test_a_file_of_ours_carries_a_grid_that_is_not_square(small, values, tmp_pat
     np.testing.assert_array_equal(values(square)[POSITIONS], expected)
 
 
-def test_the_grid_can_be_said_where_the_file_does_not(golden, small, values, arrays):
+def test_the_grid_can_be_said_where_the_file_does_not(golden_files, small, values, arrays):
     model = small()
-    report = checkpoints.load(model, golden / "vit_token.ckpt.npz", source_grid=(2, 8))
+    report = checkpoints.load(model, golden_files / "vit_token.ckpt.npz", source_grid=(2, 8))
     assert report.resampled[0][2] == ((2, 8), (4, 4))
     with pytest.raises(ValueError, match=r"those of a \(3, 5\) grid"):
-        checkpoints.load(model, golden / "vit_token.ckpt.npz", source_grid=(3, 5))
+        checkpoints.load(model, golden_files / "vit_token.ckpt.npz", source_grid=(3, 5))
 
 
-def test_a_class_tokens_position_goes_into_the_token_where_the_model_has_no_row(golden, small, values, arrays):
-    source = golden / "vit_token.ckpt.npz"
+def test_a_class_tokens_position_goes_into_the_token_where_the_model_has_no_row(golden_files, small, values, arrays):
+    source = golden_files / "vit_token.ckpt.npz"
     with_row = small(weights=source)
     without = small(weights=source, class_token_position=False)
     file = arrays(source)
     np.testing.assert_array_equal(values(without)[CLASS_TOKEN], file[CLASS_TOKEN] + file[POSITIONS][:, :1])
-    with np.load(golden / "vit_token.io.npz") as io:
+    with np.load(golden_files / "vit_token.io.npz") as io:
         np.testing.assert_allclose(
             with_row.predict(io["inputs"], verbose=0), without.predict(io["inputs"], verbose=0), atol=1e-5
         )
 
 
-def test_a_class_token_without_a_position_gets_a_row_of_zeros(golden, small, values, tmp_path, arrays):
-    file = arrays(golden / "vit_token.ckpt.npz")
+def test_a_class_token_without_a_position_gets_a_row_of_zeros(golden_files, small, values, tmp_path, arrays):
+    file = arrays(golden_files / "vit_token.ckpt.npz")
     file[POSITIONS] = file[POSITIONS][:, 1:]  # as big_vision has it
     np.savez(tmp_path / "tok.npz", **file)
     model = small(weights=tmp_path / "tok.npz")

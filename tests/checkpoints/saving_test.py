@@ -27,11 +27,11 @@ def randomise(model):
         ("hybrid_2stage", {"patch_size": 1, "resnet_blocks": (1, 2), "input_shape": (64, 64, 3)}),
     ],
 )
-def test_a_saved_file_is_the_golden_file_again(case, arguments, golden, small, tmp_path, arrays):
-    model = small(weights=golden / f"{case}.ckpt.npz", **arguments)
+def test_a_saved_file_is_the_golden_file_again(case, arguments, golden_files, small, tmp_path, arrays):
+    model = small(weights=golden_files / f"{case}.ckpt.npz", **arguments)
     checkpoints.save(model, tmp_path / "saved.npz")
-    assert shapes(tmp_path / "saved.npz") == shapes(golden / f"{case}.ckpt.npz")
-    original = arrays(golden / f"{case}.ckpt.npz")
+    assert shapes(tmp_path / "saved.npz") == shapes(golden_files / f"{case}.ckpt.npz")
+    original = arrays(golden_files / f"{case}.ckpt.npz")
     for name, array in arrays(tmp_path / "saved.npz").items():
         np.testing.assert_array_equal(array, original[name])
 
