@@ -82,7 +82,8 @@ def main(argv):
                 sys.exit("The logits are not those of the file: nothing was written.")
         write(model, target)
     except (ValueError, OSError) as error:
-        sys.exit(f"convert_checkpoint: {error}")
+        print(f"convert_checkpoint: {error}", file=sys.stderr)
+        sys.exit(2)
     print(f"wrote {target}: {model.count_params():,} parameters")
 
 

@@ -117,15 +117,18 @@ class Archive:
 
     def _read(self, member, header, dtype, count, verify):
         """The numbers of one member, flat."""
-        if member.compress_type == zipfile.ZIP_STORED and not verify:
-            # The checksum was right a moment ago: straight from the file, without zipfile's copies.
+        if member.compress_type == zipfile.ZIP_STORED:
+            # As numpy writes it: straight from the file, without zipfile's copies.
             self._file.seek(member.header_offset + 26)
             lengths = self._file.read(4)
             skip = int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little")
-            self._file.seek(skip + header, io.SEEK_CUR)
+            self._file.seek(skip, io.SEEK_CUR)
+            start = self._file.read(header)
             array = np.fromfile(self._file, dtype, count)
             if array.size != count:
                 raise EOFError("the file has become shorter")
+            if verify and zlib.crc32(array.view(np.uint8), zlib.crc32(start)) != member.CRC:
+                raise zipfile.BadZipFile("Bad CRC-32 checksum")
             return array
         with self._zip.open(member) as file:
             file.read(header)

@@ -1,6 +1,7 @@
 """Loading a checkpoint into a built model, all of it or nothing."""
 
 import logging
+import math
 import warnings
 
 import numpy as np
@@ -29,8 +30,8 @@ def load(model, source, head="keep", *, source_grid=None, scipy_border=False):
             "augreg:<file name>", "sam", for BiT ResNets "bit_s", "bit_m", "bit_m+imagenet2012", "bit:<file name>"),
             the path of an .npz file (the original's or big_vision's layout; `file.npz:img` for a subtree) or of a
             .safetensors file (timm's or Hugging Face's names), or an https or gs URL of one.
-        head: "keep" for inference: every array of the model is the file's and the other way round; only what a model
-            without a head does not have, `head` and `pre_logits`, may be left out. "new" for fine-tuning, by the
+        head: "keep" for inference: every array of the model is the file's and the other way round; only a model without
+            a head leaves the file's. "new" for fine-tuning, by the
             original's rules: the head starts afresh and may have any number of classes; `pre_logits` stays only if
             the model has it; a class token comes or goes, with its position, as the model's classifier wants.
         source_grid: `(rows, columns)` of the file's positions, where they are not square and the file does not say.
@@ -113,41 +114,38 @@ class _Plan:
 
     def _settle_names(self, others):
         """Decides for every name, of the model and of the file, what becomes of it."""
-        missing = []
-        for name, shape in self.shapes.items():
-            if name == names.POSITIONS and name in self.arrays:
-                self._plan_positions(shape)
-            elif name == names.CLASS_TOKEN and name in self.arrays:
-                self._plan_class_token()
-            elif self.head == "new" and name in _HEAD:
-                self.report.new.append((name, shape))
-            elif name in self.arrays:
-                self.steps[name] = _Step(self.arrays[name])
-                self.report.loaded.append((name, shape))
-            elif self.head == "new" and _may_be_new(name):
-                self.report.new.append((name, shape))
-            else:
-                missing.append(name)
-        unread = [name for name in self.arrays if name not in self.shapes or (self.head == "new" and name in _HEAD)]
-        left_over = []
-        for name in unread:
-            entry = (name, self.arrays[name].shape)
-            if self._may_be_dropped(name):
-                self.report.dropped.append(entry)
-            else:
-                left_over.append(name)
-                self.report.left_over.append(entry)
+        new = [name for name in self.shapes if self._starts_new(name)]
+        missing = [name for name in self.shapes if name not in self.arrays and name not in new]
+        unread = [name for name in self.arrays if name not in self.shapes or name in new]
+        left_over = [name for name in unread if not self._may_be_dropped(name)]
         if missing or (left_over and self.head == "keep"):
             raise ValueError(
                 f"The checkpoint does not fit {self.model.name}: {_count('missing', missing)}; "
                 f"{_count('left over', left_over)}.{self._hint(missing, left_over)} Received: {self.source}"
             )
+        report = self.report
+        report.new += [(name, self.shapes[name]) for name in new]
+        report.dropped += [(name, self.arrays[name].shape) for name in unread if name not in left_over]
+        report.left_over += [(name, self.arrays[name].shape) for name in left_over]
         # An optimizer's state and the like: no weights, so they never stand in the way.
-        self.report.left_over += [(name, stored.shape) for name, stored in others.items()]
+        report.left_over += [(name, stored.shape) for name, stored in others.items()]
+        for name, shape in self.shapes.items():
+            if name in new:
+                continue
+            if name == names.POSITIONS:
+                self._plan_positions(shape)
+                continue
+            self.steps[name] = self._class_token_step() if name == names.CLASS_TOKEN else _Step(self.arrays[name])
+            report.loaded.append((name, shape))
+
+    def _starts_new(self, name):
+        if self.head == "keep":
+            return False
+        return name in _HEAD or (name not in self.arrays and _may_be_new(name))
 
     def _may_be_dropped(self, name):
         has_head = "head/kernel" in self.shapes
-        if name.startswith(("head/", "pre_logits/")) and not has_head:
+        if name in _HEAD and not has_head:
             return True
         return self.head == "new" and (name in _HEAD or _may_be_new(name))
 
@@ -180,7 +178,9 @@ class _Plan:
         new_grid = self._grid()
         found = self._file_positions()
         if found is None or stored.shape[2] != shape[2]:
-            known = f"those of a {self._known_grid} grid" if self._known_grid else f"a square or {shape[1]}"
+            known = (
+                f"those of a {self._known_grid} grid" if self._known_grid else f"those of a square grid or {shape[1]}"
+            )
             raise ValueError(
                 f"{names.POSITIONS!r} of the checkpoint has another shape than the model's, (1, tokens, {shape[2]}), "
                 f"tokens being {known}; `source_grid=(rows, columns)` says of what grid they are. "
@@ -189,16 +189,14 @@ class _Plan:
         old_grid, class_row = found
         wants_row = shape[1] > new_grid[0] * new_grid[1]
 
-        def array(positions):
-            positions = positions.reshape(stored.shape)
-            first = positions[:, :1] if class_row else self._new_class_position(shape[2])
-            grid = positions[:, 1:] if class_row else positions
+        def array(stored_positions):
+            grid = stored_positions[:, class_row:]
             if old_grid != new_grid:
-                grid = positions_resampled(grid, old_grid, new_grid)
-            return np.concatenate([first, grid], axis=1) if wants_row else grid
-
-        def positions_resampled(grid, old, new):
-            return positions.resample(grid, old, new, self.scipy_border)
+                grid = positions.resample(grid, old_grid, new_grid, self.scipy_border)
+            if not wants_row:
+                return grid
+            first = stored_positions[:, :1] if class_row else self._new_class_position(shape[2])
+            return np.concatenate([first, grid], axis=1)
 
         self.steps[names.POSITIONS] = _Step(stored, array)
         if old_grid != new_grid:
@@ -217,21 +215,14 @@ class _Plan:
             return np.zeros((1, 1, hidden_size), np.float32)
         return np.asarray(self.model.get_layer("position_embedding").pos_embedding)[:, :1]
 
-    def _plan_class_token(self):
+    def _class_token_step(self):
         stored = self.arrays[names.CLASS_TOKEN]
-        shape = self.shapes[names.CLASS_TOKEN]
-        own_row = self.shapes.get(names.POSITIONS, (1, 0))[1] > np.prod(self._grid())
-        found = self._file_positions() if names.POSITIONS in self.arrays else None
-        step = _Step(stored)
-        if found is not None and found[1] and not own_row and names.POSITIONS in self.shapes:
-            # The model gives its class token no position: the file's goes into the token, which is the same sum.
-            at_class_token = self.arrays[names.POSITIONS]
-            row = at_class_token.then(stored.shape, lambda array: array[:, :1])
-            step = _Step(
-                stored, lambda token: token + row.read(verify=False) if row.read(verify=False).any() else token
-            )
-        self.steps[names.CLASS_TOKEN] = step
-        self.report.loaded.append((names.CLASS_TOKEN, shape))
+        found = self._file_positions() if names.POSITIONS in self.arrays and names.POSITIONS in self.shapes else None
+        if found is None or not found[1] or self.shapes[names.POSITIONS][1] > math.prod(self._grid()):
+            return _Step(stored)
+        # The model gives its class token no position: the file's goes into the token, which is the same sum.
+        row = self.arrays[names.POSITIONS].then(stored.shape, lambda array: array[:, :1]).read()
+        return _Step(stored, lambda token: token + row if row.any() else token)
 
     def _file_positions(self):
         stored = self.arrays[names.POSITIONS]

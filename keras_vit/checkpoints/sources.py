@@ -58,9 +58,11 @@ def locate(source, architecture, resolution):
         return whole._replace(subtree=match[2])
     if is_url(text):
         return Source(downloading.fetch(text), "", None)
+    if os.path.sep in text or text.endswith((".npz", ".safetensors")):
+        raise ValueError(f"There is no such file. Received: {text}")
     model = None if architecture is None else variant(architecture)
     row = published.find(text, model, resolution)
     if row is None:
         names = "" if architecture is None else " " + published.known_names(model)
-        raise ValueError(f"There is no such file, and no published weights have that name.{names} Received: {text}")
+        raise ValueError(f"There is no such file, and no published weights of that name.{names} Received: {text}")
     return Source(downloading.fetch(row.url, row.size), "", row)

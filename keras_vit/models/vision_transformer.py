@@ -51,13 +51,14 @@ def VisionTransformer(
         include_top: whether the head is there. Without it the model returns features; `pre_logits` stays.
         weights: None, or what `checkpoints.load` takes: the name of published weights ("imagenet21k",
             "imagenet21k+imagenet2012", "augreg", "augreg:<file name>", "sam"), a path or an https or gs URL. Every
-            array must match, the head included; only the position embedding is resampled where its grid is another.
+            array must match, the head included unless the model has none; only the position embedding is resampled
+            where its grid is another. To load for fine-tuning, see `checkpoints.load`.
             The report goes to the log "keras_vit".
         classifier: what the head reads: "token" (the class token), "gap" (the mean over all tokens), "map" (attention
             pooling over all tokens, as in big_vision), "unpooled" (every token) or "token_unpooled" (every token, the
             class token first). Without "token" in its name there is no class token.
-        representation_size: units of the tanh layer `pre_logits` before the head; 0 for none. None is 0, or with a
-            head what the published `weights` have.
+        representation_size: units of the tanh layer `pre_logits` before the head; 0 for none. None is 0, or what the
+            published `weights` have.
         dropout: rate after the position embedding and in the blocks, in [0, 1).
         attention_dropout: rate on the attention scores, in [0, 1).
         stochastic_depth: probability of leaving out a residual branch of the last block, in [0, 1); it grows
@@ -91,7 +92,7 @@ def VisionTransformer(
             resnet_blocks=resnet_blocks,
             input_shape=input_shape,
         )
-        if published is not None and include_top:
+        if published is not None:
             classes = published.classes if classes is None else classes
             representation_size = published.representation_size if representation_size is None else representation_size
     classes = 1000 if classes is None else classes
@@ -129,12 +130,13 @@ def VisionTransformer(
         )
     if not isinstance(epsilon, int | float) or not epsilon > 0:
         raise ValueError(f"`epsilon` must be a number above 0. Received: epsilon={epsilon!r}")
+    stem = None if resnet_blocks is None else layers.ResNetStem(resnet_blocks, name="resnet_stem")
     grid = _grid(input_shape, patch_size, resnet_blocks)
 
     images = keras.Input(shape=input_shape, name="images")
     x = layers.ExpectedImages(name="expected_images")(images)
-    if resnet_blocks is not None:
-        x = layers.ResNetStem(resnet_blocks, name="resnet_stem")(x)
+    if stem is not None:
+        x = stem(x)
     x = layers.Patches(patch_size, name="patches")(x)
     x = layers.PatchEncoder(hidden_size, name="embedding")(x)  # (B, rows*columns, hidden_size)
     if class_token and class_token_position:

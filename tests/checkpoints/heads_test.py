@@ -72,10 +72,14 @@ def test_keep_refuses_pre_logits_that_the_model_lacks_and_says_what_to_build(gol
         checkpoints.load(small(), golden_files / "vit_token_prelogits.ckpt.npz")
 
 
-def test_a_model_without_a_head_leaves_the_files_head(golden_files, small):
+def test_a_model_without_a_head_leaves_the_files_head_and_nothing_else(golden_files, small):
+    source = golden_files / "vit_token_prelogits.ckpt.npz"
+    report = checkpoints.load(small(include_top=False, representation_size=48), source)
+    assert names_of(report.dropped) == {"head/kernel", "head/bias"}
+    with pytest.raises(ValueError, match=r"2 left over \(pre_logits/bias, pre_logits/kernel\)"):
+        checkpoints.load(small(include_top=False), source)
     model = small(include_top=False)
-    report = checkpoints.load(model, golden_files / "vit_token_prelogits.ckpt.npz")
-    assert names_of(report.dropped) == {"head/kernel", "head/bias", "pre_logits/kernel", "pre_logits/bias"}
+    checkpoints.load(model, source, head="new")
     with np.load(golden_files / "vit_token_prelogits.io.npz") as io:
         features = keras.ops.convert_to_numpy(model(io["inputs"]))
         np.testing.assert_allclose(features, io["encoded"][:, 0], atol=1e-5)

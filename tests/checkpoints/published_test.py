@@ -155,6 +155,6 @@ def test_a_published_name_brings_classes_and_pre_logits(tmp_path, monkeypatch):
         np.asarray(model.get_layer("pre_logits").kernel), np.asarray(source.get_layer("pre_logits").kernel)
     )
     features = keras_vit.ViT_Ti16(weights="sam", include_top=False)
-    assert features.output_shape == (None, 192)
+    assert features.output_shape == (None, 24)
     with pytest.raises(ValueError, match="trained for 5 classes"):
         keras_vit.ViT_Ti16(weights="sam", classes=7)
