@@ -116,6 +116,8 @@ def test_the_grid_can_be_said_where_the_file_does_not(golden_files, small, value
     model = small()
     report = checkpoints.load(model, golden_files / "vit_token.ckpt.npz", source_grid=(2, 8))
     assert report.resampled[0][2] == ((2, 8), (4, 4))
+    with pytest.raises(ValueError, match=r"`source_grid` must be \(rows, columns\)"):
+        checkpoints.load(model, golden_files / "vit_token.ckpt.npz", source_grid=(4, 0))
     with pytest.raises(ValueError, match=r"those of a \(3, 5\) grid"):
         checkpoints.load(model, golden_files / "vit_token.ckpt.npz", source_grid=(3, 5))
 
