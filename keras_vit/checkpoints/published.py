@@ -1,7 +1,6 @@
 """The published weights: a row each, and the rules that the names of the others follow."""
 
 import dataclasses
-import os
 import re
 
 # Of each size: patch_size, num_layers, hidden_size, resnet_blocks.
@@ -168,10 +167,9 @@ def find(source, model, resolution=None):
     Raises:
         ValueError: the collection is known and has nothing of that name for the model.
     """
-    collection, colon, name = str(source).partition(":")
-    if collection not in _collections() or (colon and os.path.sep in name):
+    if not is_name(str(source)):
         return None
-    name = name.removesuffix(".npz")
+    collection, _, name = str(source).removesuffix(".npz").partition(":")
     rows = [row for row in PUBLISHED if row.collection == collection and row.model == model]
     if name:
         rows = [row for row in PUBLISHED if row.collection == collection and row.name == name] or [
@@ -229,5 +227,7 @@ def known_names(model):
     return f"The published weights of {model} are {', '.join(names)}; a path or a URL does as well."
 
 
-def _collections():
-    return {"bit", *(row.collection for row in PUBLISHED)}
+def is_name(source):
+    """Whether a string is the name of a collection, or of a file in one, "augreg:<file name>"."""
+    collection, _, name = source.partition(":")
+    return collection in {"bit", *(row.collection for row in PUBLISHED)} and "/" not in name

@@ -20,6 +20,11 @@ def is_url(source):
     return re.match(r"(https?|gs)://", str(source)) is not None
 
 
+def _is_path(source):
+    # A folder called "sam" beside the program does not hide the weights of that name.
+    return os.path.exists(source) and not published.is_name(os.fspath(source))
+
+
 def find_published(source, input_shape=(None, None, None), **numbers):
     """The row of published weights that `weights=` means for a model that is yet to be built, or None.
 
@@ -31,7 +36,7 @@ def find_published(source, input_shape=(None, None, None), **numbers):
     Raises:
         ValueError: the name is known, but not for such a model.
     """
-    if is_url(source) or os.path.exists(source):
+    if is_url(source) or _is_path(source):
         return None
     blocks = numbers.get("resnet_blocks")
     numbers["resnet_blocks"] = tuple(blocks) if isinstance(blocks, list) else blocks
@@ -51,7 +56,7 @@ def locate(source, architecture, resolution):
         ConnectionError: it could not be downloaded.
     """
     text = os.fspath(source)
-    if os.path.exists(text):
+    if _is_path(text):
         return Source(text, "", None)
     if match := re.fullmatch(r"(.*\.npz):([\w/]+)", text):
         whole = locate(match[1], architecture, resolution)

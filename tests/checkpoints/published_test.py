@@ -134,6 +134,13 @@ def test_an_unknown_name_lists_those_of_the_model():
         checkpoints.load(model, "imagenet22k")
 
 
+def test_a_folder_of_the_same_name_does_not_hide_published_weights(tmp_path, monkeypatch):
+    (tmp_path / "sam").mkdir()
+    monkeypatch.chdir(tmp_path)
+    numbers = {"patch_size": 16, "num_layers": 12, "hidden_size": 768, "resnet_blocks": None}
+    assert checkpoints.find_published("sam", (224, 224, 3), **numbers).name == "ViT-B_16"
+
+
 def test_every_constructor_of_a_size_is_recognised_from_its_shapes():
     for name, (patch, layers, hidden, blocks) in ARCHITECTURES.items():
         numbers = {"patch_size": patch, "num_layers": layers, "hidden_size": hidden, "resnet_blocks": blocks}
