@@ -18,15 +18,27 @@ except ImportError as error:
         ) from error
     raise
 
-from keras_vit import checkpoints, layers, models
+from keras_vit import checkpoints, layers, models, preprocessing
 from keras_vit.layers import *  # noqa: F403
 from keras_vit.layers import __all__ as _layers
 from keras_vit.models import *  # noqa: F403
 from keras_vit.models import __all__ as _models
+from keras_vit.preprocessing import decode_predictions, preprocess_input, preprocessing_of
 
 _LAZY = ("data", "export", "inspection", "optimizers", "training")
 
-__all__ = [*_layers, *_models, *_LAZY, "checkpoints", "layers", "models"]
+__all__ = [
+    *_layers,
+    *_models,
+    *_LAZY,
+    "checkpoints",
+    "decode_predictions",
+    "layers",
+    "models",
+    "preprocess_input",
+    "preprocessing",
+    "preprocessing_of",
+]
 
 
 def __getattr__(name):

@@ -15,7 +15,7 @@ FLOORS = {
     "data": set(),
     "optimizers": set(),
     "recipes": set(),
-    "preprocessing": set(),
+    "preprocessing": {"checkpoints"},  # class names come through the cache of weights
     "models": {"layers", "checkpoints"},
     "cost": {"layers"},
     "inspection": {"layers"},
@@ -23,7 +23,7 @@ FLOORS = {
     "training": {"models", "data", "optimizers", "cost"},
     "evaluation": {"training", "data", "recipes"},
     "tpu": {"training", "models", "cost"},
-    "__init__": {"checkpoints", "layers", "models"},
+    "__init__": {"checkpoints", "layers", "models", "preprocessing"},
 }
 MAY_IMPORT_TENSORFLOW = {"data", "training", "export"}
 MAY_IMPORT_JAX = {"tpu"}

@@ -1,69 +1,164 @@
 """Reading .npz files: headers first, arrays one at a time, and never a pickled object."""
 
-import contextlib
+import io
+import math
 import zipfile
 import zlib
 
 import numpy as np
 
+from keras_vit.checkpoints.stored import Stored, to_float32
+
+# numpy refuses longer headers too, but only after reading them.
+_MAX_HEADER = 10_000
+# Trained weights hardly compress. Deflate reaches 1032, and members that overlap in the file any number.
+_MAX_EXPANSION = 200
+_ERRORS = (OSError, ValueError, KeyError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+
 
 class Archive:
     """The arrays of an .npz file, by name; a context manager.
 
-    `shapes` is read from the headers when the file is opened; `read(name)` brings one array into memory and
-    verifies its checksum.
+    `arrays` maps each name to its `Stored` and is made from headers alone; `read(name)` brings one array into memory,
+    as float32 where the file has float16 or bfloat16.
 
     Raises:
-        ValueError: the file is missing, is no .npz, is cut short, or holds pickled objects.
+        ValueError: the file is missing, is no .npz, is cut short, expands without bound, or holds pickled objects.
     """
 
     def __init__(self, path):
         self.path = path
-        with contextlib.ExitStack() as stack:
-            try:
-                self._zip = stack.enter_context(zipfile.ZipFile(stack.enter_context(open(path, "rb"))))
-            except (OSError, zipfile.BadZipFile) as error:
-                raise ValueError(
-                    f"A checkpoint must be a readable .npz file, an uncut zip archive of arrays ({error}). "
-                    f"Received: {path}"
-                ) from error
-            self.shapes = {member.removesuffix(".npy"): self._header(member) for member in self._zip.namelist()}
-            self._open = stack.pop_all()
+        try:
+            self._file = open(path, "rb")  # noqa: SIM115 (closed in __exit__)
+        except OSError as error:
+            raise self._no_archive(error) from error
+        try:
+            self._zip = zipfile.ZipFile(self._file)
+            self._check_expansion()
+            self.arrays = {}
+            for member in self._zip.infolist():
+                name = member.filename.removesuffix(".npy")
+                if name in self.arrays:
+                    raise ValueError(f"The checkpoint holds {name!r} twice. Received: {path}")
+                self.arrays[name] = self._stored(name, member)
+        except zipfile.BadZipFile as error:
+            self._file.close()
+            raise self._no_archive(error) from error
+        except BaseException:
+            self._file.close()
+            raise
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self._open.close()
+        self._zip.close()
+        self._file.close()
+
+    @property
+    def shapes(self):
+        """`{name: shape}` of every array."""
+        return {name: stored.shape for name, stored in self.arrays.items()}
 
     def read(self, name):
-        """The array called `name`, a numpy array."""
-        try:
-            with self._zip.open(name + ".npy") as member:
-                return np.lib.format.read_array(member, allow_pickle=False)
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            raise ValueError(
-                f"The array {name!r} of the checkpoint cannot be read ({error}). Received: {self.path}"
-            ) from error
+        """The array called `name`, its checksum verified."""
+        return self.arrays[name].read()
 
-    def _header(self, member):
-        """The shape of one array; refuses what is no array of numbers."""
-        try:
-            with self._zip.open(member) as file:
-                version = np.lib.format.read_magic(file)
-                read = {
-                    (1, 0): np.lib.format.read_array_header_1_0,
-                    (2, 0): np.lib.format.read_array_header_2_0,
-                }[version]
-                shape, _, dtype = read(file)
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    def _no_archive(self, error):
+        return ValueError(
+            f"A checkpoint must be a readable .npz file, an uncut zip archive of arrays ({error}). "
+            f"Received: {self.path}"
+        )
+
+    def _check_expansion(self):
+        self._file.seek(0, io.SEEK_END)
+        size = self._file.tell()
+        expanded = sum(member.file_size for member in self._zip.infolist())
+        if expanded > _MAX_EXPANSION * size:
             raise ValueError(
-                f"A checkpoint holds arrays in numpy's format only, and {member!r} is none ({error}). "
+                f"The archive of {size} bytes says that it expands to {expanded}, which no weights do; it was not "
+                f"read. Received: {self.path}"
+            )
+
+    def _stored(self, name, member):
+        """One array from its header; refuses what is no array of numbers."""
+        try:
+            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise ValueError("it is compressed in another way than numpy does")
+            with self._zip.open(member) as file:
+                shape, fortran_order, dtype, header = _header(file)
+        except _ERRORS as error:
+            raise ValueError(
+                f"A checkpoint holds arrays in numpy's format only, and {member.filename!r} is none ({error}). "
                 f"Received: {self.path}"
             ) from error
         if dtype.hasobject:
             raise ValueError(
-                f"A checkpoint holds numbers only, and {member!r} is a pickled object, which is never loaded. "
+                f"A checkpoint holds numbers only, and {member.filename!r} is a pickled object, which is never "
+                f"loaded. Received: {self.path}"
+            )
+        if header + math.prod(shape) * dtype.itemsize != member.file_size:
+            raise ValueError(
+                f"The array {name!r} of the checkpoint does not have the size that its shape {shape} says. "
                 f"Received: {self.path}"
             )
-        return shape
+
+        def read(verify=True):
+            try:
+                array = self._read(member, header, dtype, math.prod(shape), verify)
+            except _ERRORS as error:
+                raise ValueError(
+                    f"The array {name!r} of the checkpoint cannot be read ({error}). Received: {self.path}"
+                ) from error
+            array = array.reshape(shape, order="F" if fortran_order else "C")
+            return to_float32(array)
+
+        return Stored(tuple(shape), _dtype_name(dtype), (name,), read)
+
+    def _read(self, member, header, dtype, count, verify):
+        """The numbers of one member, flat."""
+        if member.compress_type == zipfile.ZIP_STORED:
+            # As numpy writes it: straight from the file, without zipfile's copies.
+            self._file.seek(member.header_offset + 26)
+            lengths = self._file.read(4)
+            skip = int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little")
+            self._file.seek(skip, io.SEEK_CUR)
+            start = self._file.read(header)
+            array = np.fromfile(self._file, dtype, count)
+            if array.size != count:
+                raise EOFError("the file has become shorter")
+            if verify and zlib.crc32(array.view(np.uint8), zlib.crc32(start)) != member.CRC:
+                raise zipfile.BadZipFile("Bad CRC-32 checksum")
+            return array
+        with self._zip.open(member) as file:
+            file.read(header)
+            array = np.empty(count, dtype)
+            view = memoryview(array.view(np.uint8)) if count else memoryview(b"")
+            done = 0
+            while done < len(view):
+                read = file.readinto(view[done : done + (1 << 20)])
+                if not read:
+                    raise EOFError("it ends early")
+                done += read
+            file.read(1)  # the end, where zipfile compares the checksum
+            return array
+
+
+def _header(file):
+    """Shape, order, dtype and length of the header of an .npy stream; nothing is read beyond it."""
+    start = file.read(12)
+    if len(start) < 12 or start[:6] != b"\x93NUMPY" or start[6] not in (1, 2):
+        raise ValueError("it does not begin as an .npy file")
+    length = int.from_bytes(start[8:10] if start[6] == 1 else start[8:12], "little")
+    end = length + (10 if start[6] == 1 else 12)
+    if length > _MAX_HEADER:
+        raise ValueError(f"its header has {length} bytes")
+    stream = io.BytesIO(start + file.read(end - 12))
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version[0] == 1 else np.lib.format.read_array_header_2_0
+    return *read(stream), end
+
+
+def _dtype_name(dtype):
+    # numpy has no bfloat16 and writes it as two nameless bytes.
+    return "bfloat16" if dtype.kind == "V" and dtype.itemsize == 2 else dtype.name

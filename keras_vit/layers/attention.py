@@ -82,7 +82,7 @@ class SelfAttention(keras.layers.Layer):
         return self.out(ops.transpose(mixed, (0, 2, 1, 3)))
 
     def scores(self, query, key):
-        """How much each query takes from each key: `(B, N, heads, D/heads)` to `(B, heads, M, N)`, rows sum to 1."""
+        """What each query takes from each key: `(B, N, heads, D/heads)` twice to `(B, heads, M, N)`; rows sum to 1."""
         query = query * (query.shape[-1] ** -0.5)
         query = ops.transpose(query, (0, 2, 1, 3))  # (B, heads, M, D/heads)
         key = ops.transpose(key, (0, 2, 3, 1))  # (B, heads, D/heads, N)

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.arguments import check_positive_int, check_rank
+from keras_vit.layers.std_conv import StdConv2D, build_in_turn, group_norm
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -33,13 +34,7 @@ class ResNetStem(keras.layers.Layer):
 
     def __init__(self, blocks=(), width=64, **kwargs):
         super().__init__(**kwargs)
-        if not isinstance(blocks, list | tuple):
-            raise ValueError(f"`blocks` must be a tuple such as (3, 4, 9). Received: blocks={blocks!r}")
-        for units in blocks:
-            check_positive_int("blocks", units)
-        check_positive_int("width", width)
-        if width % 32:
-            raise ValueError(f"`width` must be a multiple of 32. Received: width={width}")
+        check_stages(blocks, width)
         self.blocks = tuple(blocks)
         self.width = width
 
@@ -128,69 +123,15 @@ class BottleneckUnit(keras.layers.Layer):
         return {**super().get_config(), "channels": self.channels, "strides": self.strides}
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
-class StdConv2D(keras.layers.Layer):
-    """A convolution without bias whose kernel is standardised: `(B, H, W, C)` to `(B, H/s, W/s, filters)`.
-
-    For each output channel the kernel's mean is taken off and the rest divided by its deviation plus 1e-5. The stored
-    kernel is the raw one; the arithmetic on it is float32 under any policy, and gradients flow through it.
-
-    Args:
-        filters: number of output channels.
-        kernel_size: side of the square kernel.
-        strides: in both directions. Padding is "same": what is odd goes to the bottom and the right.
-
-    Reference: the original's StdConv (models_resnet); Qiao et al., "Weight Standardization".
-    """
-
-    def __init__(self, filters, kernel_size, strides=1, **kwargs):
-        super().__init__(**kwargs)
-        self.filters = filters
-        self.kernel_size = kernel_size
-        self.strides = strides
-
-    def build(self, input_shape):
-        self.kernel = self.add_weight(
-            name="kernel",
-            shape=(self.kernel_size, self.kernel_size, input_shape[-1], self.filters),
-            initializer="lecun_normal",
-            autocast=False,
-        )
-        self.built = True
-
-    def call(self, x):
-        kernel = ops.convert_to_tensor(self.kernel)
-        kernel = kernel - ops.mean(kernel, axis=(0, 1, 2))
-        kernel = kernel / (ops.std(kernel, axis=(0, 1, 2)) + 1e-5)
-        return ops.conv(
-            x,
-            ops.cast(kernel, self.compute_dtype),
-            strides=self.strides,
-            padding="same",
-            data_format="channels_last",
-        )
-
-    def compute_output_shape(self, input_shape):
-        batch, *sides, _ = input_shape
-        sides = [None if side is None else -(-side // self.strides) for side in sides]
-        return (batch, *sides, self.filters)
-
-    def get_config(self):
-        config = {"filters": self.filters, "kernel_size": self.kernel_size, "strides": self.strides}
-        return {**super().get_config(), **config}
-
-
-def group_norm(name, **kwargs):
-    """The GroupNorm of the original: 32 groups of neighbouring channels, epsilon 1e-6."""
-    return keras.layers.GroupNormalization(32, epsilon=1e-6, name=name, **kwargs)
-
-
-def build_in_turn(layers, shape):
-    """Builds each layer on the output shape of the one before; returns the last output shape."""
-    for layer in layers:
-        layer.build(shape)
-        shape = layer.compute_output_shape(shape)
-    return shape
+def check_stages(blocks, width):
+    """Raises a `ValueError` unless `blocks` are units per stage and `width` channels that 32 groups divide."""
+    if not isinstance(blocks, list | tuple):
+        raise ValueError(f"`blocks` must be a tuple such as (3, 4, 9). Received: blocks={blocks!r}")
+    for units in blocks:
+        check_positive_int("blocks", units)
+    check_positive_int("width", width)
+    if width % 32:
+        raise ValueError(f"`width` must be a multiple of 32. Received: width={width}")
 
 
 def stem_output_side(side, blocks):

@@ -22,6 +22,8 @@ class TransformerBlock(keras.layers.Layer):
             branch is divided by the probability of keeping it. In [0, 1).
         first_token_only: whether to return the first token alone, `(B, 1, D)`. It takes its keys and values from all
             tokens, so it is the same token, but queries, projection and MLP are not computed for the others.
+        exact_gelu: whether the MLP uses GELU itself; by default its tanh form, as the original does.
+        epsilon: of both LayerNorms, above 0.
 
     Call arguments:
         tokens: `(B, N, D)`, float.
@@ -44,6 +46,8 @@ class TransformerBlock(keras.layers.Layer):
         attention_dropout=0.0,
         stochastic_depth=0.0,
         first_token_only=False,
+        exact_gelu=False,
+        epsilon=1e-6,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -58,16 +62,18 @@ class TransformerBlock(keras.layers.Layer):
         self.attention_dropout = attention_dropout
         self.stochastic_depth = stochastic_depth
         self.first_token_only = first_token_only
+        self.exact_gelu = exact_gelu
+        self.epsilon = epsilon
 
     def build(self, input_shape):
         check_rank("TransformerBlock", input_shape, "B, N, D")
         policy = {"dtype": self.dtype_policy}
         hidden_size = input_shape[-1]
-        self.norm_1 = keras.layers.LayerNormalization(epsilon=1e-6, name="norm_1", **policy)
+        self.norm_1 = keras.layers.LayerNormalization(epsilon=self.epsilon, name="norm_1", **policy)
         self.attention = SelfAttention(self.num_heads, self.attention_dropout, name="attention", **policy)
-        self.norm_2 = keras.layers.LayerNormalization(epsilon=1e-6, name="norm_2", **policy)
-        self.mlp_1 = _mlp_dense(self.mlp_dim, "mlp_1", **policy)
-        self.mlp_2 = _mlp_dense(hidden_size, "mlp_2", **policy)
+        self.norm_2 = keras.layers.LayerNormalization(epsilon=self.epsilon, name="norm_2", **policy)
+        self.mlp_1 = mlp_dense(self.mlp_dim, "mlp_1", **policy)
+        self.mlp_2 = mlp_dense(hidden_size, "mlp_2", **policy)
         self.drop = keras.layers.Dropout(self.dropout, name="drop", **policy)
         self.drop_path = keras.layers.Dropout(
             self.stochastic_depth, noise_shape=(None, 1, 1), name="drop_path", **policy
@@ -89,8 +95,8 @@ class TransformerBlock(keras.layers.Layer):
         return tokens + self.drop_path(x, training=training)  # eq. 3
 
     def mlp(self, x, training=False):
-        """Dense, tanh GELU, dense, with dropout after both: `(B, N, D)` to `(B, N, D)`."""
-        x = keras.ops.gelu(self.mlp_1(x), approximate=True)  # (B, N, mlp_dim)
+        """Dense, GELU, dense, with dropout after both: `(B, N, D)` to `(B, N, D)`."""
+        x = keras.ops.gelu(self.mlp_1(x), approximate=not self.exact_gelu)  # (B, N, mlp_dim)
         x = self.mlp_2(self.drop(x, training=training))  # (B, N, D)
         return self.drop(x, training=training)
 
@@ -107,10 +113,13 @@ class TransformerBlock(keras.layers.Layer):
             "attention_dropout": self.attention_dropout,
             "stochastic_depth": self.stochastic_depth,
             "first_token_only": self.first_token_only,
+            "exact_gelu": self.exact_gelu,
+            "epsilon": self.epsilon,
         }
 
 
-def _mlp_dense(units, name, dtype):
+def mlp_dense(units, name, dtype):
+    """A dense layer of an MLP, initialised as the original's."""
     return keras.layers.Dense(
         units,
         kernel_initializer="glorot_uniform",

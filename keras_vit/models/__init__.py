@@ -1,5 +1,17 @@
 """The Vision Transformer and its named sizes."""
 
+from keras_vit.models.bit_resnet import (
+    BiT_R50x1,
+    BiT_R50x2,
+    BiT_R50x3,
+    BiT_R101x1,
+    BiT_R101x3,
+    BiT_R152x1,
+    BiT_R152x2,
+    BiT_R152x4,
+    BiT_R200x3,
+    BiTResNet,
+)
 from keras_vit.models.variants import (
     R26_ViT_B32,
     R26_ViT_S32,
@@ -21,6 +33,16 @@ from keras_vit.models.variants import (
 from keras_vit.models.vision_transformer import VisionTransformer
 
 __all__ = [
+    "BiTResNet",
+    "BiT_R50x1",
+    "BiT_R50x2",
+    "BiT_R50x3",
+    "BiT_R101x1",
+    "BiT_R101x3",
+    "BiT_R152x1",
+    "BiT_R152x2",
+    "BiT_R152x4",
+    "BiT_R200x3",
     "R26_ViT_B32",
     "R26_ViT_S32",
     "R50_ViT_B16",

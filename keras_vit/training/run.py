@@ -42,7 +42,12 @@ def run(config, workdir, write=print):
     train, test = data.load(config.data.name)
     total_steps = _total_steps(config, train.num_examples)
     with strategy.scope():
-        model = VisionTransformer(classes=len(train.class_names), **config.model)
+        middle = [train.max_value / 2] * 3
+        model = VisionTransformer(
+            classes=len(train.class_names),
+            preprocessing={"mean": middle, "std": middle, "resize": "stretch", "crop_fraction": 1.0},
+            **config.model,
+        )
         schedule = optimizers.Schedule(total_steps=total_steps, **config.schedule)
         optimizer = optimizers.make(schedule=schedule, **config.optimizer)
         if config.precision == "mixed_float16":

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from keras_vit.checkpoints.positions import resample, source_grid
+from keras_vit.checkpoints.positions import resample
 
 GRIDS = [(4, 6), (6, 4), (7, 12), (14, 24), (14, 7)]
 
@@ -45,9 +45,3 @@ def test_the_border_keeps_its_value_where_scipy_rounds_past_it():
 def test_the_same_grid_changes_nothing():
     positions = np.random.default_rng(0).normal(size=(1, 13, 4)).astype("float32")
     np.testing.assert_array_equal(resample(positions, (3, 4), (3, 4)), positions)
-
-
-def test_a_file_holds_a_square_or_the_models_own_grid():
-    assert source_grid(16, (2, 8)) == (4, 4)
-    assert source_grid(24, (4, 6)) == (4, 6)
-    assert source_grid(24, (6, 6)) is None

@@ -3,13 +3,8 @@ import numpy as np
 import pytest
 
 from keras_vit.layers import ResNetStem
-from keras_vit.layers.resnet_stem import (
-    BottleneckUnit,
-    StdConv2D,
-    group_norm,
-    stem_output_channels,
-    stem_output_side,
-)
+from keras_vit.layers.resnet_stem import BottleneckUnit, stem_output_channels, stem_output_side
+from keras_vit.layers.std_conv import StdConv2D, group_norm
 
 
 def _numpy(tensor):

@@ -153,7 +153,10 @@ def test_forward_and_train_step_compile_with_xla(xla, arguments):
     ("arguments", "message"),
     [
         ({"num_heads": 3}, "`num_heads` must divide `hidden_size`. Received: num_heads=3, hidden_size=16"),
-        ({"classifier": "cls"}, "`classifier` must be one of token, gap, unpooled, token_unpooled. Received: .*'cls'"),
+        (
+            {"classifier": "cls"},
+            "`classifier` must be one of token, gap, map, unpooled, token_unpooled. Received: .*'cls'",
+        ),
         ({"dropout": -0.1}, r"`dropout` must be a number in \[0, 1\). Received: dropout=-0.1"),
         ({"attention_dropout": 1}, r"`attention_dropout` must be a number in \[0, 1\)"),
         ({"stochastic_depth": 2.0}, r"`stochastic_depth` must be a number in \[0, 1\)"),

@@ -1,0 +1,84 @@
+"""python experiments/benchmarks/loading.py [--model=ViT_L16] [--rounds=5]
+
+Loads a checkpoint into a built model, and measures beside it what cannot be avoided: the peak memory of the model
+alone, and the time to read the file's arrays with numpy. Loading may take 300 MB and twice the time.
+"""
+
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from absl import app, flags
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("model", "ViT_L16", "A constructor of keras_vit.")
+flags.DEFINE_integer("rounds", 5, "Readings and loads, taken in turn.", lower_bound=1)
+flags.DEFINE_string("folder", None, "Where the file is written, 4 bytes a parameter; a temporary folder if not given.")
+
+
+def child(task, path):
+    """One measurement in a process of its own, since the peak of a process never goes down."""
+    import keras_vit
+
+    model = getattr(keras_vit, FLAGS.model)()
+    result = {}
+    if task == "write":
+        rng = np.random.default_rng(0)
+        for variable in model.weights:
+            variable.assign(rng.standard_normal(variable.shape, dtype="float32"))
+        keras_vit.checkpoints.save(model, path)
+    elif task == "load":
+        keras_vit.checkpoints.load(model, path)
+    elif task == "time":
+        times = {"read": [], "load": []}
+        for _ in range(FLAGS.rounds + 1):
+            times["read"].append(_seconds(lambda: _read(path)))
+            times["load"].append(_seconds(lambda: keras_vit.checkpoints.load(model, path)))
+        result = {name: statistics.median(values[1:]) for name, values in times.items()}  # the first warms up
+    result["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(json.dumps(result))
+
+
+def _read(path):
+    with np.load(path, allow_pickle=False) as file:
+        for name in file.files:
+            file[name]
+
+
+def _seconds(work):
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def main(argv):
+    if len(argv) == 3:
+        child(*argv[1:])
+        return
+    with tempfile.TemporaryDirectory(dir=FLAGS.folder) as folder:
+        path = str(Path(folder) / "weights.npz")
+
+        def measure(task):
+            command = [sys.executable, __file__, task, path, f"--model={FLAGS.model}", f"--rounds={FLAGS.rounds}"]
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+            return json.loads(done.stdout.splitlines()[-1])
+
+        measure("write")
+        size = Path(path).stat().st_size
+        built, loaded, timed = measure("build")["peak"], measure("load")["peak"], measure("time")
+    print(f"{FLAGS.model}, a file of {size / 1e6:,.0f} MB")
+    print(f"peak memory: built {built / 1e6:,.0f} MB, loaded {loaded / 1e6:,.0f} MB, {(loaded - built) / 1e6:+,.0f} MB")
+    print(
+        f"time, medians of {FLAGS.rounds} in turn: numpy reads in {timed['read']:.2f} s, a load takes "
+        f"{timed['load']:.2f} s, {timed['load'] / timed['read']:.2f} times as long"
+    )
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,233 @@
+"""The published weights: a row each, and the rules that the names of the others follow."""
+
+import dataclasses
+import re
+
+# Of each size: patch_size, num_layers, hidden_size, resnet_blocks.
+ARCHITECTURES = {
+    "ViT-Ti_16": (16, 12, 192, None),
+    "ViT-S_16": (16, 12, 384, None),
+    "ViT-S_32": (32, 12, 384, None),
+    "ViT-B_8": (8, 12, 768, None),
+    "ViT-B_16": (16, 12, 768, None),
+    "ViT-B_32": (32, 12, 768, None),
+    "ViT-L_16": (16, 24, 1024, None),
+    "ViT-L_32": (32, 24, 1024, None),
+    "ViT-H_14": (14, 32, 1280, None),
+    "R+ViT-Ti_16": (8, 12, 192, ()),
+    "R26+ViT-S_32": (1, 12, 384, (2, 2, 2, 2)),
+    "R26+ViT-B_32": (1, 12, 768, (2, 2, 2, 2)),
+    "R50+ViT-B_16": (1, 12, 768, (3, 4, 9)),
+    "R50+ViT-B_32": (1, 12, 768, (3, 4, 6, 3)),
+    "R50+ViT-L_16": (1, 24, 1024, (3, 4, 9)),
+    "R50+ViT-L_32": (1, 24, 1024, (3, 4, 6, 3)),
+}
+# Units in each stage of a BiT ResNet, by depth.
+BIT_UNITS = {
+    26: (2, 2, 2, 2),
+    50: (3, 4, 6, 3),
+    101: (3, 4, 23, 3),
+    152: (3, 8, 36, 3),
+    200: (3, 24, 36, 3),
+}
+
+# The original resizes both sides to the model's and scales to [-1, 1], for every file of its.
+_PREPROCESSING = {"mean": [127.5] * 3, "std": [127.5] * 3, "resize": "stretch", "crop_fraction": 1.0}
+_BUCKET = "https://storage.googleapis.com/"
+
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """A published file.
+
+    Attributes:
+        collection: what `weights=` calls it, such as "imagenet21k".
+        folder: where it is under storage.googleapis.com.
+        name: of the file, without ".npz".
+        model: a key of `ARCHITECTURES`, or of a BiT ResNet depth and width, "R50x1".
+        classes: units of its head, or None where the name does not say.
+        resolution: side in pixels of the images it was trained on last, or None.
+        representation_size: units of `pre_logits`, 0 for none.
+        size: as listed where it was published, "393.69 MiB" or "1.22 GiB", or None.
+    """
+
+    collection: str
+    folder: str
+    name: str
+    model: str
+    classes: int | None
+    resolution: int | None
+    representation_size: int = 0
+    size: str | None = None
+
+    @property
+    def url(self):
+        return f"{_BUCKET}{self.folder}/{self.name.replace('+', '%2B')}.npz"
+
+    @property
+    def preprocessing(self):
+        return _PREPROCESSING
+
+
+def _rows(collection, classes, resolution, files):
+    for model, representation_size, size in files:
+        yield Published(
+            collection, f"vit_models/{collection}", model, model, classes, resolution, representation_size, size
+        )
+
+
+def _augreg(model, aug, wd, do=0.0, sd=0.0):
+    name = f"{_augreg_model(model)}-i21k-300ep-lr_0.001-aug_{aug}-wd_{wd}-do_{do}-sd_{sd}"
+    return Published("augreg", "vit_models/augreg", name, model, 21843, 224)
+
+
+def _augreg_model(model):
+    return model.replace("ViT-", "").replace("+", "_")
+
+
+# fmt: off
+PUBLISHED = (
+    # The heads of ViT-L_32 and ViT-H_14 are all zeros, by report.
+    *_rows("imagenet21k", 21843, 224, [
+        ("ViT-B_16", 768, "393.69 MiB"),
+        ("ViT-B_32", 768, "400.01 MiB"),
+        ("ViT-B_8", 768, "393.72 MiB"),
+        ("ViT-L_16", 1024, "1.22 GiB"),
+        ("ViT-L_32", 1024, "1.23 GiB"),
+        ("ViT-H_14", 1280, "2.46 GiB"),
+        ("R26+ViT-B_32", 768, "450.23 MiB"),
+        ("R50+ViT-B_16", 768, "439.85 MiB"),
+        ("R50+ViT-L_32", 1024, "1.31 GiB"),
+    ]),
+    *_rows("imagenet21k+imagenet2012", 1000, 384, [
+        ("ViT-B_16", 0, "331.4 MiB"),
+        ("ViT-B_32", 0, "336.89 MiB"),
+        ("ViT-B_8", 0, "334.78 MiB"),
+        ("ViT-L_16", 0, None),
+        ("ViT-L_32", 0, None),
+        ("R50+ViT-B_16", 0, "377.57 MiB"),
+    ]),
+    Published("imagenet21k+imagenet2012", "vit_models/imagenet21k+imagenet2012", "ViT-B_16-224", "ViT-B_16", 1000, 224,
+              size="330.29 MiB"),
+    Published("imagenet21k+imagenet2012", "vit_models/imagenet21k+imagenet2012", "ViT-L_16-224", "ViT-L_16", 1000, 224),
+    # ViT-S_16 comes with its optimizer's state.
+    *_rows("sam", 1000, 224, [
+        ("ViT-B_16", 0, None), ("ViT-B_32", 0, None), ("ViT-L_16", 0, None), ("ViT-L_32", 0, None),
+        ("ViT-S_16", 0, None),
+    ]),
+    # The upstream file that AugReg's authors recommend of each size. Their "light0" and "light1" are the paper's
+    # light1 and light2.
+    _augreg("ViT-L_16", "strong1", 0.1),
+    _augreg("ViT-B_16", "medium1", 0.1),
+    _augreg("ViT-S_16", "light1", 0.03),
+    _augreg("R50+ViT-L_32", "medium1", 0.1, 0.1, 0.1),
+    _augreg("R26+ViT-S_32", "light1", 0.1),
+    _augreg("ViT-Ti_16", "none", 0.03),
+    _augreg("ViT-B_32", "light1", 0.1),
+    _augreg("ViT-S_32", "none", 0.1),
+    _augreg("R+ViT-Ti_16", "none", 0.03),
+    _augreg("ViT-B_8", "medium2", 0.1),
+    *(
+        Published(collection, "bit_models", f"{file}-R{depth}x{width}{ending}", f"R{depth}x{width}", classes, None)
+        for collection, file, ending, classes in [
+            ("bit_s", "BiT-S", "", 1000),
+            ("bit_m", "BiT-M", "", 21843),
+            ("bit_m+imagenet2012", "BiT-M", "-ILSVRC2012", 1000),
+        ]
+        for depth, width in [(50, 1), (50, 3), (101, 1), (101, 3), (152, 2), (152, 4)]
+    ),
+)
+# fmt: on
+
+_AUGREG_NAME = re.compile(
+    r"(?P<model>\w+)-(?P<ds>i1k|i21k(_30)?)-(?P<epochs>\d+)ep-lr_(?P<lr>[\d.]+)-aug_(?P<aug>\w+)-wd_(?P<wd>[\d.]+)"
+    r"-do_(?P<do>[\d.]+)-sd_(?P<sd>[\d.]+)"
+    r"(--(?P<adapt_ds>\w+)-steps_(?P<steps>\d+)k-lr_(?P<adapt_lr>[\d.]+)-res_(?P<res>\d+))?"
+)
+_BIT_NAME = re.compile(r"BiT-(?P<kind>[SM])-(?P<model>R\d+x\d+)(?P<adapted>-ILSVRC2012|-run[012]-[\w-]+)?")
+_DOWNSTREAM_CLASSES = {
+    "imagenet2012": 1000,
+    "cifar10": 10,
+    "cifar100": 100,
+    "oxford_iiit_pet": 37,
+    "oxford_flowers102": 102,
+    "resisc45": 45,
+}
+
+
+def find(source, model, resolution=None):
+    """The row of published weights that a name means for a model, or None where it is no such name.
+
+    Args:
+        source: "imagenet21k", "augreg:B_16-i21k-300ep-...", a path, a URL, ...
+        model: the model's size, such as "ViT-B_16", or None where it is no published size.
+        resolution: side of the model's images in pixels; where a collection holds several files of one model, the
+            one of that resolution is meant, or else the first.
+
+    Raises:
+        ValueError: the collection is known and has nothing of that name for the model.
+    """
+    if not is_name(str(source)):
+        return None
+    collection, _, name = str(source).removesuffix(".npz").partition(":")
+    rows = [row for row in PUBLISHED if row.collection == collection and row.model == model]
+    if name:
+        rows = [row for row in PUBLISHED if row.collection == collection and row.name == name] or [
+            parse(collection, name)
+        ]
+        if rows[0].model != model:
+            raise ValueError(
+                f"The file is of {rows[0].model}, and the model is {model or 'of no published size'}. "
+                f"Received: weights={source!r}"
+            )
+    if not rows:
+        raise ValueError(f"{known_names(model)} Received: weights={source!r}")
+    return next((row for row in rows if row.resolution == resolution), rows[0])
+
+
+def parse(collection, name):
+    """The row of a file that the table does not list, from its name.
+
+    Raises:
+        ValueError: the name does not follow the collection's rule.
+    """
+    if collection == "augreg" and (match := _AUGREG_NAME.fullmatch(name)):
+        model = next((m for m in ARCHITECTURES if _augreg_model(m) == match["model"]), None)
+        if model is not None:
+            classes = {"i1k": 1000}.get(match["ds"], 21843)
+            if match["adapt_ds"]:
+                classes = _DOWNSTREAM_CLASSES.get(match["adapt_ds"])
+            return Published(collection, "vit_models/augreg", name, model, classes, int(match["res"] or 224))
+    if collection == "bit" and (match := _BIT_NAME.fullmatch(name)):
+        classes = {"S": 1000, "M": 21843}[match["kind"]]
+        if match["adapted"]:
+            classes = 1000 if match["adapted"] == "-ILSVRC2012" else None
+        return Published(collection, "bit_models", name, match["model"], classes, None)
+    rules = {
+        "augreg": "{model}-{ds}-{epochs}ep-lr_{lr}-aug_{aug}-wd_{wd}-do_{do}-sd_{sd}, and for fine-tuned files "
+        "--{adapt_ds}-steps_{k}k-lr_{lr}-res_{pixels} after it",
+        "bit": "BiT-{S or M}-R{depth}x{width}, and -ILSVRC2012 or -run{0, 1, 2}-{task} after it",
+    }
+    listed = ", ".join(row.name for row in PUBLISHED if row.collection == collection)
+    rule = f"follow the rule {rules[collection]}" if collection in rules else f"be one of {listed}"
+    raise ValueError(f"The name of a file in {collection!r} must {rule}. Received: {name!r}")
+
+
+def known_names(model):
+    """A sentence with the names that `weights=` knows for a model."""
+    rows = [row for row in PUBLISHED if row.model == model]
+    if not rows:
+        sizes = ", ".join(dict.fromkeys(row.model for row in PUBLISHED))
+        return f"Weights have been published for {sizes}, and the model is none of them: give a path or a URL."
+    names = dict.fromkeys(row.collection for row in rows)
+    if "augreg" in names:
+        names["augreg:<file name>"] = None
+    if "bit_m" in names:
+        names["bit:<file name>"] = None
+    return f"The published weights of {model} are {', '.join(names)}; a path or a URL does as well."
+
+
+def is_name(source):
+    """Whether a string is the name of a collection, or of a file in one, "augreg:<file name>"."""
+    collection, _, name = source.partition(":")
+    return collection in {"bit", *(row.collection for row in PUBLISHED)} and "/" not in name

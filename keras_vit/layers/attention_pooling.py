@@ -1,0 +1,77 @@
+"""Pooling tokens by attention."""
+
+import keras
+from keras import ops
+
+from keras_vit.layers.arguments import check_positive_int, check_rank
+from keras_vit.layers.attention import SelfAttention
+from keras_vit.layers.transformer_block import mlp_dense
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class AttentionPooling(keras.layers.Layer):
+    """A learned probe asks all tokens: `(B, N, D)` to `(B, D)`.
+
+        x = attention(probe, tokens)
+        y = x + mlp(norm(x))
+
+    Args:
+        num_heads: number of attention heads; must divide D.
+        mlp_dim: size of the MLP's hidden layer, 1 or more.
+        exact_gelu: whether the MLP uses GELU itself; by default its tanh form, as the original does.
+        epsilon: of the LayerNorm.
+
+    Call arguments:
+        tokens: `(B, N, D)`, float.
+
+    Returns:
+        `(B, D)` in the compute dtype.
+
+    Raises:
+        ValueError: an argument is out of range, `num_heads` does not divide D, or the tokens have another rank than 3.
+
+    Reference: Zhai et al., "Scaling Vision Transformers"; big_vision's MAPHead.
+    """
+
+    def __init__(self, num_heads, mlp_dim, exact_gelu=False, epsilon=1e-6, **kwargs):
+        super().__init__(**kwargs)
+        check_positive_int("num_heads", num_heads)
+        check_positive_int("mlp_dim", mlp_dim)
+        self.num_heads = num_heads
+        self.mlp_dim = mlp_dim
+        self.exact_gelu = exact_gelu
+        self.epsilon = epsilon
+
+    def build(self, input_shape):
+        check_rank("AttentionPooling", input_shape, "B, N, D")
+        policy = {"dtype": self.dtype_policy}
+        batch, _, hidden_size = input_shape
+        self.probe = self.add_weight(name="probe", shape=(1, 1, hidden_size), initializer="glorot_uniform")
+        self.attention = SelfAttention(self.num_heads, name="attention", **policy)
+        self.norm = keras.layers.LayerNormalization(epsilon=self.epsilon, name="norm", **policy)
+        self.mlp_1 = mlp_dense(self.mlp_dim, "mlp_1", **policy)
+        self.mlp_2 = mlp_dense(hidden_size, "mlp_2", **policy)
+        self.attention.build(input_shape)
+        for layer in (self.norm, self.mlp_1):
+            layer.build((batch, 1, hidden_size))
+        self.mlp_2.build((batch, 1, self.mlp_dim))
+        self.built = True
+
+    def call(self, tokens):
+        batch, _, hidden_size = ops.shape(tokens)
+        probe = ops.broadcast_to(self.probe, (batch, 1, hidden_size))
+        x = self.attention(tokens, queries=probe)  # (B, 1, D)
+        y = ops.gelu(self.mlp_1(self.norm(x)), approximate=not self.exact_gelu)
+        return ops.squeeze(x + self.mlp_2(y), axis=1)
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], input_shape[2])
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "mlp_dim": self.mlp_dim,
+            "exact_gelu": self.exact_gelu,
+            "epsilon": self.epsilon,
+        }

@@ -1,0 +1,145 @@
+"""The ResNet of the published BiT weights."""
+
+import keras
+from keras import ops
+
+from keras_vit.layers.arguments import check_rank
+from keras_vit.layers.resnet_stem import check_stages, stem_output_channels, stem_output_side
+from keras_vit.layers.std_conv import StdConv2D, build_in_turn, group_norm, pad_sides
+
+POOL_PADDINGS = ("zeros", "minus_infinity")
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PreActivationResNet(keras.layers.Layer):
+    """A pre-activation ResNet (V2) without its head: images `(B, H, W, C)` to features `(B, h, w, F)`.
+
+    The root is a bare 7x7 convolution and a 3x3 max-pool, each of stride 2; units normalise and activate before they
+    convolve, and a last GroupNorm and ReLU close it. Sides are divided by the strides and rounded up, as those of
+    `ResNetStem`, which is the other form (V1).
+
+    Args:
+        blocks: number of units in each stage, such as `(3, 4, 6, 3)`.
+        width: channels of the root, a multiple of 32. The last of n stages puts out `4 * width * 2**(n-1)`.
+        pool_padding: what the root's pool sees beyond the border, "zeros" (the published weights were trained so) or
+            "minus_infinity" (big_vision's form). They differ, since the root's features can be negative.
+
+    Call arguments:
+        images: `(B, H, W, C)`, float.
+
+    Returns:
+        `(B, h, w, F)` in the compute dtype, 0 or more.
+
+    Raises:
+        ValueError: an argument is out of range, or the images have another rank than 4.
+
+    Reference: Kolesnikov et al., "Big Transfer" (BiT); epsilon of GroupNorm 1e-5, of the weight standardisation
+    1e-10 on the variance, symmetric padding.
+    """
+
+    def __init__(self, blocks=(), width=64, pool_padding="zeros", **kwargs):
+        super().__init__(**kwargs)
+        check_stages(blocks, width)
+        if pool_padding not in POOL_PADDINGS:
+            raise ValueError(
+                f"`pool_padding` must be one of {', '.join(POOL_PADDINGS)}. Received: pool_padding={pool_padding!r}"
+            )
+        self.blocks = tuple(blocks)
+        self.width = width
+        self.pool_padding = pool_padding
+
+    def build(self, input_shape):
+        check_rank("PreActivationResNet", input_shape, "B, H, W, C")
+        policy = self.dtype_policy
+        self.conv_root = _conv(self.width, 7, 2, "conv_root", policy)
+        self.units = [
+            PreActivationUnit(
+                self.width * 2**stage,
+                strides=2 if stage > 0 and unit == 0 else 1,
+                dtype=policy,
+                name=f"block{stage + 1}_unit{unit + 1:02d}",
+            )
+            for stage, units in enumerate(self.blocks)
+            for unit in range(units)
+        ]
+        self.norm_pre_head = group_norm("norm-pre-head", epsilon=1e-5, dtype=policy)
+        batch, height, width, channels = build_in_turn([self.conv_root], input_shape)
+        height, width = (None if side is None else -(-side // 2) for side in (height, width))
+        build_in_turn([*self.units, self.norm_pre_head], (batch, height, width, channels))
+        self.built = True
+
+    def call(self, images):
+        x = self.conv_root(images)  # (B, H/2, W/2, width)
+        x = pad_sides(x, 1, 0.0 if self.pool_padding == "zeros" else float("-inf"))
+        x = ops.max_pool(x, 3, strides=2, padding="valid", data_format="channels_last")  # (B, H/4, W/4, width)
+        for unit in self.units:
+            x = unit(x)
+        return ops.relu(self.norm_pre_head(x))
+
+    def compute_output_shape(self, input_shape):
+        batch, *sides, _ = input_shape
+        sides = [None if side is None else stem_output_side(side, self.blocks) for side in sides]
+        return (batch, *sides, stem_output_channels(self.blocks, self.width))
+
+    def get_config(self):
+        config = {"blocks": self.blocks, "width": self.width, "pool_padding": self.pool_padding}
+        return {**super().get_config(), **config}
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PreActivationUnit(keras.layers.Layer):
+    """A pre-activation unit of three convolutions: `(B, H, W, C)` to `(B, H/strides, W/strides, 4 * channels)`.
+
+    The shortcut is the input itself, or where shapes change a projection of the activated input, without a norm.
+
+    Args:
+        channels: channels of the two inner convolutions, a multiple of 32.
+        strides: 1 or 2; the 3x3 convolution and the projection take them.
+
+    Reference: the ResidualUnit of BiT.
+    """
+
+    def __init__(self, channels, strides=1, **kwargs):
+        super().__init__(**kwargs)
+        self.channels = channels
+        self.strides = strides
+
+    def build(self, input_shape):
+        policy, n = self.dtype_policy, self.channels
+        self.gn1, self.gn2, self.gn3 = (group_norm(f"gn{i}", epsilon=1e-5, dtype=policy) for i in (1, 2, 3))
+        self.conv1 = _conv(n, 1, 1, "conv1", policy)
+        self.conv2 = _conv(n, 3, self.strides, "conv2", policy)
+        self.conv3 = _conv(4 * n, 1, 1, "conv3", policy)
+        build_in_turn((self.gn1, self.conv1, self.gn2, self.conv2, self.gn3, self.conv3), input_shape)
+        self.conv_proj = None
+        if input_shape[-1] != 4 * n or self.strides != 1:
+            self.conv_proj = _conv(4 * n, 1, self.strides, "conv_proj", policy)
+            self.conv_proj.build(input_shape)
+        self.built = True
+
+    def call(self, x):
+        activated = ops.relu(self.gn1(x))
+        shortcut = x if self.conv_proj is None else self.conv_proj(activated)
+        x = self.conv1(activated)
+        x = self.conv2(ops.relu(self.gn2(x)))
+        return shortcut + self.conv3(ops.relu(self.gn3(x)))
+
+    def compute_output_shape(self, input_shape):
+        batch, *sides, _ = input_shape
+        sides = [None if side is None else -(-side // self.strides) for side in sides]
+        return (batch, *sides, 4 * self.channels)
+
+    def get_config(self):
+        return {**super().get_config(), "channels": self.channels, "strides": self.strides}
+
+
+def _conv(filters, kernel_size, strides, name, policy):
+    return StdConv2D(
+        filters,
+        kernel_size,
+        strides=strides,
+        padding="symmetric",
+        variance_epsilon=1e-10,
+        dtype=policy,
+        name=name,
+    )

@@ -1,0 +1,224 @@
+"""A bad file is refused with a clear error, and the model stays as it was."""
+
+import io
+import json
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import checkpoints
+
+
+@pytest.fixture
+def refused(small, values):
+    """Loads a file that must be refused; the model must be unchanged after it."""
+
+    def load(source, message, **arguments):
+        model = small(**arguments)
+        before = values(model)
+        for head in ("keep", "new"):
+            with pytest.raises(ValueError, match=message) as error:
+                checkpoints.load(model, source, head=head)
+            assert str(source) in str(error.value)
+        for name, value in values(model).items():
+            np.testing.assert_array_equal(value, before[name])
+
+    return load
+
+
+@pytest.fixture
+def changed(golden_files, arrays, tmp_path):
+    """A golden file with some arrays replaced, or taken out where the new one is None."""
+
+    def write(**changes):
+        content = arrays(golden_files / "vit_token.ckpt.npz")
+        for name, array in changes.items():
+            name = name.replace("__", "/")
+            content.pop(name) if array is None else content.__setitem__(name, array)
+        np.savez(tmp_path / "changed.npz", **content)
+        return tmp_path / "changed.npz"
+
+    return write
+
+
+def test_a_file_that_is_no_npz(refused, tmp_path):
+    path = tmp_path / "text.npz"
+    path.write_text("no archive")
+    refused(path, "readable .npz file")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.999])
+def test_a_truncated_file(share, refused, golden_files, tmp_path):
+    whole = (golden_files / "vit_token.ckpt.npz").read_bytes()
+    path = tmp_path / "cut.npz"
+    path.write_bytes(whole[: int(share * len(whole))])
+    refused(path, "readable .npz file")
+
+
+def test_a_file_that_does_not_exist(refused, tmp_path):
+    refused(tmp_path / "missing.npz", "no such file")
+
+
+def test_flipped_bits(refused, golden_files, tmp_path):
+    content = bytearray((golden_files / "vit_token.ckpt.npz").read_bytes())
+    with zipfile.ZipFile(golden_files / "vit_token.ckpt.npz") as archive:
+        offset = archive.getinfo("embedding/kernel.npy").header_offset
+    content[offset + 20_000] ^= 0x10
+    path = tmp_path / "flipped.npz"
+    path.write_bytes(content)
+    refused(path, "'embedding/kernel' of the checkpoint cannot be read .*CRC")
+
+
+def test_a_missing_array(refused, changed):
+    refused(changed(Transformer__encoder_norm__bias=None), r"1 missing \(Transformer/encoder_norm/bias\)")
+
+
+def test_an_array_of_another_shape(refused, changed):
+    refused(changed(embedding__bias=np.zeros((64, 1), "float32")), r"'embedding/bias'.*\(64,\)")
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int32", "bool", "complex64", "S4"])
+def test_an_array_of_another_dtype(dtype, refused, changed):
+    refused(changed(embedding__bias=np.zeros(64, dtype)), "'embedding/bias' of the checkpoint must hold floats")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_an_array_that_is_not_finite(value, refused, changed, golden_files, arrays):
+    name = "Transformer/posembed_input/pos_embedding"  # the last in the file's order that a load reads
+    array = arrays(golden_files / "vit_token.ckpt.npz")[name]
+    array[0, -1, -1] = value
+    refused(changed(**{name.replace("/", "__"): array}), "pos_embedding.*NaN or infinity")
+
+
+def test_positions_of_no_grid(refused, changed):
+    positions = np.zeros((1, 19, 64), "float32")
+    refused(changed(Transformer__posembed_input__pos_embedding=positions), "source_grid")
+
+
+def test_a_pickled_object(refused, changed, tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "sprung"), "w"))
+
+    refused(changed(embedding__bias=np.array([Trap()], dtype=object)), "pickled object, which is never loaded")
+    assert not (tmp_path / "sprung").exists()
+
+
+def npy(header, data=b""):
+    text = repr(header).encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data
+
+
+def test_a_member_that_expands_without_bound(refused, tmp_path):
+    path = tmp_path / "bomb.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        array = io.BytesIO()
+        np.save(array, np.zeros((64, 1 << 18), "float32"))
+        archive.writestr("embedding/kernel.npy", array.getvalue())
+    assert path.stat().st_size < 100_000
+    refused(path, "says that it expands to 67108992")
+
+
+def test_a_header_that_lies_about_its_size(refused, tmp_path):
+    path = tmp_path / "lie.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        header = {"descr": "<f4", "fortran_order": False, "shape": (1 << 40,)}
+        archive.writestr("embedding/bias.npy", npy(header, b"\0" * 64))
+    refused(path, "does not have the size that its shape")
+
+
+def test_a_header_of_many_bytes_is_not_read(refused, tmp_path):
+    path = tmp_path / "header.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("embedding/bias.npy", b"\x93NUMPY\x02\x00" + struct.pack("<I", 1 << 30) + b" " * 64)
+    refused(path, "its header has 1073741824 bytes")
+
+
+def test_a_member_that_is_no_array(refused, tmp_path):
+    path = tmp_path / "other.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("readme.txt", "hello")
+    refused(path, "'readme.txt' is none")
+
+
+def test_another_architecture_is_named(refused, golden_files, tmp_path):
+    other = keras_vit.ViT_Ti16(input_shape=(32, 32, 3), classes=10)
+    checkpoints.save(other, tmp_path / "ti.npz")
+    refused(tmp_path / "ti.npz", r"it is ViT-Ti_16 \(patch_size=16, hidden_size=192, num_layers=12.*is a Vision Transf")
+    refused(golden_files / "hybrid_2stage.ckpt.npz", r"resnet_blocks=\(1, 2\)\)")
+    refused(golden_files / "vit_token.ckpt.npz", "num_heads=4.*num_heads=2", num_heads=2)
+    refused(golden_files / "vit_token.ckpt.npz", "num_layers=2.*num_layers=1", num_layers=1)
+    refused(golden_files / "timm_token.safetensors", "num_layers=2.*num_layers=3", num_layers=3)
+    bit = keras_vit.BiT_R50x1(input_shape=(32, 32, 3), classes=10)
+    checkpoints.save(bit, tmp_path / "bit.npz")
+    refused(tmp_path / "bit.npz", r"it is R50x1 \(depth=50, width_factor=1, version=2\)")
+
+
+def header_of(path):
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    return json.loads(content[8 : 8 + length]), content[8 + length :]
+
+
+@pytest.fixture
+def lying(golden_files, tmp_path):
+    """A .safetensors file whose header a function has changed."""
+
+    def write(change):
+        header, data = header_of(golden_files / "timm_token.safetensors")
+        text = change(header)
+        text = (json.dumps(header) if text is None else text).encode()
+        path = tmp_path / "lying.safetensors"
+        path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda h: h["head.bias"].update(data_offsets=[0, 40]), "overlap or leave a gap"),
+        (lambda h: h["head.bias"].update(shape=[11]), "takes 40 bytes, not those of its shape"),
+        (lambda h: h["head.bias"].update(shape=[-1, -10]), "no sizes"),
+        (lambda h: h["head.bias"].update(shape=[True]), "no sizes"),
+        (lambda h: h["head.bias"].update(dtype="F8"), "dtype 'F8'"),
+        (lambda h: h["head.bias"].pop("shape"), "no dtype, shape and offsets"),
+        (lambda h: h.pop("pos_embed"), "its arrays end at byte"),
+        (lambda h: h.pop("cls_token"), "leave a gap"),
+        (
+            lambda h: h["pos_embed"].update(shape=[1, 1 << 40, 64], data_offsets=[320552, 320552 + (1 << 48)]),
+            "arrays end at",
+        ),
+        (lambda h: "[]", "no JSON object"),
+        (lambda h: "{", "no JSON"),
+        (lambda h: "[" * 100_000, "no JSON"),
+        (lambda h: '{"a": 1, "a": 2}', "a name comes twice"),
+    ],
+)
+def test_a_safetensors_header_that_lies(change, message, refused, lying):
+    refused(lying(lambda header: text if isinstance(text := change(header), str) else None), message, exact_gelu=True)
+
+
+@pytest.mark.parametrize("length", [0, 7, 8, 20, 5000])
+def test_a_safetensors_file_that_is_cut(length, refused, golden_files, tmp_path):
+    path = tmp_path / "cut.safetensors"
+    path.write_bytes((golden_files / "timm_token.safetensors").read_bytes()[:length])
+    refused(path, "header of the .safetensors file is wrong", exact_gelu=True)
+
+
+def test_a_safetensors_length_beyond_the_file(refused, tmp_path):
+    path = tmp_path / "long.safetensors"
+    path.write_bytes((1 << 62).to_bytes(8, "little") + b"{}")
+    refused(path, "says that it has 4611686018427387904 bytes", exact_gelu=True)
+
+
+def test_nothing_of_a_model_in_the_file(refused, tmp_path):
+    np.savez(tmp_path / "other.npz", x=np.zeros(3, "float32"))
+    refused(tmp_path / "other.npz", "holds no weights of a model")
+    with zipfile.ZipFile(tmp_path / "empty.npz", "w"):
+        pass
+    refused(tmp_path / "empty.npz", "holds no weights")

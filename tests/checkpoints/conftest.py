@@ -1,0 +1,79 @@
+"""The small models that the golden files are of."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import keras_vit
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+
+
+@pytest.fixture
+def golden_files():
+    """The folder of the golden files."""
+    return GOLDEN
+
+
+@pytest.fixture
+def small():
+    """Builds the golden files' model, other arguments on top."""
+
+    def build(**arguments):
+        defaults = {
+            "input_shape": (32, 32, 3),
+            "patch_size": 8,
+            "hidden_size": 64,
+            "num_layers": 2,
+            "num_heads": 4,
+            "mlp_dim": 128,
+            "classes": 10,
+        }
+        return keras_vit.VisionTransformer(**{**defaults, **arguments})
+
+    return build
+
+
+@pytest.fixture
+def values():
+    """The weights of a model as numpy arrays, by their names in the original."""
+
+    def read(model):
+        return {
+            name: np.asarray(variable) for name, variable in keras_vit.checkpoints.names.original_names(model).items()
+        }
+
+    return read
+
+
+@pytest.fixture
+def arrays():
+    """The arrays of an .npz file, to change some and write them again."""
+
+    def read(path):
+        with np.load(path) as file:
+            return {name: file[name] for name in file.files}
+
+    return read
+
+
+@pytest.fixture
+def write_safetensors():
+    """Writes arrays as a .safetensors file; bfloat16 is what `codes` calls BF16, in uint16."""
+
+    def write(path, tensors, codes=None):
+        import json
+
+        header, data = {}, b""
+        for name, tensor in tensors.items():
+            code = (codes or {}).get(
+                name, {"float32": "F32", "float16": "F16", "float64": "F64"}.get(str(tensor.dtype))
+            )
+            first, data = len(data), data + np.ascontiguousarray(tensor).tobytes()
+            header[name] = {"dtype": code, "shape": list(tensor.shape), "data_offsets": [first, len(data)]}
+        text = json.dumps(header).encode()
+        path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+        return path
+
+    return write

@@ -1,0 +1,202 @@
+"""Files of other code give its logits."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import checkpoints
+from keras_vit.checkpoints.safetensors import SafetensorsFile
+
+CASES = {
+    "timm_token": ("timm_token.safetensors", {"exact_gelu": True}),
+    "timm_gap": ("timm_gap.safetensors", {"exact_gelu": True, "classifier": "gap", "input_shape": (32, 48, 3)}),
+    "hf_token": ("hf_token.safetensors", {"exact_gelu": True, "epsilon": 1e-12}),
+    "bigvision_gap": ("bigvision_gap.ckpt.npz", {"classifier": "gap"}),
+    "bigvision_map": ("bigvision_map.ckpt.npz", {"classifier": "map"}),
+    "bigvision_tok_sincos": (
+        "bigvision_tok_sincos.ckpt.npz",
+        {"position_embedding": "sincos2d", "class_token_position": False},
+    ),
+}
+
+
+def logits(model, inputs):
+    return keras.ops.convert_to_numpy(model(inputs))
+
+
+def safetensors(path):
+    with SafetensorsFile(path) as file:
+        return {name: stored.read() for name, stored in file.arrays.items()}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_golden_file_of_another_dialect_gives_its_logits(case, golden_files, small):
+    file, arguments = CASES[case]
+    model = small(weights=golden_files / file, **arguments)
+    with np.load(golden_files / f"{case}.io.npz") as io:
+        np.testing.assert_allclose(logits(model, io["inputs"]), io["logits"], atol=2e-5)
+
+
+def test_tanh_gelu_would_not_give_timms_logits(golden_files, small):
+    model = small(weights=golden_files / "timm_token.safetensors")
+    with np.load(golden_files / "timm_token.io.npz") as io:
+        assert np.abs(logits(model, io["inputs"]) - io["logits"]).max() > 1e-4
+
+
+@pytest.mark.parametrize("prefix", ["", "vit."])
+def test_the_names_of_transformers_5_are_read_too(prefix, golden_files, small, tmp_path, write_safetensors):
+    renames = [
+        ("encoder.layer.", "layers."),
+        ("attention.attention.query", "attention.q_proj"),
+        ("attention.attention.key", "attention.k_proj"),
+        ("attention.attention.value", "attention.v_proj"),
+        ("attention.output.dense", "attention.o_proj"),
+        ("intermediate.dense", "mlp.fc1"),
+        ("output.dense", "mlp.fc2"),
+        ("vit.", prefix),
+    ]
+    tensors = {}
+    for name, tensor in safetensors(golden_files / "hf_token.safetensors").items():
+        for old, new in renames:
+            name = name.replace(old, new)
+        tensors[name] = tensor
+    path = write_safetensors(tmp_path / "model.safetensors", tensors)
+    model = small(weights=path, exact_gelu=True, epsilon=1e-12)
+    with np.load(golden_files / "hf_token.io.npz") as io:
+        np.testing.assert_allclose(logits(model, io["inputs"]), io["logits"], atol=2e-5)
+
+
+def test_hugging_faces_pooler_is_pre_logits(golden_files, small, values, tmp_path, write_safetensors):
+    tensors = {
+        k: v for k, v in safetensors(golden_files / "hf_token.safetensors").items() if not k.startswith("classifier")
+    }
+    kernel = np.random.default_rng(0).standard_normal((48, 64)).astype("float32")
+    tensors |= {"vit.pooler.dense.weight": kernel, "vit.pooler.dense.bias": np.ones(48, "float32")}
+    path = write_safetensors(tmp_path / "model.safetensors", tensors)
+    model = small(weights=path, exact_gelu=True, epsilon=1e-12, include_top=False, representation_size=48)
+    np.testing.assert_array_equal(values(model)["pre_logits/kernel"], kernel.T)
+
+
+def test_what_timm_has_and_the_model_has_not_is_named(golden_files, small, tmp_path, write_safetensors):
+    tensors = safetensors(golden_files / "timm_token.safetensors") | {"blocks.0.ls1.gamma": np.ones(64, "float32")}
+    path = write_safetensors(tmp_path / "model.safetensors", tensors)
+    with pytest.raises(ValueError, match=r"1 left over \(blocks\.0\.ls1\.gamma\)"):
+        small(weights=path, exact_gelu=True)
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_halves_are_read_exactly_from_both_formats(
+    kind, golden_files, small, values, arrays, tmp_path, write_safetensors
+):
+    rounded, stored = {}, {}
+    for name, array in arrays(golden_files / "vit_token.ckpt.npz").items():
+        if kind == "float16":
+            stored[name] = array.astype(np.float16)
+            rounded[name] = stored[name].astype(np.float32)
+        else:
+            bits = array.view(np.uint32) >> 16
+            stored[name] = bits.astype(np.uint16).view("V2")
+            rounded[name] = (bits << 16).view(np.float32)
+    np.savez(tmp_path / "half.npz", **stored)
+    np.savez(tmp_path / "rounded.npz", **rounded)
+    half, full = small(weights=tmp_path / "half.npz"), small(weights=tmp_path / "rounded.npz")
+    for name, value in values(half).items():
+        np.testing.assert_array_equal(value, values(full)[name])
+
+    code = {"float16": "F16", "bfloat16": "BF16"}[kind]
+    tensors = safetensors(golden_files / "timm_token.safetensors")
+    view = np.float16 if kind == "float16" else np.uint16
+    tensors = {
+        name: t.astype(np.float16) if kind == "float16" else (t.view(np.uint32) >> 16).astype(view)
+        for name, t in tensors.items()
+    }
+    path = write_safetensors(tmp_path / "half.safetensors", tensors, dict.fromkeys(tensors, code))
+    model = small(weights=path, exact_gelu=True)
+    expected = tensors["head.weight"].T
+    if kind == "bfloat16":
+        expected = (expected.astype(np.uint32) << 16).view(np.float32)
+    np.testing.assert_array_equal(values(model)["head/kernel"], expected.astype(np.float32))
+
+
+@pytest.mark.parametrize("prefix", ["opt/target/", "params/", "params/img/", "img/"])
+def test_weights_are_found_below_a_prefix_and_an_optimizers_state_is_left(
+    prefix, golden_files, small, arrays, tmp_path
+):
+    original = arrays(golden_files / "vit_token.ckpt.npz")
+    moved = {prefix + name: array for name, array in original.items()}
+    moved |= {f"opt/state/{name}/grad_ema": array for name, array in original.items()}
+    np.savez(tmp_path / "moved.npz", **moved)
+    model = small()
+    report = checkpoints.load(model, tmp_path / "moved.npz")
+    assert len(report.loaded) == len(original) == len(report.left_over)
+    with np.load(golden_files / "vit_token.io.npz") as io:
+        np.testing.assert_allclose(logits(model, io["inputs"]), io["logits"], atol=1e-5)
+
+
+def test_a_suffix_selects_a_subtree(golden_files, small, arrays, tmp_path):
+    original = arrays(golden_files / "vit_token.ckpt.npz")
+    both = {f"params/img/{name}": array for name, array in original.items()}
+    both |= {name: array + 1 for name, array in original.items()}
+    np.savez(tmp_path / "both.npz", **both)
+    with np.load(golden_files / "vit_token.io.npz") as io:
+        model = small(weights=f"{tmp_path}/both.npz:img")
+        np.testing.assert_allclose(logits(model, io["inputs"]), io["logits"], atol=1e-5)
+
+
+def test_an_old_big_vision_file_gives_the_same_logits(golden_files, small, arrays, tmp_path):
+    old = {}
+    for name, array in arrays(golden_files / "bigvision_map.ckpt.npz").items():
+        name = name.removeprefix("params/").removeprefix("MAPHead_0/")
+        old["Transformer/posembed_input/pos_embedding" if name == "pos_embedding" else name] = array
+    assert "probe" in old and "LayerNorm_0/scale" in old
+    np.savez(tmp_path / "old.npz", **old)
+    model = small(weights=tmp_path / "old.npz", classifier="map")
+    with np.load(golden_files / "bigvision_map.io.npz") as io:
+        np.testing.assert_allclose(logits(model, io["inputs"]), io["logits"], atol=2e-5)
+
+
+def test_a_scanned_big_vision_file_gives_the_same_logits(golden_files, small, arrays, tmp_path):
+    scanned, original = {}, arrays(golden_files / "bigvision_gap.ckpt.npz")
+    for name, array in original.items():
+        if "encoderblock_0/" in name:
+            both = [array, original[name.replace("encoderblock_0", "encoderblock_1")]]
+            scanned[name.replace("encoderblock_0", "encoderblock")] = np.stack(both)
+        elif "encoderblock_" not in name:
+            scanned[name] = array
+    np.savez(tmp_path / "scanned.npz", **scanned)
+    model = small(weights=tmp_path / "scanned.npz", classifier="gap")
+    with np.load(golden_files / "bigvision_gap.io.npz") as io:
+        np.testing.assert_allclose(logits(model, io["inputs"]), io["logits"], atol=2e-5)
+
+
+def test_group_norms_of_both_shapes_are_the_same(golden_files, small, arrays, values, tmp_path):
+    original = arrays(golden_files / "hybrid_2stage.ckpt.npz")
+    assert original["gn_root/scale"].shape == (1, 1, 1, 64)
+    flat = {k: v.reshape(v.shape[-1]) if v.shape[:3] == (1, 1, 1) and v.ndim == 4 else v for k, v in original.items()}
+    flat["embedding/kernel"] = original["embedding/kernel"]
+    flat |= {k: v for k, v in original.items() if k.endswith("kernel")}
+    np.savez(tmp_path / "flat.npz", **flat)
+    arguments = {"patch_size": 1, "resnet_blocks": (1, 2), "input_shape": (64, 64, 3)}
+    wide, flat = (
+        small(weights=w, **arguments) for w in (golden_files / "hybrid_2stage.ckpt.npz", tmp_path / "flat.npz")
+    )
+    for name, value in values(wide).items():
+        np.testing.assert_array_equal(value, values(flat)[name])
+
+
+def test_a_published_bit_file_is_read_with_its_numbered_convolutions(tmp_path, arrays, values):
+    model = keras_vit.BiT_R50x1(input_shape=(32, 32, 3), classes=4)
+    for variable in model.weights:
+        variable.assign(np.random.default_rng(0).standard_normal(variable.shape))
+    checkpoints.save(model, tmp_path / "bit.npz")
+    saved = arrays(tmp_path / "bit.npz")
+    assert saved["resnet/head/conv2d/kernel"].shape == (1, 1, 2048, 4)
+    assert "resnet/block1/unit01/a/proj/standardized_conv2d/kernel" in saved
+    numbered = {name.replace("block2/unit01/a/standardized_conv2d", "block2/unit01/a/standardized_conv2d_1"): a
+                for name, a in saved.items()}  # fmt: skip
+    assert numbered.keys() != saved.keys()
+    np.savez(tmp_path / "numbered.npz", **numbered)
+    other = keras_vit.BiT_R50x1(input_shape=(32, 32, 3), classes=4, weights=tmp_path / "numbered.npz")
+    for name, value in values(model).items():
+        np.testing.assert_array_equal(value, values(other)[name])

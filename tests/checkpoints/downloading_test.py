@@ -1,0 +1,154 @@
+"""A download is whole or not there; a mirror and a cache come first."""
+
+import hashlib
+import http.server
+import threading
+from pathlib import Path
+
+import pytest
+
+from keras_vit.checkpoints import downloading
+
+CONTENT = bytes(range(256)) * 1024  # 0.25 MiB
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("KERAS_VIT_WEIGHTS", raising=False)
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def server():
+    """A server on this machine; `requests` counts, `cut` ends the answer half way."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            Handler.requests.append(self.path)
+            if "missing" in self.path:
+                self.send_error(404)
+                return
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(CONTENT)))
+            self.end_headers()
+            self.wfile.write(CONTENT[: len(CONTENT) // 2] if Handler.cut else CONTENT)
+
+        def log_message(self, *_):
+            pass
+
+    Handler.requests, Handler.cut = [], False
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
+        thread = threading.Thread(target=running.serve_forever)
+        thread.start()
+        Handler.url = f"http://127.0.0.1:{running.server_address[1]}"
+        yield Handler
+        running.shutdown()
+        thread.join()
+
+
+def files_below(folder):
+    return sorted(path.name for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_file_is_downloaded_once_and_hashed(server, home):
+    url = f"{server.url}/vit_models/sam/ViT-B_16.npz"
+    path = downloading.fetch(url)
+    assert Path(path).read_bytes() == CONTENT
+    assert downloading.fetch(url) == path
+    assert len(server.requests) == 1
+    assert files_below(home) == ["ViT-B_16.npz", "ViT-B_16.npz.sha256"]
+    assert Path(path + ".sha256").read_text() == f"{hashlib.sha256(CONTENT).hexdigest()}  ViT-B_16.npz\n"
+
+
+def test_two_folders_with_a_file_of_one_name_are_two_files(server):
+    paths = {downloading.fetch(f"{server.url}/{folder}/ViT-B_16.npz") for folder in ("sam", "imagenet21k")}
+    assert len(paths) == 2
+
+
+def test_a_download_cut_half_way_leaves_nothing_and_the_next_one_is_whole(server, home):
+    server.cut = True
+    with pytest.raises(ConnectionError, match="could not be downloaded"):
+        downloading.fetch(f"{server.url}/x.npz")
+    assert files_below(home) == []
+    server.cut = False
+    assert Path(downloading.fetch(f"{server.url}/x.npz")).read_bytes() == CONTENT
+
+
+def test_what_a_killed_process_left_is_never_taken_for_the_file(server, home):
+    url = f"{server.url}/x.npz"
+    target = downloading.cache_path(url)
+    target.parent.mkdir(parents=True)
+    target.with_name("x.npz.12345.part").write_bytes(CONTENT[:100])
+    assert Path(downloading.fetch(url)).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    "size, right", [("0.25 MiB", True), ("0.39 MiB", True), ("0.41 MiB", False), ("1.22 GiB", False)]
+)
+def test_the_listed_size_is_checked_within_its_precision(size, right, server, home):
+    if right:
+        downloading.fetch(f"{server.url}/x.npz", size)
+    else:
+        with pytest.raises(ValueError, match=f"must measure {size}"):
+            downloading.fetch(f"{server.url}/x.npz", size)
+        assert files_below(home) == []
+
+
+def test_a_file_that_changed_after_its_first_use_is_refused(server):
+    path = downloading.fetch(f"{server.url}/x.npz")
+    with open(path, "r+b") as file:
+        file.write(b"\xff")
+    with pytest.raises(ValueError, match="not the one that was first used"):
+        downloading.fetch(f"{server.url}/x.npz")
+
+
+def test_the_message_without_a_network_says_what_to_fetch_and_where_to_put_it(server, monkeypatch, tmp_path):
+    url = f"{server.url}/missing/ViT-B_16.npz"
+    with pytest.raises(ConnectionError) as refused:
+        downloading.fetch(url)
+    message = str(refused.value)
+    assert url in message and str(downloading.cache_path(url)) in message and "KERAS_VIT_WEIGHTS" in message
+    monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path / "mirror"))
+    with pytest.raises(ConnectionError, match=str(tmp_path / "mirror" / "127.0.0.1" / "missing" / "ViT-B_16.npz")):
+        downloading.fetch(url)
+
+
+def test_a_file_put_into_the_cache_by_hand_is_taken_and_measured(server):
+    url = f"{server.url}/missing/x.npz"
+    target = downloading.cache_path(url)
+    target.parent.mkdir(parents=True)
+    target.write_bytes(CONTENT)
+    assert downloading.fetch(url, "0.25 MiB") == str(target)
+    target.write_bytes(CONTENT[:10])
+    with pytest.raises(ValueError, match=r"must measure 0\.50 MiB"):
+        downloading.fetch(url, "0.50 MiB")
+
+
+def test_a_mirror_has_the_buckets_folders(monkeypatch, tmp_path, home):
+    monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path / "mirror"))
+    for path in ("imagenet21k/R50+ViT-B_16.npz", "bit_models/BiT-M-R50x1.npz"):
+        file = tmp_path / "mirror" / path
+        file.parent.mkdir(parents=True)
+        file.write_bytes(CONTENT)
+    found = downloading.fetch("https://storage.googleapis.com/vit_models/imagenet21k/R50%2BViT-B_16.npz", "0.25 MiB")
+    assert found == str(tmp_path / "mirror/imagenet21k/R50+ViT-B_16.npz")
+    found = downloading.fetch("gs://bit_models/BiT-M-R50x1.npz")
+    assert found == str(tmp_path / "mirror/bit_models/BiT-M-R50x1.npz")
+    assert files_below(tmp_path / "mirror") == ["BiT-M-R50x1.npz", "R50+ViT-B_16.npz"]  # nothing is written there
+    with pytest.raises(ValueError, match=r"must measure 9\.00 MiB"):
+        downloading.fetch("gs://bit_models/BiT-M-R50x1.npz", "9.00 MiB")
+
+
+def test_a_bucket_address_is_an_https_one():
+    url = downloading.https("gs://vit_models/imagenet21k/R50+ViT-B_16.npz")
+    assert url == "https://storage.googleapis.com/vit_models/imagenet21k/R50%2BViT-B_16.npz"
+    assert downloading.https("https://x/y.npz") == "https://x/y.npz"
+
+
+def test_no_address_leads_out_of_the_mirror(monkeypatch, tmp_path):
+    (tmp_path / "mirror").mkdir()
+    (tmp_path / "secret.npz").write_bytes(CONTENT)
+    monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path / "mirror"))
+    inside = downloading._in_mirror("https://storage.googleapis.com/vit_models/..%2F../secret.npz")
+    assert inside == tmp_path / "mirror" / "secret.npz"

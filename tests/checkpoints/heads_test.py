@@ -1,0 +1,138 @@
+"""What a load does with the head, `pre_logits` and the class token, and what it says about it."""
+
+import logging
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import checkpoints
+from keras_vit.checkpoints.names import CLASS_TOKEN, POSITIONS
+
+
+def names_of(entries):
+    return {entry[0] for entry in entries}
+
+
+def test_keep_loads_every_array_and_says_so(golden_files, small, arrays):
+    report = checkpoints.load(small(), golden_files / "vit_token.ckpt.npz")
+    assert len(report.loaded) == len(arrays(golden_files / "vit_token.ckpt.npz"))
+    assert not (report.resampled or report.new or report.dropped or report.left_over)
+    assert ("head/kernel", (64, 10)) in report.loaded
+    assert "40 arrays loaded" in str(report)
+    assert "loaded: head/kernel (64, 10)" in report.full()
+
+
+def test_a_constructor_logs_the_report(golden_files, small, caplog):
+    with caplog.at_level(logging.INFO, "keras_vit"):
+        small(weights=golden_files / "vit_token.ckpt.npz", input_shape=(48, 32, 3))
+    assert "39 arrays loaded" in caplog.text
+    assert "from a 4x4 to a 6x4 grid, (1, 25, 64)" in caplog.text
+
+
+def test_keep_refuses_another_number_of_classes(golden_files, small):
+    with pytest.raises(ValueError, match=r"trained for 10 classes; build the model with classes=10"):
+        checkpoints.load(small(classes=7), golden_files / "vit_token.ckpt.npz")
+
+
+def test_new_gives_any_number_of_classes_a_zero_head(golden_files, small, values):
+    for classes in (7, 10):  # the head is replaced even where it would fit
+        model = small(classes=classes, head_bias=-3.0)
+        for variable in model.get_layer("head").weights:
+            variable.assign(np.ones(variable.shape))
+        report = checkpoints.load(model, golden_files / "vit_token.ckpt.npz", head="new")
+        assert not values(model)["head/kernel"].any()
+        np.testing.assert_array_equal(values(model)["head/bias"], np.full(classes, -3.0))
+        assert report.new == [("head/kernel", (64, classes)), ("head/bias", (classes,))]
+        assert sorted(report.dropped) == [("head/bias", (10,)), ("head/kernel", (64, 10))]
+        assert len(report.loaded) == 38
+
+
+def test_new_drops_pre_logits_unless_the_model_has_it(golden_files, small, values, arrays):
+    source = golden_files / "vit_token_prelogits.ckpt.npz"
+    report = checkpoints.load(small(), source, head="new")
+    assert {"pre_logits/kernel", "pre_logits/bias"} <= names_of(report.dropped)
+    model = small(representation_size=48)
+    report = checkpoints.load(model, source, head="new")
+    assert {"pre_logits/kernel", "pre_logits/bias"} <= names_of(report.loaded)
+    np.testing.assert_array_equal(values(model)["pre_logits/kernel"], arrays(source)["pre_logits/kernel"])
+    assert not values(model)["head/kernel"].any()
+
+
+def test_new_starts_a_pre_logits_that_the_file_lacks(golden_files, small, values):
+    model = small(representation_size=16)
+    before = values(model)["pre_logits/kernel"]
+    report = checkpoints.load(model, golden_files / "vit_token.ckpt.npz", head="new")
+    assert {"pre_logits/kernel", "pre_logits/bias"} <= names_of(report.new)
+    np.testing.assert_array_equal(values(model)["pre_logits/kernel"], before)
+
+
+def test_keep_refuses_pre_logits_that_the_model_lacks_and_says_what_to_build(golden_files, small):
+    with pytest.raises(ValueError, match=r"left over \(pre_logits/bias, pre_logits/kernel\).*representation_size=48"):
+        checkpoints.load(small(), golden_files / "vit_token_prelogits.ckpt.npz")
+
+
+def test_a_model_without_a_head_leaves_the_files_head_and_nothing_else(golden_files, small):
+    source = golden_files / "vit_token_prelogits.ckpt.npz"
+    report = checkpoints.load(small(include_top=False, representation_size=48), source)
+    assert names_of(report.dropped) == {"head/kernel", "head/bias"}
+    with pytest.raises(ValueError, match=r"2 left over \(pre_logits/bias, pre_logits/kernel\)"):
+        checkpoints.load(small(include_top=False), source)
+    model = small(include_top=False)
+    checkpoints.load(model, source, head="new")
+    with np.load(golden_files / "vit_token_prelogits.io.npz") as io:
+        features = keras.ops.convert_to_numpy(model(io["inputs"]))
+        np.testing.assert_allclose(features, io["encoded"][:, 0], atol=1e-5)
+
+
+def test_new_takes_the_class_token_and_its_position_away(golden_files, small, values, arrays):
+    model, source = small(classifier="gap"), golden_files / "vit_token.ckpt.npz"
+    report = checkpoints.load(model, source, head="new")
+    np.testing.assert_array_equal(values(model)[POSITIONS], arrays(source)[POSITIONS][:, 1:])
+    assert (CLASS_TOKEN, (1, 1, 64)) in report.dropped
+    assert any("class token's row" in name for name, _ in report.dropped)
+
+
+def test_new_gives_a_class_token_that_the_file_lacks(golden_files, small, values, arrays):
+    model, source = small(input_shape=(32, 48, 3)), golden_files / "vit_gap.ckpt.npz"
+    before = values(model)
+    report = checkpoints.load(model, source, head="new")
+    np.testing.assert_array_equal(values(model)[POSITIONS][:, 1:], arrays(source)[POSITIONS])
+    np.testing.assert_array_equal(values(model)[POSITIONS][:, :1], before[POSITIONS][:, :1])
+    assert not values(model)[CLASS_TOKEN].any()
+    assert CLASS_TOKEN in names_of(report.new)
+
+
+@pytest.mark.parametrize(
+    "file, arguments, hint",
+    [
+        ("vit_token.ckpt.npz", {"classifier": "gap"}, "a classifier that reads a class token"),
+        ("bigvision_gap.ckpt.npz", {}, 'classifier="gap"'),
+        ("bigvision_map.ckpt.npz", {"classifier": "gap"}, 'classifier="map"'),
+        ("bigvision_tok_sincos.ckpt.npz", {}, 'position_embedding="sincos2d"'),
+        (
+            "vit_token.ckpt.npz",
+            {"position_embedding": "sincos2d", "class_token_position": False},
+            'position_embedding="learned"',
+        ),
+        ("vit_token.ckpt.npz", {"representation_size": 64}, "representation_size=0"),
+    ],
+)
+def test_keep_says_what_to_build_instead(file, arguments, hint, golden_files, small):
+    with pytest.raises(ValueError, match=f"(missing|left over).*{hint}"):
+        checkpoints.load(small(**arguments), golden_files / file)
+
+
+def test_an_all_zero_head_warns_where_it_is_kept_only(golden_files, small, arrays, tmp_path):
+    changed = arrays(golden_files / "vit_token.ckpt.npz")
+    changed["head/kernel"] *= 0
+    np.savez(tmp_path / "zero.npz", **changed)
+    with pytest.warns(UserWarning, match="all zeros: every image gets the same logits"):
+        checkpoints.load(small(), tmp_path / "zero.npz")
+    checkpoints.load(small(), tmp_path / "zero.npz", head="new")
+    checkpoints.load(small(include_top=False), tmp_path / "zero.npz")
+
+
+def test_another_word_for_the_head_is_refused(golden_files, small):
+    with pytest.raises(ValueError, match='`head` must be "keep" or "new"'):
+        checkpoints.load(small(), golden_files / "vit_token.ckpt.npz", head="drop")

@@ -1,0 +1,167 @@
+"""The table of published weights: names, addresses, sizes, and the rules for what is not in it."""
+
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import checkpoints
+from keras_vit.checkpoints import architecture, published
+from keras_vit.checkpoints.published import ARCHITECTURES, PUBLISHED
+
+HIDDEN = {"Ti": (192, 768, 3), "S": (384, 1536, 6), "B": (768, 3072, 12), "L": (1024, 4096, 16), "H": (1280, 5120, 16)}
+STEMS = {(): 9_536, (2, 2, 2, 2): 13_946_176, (3, 4, 9): 11_894_848, (3, 4, 6, 3): 23_508_032}
+
+
+def parameters(row):
+    """Parameters of the model that a row is of, by the formula of the paper's architecture."""
+    patch, layers, hidden, blocks = ARCHITECTURES[row.model]
+    mlp = 4 * hidden
+    stride = patch if blocks is None else patch * 2 ** (2 + max(len(blocks) - 1, 0))
+    channels = 3 if blocks is None else 256 * 2 ** (len(blocks) - 1) if blocks else 64
+    tokens = (row.resolution // stride) ** 2 + 1
+    count = patch**2 * channels * hidden + hidden + hidden + tokens * hidden
+    count += layers * (4 * hidden**2 + 2 * hidden * mlp + 9 * hidden + mlp) + 2 * hidden
+    width = hidden
+    if row.representation_size:
+        width = row.representation_size
+        count += hidden * width + width
+    return count + width * row.classes + row.classes + (0 if blocks is None else STEMS[blocks])
+
+
+SIZED = [row for row in PUBLISHED if row.size]
+
+
+@pytest.mark.parametrize("row", SIZED, ids=lambda row: f"{row.collection}/{row.name}")
+def test_a_files_size_is_four_bytes_a_parameter(row):
+    listed, unit = row.size.split()
+    in_bytes, tolerance = {"MiB": (2**20, 0.15), "GiB": (2**30, 0.005)}[unit]
+    assert abs(4 * parameters(row) / in_bytes - float(listed)) <= tolerance
+
+
+def test_fourteen_files_have_a_listed_size():
+    assert len(SIZED) == 14
+    counts = {parameters(row) for row in SIZED}
+    assert {103_186_515, 86_859_496, 660_385_363, 98_950_952, 351_408_531} <= counts
+
+
+def test_the_formula_counts_what_is_built():
+    row = next(row for row in PUBLISHED if row.collection == "sam" and row.name == "ViT-S_16")
+    assert keras_vit.ViT_S16().count_params() == parameters(row) == 22_050_664
+
+
+def test_every_row_has_what_a_row_needs():
+    assert len({row.url for row in PUBLISHED}) == len(PUBLISHED)
+    for row in PUBLISHED:
+        assert row.url.startswith("https://storage.googleapis.com/")
+        assert row.url.endswith(".npz")
+        assert "+" not in row.url.rpartition("/")[2]
+        assert row.classes in (1000, 21843)
+        assert row.preprocessing["mean"] == [127.5] * 3
+        if row.folder.startswith("vit_models"):
+            assert row.model in ARCHITECTURES and row.resolution in (224, 384)
+
+
+def test_the_collections_hold_what_was_published():
+    count = {name: sum(row.collection == name for row in PUBLISHED) for name in {r.collection for r in PUBLISHED}}
+    assert count == {
+        "imagenet21k": 9,
+        "imagenet21k+imagenet2012": 8,
+        "sam": 5,
+        "augreg": 10,
+        "bit_s": 6,
+        "bit_m": 6,
+        "bit_m+imagenet2012": 6,
+    }
+    assert {row.representation_size > 0 for row in PUBLISHED if row.collection == "imagenet21k"} == {True}
+    assert {row.representation_size for row in PUBLISHED if row.collection != "imagenet21k"} == {0}
+
+
+@pytest.mark.parametrize(
+    "source, model, url",
+    [
+        ("imagenet21k", "ViT-B_16", "vit_models/imagenet21k/ViT-B_16.npz"),
+        ("imagenet21k", "R50+ViT-B_16", "vit_models/imagenet21k/R50%2BViT-B_16.npz"),
+        (
+            "augreg",
+            "R50+ViT-L_32",
+            "vit_models/augreg/R50_L_32-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.1-sd_0.1.npz",
+        ),
+        ("augreg", "R+ViT-Ti_16", "vit_models/augreg/R_Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0.npz"),
+        ("bit_m", "R50x1", "bit_models/BiT-M-R50x1.npz"),
+        ("bit:BiT-S-R101x3-ILSVRC2012", "R101x3", "bit_models/BiT-S-R101x3-ILSVRC2012.npz"),
+    ],
+)
+def test_a_name_means_a_file(source, model, url):
+    assert published.find(source, model).url == "https://storage.googleapis.com/" + url
+
+
+def test_the_resolution_chooses_where_a_collection_has_two_files_of_a_model():
+    collection = "imagenet21k+imagenet2012"
+    assert published.find(collection, "ViT-B_16", 224).name == "ViT-B_16-224"
+    assert published.find(collection, "ViT-B_16", 384).name == "ViT-B_16"
+    assert published.find(collection, "ViT-B_16", 512).name == "ViT-B_16"
+    assert published.find(collection + ":ViT-B_16-224", "ViT-B_16", 384).name == "ViT-B_16-224"
+
+
+def test_an_augreg_name_says_what_the_file_is():
+    name = "Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0--cifar100-steps_10k-lr_0.03-res_384"
+    row = published.find(f"augreg:{name}.npz", "ViT-Ti_16")
+    assert (row.model, row.classes, row.resolution, row.representation_size) == ("ViT-Ti_16", 100, 384, 0)
+    assert row.url == f"https://storage.googleapis.com/vit_models/augreg/{name}.npz"
+    assert published.parse("augreg", name.partition("--")[0]).classes == 21843
+    assert published.parse("augreg", name.partition("--")[0].replace("i21k", "i1k")).classes == 1000
+
+
+@pytest.mark.parametrize(
+    "source, model, message",
+    [
+        ("sam", "ViT-H_14", r"published weights of ViT-H_14 are imagenet21k; a path"),
+        ("imagenet21k", None, "Weights have been published for ViT-B_16, .* the model is none of them"),
+        ("augreg:B_16-i21k", "ViT-B_16", "must follow the rule {model}-{ds}"),
+        ("augreg:X_16-i1k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0", "ViT-B_16", "must follow the rule"),
+        ("augreg:S_16-i1k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0", "ViT-B_16", "is of ViT-S_16"),
+        ("imagenet21k:ViT-B_7", "ViT-B_16", "must be one of ViT-B_16, ViT-B_32"),
+    ],
+)
+def test_a_name_that_means_nothing_is_answered_with_those_that_do(source, model, message):
+    with pytest.raises(ValueError, match=message):
+        published.find(source, model)
+
+
+def test_an_unknown_name_lists_those_of_the_model():
+    model = keras_vit.ViT_Ti16(classes=3)
+    with pytest.raises(ValueError, match=r"published weights of ViT-Ti_16 are augreg, augreg:<file name>; a path"):
+        checkpoints.load(model, "imagenet22k")
+
+
+def test_a_folder_of_the_same_name_does_not_hide_published_weights(tmp_path, monkeypatch):
+    (tmp_path / "sam").mkdir()
+    monkeypatch.chdir(tmp_path)
+    numbers = {"patch_size": 16, "num_layers": 12, "hidden_size": 768, "resnet_blocks": None}
+    assert checkpoints.find_published("sam", (224, 224, 3), **numbers).name == "ViT-B_16"
+
+
+def test_every_constructor_of_a_size_is_recognised_from_its_shapes():
+    for name, (patch, layers, hidden, blocks) in ARCHITECTURES.items():
+        numbers = {"patch_size": patch, "num_layers": layers, "hidden_size": hidden, "resnet_blocks": blocks}
+        assert architecture.variant(numbers) == name
+
+
+def test_a_published_name_brings_classes_and_pre_logits(tmp_path, monkeypatch):
+    monkeypatch.setattr(published, "PUBLISHED", (
+        published.Published("sam", "vit_models/sam", "tiny", "ViT-Ti_16", 5, 32, 24),
+    ))  # fmt: skip
+    monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path))
+    (tmp_path / "sam").mkdir()
+    source = keras_vit.ViT_Ti16(input_shape=(32, 32, 3), classes=5, representation_size=24)
+    source.get_layer("head").kernel.assign(np.ones((24, 5)))
+    checkpoints.save(source, tmp_path / "sam" / "tiny.npz")
+    model = keras_vit.ViT_Ti16(weights="sam", input_shape=(48, 32, 3))
+    assert model.output_shape == (None, 5)
+    np.testing.assert_array_equal(
+        np.asarray(model.get_layer("pre_logits").kernel), np.asarray(source.get_layer("pre_logits").kernel)
+    )
+    features = keras_vit.ViT_Ti16(weights="sam", include_top=False)
+    assert features.output_shape == (None, 24)
+    with pytest.raises(ValueError, match="trained for 5 classes"):
+        keras_vit.ViT_Ti16(weights="sam", classes=7)

@@ -1,0 +1,97 @@
+"""What is saved is the original's layout, and comes back bit for bit."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import checkpoints
+
+
+def shapes(path):
+    with np.load(path) as file:
+        return {name: (file[name].shape, file[name].dtype) for name in file.files}
+
+
+def randomise(model):
+    rng = np.random.default_rng(0)
+    for variable in model.weights:
+        variable.assign(rng.standard_normal(variable.shape))
+    return model
+
+
+@pytest.mark.parametrize(
+    "case, arguments",
+    [
+        ("vit_token", {}),
+        ("vit_token_prelogits", {"representation_size": 48}),
+        ("hybrid_2stage", {"patch_size": 1, "resnet_blocks": (1, 2), "input_shape": (64, 64, 3)}),
+    ],
+)
+def test_a_saved_file_is_the_golden_file_again(case, arguments, golden_files, small, tmp_path, arrays):
+    model = small(weights=golden_files / f"{case}.ckpt.npz", **arguments)
+    checkpoints.save(model, tmp_path / "saved.npz")
+    assert shapes(tmp_path / "saved.npz") == shapes(golden_files / f"{case}.ckpt.npz")
+    original = arrays(golden_files / f"{case}.ckpt.npz")
+    for name, array in arrays(tmp_path / "saved.npz").items():
+        np.testing.assert_array_equal(array, original[name])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"classifier": "gap", "input_shape": (32, 48, 3)},
+        {"classifier": "map"},
+        {"classifier": "token_unpooled"},
+        {"class_token_position": False},
+        {"class_token_position": False, "input_shape": (16, 48, 3)},
+        {"class_token_position": False, "position_embedding": "sincos2d"},
+        {"include_top": False, "representation_size": 16},
+        {"patch_size": 8, "resnet_blocks": (), "input_shape": (64, 32, 3)},
+    ],
+    ids=str,
+)
+def test_load_after_save_is_bit_equal(arguments, small, values, tmp_path):
+    model = randomise(small(**arguments))
+    checkpoints.save(model, tmp_path / "saved.npz")
+    again = small(weights=tmp_path / "saved.npz", **arguments)
+    before, after = values(model), values(again)
+    assert before.keys() == after.keys()
+    for name in before:
+        assert before[name].tobytes() == after[name].tobytes(), name
+
+
+def test_a_model_of_bfloat16_variables_is_saved_as_float32(small, values, tmp_path):
+    keras.config.set_dtype_policy("bfloat16")
+    try:
+        model = randomise(small())
+        checkpoints.save(model, tmp_path / "saved.npz")
+        again = small(weights=tmp_path / "saved.npz")
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert {dtype for _, dtype in shapes(tmp_path / "saved.npz").values()} == {np.dtype("float32")}
+    for name, value in values(model).items():
+        np.testing.assert_array_equal(np.asarray(value, "float32"), np.asarray(values(again)[name], "float32"))
+
+
+def test_the_grid_stands_in_the_file_only_where_it_is_not_square(small, tmp_path, arrays):
+    checkpoints.save(small(), tmp_path / "square.npz")
+    assert not [name for name in arrays(tmp_path / "square.npz") if name.startswith("keras_vit")]
+    checkpoints.save(small(input_shape=(32, 48, 3)), tmp_path / "wide.npz")
+    np.testing.assert_array_equal(arrays(tmp_path / "wide.npz")["keras_vit/grid"], [4, 6])
+
+
+def test_nothing_is_left_behind_where_a_file_cannot_be_written(small, tmp_path):
+    (tmp_path / "folder.npz").mkdir()
+    with pytest.raises(ValueError, match="cannot be written"):
+        checkpoints.save(small(), tmp_path / "folder.npz")
+    with pytest.raises(ValueError, match="cannot be written"):
+        checkpoints.save(small(), tmp_path / "missing" / "x.npz")
+    with pytest.raises(ValueError, match=r'must end in ".npz"'):
+        checkpoints.save(small(), tmp_path / "x.h5")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder.npz"]
+
+
+def test_a_model_of_other_layers_is_refused(tmp_path):
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, name="dense")])
+    with pytest.raises(ValueError, match="Only models of this library"):
+        checkpoints.save(model, tmp_path / "x.npz")

@@ -1,0 +1,119 @@
+"""The converter as people run it: one process, any dialect in, any format out, checked against logits."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from absl.testing import flagsaver
+
+import keras_vit
+
+ROOT = Path(__file__).parent.parent.parent
+GOLDEN = ROOT / "tests" / "golden"
+SCRIPT = ROOT / "experiments" / "convert_checkpoint.py"
+
+
+@pytest.fixture(scope="module")
+def script():
+    """The command as a module, so that most of its tests need no process of their own."""
+    spec = importlib.util.spec_from_file_location("convert_checkpoint", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def convert(script, capsys):
+    """Runs the command; returns its exit code and what it printed, on standard error if it failed."""
+
+    def run(source, target, *arguments):
+        with flagsaver.flagsaver():
+            script.FLAGS(["convert_checkpoint", *map(str, arguments)])
+            try:
+                script.main(["convert_checkpoint", str(source), str(target)])
+            except SystemExit as stopped:
+                printed = capsys.readouterr()
+                code = stopped.code if isinstance(stopped.code, int) else 1
+                return code, printed.err.strip() or str(stopped.code)
+            return 0, capsys.readouterr().out
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "source, case, flags, target",
+    [
+        ("timm_token.safetensors", "timm_token", ["--num_heads=4"], "model.keras"),
+        ("timm_gap.safetensors", "timm_gap", ["--num_heads=4", "--grid=4,6"], "model.npz"),
+        ("hf_token.safetensors", "hf_token", ["--num_heads=4"], "model.weights.h5"),
+        ("bigvision_map.ckpt.npz", "bigvision_map", [], "model.npz"),
+        ("bigvision_tok_sincos.ckpt.npz", "bigvision_tok_sincos", ["--grid=4,4"], "model.keras"),
+        ("hybrid_2stage.ckpt.npz", "hybrid_2stage", ["--tolerance=2e-4"], "model.npz"),
+    ],
+)
+def test_a_file_of_any_dialect_is_converted_and_verified(source, case, flags, target, convert, tmp_path):
+    code, printed = convert(GOLDEN / source, tmp_path / target, f"--verify={GOLDEN / case}.io.npz", *flags)
+    assert code == 0, printed
+    assert "arrays loaded" in printed and "loaded: head/kernel (64, 10)" in printed
+    assert "largest difference of a logit" in printed and f"wrote {tmp_path / target}" in printed
+    assert [path.name for path in tmp_path.iterdir()] == [target]
+    with np.load(GOLDEN / f"{case}.io.npz") as io:
+        inputs, logits = io["inputs"], io["logits"]
+    if target.endswith(".keras"):
+        model = keras.saving.load_model(tmp_path / target)
+    else:
+        constructor, arguments = keras_vit.checkpoints.recognise(GOLDEN / source, num_heads=4, grid=_grid(flags))
+        model = getattr(keras_vit, constructor)(**arguments)
+        model.load_weights(tmp_path / target) if "h5" in target else keras_vit.checkpoints.load(
+            model, tmp_path / target
+        )
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(model(inputs)), logits, atol=2e-4)
+
+
+def _grid(flags):
+    found = [flag.removeprefix("--grid=") for flag in flags if flag.startswith("--grid=")]
+    return tuple(map(int, found[0].split(","))) if found else None
+
+
+def test_the_command_takes_a_keras_file_back_to_the_originals_layout(tmp_path):
+    model = keras_vit.VisionTransformer(
+        input_shape=(32, 32, 3), patch_size=8, hidden_size=64, num_layers=2, num_heads=4, mlp_dim=128, classes=10,
+        weights=GOLDEN / "vit_token.ckpt.npz",
+    )  # fmt: skip
+    model.save(tmp_path / "model.keras")
+    command = [sys.executable, SCRIPT, tmp_path / "model.keras", tmp_path / "back.npz"]
+    assert subprocess.run(command, cwd=ROOT, capture_output=True).returncode == 0
+    with np.load(tmp_path / "back.npz") as back, np.load(GOLDEN / "vit_token.ckpt.npz") as original:
+        assert sorted(back.files) == sorted(original.files)
+        for name in original.files:
+            np.testing.assert_array_equal(back[name], original[name])
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["vit_token.ckpt.npz", "x.h5"], "TARGET must end in .keras, .weights.h5, .npz"),
+        (["timm_token.safetensors", "x.npz"], "give `num_heads`"),
+        (["timm_gap.safetensors", "x.npz", "--num_heads=4"], "give the `grid`"),
+        (["missing.npz", "x.npz"], "There is no such file"),
+        (["vit_token.ckpt.npz", "x.npz", "--grid=4"], "--grid needs 2 positive integers"),
+    ],
+)
+def test_bad_input_is_one_line_and_an_exit_code(arguments, message, convert, tmp_path):
+    source, target, *flags = arguments
+    code, printed = convert(GOLDEN / source, tmp_path / target, *flags)
+    assert code == 2
+    assert printed.startswith("convert_checkpoint: ") and message in printed and "\n" not in printed
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_logits_that_differ_are_an_error_and_nothing_is_written(convert, tmp_path):
+    with np.load(GOLDEN / "vit_token.io.npz") as io:
+        np.savez(tmp_path / "case.npz", inputs=io["inputs"], logits=io["logits"] + 1e-3)
+    code, printed = convert(GOLDEN / "vit_token.ckpt.npz", tmp_path / "x.npz", f"--verify={tmp_path / 'case.npz'}")
+    assert code == 1 and "The logits are not those of the file" in printed
+    assert not (tmp_path / "x.npz").exists()

@@ -1,0 +1,62 @@
+"""The arguments that other code's models need of `VisionTransformer`."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+
+
+def small(**arguments):
+    defaults = {"patch_size": 8, "hidden_size": 8, "num_layers": 2, "num_heads": 2, "mlp_dim": 12, "classes": 3}
+    return keras_vit.VisionTransformer(**{**defaults, "input_shape": (16, 24, 3), **arguments})
+
+
+def test_a_class_token_without_a_position_comes_after_them():
+    model = small(class_token_position=False)
+    assert model.get_layer("position_embedding").pos_embedding.shape == (1, 6, 8)
+    names = [layer.name for layer in model.layers]
+    assert names.index("class_token") > names.index("position_embedding")
+    assert small().get_layer("position_embedding").pos_embedding.shape == (1, 7, 8)
+
+
+def test_fixed_positions_have_no_weights():
+    with_sines = small(classifier="gap", position_embedding="sincos2d")
+    assert with_sines.count_params() == small(classifier="gap").count_params() - 6 * 8
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"position_embedding": "2d"}, "`position_embedding` must be one of learned, sincos2d"),
+        ({"position_embedding": "sincos2d"}, "pass `class_token_position=False`"),
+        ({"epsilon": 0}, "`epsilon` must be a number above 0"),
+        ({"classifier": "attention"}, "`classifier` must be one of token, gap, map"),
+    ],
+)
+def test_an_argument_out_of_range_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        small(**arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"classifier": "map", "exact_gelu": True, "epsilon": 1e-12},
+        {"classifier": "token", "class_token_position": False, "position_embedding": "sincos2d"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_a_model_is_the_same_after_a_file(arguments, policy, tmp_path):
+    keras.config.set_dtype_policy(policy)
+    try:
+        model = small(**arguments)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    for variable in model.weights:
+        variable.assign(np.random.default_rng(0).standard_normal(variable.shape))
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    images = np.random.default_rng(0).uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
+    np.testing.assert_array_equal(model.predict(images, verbose=0), again.predict(images, verbose=0))
