@@ -1,5 +1,6 @@
 """What is saved comes back the same to the bit, in a process that knows nothing of this one."""
 
+import inspect
 import json
 import subprocess
 import sys
@@ -80,21 +81,25 @@ def test_models_come_back_bit_equal_in_a_fresh_process(tmp_path):
         layers.PositionEmbedding((2, 3)),
         layers.TransformerBlock(2, 8, dropout=0.1, attention_dropout=0.2, stochastic_depth=0.3, first_token_only=True),
         layers.ResNetStem((1, 2), width=32),
+        layers.ExpectedImages(),
+        layers.SinCosPositionEmbedding((2, 3)),
+        layers.AttentionPooling(2, 8, exact_gelu=True),
+        layers.PreActivationResNet((1, 2), width=32),
     ],
     ids=lambda layer: type(layer).__name__,
 )
 def test_the_config_of_a_layer_is_the_arguments_of_its_constructor(layer):
-    import inspect
-
-    own = [
-        name for name in inspect.signature(type(layer).__init__).parameters if name not in ("self", "kwargs", "args")
-    ]
+    # A layer without a constructor of its own has Keras' arguments, which differ between versions.
+    keras_own = {"args", "kwargs", "activity_regularizer", "autocast", "name", "trainable", "dtype"}
     config = layer.get_config()
-    assert set(config) == {*own, "name", "trainable", "dtype"}
+    assert {"name", "trainable", "dtype"} <= set(config)
+    assert set(config) - keras_own == inspect.signature(type(layer)).parameters.keys() - keras_own
     assert type(layer).from_config(config).get_config() == config
     assert json.loads(json.dumps(config)) is not None
 
 
+# Keras 3.10 expects a list where a model with one input was saved.
+@pytest.mark.filterwarnings("ignore:The structure of `inputs`")
 def test_a_model_can_be_part_of_another_and_saved_with_it(tmp_path):
     images = keras.Input((32, 64, 3))
     features = keras_vit.VisionTransformer(**TINY, patch_size=16, include_top=False)
