@@ -5,10 +5,10 @@ import sys
 import traceback
 from pathlib import Path
 
-from absl import app, flags
+from absl import app, flags, logging
 from ml_collections import config_flags
 
-# Where the errors come from that are meant for the user. Found without importing: a typo is answered at once.
+# Where the errors come from that are meant for the user. Found without importing, which would take seconds.
 _OURS = (str(Path(__file__).parent), *importlib.util.find_spec("keras_vit").submodule_search_locations)
 
 
@@ -49,6 +49,7 @@ def _parse(argv):
 def _guarded(main, argv):
     if len(argv) > 1:
         _end(f"only flags are understood. Received: {' '.join(argv[1:])}")
+    logging.set_verbosity(logging.WARNING)  # TensorFlow tells of every checkpoint it writes
     try:
         main(argv)
     except (ValueError, ImportError) as error:

@@ -17,15 +17,15 @@ import numpy as np
 from absl import flags
 from ml_collections import config_flags
 
+from keras_vit import data, export, training
+from keras_vit.inspection import plots
+
 HERE = Path(__file__).parent
 CONFIG = command_line.define_config(HERE / "configs/digits.py")
 WORKDIR = flags.DEFINE_string("workdir", "", "Folder of the run; runs/<name of the config file> if not given.")
 
 
 def main(_):
-    # Here and not above: TensorFlow takes seconds to import, and a typo in a flag should not wait for it.
-    from keras_vit import data, export, training
-
     name = Path(config_flags.get_config_filename(flags.FLAGS["config"])).stem
     config = CONFIG.value
     workdir = training.Workdir(WORKDIR.value or f"runs/{name}", config.to_dict())
@@ -40,17 +40,15 @@ def main(_):
     else:
         export.saved_model(model, workdir.export)
         print(f"exported to {version}")
-    ask(version, data.load(config.data.name)[1], workdir.path / "predictions.png")
+    ask(version, config, workdir.path / "predictions.png")
     workdir.write_results(results)
     print(f"Everything is in {workdir.path}.")
 
 
-def ask(version, source, picture):
+def ask(version, config, picture):
     """Asks the exported model, in a process of its own, about the first test images; prints and draws its answers."""
-    from keras_vit import data
-    from keras_vit.inspection import plots
-
-    images, labels, _ = (array.numpy() for array in next(iter(data.eval_batches(source, batch_size=32))))
+    made = data.from_config(config.data, batch_size=32, seed=config.seed)
+    images, labels, _ = (array.numpy() for array in next(iter(made.eval_batches())))
     labels = labels.argmax(-1)
     with tempfile.TemporaryDirectory() as folder:
         questions, answers = f"{folder}/images.npy", f"{folder}/answers.npy"
@@ -58,7 +56,7 @@ def ask(version, source, picture):
         command = [sys.executable, str(HERE / "ask_saved_model.py"), str(version), questions, answers]
         subprocess.run(command, check=True)
         probabilities = np.load(answers, allow_pickle=False)
-    names = source.class_names
+    names = made.test.class_names
     for label, row in zip(labels[:5], probabilities):
         best = np.argsort(-row)[:3]
         print(f"image of {names[label]}: " + ", ".join(f"{names[i]} {100 * row[i]:.1f} %" for i in best))

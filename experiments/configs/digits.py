@@ -7,13 +7,15 @@ Copy this page to train something else. Every field can be overridden, `--config
 
 from ml_collections import ConfigDict
 
+from keras_vit import data
+
 
 def get_config():
     return ConfigDict(
         {
             "seed": 0,
             "batch_size": 64,  # over all replicas
-            "total_epochs": 90.0,  # one of these two is 0
+            "total_epochs": 75.0,  # one of these two is 0
             "total_steps": 0,
             "strategy": "auto",  # auto, default, mirrored, tpu
             "precision": "float32",  # float32, mixed_bfloat16, mixed_float16
@@ -29,10 +31,10 @@ def get_config():
                 "attention_dropout": 0.0,
                 "stochastic_depth": 0.0,
             },
-            "data": {
-                "name": "digits",
-                "shift": 1,  # pixels by which a training image may move
-            },
+            "data": data.defaults(  # every field can be overridden; keras_vit.data.Options describes them
+                name="digits",
+                shift=1,  # pixels by which a training image may move
+            ),
             "optimizer": {
                 "name": "adamw",
                 "weight_decay": 0.1,

@@ -1,68 +1,268 @@
 """From a source to batches, in an order that is a function of the step alone."""
 
+import os
+
+import numpy as np
 import tensorflow as tf
 
-from keras_vit.data.preprocessing import random_shift, value_range
+from keras_vit.data import examples, mixup
+from keras_vit.data.options import Options
+from keras_vit.data.service import distribute
+
+_FOREVER = 2**62
 
 
-def train_batches(source, *, batch_size, seed, start_step=0, shift=0):
+def train_batches(source, *, batch_size, seed, start_step=0, num_hosts=1, host_index=0, **options):
     """An endless dataset of training batches.
 
-    Everything random depends on (seed, epoch, example) only, so a pipeline that starts at `start_step` gives exactly
-    what an uninterrupted one gives from there on. An epoch holds every example once; a batch may span two epochs.
+    Everything random depends on (seed, epoch, example) only, or for mixing on (seed, step), so a pipeline that starts
+    at `start_step` gives exactly what an uninterrupted one gives from there on, whatever the number of hosts, threads
+    and replicas. An epoch holds every example once; a batch may span two epochs.
+
+    A source with access by index starts anywhere at once. Any other is read from the start of the epoch, undecoded,
+    and shuffled through `shuffle_buffer` examples.
 
     Args:
         source: a `Source`.
-        batch_size: examples in a batch, over all replicas.
+        batch_size: examples in a batch, over all hosts and replicas.
         seed: a non-negative int32.
         start_step: the first batch to give.
-        shift: largest random shift of an image, in pixels.
+        num_hosts: into how many equal shares each batch is divided, in order.
+        host_index: which share to give, from 0.
+        **options: fields of `Options`.
 
     Returns:
-        A `tf.data.Dataset` of `(images, labels)`: float32 `(batch_size, H, W, 3)` in [-1, 1], and float32
-        `(batch_size, classes)`, one-hot.
+        A `tf.data.Dataset` of `(images, labels, weights)`, B examples each, `batch_size / num_hosts`: float32 `(B, H,
+        W, 3)` in [-1, 1]; float32 `(B, classes)`, rows that sum to 1; and float32 `(B,)`, 1, or 0 for an example that
+        cannot be read, whose image and label are 0. Shapes are static.
+
+    Raises:
+        ValueError: an option is out of range, or the batch does not divide among the hosts.
     """
-    n = source.num_examples
-    seed64 = tf.constant(seed, tf.int64)
+    options = Options(**options).resolve(source)
+    if not 0 <= seed < 2**31 or start_step < 0:
+        raise ValueError(f"Seed and step must be int32, 0 or more. Received: seed={seed}, start_step={start_step}")
+    own = _share(batch_size, num_hosts, host_index)
+    mixing = bool(options.mixup_alpha or options.cutmix_alpha)
+    partners = [mixup.partner_of(place, batch_size, options.mixup_form) for place in own] if mixing else []
+    # What this host reads of each batch: its share, and whom other hosts have that its share is mixed with.
+    places = sorted({*own, *partners})
 
-    def example(position):
-        epoch, place = position // n, position % n
-        # Reading by a shuffled index instead of a shuffle buffer: any step can be reached at once.
-        index = tf.random.experimental.index_shuffle(place, seed=tf.stack([seed64, epoch]), max_index=n - 1)
-        raw = source.read(index)
-        image = random_shift(raw["image"], shift, seed=tf.stack([seed64, epoch * n + index]))
-        return value_range(image, source.max_value), _one_hot(raw["label"], source)
+    def example(number, stored):
+        image, label = examples.train_example(stored, tf.stack([tf.constant(seed, tf.int64), number]), source, options)
+        return image, label, _has_label(label)
 
-    first = start_step * batch_size
-    positions = tf.data.Dataset.range(first, tf.int64.max)
-    # Decoding before batching, in parallel and in order; static shapes leave.
-    batches = positions.map(example, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-    return batches.batch(batch_size, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
+    def by_index(first, stride, nothing):
+        def example_at(count):
+            step, place = count // len(places), tf.constant(places, tf.int64)[count % len(places)]
+            epoch, index = index_at((first + step * stride) * batch_size + place, source.num_examples, seed)
+            return example(epoch * source.num_examples + index, source.read(index))
+
+        return _by_index(_FOREVER, example_at, nothing, options.threads)
+
+    def in_order(first, stride, nothing):
+        # Where in this host's part of a batch each place is; -1 for the places of other hosts.
+        order = np.full(batch_size, -1)
+        order[places] = range(len(places))
+        order = tf.constant(order, tf.int64)
+
+        def turn(position, number, stored):
+            steps, place = position // batch_size - first, order[position % batch_size]
+            own = (place >= 0) & (steps >= 0) & (steps % stride == 0)
+            return tf.where(own, steps // stride * len(places) + place, -1), (number, stored)
+
+        stored = _shuffled_records(source, seed, first * batch_size // source.num_examples, options.shuffle_buffer)
+        return _in_order(stored.map(turn), _FOREVER, example, nothing, options.threads)
+
+    def batches(first, stride):
+        read = in_order if source.read is None else by_index
+        batches = read(first, stride, _nothing(source, options, options.train_crop))
+        batches = batches.batch(len(places), drop_remainder=True)
+        steps = tf.data.Dataset.counter(first, stride)
+        if not mixing:
+            return tf.data.Dataset.zip(steps, batches)
+        at_own, at_partners = np.searchsorted(places, own), np.searchsorted(places, partners)
+
+        def mixed(step, batch):
+            key = tf.stack([tf.constant(seed, tf.int64), step])
+            return step, examples.mixed_batch(*batch, at_own, at_partners, key, options)
+
+        return tf.data.Dataset.zip(steps, batches).map(mixed, num_parallel_calls=2, deterministic=True)
+
+    if options.service:
+        result = distribute(batches, start_step, options.service)
+    else:
+        result = batches(start_step, 1).map(lambda _, batch: batch)
+    return _finished(result, options)
 
 
-def eval_batches(source, *, batch_size):
+def eval_batches(source, *, batch_size, num_hosts=1, host_index=0, **options):
     """A dataset that holds every example once, in order.
 
     Args:
         source: a `Source`.
-        batch_size: examples in a batch, over all replicas.
+        batch_size: examples in a batch, over all hosts and replicas.
+        num_hosts: into how many equal shares each batch is divided, in order.
+        host_index: which share to give, from 0.
+        **options: fields of `Options`.
 
     Returns:
-        A `tf.data.Dataset` of `(images, labels, weights)`, the first two as in training, and float32 `(batch_size,)`:
-        1, or 0 for what only fills up the last batch.
+        A `tf.data.Dataset` of `(images, labels, weights)` as in training. A weight of 0 marks what only fills up the
+        last batch, what cannot be read, and what has no right answer (a row of zeros). Every host gives as many
+        batches.
+
+    Raises:
+        ValueError: an option is out of range, or the batch does not divide among the hosts.
+    """
+    options = Options(**options).resolve(source)
+    places = _share(batch_size, num_hosts, host_index)
+    n = source.num_examples
+
+    # Of every batch but the last this host scores its share, and of the last what there is of it.
+    scored = n // batch_size * len(places) + sum(n // batch_size * batch_size + place < n for place in places)
+    padding = -(-n // batch_size) * len(places) - scored
+
+    def example(stored):
+        image, label = examples.eval_example(stored, source, options)
+        return image, label, _has_label(label)
+
+    nothing = _nothing(source, options, options.eval_crop)
+    if source.read is None:
+
+        def turn(position, stored):
+            place = position % batch_size - places[0]
+            own = (place >= 0) & (place < len(places))
+            return tf.where(own, position // batch_size * len(places) + place, -1), (stored,)
+
+        stored = source.records().take(n).enumerate().map(turn)
+        found = _in_order(stored, scored, example, nothing, options.threads)
+    else:
+        share = len(places)
+        position = lambda count: count // share * batch_size + places[0] + count % share  # noqa: E731
+        found = _by_index(scored, lambda count: example(source.read(position(count))), nothing, options.threads)
+    return _finished(found.concatenate(nothing.repeat(padding)).batch(len(places), drop_remainder=True), options)
+
+
+def index_at(position, num_examples, seed):
+    """Which example stands at a position of the training order, counted from the first step.
+
+    Returns:
+        `(epoch, index)`, int64 scalars.
+    """
+    epoch, place = position // num_examples, position % num_examples
+    # Reading by a shuffled index instead of a shuffle buffer: any step can be reached at once.
+    key = tf.stack([tf.constant(seed, tf.int64), epoch])
+    return epoch, tf.random.experimental.index_shuffle(place, seed=key, max_index=num_examples - 1)
+
+
+def _share(batch_size, num_hosts, host_index):
+    """The places in a global batch that belong to one host."""
+    if batch_size < 1 or num_hosts < 1 or batch_size % num_hosts or not 0 <= host_index < num_hosts:
+        raise ValueError(
+            "The batch must divide into equal shares, one for each host. "
+            f"Received: batch_size={batch_size}, num_hosts={num_hosts}, host_index={host_index}"
+        )
+    share = batch_size // num_hosts
+    return range(host_index * share, (host_index + 1) * share)
+
+
+def _by_index(count, function, nothing, threads):
+    """`function` of 0, 1, ... up to `count`, in parallel and in order; where it fails, `nothing` takes the place.
+
+    Each thread has a lane of its own, every W-th number: functions are set up once a lane, and no lane waits for
+    another before its turn.
+    """
+    lanes = threads or 2 * (os.cpu_count() or 1)
+
+    def lane(number):
+        numbered = tf.data.Dataset.range(number, count, lanes).map(lambda n: ((n - number) // lanes, function(n)))
+        # Rounded up: how many numbers this lane has.
+        return _filled(numbered, (count - number + lanes - 1) // lanes, nothing)
+
+    return tf.data.Dataset.range(lanes).interleave(
+        lane, cycle_length=lanes, num_parallel_calls=lanes, deterministic=True
+    )
+
+
+def _in_order(stored, count, function, nothing, threads):
+    """`function` of what a dataset of `(number, arguments)` has of 0, 1, ... up to `count`, as `_by_index` does.
+
+    What has a negative number is left out undecoded, and what is missing gives `nothing`.
+    """
+    numbered = stored.filter(lambda number, _: number >= 0).map(
+        lambda number, arguments: (number, function(*arguments)),
+        num_parallel_calls=threads or tf.data.AUTOTUNE,
+        deterministic=True,
+    )
+    return _filled(numbered, tf.constant(count, tf.int64), nothing)
+
+
+def _filled(numbered, count, nothing):
+    """A dataset of `(number, element)` without the elements that fail, `nothing` in their places.
+
+    Leaving failed elements out alone would move those that follow.
+    """
+    end = nothing.map(lambda *element: (count, element))
+    # The end, which cannot fail, shows how many of the last ones are missing.
+    whole = numbered.ignore_errors().concatenate(end)
+
+    def gap(last, given):
+        number, element = given
+        return number, (number - last - 1, number, *element)
+
+    def fill(missing, number, *element):
+        own = tf.data.Dataset.from_tensors(element).take(tf.cast(number < count, tf.int64))
+        return nothing.repeat(missing).concatenate(own)
+
+    return whole.scan(tf.constant(-1, tf.int64), gap).flat_map(fill)
+
+
+def _has_label(label):
+    """1 for a row with a right answer, 0 for one without: such an example counts for nothing."""
+    return tf.cast(tf.reduce_max(label) > 0, tf.float32)
+
+
+def _nothing(source, options, crop):
+    """A dataset of the one element that stands for an example that cannot be read."""
+    size = options.image_size
+    if crop == "none" and not size:
+        shape = tf.data.Dataset.range(1).map(source.read).element_spec["image"].shape
+    else:
+        shape = (size, size, 3)
+    return tf.data.Dataset.from_tensors((tf.zeros(shape), tf.zeros([len(source.class_names)]), 0.0))
+
+
+def _shuffled_records(source, seed, first_epoch, buffer):
+    """`(position, epoch * N + number, stored)` from an epoch on, undecoded, every epoch shuffled in its own way.
+
+    Of an epoch with fewer records than the source says, the last positions are missing.
     """
     n = source.num_examples
-    batches = -(-n // batch_size)
 
-    def example(position):
-        raw = source.read(tf.minimum(position, n - 1))
-        weight = tf.cast(position < n, tf.float32)
-        return value_range(raw["image"], source.max_value), _one_hot(raw["label"], source), weight
+    def epoch(number):
+        records = source.records().take(n).enumerate(number * n)
+        specs = tf.nest.flatten(records.element_spec)
+        # `Dataset.shuffle` would mix the global seed in.
+        shuffled = tf.raw_ops.ShuffleDataset(
+            input_dataset=tf.data.experimental.to_variant(records),
+            buffer_size=tf.constant(min(buffer, n), tf.int64),
+            seed=tf.constant(seed, tf.int64),
+            seed2=number + 1,
+            output_types=[spec.dtype for spec in specs],
+            output_shapes=[spec.shape for spec in specs],
+            reshuffle_each_iteration=False,
+        )
+        shuffled = tf.data.experimental.from_variant(shuffled, records.element_spec)
+        return shuffled.enumerate(number * n).map(lambda position, record: (position, *record))
 
-    positions = tf.data.Dataset.range(batches * batch_size)
-    examples = positions.map(example, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-    return examples.batch(batch_size, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
+    return tf.data.Dataset.range(first_epoch, _FOREVER).flat_map(epoch)
 
 
-def _one_hot(label, source):
-    return tf.one_hot(label, len(source.class_names), dtype=tf.float32)
+def _finished(batches, options):
+    result = tf.data.Options()
+    result.deterministic = True
+    # Batches are divided among hosts above, by arithmetic.
+    result.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    if options.threads:
+        result.threading.private_threadpool_size = options.threads
+    return batches.prefetch(options.prefetch).with_options(result)

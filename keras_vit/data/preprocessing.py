@@ -1,11 +1,90 @@
-"""Pixels in, pixels out: what happens to one image on its way into a batch."""
+"""Pixels in, pixels out: what happens to one image on its way into a batch.
+
+The methods and the rounding are the original's. Its fine-tuning code keeps what a resize gives, in float32; its
+pre-training code casts back to uint8 after every resize, which cuts the fraction off. `rounding` says which.
+"""
 
 import tensorflow as tf
+
+# As `tf.image.sample_distorted_bounding_box` and so the original have it: 4/3, to two digits.
+ASPECT_RATIO = (0.75, 1.33)
 
 
 def value_range(image, max_value=255):
     """[0, max_value] to float32 in [-1, 1], the range every model here expects."""
-    return tf.cast(image, tf.float32) / (max_value / 2) - 1.0
+    half = max_value / 2
+    return (tf.cast(image, tf.float32) - half) / half
+
+
+def inception_window(size, seed, area=(0.05, 1.0)):
+    """A random window of an image: 5 to 100 % of its area, 0.75 to 1.33 times as wide as high.
+
+    Args:
+        size: int32 `(height, width)` of the image.
+        seed: int tensor `(2,)`.
+        area: the smallest and the largest share of the area.
+
+    Returns:
+        int32 `(y, x, height, width)`; the whole image where no such window fits.
+    """
+    begin, window, _ = tf.image.stateless_sample_distorted_bounding_box(
+        tf.concat([size, [3]], 0),
+        tf.zeros([1, 0, 4]),
+        seed,
+        min_object_covered=0.0,
+        aspect_ratio_range=ASPECT_RATIO,
+        area_range=area,
+        use_image_if_no_bounding_boxes=True,
+    )
+    return tf.concat([begin[:2], window[:2]], 0)
+
+
+def resize(image, size, rounding="float", method="bilinear"):
+    """An image in another size, its aspect not kept: half-pixel centres, no antialiasing.
+
+    Args:
+        image: uint8 or float32 `(H, W, C)`.
+        size: `(height, width)`.
+        rounding: "float" to give float32 as it comes; "uint8" to clip to [0, 255] and cut the fraction off.
+        method: "bilinear" or "area".
+
+    Returns:
+        `(height, width, C)`, float32 or uint8.
+    """
+    image = tf.image.resize(image, size, method=method, antialias=False)
+    return truncate(image) if rounding == "uint8" else image
+
+
+def truncate(image):
+    """float32 to uint8 as the original's pre-training code casts: clipped to [0, 255], the fraction cut off."""
+    return tf.cast(tf.clip_by_value(image, 0, 255), tf.uint8)
+
+
+def resize_small(image, smaller, rounding="float"):
+    """An image with its smaller side of `smaller` pixels, its aspect kept, by the mean over areas.
+
+    Both sides are rounded, halves to the even number.
+    """
+    height, width = tf.unstack(tf.cast(tf.shape(image)[:2], tf.float32))
+    factor = smaller / tf.minimum(height, width)
+    size = tf.cast(tf.round([height * factor, width * factor]), tf.int32)
+    return resize(image, size, rounding, method="area")
+
+
+def central_crop(image, size):
+    """The middle `(height, width)` of an image; half a pixel to the top left where the rest is odd."""
+    y, x = [(tf.shape(image)[i] - size[i]) // 2 for i in (0, 1)]
+    return image[y : y + size[0], x : x + size[1]]
+
+
+def random_crop(image, size, seed):
+    """A random `(height, width)` of an image; the seed is an int tensor `(2,)`."""
+    return tf.image.stateless_random_crop(image, [*size, image.shape[2]], seed)
+
+
+def random_flip(image, uniform):
+    """Mirrors left and right where `uniform`, a number drawn from [0, 1), is more than a half."""
+    return tf.raw_ops.Reverse(tensor=image, dims=tf.stack([False, uniform > 0.5, False]))
 
 
 def random_shift(image, pixels, seed):

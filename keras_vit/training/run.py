@@ -21,8 +21,8 @@ def run(config, workdir, write=print):
         write: takes the lines that tell how it goes.
 
     Returns:
-        `(model, result)`: the trained `keras.Model` and a dict with `test/accuracy`, `test/loss`, `train/seconds` and
-        `train/images_per_second`.
+        `(model, result)`: the trained `keras.Model` and a dict with `test/accuracy`, `test/loss`, `train/bad_examples`,
+        `train/seconds` and `train/images_per_second`.
 
     Raises:
         ValueError: the config asks for what cannot be.
@@ -39,7 +39,8 @@ def run(config, workdir, write=print):
         )
     keras.utils.set_random_seed(config.seed)
     keras.config.set_dtype_policy(config.precision)
-    train, test = data.load(config.data.name)
+    made = data.from_config(config.data, batch_size=config.batch_size, seed=config.seed)
+    train, test = made.train, made.test
     total_steps = _total_steps(config, train.num_examples)
     with strategy.scope():
         middle = [train.max_value / 2] * 3
@@ -61,16 +62,17 @@ def run(config, workdir, write=print):
         )
     replicas = strategy.num_replicas_in_sync
     write(
-        f"{type(strategy).__name__}: {replicas} x {config.batch_size // replicas} images a step, {config.precision}, "
+        f"{type(strategy).__name__.lstrip('_')}: {replicas} x {config.batch_size // replicas} images a step, {config.precision}, "
         f"{model.count_params():,} parameters, {total_steps} steps on {train.num_examples:,} images"
     )
-    _train(config, workdir, write, strategy, train, state, total_steps)
-    loss, accuracy = _evaluate(config, strategy, model, test)
+    bad = _train(config, workdir, write, strategy, made, state, total_steps)
+    loss, accuracy = _evaluate(strategy, model, made)
     write(f"test: loss {loss:.4f}, accuracy {100 * accuracy:.2f} % of {test.num_examples} images")
     seconds = float(state.seconds.numpy())
     return model, {
         "test/accuracy": accuracy,
         "test/loss": loss,
+        "train/bad_examples": bad,
         "train/seconds": seconds,
         "train/images_per_second": total_steps * config.batch_size / seconds,
     }
@@ -86,29 +88,32 @@ def _total_steps(config, num_examples):
     return config.total_steps or max(1, round(config.total_epochs * num_examples / config.batch_size))
 
 
-def _train(config, workdir, write, strategy, source, state, total_steps):
+def _train(config, workdir, write, strategy, made, state, total_steps):
+    """Trains to the last step; returns how many different examples could not be read."""
     manager = tf.train.CheckpointManager(state, str(workdir.checkpoints), max_to_keep=2, step_counter=state.step)
     if manager.restore_or_initialize():
         write(f"going on from step {state.step.numpy()}, {manager.latest_checkpoint}")
     step = int(state.step.numpy())
-    batches = data.train_batches(
-        source, batch_size=config.batch_size, seed=config.seed, start_step=step, shift=config.data.shift
-    )
-    iterator = iter(strategy.experimental_distribute_dataset(batches))
+    iterator = iter(strategy.experimental_distribute_dataset(made.train_batches(start_step=step)))
     train_steps = make_train_steps(strategy, state.model, state.optimizer, config.batch_size)
     progress = Progress(total_steps, config.batch_size, write)
+    bad = made.bad_examples("train", warn=write)
     while step < total_steps:
         # To the next line, at the same steps whether or not the run was interrupted.
         until = min(step - step % config.log_every_steps + config.log_every_steps, total_steps)
-        loss, accuracy = train_steps(iterator, tf.constant(until - step)).numpy()
+        metrics, weights = train_steps(iterator, tf.constant(until - step))
+        loss, accuracy = metrics.numpy()
+        for number, row in enumerate(weights.numpy(), start=step):
+            bad.update(number, row)
         state.seconds.assign_add(progress.report(until, until - step, loss, accuracy))
         step = until
         state.step.assign(step)
         manager.save(checkpoint_number=step)
+    return bad.count
 
 
-def _evaluate(config, strategy, model, source):
+def _evaluate(strategy, model, made):
     eval_step = make_eval_step(strategy, model)
-    batches = strategy.experimental_distribute_dataset(data.eval_batches(source, batch_size=config.batch_size))
+    batches = strategy.experimental_distribute_dataset(made.eval_batches())
     loss, correct, weight = sum(eval_step(*batch).numpy() for batch in batches).tolist()
     return loss / weight, correct / weight

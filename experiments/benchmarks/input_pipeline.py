@@ -1,0 +1,181 @@
+"""Images a second of the input pipeline, of its stages, of its limit and of plain pipelines, interleaved in one run.
+
+    python experiments/benchmarks/input_pipeline.py
+
+The limit is nothing but fused decode-and-crop and resize of JPEGs in memory, in a bare parallel map. The plain ones are
+as Keras' examples write them: whole images decoded, then cropped and flipped, by tf.image or by Keras' layers. Grain
+does the same as the whole pipeline where it is installed. `--million` also starts at step 100,000 of a folder of a
+million (hard links, made in the temporary folder).
+"""
+
+import os
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import app, flags
+
+from keras_vit import data
+from keras_vit.data import images, pipeline, preprocessing
+
+flags.DEFINE_integer("rounds", 5, "Times that each is measured.", lower_bound=1)
+flags.DEFINE_integer("images", 640, "Images in each measurement.", lower_bound=64)
+flags.DEFINE_bool("million", False, "Whether to start in the middle of a folder of a million files.")
+FLAGS = flags.FLAGS
+FILES, REPEATS, BATCH, SIZE = 128, 200, 32, (224, 224)
+AUTO = tf.data.AUTOTUNE
+
+
+def _photos(folder):
+    """JPEGs of 500x375: coarse colours, some noise, as many bytes as a photograph of that size."""
+    rng = np.random.default_rng(0)
+    for i in range(FILES):
+        coarse = rng.integers(0, 256, (12, 16, 3)).astype(np.float32)
+        image = tf.image.resize(coarse, (375, 500), "bicubic") + rng.normal(0, 12, (375, 500, 3))
+        path = folder / f"class{i % 4}" / f"{i:03}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(tf.io.encode_jpeg(tf.cast(tf.clip_by_value(image, 0, 255), tf.uint8), quality=90).numpy())
+    # A list that names each many times: an index of a realistic length.
+    names = [f"{path.relative_to(folder)},{path.parent.name}" for path in sorted(folder.rglob("*.jpg"))]
+    (folder / "list.csv").write_text("\n".join(names * REPEATS))
+
+
+def _pipelines(folder):
+    """Each by its name: a function without arguments to an endless dataset, and how many images an element has."""
+    source = data.file_list(folder / "list.csv")
+    stored = tf.constant([path.read_bytes() for path in sorted(folder.rglob("*.jpg"))])
+    seed = lambda i: tf.stack([tf.constant(0, tf.int64), i])  # noqa: E731
+    windows = tf.stack([preprocessing.inception_window([375, 500], seed(i)) for i in range(FILES)])
+    numbers = tf.data.Dataset.range(2**62)
+
+    def mapped(function):
+        return lambda: numbers.map(function, num_parallel_calls=AUTO)
+
+    def limit(i):
+        return tf.image.resize(tf.io.decode_and_crop_jpeg(stored[i % FILES], windows[i % FILES], channels=3), SIZE)
+
+    def decode(i):
+        return images.decode(stored[i % FILES], window=lambda size: preprocessing.inception_window(size, seed(i)))
+
+    def batches(**options):
+        return lambda: data.train_batches(source, batch_size=BATCH, seed=0, image_size=SIZE[0], **options)
+
+    def plain_tf():
+        def example(path):
+            image = tf.io.decode_jpeg(tf.io.read_file(path), channels=3)
+            begin, size, _ = tf.image.sample_distorted_bounding_box(
+                tf.shape(image), tf.zeros([1, 0, 4]), area_range=(0.05, 1.0), min_object_covered=0.0,
+                use_image_if_no_bounding_boxes=True,
+            )  # fmt: skip
+            image = tf.image.resize(tf.ensure_shape(tf.slice(image, begin, size), (None, None, 3)), SIZE)
+            return tf.image.random_flip_left_right(image) / 127.5 - 1.0
+
+        files = tf.data.Dataset.list_files(str(folder / "*" / "*.jpg")).repeat()
+        return files.map(example, num_parallel_calls=AUTO).batch(BATCH).prefetch(AUTO)
+
+    def plain_keras():
+        layers = keras.layers
+        augment = keras.Sequential(
+            [layers.RandomCrop(*SIZE), layers.RandomFlip("horizontal"), layers.Rescaling(1 / 127.5, -1.0)]
+        )
+        dataset = keras.utils.image_dataset_from_directory(
+            folder, image_size=(256, 256), batch_size=BATCH, label_mode="categorical", verbose=False
+        ).repeat()
+        return dataset.map(lambda x, y: (augment(x, training=True), y), num_parallel_calls=AUTO).prefetch(AUTO)
+
+    return {
+        "limit": (mapped(limit), 1),
+        "stage: order": (mapped(lambda i: pipeline.index_at(i, source.num_examples, 0)[1]), 1),
+        "stage: read": (mapped(lambda i: source.read(i % source.num_examples)["image"]), 1),
+        "stage: decode and crop": (mapped(decode), 1),
+        "whole": (batches(), BATCH),
+        "whole, medium1 without its mixup": (batches(randaugment_layers=2, randaugment_magnitude=15), BATCH),
+        "whole, medium1": (batches(augreg="medium1"), BATCH),
+        "plain, tf.image": (plain_tf, BATCH),
+        "plain, Keras layers": (plain_keras, BATCH),
+        **_grain(folder),
+    }
+
+
+def _grain(folder):
+    try:
+        import grain.python as grain
+    except ImportError:
+        return {}
+    files = [str(path) for path in sorted(folder.rglob("*.jpg"))]
+
+    class Example(grain.RandomMapTransform):
+        def random_map(self, path, rng):
+            window = preprocessing.inception_window([375, 500], rng.integers(0, 2**31, 2))
+            image = tf.io.decode_and_crop_jpeg(tf.io.read_file(path), window, channels=3)
+            image = tf.image.resize(image, SIZE).numpy()
+            return (image[:, ::-1] if rng.random() > 0.5 else image) / 127.5 - 1.0
+
+    def batches():
+        return iter(
+            grain.MapDataset.source(files)
+            .seed(0)
+            .shuffle()
+            .repeat()
+            .random_map(Example())
+            .batch(BATCH)
+            .to_iter_dataset()
+        )
+
+    return {"Grain, threads": (batches, BATCH)}
+
+
+def _rate(make, images_an_element):
+    dataset, count = make(), FLAGS.images // images_an_element
+    iterator = iter(dataset)
+    for _ in range(max(1, 128 // images_an_element)):
+        next(iterator)
+    start = time.perf_counter()
+    for _ in range(count):
+        next(iterator)
+    return count * images_an_element / (time.perf_counter() - start)
+
+
+def _million(folder):
+    originals = [path for path in sorted((folder).rglob("*.jpg"))]
+    root = folder / "million"
+    for label in range(1000):
+        (root / f"{label:04}").mkdir(parents=True)
+        for i in range(1000):
+            os.link(originals[label % FILES], root / f"{label:04}" / f"{i:04}.jpg")
+    start = time.perf_counter()
+    source = data.folder(root)
+    listed = time.perf_counter() - start
+    next(iter(data.train_batches(source, batch_size=BATCH, seed=0, start_step=100_000, image_size=SIZE[0])))
+    first = time.perf_counter() - start - listed
+    print(f"a million files: listed in {listed:.2f} s, the batch of step 100,000 after {first:.2f} s more")
+
+
+def main(_):
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        _photos(folder)
+        pipelines = _pipelines(folder)
+        rates = {name: [] for name in pipelines}
+        for _ in range(FLAGS.rounds):
+            for name, (make, count) in pipelines.items():
+                rates[name].append(_rate(make, count))
+        medians = {name: float(np.median(values)) for name, values in rates.items()}
+        for name, rate in medians.items():
+            print(f"{name:35} {rate:8.0f} images/s  {rate / medians['limit']:5.2f} of the limit")
+        whole = medians["whole"]
+        for name in ("plain, tf.image", "plain, Keras layers", "Grain, threads"):
+            if name in medians:
+                print(f"whole / {name}: {whole / medians[name]:.2f}")
+        print(f"medium1 without its mixup / whole: {medians['whole, medium1 without its mixup'] / whole:.2f}")
+        print(f"peak resident memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
+        if FLAGS.million:
+            _million(folder)
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,218 @@
+"""RandAugment as the original's pre-training code has it: sixteen operations on uint8 images.
+
+Each layer draws one operation and always applies it. All share one magnitude M; 10 is the strongest of the RandAugment
+paper, and larger ones extrapolate. What a transformation brings in from outside is grey, 128.
+
+References: Cubuk et al., "RandAugment"; Steiner et al., "How to train your ViT?" (AugReg), section 3.3, and
+big_vision's pp/archive/autoaugment.py, with which every operation agrees on every pixel.
+"""
+
+import math
+
+import tensorflow as tf
+
+GREY = 128
+
+# AugReg's levels: layers and magnitude of RandAugment, alpha of mixup.
+LEVELS = {
+    "none": (0, 0, 0.0),
+    "light1": (2, 0, 0.0),
+    "light2": (2, 10, 0.2),
+    "medium1": (2, 15, 0.2),
+    "medium2": (2, 15, 0.5),
+    "strong1": (2, 20, 0.5),
+    "strong2": (2, 20, 0.8),
+}
+
+
+def autocontrast(image):
+    """Stretches each channel to [0, 255]; a channel of one value stays."""
+    values = tf.cast(image, tf.float32)
+    low, high = tf.reduce_min(values, [0, 1]), tf.reduce_max(values, [0, 1])
+    scale = tf.where(high > low, 255.0 / tf.where(high > low, high - low, 1.0), 1.0)
+    offset = tf.where(high > low, -low * scale, 0.0)
+    return _to_uint8(values * scale + offset)
+
+
+def equalize(image):
+    """Flattens the histogram of each channel, as PIL does; a channel of one value stays."""
+    values = tf.cast(image, tf.int32)  # (H, W, 3)
+    # One histogram and one table for all channels: channel c has the values from 256 c.
+    shifted = values + tf.constant([0, 256, 512])
+    counts = tf.reshape(tf.math.bincount(tf.reshape(shifted, [-1]), minlength=768, maxlength=768), [3, 256])
+    order = tf.range(256)
+    largest = tf.reduce_max(tf.where(counts > 0, order, -1), axis=1, keepdims=True)  # (3, 1)
+    last = tf.reduce_sum(tf.where(order == largest, counts, 0), axis=1, keepdims=True)
+    step = (tf.reduce_sum(counts, axis=1, keepdims=True) - last) // 255
+    below = tf.cumsum(counts, axis=1, exclusive=True)
+    table = (below + step // 2) // tf.maximum(step, 1)
+    # Exclusive sums shift the table by one; what stands before the first is 0, not step // 2.
+    table = tf.where(order == 0, 0, tf.clip_by_value(table, 0, 255))
+    table = tf.where(step > 0, table, order)
+    return tf.gather(tf.cast(tf.reshape(table, [-1]), tf.uint8), shifted)
+
+
+def invert(image):
+    return 255 - image
+
+
+def rotate(image, degrees):
+    """About the middle of the image, by the nearest pixel."""
+    height, width = tf.unstack(tf.cast(tf.shape(image)[:2] - 1, tf.float32))
+    angle = degrees * (math.pi / 180.0)
+    cos, sin = tf.cos(angle), tf.sin(angle)
+    x = (width - (cos * width - sin * height)) / 2.0
+    y = (height - (sin * width + cos * height)) / 2.0
+    return _transform(image, [cos, -sin, x, sin, cos, y])
+
+
+def posterize(image, bits):
+    """Keeps the highest `bits` of each value; of none, the highest one, as TensorFlow shifts by 7 at most."""
+    shift = min(max(8 - bits, 0), 7)
+    return tf.bitwise.left_shift(tf.bitwise.right_shift(image, shift), shift)
+
+
+def solarize(image, threshold, wrap=False):
+    """Inverts values from `threshold` up; 256 and more invert nothing.
+
+    `wrap` takes the threshold modulo 256, as TensorFlow does with one that does not fit uint8.
+    """
+    threshold = threshold % 256 if wrap else threshold
+    return tf.where(tf.cast(image, tf.int32) < threshold, image, 255 - image)
+
+
+def solarize_add(image, addition, threshold=128):
+    """Adds to the values below `threshold`, up to 255."""
+    added = tf.cast(tf.minimum(tf.cast(image, tf.int32) + addition, 255), tf.uint8)
+    return tf.where(image < threshold, added, image)
+
+
+def color(image, factor):
+    """From grey (0) to the image (1) and beyond."""
+    return _blend(tf.image.grayscale_to_rgb(tf.image.rgb_to_grayscale(image)), image, factor)
+
+
+def contrast(image, factor):
+    """From the mean of the grey image (0), its fraction cut off, to the image (1) and beyond."""
+    grey = tf.cast(tf.image.rgb_to_grayscale(image), tf.int32)
+    mean = tf.cast(tf.reduce_sum(grey), tf.float32) / tf.cast(tf.size(grey), tf.float32)
+    return _blend(tf.floor(mean), image, factor)
+
+
+def brightness(image, factor):
+    """From black (0) to the image (1) and beyond."""
+    return _blend(0.0, image, factor)
+
+
+def sharpness(image, factor):
+    """From a smoothed image (0), its border kept, to the image (1) and beyond."""
+    kernel = tf.constant([[1.0, 1, 1], [1, 5, 1], [1, 1, 1]]) / 13.0
+    kernel = tf.tile(kernel[:, :, None, None], [1, 1, 3, 1])
+    smooth = tf.nn.depthwise_conv2d(tf.cast(image, tf.float32)[None], kernel, [1, 1, 1, 1], "VALID")[0]
+    smooth = _to_uint8(smooth)
+    inside = tf.pad(tf.ones_like(smooth, tf.bool), [[1, 1], [1, 1], [0, 0]])
+    return _blend(tf.where(inside, tf.pad(smooth, [[1, 1], [1, 1], [0, 0]]), image), image, factor)
+
+
+def shear_x(image, level):
+    return _transform(image, [1.0, level, 0.0, 0.0, 1.0, 0.0])
+
+
+def shear_y(image, level):
+    return _transform(image, [1.0, 0.0, 0.0, level, 1.0, 0.0])
+
+
+def translate_x(image, pixels):
+    """To the left for positive pixels."""
+    return _transform(image, [1.0, 0.0, pixels, 0.0, 1.0, 0.0])
+
+
+def translate_y(image, pixels):
+    """Upwards for positive pixels."""
+    return _transform(image, [1.0, 0.0, 0.0, 0.0, 1.0, pixels])
+
+
+def cutout(image, half, y, x):
+    """Greys a square of twice `half` pixels around (y, x), as far as it lies in the image."""
+    rows, columns = tf.range(tf.shape(image)[0]), tf.range(tf.shape(image)[1])
+    inside = ((rows >= y - half) & (rows < y + half))[:, None] & ((columns >= x - half) & (columns < x + half))[None, :]
+    return tf.where(inside[..., None], tf.constant(GREY, tf.uint8), image)
+
+
+def operations(magnitude, wrap=False):
+    """The sixteen operations at a magnitude, by name, in the original's order.
+
+    Returns:
+        A dict from the name to a function of an image, uint8 `(H, W, 3)`, a sign, 1.0 or -1.0, and two numbers drawn
+        from [0, 1), which place the cutout.
+    """
+    level = magnitude / 10.0
+    factor = 1.8 * level + 0.1
+
+    def place(uniform, image, axis):
+        return tf.cast(uniform * tf.cast(tf.shape(image)[axis], tf.float32), tf.int32)
+
+    return {
+        "AutoContrast": lambda image, sign, u, v: autocontrast(image),
+        "Equalize": lambda image, sign, u, v: equalize(image),
+        "Invert": lambda image, sign, u, v: invert(image),
+        "Rotate": lambda image, sign, u, v: rotate(image, sign * (30.0 * level)),
+        "Posterize": lambda image, sign, u, v: posterize(image, int(4 * level)),
+        "Solarize": lambda image, sign, u, v: solarize(image, int(256 * level), wrap),
+        "Color": lambda image, sign, u, v: color(image, factor),
+        "Contrast": lambda image, sign, u, v: contrast(image, factor),
+        "Brightness": lambda image, sign, u, v: brightness(image, factor),
+        "Sharpness": lambda image, sign, u, v: sharpness(image, factor),
+        "ShearX": lambda image, sign, u, v: shear_x(image, sign * (0.3 * level)),
+        "ShearY": lambda image, sign, u, v: shear_y(image, sign * (0.3 * level)),
+        "TranslateX": lambda image, sign, u, v: translate_x(image, sign * (100.0 * level)),
+        "TranslateY": lambda image, sign, u, v: translate_y(image, sign * (100.0 * level)),
+        "Cutout": lambda image, sign, u, v: cutout(image, int(40 * level), place(u, image, 0), place(v, image, 1)),
+        "SolarizeAdd": lambda image, sign, u, v: solarize_add(image, int(110 * level)),
+    }
+
+
+def randaugment(image, layers, magnitude, seed, wrap=False):
+    """Applies `layers` random operations, one after the other.
+
+    Args:
+        image: uint8 `(H, W, 3)`.
+        layers: how many.
+        magnitude: 0 or more; 10 is the paper's strongest.
+        seed: int tensor `(2,)`.
+        wrap: see `solarize`.
+
+    Returns:
+        uint8 `(H, W, 3)`.
+    """
+    draws = tf.random.stateless_uniform([layers, 4], seed)
+    choices = list(operations(magnitude, wrap).values())
+    for layer in range(layers):
+        chosen, sign, u, v = tf.unstack(draws[layer])
+        sign = tf.where(sign < 0.5, 1.0, -1.0)
+        branches = [lambda image=image, apply=apply, s=sign, u=u, v=v: apply(image, s, u, v) for apply in choices]
+        image = tf.ensure_shape(tf.switch_case(tf.cast(chosen * len(choices), tf.int32), branches), image.shape)
+    return image
+
+
+def _to_uint8(values):
+    """Clipped to [0, 255], the fraction cut off."""
+    return tf.cast(tf.clip_by_value(values, 0.0, 255.0), tf.uint8)
+
+
+def _blend(start, image, factor):
+    """`start` for a factor of 0, the image for 1, and so on in a line."""
+    start = tf.cast(start, tf.float32)
+    return _to_uint8(start + factor * (tf.cast(image, tf.float32) - start))
+
+
+def _transform(image, matrix):
+    """The pixel at (x, y) becomes that at (a x + b y + c, d x + e y + f), grey where there is none."""
+    return tf.raw_ops.ImageProjectiveTransformV3(
+        images=image[None],
+        transforms=tf.stack([*matrix, 0.0, 0.0])[None],
+        output_shape=tf.shape(image)[:2],
+        fill_value=float(GREY),
+        interpolation="NEAREST",
+        fill_mode="CONSTANT",
+    )[0]

@@ -1,0 +1,75 @@
+"""Work on images by other machines, through tf.data service, with the batches and the order of a single process.
+
+tf.data service gives the elements of several workers in no fixed order. Here every dispatcher has one worker, and the
+steps are dealt out among the dispatchers, so the order is known: the first makes the first batch, the second the
+second, and so on. Each batch carries its step, and one that is not the expected one ends the run.
+"""
+
+import tensorflow as tf
+
+
+def distribute(batches, start_step, service):
+    """A dataset of batches that are made elsewhere.
+
+    Args:
+        batches: a function `(first, stride)` to a dataset of `(step, batch)` for the steps first, first + stride ...
+        start_step: the first step to give.
+        service: the dispatchers, "grpc://host:5050,grpc://other:5050".
+
+    Returns:
+        A dataset of the batches, in the order of their steps.
+
+    Raises:
+        ValueError: an address is not a grpc one.
+    """
+    addresses = [address.strip() for address in service.split(",")]
+    for address in addresses:
+        if not address.startswith("grpc://"):
+            raise ValueError(f"A dispatcher is `grpc://host:port`, several have commas between. Received: {service!r}")
+    parts = [
+        batches(start_step + i, len(addresses)).apply(
+            tf.data.experimental.service.distribute(tf.data.experimental.service.ShardingPolicy.OFF, address)
+        )
+        for i, address in enumerate(addresses)
+    ]
+    turns = tf.data.Dataset.range(len(parts)).repeat()
+    steps = tf.data.Dataset.choose_from_datasets(parts, turns).enumerate(start_step)
+
+    def checked(expected, given):
+        step, batch = given
+        right = tf.debugging.Assert(
+            step == expected,
+            [
+                "A dispatcher must have exactly one worker. The step that came, and the one that was due:",
+                step,
+                expected,
+            ],
+        )
+        with tf.control_dependencies([right]):
+            return tf.nest.map_structure(tf.identity, batch)
+
+    return steps.map(checked)
+
+
+def serve(dispatcher_port, worker_port, host="localhost"):
+    """Starts a dispatcher and its one worker in this process.
+
+    Args:
+        dispatcher_port: where training processes ask; 0 for any free port.
+        worker_port: where batches are fetched; 0 for any free port.
+        host: the name by which training processes reach this machine.
+
+    Returns:
+        `(dispatcher, worker)`; `dispatcher.target` is the address, and both stop when they are forgotten.
+    """
+    service = tf.data.experimental.service
+    dispatcher = service.DispatchServer(service.DispatcherConfig(port=dispatcher_port))
+    # The address that the dispatcher gives to the training processes; without it, they would be told "localhost".
+    worker = service.WorkerServer(
+        service.WorkerConfig(
+            dispatcher_address=dispatcher.target.split("://")[1],
+            worker_address=f"{host}:{worker_port}" if worker_port else None,
+            port=worker_port,
+        )
+    )
+    return dispatcher, worker

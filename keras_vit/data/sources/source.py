@@ -1,0 +1,70 @@
+"""What every source of examples is: labelled images that can be asked for by index, or read from the start."""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Labelled images.
+
+    Attributes:
+        read: from a scalar int64 tensor in [0, num_examples) to an example, `{"image": scalar string, an encoded
+            image, or uint8 (H, W, 3), "label": int64}`; runs inside `tf.data`. The label is a scalar, or a vector of
+            every class that counts as right, possibly empty. `None` where there is no access by index.
+        num_examples: how many there are.
+        class_names: the name of each label, in order.
+        max_value: the value of a white pixel; 255 for most, 16 for the digits.
+        records: only without `read`: a function without arguments to a `tf.data.Dataset` of all examples, images not
+            decoded, in an order that never changes.
+        name_of: from an int index to what a person calls the example: a file, a record.
+        labels: `(N,)` integers where they are known without reading the examples, else `None`.
+        options: what this dataset wants from `Preprocessing` wherever that is left on "auto".
+    """
+
+    read: Callable | None
+    num_examples: int
+    class_names: tuple
+    max_value: int = 255
+    records: Callable | None = None
+    name_of: Callable = "example {}".format
+    labels: np.ndarray | None = None
+    options: dict = dataclasses.field(default_factory=dict)
+
+
+def check_splits(train, test):
+    """Raises a ValueError unless two sources have the same classes and training has examples of each of them.
+
+    Classes without training examples are looked for where the labels are known without reading the examples.
+    """
+    if train.class_names != test.class_names:
+        only_train = sorted(set(train.class_names) - set(test.class_names))
+        only_test = sorted(set(test.class_names) - set(train.class_names))
+        raise ValueError(
+            "The training and the test split must have the same classes. "
+            f"Received: only in train={_few(only_train)}, only in test={_few(only_test)}"
+        )
+    for split, source in (("training", train), ("test", test)):
+        if source.labels is None:
+            continue
+        counts = np.bincount(source.labels, minlength=len(source.class_names))
+        missing = [name for name, count in zip(source.class_names, counts) if not count]
+        if missing:
+            raise ValueError(f"Every class needs examples in the {split} split. Received: none of {_few(missing)}")
+
+
+def check_labels(labels, class_names):
+    """Raises a ValueError unless all labels, integers `(N,)`, have a name."""
+    if len(labels) and (labels.min() < 0 or labels.max() >= len(class_names)):
+        raise ValueError(
+            f"Labels of {len(class_names)} classes are 0 to {len(class_names) - 1}. "
+            f"Received: labels from {labels.min()} to {labels.max()}"
+        )
+
+
+def _few(names, most=10):
+    """The first of many names."""
+    shown = ", ".join(map(repr, names[:most]))
+    return f"[{shown}]" if len(names) <= most else f"[{shown}, ... {len(names)} in all]"

@@ -1,0 +1,132 @@
+"""TFRecords of `tf.train.Example`, read by index: one pass over the lengths finds where each record begins."""
+
+import os
+import struct
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.data.sources.source import Source, check_labels
+
+# A record is its length (uint64), a checksum of it (uint32), the data, and a checksum of the data (uint32).
+_HEADER, _FRAME = 12, 16
+
+
+def tfrecords(
+    pattern,
+    class_names,
+    image_key="image/encoded",
+    label_key="image/class/label",
+    label_offset=0,
+    num_examples=0,
+):
+    """A source of TFRecords of `tf.train.Example`, uncompressed.
+
+    Local files are indexed by one pass over the lengths of the records, so that any example can be read at once.
+    Remote files are read in order, because that pass would fetch them whole; `num_examples` says how many there are.
+
+    Args:
+        pattern: the files, `train-*-of-01024`; local or `gs://`.
+        class_names: a name for each class.
+        image_key: the feature with the encoded image.
+        label_key: the feature with the integer label.
+        label_offset: the label of the first class; ImageNet's files count from 1.
+        num_examples: needed for remote files alone.
+
+    Raises:
+        ValueError: no file matches, a file is not TFRecords, an example has no such features, or a label of the first
+            or the last record of a file is out of range. (The labels in between are found when they are read.)
+    """
+    files = sorted(tf.io.gfile.glob(str(pattern)))
+    if not files:
+        raise ValueError(f"No file matches. Received: pattern={str(pattern)!r}")
+    features = {image_key: tf.io.FixedLenFeature([], tf.string), label_key: tf.io.FixedLenFeature([], tf.int64)}
+
+    def parse(record):
+        example = tf.io.parse_single_example(record, features)
+        return {"image": example[image_key], "label": example[label_key] - label_offset}
+
+    if "://" in files[0]:
+        if num_examples < 1:
+            raise ValueError(
+                f"The number of examples in remote files must be given. Received: num_examples={num_examples}"
+            )
+        return Source(None, num_examples, tuple(class_names), records=lambda: tf.data.TFRecordDataset(files).map(parse))
+    index = RecordIndex(files)
+    for first, last in index.ends:
+        for number in (first, last):
+            try:
+                label = parse(index.read(tf.constant(number)))["label"]
+            except tf.errors.InvalidArgumentError as error:
+                raise ValueError(
+                    f"Examples must have the features {image_key!r} (bytes) and {label_key!r} (integer). "
+                    f"Received: {index.name_of(number)}, {error.message}"
+                ) from None
+            check_labels(label.numpy()[None], class_names)
+    return Source(lambda i: parse(index.read(i)), len(index), tuple(class_names), name_of=index.name_of)
+
+
+class RecordIndex:
+    """Where each record of some local TFRecord files begins: 12 bytes of memory for each.
+
+    Args:
+        files: the names of the files.
+        spans: for each file, the records `(skip, take)` that count, or `None` for all of them.
+    """
+
+    def __init__(self, files, spans=None):
+        spans = spans or [(0, -1)] * len(files)
+        with ThreadPoolExecutor(min(16, len(files))) as pool:
+            offsets = list(pool.map(lambda item: _offsets(item[0], *item[1]), zip(files, spans)))
+        counts = [len(found) for found in offsets]
+        self.files = files
+        self.ends = [(e - c, e - 1) for e, c in zip(np.cumsum(counts).tolist(), counts) if c]
+        self._skips = [skip for skip, _ in spans]
+        self._starts = np.cumsum([0, *counts[:-1]])
+        self._offsets = tf.constant(np.concatenate(offsets))
+        self._file_of = tf.constant(np.repeat(np.arange(len(files), dtype=np.int32), counts))
+        self._files = tf.constant(files)
+        if not len(self):
+            raise ValueError(f"The files hold no records. Received: {files[:10]}")
+
+    def __len__(self):
+        return int(self._offsets.shape[0])
+
+    def read(self, index):
+        """The bytes of a record, a scalar string; a wrong checksum is a `tf.errors.DataLossError`."""
+        dataset = tf.raw_ops.TFRecordDatasetV2(
+            filenames=self._files[self._file_of[index]][None],
+            compression_type="",
+            buffer_size=64 * 1024,
+            byte_offsets=self._offsets[index][None],
+        )
+        kind = {"output_types": [tf.string], "output_shapes": [[]]}
+        dataset = tf.raw_ops.TakeDataset(input_dataset=dataset, count=1, **kind)
+        return tf.raw_ops.DatasetToSingleElement(dataset=dataset, **kind)[0]
+
+    def name_of(self, index):
+        """The file and the number of the record in it, from 0."""
+        file = int(self._file_of[index])
+        return f"{self.files[file]} record {index - self._starts[file] + self._skips[file]}"
+
+
+def _offsets(path, skip, take):
+    """Where the records of one file begin, int64, reading nothing but their lengths."""
+    found, place, number = [], 0, 0
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        size = os.fstat(descriptor).st_size
+        while place < size and (take < 0 or number < skip + take):
+            header = os.pread(descriptor, _HEADER, place)
+            end = place + _FRAME + struct.unpack("<Q", header[:8])[0] if len(header) == _HEADER else size + 1
+            if end > size:
+                raise ValueError(
+                    f"A TFRecord file must end with a whole record. Received: {path!r}, broken at byte {place}"
+                )
+            if number >= skip:
+                found.append(place)
+            place, number = end, number + 1
+    finally:
+        os.close(descriptor)
+    return np.array(found, np.int64)

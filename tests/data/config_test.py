@@ -1,0 +1,70 @@
+"""One call from a config's `data` group to batches."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from ml_collections import ConfigDict
+
+from keras_vit import data
+
+
+def test_the_defaults_are_the_digits_and_every_field_can_stand_in_a_config_dict():
+    config = ConfigDict(data.defaults(shift=1))
+    made = data.from_config(config, batch_size=64, seed=3)
+    (batch,) = made.train_batches(start_step=7).take(1)
+    (same,) = data.train_batches(data.load("digits")[0], batch_size=64, seed=3, start_step=7, shift=1).take(1)
+    for part, other in zip(batch, same):
+        np.testing.assert_array_equal(part, other)
+    assert sum(float(tf.reduce_sum(weights)) for *_, weights in made.eval_batches()) == 360
+    assert made.bad_examples("train").count == made.bad_examples("test").count == 0
+    assert None not in config.values()
+
+
+def test_every_field_of_options_is_documented_and_in_the_defaults():
+    for field in data.Options.__dataclass_fields__:
+        assert field in data.defaults() and f"        {field}: " in data.Options.__doc__
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"imagesize": 3}, "imagesize"),
+        ({"name": "digit"}, "'digit'"),
+        ({"flip": "maybe"}, "'maybe'"),
+        ({"name": "folder", "path": "/nowhere"}, "/nowhere"),
+        ({"train_crop": "inception"}, "image_size=0"),
+    ],
+)
+def test_a_field_that_cannot_be_is_refused_at_the_start(fields, message):
+    with pytest.raises(ValueError, match=message):
+        data.from_config(fields, batch_size=8, seed=0)
+
+
+def test_a_folder_of_photographs_is_divided_trained_on_and_scored(photos):
+    fields = {"name": "folder", "path": str(photos), "test_share": 0.25, "image_size": 8, "augreg": "medium2"}
+    made = data.from_config(fields, batch_size=6, seed=0)
+    images, labels, weights = next(iter(made.train_batches()))
+    assert images.shape == (6, 8, 8, 3) and weights.numpy().tolist() == [1] * 6
+    np.testing.assert_allclose(tf.reduce_sum(labels, 1), 1, rtol=1e-6)
+    assert -1 <= images.numpy().min() < images.numpy().max() <= 1
+    assert sum(float(tf.reduce_sum(weights)) for *_, weights in made.eval_batches()) == 6
+
+
+def test_objectnet_scores_the_classes_that_imagenet_has_with_each_of_its_labels(tmp_path, images_of):
+    (tmp_path / "mappings").mkdir()
+    for name in ("air_fan", "basket", "only_here"):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        (tmp_path / "images" / name / "1.png").write_bytes(images_of(len(name)))
+    write = lambda name, value: (tmp_path / "mappings" / name).write_text(value)  # noqa: E731
+    titles = {"air_fan": "Air fan", "basket": "Basket", "only_here": "Only here"}
+    write("folder_to_objectnet_label.json", json.dumps(titles))
+    write("objectnet_to_imagenet_1k.json", json.dumps({"Air fan": "fan", "Basket": "hamper; pannier, bag"}))
+    write("imagenet_to_label_2012_v2", "pannier, bag\nfan\nhamper\n")
+    write("pytorch_to_imagenet_2012_id.json", json.dumps({"5": 0, "700": 1, "9": 2}))
+    source = data.load_split("objectnet", "test", path=str(tmp_path))
+    ((_, labels, weights),) = data.eval_batches(source, batch_size=3, image_size=8)
+    assert [np.flatnonzero(row).tolist() for row in labels.numpy()] == [[700], [5, 9], []]
+    assert weights.numpy().tolist() == [1, 1, 0] and source.class_names[9] == "hamper"
+    assert source.name_of(1).endswith("basket/1.png")

@@ -1,0 +1,120 @@
+"""Decoding: every kind of file, its size from the header, windows, orientation, and what is refused."""
+
+import io
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image, ImageOps
+
+from keras_vit.data import images
+
+RNG = np.random.default_rng(0)
+SMOOTH = np.asarray(Image.fromarray(RNG.integers(0, 256, (5, 7, 3), dtype=np.uint8)).resize((31, 22), Image.BICUBIC))
+
+
+def encoded(kind, mode="RGB", image=SMOOTH, **kwargs):
+    stream = io.BytesIO()
+    Image.fromarray(image).convert(mode).save(stream, kind, **kwargs)
+    return stream.getvalue()
+
+
+def in_dataset(function, *values):
+    """Runs inside `tf.data`, where the real pipeline runs."""
+    return next(iter(tf.data.Dataset.from_tensors(values).map(function)))
+
+
+KINDS = [
+    ("PNG", "RGB"),
+    ("PNG", "RGBA"),
+    ("PNG", "L"),
+    ("PNG", "LA"),
+    ("PNG", "P"),
+    ("GIF", "P"),
+    ("BMP", "RGB"),
+    ("BMP", "L"),
+]
+if hasattr(tf.io, "decode_webp"):
+    KINDS += [("WEBP", "RGB"), ("WEBP", "RGBA")]
+
+
+@pytest.mark.parametrize(("kind", "mode"), KINDS, ids=lambda value: value)
+def test_lossless_files_become_the_three_channels_that_pillow_reads(kind, mode):
+    data = encoded(kind, mode, **({"lossless": True} if kind == "WEBP" else {}))
+    expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGBA" if "A" in mode else "RGB"))[..., :3]
+    np.testing.assert_array_equal(in_dataset(images.decode, data), expected)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+def test_a_jpeg_becomes_three_channels(mode):
+    data = encoded("JPEG", mode, quality=95, subsampling=0)
+    expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGB")).astype(int)
+    given = in_dataset(images.decode, data)
+    # Two builds of the library, each with its own arithmetic; a swapped channel would be far off.
+    assert given.shape == expected.shape and np.abs(given.numpy() - expected).mean() < 3
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "BMP", "WEBP"])
+def test_the_size_is_read_from_the_header(kind):
+    assert in_dataset(images.header_size, encoded(kind)).numpy().tolist() == [22, 31]
+
+
+@pytest.mark.parametrize("options", [{}, {"lossless": True}, {"lossless": True, "exif": b"Exif\0\0II*\0"}])
+def test_the_size_of_every_kind_of_webp_is_read_from_the_header(options):
+    wide = np.zeros((300, 515, 3), np.uint8)
+    assert in_dataset(images.header_size, encoded("WEBP", image=wide, **options)).numpy().tolist() == [300, 515]
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_a_window_is_that_part_of_the_whole(kind):
+    data = encoded(kind, quality=90)
+    window = in_dataset(lambda data: images.decode(data, window=lambda size: tf.concat([[3, 5], size - 10], 0)), data)
+    whole = in_dataset(images.decode, data)[3:15, 5:26]
+    # At its edges the decoder knows no colours of the neighbours.
+    edge = 1 if kind == "JPEG" else 0
+    np.testing.assert_array_equal(window[:, edge : 21 - edge], whole[:, edge : 21 - edge])
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("order", ["big", "little"])
+def test_exif_orientation_is_followed_only_where_asked(orientation, order):
+    exif = Image.Exif()
+    exif.endian = ">" if order == "big" else "<"
+    exif[0x0112] = orientation
+    data = encoded("JPEG", exif=exif.tobytes(), quality=95)
+    plain = images.decode(tf.constant(data)).numpy()
+    assert plain.shape == SMOOTH.shape
+    turned = Image.fromarray(plain)
+    turned.getexif()[0x0112] = orientation
+    expected = np.asarray(ImageOps.exif_transpose(turned))
+    np.testing.assert_array_equal(in_dataset(lambda data: images.decode(data, exif=True), data), expected)
+
+
+BROKEN = {
+    "empty": b"",
+    "text": b"this is no image, only its name says so",
+    "truncated jpeg": encoded("JPEG")[:-40],
+    "truncated png": encoded("PNG")[:-40],
+    "only a jpeg header": encoded("JPEG")[:30],
+    "only magic": b"\xff\xd8\xff",
+    "huge png": encoded("PNG")[:16] + b"\x00\x01\x00\x00\x00\x01\x00\x00" + encoded("PNG")[24:],
+}
+
+
+@pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN.keys())
+@pytest.mark.parametrize("windowed", [True, False], ids=["windowed", "whole"])
+def test_what_is_no_whole_image_is_refused(data, windowed):
+    window = (lambda size: tf.constant([0, 0, 1, 1])) if windowed else None
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        in_dataset(lambda data: images.decode(data, window=window), data)
+
+
+def test_an_image_of_too_many_pixels_is_refused_before_it_is_decoded():
+    with pytest.raises(tf.errors.InvalidArgumentError, match="megapixels"):
+        in_dataset(lambda data: images.decode(data, max_megapixels=22 * 31 / 1e6 - 1e-6), encoded("PNG"))
+    in_dataset(lambda data: images.decode(data, max_megapixels=22 * 31 / 1e6), encoded("PNG"))
+
+
+def test_a_jpeg_with_something_behind_its_end_is_whole():
+    data = encoded("JPEG")
+    np.testing.assert_array_equal(images.decode(tf.constant(data + b"maker's notes")), images.decode(tf.constant(data)))

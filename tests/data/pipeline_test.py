@@ -1,0 +1,306 @@
+"""Batches: every example once, the same from any step, on any number of hosts and threads, whatever is broken."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vit import data
+from keras_vit.data import pipeline
+
+N = 23
+
+
+def numbered(n=N, classes=5):
+    """A source whose images tell their index: 2x3 pixels of it."""
+    images = np.broadcast_to(np.arange(n, dtype=np.uint8)[:, None, None, None], (n, 2, 3, 3)).copy()
+    return data.arrays(images, np.arange(n) % classes, [f"class {i}" for i in range(classes)], max_value=100)
+
+
+def in_order(source):
+    """The same source without access by index."""
+
+    def records():
+        return tf.data.Dataset.range(source.num_examples).map(source.read)
+
+    return dataclasses.replace(source, read=None, records=records)
+
+
+def numbers(images):
+    return np.round((np.asarray(images)[:, 0, 0, 0] + 1) * 50).astype(int)
+
+
+def take(dataset, count):
+    return [[part.numpy() for part in batch] for batch in dataset.take(count)]
+
+
+def same(batches, others):
+    assert len(batches) == len(others) > 0
+    for batch, other in zip(batches, others):
+        for part, other_part in zip(batch, other):
+            np.testing.assert_array_equal(part, other_part)
+
+
+KINDS = pytest.mark.parametrize("kind", [lambda s: s, in_order], ids=["by index", "in order"])
+SMALL = {"shuffle_buffer": 6, "threads": 2, "image_size": 2}  # `image_size` only says it where nothing is read by index
+
+
+def options(kind):
+    return SMALL if kind is in_order else {"threads": 2}
+
+
+@KINDS
+def test_an_epoch_sees_every_example_once_and_each_in_another_order(kind):
+    source = kind(numbered())
+    epochs = []
+    stream = np.concatenate([numbers(batch[0]) for batch in take(train(source, kind), 3 * N // 4 + 1)])
+    for epoch in range(3):
+        epochs.append(stream[epoch * N : (epoch + 1) * N].tolist())
+        assert sorted(epochs[-1]) == list(range(N))
+    assert epochs[0] != epochs[1] != epochs[2] != list(range(N))
+
+
+def train(source, kind, **kwargs):
+    more = {"batch_size": 4, "seed": 1, "train_crop": "none", "eval_crop": "none", **options(kind), **kwargs}
+    if kind is in_order:
+        # Images as they are, 2x2 of them: the size is not known from an example here.
+        more["train_crop"] = more["eval_crop"] = "resize"
+    return data.train_batches(source, **more)
+
+
+@KINDS
+@pytest.mark.parametrize("start", [5, 17])
+def test_from_any_step_come_the_batches_of_the_uninterrupted_run(kind, start):
+    source = kind(numbered())
+    whole = {"mixup_alpha": 0.4, "cutmix_alpha": 1.0, "flip": "on", "shift": 1}
+    same(
+        take(train(source, kind, **whole), 20)[start:], take(train(source, kind, start_step=start, **whole), 20 - start)
+    )
+
+
+@KINDS
+@pytest.mark.parametrize(
+    "mixing", [{}, {"mixup_alpha": 0.4}, {"mixup_alpha": 0.4, "mixup_form": "reverse"}, {"cutmix_alpha": 1.0}]
+)
+def test_hosts_share_each_batch_and_together_give_what_one_gives(kind, mixing):
+    source = kind(numbered())
+    one = take(train(source, kind, start_step=3, **mixing), 9)
+    for hosts in (2, 4):
+        parts = [
+            take(train(source, kind, start_step=3, num_hosts=hosts, host_index=i, **mixing), 9) for i in range(hosts)
+        ]
+        together = [[np.concatenate(part) for part in zip(*batches)] for batches in zip(*parts)]
+        same(one, together)
+
+
+def test_the_number_of_threads_and_the_global_seed_change_nothing():
+    for kind in (lambda s: s, in_order):
+        tf.random.set_seed(1)
+        one = take(train(kind(numbered()), kind, threads=1), 12)
+        tf.random.set_seed(2)
+        same(one, take(train(kind(numbered()), kind, threads=5), 12))
+
+
+def test_another_seed_gives_another_order():
+    for kind in (lambda s: s, in_order):
+        orders = [
+            np.concatenate([numbers(b[0]) for b in take(train(kind(numbered()), kind, seed=s), 5)]) for s in (0, 1)
+        ]
+        assert orders[0].tolist() != orders[1].tolist()
+
+
+@KINDS
+@pytest.mark.parametrize("hosts", [1, 2])
+@pytest.mark.parametrize("n", [1, 8, 23])
+def test_evaluation_scores_every_example_once_and_pads_with_weight_0(kind, n, hosts):
+    source = kind(numbered(n))
+    more = {"image_size": 2, "eval_crop": "resize"} if kind is in_order else {}
+    seen, batches = [], []
+    for host in range(hosts):
+        batch = list(data.eval_batches(source, batch_size=8, num_hosts=hosts, host_index=host, **more))
+        batches.append(len(batch))
+        for images, labels, weights in batch:
+            assert images.shape[0] == labels.shape[0] == weights.shape[0] == 8 // hosts
+            real = weights.numpy() > 0
+            seen += numbers(images[real]).tolist()
+            np.testing.assert_array_equal(np.argmax(labels[real], 1), numbers(images[real]) % 5)
+            assert set(weights.numpy()) <= {0.0, 1.0}
+    assert sorted(seen) == list(range(n))
+    assert batches == [-(-n // 8)] * hosts
+    if hosts == 1:
+        assert seen == sorted(seen)
+
+
+def test_shapes_are_static():
+    for batches in (
+        data.train_batches(numbered(), batch_size=4, seed=0, mixup_alpha=0.2),
+        data.eval_batches(numbered(), batch_size=4),
+    ):
+        assert [part.shape.as_list() for part in batches.element_spec] == [[4, 2, 3, 3], [4, 5], [4]]
+
+
+def test_mixup_is_that_of_the_rolled_global_batch():
+    plain = take(data.train_batches(numbered(), batch_size=6, seed=2), 8)
+    mixed = take(data.train_batches(numbered(), batch_size=6, seed=2, mixup_alpha=0.5), 8)
+    shares = []
+    for (images, labels, _), (mixed_images, mixed_labels, weights) in zip(plain, mixed):
+        step = (mixed_images - np.roll(images, 1, 0)) / np.where(
+            images == np.roll(images, 1, 0), np.nan, images - np.roll(images, 1, 0)
+        )
+        share = np.nanmedian(step)
+        np.testing.assert_allclose(mixed_images, share * images + (1 - share) * np.roll(images, 1, 0), atol=1e-5)
+        np.testing.assert_allclose(mixed_labels, share * labels + (1 - share) * np.roll(labels, 1, 0), atol=1e-5)
+        np.testing.assert_allclose(mixed_labels.sum(1), 1, rtol=1e-6)
+        assert weights.tolist() == [1] * 6
+        shares.append(share)
+    assert len({round(float(share), 4) for share in shares}) == 8 and min(shares) >= 0.5
+
+
+def test_label_smoothing_spreads_its_share_over_all_classes():
+    plain = take(data.train_batches(numbered(), batch_size=6, seed=2), 1)[0][1]
+    smooth = take(data.train_batches(numbered(), batch_size=6, seed=2, label_smoothing=0.2), 1)[0][1]
+    np.testing.assert_allclose(smooth, 0.8 * plain + 0.04, rtol=1e-6)
+
+
+def breaking(source, broken):
+    """The same source with examples that cannot be read."""
+
+    def read(index):
+        bad = tf.reduce_any(index == tf.constant(broken, tf.int64))
+        with tf.control_dependencies([tf.raw_ops.Assert(condition=~bad, data=["broken on purpose"])]):
+            return {key: tf.identity(value) for key, value in source.read(index).items()}
+
+    return dataclasses.replace(source, read=read)
+
+
+def breaking_in_order(source, broken):
+    encoded = [
+        b"no image" if i in broken else tf.io.encode_png(np.full((2, 2, 3), i, np.uint8)).numpy() for i in range(N)
+    ]
+
+    def records():
+        return tf.data.Dataset.from_tensor_slices({"image": encoded, "label": source.labels})
+
+    return dataclasses.replace(source, read=None, records=records, max_value=255)
+
+
+@pytest.mark.parametrize("broken", [[1], [22], [0, 1, 2, 21, 22], list(range(1, 23))], ids=str)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_broken_example_has_weight_0_and_moves_no_other(broken, threads):
+    sound, source = numbered(), breaking(numbered(), broken)
+    for make in (
+        lambda s: data.train_batches(s, batch_size=4, seed=1, threads=threads),
+        lambda s: data.eval_batches(s, batch_size=4, threads=threads),
+    ):
+        for (images, labels, weights), (whole, all_labels, _) in zip(take(make(source), 6), take(make(sound), 6)):
+            good = weights > 0
+            np.testing.assert_array_equal(images[good], whole[good])
+            np.testing.assert_array_equal(labels[good], all_labels[good])
+            assert not images[~good].any() and not labels[~good].any()
+            real = all_labels.any(1)
+            assert set(numbers(whole[real & ~good])) <= set(broken)
+            assert not set(numbers(whole[good])) & set(broken)
+
+
+@pytest.mark.parametrize("broken", [[1], [22], [0, 1, 21, 22]], ids=str)
+def test_a_broken_example_moves_no_other_without_access_by_index(broken):
+    some = {"image_size": 2, "eval_crop": "resize", "train_crop": "resize"}
+    sound, source = breaking_in_order(numbered(), []), breaking_in_order(numbered(), broken)
+    whole = take(data.eval_batches(sound, batch_size=4, **some), 6)
+    for (images, _, weights), (all_images, _, real) in zip(
+        take(data.eval_batches(source, batch_size=4, **some), 6), whole
+    ):
+        np.testing.assert_array_equal(images[weights > 0], all_images[weights > 0])
+        index = np.round((all_images[:, 0, 0, 0] + 1) * 127.5).astype(int)
+        assert set(index[(real > 0) & (weights == 0)]) == set(broken) & set(index[real > 0])
+    made = [take(data.train_batches(s, batch_size=4, seed=1, **some), 6) for s in (sound, source)]
+    lost = 0
+    for (all_images, *_), (images, _, weights) in zip(*made):
+        np.testing.assert_array_equal(images[weights > 0], all_images[weights > 0])
+        lost += (weights == 0).sum()
+    assert lost in (len(broken), len(broken) + 1)  # 24 examples: an epoch and one
+
+
+def test_what_is_mixed_with_a_broken_example_stays_as_it_is():
+    source = breaking(numbered(), list(range(0, N, 3)))
+    plain = take(data.train_batches(source, batch_size=6, seed=2), 8)
+    mixed = take(data.train_batches(source, batch_size=6, seed=2, mixup_alpha=0.5), 8)
+    alone = 0
+    for (images, labels, weights), (mixed_images, mixed_labels, mixed_weights) in zip(plain, mixed):
+        np.testing.assert_array_equal(weights, mixed_weights)
+        kept = (weights > 0) & (np.roll(weights, 1) == 0)
+        alone += kept.sum()
+        np.testing.assert_allclose(mixed_images[kept], images[kept], atol=1e-6)
+        np.testing.assert_allclose(mixed_labels[kept], labels[kept], atol=1e-6)
+        assert not mixed_labels[weights == 0].any()
+        np.testing.assert_allclose(mixed_labels[weights > 0].sum(1), 1, rtol=1e-6)
+    assert alone > 3
+
+
+def test_a_label_without_a_class_has_weight_0():
+    source = numbered()
+
+    def read(index):
+        example = source.read(index)
+        return example | {"label": tf.where(index == 3, tf.constant(5, tf.int64), example["label"])}
+
+    weights = np.concatenate(
+        [b[2] for b in take(data.eval_batches(dataclasses.replace(source, read=read), batch_size=8), 3)]
+    )
+    assert np.flatnonzero(weights[:N] == 0).tolist() == [3]
+
+
+def test_several_right_labels_are_several_ones_and_none_is_weight_0():
+    source = numbered()
+
+    def read(index):
+        return source.read(index) | {"label": tf.range(index % 3)}
+
+    _, labels, weights = take(data.eval_batches(dataclasses.replace(source, read=read), batch_size=3), 1)[0]
+    assert labels.tolist() == [[0, 0, 0, 0, 0], [1, 0, 0, 0, 0], [1, 1, 0, 0, 0]] and weights.tolist() == [0, 1, 1]
+
+
+def test_missing_records_have_weight_0_and_move_no_epoch():
+    short = dataclasses.replace(in_order(numbered()), num_examples=N + 2)
+    weights = [b[2] for b in take(data.eval_batches(short, batch_size=5, image_size=2, eval_crop="resize"), 6)]
+    assert np.flatnonzero(np.concatenate(weights) == 0).tolist() == [23, 24]
+    batches = take(train(short, in_order, batch_size=5), 10)
+    images, weights = np.concatenate([b[0] for b in batches]), np.concatenate([b[2] for b in batches])
+    assert np.flatnonzero(weights == 0).tolist() == [23, 24, 48, 49]
+    for epoch in (0, 1):
+        assert sorted(numbers(images[25 * epoch : 25 * epoch + 23])) == list(range(N))
+
+
+def test_images_of_0_and_1_are_stretched_before_anything_is_rounded():
+    png = tf.io.encode_png(np.uint8([[[0], [1]], [[0], [0]]]))
+    read = lambda i: {"image": tf.identity(png), "label": tf.constant(0, tf.int64)}  # noqa: E731
+    source = data.Source(read, 1, ("a",), max_value=1)
+    ((images, *_),) = data.eval_batches(source, batch_size=1, image_size=4, rounding="uint8")
+    row = [0, 63, 191, 255]  # a bilinear step from 0 to 255, its fractions cut off
+    np.testing.assert_allclose(images[0, 0, :, 0], (np.array(row) - 127.5) / 127.5, atol=1e-6)
+    assert images.shape == (1, 4, 4, 3)
+
+
+def test_a_million_examples_are_reached_at_once():
+    epoch, index = pipeline.index_at(tf.constant(10**5 * 1024, tf.int64), 10**6, 0)
+    assert epoch == 102 and 0 <= index < 10**6
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"batch_size": 6, "num_hosts": 4}, "equal shares.*num_hosts=4"),
+        ({"batch_size": 8, "num_hosts": 4, "host_index": 4}, "host_index=4"),
+        ({"batch_size": 8, "seed": -1}, "seed=-1"),
+        ({"batch_size": 8, "train_crop": "centre"}, "train_crop.*'centre'"),
+        ({"batch_size": 8, "label_smoothing": 1.0}, "label_smoothing=1.0"),
+        ({"batch_size": 8, "augreg": "medium1", "mixup_alpha": 0.1}, "augreg='medium1'"),
+        ({"batch_size": 8, "image_size": 4, "train_crop": "resize_small_crop"}, "resize_size=0"),
+        ({"batch_size": 8, "train_crop": "inception"}, "image_size=0"),
+        ({"batch_size": 8, "service": "localhost:5050"}, "grpc://"),
+    ],
+)
+def test_bad_arguments_say_what_would_be_right(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        data.train_batches(numbered(), **{"seed": 0, **wrong})

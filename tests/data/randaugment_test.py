@@ -1,0 +1,165 @@
+"""Each of the sixteen operations against Pillow or numpy, on every pixel."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image, ImageOps
+
+from keras_vit.data import randaugment as ra
+
+RNG = np.random.default_rng(2)
+# Not square, smooth enough that histograms have gaps, and one flat channel in the second.
+IMAGE = np.asarray(Image.fromarray(RNG.integers(30, 200, (4, 5, 3), dtype=np.uint8)).resize((37, 24), Image.BICUBIC))
+FLAT = IMAGE * np.uint8([1, 0, 1]) + np.uint8([0, 77, 0])
+
+
+def pillow(function, image, *args):
+    return np.asarray(function(Image.fromarray(image), *args))
+
+
+@pytest.mark.parametrize("image", [IMAGE, FLAT], ids=["photo", "flat channel"])
+def test_equalize_is_pillows(image):
+    np.testing.assert_array_equal(ra.equalize(image), pillow(ImageOps.equalize, image))
+
+
+@pytest.mark.parametrize("image", [IMAGE, FLAT], ids=["photo", "flat channel"])
+def test_autocontrast_stretches_each_channel(image):
+    expected = image.astype(np.float32)
+    for c in range(3):
+        low, high = expected[..., c].min(), expected[..., c].max()
+        if high > low:
+            scale = np.float32(255.0) / (high - low)
+            expected[..., c] = np.clip(expected[..., c] * scale - low * scale, 0, 255)
+    # A product and a sum, rounded together or apart, may fall on either side of a whole number.
+    difference = np.abs(ra.autocontrast(image).numpy().astype(int) - expected.astype(np.uint8))
+    assert difference.max() <= 1 and (difference > 0).mean() < 0.01
+
+
+def test_invert_and_posterize_are_pillows():
+    np.testing.assert_array_equal(ra.invert(tf.constant(IMAGE)), pillow(ImageOps.invert, IMAGE))
+    for bits in (1, 4, 6, 8):
+        np.testing.assert_array_equal(ra.posterize(IMAGE, bits), pillow(ImageOps.posterize, IMAGE, bits))
+    # At magnitude 0 no bit would be left; TensorFlow's shift keeps the highest.
+    np.testing.assert_array_equal(ra.posterize(IMAGE, 0), IMAGE & 0x80)
+    np.testing.assert_array_equal(ra.posterize(IMAGE, 12), IMAGE)
+
+
+def test_solarize_inverts_from_the_threshold_up():
+    np.testing.assert_array_equal(ra.solarize(tf.constant(IMAGE), 128), pillow(ImageOps.solarize, IMAGE, 128))
+    np.testing.assert_array_equal(ra.solarize(tf.constant(IMAGE), 0), 255 - IMAGE)
+
+
+@pytest.mark.parametrize("threshold", [256, 384, 512])
+def test_a_threshold_of_256_or_more_changes_nothing_unless_it_wraps(threshold):
+    np.testing.assert_array_equal(ra.solarize(tf.constant(IMAGE), threshold), IMAGE)
+    wrapped = np.where(threshold % 256 > IMAGE, IMAGE, 255 - IMAGE)
+    np.testing.assert_array_equal(ra.solarize(tf.constant(IMAGE), threshold, wrap=True), wrapped)
+
+
+def test_solarize_add_adds_below_128():
+    expected = np.where(IMAGE < 128, np.minimum(IMAGE.astype(int) + 165, 255), IMAGE)
+    np.testing.assert_array_equal(ra.solarize_add(tf.constant(IMAGE), 165), expected)
+
+
+def blend(start, factor):
+    start, image = np.float32(start), IMAGE.astype(np.float32)
+    return np.clip(start + np.float32(factor) * (image - start), 0, 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize("factor", [0.1, 0.64, 1.0, 2.8])
+def test_colour_contrast_brightness_and_sharpness_blend_from_where_they_should(factor):
+    grey = tf.image.rgb_to_grayscale(IMAGE).numpy()
+    luma = IMAGE @ np.array([0.2989, 0.587, 0.114])
+    assert np.abs(grey[..., 0] - luma).max() <= 1
+    np.testing.assert_array_equal(ra.color(IMAGE, factor), blend(grey, factor))
+    np.testing.assert_array_equal(ra.contrast(IMAGE, factor), blend(np.floor(grey.mean()), factor))
+    np.testing.assert_array_equal(ra.brightness(IMAGE, factor), blend(0, factor))
+
+
+@pytest.mark.parametrize("factor", [0.1, 2.8])
+def test_sharpness_smooths_all_but_the_border(factor):
+    kernel = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]]) / 13
+    smooth = IMAGE.astype(np.float64)
+    windows = np.lib.stride_tricks.sliding_window_view(smooth, (3, 3), axis=(0, 1))
+    smooth[1:-1, 1:-1] = np.floor((windows * kernel).sum((-1, -2)) + 1e-4)
+    difference = np.abs(ra.sharpness(IMAGE, factor).numpy().astype(int) - blend(smooth, factor))
+    assert difference.max() <= 3 and (difference > 0).mean() < 0.01
+
+
+def nearest(matrix, image=IMAGE):
+    """The transformation by loops: out (x, y) is in (a x + b y + c, d x + e y + f), the nearest pixel, or grey."""
+    a, b, c, d, e, f = np.float32(matrix)
+    height, width, _ = image.shape
+    out = np.full_like(image, 128)
+    for y in range(height):
+        for x in range(width):
+            u, v = np.round(a * x + b * y + c), np.round(d * x + e * y + f)
+            if 0 <= u < width and 0 <= v < height:
+                out[y, x] = image[int(v), int(u)]
+    return out
+
+
+@pytest.mark.parametrize("degrees", [45.0, -30.0, 7.0])
+def test_rotate_turns_about_the_middle(degrees):
+    cos, sin = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
+    x, y = 36 / 2, 23 / 2
+    matrix = [cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y]
+    # A point half-way between two pixels may go to either.
+    assert (ra.rotate(IMAGE, tf.constant(degrees)).numpy() != nearest(matrix)).any(-1).mean() < 0.01
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_shears_and_translations_move_pixels(sign):
+    np.testing.assert_array_equal(ra.shear_x(IMAGE, sign * 0.43), nearest([1, sign * 0.43, 0, 0, 1, 0]))
+    np.testing.assert_array_equal(ra.shear_y(IMAGE, sign * 0.43), nearest([1, 0, 0, sign * 0.43, 1, 0]))
+    np.testing.assert_array_equal(ra.translate_x(IMAGE, sign * 9.0), nearest([1, 0, sign * 9, 0, 1, 0]))
+    np.testing.assert_array_equal(ra.translate_y(IMAGE, sign * 9.0), nearest([1, 0, 0, 0, 1, sign * 9]))
+
+
+def test_cutout_greys_a_square_up_to_the_edge():
+    expected = IMAGE.copy()
+    expected[:7, 20:30] = 128
+    np.testing.assert_array_equal(ra.cutout(tf.constant(IMAGE), 5, 2, 25), expected)
+
+
+def test_there_are_sixteen_operations_in_the_originals_order_each_with_its_strength():
+    given = ra.operations(15)
+    assert list(given) == [
+        "AutoContrast", "Equalize", "Invert", "Rotate", "Posterize", "Solarize", "Color", "Contrast", "Brightness",
+        "Sharpness", "ShearX", "ShearY", "TranslateX", "TranslateY", "Cutout", "SolarizeAdd",
+    ]  # fmt: skip
+    image = tf.constant(IMAGE)
+    expected = {
+        "AutoContrast": ra.autocontrast(image), "Equalize": ra.equalize(image), "Invert": ra.invert(image),
+        "Rotate": ra.rotate(image, -45.0), "Posterize": ra.posterize(image, 6), "Solarize": image,
+        "Color": ra.color(image, 2.8), "Contrast": ra.contrast(image, 2.8), "Brightness": ra.brightness(image, 2.8),
+        "Sharpness": ra.sharpness(image, 2.8), "ShearX": ra.shear_x(image, -0.45), "ShearY": ra.shear_y(image, -0.45),
+        "TranslateX": ra.translate_x(image, -150.0), "TranslateY": ra.translate_y(image, -150.0),
+        "Cutout": ra.cutout(image, 60, 12, 9), "SolarizeAdd": ra.solarize_add(image, 165),
+    }  # fmt: skip
+    for name, function in given.items():
+        np.testing.assert_array_equal(function(image, -1.0, 0.5, 0.25), expected[name], err_msg=name)
+
+
+def test_augreg_levels_are_the_papers():
+    assert ra.LEVELS == {
+        "none": (0, 0, 0), "light1": (2, 0, 0), "light2": (2, 10, 0.2), "medium1": (2, 15, 0.2),
+        "medium2": (2, 15, 0.5), "strong1": (2, 20, 0.5), "strong2": (2, 20, 0.8),
+    }  # fmt: skip
+
+
+def test_layers_draw_every_operation_equally_and_follow_the_seed():
+    image = tf.constant(IMAGE)
+    run = tf.function(lambda seed: ra.randaugment(image, 1, 1, seed))
+    known = {}
+    for name, apply in ra.operations(1).items():
+        for sign in (1.0, -1.0):
+            known.setdefault(apply(image, sign, 0.0, 0.0).numpy().tobytes(), name)
+    counts = {}
+    for i in range(640):
+        given = run(tf.constant([5, i])).numpy().tobytes()
+        name = known.get(given, "Cutout")  # its place is drawn too
+        counts[name] = counts.get(name, 0) + 1
+    # 40 of each on average; three and a half standard deviations.
+    assert len(counts) == 16 and min(counts.values()) > 18 and max(counts.values()) < 62, counts
+    np.testing.assert_array_equal(run(tf.constant([5, 3])), run(tf.constant([5, 3])))

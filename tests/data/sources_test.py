@@ -1,0 +1,165 @@
+"""Folders, lists, TFRecords and arrays: what they hold, in which order, and what they refuse."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vit import data
+
+
+def read_all(source):
+    return [source.read(tf.constant(i, tf.int64)) for i in range(source.num_examples)]
+
+
+def test_a_folder_is_its_classes_and_files_in_the_order_of_their_names(photos, images_of):
+    source = data.folder(photos)
+    assert source.class_names == ("ant", "bee", "cat") and source.num_examples == 23
+    examples = read_all(source)
+    assert [example["image"].numpy() for example in examples] == [images_of(i) for i in range(23)]
+    assert [int(example["label"]) for example in examples] == [0] * 12 + [1] * 7 + [2] * 4
+    assert source.name_of(12) == str(photos / "bee" / "00.jpg")
+
+
+def test_a_folder_with_splits_gives_each(tmp_path, images_of):
+    for split, count in (("train", 3), ("test", 2)):
+        for name in ("b", "a"):
+            (tmp_path / split / name).mkdir(parents=True)
+            for i in range(count):
+                (tmp_path / split / name / f"{i}.png").write_bytes(images_of(i))
+    train, test = data.load("folder", path=str(tmp_path))
+    assert (train.num_examples, test.num_examples, train.class_names) == (6, 4, ("a", "b"))
+    with pytest.raises(ValueError, match=r"'val'.*|divided into.*"):
+        data.folder(tmp_path, "val")
+
+
+def test_a_hashed_split_divides_each_class_and_follows_nothing_but_its_seed(photos):
+    def names(split, seed=0):
+        source = data.folder(photos, split, test_share=0.25, split_seed=seed)
+        return [source.name_of(i) for i in range(source.num_examples)], source.labels
+
+    (train, train_labels), (test, test_labels) = names("train"), names("test")
+    assert sorted(train + test) == sorted(str(path) for path in photos.rglob("*.jpg"))
+    assert np.bincount(test_labels).tolist() == [3, 2, 1] and np.bincount(train_labels).tolist() == [9, 5, 3]
+    assert names("test")[0] == test and names("test", seed=1)[0] != test
+    (photos / "cat" / "99.jpg").write_bytes(b"another")
+    assert {name for name in names("test")[0] if "cat" not in name} == {name for name in test if "cat" not in name}
+
+
+def test_files_that_are_no_images_are_left_out_and_counted(photos, caplog):
+    (photos / "ant" / "notes.txt").write_text("no image")
+    (photos / "bee" / "deeper").mkdir()
+    assert data.folder(photos).num_examples == 23
+    assert "2 files do not end like images" in caplog.text
+
+
+@pytest.mark.parametrize("header", ["", "file,label\n"])
+def test_a_csv_names_files_and_classes(photos, header):
+    path = photos / "some.csv"
+    path.write_text(header + "bee/01.jpg,sting\nant/03.jpg, crawl\n")
+    source = data.file_list(path)
+    assert source.class_names == ("crawl", "sting") and source.labels.tolist() == [1, 0]
+    assert [source.name_of(i) for i in (0, 1)] == [str(photos / "bee" / "01.jpg"), str(photos / "ant" / "03.jpg")]
+    assert read_all(source)[1]["image"] == (photos / "ant" / "03.jpg").read_bytes()
+
+
+def test_a_text_list_may_have_integer_labels_and_another_root(photos, tmp_path):
+    (tmp_path / "list.txt").write_text("bee/01.jpg 2\nant/03.jpg\t0\n\n")
+    source = data.file_list(tmp_path / "list.txt", root=photos)
+    assert source.class_names == ("0", "1", "2") and source.labels.tolist() == [2, 0]
+
+
+def write_records(path, images, labels, keys=("image/encoded", "image/class/label")):
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for image, label in zip(images, labels):
+            feature = {
+                keys[0]: tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
+                keys[1]: tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+            }
+            writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+
+
+def test_tfrecords_are_read_by_index_across_files(tmp_path, images_of):
+    write_records(tmp_path / "train-0", map(images_of, range(4)), [1, 2, 3, 1])
+    write_records(tmp_path / "train-1", map(images_of, range(4, 7)), [2, 2, 3])
+    source = data.tfrecords(tmp_path / "train-*", ["a", "b", "c"], label_offset=1)
+    order = [5, 0, 6, 3, 4, 1, 2]
+    dataset = tf.data.Dataset.from_tensor_slices(order).map(lambda i: source.read(tf.cast(i, tf.int64)))
+    assert [example["image"].numpy() for example in dataset] == [images_of(i) for i in order]
+    assert [int(example["label"]) for example in dataset] == [[0, 1, 2, 0, 1, 1, 2][i] for i in order]
+    assert source.name_of(5) == f"{tmp_path}/train-1 record 1"
+
+
+def test_a_corrupt_record_is_one_bad_example(tmp_path, images_of):
+    path = tmp_path / "records"
+    write_records(path, map(images_of, range(5)), [0, 1, 0, 1, 0])
+    content = bytearray(path.read_bytes())
+    content[content.index(images_of(2)) + 200] ^= 1
+    path.write_bytes(content)
+    source = data.tfrecords(path, ["a", "b"])
+    weights = [batch[2].numpy().tolist() for batch in data.eval_batches(source, batch_size=5, image_size=8)]
+    assert weights == [[1, 1, 0, 1, 1]]
+
+
+def write(path, content):
+    path.write_text(content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda p: data.folder(p / "nowhere"), "no such folder.*nowhere"),
+        (lambda p: data.folder(p / "photos" / "ant"), "here are none"),
+        (lambda p: data.folder(p / "photos", "half"), "'half'"),
+        (lambda p: data.folder(p / "photos", class_names=["ant", "bee"]), r"\['cat'\]"),
+        (lambda p: data.file_list(p / "nowhere.csv"), "no such list"),
+        (lambda p: data.file_list(write(p / "empty.csv", "")), "list is empty"),
+        (lambda p: data.file_list(write(p / "one.csv", "a.jpg\n")), "a file and a label.*a.jpg"),
+        (lambda p: data.file_list(write(p / "gone.csv", "photos/ant/00.jpg,a\nphotos/x,b\n")), "1 of 2 .* missing.*x"),
+        (lambda p: data.file_list(write(p / "l.csv", "photos/ant/00.jpg,a\n"), class_names=["b"]), "among the 1 .*'a'"),
+        (lambda p: data.file_list(write(p / "n.csv", "photos/ant/00.jpg,7\n"), class_names=["a", "b"]), "from 7 to 7"),
+        (lambda p: data.tfrecords(p / "no-*", ["a"]), "No file matches"),
+        (lambda p: data.tfrecords(write(p / "text", "this is no file of records, by far"), ["a"]), "broken at byte 0"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_trained_on_is_refused_before_training(photos, tmp_path, make, message):
+    with pytest.raises(ValueError, match=message):
+        make(tmp_path)
+
+
+def test_tfrecords_of_other_features_or_labels_are_refused(tmp_path, images_of):
+    write_records(tmp_path / "r", [images_of(0)], [3], ("jpeg", "class"))
+    with pytest.raises(ValueError, match=r"'image/encoded'.*record 0"):
+        data.tfrecords(tmp_path / "r", ["a"])
+    with pytest.raises(ValueError, match="from 3 to 3"):
+        data.tfrecords(tmp_path / "r", ["a", "b", "c"], image_key="jpeg", label_key="class")
+    data.tfrecords(tmp_path / "r", ["a", "b", "c"], image_key="jpeg", label_key="class", label_offset=1)
+
+
+def test_a_class_that_a_split_does_not_have_is_refused(tmp_path, images_of):
+    for folder in ("train/a", "train/b", "test/a"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "0.jpg").write_bytes(images_of(0))
+    with pytest.raises(ValueError, match=r"same classes.*only in train=\['b'\]"):
+        data.load("folder", path=str(tmp_path))
+    (tmp_path / "test" / "b").mkdir()
+    with pytest.raises(ValueError, match=r"test split.*'b'"):
+        data.load("folder", path=str(tmp_path))
+
+
+def test_arrays_check_what_they_are_given():
+    images = np.zeros([2, 4, 4, 3], np.uint8)
+    for wrong, message in (
+        ((images.astype(np.float32), [0, 1], "ab"), "dtype=float32"),
+        ((images, [0, 1, 1], "ab"), "2 integers"),
+        ((images, [0, 2], "ab"), "labels from 0 to 2"),
+        ((images + np.uint8(20), [0, 1], "ab", 16), "a pixel of 20"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            data.arrays(*wrong)
+
+
+def test_the_digits_are_divided_the_same_way_always():
+    train, test = data.load("digits")
+    assert (train.num_examples, test.num_examples, train.max_value) == (1437, 360, 16)
+    assert np.bincount(test.labels).tolist() == [36, 36, 35, 37, 36, 37, 36, 36, 35, 36]

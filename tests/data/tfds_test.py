@@ -1,0 +1,144 @@
+"""Datasets of TFDS: mocked ones in order, prepared ones by index; and every row of the paper's datasets."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vit import data
+from keras_vit.data import datasets
+
+tfds = pytest.importorskip("tensorflow_datasets")
+# TFDS and its mocks warn of their own and their dependencies' affairs.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def test_a_mocked_dataset_is_read_in_order_and_trained_on(tmp_path):
+    with tfds.testing.mock_data(num_examples=20, data_dir=str(tmp_path)):
+        train, test = data.load("cifar10", path=str(tmp_path))
+        assert train.read is None and train.num_examples == 20 and len(train.class_names) == 10
+        batches = [list(data.train_batches(train, batch_size=4, seed=0, image_size=16).take(6)) for _ in range(2)]
+        later = list(data.train_batches(train, batch_size=4, seed=0, image_size=16, start_step=3).take(3))
+        scored = sum(float(tf.reduce_sum(batch[2])) for batch in data.eval_batches(test, batch_size=8, image_size=16))
+    for batch, again in zip(batches[0], batches[1]):
+        np.testing.assert_array_equal(batch[0], again[0])
+    for batch, again in zip(batches[0][3:], later):
+        np.testing.assert_array_equal(batch[0], again[0])
+    assert scored == 20
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """A dataset with files: 30 images, image i a flat i, label i % 3; train 20 in two files, test 10."""
+    folder = tmp_path_factory.mktemp("tfds")
+    features = tfds.features.FeaturesDict(
+        {"image": tfds.features.Image(shape=(None, None, 3)), "label": tfds.features.ClassLabel(names=["x", "y", "z"])}
+    )
+
+    def split(first, last):
+        images = np.stack([np.full((6, 5, 3), i, np.uint8) for i in range(first, last)])
+        return tf.data.Dataset.from_tensor_slices({"image": images, "label": np.arange(first, last) % 3})
+
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name="flat", version="1.0.0", features=features, split_datasets={"train": split(0, 20), "test": split(20, 30)},
+        data_dir=str(folder), disable_shuffling=True,
+    )  # fmt: skip
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("split", "expected"),
+    [("train", range(20)), ("test[50%:]", range(25, 30)), ("train[3:5]+test[:2]", [3, 4, 20, 21])],
+)
+def test_a_prepared_dataset_and_its_sub_splits_are_read_by_index(prepared, split, expected):
+    source = data.load_split("tfds:flat", split, path=prepared)
+    assert source.read is not None and source.class_names == ("x", "y", "z")
+    order = list(reversed(range(source.num_examples)))
+    examples = tf.data.Dataset.from_tensor_slices(order).map(lambda i: source.read(tf.cast(i, tf.int64)))
+    found = [(int(tf.io.decode_image(example["image"])[0, 0, 0]), int(example["label"])) for example in examples]
+    assert found == [(i, i % 3) for i in reversed(list(expected))]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": "tfds:flta", "split": "train"}, "flta"),
+        ({"name": "tfds:flat", "split": "valid"}, r"has the splits \['test', 'train'\].*'valid'"),
+        ({"name": "tfds:flat", "split": "train", "label_key": "class"}, r"features \['image', 'label'\].*class"),
+        ({"name": "cifar11", "split": "train"}, "cifar100.*tfds:NAME.*'cifar11'"),
+    ],
+)
+def test_what_tfds_does_not_have_is_refused(prepared, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        data.load_split(arguments.pop("name"), arguments.pop("split"), path=prepared, **arguments)
+
+
+ROWS = {name: row for name, row in data.DATASETS.items() if row.tfds}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_row_agrees_with_what_tfds_knows(name, tmp_path):
+    row = ROWS[name]
+    info = tfds.builder(row.tfds, data_dir=str(tmp_path)).info
+    assert row.image in info.features
+    if not callable(row.label):
+        assert info.features[row.label].num_classes == row.classes
+    if row.test_tfds:
+        other = tfds.builder(row.test_tfds, data_dir=str(tmp_path)).info.features[row.test_label]
+        assert getattr(other, "feature", other).num_classes == row.classes
+
+
+def test_vtab_has_its_19_tasks_with_800_and_200_examples_at_the_specified_places():
+    tasks = {name.removeprefix("vtab/"): row for name, row in data.DATASETS.items() if name.startswith("vtab/")}
+    assert {name: (row.splits["tune_val"], row.splits["test"], row.classes) for name, row in tasks.items()} == {
+        "caltech101": ("train[2753:2953]", "test", 102), "cifar100": ("train[45000:45200]", "test", 100),
+        "dtd": ("validation[:200]", "test", 47), "flowers": ("validation[:200]", "test", 102),
+        "pets": ("train[3312:3512]", "test", 37), "sun397": ("validation[:200]", "test", 397),
+        "svhn": ("train[65931:66131]", "test", 10), "camelyon": ("validation[:200]", "test", 2),
+        "eurosat": ("train[16200:16400]", "train[21600:]", 10), "resisc45": ("train[18900:19100]", "train[25200:]", 45),
+        "retinopathy": ("validation[:200]", "test", 5), "clevr_count": ("train[63000:63200]", "validation", 8),
+        "clevr_distance": ("train[63000:63200]", "validation", 6), "dmlab": ("validation[:200]", "test", 6),
+        "dsprites_location": ("train[589824:590024]", "train[663552:]", 16),
+        "dsprites_orientation": ("train[589824:590024]", "train[663552:]", 16),
+        "kitti": ("validation[:200]", "test", 4), "smallnorb_azimuth": ("test[:200]", "test[50%:]", 18),
+        "smallnorb_elevation": ("test[:200]", "test[50%:]", 9),
+    }  # fmt: skip
+    for row in tasks.values():
+        assert row.splits["train"] == f"train[:800]+{row.splits['tune_val']}"
+        assert row.splits["tune_train"] == "train[:800]"
+
+
+def test_the_exceptions_of_vtab_are_those_of_the_papers():
+    of = lambda field, value: {n for n, row in data.DATASETS.items() if row.options.get(field) == value}  # noqa: E731
+    assert of("flip", "off") == {"vtab/dsprites_orientation", "vtab/smallnorb_azimuth", "vtab/dsprites_location"}
+    assert of("train_crop", "resize") == {
+        "vtab/clevr_count", "vtab/clevr_distance", "vtab/dmlab", "vtab/kitti", "vtab/dsprites_location",
+    }  # fmt: skip
+
+
+def depths(values):
+    return np.array([[0, 0, z] for z in values], np.float32).reshape(-1, 3)
+
+
+@pytest.mark.parametrize(
+    ("nearest", "label"), [(7.9, 0), (8.0, 0), (8.1, 1), (8.6, 2), (9.2, 3), (9.8, 4), (10.0, 4), (11.0, 5)]
+)
+def test_clevrs_labels_are_the_number_of_objects_and_the_depth_of_the_nearest(nearest, label):
+    objects = {"color": np.zeros(7), "pixel_coords": depths([12.0, nearest])}
+    assert datasets._clevr_distance({"objects": objects}) == label
+    assert datasets._clevr_count({"objects": objects}) == 4
+
+
+@pytest.mark.parametrize(
+    ("values", "kinds", "label"),
+    [([7, 30], [0, 1], 0), ([7, 15], [4, 2], 1), ([25], [1], 2), ([5], [3], 3), ([], [], 3)],
+)
+def test_kittis_label_is_the_depth_of_the_nearest_vehicle(values, kinds, label):
+    objects = {"location": depths(values), "type": np.array(kinds, np.int64)}
+    assert datasets._kitti_distance({"objects": objects}) == label
+
+
+def test_dsprites_labels_are_bins_of_2_places_and_of_two_and_a_half_angles():
+    location = lambda x: int(datasets._dsprites_location({"label_x_position": tf.constant(x)}))  # noqa: E731
+    angle = lambda x: int(datasets._dsprites_orientation({"label_orientation": tf.constant(x)}))  # noqa: E731
+    assert [location(x) for x in (0, 1, 2, 31)] == [0, 0, 1, 15]
+    assert [angle(x) for x in (0, 2, 3, 39)] == [0, 0, 1, 15]

@@ -1,0 +1,64 @@
+"""The commands that look at data, run as a user runs them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def photos(tmp_path):
+    for number, name in enumerate(["a/0", "a/1", "b/0", "b/1"]):
+        path = tmp_path / "photos" / f"{name}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        image = np.random.default_rng(number).integers(0, 256, (20, 24, 3)).astype(np.uint8)
+        path.write_bytes(tf.io.encode_jpeg(image).numpy())
+    return tmp_path / "photos"
+
+
+def run(command, *arguments):
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "experiments" / command), *arguments], capture_output=True, text=True, cwd=ROOT
+    )
+    return done.returncode, done.stdout, [line for line in done.stderr.splitlines() if line.startswith(command[:-3])]
+
+
+def test_a_sound_folder_passes_and_a_broken_one_is_reported_with_exit_code_1(photos, tmp_path):
+    assert run("verify_data.py", f"--folder={photos}")[0] == 0
+    (photos / "a" / "2.jpg").write_bytes((photos / "a" / "1.jpg").read_bytes())
+    (photos / "b" / "2.jpg").write_text("no image")
+    (photos / "c").mkdir()
+    code, said, _ = run("verify_data.py", f"--folder={photos}", f"--report={tmp_path}/report.json")
+    report = json.loads((tmp_path / "report.json").read_text())
+    bad = str(photos / "b" / "2.jpg")
+    assert (
+        code == 1 and report["bad"] == [bad] and list(report["reasons"]) == [bad] and report["empty_classes"] == ["c"]
+    )
+    assert report["duplicates"] == [[str(photos / "a" / "1.jpg"), str(photos / "a" / "2.jpg")]]
+    assert f"bad: {bad}: " in said and "no examples: c" in said and "the same: " in said
+
+
+def test_a_source_that_is_not_there_is_one_line_and_an_exit_code(tmp_path):
+    code, _, errors = run("verify_data.py", f"--folder={tmp_path}/nowhere")
+    assert code == 1 and len(errors) == 1 and "no such folder" in errors[0]
+    code, _, errors = run("verify_data.py")
+    assert code == 1 and len(errors) == 1 and "--tfrecord" in errors[0]
+
+
+def test_a_picture_of_both_batches_is_written(photos, tmp_path):
+    pytest.importorskip("matplotlib")
+    fields = ["name=folder", f"path={photos}", "test_share=0.5", "image_size=16", "mixup_alpha=0.5"]
+    code, said, errors = run(
+        "show_batch.py", *(f"--data={f}" for f in fields), "--batch_size=2", f"--output={tmp_path}/out.png"
+    )
+    assert code == 0 and "out.png" in said, errors
+    picture = tf.io.decode_png((tmp_path / "out.png").read_bytes())
+    assert min(picture.shape[:2]) > 200 and len(np.unique(picture)) > 50
+    code, _, errors = run("show_batch.py", "--data=imagesize=16", f"--output={tmp_path}/not.png")
+    assert code == 1 and "imagesize" in errors[0] and not (tmp_path / "not.png").exists()
