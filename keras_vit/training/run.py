@@ -61,8 +61,9 @@ def run(config, workdir, write=print):
             seconds=tf.Variable(0.0, dtype=tf.float64),
         )
     replicas = strategy.num_replicas_in_sync
+    kind = type(strategy).__name__.lstrip("_")
     write(
-        f"{type(strategy).__name__.lstrip('_')}: {replicas} x {config.batch_size // replicas} images a step, {config.precision}, "
+        f"{kind}: {replicas} x {config.batch_size // replicas} images a step, {config.precision}, "
         f"{model.count_params():,} parameters, {total_steps} steps on {train.num_examples:,} images"
     )
     bad = _train(config, workdir, write, strategy, made, state, total_steps)

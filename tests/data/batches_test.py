@@ -46,8 +46,9 @@ def test_the_seed_decides_the_order(source):
 
 
 def test_images_keep_their_labels_and_their_range(source):
-    for images, labels in _batches(data.train_batches(source, batch_size=4, seed=0), 6):
-        assert images.dtype == labels.dtype == np.float32
+    for images, labels, weights in _batches(data.train_batches(source, batch_size=4, seed=0), 6):
+        assert images.dtype == labels.dtype == weights.dtype == np.float32
+        assert (weights == 1).all()
         np.testing.assert_allclose(
             images, np.tile(labels.argmax(-1)[:, None, None, None] / 5 - 1, (1, 4, 6, 3)), atol=1e-6
         )
@@ -56,7 +57,7 @@ def test_images_keep_their_labels_and_their_range(source):
 
 def test_shapes_are_static(source):
     train = data.train_batches(source, batch_size=2, seed=0, shift=1)
-    assert [tuple(spec.shape) for spec in train.element_spec] == [(2, 4, 6, 3), (2, N)]
+    assert [tuple(spec.shape) for spec in train.element_spec] == [(2, 4, 6, 3), (2, N), (2,)]
     evaluation = data.eval_batches(source, batch_size=2)
     assert [tuple(spec.shape) for spec in evaluation.element_spec] == [(2, 4, 6, 3), (2, N), (2,)]
 
