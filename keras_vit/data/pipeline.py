@@ -190,13 +190,10 @@ def _by_index(steps, rows_of, function, nothing, size, options):
     )
 
     def filled(places, element):
-        whole = lambda: tuple(element)  # noqa: E731
-        holes = (
-            lambda: tuple(  # noqa: E731
-                tf.scatter_nd(places[:, None], part, [size, *part.shape[1:]]) for part in element
-            )
-        )
-        parts = tf.cond(tf.size(places) == size, whole, holes)
+        def holes():
+            return tuple(tf.scatter_nd(places[:, None], part, [size, *part.shape[1:]]) for part in element)
+
+        parts = tf.cond(tf.size(places) == size, lambda: tuple(element), holes)
         return tuple(tf.ensure_shape(part, [size, *part.shape[1:]]) for part in parts)
 
     def batch(step):
