@@ -2,10 +2,11 @@
 
     python experiments/benchmarks/input_pipeline.py
 
-The limit is nothing but fused decode-and-crop and resize of JPEGs in memory, in a bare parallel map. The plain ones are
-as Keras' examples write them: whole images decoded, then cropped and flipped, by tf.image or by Keras' layers. Grain
-does the same as the whole pipeline where it is installed. `--million` also starts at step 100,000 of a folder of a
-million (hard links, made in the temporary folder).
+The limit is nothing but fused decode-and-crop and resize of JPEGs in memory, in a bare parallel map: the files and
+windows that the whole pipeline starts with. The limit and the stages leave in groups, so that none pays for Python. The
+plain ones are as Keras' examples write them: whole images decoded, then cropped and flipped, by tf.image or by Keras'
+layers. Grain does the same as the whole pipeline where it is installed. `--million` also starts at step 100,000 of a
+folder of a million (hard links, made in the temporary folder).
 """
 
 import os
@@ -20,7 +21,7 @@ import tensorflow as tf
 from absl import app, flags
 
 from keras_vit import data
-from keras_vit.data import images, pipeline, preprocessing
+from keras_vit.data import examples, images, pipeline, preprocessing
 
 flags.DEFINE_integer("rounds", 5, "Times that each is measured.", lower_bound=1)
 flags.DEFINE_integer("images", 640, "Images in each measurement.", lower_bound=64)
@@ -49,14 +50,17 @@ def _pipelines(folder):
     source = data.file_list(folder / "list.csv")
     stored = tf.constant([path.read_bytes() for path in sorted(folder.rglob("*.jpg"))])
     seed = lambda i: tf.stack([tf.constant(0, tf.int64), i])  # noqa: E731
-    windows = tf.stack([preprocessing.inception_window([375, 500], seed(i)) for i in range(FILES)])
-    numbers = tf.data.Dataset.range(2**62)
+    # What the whole pipeline reads first: which files, and which windows of them.
+    indices = pipeline.index_at(tf.range(FLAGS.images + 128, dtype=tf.int64), source.num_examples, 0)[1]
+    windows = tf.stack([preprocessing.inception_window([375, 500], seed(i) + examples.CROP) for i in indices])
+    files = indices % FILES
+    numbers = tf.data.Dataset.range(len(windows)).repeat()
 
     def mapped(function):
-        return lambda: numbers.map(function, num_parallel_calls=AUTO)
+        return lambda: numbers.map(function, num_parallel_calls=AUTO).window(BATCH)
 
     def limit(i):
-        return tf.image.resize(tf.io.decode_and_crop_jpeg(stored[i % FILES], windows[i % FILES], channels=3), SIZE)
+        return tf.image.resize(tf.io.decode_and_crop_jpeg(stored[files[i]], windows[i], channels=3), SIZE)
 
     def decode(i):
         return images.decode(stored[i % FILES], window=lambda size: preprocessing.inception_window(size, seed(i)))
@@ -88,10 +92,10 @@ def _pipelines(folder):
         return dataset.map(lambda x, y: (augment(x, training=True), y), num_parallel_calls=AUTO).prefetch(AUTO)
 
     return {
-        "limit": (mapped(limit), 1),
-        "stage: order": (mapped(lambda i: pipeline.index_at(i, source.num_examples, 0)[1]), 1),
-        "stage: read": (mapped(lambda i: source.read(i % source.num_examples)["image"]), 1),
-        "stage: decode and crop": (mapped(decode), 1),
+        "limit": (mapped(limit), BATCH),
+        "stage: order": (mapped(lambda i: pipeline.index_at(i, source.num_examples, 0)[1]), BATCH),
+        "stage: read": (mapped(lambda i: source.read(i % source.num_examples)["image"]), BATCH),
+        "stage: decode and crop": (mapped(decode), BATCH),
         "whole": (batches(), BATCH),
         "whole, medium1 without its mixup": (batches(randaugment_layers=2, randaugment_magnitude=15), BATCH),
         "whole, medium1": (batches(augreg="medium1"), BATCH),

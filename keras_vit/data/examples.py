@@ -44,13 +44,7 @@ def train_example(example, seed, source, options):
             seed + RANDAUGMENT,
             options.solarize_wrap,
         )
-    label = label_row(example["label"], source)
-    if options.label_smoothing:
-        classes = len(source.class_names)
-        # What has no label stays without one.
-        smooth = (1.0 - options.label_smoothing) * label + options.label_smoothing / classes
-        label = tf.where(tf.reduce_max(label) > 0, smooth, label)
-    return preprocessing.value_range(image, max_value), label
+    return preprocessing.value_range(image, max_value), label_row(example["label"], source)
 
 
 def eval_example(example, source, options):
@@ -87,6 +81,23 @@ def label_row(label, source):
     """A label, or a vector of all that count as right, to float32 `(classes,)` of 0 and 1; zeros for no class."""
     rows = tf.one_hot(label, len(source.class_names))
     return rows if rows.shape.rank == 1 else tf.reduce_max(tf.pad(rows, [[0, 1], [0, 0]]), 0)
+
+
+def weighted(images, labels, smoothing=0.0):
+    """A batch with its weights: 1 for a row with a right answer, 0 for one without, which counts for nothing.
+
+    Args:
+        images: `(B, H, W, 3)`.
+        labels: float32 `(B, classes)` of 0 and 1.
+        smoothing: the share of a label that is spread over all classes; what has no label stays without one.
+
+    Returns:
+        `(images, labels, weights)`, weights float32 `(B,)`.
+    """
+    weights = tf.cast(tf.reduce_max(labels, 1) > 0, tf.float32)
+    if smoothing:
+        labels = (1.0 - smoothing) * labels + smoothing / labels.shape[1] * weights[:, None]
+    return images, labels, weights
 
 
 def mixed_batch(images, labels, weights, own, partners, seed, options):

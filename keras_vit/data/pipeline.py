@@ -49,16 +49,16 @@ def train_batches(source, *, batch_size, seed, start_step=0, num_hosts=1, host_i
     places = sorted({*own, *partners})
 
     def example(number, stored):
-        image, label = examples.train_example(stored, tf.stack([tf.constant(seed, tf.int64), number]), source, options)
-        return image, label, _has_label(label)
+        key = tf.stack([tf.constant(seed, tf.int64), number])
+        return examples.train_example(stored, key, source, options)
 
     def by_index(first, stride, nothing):
-        def example_at(count):
-            step, place = count // len(places), tf.constant(places, tf.int64)[count % len(places)]
-            epoch, index = index_at((first + step * stride) * batch_size + place, source.num_examples, seed)
-            return example(epoch * source.num_examples + index, source.read(index))
+        def numbers(step):
+            epoch, index = index_at(step * batch_size + tf.constant(places, tf.int64), source.num_examples, seed)
+            return epoch * source.num_examples + index, index
 
-        return _by_index(_FOREVER, example_at, nothing, options.threads)
+        read = lambda number, index: example(number, source.read(index))  # noqa: E731
+        return _by_index(tf.data.Dataset.counter(first, stride), numbers, read, nothing, len(places), options)
 
     def in_order(first, stride, nothing):
         # Where in this host's part of a batch each place is; -1 for the places of other hosts.
@@ -72,22 +72,25 @@ def train_batches(source, *, batch_size, seed, start_step=0, num_hosts=1, host_i
             return tf.where(own, steps // stride * len(places) + place, -1), (number, stored)
 
         stored = _shuffled_records(source, seed, first * batch_size // source.num_examples, options.shuffle_buffer)
-        return _in_order(stored.map(turn), _FOREVER, example, nothing, options.threads)
+        found = _in_order(stored.map(turn), _FOREVER, example, nothing, options.threads)
+        return found.batch(len(places), drop_remainder=True)
 
     def batches(first, stride):
         read = in_order if source.read is None else by_index
         batches = read(first, stride, _nothing(source, options, options.train_crop))
-        batches = batches.batch(len(places), drop_remainder=True)
-        steps = tf.data.Dataset.counter(first, stride)
-        if not mixing:
-            return tf.data.Dataset.zip(steps, batches)
         at_own, at_partners = np.searchsorted(places, own), np.searchsorted(places, partners)
 
-        def mixed(step, batch):
-            key = tf.stack([tf.constant(seed, tf.int64), step])
-            return step, examples.mixed_batch(*batch, at_own, at_partners, key, options)
+        def finished(step, batch):
+            batch = examples.weighted(*batch, options.label_smoothing)
+            if mixing:
+                key = tf.stack([tf.constant(seed, tf.int64), step])
+                batch = examples.mixed_batch(*batch, at_own, at_partners, key, options)
+            return step, batch
 
-        return tf.data.Dataset.zip(steps, batches).map(mixed, num_parallel_calls=2, deterministic=True)
+        steps = tf.data.Dataset.counter(first, stride)
+        # Weights alone are no work for another thread, which would hold further batches.
+        threads = {"num_parallel_calls": 2, "deterministic": True} if mixing else {}
+        return tf.data.Dataset.zip(steps, batches).map(finished, **threads)
 
     if options.service:
         result = distribute(batches, start_step, options.service)
@@ -118,16 +121,12 @@ def eval_batches(source, *, batch_size, num_hosts=1, host_index=0, **options):
     places = _share(batch_size, num_hosts, host_index)
     n = source.num_examples
 
-    # Of every batch but the last this host scores its share, and of the last what there is of it.
-    scored = n // batch_size * len(places) + sum(n // batch_size * batch_size + place < n for place in places)
-    padding = -(-n // batch_size) * len(places) - scored
-
-    def example(stored):
-        image, label = examples.eval_example(stored, source, options)
-        return image, label, _has_label(label)
-
+    example = lambda stored: examples.eval_example(stored, source, options)  # noqa: E731
     nothing = _nothing(source, options, options.eval_crop)
     if source.read is None:
+        # Of every batch but the last this host scores its share, and of the last what there is of it.
+        scored = n // batch_size * len(places) + sum(n // batch_size * batch_size + place < n for place in places)
+        padding = -(-n // batch_size) * len(places) - scored
 
         def turn(position, stored):
             place = position % batch_size - places[0]
@@ -135,24 +134,34 @@ def eval_batches(source, *, batch_size, num_hosts=1, host_index=0, **options):
             return tf.where(own, position // batch_size * len(places) + place, -1), (stored,)
 
         stored = source.records().take(n).enumerate().map(turn)
-        found = _in_order(stored, scored, example, nothing, options.threads)
+        found = _in_order(stored, scored, example, nothing, options.threads).concatenate(nothing.repeat(padding))
+        batches = found.batch(len(places), drop_remainder=True)
     else:
-        share = len(places)
-        position = lambda count: count // share * batch_size + places[0] + count % share  # noqa: E731
-        found = _by_index(scored, lambda count: example(source.read(position(count))), nothing, options.threads)
-    return _finished(found.concatenate(nothing.repeat(padding)).batch(len(places), drop_remainder=True), options)
+
+        def indices(step):
+            index = step * batch_size + tf.range(places.start, places.stop, dtype=tf.int64)
+            return (index[index < n],)
+
+        read = lambda index: example(source.read(index))  # noqa: E731
+        batches = _by_index(tf.data.Dataset.range(-(-n // batch_size)), indices, read, nothing, len(places), options)
+    return _finished(batches.map(examples.weighted), options)
 
 
 def index_at(position, num_examples, seed):
     """Which example stands at a position of the training order, counted from the first step.
 
+    Args:
+        position: int64, a scalar or `(B,)`.
+
     Returns:
-        `(epoch, index)`, int64 scalars.
+        `(epoch, index)`, int64 of the same shape.
     """
     epoch, place = position // num_examples, position % num_examples
-    # Reading by a shuffled index instead of a shuffle buffer: any step can be reached at once.
-    key = tf.stack([tf.constant(seed, tf.int64), epoch])
-    return epoch, tf.random.experimental.index_shuffle(place, seed=key, max_index=num_examples - 1)
+    # Reading by a shuffled index instead of a shuffle buffer: any step can be reached at once. The raw op, because
+    # `tf.random.experimental.index_shuffle` takes no seed for each index.
+    key = tf.stack([tf.fill(tf.shape(epoch), tf.constant(seed, tf.int64)), epoch, tf.zeros_like(epoch)], -1)
+    last = tf.constant(num_examples - 1, tf.int64)
+    return epoch, tf.raw_ops.RandomIndexShuffle(index=place, seed=key, max_index=last)
 
 
 def _share(batch_size, num_hosts, host_index):
@@ -166,22 +175,35 @@ def _share(batch_size, num_hosts, host_index):
     return range(host_index * share, (host_index + 1) * share)
 
 
-def _by_index(count, function, nothing, threads):
-    """`function` of 0, 1, ... up to `count`, in parallel and in order; where it fails, `nothing` takes the place.
+def _by_index(steps, rows_of, function, nothing, size, options):
+    """A batch for each of some steps: `function` of every row that `rows_of` gives for the step, in parallel, in order.
 
-    Each thread has a lane of its own, every W-th number: functions are set up once a lane, and no lane waits for
-    another before its turn.
+    `nothing` takes the place of a row that fails or is not there, up to `size`. Each batch is a dataset of its own, so
+    that what fails moves nothing outside of it; two of them are made at a time, so that threads need not wait for the
+    last row of a batch.
     """
-    lanes = threads or 2 * (os.cpu_count() or 1)
-
-    def lane(number):
-        numbered = tf.data.Dataset.range(number, count, lanes).map(lambda n: ((n - number) // lanes, function(n)))
-        # Rounded up: how many numbers this lane has.
-        return _filled(numbered, (count - number + lanes - 1) // lanes, nothing)
-
-    return tf.data.Dataset.range(lanes).interleave(
-        lane, cycle_length=lanes, num_parallel_calls=lanes, deterministic=True
+    threads = options.threads or os.cpu_count() or 1
+    empty = (
+        nothing.map(lambda *element: (tf.zeros([0], tf.int64), element))
+        .batch(1)
+        .map(lambda _, element: (tf.zeros([0], tf.int64), tuple(part[:0] for part in element)))
     )
+
+    def filled(places, element):
+        def holes():
+            return tuple(tf.scatter_nd(places[:, None], part, [size, *part.shape[1:]]) for part in element)
+
+        parts = tf.cond(tf.size(places) == size, lambda: tuple(element), holes)
+        return tuple(tf.ensure_shape(part, [size, *part.shape[1:]]) for part in parts)
+
+    def batch(step):
+        rows = tf.data.Dataset.from_tensor_slices(rows_of(step)).enumerate()
+        made = rows.map(
+            lambda place, row: (place, function(*row)), num_parallel_calls=threads, deterministic=True
+        ).ignore_errors()
+        return made.batch(size).concatenate(empty).take(1)
+
+    return steps.interleave(batch, cycle_length=2, num_parallel_calls=2, deterministic=True).map(filled)
 
 
 def _in_order(stored, count, function, nothing, threads):
@@ -217,11 +239,6 @@ def _filled(numbered, count, nothing):
     return whole.scan(tf.constant(-1, tf.int64), gap).flat_map(fill)
 
 
-def _has_label(label):
-    """1 for a row with a right answer, 0 for one without: such an example counts for nothing."""
-    return tf.cast(tf.reduce_max(label) > 0, tf.float32)
-
-
 def _nothing(source, options, crop):
     """A dataset of the one element that stands for an example that cannot be read."""
     size = options.image_size
@@ -229,7 +246,7 @@ def _nothing(source, options, crop):
         shape = tf.data.Dataset.range(1).map(source.read).element_spec["image"].shape
     else:
         shape = (size, size, 3)
-    return tf.data.Dataset.from_tensors((tf.zeros(shape), tf.zeros([len(source.class_names)]), 0.0))
+    return tf.data.Dataset.from_tensors((tf.zeros(shape), tf.zeros([len(source.class_names)])))
 
 
 def _shuffled_records(source, seed, first_epoch, buffer):

@@ -28,7 +28,8 @@ LEVELS = {
 def autocontrast(image):
     """Stretches each channel to [0, 255]; a channel of one value stays."""
     values = tf.cast(image, tf.float32)
-    low, high = tf.reduce_min(values, [0, 1]), tf.reduce_max(values, [0, 1])
+    # One axis after the other: the first is then a reduction of whole rows, which is several times faster.
+    low, high = [reduce(reduce(values, 0), 0) for reduce in (tf.reduce_min, tf.reduce_max)]
     scale = tf.where(high > low, 255.0 / tf.where(high > low, high - low, 1.0), 1.0)
     offset = tf.where(high > low, -low * scale, 0.0)
     return _to_uint8(values * scale + offset)
@@ -36,10 +37,16 @@ def autocontrast(image):
 
 def equalize(image):
     """Flattens the histogram of each channel, as PIL does; a channel of one value stays."""
-    values = tf.cast(image, tf.int32)  # (H, W, 3)
-    # One histogram and one table for all channels: channel c has the values from 256 c.
-    shifted = values + tf.constant([0, 256, 512])
-    counts = tf.reshape(tf.math.bincount(tf.reshape(shifted, [-1]), minlength=768, maxlength=768), [3, 256])
+    height, width = tf.unstack(tf.shape(image)[:2])
+    values = tf.reshape(tf.cast(image, tf.int32), [height, width * 3])
+    # One histogram and one table for all channels: channel c has the values from 256 c. Added by whole rows, which is
+    # several times faster than by threes.
+    shifted = values + tf.tile(tf.constant([0, 256, 512]), [width])
+    # The raw op: `tf.math.bincount` looks for the largest value first.
+    counts = tf.raw_ops.DenseBincount(
+        input=tf.reshape(shifted, [-1]), size=768, weights=tf.zeros([0], tf.int32), binary_output=False
+    )
+    counts = tf.reshape(counts, [3, 256])
     order = tf.range(256)
     largest = tf.reduce_max(tf.where(counts > 0, order, -1), axis=1, keepdims=True)  # (3, 1)
     last = tf.reduce_sum(tf.where(order == largest, counts, 0), axis=1, keepdims=True)
@@ -49,7 +56,7 @@ def equalize(image):
     # Exclusive sums shift the table by one; what stands before the first is 0, not step // 2.
     table = tf.where(order == 0, 0, tf.clip_by_value(table, 0, 255))
     table = tf.where(step > 0, table, order)
-    return tf.gather(tf.cast(tf.reshape(table, [-1]), tf.uint8), shifted)
+    return tf.reshape(tf.gather(tf.cast(tf.reshape(table, [-1]), tf.uint8), shifted), tf.shape(image))
 
 
 def invert(image):
@@ -69,7 +76,7 @@ def rotate(image, degrees):
 def posterize(image, bits):
     """Keeps the highest `bits` of each value; of none, the highest one, as TensorFlow shifts by 7 at most."""
     shift = min(max(8 - bits, 0), 7)
-    return tf.bitwise.left_shift(tf.bitwise.right_shift(image, shift), shift)
+    return tf.bitwise.bitwise_and(image, tf.constant(0xFF >> shift << shift, tf.uint8))
 
 
 def solarize(image, threshold, wrap=False):
@@ -78,13 +85,18 @@ def solarize(image, threshold, wrap=False):
     `wrap` takes the threshold modulo 256, as TensorFlow does with one that does not fit uint8.
     """
     threshold = threshold % 256 if wrap else threshold
-    return tf.where(tf.cast(image, tf.int32) < threshold, image, 255 - image)
+    # Compared as integers without bounds, so that 256 does not become 0.
+    if threshold > 255:
+        return tf.identity(image)
+    # Inverting is flipping all bits. `tf.where` takes several times as long on bytes, here and below.
+    return tf.bitwise.bitwise_xor(image, 255 * tf.cast(image >= tf.constant(threshold, tf.uint8), tf.uint8))
 
 
 def solarize_add(image, addition, threshold=128):
     """Adds to the values below `threshold`, up to 255."""
-    added = tf.cast(tf.minimum(tf.cast(image, tf.int32) + addition, 255), tf.uint8)
-    return tf.where(image < threshold, added, image)
+    # What would go beyond 255 is cut before it is added.
+    added = tf.minimum(255 - image, tf.constant(min(addition, 255), tf.uint8))
+    return image + added * tf.cast(image < threshold, tf.uint8)
 
 
 def color(image, factor):
@@ -109,9 +121,9 @@ def sharpness(image, factor):
     kernel = tf.constant([[1.0, 1, 1], [1, 5, 1], [1, 1, 1]]) / 13.0
     kernel = tf.tile(kernel[:, :, None, None], [1, 1, 3, 1])
     smooth = tf.nn.depthwise_conv2d(tf.cast(image, tf.float32)[None], kernel, [1, 1, 1, 1], "VALID")[0]
-    smooth = _to_uint8(smooth)
-    inside = tf.pad(tf.ones_like(smooth, tf.bool), [[1, 1], [1, 1], [0, 0]])
-    return _blend(tf.where(inside, tf.pad(smooth, [[1, 1], [1, 1], [0, 0]]), image), image, factor)
+    inner = _blend(_to_uint8(smooth), image[1:-1, 1:-1], factor)
+    rows = tf.concat([image[1:-1, :1], inner, image[1:-1, -1:]], 1)
+    return tf.concat([image[:1], rows, image[-1:]], 0)
 
 
 def shear_x(image, level):
@@ -136,7 +148,9 @@ def cutout(image, half, y, x):
     """Greys a square of twice `half` pixels around (y, x), as far as it lies in the image."""
     rows, columns = tf.range(tf.shape(image)[0]), tf.range(tf.shape(image)[1])
     inside = ((rows >= y - half) & (rows < y + half))[:, None] & ((columns >= x - half) & (columns < x + half))[None, :]
-    return tf.where(inside[..., None], tf.constant(GREY, tf.uint8), image)
+    inside = tf.cast(tf.repeat(inside, 3, axis=1), tf.uint8)  # (H, 3 W): rows of bytes, no threes to broadcast over
+    flat = tf.reshape(image, tf.shape(inside))
+    return tf.reshape(flat * (1 - inside) + GREY * inside, tf.shape(image))
 
 
 def operations(magnitude, wrap=False):
