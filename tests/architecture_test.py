@@ -19,7 +19,7 @@ FLOORS = {
     "models": {"layers", "checkpoints"},
     "cost": {"layers"},
     "inspection": {"layers"},
-    "export": {"data"},
+    "export": {"data", "checkpoints", "preprocessing"},
     "training": {"models", "data", "optimizers", "cost"},
     "evaluation": {"training", "data", "recipes"},
     "tpu": {"training", "models", "cost"},

@@ -65,6 +65,18 @@ class Input:
         where = {"num_hosts": num_hosts, "host_index": host_index}
         return pipeline.eval_batches(self.test, batch_size=self.batch_size, **where, **self.options)
 
+    def model_preprocessing(self):
+        """What test images go through, in the words of a model's `preprocessing` (see `layers.ExpectedImages`)."""
+        options = Options(**self.options).resolve(self.test)
+        cropped = options.eval_crop.endswith("_crop")
+        middle = [self.test.max_value / 2] * 3
+        return {
+            "mean": middle,
+            "std": middle,
+            "resize": "shorter_side" if options.eval_crop == "resize_small_crop" else "stretch",
+            "crop_fraction": options.image_size / options.resize_size if cropped else 1.0,
+        }
+
     def bad_examples(self, split, num_hosts=1, host_index=0, **kwargs):
         """A new `BadExamples` for the batches of a split, "train" or "test"."""
         source, seed = (self.train, self.seed) if split == "train" else (self.test, -1)

@@ -1,8 +1,8 @@
 """From the bytes of an image file to pixels, the size read from the header before anything is decoded.
 
-JPEG, PNG, GIF (its first frame), BMP and, where TensorFlow has `tf.io.decode_webp`, WebP. Grey images get three equal
-channels, an alpha channel is dropped, CMYK is converted. Every function runs inside `tf.data` and raises a
-`tf.errors.InvalidArgumentError` for what is no image.
+JPEG, PNG, GIF (its first frame), BMP and, where TensorFlow has `tf.io.decode_webp`, WebP that does not move. Grey
+images get three equal channels, an alpha channel is dropped, CMYK is converted. Every function runs inside `tf.data`
+and raises a `tf.errors.InvalidArgumentError` for what is no image.
 
 The EXIF orientation of photographs is ignored unless asked for, as by the original and by `tf.io` itself.
 """
@@ -64,9 +64,11 @@ def header_size(encoded):
         kind = tf.strings.substr(encoded, 12, 4)
         lossless = number(21, 22, 23, 24)
         lossy = [number(28, 29) % 2**14, number(26, 27) % 2**14]
+        # All pictures of an animation would be decoded, and their number is not in the header.
+        still = 1 - number(20) // 2 % 2
         return tf.case(
             [
-                (kind == b"VP8X", lambda: tf.stack([number(27, 28, 29) + 1, number(24, 25, 26) + 1])),
+                (kind == b"VP8X", lambda: still * tf.stack([number(27, 28, 29) + 1, number(24, 25, 26) + 1])),
                 (kind == b"VP8L", lambda: tf.stack([lossless // 2**14 % 2**14 + 1, lossless % 2**14 + 1])),
             ],
             default=lambda: tf.stack(lossy),

@@ -65,16 +65,21 @@ def resize_small(image, smaller, rounding="float"):
 
     Both sides are rounded, halves to the even number.
     """
+    return cover(image, (smaller, smaller), rounding)
+
+
+def cover(image, size, rounding="float"):
+    """The smallest image of the same aspect that `size`, `(height, width)`, can be cut out of; as `resize_small`."""
     height, width = tf.unstack(tf.cast(tf.shape(image)[:2], tf.float32))
-    factor = smaller / tf.minimum(height, width)
-    size = tf.cast(tf.round([height * factor, width * factor]), tf.int32)
-    return resize(image, size, rounding, method="area")
+    factor = tf.maximum(size[0] / height, size[1] / width)
+    covering = tf.cast(tf.round([height * factor, width * factor]), tf.int32)
+    return resize(image, covering, rounding, method="area")
 
 
 def central_crop(image, size):
     """The middle `(height, width)` of an image; half a pixel to the top left where the rest is odd."""
     y, x = [(tf.shape(image)[i] - size[i]) // 2 for i in (0, 1)]
-    return image[y : y + size[0], x : x + size[1]]
+    return tf.ensure_shape(image[y : y + size[0], x : x + size[1]], (*size, None))
 
 
 def random_crop(image, size, seed):

@@ -43,10 +43,9 @@ def run(config, workdir, write=print):
     train, test = made.train, made.test
     total_steps = _total_steps(config, train.num_examples)
     with strategy.scope():
-        middle = [train.max_value / 2] * 3
         model = VisionTransformer(
             classes=len(train.class_names),
-            preprocessing={"mean": middle, "std": middle, "resize": "stretch", "crop_fraction": 1.0},
+            preprocessing=made.model_preprocessing(),
             **config.model,
         )
         schedule = optimizers.Schedule(total_steps=total_steps, **config.schedule)

@@ -52,6 +52,23 @@ def test_a_folder_of_photographs_is_divided_trained_on_and_scored(photos):
     assert sum(float(tf.reduce_sum(weights)) for *_, weights in made.eval_batches()) == 6
 
 
+@pytest.mark.parametrize(
+    ("fields", "resize", "crop_fraction"),
+    [
+        ({"image_size": 6}, "stretch", 1.0),
+        ({"image_size": 6, "eval_crop": "resize_crop", "resize_size": 8}, "stretch", 0.75),
+        ({"image_size": 6, "eval_crop": "resize_small_crop", "resize_size": 8}, "shorter_side", 0.75),
+    ],
+)
+def test_a_model_is_told_what_test_images_go_through(fields, resize, crop_fraction, photos):
+    made = data.from_config({"name": "folder", "path": str(photos), "test_share": 0.25, **fields}, batch_size=2, seed=0)
+    assert made.model_preprocessing() == {
+        "mean": [127.5] * 3, "std": [127.5] * 3, "resize": resize, "crop_fraction": crop_fraction,
+    }  # fmt: skip
+    digits = data.from_config({}, batch_size=2, seed=0).model_preprocessing()
+    assert digits == {"mean": [8.0] * 3, "std": [8.0] * 3, "resize": "stretch", "crop_fraction": 1.0}
+
+
 def test_objectnet_scores_the_classes_that_imagenet_has_with_each_of_its_labels(tmp_path, images_of):
     (tmp_path / "mappings").mkdir()
     for name in ("air_fan", "basket", "only_here"):

@@ -54,6 +54,15 @@ def test_a_jpeg_becomes_three_channels(mode):
     assert given.shape == expected.shape and np.abs(given.numpy() - expected).mean() < 3
 
 
+def test_a_webp_that_moves_is_no_image():
+    frames = [Image.fromarray(np.roll(SMOOTH, shift, 0)) for shift in range(3)]
+    stream = io.BytesIO()
+    frames[0].save(stream, "WEBP", save_all=True, append_images=frames[1:])
+    assert in_dataset(images.header_size, stream.getvalue()).numpy().tolist() == [0, 0]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="no image of a known kind"):
+        images.decode(tf.constant(stream.getvalue()))
+
+
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "BMP", "WEBP"])
 def test_the_size_is_read_from_the_header(kind):
     assert in_dataset(images.header_size, encoded(kind)).numpy().tolist() == [22, 31]

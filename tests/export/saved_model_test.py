@@ -1,87 +1,275 @@
+"""A whole export: what is asked of it, what it refuses, and when it gets its name."""
+
+import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
-import keras_vit
 from keras_vit import export
 
-TINY = {
-    "input_shape": (8, 8, 3),
-    "patch_size": 4,
-    "num_layers": 1,
-    "hidden_size": 8,
-    "mlp_dim": 8,
-    "num_heads": 2,
-    "classes": 4,
-}
+from .conftest import NAMES, SHAPE, image_file, tiny_model
 
-ASK = """
-import sys
-import numpy as np, tensorflow as tf
-loaded = tf.saved_model.load(sys.argv[1])
-tensor = loaded.signatures["tensor"]
-spec = tensor.structured_input_signature[1]["images"]
-assert spec.shape.as_list() == [None, 8, 8, 3] and spec.dtype == tf.float32, spec
-for name in ("one", "three"):
-    images = np.load(f"{sys.argv[2]}/{name}.npy", allow_pickle=False)
-    (output,) = tensor(images=tf.constant(images)).items()
-    assert output[0] == "probabilities" and output[1].dtype == tf.float32
-    np.save(f"{sys.argv[2]}/{name}.answer.npy", output[1].numpy())
-for bad in (tf.zeros((1, 2)), tf.zeros((1, 9, 8, 3)), tf.zeros((1, 8, 8, 3, 1)), tf.zeros((1, 8, 8, 1))):
-    try:
-        tensor(images=bad)
-        sys.exit(f"{bad.shape} was accepted")
-    except tf.errors.InvalidArgumentError:
-        pass
-assert "keras_vit" not in sys.modules
-"""
+module = sys.modules["keras_vit.export.saved_model"]  # the package has a function of that name
+FILES = [image_file(9, 14, seed=1), image_file(40, 21, "JPEG", seed=2), image_file(8, 12, seed=3)]
 
 
-# In bfloat16 a compiled graph keeps more digits between operations than the eager model does.
-@pytest.mark.parametrize(("policy", "tolerance"), [("float32", 1e-5), ("mixed_bfloat16", 5e-3)])
-def test_an_export_answers_as_the_model_in_a_process_with_tensorflow_only(policy, tolerance, tmp_path):
-    keras.config.set_dtype_policy(policy)
-    model = keras_vit.VisionTransformer(**TINY)
-    random = np.random.default_rng(0)
-    for weight in model.weights:
-        weight.assign(random.normal(size=weight.shape))
-    path = export.saved_model(model, tmp_path / "model")
-    assert path == tmp_path / "model" / "1"
-    for name, batch in (("one", 1), ("three", 3)):
-        np.save(tmp_path / f"{name}.npy", random.uniform(-1, 1, (batch, 8, 8, 3)).astype("float32"))
-    done = subprocess.run(
-        [sys.executable, "-c", ASK, str(path), str(tmp_path)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    for name in ("one", "three"):
-        expected = keras.ops.softmax(model(np.load(tmp_path / f"{name}.npy")))
-        np.testing.assert_allclose(np.load(tmp_path / f"{name}.answer.npy"), expected, atol=tolerance)
+@pytest.fixture(scope="module")
+def signatures(exported):
+    loaded = tf.saved_model.load(exported[0])
+    yield loaded.signatures
+    del loaded
 
 
-def test_a_version_is_never_overwritten_and_nothing_else_is_left(tmp_path):
-    model = keras_vit.VisionTransformer(**TINY)
-    export.saved_model(model, tmp_path, version=3)
+@pytest.fixture
+def untested(monkeypatch):
+    """Exports without their process of self-test, where the test is not about it."""
+    monkeypatch.setattr(module, "largest_differences", lambda *_: {})
+
+
+def expected(model, images):
+    return keras.ops.convert_to_numpy(keras.ops.softmax(model(images)))
+
+
+def resized(file):
+    image = tf.cast(tf.io.decode_image(file, channels=3), tf.float32)
+    return (tf.image.resize(image, SHAPE[:2]) - 127.5) / 127.5
+
+
+def test_every_signature_has_named_inputs_and_outputs_and_a_free_batch(signatures):
+    specs = {
+        name: (
+            {key: (spec.dtype.name, spec.shape.as_list()) for key, spec in made.structured_input_signature[1].items()},
+            {key: (spec.dtype.name, spec.shape.as_list()) for key, spec in made.structured_outputs.items()},
+        )
+        for name, made in signatures.items()
+    }
+    top = {"top_classes": ("string", [None, 3]), "top_probabilities": ("float32", [None, 3])}
+    probabilities = {"probabilities": ("float32", [None, 5])}
+    assert specs == {
+        "serving_default": ({"image_bytes": ("string", [None])}, probabilities | top),
+        "tensor": ({"images": ("float32", [None, *SHAPE])}, probabilities),
+        "classify": (
+            {"inputs": ("string", [None])},
+            {"classes": ("string", [None, 3]), "scores": ("float32", [None, 3])},
+        ),
+    }
+
+
+@pytest.mark.parametrize("batch", [1, 3, 7])
+def test_the_tensor_signature_answers_as_the_model(exported, signatures, batch):
+    images = np.random.default_rng(batch).uniform(-1, 1, (batch, *SHAPE)).astype("float32")
+    answer = signatures["tensor"](images=tf.constant(images))["probabilities"]
+    np.testing.assert_allclose(answer, expected(exported[1], images), atol=1e-6)
+
+
+def test_files_are_decoded_prepared_answered_and_named(exported, signatures):
+    answer = signatures["serving_default"](image_bytes=tf.constant(FILES))
+    probabilities = expected(exported[1], tf.stack([resized(file) for file in FILES]))
+    np.testing.assert_allclose(answer["probabilities"], probabilities, atol=1e-6)
+    order = np.argsort(-probabilities, axis=-1)[:, :3]
+    assert [[name.decode() for name in row] for row in answer["top_classes"].numpy()] == [
+        [NAMES[i] for i in row] for row in order
+    ]
+    np.testing.assert_allclose(answer["top_probabilities"], np.take_along_axis(probabilities, order, -1), atol=1e-6)
+
+
+def test_classify_answers_examples_as_files(signatures):
+    features = [
+        tf.train.Features(feature={"image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[file]))})
+        for file in FILES
+    ]
+    inputs = tf.constant([tf.train.Example(features=feature).SerializeToString() for feature in features])
+    answer, same = signatures["classify"](inputs=inputs), signatures["serving_default"](image_bytes=tf.constant(FILES))
+    np.testing.assert_array_equal(answer["classes"], same["top_classes"])
+    np.testing.assert_allclose(answer["scores"], same["top_probabilities"], atol=1e-6)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="image/encoded"):
+        signatures["classify"](inputs=tf.constant([tf.train.Example().SerializeToString()]))
+
+
+# That a wrong rank raises and does not abort is asked in a process of its own, by every export of itself.
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("tensor", np.zeros((2, 9, 12, 3)), "not compatible with expected shape"),
+        ("tensor", np.zeros((2, 8, 12, 1)), "not compatible with expected shape"),
+        ("tensor", np.zeros((8, *SHAPE)), "1 to 7 images"),
+        ("tensor", np.zeros((0, *SHAPE)), "1 to 7 images"),
+        ("tensor", np.full((1, *SHAPE), np.nan), "must be finite"),
+        ("tensor", np.full((1, *SHAPE), np.inf), "must be finite"),
+        ("tensor", np.full((1, *SHAPE), 1e38), "answer is not finite"),
+        ("serving_default", [b""], "out of range"),
+        ("serving_default", [b"text"], "no image of a known kind"),
+        ("serving_default", [FILES[0], FILES[0][:50]], "PNG|image"),
+        ("serving_default", FILES[:1] * 8, "1 to 7 images"),
+        ("serving_default", [], "1 to 7 images"),
+    ],
+)
+def test_bad_input_is_an_error_and_the_next_answer_right(signatures, name, given, message):
+    (spec,) = signatures[name].structured_input_signature[1].values()
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        signatures[name](**{spec.name: tf.constant(given, spec.dtype)})
+    probabilities = signatures["tensor"](images=tf.zeros((1, *SHAPE)))["probabilities"]
+    assert np.sum(probabilities) == pytest.approx(1, abs=1e-5)
+
+
+def test_an_image_is_refused_by_the_size_in_its_header(signatures):
+    huge = bytearray(FILES[0])
+    huge[16:24] = (20_000).to_bytes(4, "big") + (15_000).to_bytes(4, "big")  # of the PNG's IHDR
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"more than 50 megapixels.*\n?.*15000 20000"):
+        signatures["serving_default"](image_bytes=tf.constant([bytes(huge)]))
+
+
+def test_a_wrong_answer_is_not_published(tmp_path, monkeypatch):
+    def wrong(model, precision):
+        copy = real(model, precision)
+        copy.weights[-1].assign(copy.weights[-1] + np.arange(5.0))
+        return copy
+
+    real = module.plain_copy
+    monkeypatch.setattr(module, "plain_copy", wrong)
+    with pytest.raises(export.SelfTestError, match=r"tensor: probabilities differs by .*It was left in .*partial-"):
+        export.saved_model(tiny_model(), tmp_path, signatures=("tensor",))
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith("partial-") and (left / "saved_model.pb").exists()
+
+
+def test_an_unchecked_signature_is_not_published(tmp_path, monkeypatch):
+    monkeypatch.setattr("keras_vit.export.signatures._checked", lambda signature, _: signature)
+    with pytest.raises(export.SelfTestError, match=r"ended with code -6|was accepted"):
+        export.saved_model(tiny_model(), tmp_path, signatures=("tensor",))
+    assert [entry.name[:8] for entry in tmp_path.iterdir()] == ["partial-"]
+
+
+def test_versions_count_up_and_are_never_overwritten(tmp_path, untested):
+    model = tiny_model()
+    assert export.saved_model(model, tmp_path, version=3) == str(tmp_path / "3")
     before = (tmp_path / "3" / "saved_model.pb").read_bytes()
     with pytest.raises(ValueError, match="never overwritten. Received: .*/3, which exists"):
         export.saved_model(model, tmp_path, version=3)
     assert (tmp_path / "3" / "saved_model.pb").read_bytes() == before
-    assert [entry.name for entry in tmp_path.iterdir()] == ["3"]
+    assert export.saved_model(model, tmp_path) == str(tmp_path / "4")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["3", "4"]
 
 
-def test_an_export_that_fails_leaves_nothing(tmp_path, monkeypatch):
+def test_an_export_that_cannot_be_renamed_leaves_nothing(tmp_path, monkeypatch, untested):
     def fail(*_):
         raise OSError("the disk is full")
 
     monkeypatch.setattr("os.rename", fail)  # the last thing an export does
     with pytest.raises(OSError, match="full"):
-        export.saved_model(keras_vit.VisionTransformer(**TINY), tmp_path)
+        export.saved_model(tiny_model(), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("version", [0, -1, "1", True])
-def test_a_version_is_a_positive_integer(version, tmp_path):
-    with pytest.raises(ValueError, match="`version` must be an integer of 1 or more. Received: version="):
-        export.saved_model(keras_vit.VisionTransformer(**TINY), tmp_path, version=version)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"version": 0}, "`version` must be an integer of 1 or more. Received: version=0"),
+        ({"version": True}, "Received: version=True"),
+        ({"top": 0}, "`top` must be an integer of 1 or more. Received: top=0"),
+        ({"max_batch_size": 1.5}, "Received: max_batch_size=1.5"),
+        ({"class_names": ["a", "b"]}, "each of 5 classes. Received: 2 names"),
+        ({"class_names": ["a", "b", "c", "d", "e\nf"]}, "without line breaks"),
+        ({"signatures": ("predict",)}, r"are serving_default, tensor, classify. Received: signatures=\('predict',\)"),
+        ({"signatures": ()}, r"Received: signatures=\(\)"),
+        ({"precision": "float16"}, "must be one of float32, bfloat16. Received: precision='float16'"),
+        ({"rounding": "up"}, "Received: rounding='up'"),
+        ({"max_megapixels": 0}, "Received: max_megapixels=0"),
+    ],
+)
+def test_a_bad_argument_is_refused_and_nothing_written(arguments, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        export.saved_model(tiny_model(), tmp_path / "model", **arguments)
+    assert not (tmp_path / "model").exists()
+
+
+def test_models_that_have_no_probabilities_or_other_channels_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"logits or probabilities \(B, classes\)"):
+        export.saved_model(tiny_model(classifier="unpooled"), tmp_path)
+    with pytest.raises(ValueError, match=r"none, softmax or sigmoid. Received: activation='tanh'"):
+        export.saved_model(tiny_model(classifier_activation="tanh"), tmp_path)
+    with pytest.raises(ValueError, match="only the signature 'tensor'"):
+        export.saved_model(tiny_model(input_shape=(8, 12, 4)), tmp_path)
+
+
+@pytest.mark.parametrize("activation", ["softmax", "sigmoid"])
+def test_probabilities_are_not_made_probabilities_again(activation, tmp_path, untested):
+    model = tiny_model(classifier_activation=activation)
+    loaded = tf.saved_model.load(export.saved_model(model, tmp_path, signatures=("tensor",)))
+    images = np.random.default_rng(0).uniform(-1, 1, (2, *SHAPE)).astype("float32")
+    answer = loaded.signatures["tensor"](images=tf.constant(images))["probabilities"]
+    np.testing.assert_allclose(answer, model(images), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("policy", "precision", "tolerance"),
+    [("mixed_bfloat16", "float32", 5e-2), ("float32", "bfloat16", 5e-2), ("mixed_bfloat16", "bfloat16", 1e-2)],
+)
+def test_mixed_precision_comes_out_as_asked(policy, precision, tolerance, tmp_path, untested):
+    keras.config.set_dtype_policy(policy)
+    model = tiny_model()
+    path = export.saved_model(model, tmp_path, precision=precision, signatures=("tensor",))
+    images = np.random.default_rng(0).uniform(-1, 1, (2, *SHAPE)).astype("float32")
+    signature = tf.saved_model.load(path).signatures["tensor"]
+    answer = signature(images=tf.constant(images))["probabilities"]
+    np.testing.assert_allclose(answer, expected(model, images), atol=tolerance)
+    if precision == "float32":  # with all digits of a float32 model of the same weights
+        keras.config.set_dtype_policy("float32")
+        np.testing.assert_allclose(answer, expected(tiny_model(), images), atol=1e-6)
+
+
+FROM_ELSEWHERE = """
+import sys
+import numpy as np
+import tensorflow as tf
+if sys.argv[2] == "mirrored":
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+    )
+    scope = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope()
+else:
+    import contextlib
+    scope = contextlib.nullcontext()
+import keras
+from keras_vit import export
+with scope:
+    model = keras.saving.load_model(sys.argv[1], compile=False)
+print(export.saved_model(model, sys.argv[3], class_names=list("abcde")))
+"""
+
+
+@pytest.mark.parametrize(("kind", "backend"), [("mirrored", "tensorflow"), ("plain", "jax")])
+def test_models_of_a_strategy_or_of_jax_are_exported_alike(kind, backend, exported, tmp_path):
+    if backend == "jax":
+        pytest.importorskip("jax", reason="jax is not installed")
+    command = [sys.executable, "-c", FROM_ELSEWHERE, os.path.join(exported[0], "assets.extra/model.keras"), kind]
+    done = subprocess.run(
+        [*command, str(tmp_path / "model")],
+        env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": str(Path(__file__).parent.parent.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    loaded = tf.saved_model.load(tmp_path / "model" / "1").signatures["serving_default"]
+    answer = loaded(image_bytes=tf.constant(FILES))["probabilities"]
+    np.testing.assert_allclose(answer, expected(exported[1], tf.stack([resized(file) for file in FILES])), atol=1e-5)
+
+
+def test_the_card_says_what_the_model_is(exported):
+    path, model = exported
+    card = json.loads(Path(path, "assets.extra/model_card.json").read_text(encoding="utf-8"))
+    assert card["architecture"]["parameters"] == model.count_params()
+    assert card["architecture"]["patch_size"] == 4 and card["architecture"]["image_shape"] == list(SHAPE)
+    assert card["class_names"] == list(NAMES)
+    assert card["preprocessing"]["model"]["resize"] == "stretch" and card["preprocessing"]["max_megapixels"] == 50
+    assert card["training"] == {"optimizer": {"name": "adamw"}} and card["metrics"] == {"test/accuracy": 0.5}
+    assert card["versions"]["keras"] == keras.version() and card["versions"]["tensorflow"] == tf.__version__
+    assert card["self_test"]["largest_differences"].keys() == set(export.SIGNATURES)
+    assert max(card["self_test"]["largest_differences"].values()) < 1e-6 < card["self_test"]["tolerance"]

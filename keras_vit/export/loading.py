@@ -1,0 +1,31 @@
+"""From an export back to a model."""
+
+import os
+import tempfile
+
+import keras
+import tensorflow as tf
+
+from keras_vit.export.beside import MODEL
+
+
+def load(path):
+    """The model of an export as it was when it was exported, to be trained further.
+
+    Args:
+        path: the folder of a version, any path of `tf.io.gfile`.
+
+    Returns:
+        A `keras.Model`; compiled if the exported one was.
+
+    Raises:
+        ValueError: the folder is no export.
+    """
+    path = os.fspath(path)
+    source = os.path.join(path, MODEL)
+    if not tf.io.gfile.exists(source):
+        raise ValueError(f"The folder of an export holds {MODEL}, and this one does not. Received: path={path!r}")
+    with tempfile.TemporaryDirectory() as folder:
+        local = os.path.join(folder, "model.keras")
+        tf.io.gfile.copy(source, local)
+        return keras.saving.load_model(local)

@@ -1,0 +1,53 @@
+"""What the tests of exports share: one small export with all signatures."""
+
+import io
+
+import keras
+import numpy as np
+import pytest
+from PIL import Image
+
+import keras_vit
+from keras_vit import export
+
+SHAPE = (8, 12, 3)
+NAMES = ("ant", "Bär", "cow, or cattle", "dog", "emu")
+
+
+def tiny_model(**changes):
+    """A model with random weights of a size that tells classes apart."""
+    arguments = {
+        "input_shape": SHAPE, "patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2,
+        "classes": len(NAMES),
+    }  # fmt: skip
+    model = keras_vit.VisionTransformer(**arguments | changes)
+    random = np.random.default_rng(0)
+    for weight in model.weights:
+        weight.assign(random.normal(scale=0.5, size=weight.shape))
+    return model
+
+
+def image_file(height, width, kind="PNG", seed=0):
+    """The bytes of an image of smooth noise."""
+    noise = np.random.default_rng(seed).integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    stream = io.BytesIO()
+    Image.fromarray(noise).resize((width, height), Image.BICUBIC).save(stream, kind)
+    return stream.getvalue()
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory):
+    """`(path, model)` of an export with every signature."""
+    keras.config.set_dtype_policy("float32")
+    model = tiny_model()
+    path = export.saved_model(
+        model,
+        tmp_path_factory.mktemp("served") / "animals",
+        class_names=NAMES,
+        signatures=export.SIGNATURES,
+        top=3,
+        max_batch_size=7,
+        recipe={"optimizer": {"name": "adamw"}},
+        metrics={"test/accuracy": 0.5},
+    )
+    return path, model

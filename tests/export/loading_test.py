@@ -1,0 +1,39 @@
+"""An export gives its model back."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_vit
+from keras_vit import export
+
+from .conftest import SHAPE
+
+
+def test_the_model_comes_back_and_can_be_trained(exported):
+    path, model = exported
+    loaded = export.load(path)
+    for ours, theirs in zip(loaded.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert keras_vit.preprocessing_of(loaded) == keras_vit.preprocessing_of(model)
+    loaded.compile("adamw", "mse")
+    images = np.random.default_rng(0).uniform(-1, 1, (3, *SHAPE)).astype("float32")
+    before = loaded.evaluate(images, np.zeros((3, 5)), verbose=0)
+    loaded.fit(images, np.zeros((3, 5)), epochs=3, verbose=0)
+    assert loaded.evaluate(images, np.zeros((3, 5)), verbose=0) < before
+
+
+def test_a_model_is_loaded_from_any_file_system(exported):
+    source = Path(exported[0], "assets.extra/model.keras")
+    tf.io.gfile.makedirs("ram://loading/1/assets.extra")
+    tf.io.gfile.copy(str(source), "ram://loading/1/assets.extra/model.keras", overwrite=True)
+    assert export.load("ram://loading/1").count_params() == exported[1].count_params()
+
+
+def test_another_folder_is_refused(exported, tmp_path):
+    shutil.copy(Path(exported[0], "saved_model.pb"), tmp_path)
+    with pytest.raises(ValueError, match="holds assets.extra/model.keras, and this one does not. Received: path="):
+        export.load(tmp_path)
