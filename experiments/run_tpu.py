@@ -34,20 +34,29 @@ def main(_):
         print(f"This run is done: {100 * results['test/accuracy']:.2f} % right. Everything is in {workdir.path}.")
         return
     model, results = training.run(config, workdir)
+    made = data.from_config(config.data, batch_size=32, seed=config.seed)
     version = workdir.export / "1"
     if version.exists():
         print(f"{version} was exported before and stays as it is")
     else:
-        export.saved_model(model, workdir.export)
+        export.saved_model(
+            model,
+            workdir.export,
+            version=1,
+            class_names=made.test.class_names,
+            rounding=config.data.rounding,
+            exif=config.data.exif,
+            recipe=config.to_dict(),
+            metrics=results,
+        )
         print(f"exported to {version}")
-    ask(version, config, workdir.path / "predictions.png")
+    ask(version, made, workdir.path / "predictions.png")
     workdir.write_results(results)
     print(f"Everything is in {workdir.path}.")
 
 
-def ask(version, config, picture):
+def ask(version, made, picture):
     """Asks the exported model, in a process of its own, about the first test images; prints and draws its answers."""
-    made = data.from_config(config.data, batch_size=32, seed=config.seed)
     images, labels, _ = (array.numpy() for array in next(iter(made.eval_batches())))
     labels = labels.argmax(-1)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,5 +1,6 @@
 """From an export back to a model."""
 
+import json
 import os
 import tempfile
 
@@ -7,6 +8,16 @@ import keras
 import tensorflow as tf
 
 from keras_vit.export.beside import MODEL
+from keras_vit.export.model_card import FILE as CARD
+
+
+def load_card(path):
+    """What an export says about itself, a dict; see `load`."""
+    source = os.path.join(os.fspath(path), CARD)
+    if not tf.io.gfile.exists(source):
+        raise ValueError(f"The folder of an export holds {CARD}, and this one does not. Received: path={path!r}")
+    with tf.io.gfile.GFile(source) as file:
+        return json.loads(file.read())
 
 
 def load(path):

@@ -68,3 +68,12 @@ def saved_model(model, base_dir, options):
             f"Received: backend={keras.backend.backend()!r}"
         )
     return done.stdout.strip().splitlines()[-1]
+
+
+def require_tensorflow(what):
+    """Raises a `ValueError` unless Keras runs on TensorFlow, which `what` is made of."""
+    if keras.backend.backend() != "tensorflow":
+        raise ValueError(
+            f"{what} is made of a TensorFlow graph: save the model as .keras and export it with "
+            f"KERAS_BACKEND=tensorflow. Received: backend={keras.backend.backend()!r}"
+        )

@@ -1,0 +1,115 @@
+"""Exports a trained model for a server, or in another format.
+
+python experiments/export_model.py --model=runs/digits --target=served/digits
+python experiments/export_model.py --model=mine.keras --target=served/mine --class_names=names.txt
+python experiments/export_model.py --variant=ViT_B16 --weights=augreg --class_names=published --target=served/vit
+python experiments/export_model.py --model=runs/digits --format=litert_int8 --target=digits.tflite
+"""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hides TensorFlow's start-up messages; must precede its import
+
+import command_line
+import keras
+from absl import flags
+
+import keras_vit
+from keras_vit import export
+
+FORMATS = {
+    "litert": export.litert,
+    "litert_int8": lambda model, path: export.litert(model, path, quantization="int8"),
+    "onnx": export.onnx,
+    "keras_int8": export.int8,
+}
+FLAGS = flags.FLAGS
+flags.DEFINE_string("model", "", "A finished run's workdir, the folder of an export, or a .keras file.")
+flags.DEFINE_string("variant", "", "Instead of a model: a constructor of keras_vit, such as ViT_B16, for --weights.")
+flags.DEFINE_string("weights", "", "The name of published weights, a path, or an https or gs URL.")
+flags.DEFINE_string(
+    "target", "", "The folder of the model's versions; for another format the file (keras_int8: folder)."
+)
+flags.DEFINE_enum("format", "saved_model", ["saved_model", *FORMATS], "What to write.")
+flags.DEFINE_integer("version", 0, "Number of the version, 1 or more; 0 is the next free one.", lower_bound=0)
+flags.DEFINE_string("class_names", "", "A text file, one name a line; 'published' for ImageNet's and ImageNet-21k's.")
+flags.DEFINE_list("signatures", ["serving_default", "tensor"], f"Some of {', '.join(export.SIGNATURES)}.")
+flags.DEFINE_enum("precision", "float32", ["float32", "bfloat16"], "What a server computes in.")
+flags.DEFINE_integer("top", 5, "How many classes are named, best first.", lower_bound=1)
+flags.DEFINE_bool(
+    "exif", None, "Whether photographs are turned as their EXIF orientation says; the run's if not given."
+)
+flags.DEFINE_float("max_megapixels", 50.0, "Larger images are refused, in millions of pixels.", lower_bound=0)
+flags.DEFINE_integer("max_batch_size", 512, "Larger batches are refused, in images.", lower_bound=1)
+
+
+def main(_):
+    if not FLAGS.target or bool(FLAGS.model) == bool(FLAGS.variant and FLAGS.weights):
+        raise ValueError(
+            "--target is needed, and either --model or --variant with --weights. Received: "
+            f"target={FLAGS.target!r}, model={FLAGS.model!r}, variant={FLAGS.variant!r}, weights={FLAGS.weights!r}"
+        )
+    model, known = read(FLAGS.model) if FLAGS.model else (build(FLAGS.variant, FLAGS.weights), {})
+    if FLAGS.format != "saved_model":
+        print(FORMATS[FLAGS.format](model, FLAGS.target))
+        return
+    if FLAGS.class_names:
+        known["class_names"] = names(FLAGS.class_names, model.output_shape[-1])
+    if FLAGS.exif is not None:
+        known["exif"] = FLAGS.exif
+    path = export.saved_model(
+        model,
+        FLAGS.target,
+        version=FLAGS.version or None,
+        signatures=FLAGS.signatures,
+        precision=FLAGS.precision,
+        top=FLAGS.top,
+        max_megapixels=FLAGS.max_megapixels,
+        max_batch_size=FLAGS.max_batch_size,
+        **known,
+    )
+    print(f"exported to {path}")
+
+
+def read(source):
+    """A model, and what is known about it: arguments of `export.saved_model`."""
+    if source.endswith(".keras"):
+        if not os.path.exists(source):
+            raise ValueError(f"There is no such file. Received: model={source!r}")
+        return keras.saving.load_model(source, compile=False), {}
+    folder = Path(source)
+    versions = [path for path in (folder / "export").glob("*") if path.name.isdecimal()]
+    if versions:
+        folder = max(versions, key=lambda path: int(path.name))
+    elif (folder / "config.json").exists():
+        raise ValueError(f"The run is not finished; the same command again goes on with it. Received: model={source!r}")
+    card = export.load_card(folder)
+    preprocessing = card["preprocessing"]
+    return export.load(folder), {
+        "class_names": card["class_names"],
+        "rounding": preprocessing["rounding"],
+        "exif": preprocessing["exif"],
+        "recipe": card["training"],
+        "metrics": card["metrics"],
+    }
+
+
+def build(variant, weights):
+    """A model of a named size with published or stored weights."""
+    if variant not in keras_vit.models.__all__:
+        raise ValueError(f"The variants are {', '.join(keras_vit.models.__all__)}. Received: variant={variant!r}")
+    return getattr(keras_vit, variant)(weights=weights)
+
+
+def names(source, classes):
+    """The lines of a file, or the published names of as many classes."""
+    if source == "published":
+        return keras_vit.preprocessing.class_names(classes)
+    if not os.path.exists(source):
+        raise ValueError(f"There is no such file. Received: class_names={source!r}")
+    return Path(source).read_text(encoding="utf-8").splitlines()
+
+
+if __name__ == "__main__":
+    command_line.run(main)

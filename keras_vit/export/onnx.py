@@ -1,0 +1,68 @@
+"""A model for other runtimes, as an ONNX file."""
+
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.export.other_backends import require_tensorflow
+from keras_vit.export.plain_copy import plain_copy
+from keras_vit.export.report import compared, example_images
+from keras_vit.export.writing import write_whole
+
+OPSET = 18  # the newest that tf2onnx writes
+
+
+def onnx(model, path):
+    """Writes an ONNX file: `images`, float32 `(B, H, W, C)` as the model expects them, to `logits`.
+
+    Args:
+        model: a `keras.Model` of any precision and strategy; the file computes in float32.
+        path: where to write, ending in ".onnx". An existing file is replaced, at the end and at once.
+
+    Returns:
+        An `ExportReport`, of the file as onnxruntime runs it.
+
+    Raises:
+        ValueError: the path has another ending, the backend is not TensorFlow, or the model cannot be converted.
+        ImportError: tf2onnx or onnxruntime is not installed.
+    """
+    path = os.fspath(path)
+    if not path.endswith(".onnx"):
+        raise ValueError(f'The path of an ONNX file must end in ".onnx". Received: path={path!r}')
+    require_tensorflow("An ONNX file")
+    try:
+        import onnxruntime
+        import tf2onnx
+    except ImportError as error:
+        raise ImportError(f'{error.name} is not installed: pip install "keras_vit[onnx]"', name=error.name) from error
+    copy = plain_copy(model)
+    spec = tf.TensorSpec((None, *model.input_shape[1:]), tf.float32, "images")
+    function = tf.function(
+        lambda images: {"logits": copy(images, training=False)}, input_signature=[spec], autograph=False
+    )
+    images = example_images(model.input_shape[1:])
+    try:
+        converted, _ = tf2onnx.convert.from_function(
+            function, input_signature=[spec], opset=OPSET, custom_op_handlers={"Erfc": (_erfc, [])}
+        )
+        content = converted.SerializeToString()
+        # A conversion that succeeded may still have written what no runtime reads.
+        session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+        (logits,) = session.run(["logits"], {"images": images})
+    except Exception as error:  # of three packages, in types of their own
+        raise ValueError(
+            f"tf2onnx cannot convert the model ({str(error).splitlines()[0][:200]}). Received: model={model.name!r}"
+        ) from error
+    report = compared(path, len(content), model, images, logits)
+    write_whole(path, content)
+    return report
+
+
+def _erfc(graph, node, name, _):
+    """Exact GELU has erfc(x), which ONNX does not: 1 - erf(x)."""
+    erf = graph.make_node("Erf", node.input, name=f"{name}_erf")
+    one = graph.make_const(f"{name}_one", np.ones((), np.float32))
+    outputs = node.output
+    graph.remove_node(name)
+    graph.make_node("Sub", [one.output[0], erf.output[0]], name=name, outputs=outputs)

@@ -1,0 +1,125 @@
+"""Other formats: what comes out is run, compared and weighed."""
+
+import builtins
+import importlib.util
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import export
+from keras_vit.export.report import compared, example_images
+
+from .conftest import SHAPE, tiny_model
+
+WIDE = {"hidden_size": 32, "mlp_dim": 64}  # wide enough that kernels are most of a file
+needs_onnx = pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, ("tf2onnx", "onnxruntime"))), reason="tf2onnx or onnxruntime is not installed"
+)
+
+
+def logits_of(model):
+    images = example_images(SHAPE)
+    return images, keras.ops.convert_to_numpy(keras.ops.cast(model(images), "float32"))
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_litert_in_float32_gives_the_same_logits(policy, tmp_path):
+    keras.config.set_dtype_policy(policy)
+    report = export.litert(tiny_model(exact_gelu=policy == "float32"), tmp_path / "model.tflite")
+    assert report.largest_difference < (1e-5 if policy == "float32" else 0.1)
+    assert report.size_bytes == (tmp_path / "model.tflite").stat().st_size
+    assert (tmp_path / "model.tflite").read_bytes()[4:8] == b"TFL3"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_litert_in_int8_is_smaller_and_close(tmp_path):
+    model = tiny_model(**WIDE)
+    whole = export.litert(model, tmp_path / "whole.tflite")
+    small = export.litert(model, tmp_path / "small.tflite", quantization="int8")
+    assert small.size_bytes < 0.7 * whole.size_bytes
+    assert 1e-5 < small.largest_difference < 0.1 * small.logits_range
+
+
+@needs_onnx
+@pytest.mark.parametrize("exact_gelu", [False, True])
+def test_onnx_gives_the_same_logits_also_with_exact_gelu(exact_gelu, tmp_path):
+    import onnxruntime
+
+    model = tiny_model(exact_gelu=exact_gelu)
+    report = export.onnx(model, tmp_path / "model.onnx")
+    assert report.largest_difference < 1e-5 and report.size_bytes == (tmp_path / "model.onnx").stat().st_size
+    images, logits = logits_of(model)
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
+    for batch in (1, 5):
+        (given,) = session.run(["logits"], {"images": images[:batch]})
+        np.testing.assert_allclose(given, logits[:batch], atol=1e-5)
+
+
+def test_onnx_says_what_must_be_installed(tmp_path, monkeypatch):
+    real = builtins.__import__
+
+    def hide(name, *args):
+        if name in ("tf2onnx", "onnxruntime"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return real(name, *args)
+
+    monkeypatch.setattr(builtins, "__import__", hide)
+    with pytest.raises(ImportError, match=r'is not installed: pip install "keras_vit\[onnx\]"'):
+        export.onnx(tiny_model(), tmp_path / "model.onnx")
+
+
+@pytest.fixture(scope="module")
+def quantized(tmp_path_factory):
+    """`(folder, report, model)`."""
+    model = tiny_model(**WIDE)
+    folder = tmp_path_factory.mktemp("int8") / "model"
+    return folder, export.int8(model, folder), model
+
+
+def test_a_model_in_int8_is_close_and_comes_back(quantized):
+    folder, report, model = quantized
+    assert 1e-5 < report.largest_difference < 0.1 * report.logits_range
+    loaded = export.load_int8(folder)
+    _, logits = logits_of(loaded)
+    assert np.abs(logits - logits_of(model)[1]).max() == pytest.approx(report.largest_difference, rel=1e-3)
+    with pytest.raises(ValueError, match="must not exist yet"):
+        export.int8(model, folder)
+
+
+def test_every_dense_kernel_and_projection_is_quantized(quantized):
+    kernels = {weight.path for weight in export.load_int8(quantized[0]).weights if weight.dtype == "int8"}
+    block = "encoderblock_0"
+    parts = ("attention/query", "attention/key", "attention/value", "attention/out", "mlp_1", "mlp_2")
+    assert kernels == {"head/kernel", *(f"{block}/{part}/kernel" for part in parts)}
+
+
+def test_what_cannot_be_converted_or_written_is_refused(tmp_path):
+    model = tiny_model()
+    for call, message in (
+        (lambda: export.litert(model, tmp_path / "a.lite"), 'must end in ".tflite"'),
+        (lambda: export.litert(model, tmp_path / "a.tflite", quantization="int4"), "Received: quantization='int4'"),
+        (lambda: export.onnx(model, tmp_path / "a.pb"), 'must end in ".onnx"'),
+        (lambda: export.load_int8(tmp_path), "must hold model.json and int8.weights.h5"),
+        (lambda: export.int8(keras.Sequential([keras.Input((3,)), keras.layers.ReLU()]), tmp_path / "a"), "no kernel"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_on_another_backend_an_error_says_what_to_do(tmp_path, monkeypatch):
+    model = tiny_model()
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    for call, path in ((export.litert, tmp_path / "a.tflite"), (export.onnx, tmp_path / "a.onnx")):
+        with pytest.raises(ValueError, match=r"save the model as .keras .* KERAS_BACKEND=tensorflow.*backend='jax'"):
+            call(model, path)
+
+
+def test_a_conversion_that_gives_other_shapes_or_no_numbers_is_refused():
+    model = tiny_model()
+    images, logits = logits_of(model)
+    assert compared("x", 1, model, images, logits).largest_difference == 0
+    for bad in (logits[:3], np.full_like(logits, np.nan)):
+        with pytest.raises(ValueError, match=r"finite logits of the shape \(8, 5\)"):
+            compared("x", 1, model, images, bad)
