@@ -4,10 +4,10 @@ import os
 import tempfile
 import warnings
 
-import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.export.graph import write_graph
 from keras_vit.export.other_backends import require_tensorflow
 from keras_vit.export.plain_copy import plain_copy
 from keras_vit.export.report import compared, example_images
@@ -40,11 +40,8 @@ def litert(model, path, *, quantization="none"):
     require_tensorflow("A LiteRT file")
     copy = plain_copy(model)
     spec = tf.TensorSpec((None, *model.input_shape[1:]), tf.float32, "images")
-    archive = keras.export.ExportArchive()
-    archive.track(copy)
-    archive.add_endpoint("logits", lambda images: {"logits": copy(images, training=False)}, input_signature=[spec])
     with tempfile.TemporaryDirectory() as folder:
-        archive.write_out(folder, verbose=False)
+        write_graph(folder, copy, {"logits": (lambda images: {"logits": copy(images, training=False)}, spec)})
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=["logits"])
         if quantization == "int8":
             converter.optimizations = [tf.lite.Optimize.DEFAULT]

@@ -9,6 +9,7 @@ from keras_vit.export import other_backends, versions
 from keras_vit.export.beside import write_beside
 from keras_vit.export.decoding import Decoder
 from keras_vit.export.examples import example_files
+from keras_vit.export.graph import write_graph
 from keras_vit.export.model_card import model_card, write_card
 from keras_vit.export.plain_copy import plain_copy
 from keras_vit.export.probabilities import probabilities_of
@@ -98,11 +99,7 @@ def saved_model(
     card = model_card(copy, class_names=labels, preprocessing={"model": preprocessing, **decoding}, **served, **about)
     staged = versions.Staged(base_dir, version, kept_after=SelfTestError)
     with staged as folder:
-        archive = keras.export.ExportArchive()
-        archive.track(copy)
-        for name, signature in made.items():
-            archive.add_endpoint(name, signature.answer, input_signature=[signature.spec])
-        archive.write_out(folder, verbose=False)
+        write_graph(folder, copy, {name: (signature.answer, signature.spec) for name, signature in made.items()})
         server_name = os.path.basename(os.path.abspath(base_dir))
         write_beside(folder, name=server_name, model=model, card=card, signatures=made, files=files)
         tolerance = tolerance_of(model, precision)
