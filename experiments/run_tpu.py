@@ -43,6 +43,7 @@ def main(_):
             model,
             workdir.export,
             version=1,
+            name=workdir.path.name,
             class_names=made.test.class_names,
             rounding=config.data.rounding,
             exif=config.data.exif,

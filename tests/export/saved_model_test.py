@@ -172,6 +172,7 @@ def test_an_export_that_cannot_be_renamed_leaves_nothing(tmp_path, monkeypatch, 
     [
         ({"version": 0}, "`version` must be an integer of 1 or more. Received: version=0"),
         ({"version": True}, "Received: version=True"),
+        ({"name": "my model"}, "as in a URL. Received: name='my model'"),
         ({"top": 0}, "`top` must be an integer of 1 or more. Received: top=0"),
         ({"max_batch_size": 1.5}, "Received: max_batch_size=1.5"),
         ({"class_names": ["a", "b"]}, "each of 5 classes. Received: 2 names"),
