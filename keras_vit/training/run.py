@@ -97,7 +97,7 @@ def _train(config, workdir, write, strategy, made, state, total_steps):
     step = int(state.step.numpy())
     iterator = iter(strategy.experimental_distribute_dataset(made.train_batches(start_step=step)))
     train_steps = make_train_steps(strategy, state.model, state.optimizer, config.batch_size)
-    progress = Progress(total_steps, config.batch_size, write)
+    progress = Progress(total_steps, config.batch_size, write=write)
     bad = made.bad_examples("train", warn=write)
     while step < total_steps:
         # To the next line, at the same steps whether or not the run was interrupted.
