@@ -33,7 +33,13 @@ def main(_):
     if results:
         print(f"This run is done: {100 * results['test/accuracy']:.2f} % right. Everything is in {workdir.path}.")
         return
-    model, results = training.run(config, workdir)
+    try:
+        model, results = training.run(config, workdir)
+    except training.Interrupted as interrupted:
+        print(interrupted)
+        sys.exit(training.EXIT_CODE)
+    if not training.is_chief():
+        return
     version = workdir.export / "1"
     if version.exists():
         print(f"{version} was exported before and stays as it is")

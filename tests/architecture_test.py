@@ -21,7 +21,7 @@ FLOORS = {
     "cost": {"layers"},
     "inspection": {"layers"},
     "export": {"data"},
-    "training": {"models", "data", "losses", "optimizers", "cost"},
+    "training": {"models", "layers", "checkpoints", "data", "losses", "optimizers", "cost"},
     "evaluation": {"training", "data", "recipes"},
     "tpu": {"training", "models", "cost"},
     "__init__": {"checkpoints", "layers", "models", "preprocessing"},

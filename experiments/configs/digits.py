@@ -17,6 +17,8 @@ def get_config():
             recipe="digits: ours, not the paper's",
             batch_size=64,
             total_epochs=75.0,
+            steps_per_call=20,
+            checkpoint_every_steps=200,
             model={  # arguments of keras_vit.VisionTransformer; the classes come from the data
                 "input_shape": (8, 8, 3),
                 "patch_size": 4,
