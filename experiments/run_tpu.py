@@ -15,7 +15,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hides TensorFlow's start-u
 import command_line
 import numpy as np
 from absl import flags
-from ml_collections import config_flags
 
 from keras_vit import data, export, training
 from keras_vit.inspection import plots
@@ -26,9 +25,8 @@ WORKDIR = flags.DEFINE_string("workdir", "", "Folder of the run; runs/<name of t
 
 
 def main(_):
-    name = Path(config_flags.get_config_filename(flags.FLAGS["config"])).stem
     config = CONFIG.value
-    workdir = training.Workdir(WORKDIR.value or f"runs/{name}", config.to_dict())
+    workdir = training.Workdir(WORKDIR.value or f"runs/{command_line.run_name()}", config.to_dict())
     results = workdir.results()
     if results:
         print(f"This run is done: {100 * results['test/accuracy']:.2f} % right. Everything is in {workdir.path}.")
