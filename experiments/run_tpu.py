@@ -14,6 +14,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hides TensorFlow's start-u
 
 import command_line
 import numpy as np
+import tensorflow as tf
 from absl import flags
 
 from keras_vit import data, export, training
@@ -38,8 +39,10 @@ def main(_):
         sys.exit(training.EXIT_CODE)
     if not training.is_chief():
         return
+    tables = (training.read_metrics(workdir.path / name) for name in ("metrics.csv", "evaluations.csv"))
+    draw(workdir.path / "curve.png", plots.training_curve, *tables)
     version = workdir.export / "1"
-    if version.exists():
+    if tf.io.gfile.exists(str(version)):
         print(f"{version} was exported before and stays as it is")
     else:
         export.saved_model(model, workdir.export)
@@ -64,11 +67,18 @@ def ask(version, config, picture):
     for label, row in zip(labels[:5], probabilities):
         best = np.argsort(-row)[:3]
         print(f"image of {names[label]}: " + ", ".join(f"{names[i]} {100 * row[i]:.1f} %" for i in best))
+    draw(picture, plots.predictions, images, labels, probabilities, names)
+
+
+def draw(picture, function, *arguments):
+    """Draws a picture, if matplotlib is there; the workdir may be on another machine."""
     try:
-        plots.predictions(picture, images, labels, probabilities, names)
+        with tempfile.TemporaryDirectory() as folder:
+            function(f"{folder}/picture.png", *arguments)
+            tf.io.gfile.copy(f"{folder}/picture.png", str(picture), overwrite=True)
         print(f"drew {picture}")
     except ImportError as error:
-        print(f"{picture.name} was not drawn: {error}")
+        print(f"{picture} was not drawn: {error}")
 
 
 if __name__ == "__main__":

@@ -40,8 +40,13 @@ class Checkpoints:
         """Saves the state; keeps the two newest checkpoints and that of the best evaluation.
 
         Raises:
-            ValueError: it could not be written; what was there before is still there.
+            ValueError: it could not be written, or a weight is no finite number; what was there before is still there.
         """
+        if not self._state.all_finite():
+            raise ValueError(
+                f"The weights are no finite numbers any more, and are not saved; a lower `schedule.base` may help. "
+                f"{self._kept()}. Received: step={step}"
+            )
         if not self._chief:
             # Some variables are only read when all workers take part.
             with tempfile.TemporaryDirectory() as nowhere:
@@ -57,11 +62,9 @@ class Checkpoints:
         except (tf.errors.OpError, OSError) as error:
             reason = str(getattr(error, "message", error)).split("\n")[0]
             self._remove(step)
-            last = max(self.steps(), default=None)
-            kept = "There is none yet" if last is None else f"The last one, {self.path(last)}, is as it was"
             raise ValueError(
-                f"The checkpoint cannot be written ({reason}). {kept}: make room, and give the same command again. "
-                f"Received: {path}"
+                f"The checkpoint cannot be written ({reason}). {self._kept()}: make room, and give the same command "
+                f"again. Received: {path}"
             ) from error
         self._prune(step)
 
@@ -76,7 +79,7 @@ class Checkpoints:
             path = self.path(step)
             try:
                 self._state.read(f"{path}/state").assert_existing_objects_matched()
-            except (tf.errors.OpError, AssertionError, ValueError) as error:
+            except (tf.errors.OpError, AssertionError, LookupError, RuntimeError, ValueError) as error:
                 reason = str(getattr(error, "message", error)).split("\n")[0][:200]
                 self._write(f"the checkpoint {path} is corrupt and not used: {reason}")
             else:
@@ -88,6 +91,10 @@ class Checkpoints:
                 f"Received: {self.folder}"
             )
         return 0
+
+    def _kept(self):
+        last = max(self.steps(), default=None)
+        return "There is no checkpoint yet" if last is None else f"The last one, {self.path(last)}, is as it was"
 
     def _folders(self):
         if not tf.io.gfile.isdir(self.folder):

@@ -48,8 +48,9 @@ class Journal:
         self._rows, self._waited = [], 0.0
         return seconds
 
-    def evaluated(self, step, loss, accuracy):
-        """Tells of an evaluation after `step` steps."""
+    def evaluated(self, step, loss, accuracy, seconds=0.0):
+        """Tells of an evaluation after `step` steps, which took some seconds."""
+        self._progress.leave_out(seconds)
         self._evaluations.append(step, [(loss, accuracy)])
         self._scalars.write(step, {"test/loss": loss, "test/accuracy": accuracy})
         examples = f"{self._test_examples:,} test images"
@@ -67,7 +68,7 @@ class Silence:
     def add(self, step, rows, waited):
         return 0.0
 
-    def evaluated(self, step, loss, accuracy):
+    def evaluated(self, step, loss, accuracy, seconds=0.0):
         pass
 
     def close(self):

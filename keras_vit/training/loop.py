@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+import itertools
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -57,7 +59,7 @@ def train(job, checkpoints, journal, evaluate):
         ValueError: training cannot go on; the last checkpoint is as it was.
     """
     config, state = job.config, job.state
-    step = start = int(state.step.numpy())
+    step = int(state.step.numpy())
     count, index = hosts(job.strategy)
     bad = job.made.bad_examples("train", num_hosts=count, host_index=index, warn=job.write)
     iterator = iter(batches.train_batches(job.strategy, job.made, step))
@@ -68,11 +70,12 @@ def train(job, checkpoints, journal, evaluate):
         **{name: config[name] for name in ("batch_size", "seed", "accumulate_steps", "clip_norm")},
         **{name: config[name] for name in ("ema_decay", "skip_nonfinite", "xla")},
     )
-    with interruption.watching() as asked, _profiling(job) as profile:
+    profiled = _profiler(job)
+    with interruption.watching() as asked:
         while step < job.total_steps:
             first, until = step, _next_stop(step, job)
             leaving = tf.constant(float(asked.made))
-            with _explained(), profile(step - start):
+            with _explained(), profiled():
                 told = train_steps(iterator, tf.constant(step), tf.constant(until - step), leaving)
                 rows = told["rows"].numpy()
             step += len(rows)
@@ -91,7 +94,7 @@ def train(job, checkpoints, journal, evaluate):
                 _evaluated(state, journal, evaluate, step)
             last, best = step == job.total_steps, state.best_step.numpy() == step
             if leave or last or best or _due(step, config.checkpoint_every_steps):
-                _save(checkpoints, state, step)
+                checkpoints.save(step)
             if leave and step < job.total_steps:
                 raise interruption.Interrupted(
                     f"stopped by SIGTERM after step {step} and saved; the same command goes on from there"
@@ -116,22 +119,13 @@ def _due(step, every):
 
 
 def _evaluated(state, journal, evaluate, step):
+    start = time.monotonic()
     with state.averages_in_the_model():
         loss, accuracy = evaluate()
-    journal.evaluated(step, loss, accuracy)
+    journal.evaluated(step, loss, accuracy, time.monotonic() - start)
     if accuracy > state.best_accuracy.numpy():
         state.best_accuracy.assign(accuracy)
         state.best_step.assign(step)
-
-
-def _save(checkpoints, state, step):
-    if not state.all_finite():
-        last = max(checkpoints.steps(), default=0)
-        raise ValueError(
-            "The weights are no finite numbers any more, and are not saved; a lower `schedule.base` may help. The last "
-            f"checkpoint, of step {last}, is as it was. Received: step={step}"
-        )
-    checkpoints.save(step)
 
 
 def _what_broke(job, checkpoints, step, row):
@@ -158,15 +152,13 @@ def _explained():
         raise ValueError(f"{diagnosis.OUT_OF_MEMORY} Received: {reason}") from error
 
 
-@contextlib.contextmanager
-def _profiling(job):
+def _profiler(job):
     """Gives a context for each call; the one of the second call writes TensorBoard's trace, if that is asked for."""
-    seen = []
+    numbers = itertools.count()
 
     @contextlib.contextmanager
-    def call(step):
-        seen.append(step)
-        if not job.config.profile or len(seen) != 2:
+    def call():
+        if not job.config.profile or next(numbers) != 1:
             yield
             return
         tf.profiler.experimental.start(str(job.workdir.tensorboard))
@@ -176,4 +168,4 @@ def _profiling(job):
             tf.profiler.experimental.stop()
         job.write(f"wrote a trace of some steps: tensorboard --logdir {job.workdir.tensorboard}")
 
-    yield call
+    return call

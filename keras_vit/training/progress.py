@@ -34,6 +34,10 @@ class Progress:
         self._memory = memory
         self._since = clock()
 
+    def leave_out(self, seconds):
+        """Does not count seconds in which there was no training."""
+        self._since += seconds
+
     def report(self, step, steps, loss, accuracy, learning_rate=None, grad_norm=None, waited=None):
         """Tells of the last `steps` steps.
 

@@ -8,6 +8,7 @@ from keras_vit.models import VisionTransformer
 from keras_vit.models.rematerialisation import rematerialise
 from keras_vit.training import batches, diagnosis, settings
 from keras_vit.training.checkpoints import Checkpoints
+from keras_vit.training.introduction import introduction
 from keras_vit.training.journal import Journal, Silence
 from keras_vit.training.loop import Job, train
 from keras_vit.training.scoring import make_evaluate
@@ -15,13 +16,14 @@ from keras_vit.training.state import State
 from keras_vit.training.strategy import choose_strategy, hosts
 
 
-def run(config, workdir, write=print):
+def run(config, workdir, write=print, strategy=None):
     """Trains a model as a config says and evaluates it; goes on where an interrupted run of the workdir stopped.
 
     Args:
         config: a recipe, as in `experiments/configs/digits.py`; `keras_vit/recipes/fields.py` has its fields.
         workdir: the run's `Workdir`.
         write: takes the lines that tell how it goes.
+        strategy: a `tf.distribute.Strategy` instead of the one that the config asks for.
 
     Returns:
         `(model, result)`: the trained `keras.Model`, with the averages of its weights if there are any, and a dict with
@@ -32,7 +34,7 @@ def run(config, workdir, write=print):
         ValueError: the config asks for what cannot be, or training cannot go on.
         Interrupted: SIGTERM came; the run is saved, and the same call goes on.
     """
-    strategy = choose_strategy(config.strategy, config.tpu_address)
+    strategy = strategy or choose_strategy(config.strategy, config.tpu_address)
     settings.check(config, strategy.num_replicas_in_sync)
     chief = hosts(strategy)[1] == 0
     if not chief:
@@ -44,7 +46,9 @@ def run(config, workdir, write=print):
     with strategy.scope():
         state = _new_state(config, made.train, total_steps)
     job = Job(config, workdir, strategy, made, state, losses.get(config.loss), total_steps, write)
-    _introduce(job)
+    sizes = {"num_examples": made.train.num_examples, "parameters": state.model.count_params()}
+    for line in introduction(config, strategy=strategy, total_steps=total_steps, **sizes):
+        write(line)
     checkpoints = Checkpoints(workdir.checkpoints, state, write, chief)
     step = checkpoints.restore()
     if not step:
@@ -93,18 +97,6 @@ def _new_state(config, train_source, total_steps):
     optimizer = optimizers.make(schedule=schedule, **config.optimizer)
     optimizer.build(model.trainable_variables)
     return State(model, optimizer, averaged=config.ema_decay > 0, scaled=config.precision == "mixed_float16")
-
-
-def _introduce(job):
-    """Tells what is going to happen."""
-    config, strategy, train_source = job.config, job.strategy, job.made.train
-    replicas = strategy.num_replicas_in_sync
-    kind = type(strategy).__name__.lstrip("_")
-    job.write(
-        f"{kind}: {replicas} x {config.batch_size // replicas} images a step, {config.precision}, "
-        f"{job.state.model.count_params():,} parameters, {job.total_steps} steps on "
-        f"{train_source.num_examples:,} images"
-    )
 
 
 def _begin(job):

@@ -112,18 +112,26 @@ def test_a_full_disk_leaves_the_last_one_as_it_was(state, tmp_path):
     assert checkpoints.restore() == 10 and _is_at(state, 10)
 
 
+def test_weights_that_are_no_numbers_are_not_saved(state, tmp_path):
+    checkpoints, _ = _saved(tmp_path, state, 10)
+    state.model.get_layer("head").bias.assign([np.inf, 0, 0])
+    with pytest.raises(ValueError, match="no finite numbers any more.*000000010, is as it was. Received: step=20"):
+        checkpoints.save(20)
+    assert checkpoints.steps() == [10]
+
+
 def test_only_the_chief_leaves_files(state, tmp_path):
     _saved(tmp_path / "checkpoints", state, 10, chief=False)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_state_of_two_replicas_comes_back_on_one(tiny, tmp_path):
-    state, rows, _ = tiny.train(2, options={"ema_decay": 0.5}, optimizer="adamw")
-    _saved_state = {v.path: v.numpy() for v in state.model.trainable_variables}
+    state, *_ = tiny.train(2, options={"ema_decay": 0.5}, optimizer="adamw")
+    saved = {v.path: v.numpy() for v in state.model.trainable_variables}
     Checkpoints(tmp_path, state).save(5)
     alone = tiny.new_state(tiny.strategy_of(1), optimizer="adamw", averaged=True)
     assert Checkpoints(tmp_path, alone, write=lambda line: None).restore() == 5
     for variable in alone.model.trainable_variables:
-        np.testing.assert_array_equal(variable.numpy(), _saved_state[variable.path])
+        np.testing.assert_array_equal(variable.numpy(), saved[variable.path])
     for one, two in zip(alone.optimizer.variables, state.optimizer.variables):
         np.testing.assert_array_equal(one.numpy(), two.numpy())

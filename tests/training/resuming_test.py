@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from keras_vit import training
 
 SCRIPT = Path(__file__).parent / "small_run.py"
 SPEC = importlib.util.spec_from_file_location("small_run", SCRIPT)
@@ -41,7 +44,7 @@ def whole(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("kind", "moment", "step"),
-    [("alone", "step  7/11", 4), ("alone", "saving", 4), ("mirrored", "after step 5", 4)],
+    [("alone", "step  7/11", 5), ("alone", "saving", 4), ("mirrored", "after step 5", 4)],
 )
 def test_after_kill_9_the_losses_and_the_weights_are_those_of_the_whole_run(kind, moment, step, whole, tmp_path):
     died = subprocess.run([sys.executable, SCRIPT, kind, tmp_path, moment], capture_output=True, text=True, check=False)
@@ -58,17 +61,50 @@ def test_after_kill_9_the_losses_and_the_weights_are_those_of_the_whole_run(kind
     assert {k: v for k, v in result.items() if "test" in k} == {k: v for k, v in expected.items() if "test" in k}
 
 
+def test_sigterm_saves_and_the_same_call_goes_on(whole, tmp_path):
+    def write(line):
+        if line.startswith("step  2/11"):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(training.Interrupted, match="stopped by SIGTERM after step 3 and saved"):
+        small_run.start("alone", tmp_path, write=write)
+    assert (tmp_path / "checkpoints" / "000000003" / "finished").exists()
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    lines = []
+    small_run.start("alone", tmp_path, write=lines.append)
+    assert any(line.startswith("going on from step 3, ") for line in lines)
+    assert _files(tmp_path) == _files(whole("alone")[0])
+
+
 def _workers(workdir, moment=""):
-    """Two processes that train together; the second one may kill itself."""
+    """Two processes that train together; the first one, which tells, may kill itself."""
     ports = []
     for _ in range(2):
         with socket.socket() as free:
             free.bind(("localhost", 0))
             ports.append(free.getsockname()[1])
-    cluster = {"worker": [f"localhost:{port}" for port in ports]}
     processes = []
     for index in range(2):
-        environment = {**os.environ, "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}})}
-        command = [sys.executable, SCRIPT, "workers", workdir, *([moment] if moment else [])]
-        processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        task = {"cluster": {"worker": [f"localhost:{p}" for p in ports]}, "task": {"type": "worker", "index": index}}
+        command = [sys.executable, str(SCRIPT), "workers", str(workdir), moment]
+        environment = {**os.environ, "TF_CONFIG": json.dumps(task)}
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        processes.append(subprocess.Popen(command, env=environment, **pipes))
     return processes
+
+
+def test_two_workers_that_were_killed_end_as_two_that_were_not(tmp_path):
+    outputs = [process.communicate()[0] for process in _workers(tmp_path / "whole")]
+    assert "MultiWorkerMirroredStrategy: 2 x 160 images a step" in outputs[0], outputs[0]
+    killed = _workers(tmp_path / "killed", moment="step  7/11")
+    outputs = [killed[0].communicate()[0]]
+    killed[1].kill()  # it would find out by itself, after a while
+    outputs.append(killed[1].communicate()[0])
+    assert [process.returncode for process in killed] == [-9, -9], outputs
+    outputs = [process.communicate()[0] for process in _workers(tmp_path / "killed")]
+    assert "going on from step 5," in outputs[0], outputs
+    assert _files(tmp_path / "killed") == _files(tmp_path / "whole")
+    ours, theirs = (np.load(tmp_path / name / "weights.npz", allow_pickle=False) for name in ("killed", "whole"))
+    assert sorted(ours) == sorted(theirs)
+    for name in ours:
+        np.testing.assert_array_equal(ours[name], theirs[name])

@@ -3,7 +3,7 @@
     python small_run.py KIND WORKDIR [LINE | saving]
 
 With a LINE it ends by SIGKILL as soon as it is told a line that starts so; with "saving", in the middle of its second
-save. Of two workers the second one kills itself.
+save. One that ends well leaves its weights in `weights.npz`.
 """
 
 import functools
@@ -11,11 +11,12 @@ import os
 import signal
 import sys
 
+import numpy as np
 import tensorflow as tf
 from ml_collections import ConfigDict
 
 from keras_vit import data, recipes, training
-from keras_vit.training import checkpoints, run
+from keras_vit.training import checkpoints
 
 # One that drops and accumulates, with averages; one over two replicas; and two processes.
 KINDS = {
@@ -53,13 +54,8 @@ def mirrored():
 def start(kind, workdir, write=print, **changes):
     """Runs to the end; gives the model and the result."""
     config = config_of(kind, **changes)
-    choose = run.choose_strategy
-    if kind == "mirrored":
-        run.choose_strategy = lambda *_: mirrored()
-    try:
-        return training.run(config, training.Workdir(workdir, config.to_dict()), write)
-    finally:
-        run.choose_strategy = choose
+    strategy = mirrored() if kind == "mirrored" else None
+    return training.run(config, training.Workdir(workdir, config.to_dict()), write, strategy)
 
 
 def _die():
@@ -86,7 +82,11 @@ def main(kind, workdir, moment=""):
             return finished(path, mode)
 
         checkpoints.tf.io.gfile.GFile = dying
-    start(kind, workdir, write)
+    model, _ = start(kind, workdir, write)
+    if training.is_chief():
+        np.savez(
+            f"{workdir}/weights.npz", **{weight.path.replace("/", "."): weight.numpy() for weight in model.weights}
+        )
 
 
 if __name__ == "__main__":
