@@ -131,7 +131,7 @@ def _model():
 
 
 @pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
-def test_an_optimizer_survives_serialization_with_its_state(name, tmp_path):
+def test_an_optimizer_survives_serialization(name):
     options = {"momentum_dtype": "bfloat16", "layer_decay": 0.5}
     options |= {"weight_decay": 0.5, "no_decay": "bias", "decay_mask": "kernels"} if name == "adamw" else {}
     optimizer = optimizers.make(name, optimizers.Schedule("cosine", 0.1, 10, 2), **options)
@@ -139,6 +139,28 @@ def test_an_optimizer_survives_serialization_with_its_state(name, tmp_path):
     assert type(again) is type(optimizer) and again.get_config() == optimizer.get_config()
     for key, value in options.items():
         assert again.get_config()[key] == value
+
+
+@pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
+def test_fit_trains_and_a_saved_model_goes_on_with_the_optimizer_s_state(name, tmp_path):
+    model = _model()
+    images = np.random.default_rng(0).uniform(-1, 1, (9, 8, 12, 3)).astype("float32")
+    schedule = optimizers.Schedule("cosine", 0.01, 20, 2)
+    model.compile(
+        optimizers.make(name, schedule, momentum_dtype="bfloat16"),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    fit = {"batch_size": 3, "shuffle": False, "verbose": 0}
+    losses = model.fit(images, np.arange(9) % 3, epochs=3, **fit).history["loss"]
+    assert losses[-1] < losses[0]
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    for ours, theirs in zip(again.optimizer.variables, model.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(
+            *(keras.ops.convert_to_numpy(keras.ops.cast(v, "float32")) for v in (ours, theirs)), err_msg=ours.path
+        )
+    further = [m.fit(images, np.arange(9) % 3, **fit).history["loss"] for m in (again, model)]
+    np.testing.assert_allclose(*further, rtol=1e-6)
 
 
 def test_clipping_is_by_the_norm_of_all_gradients_together():
