@@ -34,7 +34,7 @@ def warnings_about(images, labels, weights, model):
     good = weights > 0
     if not good.any():
         return ["no image of the first batch can be read"]
-    low, high = images[good].min(), images[good].max()
+    low, high = images[good].min() + 0.0, images[good].max() + 0.0  # no -0
     if not np.isfinite(images).all():
         lines.append("an image of the first batch has pixels that are no finite numbers")
     elif low < -1.001 or high > 1.001:
@@ -63,7 +63,7 @@ def first_broken_layer(model, loss, images, labels, pieces):
         A phrase that names the layer.
     """
     names = [layer.name for layer in model.layers]
-    layers = type(model)(model.inputs, [layer.output for layer in model.layers])
+    layers = type(model)(model.input, [layer.output for layer in model.layers])
     first, last = len(names), -1
     for piece, answers in zip(np.array_split(images, pieces), np.array_split(labels, pieces)):
         if not len(piece):
@@ -79,7 +79,8 @@ def first_broken_layer(model, loss, images, labels, pieces):
             continue
         gradients = tape.gradient(total, model.trainable_variables)
         for gradient, variable in zip(gradients, model.trainable_variables):
-            if gradient is not None and not _finite(gradient):
+            # Its squares, which the norm adds up, may be too large where the gradient is not.
+            if gradient is not None and not _finite(tf.reduce_sum(tf.square(gradient))):
                 # A variable's path starts with the name of its layer, or of the model's copy of it.
                 owner = next(i for i, layer in enumerate(model.layers) if any(w is variable for w in layer.weights))
                 last = max(last, owner)

@@ -64,6 +64,15 @@ def test_the_first_layer_that_breaks_is_named(model, batch):
     head.kernel.assign(kernel * np.inf)
     assert told() == "the weights of the layer 'head' are no finite numbers"
     head.kernel.assign(kernel)
+    embedding = model.get_layer("embedding").weights[0]
+    small = embedding.numpy()
+    embedding.assign(small * 1e-30)
+    model.get_layer("position_embedding").weights[0].assign(np.zeros((1, 7, 8)))
+    model.get_layer("class_token").weights[0].assign(np.zeros((1, 1, 8)))
+    head.kernel.assign(kernel * 1e30)
+    assert told() == "on its way back, the gradient breaks in the layer 'encoder_norm'"
+    head.kernel.assign(kernel)
+    embedding.assign(small)
     block = model.get_layer("encoderblock_1")
     block.mlp_1.bias.assign(block.mlp_1.bias.numpy() + 1e38)
     block.mlp_2.kernel.assign(block.mlp_2.kernel.numpy() * 1e10)

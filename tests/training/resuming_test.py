@@ -66,13 +66,13 @@ def test_sigterm_saves_and_the_same_call_goes_on(whole, tmp_path):
         if line.startswith("step  2/11"):
             os.kill(os.getpid(), signal.SIGTERM)
 
-    with pytest.raises(training.Interrupted, match="stopped by SIGTERM after step 3 and saved"):
+    with pytest.raises(training.Interrupted, match="stopped by SIGTERM after step 2 and saved"):
         small_run.start("alone", tmp_path, write=write)
-    assert (tmp_path / "checkpoints" / "000000003" / "finished").exists()
+    assert (tmp_path / "checkpoints" / "000000002" / "finished").exists()
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     lines = []
     small_run.start("alone", tmp_path, write=lines.append)
-    assert any(line.startswith("going on from step 3, ") for line in lines)
+    assert any(line.startswith("going on from step 2, ") for line in lines)
     assert _files(tmp_path) == _files(whole("alone")[0])
 
 
