@@ -20,24 +20,26 @@ def parameters(
     classifier="token",
     representation_size=0,
     resnet_blocks=None,
+    position_embedding="learned",
+    class_token_position=True,
     **others,
 ):
-    """The number of parameters of a `VisionTransformer` with learned positions.
+    """The number of parameters of a `VisionTransformer`.
 
     Args:
         classes: outputs of the head; 0 for no head.
-        classifier: "token", "gap", "unpooled" or "token_unpooled".
-        **others: the other arguments of `VisionTransformer`, which have no parameters.
-
-    Raises:
-        ValueError: another classifier.
+        **others: the other arguments of `VisionTransformer`, those above among them; they have no parameters.
     """
     d, m = hidden_size, mlp_dim
     patches, channels = _grid(input_shape, patch_size, resnet_blocks)
-    class_token = _has_class_token(classifier)
+    class_token = classifier.startswith("token")
     count = 0 if resnet_blocks is None else resnet_parameters(resnet_blocks, channels=input_shape[2])
-    count += patch_size**2 * channels * d + d + class_token * d + (patches + class_token) * d
+    count += patch_size**2 * channels * d + d + class_token * d
+    if position_embedding == "learned":
+        count += (patches + (class_token and class_token_position)) * d
     count += num_layers * (4 * d * d + 2 * d * m + 9 * d + m) + 2 * d
+    if classifier == "map":
+        count += 4 * d * d + 2 * d * m + 8 * d + m  # a block that asks with a vector of its own and norms once
     if representation_size:
         count += (d + 1) * representation_size
     return count + ((representation_size or d) + 1) * classes
@@ -60,15 +62,14 @@ def multiply_accumulates(
     Args:
         count_padding: whether a convolution's products with the zeros around its images count.
         **others: the other arguments of `VisionTransformer`, which cost nothing here.
-
-    Raises:
-        ValueError: another classifier than "token", "gap", "unpooled" or "token_unpooled".
     """
     d = hidden_size
     patches, channels = _grid(input_shape, patch_size, resnet_blocks)
-    tokens = patches + _has_class_token(classifier)
+    tokens = patches + classifier.startswith("token")
     count = patches * patch_size**2 * channels * d
     count += num_layers * (4 * tokens * d * d + 2 * tokens * tokens * d + 2 * tokens * d * mlp_dim)
+    if classifier == "map":
+        count += 2 * (tokens + 1) * d * d + 2 * tokens * d + 2 * d * mlp_dim  # one query asks all tokens
     if resnet_blocks is not None:
         count += resnet_multiply_accumulates(resnet_blocks, input_shape, count_padding=count_padding)
     return count
@@ -143,12 +144,3 @@ def _grid(input_shape, patch_size, resnet_blocks):
         height, width = (stem_output_side(side, resnet_blocks) for side in (height, width))
         channels = stem_output_channels(resnet_blocks)
     return (height // patch_size) * (width // patch_size), channels
-
-
-def _has_class_token(classifier):
-    if classifier not in ("token", "gap", "unpooled", "token_unpooled"):
-        raise ValueError(
-            "The formula knows the classifiers token, gap, unpooled and token_unpooled. "
-            f"Received: classifier={classifier!r}"
-        )
-    return classifier.startswith("token")

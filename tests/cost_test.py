@@ -2,6 +2,7 @@
 
 import pytest
 
+import keras_vit
 from keras_vit import cost
 from keras_vit.checkpoints.published import BIT_UNITS
 
@@ -112,17 +113,30 @@ def test_parameters(name, headless, classes_1000, with_representation):
     assert cost.parameters(**model, classes=1000, representation_size=model["hidden_size"]) == with_representation
 
 
-def test_parameters_without_a_class_token_and_of_a_model_that_was_built():
-    assert cost.parameters(**MODELS["B/16"], classifier="gap", classes=1000) == 86_566_120
-    import keras_vit
+SMALL = {
+    "patch_size": 8, "hidden_size": 12, "num_layers": 2, "mlp_dim": 20, "num_heads": 3, "classes": 7,
+    "input_shape": (32, 48, 3), "dropout": 0.1,
+}  # fmt: skip
 
-    arguments = {
-        "patch_size": 1, "resnet_blocks": (1, 2), "hidden_size": 12, "num_layers": 2, "mlp_dim": 20, "num_heads": 3,
-        "classes": 7, "input_shape": (64, 96, 3), "representation_size": 5, "dropout": 0.1,
-    }  # fmt: skip
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"patch_size": 1, "resnet_blocks": (1, 2), "representation_size": 5},
+        {"classifier": "gap"},
+        {"classifier": "map"},
+        {"classifier": "unpooled", "position_embedding": "sincos2d"},
+        {"classifier": "token_unpooled", "class_token_position": False},
+    ],
+    ids=str,
+)
+def test_parameters_of_a_model_that_was_built(arguments):
+    arguments = SMALL | arguments
     assert cost.parameters(**arguments) == keras_vit.VisionTransformer(**arguments).count_params()
 
 
-def test_a_classifier_that_the_formula_does_not_know_is_refused():
-    with pytest.raises(ValueError, match="knows the classifiers token, gap, .*Received: classifier='map'"):
-        cost.parameters(**MODELS["B/16"], classifier="map")
+def test_pooling_by_attention_costs_a_block_with_one_query():
+    pooled, mean = (cost.multiply_accumulates(**SMALL, classifier=name) for name in ("map", "gap"))
+    tokens, d, m = 24, 12, 20
+    keys_and_values, query_and_projection, scores_and_sum = 2 * tokens * d * d, 2 * d * d, 2 * tokens * d
+    assert pooled - mean == keys_and_values + query_and_projection + scores_and_sum + 2 * d * m

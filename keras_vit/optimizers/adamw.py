@@ -91,14 +91,15 @@ class AdamW(keras.optimizers.Optimizer):
         velocity = (1 - self.beta_2) * ops.square(gradient) + self.beta_2 * self.velocities[index]
         self.assign(self.momenta[index], ops.cast(momentum, self.momentum_dtype))
         self.assign(self.velocities[index], velocity)
+        # The corrections, the rate and the decay meet as scalars first: each pass over the weights costs time.
         step = ops.cast(self.iterations + 1, "float32")
-        momentum = momentum / (1 - ops.power(self.beta_1, step))
-        velocity = velocity / (1 - ops.power(self.beta_2, step))
-        update = momentum / (ops.sqrt(velocity) + self.epsilon)
-        if self.decays[index]:
-            update = update + self.decays[index] * ops.cast(variable, "float32")
         rate = ops.cast(learning_rate, "float32") * self.rate_shares[index]
-        self.assign_sub(variable, ops.cast(rate * update, variable.dtype))
+        rate_of_momentum = rate / (1 - ops.power(self.beta_1, step))
+        root_of_correction = ops.sqrt(1 - ops.power(self.beta_2, step))
+        update = rate_of_momentum * momentum / (ops.sqrt(velocity) / root_of_correction + self.epsilon)
+        if self.decays[index]:
+            update = update + (rate * self.decays[index]) * ops.cast(variable, "float32")
+        self.assign_sub(variable, ops.cast(update, variable.dtype))
 
     def get_config(self):
         names = (
