@@ -73,7 +73,7 @@ def kerases(model, steps_per_call):
         jit_compile=False,
     )
     data = batches(model)
-    return lambda steps: model.fit(data, steps_per_epoch=steps, verbose=0)
+    return lambda steps: model.fit(data, steps_per_epoch=steps, verbose=0, shuffle=False)
 
 
 def seconds(function, *arguments):

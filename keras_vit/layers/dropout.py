@@ -1,7 +1,9 @@
 """Dropout whose masks can be made a function of a key."""
 
 import contextlib
+import sys
 import threading
+import warnings
 
 import keras
 from keras import ops
@@ -65,10 +67,27 @@ class Dropout(keras.layers.Dropout):
 
     Returns:
         The inputs, with zeros in places of the dropped and the others divided by the share that is kept.
+
+    Warns:
+        UserWarning: it draws from Keras' counter under a `tf.distribute` strategy of several replicas.
     """
 
     def call(self, inputs, training=False):
         draws = current_draws()
-        if draws is None or not training or not self.rate:
+        if not training or not self.rate:
+            return inputs
+        if draws is None:
+            _warn_of_equal_masks()
             return super().call(inputs, training=training)
         return keras.random.dropout(inputs, self.rate, noise_shape=self.noise_shape, seed=draws)
+
+
+def _warn_of_equal_masks():
+    # Not imported: only who has made a strategy has TensorFlow.
+    tensorflow = sys.modules.get("tensorflow")
+    if keras.backend.backend() == "tensorflow" and tensorflow.distribute.get_strategy().num_replicas_in_sync > 1:
+        warnings.warn(
+            "Under this strategy every replica drops the same: Keras gives them the same seeds. "
+            "`keras_vit.training` trains with masks of their own.",
+            stacklevel=2,
+        )

@@ -83,7 +83,7 @@ def train(job, checkpoints, journal, evaluate):
                 bad.update(number, weights)
             state.step.assign(step)
             state.seconds.assign_add(journal.add(step, rows, float(told["waited"])))
-            if not told["finite"]:
+            if not told["can_go_on"]:
                 raise ValueError(_what_broke(job, checkpoints, step - 1, rows[-1]))
             broken = int((~np.isfinite(rows).all(-1)).sum())
             if broken:
@@ -150,6 +150,12 @@ def _explained():
     except tf.errors.ResourceExhaustedError as error:
         reason = error.message.split("\n")[0][:200]
         raise ValueError(f"{diagnosis.OUT_OF_MEMORY} Received: {reason}") from error
+    except tf.errors.NotFoundError as error:
+        if "transfer manager" not in error.message:
+            raise
+        raise ValueError(
+            "This TensorFlow has no XLA for its device: `xla` must be False. Received: xla=True"
+        ) from error
 
 
 def _profiler(job):

@@ -35,7 +35,7 @@ def run(config, workdir, write=print, strategy=None):
         Interrupted: SIGTERM came; the run is saved, and the same call goes on.
     """
     strategy = strategy or choose_strategy(config.strategy, config.tpu_address)
-    settings.check(config, strategy.num_replicas_in_sync)
+    settings.check(config, strategy)
     chief = hosts(strategy)[1] == 0
     if not chief:
         write = _nothing

@@ -1,10 +1,12 @@
 """Checks of a config's own fields, and what follows from them."""
 
+import tensorflow as tf
+
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
 
-def check(config, replicas):
-    """Raises a `ValueError` unless a run can be made of the fields of a config on so many replicas."""
+def check(config, strategy):
+    """Raises a `ValueError` unless a run can be made of the fields of a config under a strategy."""
     if config.precision not in PRECISIONS:
         raise ValueError(
             f"`precision` must be one of {', '.join(PRECISIONS)}. Received: precision={config.precision!r}"
@@ -18,6 +20,9 @@ def check(config, replicas):
                 raise ValueError(f"`{name}` must be {least} or more. Received: {name}={config[name]}")
     if not 0 <= config.ema_decay < 1:
         raise ValueError(f"`ema_decay` must be in [0, 1). Received: ema_decay={config.ema_decay}")
+    if config.xla and isinstance(strategy, tf.distribute.TPUStrategy):
+        raise ValueError("On a TPU everything is compiled, and `xla` must be False. Received: xla=True")
+    replicas = strategy.num_replicas_in_sync
     parts = replicas * config.accumulate_steps
     if config.batch_size % parts:
         raise ValueError(

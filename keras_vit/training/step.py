@@ -31,7 +31,7 @@ def make_train_steps(strategy, state, loss, *, batch_size, ema_decay=0.0, skip_n
         `train_steps(iterator, first, steps, leaving)`: does up to `steps` steps from number `first` on and returns
         a dict of float32 `(steps done, 4)`, "rows" of `METRICS`; float32 `(steps done, examples here)`, the "weights"
         of the examples; "waited", the seconds spent waiting for input; "leaving", whether `leaving`, a float32
-        scalar, was above 0 on any worker; and "finite", whether all steps could be used.
+        scalar, was above 0 on any worker; and "can_go_on", whether the last step lets training go on.
     """
     model, optimizer = state.model, state.optimizer
     replica_gradients = make_replica_gradients(strategy, model, loss, batch_size=batch_size, **options)
@@ -76,7 +76,7 @@ def make_train_steps(strategy, state, loss, *, batch_size, ema_decay=0.0, skip_n
         rows = tf.TensorArray(tf.float32, size=steps, element_shape=(len(METRICS),))
         seen = tf.TensorArray(tf.float32, size=steps, element_shape=(local_size,))
         waited, left = tf.constant(0.0, tf.float64), tf.constant(0.0)
-        all_finite, going, done = True, True, 0
+        going, done = True, 0
         metrics = tf.zeros(3)
         while done < steps and going:
             # Ordered by hand: the clock starts when the step before is done, and stops when the batch is there.
@@ -96,14 +96,13 @@ def make_train_steps(strategy, state, loss, *, batch_size, ema_decay=0.0, skip_n
             finite, going = usable(metrics)
             if finite:
                 strategy.run(replica_update, args=(gradients,))
-            all_finite = all_finite and finite
             done += 1
         return {
             "rows": rows.stack()[:done],
             "weights": seen.stack()[:done],
             "waited": waited,
             "leaving": left > 0,
-            "finite": going,
+            "can_go_on": going,
         }
 
     return train_steps

@@ -43,7 +43,7 @@ def test_loss_norm_weights_and_averages_are_those_of_one_replica_and_one_part(op
 
 def test_the_weights_move_and_the_averages_follow_them(alone, tiny):
     state, rows, told = alone["sgd"]
-    assert rows.shape == (5, 4) and bool(told["finite"]) and not bool(told["leaving"])
+    assert rows.shape == (5, 4) and bool(told["can_go_on"]) and not bool(told["leaving"])
     before = tiny.new_state(tiny.strategy_of(1))
     for variable, first, average in zip(
         state.model.trainable_variables, before.model.trainable_variables, state.averages
@@ -92,6 +92,16 @@ def test_masks_differ_between_replicas_micro_batches_and_steps_and_are_the_same_
     assert len(distinct) == 8  # two steps, two replicas, two micro-batches
 
 
+def test_fitting_under_a_strategy_warns_of_masks_that_do_not_differ(tiny):
+    strategy = tiny.strategy_of(2)
+    model = tiny.new_state(strategy, dropout=0.5).model
+    with strategy.scope():
+        model.compile("sgd", keras.losses.CategoricalCrossentropy(from_logits=True))
+    dataset = tiny.input_of().train_batches()
+    with pytest.warns(UserWarning, match="every replica drops the same: .*`keras_vit.training` trains with masks of"):
+        model.fit(dataset, steps_per_epoch=2, verbose=0, shuffle=False)
+
+
 def test_computing_blocks_twice_changes_no_number_under_dropout(tiny):
     what = {"dropout": 0.3, "attention_dropout": 0.2, "stochastic_depth": 0.3, "num_layers": 2}
     what["options"] = {"accumulate_steps": 2}
@@ -115,9 +125,9 @@ def test_a_step_that_is_not_finite_changes_nothing_and_ends_the_call(tiny):
         return result
 
     _, rows, told = poisoned()
-    assert len(rows) == 1 and not bool(told["finite"])
+    assert len(rows) == 1 and not bool(told["can_go_on"])
     _, rows, told = poisoned(skip_nonfinite=True)
-    assert len(rows) == 5 and bool(told["finite"]) and not np.isfinite(rows[:, 0]).any()
+    assert len(rows) == 5 and bool(told["can_go_on"]) and not np.isfinite(rows[:, 0]).any()
 
 
 def test_float16_lowers_its_scale_until_the_gradient_is_finite_and_raises_it_again(tiny, monkeypatch):
@@ -129,7 +139,7 @@ def test_float16_lowers_its_scale_until_the_gradient_is_finite_and_raises_it_aga
     _, rows, told = tiny.train(2, state=state, steps=24)
     keras.config.set_dtype_policy("float32")
     finite = np.isfinite(rows[:, 2])
-    assert np.isfinite(rows[:, 0]).all() and bool(told["finite"])
+    assert np.isfinite(rows[:, 0]).all() and bool(told["can_go_on"])
     first = finite.argmax()
     assert first > 2 and finite[first : first + 3].all()
     # Half after each bad step, twice after three good ones.
