@@ -90,6 +90,7 @@ def read(source):
     preprocessing = card["preprocessing"]
     return export.load(folder), {
         "class_names": card["class_names"],
+        "activation": card["activation"],
         "rounding": preprocessing["rounding"],
         "exif": preprocessing["exif"],
         "recipe": card["training"],

@@ -197,9 +197,10 @@ def load_split(
     _check_understood(name, {field: given[field] for field in given.keys() - {"name", "split"}})
     names = _lines(class_names) if class_names else None
     if name == "digits":
-        if split not in ("train", "test"):
-            raise ValueError(f"The digits have a 'train' and a 'test' split. Received: split={split!r}")
-        return digits()[split == "test"]
+        sources = digits()
+        if split not in sources:
+            raise ValueError(f"The splits of the digits are {', '.join(sources)}. Received: split={split!r}")
+        return sources[split]
     if name == "folder":
         return folder(path, split, names, test_share, split_seed)
     if name == "list":

@@ -28,6 +28,7 @@ def saved_model(
     class_names=None,
     signatures=("serving_default", "tensor"),
     precision="float32",
+    activation="softmax",
     top=5,
     rounding="float",
     exif=False,
@@ -58,6 +59,7 @@ def saved_model(
         class_names: the name of each class, in order, without line breaks; None to number them.
         signatures: some of "serving_default", "tensor" and "classify".
         precision: what the export computes in, "float32" or "bfloat16".
+        activation: what makes probabilities of logits, "softmax", or "sigmoid" for a model trained with that loss.
         top: how many classes are named, best first, 1 or more.
         rounding: what a resize gives, "float" or "uint8"; as in the evaluation, see `data.Options`.
         exif: whether photographs are turned as their EXIF orientation says.
@@ -74,9 +76,12 @@ def saved_model(
         SelfTestError: what was written does not answer as the model does.
     """
     base_dir = os.fspath(base_dir)
-    name = name or os.path.basename(base_dir.rstrip("/"))
+    name = name or re.sub(r"[^\w.-]", "_", os.path.basename(base_dir.rstrip("/"))) or "model"
     decoding = {"rounding": rounding, "exif": exif, "max_megapixels": max_megapixels}
-    served = {"signatures": tuple(signatures), "precision": precision, "max_batch_size": max_batch_size}
+    served = {
+        "signatures": tuple(signatures), "precision": precision, "activation": activation,
+        "max_batch_size": max_batch_size,
+    }  # fmt: skip
     about = {"training": recipe or {}, "metrics": metrics or {}}
     for argument, value in (("top", top), ("max_batch_size", max_batch_size)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -99,7 +104,7 @@ def saved_model(
         return make_signatures(signatures, parts, max_batch_size)
 
     images = tf.TensorSpec((None, *image_shape), tf.float32)
-    made = signatures_of(tf.function(probabilities_of(copy), input_signature=[images], autograph=False))
+    made = signatures_of(tf.function(probabilities_of(copy, activation), input_signature=[images], autograph=False))
     files = example_files(image_shape)
     card = model_card(copy, class_names=labels, preprocessing={"model": preprocessing, **decoding}, **served, **about)
     staged = versions.Staged(base_dir, version, kept_after=SelfTestError)
@@ -107,7 +112,10 @@ def saved_model(
         write_graph(folder, copy, {key: (signature.answer, signature.spec) for key, signature in made.items()})
         write_beside(folder, name=name, model=model, card=card, signatures=made, files=files)
         tolerance = tolerance_of(model, precision)
-        cases = {key: _case(signature, files) for key, signature in signatures_of(probabilities_of(model)).items()}
+        cases = {
+            key: _case(signature, files)
+            for key, signature in signatures_of(probabilities_of(model, activation)).items()
+        }
         differences = largest_differences(folder, cases, tolerance)
         write_card(folder, {**card, "self_test": {"largest_differences": differences, "tolerance": tolerance}})
     return staged.path

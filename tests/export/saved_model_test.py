@@ -180,6 +180,7 @@ def test_an_export_that_cannot_be_renamed_leaves_nothing(tmp_path, monkeypatch, 
         ({"signatures": ("predict",)}, r"are serving_default, tensor, classify. Received: signatures=\('predict',\)"),
         ({"signatures": ()}, r"Received: signatures=\(\)"),
         ({"precision": "float16"}, "must be one of float32, bfloat16. Received: precision='float16'"),
+        ({"activation": "tanh"}, "must be one of softmax, sigmoid. Received: activation='tanh'"),
         ({"rounding": "up"}, "Received: rounding='up'"),
         ({"max_megapixels": 0}, "Received: max_megapixels=0"),
     ],
@@ -206,6 +207,14 @@ def test_probabilities_are_not_made_probabilities_again(activation, tmp_path, un
     images = np.random.default_rng(0).uniform(-1, 1, (2, *SHAPE)).astype("float32")
     answer = loaded.signatures["tensor"](images=tf.constant(images))["probabilities"]
     np.testing.assert_allclose(answer, model(images), atol=1e-6)
+
+
+def test_logits_of_a_model_trained_with_sigmoids_go_through_a_sigmoid(tmp_path, untested):
+    model = tiny_model()
+    path = export.saved_model(model, tmp_path, signatures=("tensor",), activation="sigmoid")
+    images = np.random.default_rng(0).uniform(-1, 1, (2, *SHAPE)).astype("float32")
+    answer = tf.saved_model.load(path).signatures["tensor"](images=tf.constant(images))["probabilities"]
+    np.testing.assert_allclose(answer, keras.ops.sigmoid(model(images)), atol=1e-6)
 
 
 @pytest.mark.parametrize(
