@@ -9,6 +9,10 @@ import pytest
 GOLDEN = Path(__file__).parent / "golden"
 
 
+def pytest_addoption(parser):
+    parser.addoption("--soak_seconds", type=float, default=300, help="Length of the server's soak test (-m slow).")
+
+
 @pytest.fixture
 def golden():
     """Opens a file of the original's numbers: `golden("vit_token.io")`; `.path(name)` gives its path."""
