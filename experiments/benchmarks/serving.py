@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
-from absl import app, flags
+from absl import app, flags, logging
 
 import keras_vit
 from keras_vit import export
@@ -79,6 +79,7 @@ def first_over_median(folder, file, image):
 
 
 def main(_):
+    logging.set_verbosity(logging.WARNING)  # TensorFlow tells of everything it writes
     file = photo()
     model = getattr(keras_vit, FLAGS.model)()
     size = model.input_shape[1:3]
