@@ -16,26 +16,17 @@ inline std::string SignatureName(const Json& request) {
   return name->string_value();
 }
 
-using Rows = std::map<std::string, std::vector<const Json*>>;  // by input
-
-// A value for one input, or {input: value}, is added to the rows of each input.
-inline void Add(const Json& value, const tensorflow::SignatureDef& signature, bool whole_columns, Rows* rows) {
-  const auto add = [&](const std::string& input, const Json& json) {
-    if (signature.inputs().count(input) == 0) throw http::Error(400, "The signature has no input \"" + input + "\".");
-    if (!whole_columns) {
-      (*rows)[input].push_back(&json);
-    } else {
-      if (!json.has_list_value()) throw http::Error(400, "An input must be a list of rows.");
-      for (const Json& row : json.list_value().values()) (*rows)[input].push_back(&row);
-    }
-  };
+// Of `{input: value}`, or of the value alone where there is one input only.
+inline std::map<std::string, const Json*> ByInput(const Json& value, const tensorflow::SignatureDef& signature) {
+  std::map<std::string, const Json*> values;
   if (value.has_struct_value() && Encoded(value) == nullptr) {
-    for (const auto& [input, json] : value.struct_value().fields()) add(input, json);
+    for (const auto& [input, json] : value.struct_value().fields()) values.emplace(input, &json);
   } else if (signature.inputs_size() == 1) {
-    add(signature.inputs().begin()->first, value);
+    values.emplace(signature.inputs().begin()->first, &value);
   } else {
     throw http::Error(400, "The signature has several inputs: give each by its name.");
   }
+  return values;
 }
 
 // `{"instances": rows}` or `{"inputs": columns}`.
@@ -44,19 +35,26 @@ inline Tensors ParseInputs(const Json& request, const tensorflow::SignatureDef& 
   if ((instances == nullptr) == (columns == nullptr)) {
     throw http::Error(400, "A request must be an object with either `instances` or `inputs`.");
   }
-  Rows rows;
-  if (columns != nullptr) {
-    Add(*columns, signature, true, &rows);
-  } else {
+  std::map<std::string, std::vector<const Json*>> rows;  // by input
+  if (instances != nullptr) {
     if (instances->list_value().values().empty()) throw http::Error(400, "`instances` must be a list of rows.");
-    for (const Json& row : instances->list_value().values()) Add(row, signature, false, &rows);
+    for (const Json& row : instances->list_value().values()) {
+      for (const auto& [input, json] : ByInput(row, signature)) rows[input].push_back(json);
+    }
+  } else {
+    for (const auto& [input, column] : ByInput(*columns, signature)) {
+      if (!column->has_list_value()) throw http::Error(400, "An input must be a list of rows.");
+      for (const Json& row : column->list_value().values()) rows[input].push_back(&row);
+    }
   }
+  size_t count = rows.empty() ? 0 : rows.begin()->second.size();
+  if (instances != nullptr) count = instances->list_value().values_size();
   Tensors tensors;
   for (const auto& [input, values] : rows) {
-    if (instances != nullptr && values.size() != instances->list_value().values_size()) {
-      throw http::Error(400, "Every instance must have the same inputs.");
-    }
-    tensors.emplace(input, TensorFromRows(values, signature.inputs().at(input).dtype()));
+    const auto info = signature.inputs().find(input);
+    if (info == signature.inputs().end()) throw http::Error(400, "The signature has no input \"" + input + "\".");
+    tensors.emplace(input, TensorFromRows(values, info->second.dtype()));
+    if (values.size() != count) throw http::Error(400, "Every input must have as many rows.");
   }
   return tensors;
 }

@@ -2,9 +2,10 @@
 //
 // It is for trying and testing exports where TensorFlow Serving itself is not at hand; rest_server.py builds and starts
 // it. POST .../<model>[/versions/<n>]:predict and :classify, GET .../<model>[/versions/<n>] and .../metadata.
+#include <charconv>
 #include <condition_variable>
-#include <csignal>
 #include <iostream>
+#include <map>
 #include <mutex>
 
 #include "http.h"
@@ -88,25 +89,45 @@ http::Response Answer(const Model& model, Gate* gate, const http::Request& reque
   throw http::Error(404, "Nothing is served there. The model is at " + base + " and " + versioned + ".");
 }
 
-// The value of `--name=value`.
-std::string Flag(int argc, char** argv, const std::string& name, const std::string& default_value) {
-  const std::string start = "--" + name + "=";
+using Flags = std::map<std::string, std::string>;
+
+Flags ParseFlags(int argc, char** argv) {
+  Flags flags = {{"model_base_path", ""},
+                 {"model_name", "model"},
+                 {"rest_api_port", "8501"},
+                 {"rest_api_num_threads", "32"},
+                 {"max_request_megabytes", "64"}};
   for (int i = 1; i < argc; ++i) {
-    if (std::string(argv[i]).compare(0, start.size(), start) == 0) return argv[i] + start.size();
+    const std::string argument = argv[i];
+    const size_t equals = std::min(argument.find('='), argument.size());
+    const auto flag = argument.compare(0, 2, "--") == 0 ? flags.find(argument.substr(2, equals - 2)) : flags.end();
+    if (flag == flags.end() || equals == argument.size()) throw std::runtime_error("no flag is called " + argument);
+    flag->second = argument.substr(equals + 1);
   }
-  return default_value;
+  return flags;
+}
+
+int Integer(const Flags& flags, const std::string& name, int lowest, int highest) {
+  const std::string& text = flags.at(name);
+  int number = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || number < lowest || number > highest) {
+    throw std::runtime_error("--" + name + " must be an integer of " + std::to_string(lowest) + " to " +
+                             std::to_string(highest) + ". Received: --" + name + "=" + text);
+  }
+  return number;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);
   try {
-    const Model model(Flag(argc, argv, "model_name", "model"), Flag(argc, argv, "model_base_path", ""));
-    int port = std::stoi(Flag(argc, argv, "rest_api_port", "8501"));
-    const int threads = std::stoi(Flag(argc, argv, "rest_api_num_threads", "32"));
+    const Flags flags = ParseFlags(argc, argv);
+    int port = Integer(flags, "rest_api_port", 0, 65535);
+    const int threads = Integer(flags, "rest_api_num_threads", 1, 1024);
     http::Limits limits;
-    limits.body_bytes = std::stoull(Flag(argc, argv, "max_request_megabytes", "64")) << 20;
+    limits.body_bytes = static_cast<size_t>(Integer(flags, "max_request_megabytes", 1, 2047)) << 20;
+    const Model model(flags.at("model_name"), flags.at("model_base_path"));
     Gate gate(std::max(2u, std::thread::hardware_concurrency()));
     const int listener = http::Listen(&port);
     std::cout << "version " << model.version << ", " << model.warm_up_requests << " warm-up requests, port " << port

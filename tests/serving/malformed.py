@@ -184,6 +184,7 @@ BODIES = {
     "no input": f'{{{TENSOR}"inputs": {{}}}}',
     "an input that is no list": f'{{{TENSOR}"inputs": {{"images": 1}}}}',
     "inputs of some rows only": f'{{{TENSOR}"instances": [{{"images": {_ROW}}}, {{}}]}}',
+    "rows of several inputs": f'{{{TENSOR}"instances": [{{"images": {_ROW}}}, {{"pictures": {_ROW}}}]}}',
     "a key twice": f'{{{TENSOR}"instances": [{_ROW}], "instances": [{_ROW}]}}',
     "broken base64": f'{{{BYTES}"instances": [{{"b64": "%%%%"}}]}}',
     "base64 that ends early": f'{{{BYTES}"instances": [{{"b64": "iVBORw0KGgo"}}]}}',

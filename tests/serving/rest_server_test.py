@@ -108,6 +108,23 @@ def test_a_server_without_an_export_or_with_a_broken_one_says_so_and_ends(rest_s
         pass
 
 
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        (
+            {"rest_api_port": 70_000},
+            "--rest_api_port must be an integer of 0 to 65535. Received: --rest_api_port=70000",
+        ),
+        ({"rest_api_num_threads": "two"}, "--rest_api_num_threads must be an integer of 1 to 1024"),
+        ({"port": 8501}, "no flag is called --port=8501"),
+    ],
+    ids=["range", "words", "unknown"],
+)
+def test_a_flag_that_is_wrong_is_refused(flag, message, rest_server, exported):
+    with pytest.raises(ValueError, match=message), rest_server.RestServer(exported, **flag):
+        pass
+
+
 def _get(server, path):
     with socket.create_connection(("localhost", server.port), timeout=60) as wire:
         wire.sendall(f"GET {path} HTTP/1.1\r\nConnection: close\r\n\r\n".encode())
