@@ -1,5 +1,6 @@
 """An export whose answers are known, and the server that is asked about it."""
 
+import contextlib
 import fcntl
 import http.client
 import json
@@ -57,13 +58,25 @@ def served():
 
 
 @pytest.fixture(scope="session")
-def exported(served, tmp_path_factory):
-    """The folder of its versions, written once for all the processes that test."""
+def alone(tmp_path_factory):
+    """A folder that all the processes that test share, and work on one after the other: `with alone() as folder`."""
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
-    with open(folder / "golden.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+
+    @contextlib.contextmanager
+    def locked():
+        with open(folder / "serving.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield folder
+
+    return locked
+
+
+@pytest.fixture(scope="session")
+def exported(served, alone):
+    """The folder of the export's versions, written by whoever comes first."""
+    with alone() as folder:
         if not (folder / "golden" / "1").exists():
             signatures = ("serving_default", "tensor", "classify")
             export.saved_model(served.model, folder / "golden", class_names=CLASSES, signatures=signatures)
@@ -71,11 +84,14 @@ def exported(served, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def rest_server():
-    """The module `experiments/serving/rest_server.py`, whose server can be built here."""
+def rest_server(alone):
+    """The module `experiments/serving/rest_server.py`, its server built."""
     if shutil.which("g++") is None:
         pytest.skip("there is no g++ to build the server with")
-    return types.SimpleNamespace(**runpy.run_path(str(HERE.parent.parent / "experiments/serving/rest_server.py")))
+    module = types.SimpleNamespace(**runpy.run_path(str(HERE.parent.parent / "experiments/serving/rest_server.py")))
+    with alone():
+        module.build()
+    return module
 
 
 class Client:
