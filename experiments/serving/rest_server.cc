@@ -2,6 +2,8 @@
 //
 // It is for trying and testing exports where TensorFlow Serving itself is not at hand; rest_server.py builds and starts
 // it. POST .../<model>[/versions/<n>]:predict and :classify, GET .../<model>[/versions/<n>] and .../metadata.
+#include <malloc.h>
+
 #include <charconv>
 #include <condition_variable>
 #include <iostream>
@@ -121,6 +123,7 @@ int Integer(const Flags& flags, const std::string& name, int lowest, int highest
 }  // namespace
 
 int main(int argc, char** argv) {
+  mallopt(M_ARENA_MAX, 2);  // a heap for each thread would keep what large requests left behind in every one of them
   try {
     const Flags flags = ParseFlags(argc, argv);
     int port = Integer(flags, "rest_api_port", 0, 65535);
