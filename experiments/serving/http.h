@@ -250,10 +250,13 @@ inline void Serve(int listener, int threads, const Limits& limits, const Handler
     workers.emplace_back([&] {
       while (true) {
         const int socket = accept(listener, nullptr, nullptr);
-        if (socket >= 0) {
-          Converse(socket, limits, handler);
-        } else {
+        if (socket < 0) {
           std::this_thread::sleep_for(std::chrono::milliseconds(10));  // no descriptors are left, perhaps
+          continue;
+        }
+        try {
+          Converse(socket, limits, handler);
+        } catch (const std::bad_alloc&) {  // not even for an answer is there memory: the connection was closed
         }
       }
     });

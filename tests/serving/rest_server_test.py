@@ -125,6 +125,11 @@ def test_a_flag_that_is_wrong_is_refused(flag, message, rest_server, exported):
         pass
 
 
+def test_a_port_that_is_taken_is_refused(server, rest_server, exported):
+    with pytest.raises(ValueError, match="already in use"), rest_server.RestServer(exported, rest_api_port=server.port):
+        pass
+
+
 def _get(server, path):
     with socket.create_connection(("localhost", server.port), timeout=60) as wire:
         wire.sendall(f"GET {path} HTTP/1.1\r\nConnection: close\r\n\r\n".encode())
