@@ -44,6 +44,7 @@ def build():
     program = folder / f"rest_server-{name}"
     if not program.exists():
         folder.mkdir(parents=True, exist_ok=True)
+        print(f"building {program}, once for this TensorFlow", file=sys.stderr)
         part = folder / f"{program.name}.{os.getpid()}.part"
         done = subprocess.run([compiler, *flags, "-o", str(part)], capture_output=True, text=True)
         if done.returncode:
