@@ -16,6 +16,10 @@ if keras.backend.backend() == "tensorflow":
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(4)])
 
 
+def pytest_addoption(parser):
+    parser.addoption("--soak_seconds", type=float, default=300, help="Length of the server's soak test (-m slow).")
+
+
 @pytest.fixture
 def golden():
     """Opens a file of the original's numbers: `golden("vit_token.io")`; `.path(name)` gives its path."""

@@ -1,0 +1,126 @@
+"""Asks a server of an exported model what is on some images: TensorFlow Serving, or any that speaks its protocols.
+
+    python experiments/ask_server.py --model=digits --images=cat.jpg,dog.png
+    python experiments/ask_server.py --model=digits --protocol=grpc --host=10.0.0.2 --images=cat.jpg
+    python experiments/ask_server.py --model=digits --signature=tensor --images=images.npy
+
+The files are sent as they are, and decoded by the server. The signature `tensor` takes prepared images instead, float32
+(B, H, W, 3) in a .npy file.
+"""
+
+import base64
+import http.client
+import json
+import os
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hides TensorFlow's start-up messages; must precede its import
+
+import command_line
+import numpy as np
+from absl import flags
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("host", "localhost", "The server's name or address.")
+flags.DEFINE_integer("port", None, "Its port: TensorFlow Serving's own, 8501 for rest and 8500 for grpc, if not given.")
+flags.DEFINE_enum("protocol", "rest", ["rest", "grpc"], "How to ask.")
+flags.DEFINE_string("model", "model", "The name that the server knows the model by.")
+flags.DEFINE_enum("signature", "serving_default", ["serving_default", "tensor"], "What to ask for.")
+flags.DEFINE_list("images", [], "Image files, with commas between; for the signature `tensor` one .npy file.")
+flags.DEFINE_integer("top", 3, "How many classes to print, best first.", lower_bound=1)
+flags.DEFINE_float("timeout", 60, "Seconds to wait for the answer.", lower_bound=0.001)
+
+
+def read_inputs():
+    """The names of the images, and the request's one input as `{name: array}`."""
+    try:
+        if FLAGS.signature == "serving_default" and FLAGS.images:
+            files = np.array([Path(path).read_bytes() for path in FLAGS.images], dtype=object)
+            return FLAGS.images, {"image_bytes": files}
+        if FLAGS.signature == "tensor" and len(FLAGS.images) == 1:
+            images = np.load(FLAGS.images[0], allow_pickle=False)
+            if images.dtype == np.float32:
+                return [f"image {i}" for i in range(len(images))], {"images": images}
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"an image file cannot be read ({error}). Received: --images={','.join(FLAGS.images)}"
+        ) from error
+    raise ValueError(
+        "--images must be image files, or for the signature `tensor` one .npy file of float32. "
+        f"Received: --images={','.join(FLAGS.images)}"
+    )
+
+
+def ask_rest(address, inputs):
+    """`{output: nested lists}` of a request in columns."""
+
+    def encoded(array):
+        return array.tolist() if array.dtype != object else [{"b64": base64.b64encode(x).decode()} for x in array]
+
+    body = {"signature_name": FLAGS.signature, "inputs": {name: encoded(array) for name, array in inputs.items()}}
+    url = f"http://{address}/v1/models/{FLAGS.model}:predict"
+    try:
+        with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=FLAGS.timeout) as response:
+            outputs = json.load(response)["outputs"]
+    except urllib.error.HTTPError as error:
+        message = error.read().decode(errors="replace")
+        raise ValueError(f"the server refused: {message[:500]} Received: HTTP {error.code} from {url}") from error
+    except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
+        raise ValueError(f"no server of models answered ({error}). Received: {url}") from error
+    return (
+        outputs if isinstance(outputs, dict) else {"probabilities": outputs}
+    )  # a single output comes without its name
+
+
+def ask_grpc(address, inputs):
+    """`{output: array}`."""
+    try:
+        import grpc
+    except ImportError as error:
+        raise ImportError('--protocol=grpc needs grpcio: pip install "keras_vit[serving]"') from error
+    import tensorflow as tf
+
+    from keras_vit.export import messages
+
+    request = messages.PredictRequest()
+    request.model_spec.name, request.model_spec.signature_name = FLAGS.model, FLAGS.signature
+    for name, array in inputs.items():
+        request.inputs[name].CopyFrom(tf.make_tensor_proto(array))
+    with grpc.insecure_channel(address) as channel:
+        predict = channel.unary_unary(
+            "/tensorflow.serving.PredictionService/Predict",
+            request_serializer=messages.PredictRequest.SerializeToString,
+            response_deserializer=messages.PredictResponse.FromString,
+        )
+        try:
+            response = predict(request, timeout=FLAGS.timeout)
+        except grpc.RpcError as error:
+            raise ValueError(
+                f"the server refused: {error.details()} Received: {error.code()} from {address}"
+            ) from error
+    return {name: tf.make_ndarray(tensor) for name, tensor in response.outputs.items()}
+
+
+def best(outputs):
+    """For each image its best classes as `[(name, probability), ...]`."""
+    probabilities = np.array(outputs["probabilities"])
+    order = np.argsort(-probabilities, axis=-1)[:, : FLAGS.top]
+    names = [[f"class {i}" for i in row] for row in order]
+    if "top_classes" in outputs:
+        names = [[x.decode() if isinstance(x, bytes) else x for x in row] for row in outputs["top_classes"]]
+        return [list(zip(row, scores))[: FLAGS.top] for row, scores in zip(names, outputs["top_probabilities"])]
+    return [list(zip(row, scores)) for row, scores in zip(names, np.take_along_axis(probabilities, order, -1))]
+
+
+def main(_):
+    names, inputs = read_inputs()
+    port = FLAGS.port or {"rest": 8501, "grpc": 8500}[FLAGS.protocol]
+    outputs = {"rest": ask_rest, "grpc": ask_grpc}[FLAGS.protocol](f"{FLAGS.host}:{port}", inputs)
+    for name, classes in zip(names, best(outputs)):
+        print(f"{name}: " + ", ".join(f"{label} {100 * probability:.1f} %" for label, probability in classes))
+
+
+if __name__ == "__main__":
+    command_line.run(main)

@@ -1,0 +1,267 @@
+// A small HTTP/1.1 server over POSIX sockets: a fixed number of threads, each with one connection at a time.
+#pragma once
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "json_string.h"
+
+namespace http {
+
+struct Request {
+  std::string method, path, body;
+  bool keep_alive = true;
+};
+
+struct Response {
+  int code = 200;
+  std::string json;
+};
+
+// What a client is told is wrong, and under which code.
+class Error : public std::runtime_error {
+ public:
+  Error(int code, const std::string& message) : std::runtime_error(message), code(code) {}
+  const int code;
+};
+
+struct Limits {
+  size_t header_bytes = 16 << 10;
+  size_t body_bytes = 64 << 20;
+  std::chrono::seconds request_time{60};  // from when a request is awaited to its last byte
+};
+
+using Handler = std::function<Response(const Request&)>;
+using Clock = std::chrono::steady_clock;
+
+inline const char* Reason(int code) {
+  switch (code) {
+    case 200: return "OK";
+    case 400: return "Bad Request";
+    case 404: return "Not Found";
+    case 405: return "Method Not Allowed";
+    case 411: return "Length Required";
+    case 413: return "Content Too Large";
+    case 431: return "Request Header Fields Too Large";
+    case 501: return "Not Implemented";
+    case 503: return "Service Unavailable";
+    default: return "Internal Server Error";
+  }
+}
+
+class Connection {
+ public:
+  Connection(int socket, const Limits& limits) : socket_(socket), limits_(limits) {
+    const int on = 1;
+    setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    const timeval patience{30, 0};
+    setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+  }
+  ~Connection() { close(socket_); }
+  Connection(const Connection&) = delete;
+
+  // Waits for the next request; false where the client has left or stays silent. Throws Error for what is no request.
+  bool Read(Request* request) {
+    deadline_ = Clock::now() + limits_.request_time;
+    size_t end;
+    while ((end = received_.find("\r\n\r\n")) == std::string::npos) {
+      if (received_.size() > limits_.header_bytes) throw Error(431, "The headers are too long.");
+      const bool silent = received_.empty();
+      if (!Receive()) {
+        if (silent) return false;
+        throw Error(400, "The request ended within its headers.");
+      }
+    }
+    const Head head = ParseHead(received_.substr(0, end + 2), request);
+    received_.erase(0, end + 4);
+    if (head.length > limits_.body_bytes) {
+      throw Error(413, "A body may have " + std::to_string(limits_.body_bytes) + " bytes.");
+    }
+    if (head.expects_continue && received_.empty()) Send("HTTP/1.1 100 Continue\r\n\r\n");
+    received_.reserve(head.length);
+    while (received_.size() < head.length) {
+      if (!Receive()) throw Error(400, "The request ended within its body.");
+    }
+    request->body = std::move(received_);
+    received_ = request->body.substr(head.length);
+    request->body.resize(head.length);
+    return true;
+  }
+
+  // False where the client has left.
+  bool Answer(const Response& response, bool keep_alive) {
+    return Send("HTTP/1.1 " + std::to_string(response.code) + " " + Reason(response.code) +
+                "\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(response.json.size()) +
+                "\r\nConnection: " + (keep_alive ? "keep-alive" : "close") + "\r\n\r\n" + response.json);
+  }
+
+  // Takes in what the client still sends: closing at once would reset the connection before it has read its answer.
+  void Drain() {
+    shutdown(socket_, SHUT_WR);
+    deadline_ = Clock::now() + std::chrono::seconds(5);
+    do received_.clear();
+    while (Receive());
+  }
+
+ private:
+  struct Head {
+    size_t length = 0;
+    bool expects_continue = false;
+  };
+
+  static std::string Lower(std::string text) {
+    std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+    return text;
+  }
+
+  // The first line and the headers, each with its line break.
+  static Head ParseHead(const std::string& text, Request* request) {
+    const size_t line = text.find("\r\n"), first = text.find(' '), last = text.rfind(' ', line);
+    if (first >= last || last == std::string::npos || line - last != 9 || text.compare(last + 1, 7, "HTTP/1.") != 0) {
+      throw Error(400, "The first line must be: METHOD PATH HTTP/1.1");
+    }
+    *request = {text.substr(0, first), text.substr(first + 1, last - first - 1), "", text[line - 1] != '0'};
+    Head head;
+    bool has_length = false;
+    for (size_t begin = line + 2, end; begin < text.size(); begin = end + 2) {
+      end = text.find("\r\n", begin);
+      const size_t colon = text.find(':', begin);
+      if (colon >= end) throw Error(400, "A header must be: name: value");
+      const size_t value_begin = std::min(text.find_first_not_of(" \t", colon + 1), end);
+      const size_t value_end = text.find_last_not_of(" \t", end - 1) + 1;
+      const std::string name = Lower(text.substr(begin, colon - begin));
+      const std::string value = Lower(text.substr(value_begin, std::max(value_end, value_begin) - value_begin));
+      if (name == "content-length") {
+        const bool number = !value.empty() && value.find_first_not_of("0123456789") == std::string::npos;
+        if (!number || value.size() > 15 || has_length) throw Error(400, "Content-Length must be one number of bytes.");
+        head.length = std::stoull(value);
+        has_length = true;
+      } else if (name == "transfer-encoding") {
+        throw Error(501, "A body comes with its Content-Length, not in chunks.");
+      } else if (name == "connection") {
+        request->keep_alive = value == "keep-alive" || (value != "close" && request->keep_alive);
+      } else if (name == "expect") {
+        head.expects_continue = value == "100-continue";
+      }
+    }
+    if (request->method == "POST" && !has_length) throw Error(411, "A POST needs a Content-Length.");
+    return head;
+  }
+
+  // Appends what has come; false where the client has left or the time is up.
+  bool Receive() {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now()).count();
+    pollfd waiting{socket_, POLLIN, 0};
+    if (left <= 0 || poll(&waiting, 1, left) <= 0) return false;
+    char bytes[1 << 16];
+    const ssize_t count = recv(socket_, bytes, sizeof bytes, 0);
+    if (count > 0) received_.append(bytes, count);
+    return count > 0;
+  }
+
+  bool Send(const std::string& text) {
+    for (size_t sent = 0; sent < text.size();) {
+      const ssize_t count = send(socket_, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
+      if (count <= 0) return false;
+      sent += count;
+    }
+    return true;
+  }
+
+  const int socket_;
+  const Limits& limits_;
+  std::string received_;  // and not yet used
+  Clock::time_point deadline_;
+};
+
+inline Response Refusal(int code, std::string message) {
+  // TensorFlow's messages may quote the bytes of an image, which are no text.
+  std::replace_if(message.begin(), message.end(), [](unsigned char c) { return c >= 0x80; }, '?');
+  return {code, "{\"error\": " + Quoted(message) + "}"};
+}
+
+// What `work` gives, or the refusal that its exception stands for.
+inline Response Guarded(const std::function<Response()>& work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    return Refusal(error.code, error.what());
+  } catch (const std::bad_alloc&) {
+    return Refusal(503, "There is not enough memory for this request now.");
+  } catch (const std::exception& error) {
+    return Refusal(500, error.what());
+  }
+}
+
+// Answers the requests of one connection until either side has had enough.
+inline void Converse(int socket, const Limits& limits, const Handler& handler) {
+  Connection connection(socket, limits);
+  for (bool goes_on = true; goes_on;) {
+    Request request;
+    bool read = false, left = false;
+    const Response response = Guarded([&] {
+      left = !connection.Read(&request);
+      read = !left;
+      return read ? handler(request) : Response();
+    });
+    if (left) return;
+    // After what is no request nobody knows where the next one begins.
+    goes_on = read && request.keep_alive;
+    if (!connection.Answer(response, goes_on)) return;
+  }
+  connection.Drain();
+}
+
+// A listening socket; `*port` may be 0 for any free one, and becomes the one it is.
+inline int Listen(int* port) {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+  setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in address{};
+  socklen_t size = sizeof address;
+  address.sin_family = AF_INET;
+  address.sin_port = htons(*port);
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  if (bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(listener, 128) != 0 ||
+      getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    throw std::runtime_error("port " + std::to_string(*port) + ": " + std::strerror(errno));
+  }
+  *port = ntohs(address.sin_port);
+  return listener;
+}
+
+// Serves until the process ends. More clients than threads wait their turn.
+inline void Serve(int listener, int threads, const Limits& limits, const Handler& handler) {
+  std::vector<std::thread> workers;
+  for (int i = 0; i < threads; ++i) {
+    workers.emplace_back([&] {
+      while (true) {
+        const int socket = accept(listener, nullptr, nullptr);
+        if (socket < 0) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(10));  // no descriptors are left, perhaps
+          continue;
+        }
+        try {
+          Converse(socket, limits, handler);
+        } catch (const std::bad_alloc&) {  // not even for an answer is there memory: the connection was closed
+        }
+      }
+    });
+  }
+  for (std::thread& worker : workers) worker.join();
+}
+
+}  // namespace http

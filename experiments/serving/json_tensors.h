@@ -1,0 +1,143 @@
+// Tensors from JSON and to JSON, as TensorFlow Serving's REST protocol writes them.
+#pragma once
+
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "google/protobuf/json/json.h"
+#include "google/protobuf/struct.pb.h"
+#include "http.h"
+#include "json_string.h"
+#include "tensorflow/core/framework/tensor.h"
+
+using Json = google::protobuf::Value;
+
+// On an arena, because a batch of images is millions of values. Unlike TensorFlow Serving's, this parser refuses NaN.
+inline const Json& ParseJson(const std::string& text, google::protobuf::Arena* arena) {
+  Json* json = google::protobuf::Arena::Create<Json>(arena);
+  const absl::Status status = google::protobuf::json::JsonStringToMessage(text, json);
+  if (!status.ok()) throw http::Error(400, "JSON Parse error: " + std::string(status.message().substr(0, 300)));
+  return *json;
+}
+
+inline const Json* Find(const Json& json, const std::string& name) {
+  const auto& fields = json.struct_value().fields();
+  const auto found = fields.find(name);
+  return found == fields.end() ? nullptr : &found->second;
+}
+
+// {"b64": ...}, which stands for one string of bytes.
+inline const Json* Encoded(const Json& json) {
+  return json.struct_value().fields_size() == 1 ? Find(json, "b64") : nullptr;
+}
+
+inline std::string Bytes(const Json& json) {
+  if (json.has_string_value()) return json.string_value();
+  const Json* encoded = Encoded(json);
+  std::string bytes;
+  if (encoded == nullptr || !encoded->has_string_value()) {
+    throw http::Error(400, "An element of a string tensor must be a string or {\"b64\": string}.");
+  }
+  if (!absl::Base64Unescape(encoded->string_value(), &bytes)) throw http::Error(400, "Unable to base64 decode");
+  return bytes;
+}
+
+template <typename T>
+T Number(const Json& json) {
+  const double number = json.number_value();
+  if (!json.has_number_value()) throw http::Error(400, "An element of this tensor must be a number.");
+  // Also refuses fractions for integers. TensorFlow Serving itself wraps some of these silently.
+  if (std::abs(number) > std::numeric_limits<T>::max() || number < std::numeric_limits<T>::lowest() ||
+      (std::is_integral_v<T> && number != std::floor(number))) {
+    throw http::Error(400, "A number does not fit the tensor's type. Received: " + std::to_string(number));
+  }
+  return static_cast<T>(number);
+}
+
+// The elements below a value, in order, where its lists are as deep and as long as `dims` says from `depth` on.
+inline void Flatten(const Json& json, const std::vector<int64_t>& dims, size_t depth,
+                    std::vector<const Json*>* elements) {
+  if (depth == dims.size()) {
+    if (json.has_list_value()) throw http::Error(400, "Some lists are deeper than the first.");
+    elements->push_back(&json);
+    return;
+  }
+  if (!json.has_list_value() || json.list_value().values_size() != dims[depth]) {
+    throw http::Error(400, "The lists of one depth must be equally long.");
+  }
+  for (const Json& value : json.list_value().values()) Flatten(value, dims, depth + 1, elements);
+}
+
+// A tensor of these rows, its shape that of the first. Whether the shape suits the model is for the graph to say.
+inline tensorflow::Tensor TensorFromRows(const std::vector<const Json*>& rows, tensorflow::DataType dtype) {
+  if (rows.empty()) throw http::Error(400, "There must be one row or more.");
+  std::vector<int64_t> dims = {static_cast<int64_t>(rows.size())};
+  for (const Json* first = rows[0]; first->has_list_value(); first = &first->list_value().values(0)) {
+    dims.push_back(first->list_value().values_size());
+    if (dims.back() == 0) break;
+  }
+  // Before anything is allocated: the first row alone may promise a tensor that no memory holds.
+  std::vector<const Json*> elements;
+  for (const Json* row : rows) Flatten(*row, dims, 1, &elements);
+  tensorflow::Tensor tensor(dtype, tensorflow::TensorShape(dims));
+  const auto fill = [&](auto* next, auto element) {
+    for (const Json* json : elements) *next++ = element(*json);
+  };
+  switch (dtype) {
+    case tensorflow::DT_FLOAT: fill(tensor.flat<float>().data(), Number<float>); break;
+    case tensorflow::DT_DOUBLE: fill(tensor.flat<double>().data(), Number<double>); break;
+    case tensorflow::DT_INT32: fill(tensor.flat<int32_t>().data(), Number<int32_t>); break;
+    case tensorflow::DT_INT64: fill(tensor.flat<int64_t>().data(), Number<int64_t>); break;
+    case tensorflow::DT_UINT8: fill(tensor.flat<uint8_t>().data(), Number<uint8_t>); break;
+    case tensorflow::DT_STRING: fill(tensor.flat<tensorflow::tstring>().data(), Bytes); break;
+    default: throw http::Error(400, "No JSON stands for tensors of " + tensorflow::DataTypeString(dtype));
+  }
+  return tensor;
+}
+
+template <typename T>
+void AppendNumber(T number, std::string* json) {
+  if (std::isnan(number)) {
+    *json += "NaN";  // these three as TensorFlow Serving does, whatever JSON says
+  } else if (std::isinf(number)) {
+    *json += number > 0 ? "Infinity" : "-Infinity";
+  } else {
+    char digits[32];
+    json->append(digits, std::to_chars(digits, digits + sizeof digits, number).ptr);
+  }
+}
+
+// The elements from `*next` on that a slice of `tensor` below `dimension` has.
+inline void AppendSlice(const tensorflow::Tensor& tensor, int dimension, bool as_bytes, int64_t* next,
+                        std::string* json) {
+  if (dimension < tensor.dims()) {
+    *json += '[';
+    for (int64_t i = 0; i < tensor.dim_size(dimension); ++i) {
+      if (i > 0) *json += ", ";
+      AppendSlice(tensor, dimension + 1, as_bytes, next, json);
+    }
+    *json += ']';
+    return;
+  }
+  const int64_t i = (*next)++;
+  switch (tensor.dtype()) {
+    case tensorflow::DT_FLOAT: return AppendNumber(tensor.flat<float>()(i), json);
+    case tensorflow::DT_DOUBLE: return AppendNumber(tensor.flat<double>()(i), json);
+    case tensorflow::DT_INT32: return AppendNumber(tensor.flat<int32_t>()(i), json);
+    case tensorflow::DT_INT64: return AppendNumber(tensor.flat<int64_t>()(i), json);
+    case tensorflow::DT_STRING: {
+      const std::string text(tensor.flat<tensorflow::tstring>()(i));
+      if (!as_bytes) return AppendQuoted(text, json);
+      *json += "{\"b64\": ";
+      AppendQuoted(absl::Base64Escape(text), json);
+      *json += '}';
+      return;
+    }
+    default:
+      throw http::Error(400, "No JSON stands for tensors of " + tensorflow::DataTypeString(tensor.dtype()));
+  }
+}

@@ -1,0 +1,143 @@
+// Serves a SavedModel over TensorFlow Serving's REST protocol, with nothing but what the TensorFlow wheel ships.
+//
+// It is for trying and testing exports where TensorFlow Serving itself is not at hand; rest_server.py builds and starts
+// it. POST .../<model>[/versions/<n>]:predict and :classify, GET .../<model>[/versions/<n>] and .../metadata.
+#include <malloc.h>
+
+#include <charconv>
+#include <condition_variable>
+#include <iostream>
+#include <map>
+#include <mutex>
+
+#include "http.h"
+#include "json_string.h"
+#include "model.h"
+#include "predict.h"
+
+namespace {
+
+// How many requests may be worked on at a time: each holds the values of its JSON in memory.
+class Gate {
+ public:
+  explicit Gate(int places) : places_(places) {}
+
+  // A place for as long as it lives.
+  class Pass {
+   public:
+    explicit Pass(Gate* gate) : gate_(gate) {
+      std::unique_lock<std::mutex> lock(gate_->mutex_);
+      gate_->free_.wait(lock, [&] { return gate_->places_ > 0; });
+      --gate_->places_;
+    }
+    ~Pass() {
+      const std::lock_guard<std::mutex> lock(gate_->mutex_);
+      ++gate_->places_;
+      gate_->free_.notify_one();
+    }
+    Pass(const Pass&) = delete;
+
+   private:
+    Gate* const gate_;
+  };
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable free_;
+  int places_;
+};
+
+std::string StatusJson(const Model& model) {
+  return "{\"model_version_status\": [{\"version\": \"" + std::to_string(model.version) +
+         "\", \"state\": \"AVAILABLE\", \"status\": {\"error_code\": \"OK\", \"error_message\": \"\"}}]}";
+}
+
+std::string MetadataJson(const Model& model) {
+  google::protobuf::json::PrintOptions options;
+  options.preserve_proto_field_names = true;
+  options.always_print_fields_with_no_presence = true;
+  std::string signatures;
+  for (const auto& [name, signature] : model.Signatures()) {
+    std::string json;
+    if (!google::protobuf::json::MessageToJsonString(signature, &json, options).ok()) continue;
+    signatures += (signatures.empty() ? "" : ", ") + Quoted(name) + ": " + json;
+  }
+  return "{\"model_spec\": {\"name\": " + Quoted(model.name) + ", \"signature_name\": \"\", \"version\": \"" +
+         std::to_string(model.version) + "\"}, \"metadata\": {\"signature_def\": {\"signature_def\": {" + signatures +
+         "}}}}";
+}
+
+http::Response Answer(const Model& model, Gate* gate, const http::Request& request) {
+  const std::string base = "/v1/models/" + model.name;
+  const std::string versioned = base + "/versions/" + std::to_string(model.version);
+  std::string what = request.path;
+  for (const std::string& prefix : {versioned, base}) {
+    const char next = request.path.size() > prefix.size() ? request.path[prefix.size()] : ':';
+    if (request.path.compare(0, prefix.size(), prefix) == 0 && (next == ':' || next == '/')) {
+      what = request.path.substr(prefix.size());
+      break;
+    }
+  }
+  const bool post = request.method == "POST", get = request.method == "GET";
+  if (what == ":predict" || what == ":classify") {
+    if (!post) throw http::Error(405, "Ask " + what + " with POST.");
+    const Gate::Pass pass(gate);
+    return {200, (what == ":predict" ? Predict : Classify)(model, request.body)};
+  }
+  if (what == "" || what == "/metadata") {
+    if (!get) throw http::Error(405, "Ask for status and metadata with GET.");
+    return {200, what == "" ? StatusJson(model) : MetadataJson(model)};
+  }
+  throw http::Error(404, "Nothing is served there. The model is at " + base + " and " + versioned + ".");
+}
+
+using Flags = std::map<std::string, std::string>;
+
+Flags ParseFlags(int argc, char** argv) {
+  Flags flags = {{"model_base_path", ""},
+                 {"model_name", "model"},
+                 {"rest_api_port", "8501"},
+                 {"rest_api_num_threads", "32"},
+                 {"max_request_megabytes", "64"}};
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    const size_t equals = std::min(argument.find('='), argument.size());
+    const auto flag = argument.compare(0, 2, "--") == 0 ? flags.find(argument.substr(2, equals - 2)) : flags.end();
+    if (flag == flags.end() || equals == argument.size()) throw std::runtime_error("no flag is called " + argument);
+    flag->second = argument.substr(equals + 1);
+  }
+  return flags;
+}
+
+int Integer(const Flags& flags, const std::string& name, int lowest, int highest) {
+  const std::string& text = flags.at(name);
+  int number = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || number < lowest || number > highest) {
+    throw std::runtime_error("--" + name + " must be an integer of " + std::to_string(lowest) + " to " +
+                             std::to_string(highest) + ". Received: --" + name + "=" + text);
+  }
+  return number;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  mallopt(M_ARENA_MAX, 2);  // a heap for each thread would keep what large requests left behind in every one of them
+  try {
+    const Flags flags = ParseFlags(argc, argv);
+    int port = Integer(flags, "rest_api_port", 0, 65535);
+    const int threads = Integer(flags, "rest_api_num_threads", 1, 1024);
+    http::Limits limits;
+    limits.body_bytes = static_cast<size_t>(Integer(flags, "max_request_megabytes", 1, 2047)) << 20;
+    const Model model(flags.at("model_name"), flags.at("model_base_path"));
+    Gate gate(std::max(2u, std::thread::hardware_concurrency()));
+    const int listener = http::Listen(&port);
+    std::cout << "version " << model.version << ", " << model.warm_up_requests << " warm-up requests, port " << port
+              << std::endl;
+    http::Serve(listener, threads, limits, [&](const auto& request) { return Answer(model, &gate, request); });
+  } catch (const std::exception& error) {
+    std::cerr << "error: " << error.what() << std::endl;
+    return 2;
+  }
+}

@@ -1,0 +1,137 @@
+"""Builds and starts the server of SavedModels that stands beside this file, TensorFlow Serving's REST protocol in C++.
+
+    python experiments/serving/rest_server.py --model_base_path=runs/digits/export --model_name=digits
+
+It serves the largest version in the folder. g++ and the installed TensorFlow are all it needs; the program is built
+once for each TensorFlow and kept in `~/.cache/keras_vit` (or `$XDG_CACHE_HOME/keras_vit`).
+"""
+
+import argparse
+import contextlib
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def build():
+    """The path of the server's program, built where it was not yet.
+
+    Raises:
+        ValueError: there is no g++, no TensorFlow with C++ headers, or the build fails.
+    """
+    compiler, found = shutil.which("g++"), importlib.util.find_spec("tensorflow")
+    if compiler is None:
+        raise ValueError("the server is built with g++, which is not installed (Debian: apt-get install g++)")
+    if found is None:
+        raise ValueError('the server is built on TensorFlow, which is not installed: pip install "keras_vit[cpu]"')
+    tensorflow = found.submodule_search_locations[0]
+    sources = sorted(HERE.glob("*.h")) + sorted(HERE.glob("*.cc"))
+    flags = ["-std=c++17", "-O2", "-w", f"-I{tensorflow}/include", str(HERE / "rest_server.cc")]
+    libraries = ["-l:libtensorflow_cc.so.2", "-l:libtensorflow_framework.so.2"]
+    flags += [f"-L{tensorflow}", "-Wl,--no-as-needed", *libraries, f"-Wl,-rpath,{tensorflow}", "-pthread"]
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+    parts = [_tensorflow_version(), version, *flags, *(path.read_text() for path in sources)]
+    name = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "keras_vit"
+    program = folder / f"rest_server-{name}"
+    if not program.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        print(f"building {program}, once for this TensorFlow", file=sys.stderr)
+        part = folder / f"{program.name}.{os.getpid()}.part"
+        done = subprocess.run([compiler, *flags, "-o", str(part)], capture_output=True, text=True)
+        if done.returncode:
+            raise ValueError(f"the server could not be built: {' '.join(done.stderr.split())[:500]}")
+        os.replace(part, program)
+    return program
+
+
+def _tensorflow_version():
+    for name in importlib.metadata.packages_distributions()["tensorflow"]:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return f"{name} {importlib.metadata.version(name)}"
+    return ""
+
+
+class RestServer:
+    """A server for as long as a `with` statement lasts.
+
+    Args:
+        model_base_path: the folder of a model's versions.
+        model_name: its name in URLs.
+        **flags: other flags of the server: `rest_api_port`, `rest_api_num_threads`, `max_request_megabytes`.
+            Without a port it takes any free one.
+
+    Attributes:
+        port: where it listens.
+        url: the model's URL, without a verb.
+        warm_up_requests: how many requests of the export it ran before it listened.
+        pid: of its process.
+
+    Raises:
+        ValueError: it cannot be built, or did not start; its last words are in the message.
+    """
+
+    def __init__(self, model_base_path, model_name="model", **flags):
+        self.flags = {"model_base_path": model_base_path, "model_name": model_name, "rest_api_port": 0, **flags}
+
+    def __enter__(self):
+        program = build()
+        command = [str(program), *(f"--{name}={value}" for name, value in self.flags.items())]
+        environment = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ}
+        self._log = tempfile.TemporaryFile("w+")
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._log, text=True, env=environment)
+        # version 1, 3 warm-up requests, port 8501
+        words = self._process.stdout.readline().split()
+        if not words:
+            self._process.wait()
+            self._log.seek(0)
+            last_words = self._log.read().strip().rpartition("\n")[2]
+            self.__exit__()
+            raise ValueError(f"the server did not start: {last_words or 'it said nothing'}")
+        self.pid, self.port, self.warm_up_requests = self._process.pid, int(words[-1]), int(words[2])
+        self.url = f"http://localhost:{self.port}/v1/models/{self.flags['model_name']}"
+        return self
+
+    def __exit__(self, *_):
+        self._process.terminate()
+        self._process.wait()
+        self._process.stdout.close()
+        self._log.close()
+
+    @property
+    def runs(self):
+        """Whether its process is still there."""
+        return self._process.poll() is None
+
+    def memory(self):
+        """The bytes of memory that its process has now."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model_base_path", required=True, help="folder of the model's versions")
+    parser.add_argument("--model_name", default="model", help="its name in URLs")
+    parser.add_argument("--rest_api_port", type=int, default=8501, help="0 for any free port")
+    parser.add_argument("--rest_api_num_threads", type=int, default=32, help="connections at a time")
+    parser.add_argument("--max_request_megabytes", type=int, default=64, help="largest body that is accepted")
+    arguments = parser.parse_args()
+    try:
+        program = build()
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    os.execv(program, [str(program), *(f"--{name}={value}" for name, value in vars(arguments).items())])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""An export whose answers are known, and the server that is asked about it."""
+
+import contextlib
+import fcntl
+import http.client
+import json
+import os
+import runpy
+import shutil
+import types
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import data, export
+
+HERE = Path(__file__).parent
+GOLDEN = HERE.parent / "golden"
+CLASSES = [f"class {name}" for name in "abcdefghij"]
+
+
+@pytest.fixture(scope="session")
+def malformed():
+    return types.SimpleNamespace(**runpy.run_path(str(HERE / "malformed.py")))
+
+
+@pytest.fixture(scope="session")
+def served():
+    """What is served, and the answers that the original gives.
+
+    A hybrid, because its first operation is a convolution: fed another rank, that ends the process of a server.
+    """
+    model = keras_vit.VisionTransformer(
+        resnet_blocks=(), patch_size=4, num_layers=2, hidden_size=64, mlp_dim=128, num_heads=4, classes=10,
+        input_shape=(64, 64, 3), weights=str(GOLDEN / "hybrid_stem_only.ckpt.npz"),
+    )  # fmt: skip
+    golden = np.load(GOLDEN / "hybrid_stem_only.io.npz", allow_pickle=False)
+
+    def probabilities(images):
+        return keras.ops.convert_to_numpy(keras.ops.softmax(model(images)))
+
+    def of_files(files):
+        """By the way of the evaluation, and the model itself."""
+        images = [data.preprocessing.resize(data.images.decode(file), (64, 64)) for file in files]
+        return probabilities(np.stack([data.preprocessing.value_range(image) for image in images]))
+
+    return types.SimpleNamespace(
+        model=model,
+        images=golden["inputs"],
+        answers=keras.ops.convert_to_numpy(keras.ops.softmax(golden["logits"])),
+        probabilities=probabilities,
+        of_files=of_files,
+        class_names=CLASSES,
+    )
+
+
+@pytest.fixture(scope="session")
+def alone(tmp_path_factory):
+    """A folder that all the processes that test share, and work on one after the other: `with alone() as folder`."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+
+    @contextlib.contextmanager
+    def locked():
+        with open(folder / "serving.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield folder
+
+    return locked
+
+
+@pytest.fixture(scope="session")
+def exported(served, alone):
+    """The folder of the export's versions, written by whoever comes first."""
+    with alone() as folder:
+        if not (folder / "golden" / "1").exists():
+            signatures = ("serving_default", "tensor", "classify")
+            export.saved_model(served.model, folder / "golden", class_names=CLASSES, signatures=signatures)
+    return folder / "golden"
+
+
+@pytest.fixture(scope="session")
+def rest_server(alone):
+    """The module `experiments/serving/rest_server.py`, its server built."""
+    if shutil.which("g++") is None:
+        pytest.skip("there is no g++ to build the server with")
+    module = types.SimpleNamespace(**runpy.run_path(str(HERE.parent.parent / "experiments/serving/rest_server.py")))
+    with alone():
+        module.build()
+    return module
+
+
+class Client:
+    """One connection to a server, which is kept as long as the server keeps it."""
+
+    def __init__(self, server):
+        self.server, self.connection = server, http.client.HTTPConnection("localhost", server.port, timeout=120)
+
+    def ask(self, method, path, body=None):
+        """The status and the answer of a request to `/v1/models/<name><path>`."""
+        if isinstance(body, dict):
+            body = json.dumps(body)
+        self.connection.request(method, f"/v1/models/{self.server.flags['model_name']}{path}", body)
+        response = self.connection.getresponse()
+        return response.status, json.loads(response.read())
+
+    def predict(self, **body):
+        return self.ask("POST", ":predict", body)
+
+
+@pytest.fixture(scope="module")
+def server(rest_server, exported):
+    with rest_server.RestServer(exported, model_name="golden") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def rest_client():
+    """The class of the server's clients."""
+    return Client
+
+
+@pytest.fixture
+def client(server):
+    client = Client(server)
+    yield client
+    client.connection.close()
+
+
+@pytest.fixture(scope="module")
+def grpc_port(exported):
+    """The port of a server that speaks gRPC."""
+    pytest.importorskip("grpc", reason="grpcio is not installed")
+    server, port = runpy.run_path(str(HERE / "grpc_servicer.py"))["start"](str(exported / "1"), "golden", 1)
+    yield port
+    server.stop(None).wait()

@@ -1,0 +1,77 @@
+"""Predict, metadata and status over gRPC, with the messages that an export brings along."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vit.export import messages
+
+grpc = pytest.importorskip("grpc", reason="grpcio is not installed")
+
+
+def _call(port, service, method, request, response_name):
+    with grpc.insecure_channel(f"localhost:{port}") as channel:
+        return channel.unary_unary(
+            f"/tensorflow.serving.{service}/{method}",
+            request_serializer=lambda x: x.SerializeToString(),
+            response_deserializer=getattr(messages, response_name).FromString,
+        )(request, timeout=60)
+
+
+def _predict(port, name="golden", signature="tensor", **inputs):
+    request = messages.PredictRequest()
+    request.model_spec.name, request.model_spec.signature_name = name, signature
+    for input_name, values in inputs.items():
+        request.inputs[input_name].CopyFrom(tf.make_tensor_proto(values))
+    response = _call(port, "PredictionService", "Predict", request, "PredictResponse")
+    assert response.model_spec.version.value == 1
+    return {output: tf.make_ndarray(tensor) for output, tensor in response.outputs.items()}
+
+
+def test_tensors_give_the_originals_numbers(grpc_port, served):
+    np.testing.assert_allclose(_predict(grpc_port, images=served.images)["probabilities"], served.answers, atol=1e-4)
+
+
+def test_files_give_the_models_numbers_and_names(grpc_port, served, malformed):
+    outputs = _predict(grpc_port, signature="", image_bytes=[malformed.PNG, malformed.GIF])
+    expected = served.of_files([malformed.PNG, malformed.GIF])
+    np.testing.assert_allclose(outputs["probabilities"], expected, atol=1e-5)
+    assert [row[0].decode() for row in outputs["top_classes"]] == [served.class_names[i] for i in expected.argmax(-1)]
+
+
+def test_metadata_names_the_signatures(grpc_port):
+    request = messages.GetModelMetadataRequest(metadata_field=["signature_def"])
+    request.model_spec.name = "golden"
+    response = _call(grpc_port, "PredictionService", "GetModelMetadata", request, "GetModelMetadataResponse")
+    signatures = messages.SignatureDefMap()
+    assert response.metadata["signature_def"].Unpack(signatures)
+    images = signatures.signature_def["tensor"].inputs["images"]
+    assert [dim.size for dim in images.tensor_shape.dim] == [-1, 64, 64, 3]
+    assert set(signatures.signature_def) >= {"tensor", "serving_default", "classify"}
+
+
+def test_status_says_that_the_version_is_available(grpc_port):
+    request = messages.GetModelStatusRequest()
+    request.model_spec.name = "golden"
+    (status,) = _call(
+        grpc_port, "ModelService", "GetModelStatus", request, "GetModelStatusResponse"
+    ).model_version_status
+    assert (status.version, status.state) == (1, messages.STATES["AVAILABLE"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        ({"name": "silver"}, "NOT_FOUND"),
+        ({"signature": "features"}, "INVALID_ARGUMENT"),
+        ({"images": np.zeros((1, 2), "float32")}, "INVALID_ARGUMENT"),
+        ({"images": np.zeros((1, 64, 64, 3), "float64")}, "INVALID_ARGUMENT"),
+        ({"signature": "serving_default", "image_bytes": [b"no image"]}, "INVALID_ARGUMENT"),
+    ],
+    ids=["name", "signature", "rank", "dtype", "bytes"],
+)
+def test_what_is_wrong_gets_the_code_of_tensorflow_serving(wrong, code, grpc_port):
+    inputs = {} if "image_bytes" in wrong else {"images": np.zeros((1, 64, 64, 3), "float32")}
+    with pytest.raises(grpc.RpcError) as refused:
+        _predict(grpc_port, **{**inputs, **wrong})
+    assert refused.value.code() == grpc.StatusCode[code]

@@ -1,0 +1,234 @@
+"""Requests that nobody should send, of every kind: each must get an error or the right answer, and harm nothing."""
+
+import io
+import json
+import struct
+import zlib
+
+import numpy as np
+from PIL import Image
+
+SIZE = (64, 64)  # height and width of the served model's images
+
+
+def _photo(mode="RGB", size=(50, 37)):
+    values = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 4), dtype=np.uint8)
+    return Image.fromarray(values, "RGBA" if mode == "RGBA" else "RGBX").convert(mode)
+
+
+def _file(image, kind, **options):
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def _png_of_size(width, height, bits=8, data=b""):
+    def chunk(name, content):
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+    header = struct.pack(">IIBBBBB", width, height, bits, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b"")
+
+
+def _png_of_16_bits():
+    rows = np.random.default_rng(1).integers(0, 65536, (5, 7, 3)).astype(">u2")
+    return _png_of_size(7, 5, bits=16, data=b"".join(b"\0" + row.tobytes() for row in rows))
+
+
+def _jpeg_of_size(width, height):
+    """A JPEG whose header is not true."""
+    file = JPEG
+    start = file.index(b"\xff\xc0") + 5
+    return file[:start] + struct.pack(">HH", height, width) + file[start + 4 :]
+
+
+JPEG, PNG, GIF, BMP = (_file(_photo(), kind) for kind in ("JPEG", "PNG", "GIF", "BMP"))
+MOVING = _file(_photo(), "GIF", save_all=True, append_images=[_photo().rotate(90 * i) for i in (1, 2)])
+DOT = _file(Image.new("RGB", (1, 1), (10, 20, 30)), "PNG")
+
+# What is odd but an image: it must be answered, as if decoded elsewhere.
+ODD_IMAGES = {
+    "a moving GIF": [MOVING],
+    "CMYK": [_file(_photo("CMYK"), "JPEG")],
+    "16 bits a channel": [_png_of_16_bits()],
+    "grey": [_file(_photo("L"), "PNG")],
+    "grey, JPEG": [_file(_photo("L"), "JPEG")],
+    "transparent": [_file(_photo("RGBA"), "PNG")],
+    "grey and transparent": [_file(_photo("LA"), "PNG")],
+    "a palette": [_file(_photo().quantize(16), "PNG")],
+    "one bit": [_file(_photo("1"), "PNG")],
+    "progressive": [_file(_photo(), "JPEG", progressive=True)],
+    "one pixel": [DOT],
+    "a line": [_file(_photo(size=(90, 1)), "PNG")],
+    "of several sizes and kinds": [JPEG, PNG, GIF, BMP, DOT],
+}
+
+BAD_IMAGES = {
+    "empty": [b""],
+    "one byte": [b"\xff"],
+    "text": [b"What is on this picture?"],
+    "HTML": [b"<!DOCTYPE html><html><body><img src='cat.jpg'></body></html>"],
+    "SVG": [b'<svg xmlns="http://www.w3.org/2000/svg" width="32" height="32"/>'],
+    "PDF": [b"%PDF-1.7\n" + bytes(500)],
+    "zeros": [bytes(1000)],
+    "noise": [np.random.default_rng(2).bytes(1000)],
+    "half a PNG": [PNG[: len(PNG) // 2]],
+    "the head of a PNG": [PNG[:33]],
+    "the first bytes of a PNG": [PNG[:8]],
+    "half a JPEG": [JPEG[: len(JPEG) // 2]],
+    "the head of a JPEG": [JPEG[:100]],
+    "the first bytes of a JPEG": [JPEG[:3]],
+    "half a GIF": [GIF[: len(GIF) // 2]],
+    "the first bytes of a GIF": [GIF[:6]],
+    "half a BMP": [BMP[: len(BMP) // 2]],
+    "the first bytes of a BMP": [BMP[:2]],
+    "a PNG with another byte within": [PNG[:200] + bytes([PNG[200] ^ 1]) + PNG[201:]],
+    "a PNG of 300 megapixels": [_png_of_size(20_000, 15_000)],
+    "a PNG of the largest size": [_png_of_size(2**31 - 1, 2**31 - 1)],
+    "a PNG of a negative size": [_png_of_size(2**32 - 1, 5)],
+    "a PNG without pixels": [_png_of_size(0, 0)],
+    "a JPEG of 300 megapixels": [_jpeg_of_size(20_000, 15_000)],
+    "a JPEG without pixels": [_jpeg_of_size(0, 0)],
+    "a GIF of 4,295 megapixels": [GIF[:6] + b"\xff\xff\xff\xff" + GIF[10:]],
+    "a BMP of 300 megapixels": [BMP[:18] + struct.pack("<ii", 20_000, 15_000) + BMP[26:]],
+    "a BMP of the lowest size": [BMP[:18] + struct.pack("<ii", -(2**31), -(2**31)) + BMP[26:]],
+    "a WebP that is none": [b"RIFF\x40\x00\x00\x00WEBPVP8 " + bytes(60)],
+    "a bad one after a good one": [JPEG, b"no image"],
+    "none at all": [],
+    "10,000 at once": [DOT] * 10_000,
+}
+
+
+def _images(*shape):
+    return np.random.default_rng(3).uniform(-1, 1, shape).astype("float32")
+
+
+def _with(value):
+    images = _images(2, *SIZE, 3)
+    images[1, 5, 6, 1] = value
+    return images
+
+
+# Arrays for the signature `tensor`: some are refused, some get what the model gives for them.
+ARRAYS = {
+    "a number": np.float32(0.5),
+    "of rank 1": _images(3),
+    "of rank 2": _images(1, 2),
+    "without its batch": _images(*SIZE, 3),
+    "of rank 5": _images(1, 1, *SIZE, 3),
+    "of rank 5 with an axis at the end": _images(1, *SIZE, 3, 1),
+    "of rank 8": _images(1, 1, 1, 1, 1, 1, 1, 1),
+    "too high": _images(1, 65, 64, 3),
+    "too narrow": _images(1, 64, 63, 3),
+    "twice as large": _images(1, 128, 128, 3),
+    "larger by a patch": _images(1, 64, 80, 3),
+    "smaller": _images(1, 32, 48, 3),
+    "of one channel": _images(1, *SIZE, 1),
+    "of four channels": _images(1, *SIZE, 4),
+    "with its channels first": _images(1, 3, *SIZE),
+    "of one pixel": _images(1, 1, 1, 3),
+    "of batch 0": _images(0, *SIZE, 3),
+    "without rows": _images(2, 0, 64, 3),
+    "without channels": _images(2, *SIZE, 0),
+    "with a NaN": _with(np.nan),
+    "with an infinite pixel": _with(np.inf),
+    "with a negative infinite pixel": _with(-np.inf),
+    "with a huge pixel": _with(1e38),
+    "of 0 to 255": np.round(127.5 + 127.5 * _images(1, *SIZE, 3)),
+    "of float64": _images(1, *SIZE, 3).astype("float64"),
+    "of float16": _images(1, *SIZE, 3).astype("float16"),
+    "of int32": np.ones((1, *SIZE, 3), "int32"),
+    "of uint8": np.full((1, *SIZE, 3), 200, "uint8"),
+    "of bool": np.ones((1, *SIZE, 3), "bool"),
+    "of strings": np.full((1, *SIZE, 3), "0.5"),
+    "10,000 small ones at once": _images(10_000, 2, 2, 3),
+}
+
+TENSOR, BYTES = '"signature_name": "tensor", ', '"signature_name": "serving_default", '
+_ROW = json.dumps(np.zeros((*SIZE, 3)).tolist())
+
+# Bodies of requests over REST, all to be refused.
+BODIES = {
+    "nothing": "",
+    "no JSON": "image",
+    "half an object": '{"instances": [',
+    "more than an object": '{"instances": []} {}',
+    "a list": "[]",
+    "a string": '"instances"',
+    "null": "null",
+    "an empty object": "{}",
+    "other keys": '{"images": [1]}',
+    "rows and columns": f'{{{TENSOR}"instances": [{_ROW}], "inputs": [{_ROW}]}}',
+    "rows that are no list": f'{{{TENSOR}"instances": 3}}',
+    "rows that are null": f'{{{TENSOR}"instances": null}}',
+    "no rows": f'{{{TENSOR}"instances": []}}',
+    "empty rows": f'{{{TENSOR}"instances": [[], []]}}',
+    "null within": f'{{{TENSOR}"instances": [{_ROW.replace("0.0", "null", 1)}]}}',
+    "a string within": f'{{{TENSOR}"instances": [{_ROW.replace("0.0", chr(34) * 2, 1)}]}}',
+    "an object within": f'{{{TENSOR}"instances": [{_ROW.replace("0.0", "{}", 1)}]}}',
+    "NaN by its name": f'{{{TENSOR}"instances": [{_ROW.replace("0.0", "NaN", 1)}]}}',
+    "a number beyond double": f'{{{TENSOR}"instances": [{_ROW.replace("0.0", "1e999", 1)}]}}',
+    "a number beyond float": f'{{{TENSOR}"instances": [{_ROW.replace("0.0", "1e99", 1)}]}}',
+    "lists of several lengths": f'{{{TENSOR}"instances": [[1, 2], [3]]}}',
+    "lists of several depths": f'{{{TENSOR}"instances": [[1, 2], [3, [4]]]}}',
+    "images of several sizes": f'{{{TENSOR}"instances": [{_ROW}, [[[0, 0, 0]]]]}}',
+    "a first row that promises more than any memory": f'{{{TENSOR}"instances": [{_ROW}{", 1" * 1_000_000}]}}',
+    "lists in lists": f'{{{TENSOR}"instances": {"[" * 100_000}{"]" * 100_000}}}',
+    "objects in objects": '{"a": ' * 100_000 + "1" + "}" * 100_000,
+    "a signature that does not exist": f'{{"signature_name": "features", "instances": [{_ROW}]}}',
+    "a signature of TensorFlow's own": '{"signature_name": "__saved_model_init_op", "inputs": {}}',
+    "a signature without a name": f'{{"signature_name": "", "instances": [{_ROW}]}}',
+    "a signature that is a number": f'{{"signature_name": 3, "instances": [{_ROW}]}}',
+    "an input that does not exist": f'{{{TENSOR}"inputs": {{"pictures": [{_ROW}]}}}}',
+    "an input too many": f'{{{TENSOR}"inputs": {{"images": [{_ROW}], "more": [1]}}}}',
+    "no input": f'{{{TENSOR}"inputs": {{}}}}',
+    "an input that is no list": f'{{{TENSOR}"inputs": {{"images": 1}}}}',
+    "inputs of some rows only": f'{{{TENSOR}"instances": [{{"images": {_ROW}}}, {{}}]}}',
+    "rows of several inputs": f'{{{TENSOR}"instances": [{{"images": {_ROW}}}, {{"pictures": {_ROW}}}]}}',
+    "a key twice": f'{{{TENSOR}"instances": [{_ROW}], "instances": [{_ROW}]}}',
+    "broken base64": f'{{{BYTES}"instances": [{{"b64": "%%%%"}}]}}',
+    "base64 that ends early": f'{{{BYTES}"instances": [{{"b64": "iVBORw0KGgo"}}]}}',
+    "base64 of nothing": f'{{{BYTES}"instances": [{{"b64": ""}}]}}',
+    "base64 that is a number": f'{{{BYTES}"instances": [{{"b64": 3}}]}}',
+    "base64 that is null": f'{{{BYTES}"instances": [{{"b64": null}}]}}',
+    "base64 under another key": f'{{{BYTES}"instances": [{{"base64": "aGVsbG8="}}]}}',
+    "base64 and more": f'{{{BYTES}"instances": [{{"b64": "aGVsbG8=", "more": 1}}]}}',
+    "base64 for numbers": f'{{{TENSOR}"instances": [{{"b64": "aGVsbG8="}}]}}',
+    "numbers for bytes": f'{{{BYTES}"instances": [1, 2, 3]}}',
+    "bytes in lists": f'{{{BYTES}"instances": [[{{"b64": "aGVsbG8="}}]]}}',
+    "half a character": f'{{{BYTES}"instances": ["\\ud800"]}}',
+    "a file name": f'{{{BYTES}"instances": ["/etc/passwd"]}}',
+    "bytes that are no UTF-8": b'{"instances": ["\xff\xfe"]}',
+    "a compressed body": zlib.compress(b"{}"),
+    "zeros": bytes(1000),
+}
+
+_HEAD = "POST /v1/models/golden:predict HTTP/1.1\r\nHost: localhost\r\n"
+
+# What comes over the wire, all to be refused or cut off.
+WIRES = {
+    "nothing": "",
+    "noise": np.random.default_rng(4).bytes(5000),
+    "a request of TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),
+    "one word": "GET\r\n\r\n",
+    "another protocol": "GET / SPDY/3\r\n\r\n",
+    "no path": "GET HTTP/1.1\r\n\r\n",
+    "headers that do not end": _HEAD + "X: y\r\n" * 10_000,
+    "a header that does not end": _HEAD + "X: " + "y" * 100_000,
+    "a header without a colon": _HEAD + "Content-Length\r\n\r\n",
+    "half a request": _HEAD + "Content-Le",
+    "half a body": _HEAD + "Content-Length: 1000\r\n\r\n{",
+    "no length": _HEAD + "\r\n{}",
+    "two lengths": _HEAD + "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{} ",
+    "a negative length": _HEAD + "Content-Length: -1\r\n\r\n{}",
+    "a length in words": _HEAD + "Content-Length: two\r\n\r\n{}",
+    "an endless length": _HEAD + f"Content-Length: {'9' * 30}\r\n\r\n",
+    "a length beyond the bound": _HEAD + f"Content-Length: {10**12}\r\n\r\n{{}}",
+    "a body in chunks": _HEAD + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+    "another model": _HEAD.replace("golden", "silver") + "Content-Length: 2\r\n\r\n{}",
+    "another version": _HEAD.replace("golden", "golden/versions/7") + "Content-Length: 2\r\n\r\n{}",
+    "a version in words": _HEAD.replace("golden", "golden/versions/new") + "Content-Length: 2\r\n\r\n{}",
+    "another verb": _HEAD.replace("predict", "explain") + "Content-Length: 2\r\n\r\n{}",
+    "another method": "DELETE /v1/models/golden HTTP/1.1\r\n\r\n",
+    "a path up the folders": "GET /v1/models/../../etc/passwd HTTP/1.1\r\n\r\n",
+}

@@ -1,0 +1,255 @@
+"""The server in C++: an export answers there as the model does, and no request brings it down."""
+
+import base64
+import json
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+HERE = Path(__file__).parent
+PATHS = [":predict", "/versions/1:predict"]
+
+
+def _b64(file):
+    return {"b64": base64.b64encode(file).decode()}
+
+
+def _assert_golden(client, served, malformed):
+    """The server still gives the original's numbers, by tensor and by bytes."""
+    code, answer = client.predict(signature_name="tensor", instances=served.images.tolist())
+    assert code == 200, answer
+    np.testing.assert_allclose(answer["predictions"], served.answers, atol=1e-4)
+    code, answer = client.predict(inputs=[_b64(malformed.PNG), _b64(malformed.JPEG)])
+    assert code == 200, answer
+    expected = served.of_files([malformed.PNG, malformed.JPEG])
+    np.testing.assert_allclose(answer["outputs"]["probabilities"], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_tensors_in_rows_and_in_columns_give_the_originals_numbers(path, client, served):
+    images = served.images.tolist()
+    for body, key in (
+        ({"instances": images}, "predictions"),
+        ({"instances": [{"images": image} for image in images]}, "predictions"),
+        ({"inputs": images}, "outputs"),
+        ({"inputs": {"images": images}}, "outputs"),
+    ):
+        code, answer = client.ask("POST", path, {"signature_name": "tensor", **body})
+        assert code == 200, answer
+        assert answer.keys() == {key}
+        np.testing.assert_allclose(answer[key], served.answers, atol=1e-4)
+
+
+def test_files_in_rows_and_in_columns_give_the_models_numbers_and_names(client, served, malformed):
+    files = [malformed.PNG, malformed.JPEG, malformed.GIF]
+    expected = served.of_files(files)
+    best = np.argsort(-expected, -1)
+    rows, columns = [_b64(file) for file in files], {"image_bytes": [_b64(file) for file in files]}
+    code, answer = client.predict(instances=rows)
+    assert code == 200, answer
+    for row, probabilities, order in zip(answer["predictions"], expected, best, strict=True):
+        assert row.keys() == {"probabilities", "top_classes", "top_probabilities"}
+        np.testing.assert_allclose(row["probabilities"], probabilities, atol=1e-5)
+        assert row["top_classes"] == [served.class_names[i] for i in order[: len(row["top_classes"])]]
+        np.testing.assert_allclose(row["top_probabilities"], np.sort(row["probabilities"])[::-1][:5])
+    code, again = client.predict(signature_name="serving_default", inputs=columns)
+    assert code == 200, again
+    assert again["outputs"]["probabilities"] == [row["probabilities"] for row in answer["predictions"]]
+    assert again["outputs"]["top_classes"] == [row["top_classes"] for row in answer["predictions"]]
+
+
+def test_classify_gives_names_and_scores(client, served, malformed):
+    examples = [{"image/encoded": _b64(file)} for file in (malformed.PNG, malformed.BMP)]
+    code, answer = client.ask("POST", ":classify", {"signature_name": "classify", "examples": examples})
+    assert code == 200, answer
+    for result, probabilities in zip(answer["results"], served.of_files([malformed.PNG, malformed.BMP]), strict=True):
+        order = np.argsort(-probabilities)[: len(result)]
+        assert [name for name, _ in result] == [served.class_names[i] for i in order]
+        np.testing.assert_allclose([score for _, score in result], probabilities[order], atol=1e-5)
+
+
+def test_status_and_metadata_tell_what_is_served(client):
+    code, status = client.ask("GET", "")
+    assert (code, status["model_version_status"][0]["state"]) == (200, "AVAILABLE")
+    assert status["model_version_status"][0]["version"] == "1"
+    code, metadata = client.ask("GET", "/metadata")
+    assert code == 200
+    assert metadata["model_spec"] == {"name": "golden", "signature_name": "", "version": "1"}
+    signatures = metadata["metadata"]["signature_def"]["signature_def"]
+    images = signatures["tensor"]["inputs"]["images"]
+    assert images["dtype"] == "DT_FLOAT"
+    assert [dim["size"] for dim in images["tensor_shape"]["dim"]] == ["-1", "64", "64", "3"]
+    assert signatures["serving_default"]["inputs"]["image_bytes"]["dtype"] == "DT_STRING"
+
+
+def test_every_signature_was_warmed_up_before_the_server_listened(server):
+    assert server.warm_up_requests >= 3
+
+
+def test_the_largest_number_is_served(rest_server, exported, tmp_path):
+    for name in ("2", "10", "partial-11", "latest"):
+        (tmp_path / name).symlink_to(exported / "1")
+    with rest_server.RestServer(tmp_path) as server:
+        status = _get(server, "/v1/models/model")
+        assert status["model_version_status"][0]["version"] == "10"
+
+
+def test_a_server_without_an_export_or_with_a_broken_one_says_so_and_ends(rest_server, exported, tmp_path):
+    with pytest.raises(ValueError, match="There is no version to serve in"), rest_server.RestServer(tmp_path):
+        pass
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "saved_model.pb").write_bytes(b"no graph")
+    with pytest.raises(ValueError, match="did not start: error: "), rest_server.RestServer(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        (
+            {"rest_api_port": 70_000},
+            "--rest_api_port must be an integer of 0 to 65535. Received: --rest_api_port=70000",
+        ),
+        ({"rest_api_num_threads": "two"}, "--rest_api_num_threads must be an integer of 1 to 1024"),
+        ({"port": 8501}, "no flag is called --port=8501"),
+    ],
+    ids=["range", "words", "unknown"],
+)
+def test_a_flag_that_is_wrong_is_refused(flag, message, rest_server, exported):
+    with pytest.raises(ValueError, match=message), rest_server.RestServer(exported, **flag):
+        pass
+
+
+def test_a_port_that_is_taken_is_refused(server, rest_server, exported):
+    with pytest.raises(ValueError, match="already in use"), rest_server.RestServer(exported, rest_api_port=server.port):
+        pass
+
+
+def _get(server, path):
+    with socket.create_connection(("localhost", server.port), timeout=60) as wire:
+        wire.sendall(f"GET {path} HTTP/1.1\r\nConnection: close\r\n\r\n".encode())
+        return json.loads(_everything(wire).partition(b"\r\n\r\n")[2])
+
+
+def _everything(wire):
+    return b"".join(iter(lambda: wire.recv(1 << 16), b""))
+
+
+def test_a_connection_is_kept_for_many_requests(client):
+    client.ask("GET", "")
+    first = client.connection.sock.getsockname()
+    for _ in range(3):
+        assert client.ask("POST", ":predict", {})[0] == 400
+    assert client.connection.sock.getsockname() == first
+
+
+def test_a_client_that_waits_for_leave_to_send_gets_it(server):
+    # As curl does with every body above a megabyte.
+    body = b'{"instances": []}'
+    with socket.create_connection(("localhost", server.port), timeout=60) as wire:
+        head = f"POST /v1/models/golden:predict HTTP/1.1\r\nContent-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n"
+        wire.sendall(head.encode())
+        assert wire.recv(100).startswith(b"HTTP/1.1 100 ")
+        wire.sendall(body)
+        assert wire.recv(1000).startswith(b"HTTP/1.1 400 ")
+
+
+def test_many_clients_at_once_each_get_their_own_answer(server, served, rest_client):
+    answers = {}
+
+    def ask(number):
+        client = rest_client(server)
+        image = served.images[number % len(served.images)]
+        answers[number] = client.predict(signature_name="tensor", instances=[image.tolist()])
+        client.connection.close()
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(40)]  # more than the server has
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number, (code, answer) in answers.items():
+        assert code == 200, answer
+        np.testing.assert_allclose(answer["predictions"][0], served.answers[number % len(served.images)], atol=1e-4)
+    assert len(answers) == 40
+
+
+@pytest.mark.parametrize("kind", ["ODD_IMAGES", "BAD_IMAGES", "ARRAYS"])
+def test_a_malformed_tensor_gets_an_error_or_the_right_answer(kind, server, client, served, malformed):
+    for name, values in getattr(malformed, kind).items():
+        if kind == "ARRAYS":
+            code, answer = client.predict(signature_name="tensor", inputs={"images": values.tolist()})
+        else:
+            code, answer = client.predict(instances=[_b64(file) for file in values])
+        assert server.runs, name
+        if code == 200:
+            outputs = answer["outputs"] if kind == "ARRAYS" else [row["probabilities"] for row in answer["predictions"]]
+            _assert_right(outputs, kind, values, served, name)
+        else:
+            assert kind != "ODD_IMAGES", (name, answer)
+            assert code == 400 and answer["error"], (name, code, answer)
+    _assert_golden(client, served, malformed)
+
+
+def _assert_right(probabilities, kind, values, served, name):
+    """What was answered is what the model gives, which it gives for odd images and sound arrays only."""
+    assert kind != "BAD_IMAGES", name
+    if kind == "ARRAYS":
+        assert values.shape[1:] == (64, 64, 3) and len(values), name
+        expected = served.probabilities(values.astype("float32"))
+    else:
+        expected = served.of_files(values)
+    defined = np.isfinite(expected).all(-1)  # where the model itself overflows, no answer is the right one
+    assert defined.any(), name
+    np.testing.assert_allclose(np.array(probabilities)[defined], expected[defined], atol=1e-5, err_msg=name)
+
+
+def test_a_malformed_body_gets_an_error(server, client, served, malformed):
+    for name, body in malformed.BODIES.items():
+        code, answer = client.ask("POST", ":predict", body)
+        assert code == 400 and answer["error"], (name, code, answer)
+        assert server.runs, name
+    _assert_golden(client, served, malformed)
+
+
+def test_what_is_not_http_gets_an_error_or_nothing(server, client, served, malformed):
+    for name, sent in malformed.WIRES.items():
+        with socket.create_connection(("localhost", server.port), timeout=60) as wire:
+            wire.sendall(sent if isinstance(sent, bytes) else sent.encode())
+            wire.shutdown(socket.SHUT_WR)
+            answer = _everything(wire)
+        assert not answer or answer.startswith((b"HTTP/1.1 4", b"HTTP/1.1 501")), (name, answer)
+        assert server.runs, name
+    _assert_golden(client, served, malformed)
+
+
+def test_a_body_beyond_the_bound_is_refused_and_the_client_hears_why(client, served, malformed):
+    code, answer = client.ask("POST", ":predict", b"0" * (65 << 20))
+    assert code == 413 and "A body may have" in answer["error"]
+    _assert_golden(client, served, malformed)
+
+
+def test_called_directly_the_signatures_refuse_or_answer_and_never_end_the_process(
+    exported, served, malformed, tmp_path
+):
+    command = [sys.executable, str(HERE / "call_signatures.py"), str(exported / "1"), str(tmp_path / "answers.json")]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    results = json.loads((tmp_path / "answers.json").read_text())
+    images = {**malformed.ODD_IMAGES, **malformed.BAD_IMAGES}
+    assert results["images"].keys() == images.keys() and results["arrays"].keys() == malformed.ARRAYS.keys()
+    assert sum(map(len, results.values())) >= 40
+    for name, answer in results["images"].items():
+        if name in malformed.ODD_IMAGES:
+            _assert_right(answer, "ODD_IMAGES", images[name], served, name)
+        else:
+            assert answer is None, name
+    for name, answer in results["arrays"].items():
+        if answer is not None:
+            _assert_right(answer, "ARRAYS", malformed.ARRAYS[name], served, name)
+    assert set(results["shapes"].values()) == {None}
