@@ -20,7 +20,7 @@ def introduction(config, *, strategy, total_steps, num_examples, parameters):
         A list of lines.
     """
     fields = {name: value for name, value in config.items() if not hasattr(value, "items")}
-    lines = ["recipe: " + _words(fields)]
+    lines = ["config: " + _words(fields)]
     lines += [f"  {name}: {_words(value)}" for name, value in config.items() if name not in fields]
     replicas = strategy.num_replicas_in_sync
     epochs = total_steps * config.batch_size / num_examples
