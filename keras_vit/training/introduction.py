@@ -2,9 +2,6 @@
 
 from keras_vit import cost
 
-# The formula of the cost has no other.
-COUNTED = ("token", "gap", "unpooled", "token_unpooled")
-
 
 def introduction(config, *, strategy, total_steps, num_examples, parameters):
     """The lines that a run starts with.
@@ -29,10 +26,9 @@ def introduction(config, *, strategy, total_steps, num_examples, parameters):
         f"{config.precision}, {parameters:,} parameters, {total_steps} steps on {num_examples:,} images "
         f"({epochs:.4g} epochs)"
     )
-    if config.model.get("classifier", "token") in COUNTED:
-        forward = cost.multiply_accumulates(**config.model)
-        total = cost.exaflops(forward, total_steps * config.batch_size)
-        lines.append(f"{2 * forward / 1e9:.4g} GFLOPs an image forward, {total:.3g} exaFLOPs for the whole training")
+    forward = cost.multiply_accumulates(**config.model)
+    total = cost.exaflops(forward, total_steps * config.batch_size)
+    lines.append(f"{2 * forward / 1e9:.4g} GFLOPs an image forward, {total:.3g} exaFLOPs for the whole training")
     return lines
 
 
