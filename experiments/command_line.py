@@ -22,6 +22,13 @@ def define_config(default):
         _end(f"the config has no such field: {_text(error)}")
 
 
+def run_name():
+    """What the config is called: `digits`, or `finetune-ViT-B_16-cifar10` of one that was asked for something."""
+    page, _, request = config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")
+    words = [Path(page).stem, *request.replace("/", "_").split(",")]
+    return "-".join(word for word in words if word)
+
+
 def run(main):
     """Parses the flags and runs `main`; bad input ends in one line on standard error and exit code 2.
 
@@ -38,7 +45,7 @@ def _parse(argv):
             flags.FLAGS.config.to_dict()  # a file that could not be loaded says so only when it is used
         return rest
     except flags.Error as error:
-        _end(error)
+        _end(_refused_request(error) or error)
     except (AttributeError, KeyError) as error:
         # How ml_collections refuses a field that the config does not have.
         _end(f"the config has no such field: {_text(error)}")
@@ -56,6 +63,12 @@ def _guarded(main, argv):
         if not traceback.extract_tb(error.__traceback__)[-1].filename.startswith(_OURS):
             raise
         _end(error)
+
+
+def _refused_request(error):
+    """The message of a `ValueError` that a config page raised; absl puts its whole traceback into the flag's error."""
+    last = str(error).strip().splitlines()[-1]
+    return last.removeprefix("ValueError: ") if last.startswith("ValueError: ") else ""
 
 
 def _text(error):

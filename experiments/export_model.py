@@ -33,6 +33,7 @@ flags.DEFINE_string(
 )
 flags.DEFINE_enum("format", "saved_model", ["saved_model", *FORMATS], "What to write.")
 flags.DEFINE_integer("version", 0, "Number of the version, 1 or more; 0 is the next free one.", lower_bound=0)
+flags.DEFINE_string("name", "", "The model's name on the server; the name of --target if not given.")
 flags.DEFINE_string("class_names", "", "A text file, one name a line; 'published' for ImageNet's and ImageNet-21k's.")
 flags.DEFINE_list("signatures", ["serving_default", "tensor"], f"Some of {', '.join(export.SIGNATURES)}.")
 flags.DEFINE_enum("precision", "float32", ["float32", "bfloat16"], "What a server computes in.")
@@ -62,6 +63,7 @@ def main(_):
         model,
         FLAGS.target,
         version=FLAGS.version or None,
+        name=FLAGS.name or None,
         signatures=FLAGS.signatures,
         precision=FLAGS.precision,
         top=FLAGS.top,
@@ -88,6 +90,7 @@ def read(source):
     preprocessing = card["preprocessing"]
     return export.load(folder), {
         "class_names": card["class_names"],
+        "activation": card["activation"],
         "rounding": preprocessing["rounding"],
         "exif": preprocessing["exif"],
         "recipe": card["training"],

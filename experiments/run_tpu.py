@@ -5,6 +5,7 @@ python experiments/run_tpu.py --config=experiments/configs/digits.py --workdir=r
 """
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -14,8 +15,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hides TensorFlow's start-u
 
 import command_line
 import numpy as np
+import tensorflow as tf
 from absl import flags
-from ml_collections import config_flags
 
 from keras_vit import data, export, training
 from keras_vit.inspection import plots
@@ -26,24 +27,33 @@ WORKDIR = flags.DEFINE_string("workdir", "", "Folder of the run; runs/<name of t
 
 
 def main(_):
-    name = Path(config_flags.get_config_filename(flags.FLAGS["config"])).stem
     config = CONFIG.value
-    workdir = training.Workdir(WORKDIR.value or f"runs/{name}", config.to_dict())
+    workdir = training.Workdir(WORKDIR.value or f"runs/{command_line.run_name()}", config.to_dict())
     results = workdir.results()
     if results:
         print(f"This run is done: {100 * results['test/accuracy']:.2f} % right. Everything is in {workdir.path}.")
         return
-    model, results = training.run(config, workdir)
+    try:
+        model, results = training.run(config, workdir)
+    except training.Interrupted as interrupted:
+        print(interrupted)
+        sys.exit(training.EXIT_CODE)
+    if not training.is_chief():
+        return
+    tables = (training.read_metrics(workdir.path / name) for name in ("metrics.csv", "evaluations.csv"))
+    draw(workdir.path / "curve.png", plots.training_curve, *tables)
     made = data.from_config(config.data, batch_size=32, seed=config.seed)
     version = workdir.export / "1"
-    if version.exists():
+    if tf.io.gfile.exists(str(version)):
         print(f"{version} was exported before and stays as it is")
     else:
         export.saved_model(
             model,
-            workdir.export,
+            str(workdir.export),
             version=1,
+            name=re.sub(r"[^\w.-]", "_", os.path.basename(str(workdir.path))),
             class_names=made.test.class_names,
+            activation=config.loss,
             rounding=config.data.rounding,
             exif=config.data.exif,
             recipe=config.to_dict(),
@@ -69,11 +79,18 @@ def ask(version, made, picture):
     for label, row in zip(labels[:5], probabilities):
         best = np.argsort(-row)[:3]
         print(f"image of {names[label]}: " + ", ".join(f"{names[i]} {100 * row[i]:.1f} %" for i in best))
+    draw(picture, plots.predictions, images, labels, probabilities, names)
+
+
+def draw(picture, function, *arguments):
+    """Draws a picture, if matplotlib is there; the workdir may be on another machine."""
     try:
-        plots.predictions(picture, images, labels, probabilities, names)
+        with tempfile.TemporaryDirectory() as folder:
+            function(f"{folder}/picture.png", *arguments)
+            tf.io.gfile.copy(f"{folder}/picture.png", str(picture), overwrite=True)
         print(f"drew {picture}")
     except ImportError as error:
-        print(f"{picture.name} was not drawn: {error}")
+        print(f"{picture} was not drawn: {error}")
 
 
 if __name__ == "__main__":

@@ -5,10 +5,9 @@
 `--data` is repeated for each field of a config's `data` group. Above each image stand its labels with their shares.
 """
 
-import sys
-
+import command_line
 import numpy as np
-from absl import app, flags
+from absl import flags
 
 from keras_vit import data
 
@@ -28,7 +27,10 @@ def _fields(words):
         if name not in known:
             raise ValueError(f"The fields of `data` are {', '.join(known)}. Received: {word!r}")
         kind = type(known[name])
-        fields[name] = value.lower() in ("true", "1", "on") if kind is bool else kind(value)
+        try:
+            fields[name] = value.lower() in ("true", "1", "on") if kind is bool else kind(value)
+        except ValueError:
+            raise ValueError(f"`{name}` is of the type {kind.__name__}. Received: {word!r}") from None
     return fields
 
 
@@ -43,26 +45,26 @@ def main(_):
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        sys.exit('show_batch: no picture without matplotlib: pip install "keras_vit[plots]"')
+        raise ImportError('There is no picture without matplotlib: pip install "keras_vit[plots]"') from None
+    made = data.from_config(_fields(FLAGS.data), batch_size=FLAGS.batch_size, seed=FLAGS.seed)
+    batches = [("training", made.train_batches(start_step=FLAGS.step)), ("evaluation", made.eval_batches())]
+    columns = min(FLAGS.batch_size, 8)
+    rows = -(-FLAGS.batch_size // columns)
+    figure = Figure(figsize=(1.5 * columns, 3.6 * rows + 0.8), layout="constrained")
+    for part, (name, dataset) in zip(figure.subfigures(2, 1), batches):
+        images, labels, weights = (values.numpy() for values in next(iter(dataset)))
+        part.suptitle(f"{name}: {images.shape}, {images.min():.2f} to {images.max():.2f}")
+        for axes in part.subplots(rows, columns, squeeze=False).flat:
+            axes.set_axis_off()
+        for axes, image, label, weight in zip(part.axes, images, labels, weights):
+            axes.imshow(np.clip((image + 1) / 2, 0, 1))
+            axes.set_title(_title(label, weight, made.train.class_names), fontsize=7)
     try:
-        made = data.from_config(_fields(FLAGS.data), batch_size=FLAGS.batch_size, seed=FLAGS.seed)
-        batches = [("training", made.train_batches(start_step=FLAGS.step)), ("evaluation", made.eval_batches())]
-        columns = min(FLAGS.batch_size, 8)
-        rows = -(-FLAGS.batch_size // columns)
-        figure = Figure(figsize=(1.5 * columns, 3.6 * rows + 0.8), layout="constrained")
-        for part, (name, dataset) in zip(figure.subfigures(2, 1), batches):
-            images, labels, weights = (values.numpy() for values in next(iter(dataset)))
-            part.suptitle(f"{name}: {images.shape}, {images.min():.2f} to {images.max():.2f}")
-            for axes in part.subplots(rows, columns, squeeze=False).flat:
-                axes.set_axis_off()
-            for axes, image, label, weight in zip(part.axes, images, labels, weights):
-                axes.imshow(np.clip((image + 1) / 2, 0, 1))
-                axes.set_title(_title(label, weight, made.train.class_names), fontsize=7)
         figure.savefig(FLAGS.output, dpi=100)
-    except (ValueError, OSError) as error:
-        sys.exit(f"show_batch: {error}")
+    except (OSError, ValueError) as error:  # matplotlib's ValueError names the endings that it knows
+        raise ValueError(f"The picture cannot be written ({error}). Received: --output={FLAGS.output}") from None
     print(f"wrote {FLAGS.output}")
 
 
 if __name__ == "__main__":
-    app.run(main)
+    command_line.run(main)

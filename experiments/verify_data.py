@@ -2,14 +2,16 @@
 
     python experiments/verify_data.py --folder=DIR --report=report.json
 
-Bad files, images that are there twice and classes without examples; exits with 1 if there are any.
+Bad files, images that are there twice and classes without examples; exits with 1 if there are any, and with 2 if the
+data cannot be looked at.
 """
 
 import json
 import os
 import sys
 
-from absl import app, flags
+import command_line
+from absl import flags
 
 from keras_vit import data
 
@@ -44,16 +46,11 @@ def _source():
 def main(_):
     from tqdm import tqdm
 
-    try:
-        source = _source()
-        show = lambda found: tqdm(found, total=source.num_examples, unit=" images")  # noqa: E731
-        report = data.verify(source, FLAGS.max_megapixels, FLAGS.threads, show)
-        if FLAGS.report:
-            with open(FLAGS.report + ".part", "w") as file:
-                json.dump(report, file, indent=1)
-            os.replace(FLAGS.report + ".part", FLAGS.report)
-    except (ValueError, OSError) as error:
-        sys.exit(f"verify_data: {error}")
+    source = _source()
+    show = lambda found: tqdm(found, total=source.num_examples, unit=" images")  # noqa: E731
+    report = data.verify(source, FLAGS.max_megapixels, FLAGS.threads, show)
+    if FLAGS.report:
+        _write(report)
     for name, reason in report["reasons"].items():
         print(f"bad: {name}: {reason}")
     for names in report["duplicates"]:
@@ -64,8 +61,20 @@ def main(_):
     print(
         f"{report['examples']} examples:", ", ".join(f"{count} {key.replace('_', ' ')}" for key, count in found.items())
     )
-    return 1 if any(found.values()) else 0
+    if any(found.values()):
+        sys.exit(1)
+
+
+def _write(report):
+    try:
+        with open(FLAGS.report + ".part", "w") as file:
+            json.dump(report, file, indent=1)
+        os.replace(FLAGS.report + ".part", FLAGS.report)
+    except OSError as error:
+        raise ValueError(
+            f"The report cannot be written ({error.strerror}). Received: --report={FLAGS.report}"
+        ) from None
 
 
 if __name__ == "__main__":
-    app.run(main)
+    command_line.run(main)

@@ -13,6 +13,7 @@ FLOORS = {
     "layers": set(),
     "checkpoints": set(),
     "data": set(),
+    "losses": set(),
     "optimizers": set(),
     "recipes": set(),
     "preprocessing": {"checkpoints"},  # class names come through the cache of weights
@@ -20,7 +21,7 @@ FLOORS = {
     "cost": {"layers"},
     "inspection": {"layers"},
     "export": {"data", "checkpoints", "preprocessing"},
-    "training": {"models", "data", "optimizers", "cost"},
+    "training": {"models", "layers", "checkpoints", "data", "losses", "optimizers", "cost"},
     "evaluation": {"training", "data", "recipes"},
     "tpu": {"training", "models", "cost"},
     "__init__": {"checkpoints", "layers", "models", "preprocessing"},

@@ -8,6 +8,13 @@ import pytest
 
 GOLDEN = Path(__file__).parent / "golden"
 
+if keras.backend.backend() == "tensorflow":
+    import tensorflow as tf
+
+    # Several replicas on one machine. It must be said before TensorFlow's first operation, so for all tests.
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(4)])
+
 
 def pytest_addoption(parser):
     parser.addoption("--soak_seconds", type=float, default=300, help="Length of the server's soak test (-m slow).")

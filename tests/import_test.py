@@ -11,6 +11,7 @@ import pytest
 
 BACKENDS = ("tensorflow", "jax")
 ROOT = Path(__file__).parent.parent
+LAZY = ("cost", "data", "export", "inspection", "losses", "optimizers", "recipes", "training")
 
 WHAT_AN_IMPORT_ADDS = """
 import json, sys
@@ -42,7 +43,7 @@ def test_the_import_adds_nothing_to_keras_own(backend):
     added, has_tensorflow, used = json.loads(done.stdout)
     assert used == backend
     assert [name for name in added if name.split(".")[0] != "keras_vit"] == []
-    lazy = ("keras_vit.data", "keras_vit.training", "keras_vit.export", "keras_vit.inspection", "keras_vit.optimizers")
+    lazy = tuple(f"keras_vit.{name}" for name in LAZY)
     assert not [name for name in added if name.startswith(lazy)]
     assert has_tensorflow == (backend == "tensorflow")
 
@@ -68,7 +69,7 @@ def test_without_a_backend_the_error_names_the_line_to_type(backend, tmp_path):
 def test_the_parts_that_need_more_are_there_when_asked_for():
     import keras_vit
 
-    for name in ("data", "export", "inspection", "optimizers", "training"):
+    for name in LAZY:
         assert getattr(keras_vit, name).__name__ == f"keras_vit.{name}"
         assert name in dir(keras_vit)
     with pytest.raises(AttributeError, match="has no attribute 'modles'"):

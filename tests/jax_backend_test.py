@@ -10,7 +10,7 @@ import keras
 import pytest
 
 TESTS = Path(__file__).parent
-PURE = ("layers", "models", "checkpoints", "optimizers_test.py")
+PURE = ("layers", "models", "checkpoints", "optimizers", "losses_test.py")
 
 
 @pytest.mark.skipif(keras.backend.backend() == "jax", reason="these tests run on JAX already")

@@ -5,8 +5,9 @@
 The limit is nothing but fused decode-and-crop and resize of JPEGs in memory, in a bare parallel map: the files and
 windows that the whole pipeline starts with. The limit and the stages leave in groups, so that none pays for Python. The
 plain ones are as Keras' examples write them: whole images decoded, then cropped and flipped, by tf.image or by Keras'
-layers. Grain does the same as the whole pipeline where it is installed. `--million` also starts at step 100,000 of a
-folder of a million (hard links, made in the temporary folder).
+layers. Grain does the same as the whole pipeline where it is installed. Beside the images a second stands the processor
+time of an image, which other work on the machine disturbs less. `--memory` also shows what more epochs and a longer
+list take; `--million` starts at step 100,000 of a folder of a million (hard links, made in the temporary folder).
 """
 
 import os
@@ -26,6 +27,7 @@ from keras_vit.data import examples, images, pipeline, preprocessing
 flags.DEFINE_integer("rounds", 5, "Times that each is measured.", lower_bound=1)
 flags.DEFINE_integer("images", 640, "Images in each measurement.", lower_bound=64)
 flags.DEFINE_bool("million", False, "Whether to start in the middle of a folder of a million files.")
+flags.DEFINE_bool("memory", False, "Whether to see what ten times the epochs and a list of a million names take.")
 FLAGS = flags.FLAGS
 FILES, REPEATS, BATCH, SIZE = 128, 200, 32, (224, 224)
 AUTO = tf.data.AUTOTUNE
@@ -40,9 +42,13 @@ def _photos(folder):
         path = folder / f"class{i % 4}" / f"{i:03}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(tf.io.encode_jpeg(tf.cast(tf.clip_by_value(image, 0, 255), tf.uint8), quality=90).numpy())
-    # A list that names each many times: an index of a realistic length.
+    _write_list(folder, REPEATS)
+
+
+def _write_list(folder, repeats):
+    """A list that names each file many times: an index of a realistic length."""
     names = [f"{path.relative_to(folder)},{path.parent.name}" for path in sorted(folder.rglob("*.jpg"))]
-    (folder / "list.csv").write_text("\n".join(names * REPEATS))
+    (folder / "list.csv").write_text("\n".join(names * repeats))
 
 
 def _pipelines(folder):
@@ -126,22 +132,43 @@ def _grain(folder):
             .shuffle()
             .repeat()
             .random_map(Example())
+            .to_iter_dataset(grain.ReadOptions(num_threads=os.cpu_count(), prefetch_buffer_size=2 * BATCH))
             .batch(BATCH)
-            .to_iter_dataset()
         )
 
     return {"Grain, threads": (batches, BATCH)}
 
 
-def _rate(make, images_an_element):
+def _measure(make, images_an_element):
+    """Images a second, and microseconds of processor time an image."""
     dataset, count = make(), FLAGS.images // images_an_element
     iterator = iter(dataset)
     for _ in range(max(1, 128 // images_an_element)):
         next(iterator)
-    start = time.perf_counter()
+    start, worked = time.perf_counter(), time.process_time()
     for _ in range(count):
         next(iterator)
-    return count * images_an_element / (time.perf_counter() - start)
+    measured = count * images_an_element
+    return measured / (time.perf_counter() - start), (time.process_time() - worked) / measured * 1e6
+
+
+def _peak():
+    """The most memory that this process ever had, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _memory(folder):
+    """Peaks of the whole pipeline, each run asking for more than the one before."""
+    peaks = []
+    for repeats, epochs in ((1, 10), (1, 100), (8000, 0)):
+        _write_list(folder, repeats)
+        source = data.file_list(folder / "list.csv")
+        batches = data.train_batches(source, batch_size=BATCH, seed=0, image_size=SIZE[0])
+        for _ in batches.take(epochs * FILES // BATCH or 40):
+            pass
+        peaks.append(_peak())
+    print(f"peak resident memory: {peaks[0]:.0f} MiB after 10 epochs of {FILES} files, {peaks[1]:.0f} after 100 more,")
+    print(f"{peaks[2]:.0f} with a list of {8000 * FILES:,} names")
 
 
 def _million(folder):
@@ -159,24 +186,34 @@ def _million(folder):
     print(f"a million files: listed in {listed:.2f} s, the batch of step 100,000 after {first:.2f} s more")
 
 
+def _ratios(one, other):
+    """How much faster the one is, by images a second and by processor time."""
+    return one[0] / other[0], other[1] / one[1]
+
+
 def main(_):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _photos(folder)
         pipelines = _pipelines(folder)
-        rates = {name: [] for name in pipelines}
+        if FLAGS.memory:
+            _memory(folder)  # first: a peak never falls
+            _write_list(folder, REPEATS)
+        measured = {name: [] for name in pipelines}
         for _ in range(FLAGS.rounds):
             for name, (make, count) in pipelines.items():
-                rates[name].append(_rate(make, count))
-        medians = {name: float(np.median(values)) for name, values in rates.items()}
-        for name, rate in medians.items():
-            print(f"{name:35} {rate:8.0f} images/s  {rate / medians['limit']:5.2f} of the limit")
-        whole = medians["whole"]
-        for name in ("plain, tf.image", "plain, Keras layers", "Grain, threads"):
-            if name in medians:
-                print(f"whole / {name}: {whole / medians[name]:.2f}")
-        print(f"medium1 without its mixup / whole: {medians['whole, medium1 without its mixup'] / whole:.2f}")
-        print(f"peak resident memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
+                measured[name].append(_measure(make, count))
+        medians = {name: np.median(values, axis=0) for name, values in measured.items()}
+        ratios = lambda name, other: "{:.2f} ({:.2f})".format(*_ratios(medians[name], medians[other]))  # noqa: E731
+        print("ratios of images a second, and in brackets of processor time")
+        for name, (rate, work) in medians.items():
+            print(f"{name:35} {rate:8.0f} images/s {work:6.0f} us  {ratios(name, 'limit')} of the limit")
+        for other in ("plain, tf.image", "plain, Keras layers", "Grain, threads"):
+            if other in medians:
+                print(f"whole / {other}: {ratios('whole', other)}")
+        for name in ("whole, medium1 without its mixup", "whole, medium1"):
+            print(f"{name.removeprefix('whole, ')} / whole: {ratios(name, 'whole')}")
+        print(f"peak resident memory: {_peak():.0f} MiB")
         if FLAGS.million:
             _million(folder)
 

@@ -2,25 +2,24 @@
 
     python experiments/run_tpu.py --config=experiments/configs/digits.py
 
-Copy this page to train something else. Every field can be overridden, `--config.total_epochs=10`; 0 means off.
+Copy this page to train something else. Every field can be overridden, `--config.total_epochs=10`; the fields that are
+not named here, and what they mean, stand in `keras_vit/recipes/fields.py`. 0 means off.
 """
 
 from ml_collections import ConfigDict
 
-from keras_vit import data
+from keras_vit import data, recipes
 
 
 def get_config():
     return ConfigDict(
-        {
-            "seed": 0,
-            "batch_size": 64,  # over all replicas
-            "total_epochs": 75.0,  # one of these two is 0
-            "total_steps": 0,
-            "strategy": "auto",  # auto, default, mirrored, tpu
-            "precision": "float32",  # float32, mixed_bfloat16, mixed_float16
-            "log_every_steps": 100,
-            "model": {  # arguments of keras_vit.VisionTransformer; the classes come from the data
+        recipes.defaults(
+            recipe="digits: ours, not the paper's",
+            batch_size=64,
+            total_epochs=75.0,
+            steps_per_call=20,
+            checkpoint_every_steps=200,
+            model={  # arguments of keras_vit.VisionTransformer; the classes come from the data
                 "input_shape": (8, 8, 3),
                 "patch_size": 4,
                 "num_layers": 4,
@@ -31,18 +30,11 @@ def get_config():
                 "attention_dropout": 0.0,
                 "stochastic_depth": 0.0,
             },
-            "data": data.defaults(  # every field can be overridden; keras_vit.data.Options describes them
+            data=data.defaults(  # keras_vit.data.Options describes the fields
                 name="digits",
                 shift=1,  # pixels by which a training image may move
             ),
-            "optimizer": {
-                "name": "adamw",
-                "weight_decay": 0.1,
-            },
-            "schedule": {
-                "decay": "cosine",  # cosine, linear, constant
-                "base": 3e-3,
-                "warmup_steps": 40,
-            },
-        }
+            optimizer={"name": "adamw", "weight_decay": 0.1},
+            schedule={"decay": "cosine", "base": 3e-3, "warmup_steps": 40},
+        )
     )

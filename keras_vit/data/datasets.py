@@ -5,6 +5,7 @@ hyper-parameters; "test" is what is reported.
 """
 
 import dataclasses
+import inspect
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -130,6 +131,18 @@ DATASETS = {
 }
 
 
+# Which arguments of `load_split` each kind of dataset understands, besides its name and split.
+_UNDERSTOOD = {
+    "digits": (),
+    "folder": ("path", "class_names", "test_share", "split_seed"),
+    "list": ("path", "class_names"),
+    "tfrecords": ("path", "classes", "class_names", "image_key", "label_key", "label_offset", "num_examples"),
+    "tfds": ("path", "class_names", "image_key", "label_key"),
+    "row": ("path", "class_names"),
+    "objectnet": ("path",),
+}
+
+
 def load(name, *, train_split="train", test_split="test", **details):
     """The train and the test source of a dataset.
 
@@ -177,13 +190,17 @@ def load_split(
         image_key, label_key, label_offset, num_examples: see `tfrecords`; the keys of "tfds:" too.
 
     Raises:
-        ValueError: the name is not known, something that it needs is not given, or what the source itself refuses.
+        ValueError: the name is not known, something that it needs is not given or that it does not understand is, or
+            what the source itself refuses.
     """
+    given = dict(locals())
+    _check_understood(name, {field: given[field] for field in given.keys() - {"name", "split"}})
     names = _lines(class_names) if class_names else None
     if name == "digits":
-        if split not in ("train", "test"):
-            raise ValueError(f"The digits have a 'train' and a 'test' split. Received: split={split!r}")
-        return digits()[split == "test"]
+        sources = digits()
+        if split not in sources:
+            raise ValueError(f"The splits of the digits are {', '.join(sources)}. Received: split={split!r}")
+        return sources[split]
     if name == "folder":
         return folder(path, split, names, test_share, split_seed)
     if name == "list":
@@ -204,6 +221,24 @@ def load_split(
             f"Received: name={name!r}"
         )
     return _row(name, split, path, names, test_share, split_seed)
+
+
+def _check_understood(name, given):
+    """Refuses what would have no effect on a dataset, except at its default."""
+    kind = name.split(":")[0]
+    if kind in DATASETS:
+        kind = kind if kind == "objectnet" else "row" if DATASETS[kind].tfds else "folder"
+    if kind not in _UNDERSTOOD:
+        return
+    understood = _UNDERSTOOD[kind]
+    parameters = inspect.signature(load_split).parameters
+    unused = {field: value for field, value in given.items() if value != parameters[field].default}
+    unused = {field: unused[field] for field in sorted(unused.keys() - set(understood))}
+    if unused:
+        received = ", ".join(f"{field}={value!r}" for field, value in unused.items())
+        raise ValueError(
+            f"The dataset {name!r} is found by {', '.join(['name', 'split', *understood])} alone. Received: {received}"
+        )
 
 
 def _row(name, split, path, class_names, test_share, split_seed):

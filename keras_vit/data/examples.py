@@ -116,8 +116,9 @@ def mixed_batch(images, labels, weights, own, partners, seed, options):
         `(images, labels, weights)` of B examples.
     """
     others = tf.where(tf.gather(weights, partners) > 0, partners, own)
-    images, other_images = tf.gather(images, own), tf.gather(images, others)
-    labels, other_labels = tf.gather(labels, own), tf.gather(labels, others)
+    other_images, other_labels = tf.gather(images, others), tf.gather(labels, others)
+    if len(own) < len(images):  # other hosts' examples were read as partners
+        images, labels = tf.gather(images, own), tf.gather(labels, own)
 
     def with_mixup():
         share = mixup.mixing_weight(options.mixup_alpha, seed + MIX, options.mixup_form)

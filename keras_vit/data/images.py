@@ -37,6 +37,8 @@ def decode(encoded, max_megapixels=100.0, window=None, exif=False):
                 return tf.io.decode_jpeg(encoded, channels=3)
             return tf.io.decode_and_crop_jpeg(encoded, window(size), channels=3)
 
+    # Not inlined: TensorFlow touches every operation of a branch that is not taken, and this one has many.
+    @tf.function(experimental_attributes={"_noinline": True})
     def other():
         size = header_size(encoded)
         with tf.control_dependencies([_check_size(size, max_megapixels)]):

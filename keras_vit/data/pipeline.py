@@ -53,12 +53,13 @@ def train_batches(source, *, batch_size, seed, start_step=0, num_hosts=1, host_i
         return examples.train_example(stored, key, source, options)
 
     def by_index(first, stride, nothing):
-        def numbers(step):
+        def rows(turn):
+            step = first + turn * stride
             epoch, index = index_at(step * batch_size + tf.constant(places, tf.int64), source.num_examples, seed)
             return epoch * source.num_examples + index, index
 
         read = lambda number, index: example(number, source.read(index))  # noqa: E731
-        return _by_index(tf.data.Dataset.counter(first, stride), numbers, read, nothing, len(places), options)
+        return _by_index(rows, _FOREVER, read, nothing, len(places), options.threads)
 
     def in_order(first, stride, nothing):
         # Where in this host's part of a batch each place is; -1 for the places of other hosts.
@@ -143,7 +144,7 @@ def eval_batches(source, *, batch_size, num_hosts=1, host_index=0, **options):
             return (index[index < n],)
 
         read = lambda index: example(source.read(index))  # noqa: E731
-        batches = _by_index(tf.data.Dataset.range(-(-n // batch_size)), indices, read, nothing, len(places), options)
+        batches = _by_index(indices, -(-n // batch_size), read, nothing, len(places), options.threads)
     return _finished(batches.map(examples.weighted), options)
 
 
@@ -175,56 +176,48 @@ def _share(batch_size, num_hosts, host_index):
     return range(host_index * share, (host_index + 1) * share)
 
 
-def _by_index(steps, rows_of, function, nothing, size, options):
-    """A batch for each of some steps: `function` of every row that `rows_of` gives for the step, in parallel, in order.
+def _by_index(rows_of, count, function, nothing, size, threads):
+    """Batches 0, 1, ... up to `count`: `function` of every row that `rows_of` gives for the number, in order.
 
     `nothing` takes the place of a row that fails or is not there, up to `size`. Each batch is a dataset of its own, so
     that what fails moves nothing outside of it; two of them are made at a time, so that threads need not wait for the
     last row of a batch.
     """
-    threads = options.threads or os.cpu_count() or 1
-    empty = (
-        nothing.map(lambda *element: (tf.zeros([0], tf.int64), element))
-        .batch(1)
-        .map(lambda _, element: (tf.zeros([0], tf.int64), tuple(part[:0] for part in element)))
-    )
+    parallel = {"num_parallel_calls": threads or os.cpu_count() or 1, "deterministic": True}
+    empty = nothing.batch(1).map(lambda *element: (tf.zeros([0], tf.int64), tuple(part[:0] for part in element)))
 
-    def filled(places, element):
-        def holes():
-            return tuple(tf.scatter_nd(places[:, None], part, [size, *part.shape[1:]]) for part in element)
+    def batch(number):
+        # Mapped and batched in one, which TensorFlow does without a copy; a row that fails costs the whole batch, which
+        # is then made again. One that is short fails too.
+        whole = tf.data.Dataset.from_tensor_slices(rows_of(number)).map(function, **parallel)
+        again = tf.data.Dataset.from_tensors(number).flat_map(row_by_row)
+        return whole.batch(size, drop_remainder=True).ignore_errors().concatenate(again).take(1)
 
-        parts = tf.cond(tf.size(places) == size, lambda: tuple(element), holes)
+    def row_by_row(number):
+        rows = tf.data.Dataset.from_tensor_slices(rows_of(number)).enumerate()
+        made = rows.map(lambda place, row: (place, function(*row)), **parallel).ignore_errors()
+        return made.batch(size).concatenate(empty).take(1).map(with_holes)
+
+    def with_holes(places, element):
+        parts = [tf.scatter_nd(places[:, None], part, [size, *part.shape[1:]]) for part in element]
         return tuple(tf.ensure_shape(part, [size, *part.shape[1:]]) for part in parts)
 
-    def batch(step):
-        rows = tf.data.Dataset.from_tensor_slices(rows_of(step)).enumerate()
-        made = rows.map(
-            lambda place, row: (place, function(*row)), num_parallel_calls=threads, deterministic=True
-        ).ignore_errors()
-        return made.batch(size).concatenate(empty).take(1)
-
-    return steps.interleave(batch, cycle_length=2, num_parallel_calls=2, deterministic=True).map(filled)
+    numbers = tf.data.Dataset.range(count)
+    return numbers.interleave(batch, cycle_length=2, num_parallel_calls=2, deterministic=True)
 
 
 def _in_order(stored, count, function, nothing, threads):
     """`function` of what a dataset of `(number, arguments)` has of 0, 1, ... up to `count`, as `_by_index` does.
 
-    What has a negative number is left out undecoded, and what is missing gives `nothing`.
+    What has a negative number is left out undecoded, and what is missing or fails gives `nothing`: leaving it out alone
+    would move those that follow.
     """
     numbered = stored.filter(lambda number, _: number >= 0).map(
         lambda number, arguments: (number, function(*arguments)),
         num_parallel_calls=threads or tf.data.AUTOTUNE,
         deterministic=True,
     )
-    return _filled(numbered, tf.constant(count, tf.int64), nothing)
-
-
-def _filled(numbered, count, nothing):
-    """A dataset of `(number, element)` without the elements that fail, `nothing` in their places.
-
-    Leaving failed elements out alone would move those that follow.
-    """
-    end = nothing.map(lambda *element: (count, element))
+    end = nothing.map(lambda *element: (tf.constant(count, tf.int64), element))
     # The end, which cannot fail, shows how many of the last ones are missing.
     whole = numbered.ignore_errors().concatenate(end)
 
@@ -233,8 +226,15 @@ def _filled(numbered, count, nothing):
         return number, (number - last - 1, number, *element)
 
     def fill(missing, number, *element):
-        own = tf.data.Dataset.from_tensors(element).take(tf.cast(number < count, tf.int64))
-        return nothing.repeat(missing).concatenate(own)
+        own = tf.data.Dataset.from_tensors(element)
+        to_variant = tf.data.experimental.to_variant
+
+        def filled():
+            return to_variant(nothing.repeat(missing).concatenate(own.take(tf.cast(number < count, tf.int64))))
+
+        # A branch, because to make the longer dataset costs more than all the rest.
+        chosen = tf.cond((missing == 0) & (number < count), lambda: to_variant(own), filled)
+        return tf.data.experimental.from_variant(chosen, own.element_spec)
 
     return whole.scan(tf.constant(-1, tf.int64), gap).flat_map(fill)
 

@@ -89,7 +89,7 @@ def random_crop(image, size, seed):
 
 def random_flip(image, uniform):
     """Mirrors left and right where `uniform`, a number drawn from [0, 1), is more than a half."""
-    return tf.raw_ops.Reverse(tensor=image, dims=tf.stack([False, uniform > 0.5, False]))
+    return tf.cond(uniform > 0.5, lambda: tf.reverse(image, [1]), lambda: image)
 
 
 def random_shift(image, pixels, seed):

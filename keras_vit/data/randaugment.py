@@ -136,12 +136,14 @@ def shear_y(image, level):
 
 def translate_x(image, pixels):
     """To the left for positive pixels."""
-    return _transform(image, [1.0, 0.0, pixels, 0.0, 1.0, 0.0])
+    general = lambda: _transform(image, [1.0, 0.0, pixels, 0.0, 1.0, 0.0])  # noqa: E731
+    return tf.cond(tf.floor(pixels) == pixels, lambda: _moved(image, pixels, 1), general)
 
 
 def translate_y(image, pixels):
     """Upwards for positive pixels."""
-    return _transform(image, [1.0, 0.0, 0.0, 0.0, 1.0, pixels])
+    general = lambda: _transform(image, [1.0, 0.0, 0.0, 0.0, 1.0, pixels])  # noqa: E731
+    return tf.cond(tf.floor(pixels) == pixels, lambda: _moved(image, pixels, 0), general)
 
 
 def cutout(image, half, y, x):
@@ -230,3 +232,15 @@ def _transform(image, matrix):
         interpolation="NEAREST",
         fill_mode="CONSTANT",
     )[0]
+
+
+def _moved(image, pixels, axis):
+    """What `_transform` gives for a translation by whole pixels, without a look at each one."""
+    size = tf.shape(image)[axis]
+    before, after = [tf.clip_by_value(tf.cast(side, tf.int32), 0, size) for side in (-pixels, pixels)]
+    inside = image[after : size - before] if axis == 0 else image[:, after : size - before]
+
+    def grey(length):
+        return tf.fill(tf.tensor_scatter_nd_update(tf.shape(image), [[axis]], [length]), tf.constant(GREY, tf.uint8))
+
+    return tf.concat([grey(before), inside, grey(after)], axis)

@@ -3,31 +3,36 @@
 import keras
 import tensorflow as tf
 
+ACTIVATIONS = {"softmax": tf.nn.softmax, "sigmoid": tf.nn.sigmoid}
 
-def probabilities_of(model):
+
+def probabilities_of(model, activation="softmax"):
     """A function from images to probabilities, float32 `(B, classes)`.
 
-    Logits go through a softmax; what the last layer made a softmax or a sigmoid stays.
+    Args:
+        model: a model to logits, or to probabilities that its last layer made, which stay.
+        activation: what makes probabilities of logits, "softmax" or "sigmoid".
 
     Raises:
-        ValueError: the model gives no logits or probabilities of shape `(B, classes)`.
+        ValueError: the activation is neither, or the model gives no logits or probabilities of shape `(B, classes)`.
     """
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"`activation` must be one of {', '.join(ACTIVATIONS)}. Received: activation={activation!r}")
     if len(model.output_shape) != 2:
         raise ValueError(
             "Only models that give logits or probabilities (B, classes) are served. "
             f"Received: output_shape={model.output_shape}"
         )
     last = model.layers[-1]
-    activation = keras.activations.serialize(getattr(last, "activation", keras.activations.linear))
-    if activation not in ("linear", "softmax", "sigmoid"):
+    given = keras.activations.serialize(getattr(last, "activation", keras.activations.linear))
+    if given not in ("linear", "softmax", "sigmoid"):
         raise ValueError(
-            "The activation of the model's last layer must be none, softmax or sigmoid. "
-            f"Received: activation={activation!r}"
+            f"The activation of the model's last layer must be none, softmax or sigmoid. Received: activation={given!r}"
         )
-    logits = activation == "linear" and not isinstance(last, keras.layers.Softmax)
+    logits = given == "linear" and not isinstance(last, keras.layers.Softmax)
 
     def probabilities(images):
         outputs = tf.cast(model(images, training=False), tf.float32)
-        return tf.nn.softmax(outputs) if logits else outputs
+        return ACTIVATIONS[activation](outputs) if logits else outputs
 
     return probabilities

@@ -1,6 +1,7 @@
 """A SavedModel that a server can be trusted with."""
 
 import os
+import re
 
 import keras
 import tensorflow as tf
@@ -23,9 +24,11 @@ def saved_model(
     base_dir,
     *,
     version=None,
+    name=None,
     class_names=None,
     signatures=("serving_default", "tensor"),
     precision="float32",
+    activation="softmax",
     top=5,
     rounding="float",
     exif=False,
@@ -50,12 +53,13 @@ def saved_model(
 
     Args:
         model: a `keras.Model` from images to logits or probabilities `(B, classes)`, of any precision and strategy.
-        base_dir: the folder of the model's versions, any path of `tf.io.gfile`; made if it is not there. Its name is
-            the model's name on the server.
+        base_dir: the folder of the model's versions, any path of `tf.io.gfile`; made if it is not there.
         version: a positive integer that is free, or None for the number after the largest there is.
+        name: the model's name on the server, of letters, digits and `_.-`; None for the name of `base_dir`.
         class_names: the name of each class, in order, without line breaks; None to number them.
         signatures: some of "serving_default", "tensor" and "classify".
         precision: what the export computes in, "float32" or "bfloat16".
+        activation: what makes probabilities of logits, "softmax", or "sigmoid" for a model trained with that loss.
         top: how many classes are named, best first, 1 or more.
         rounding: what a resize gives, "float" or "uint8"; as in the evaluation, see `data.Options`.
         exif: whether photographs are turned as their EXIF orientation says.
@@ -72,16 +76,22 @@ def saved_model(
         SelfTestError: what was written does not answer as the model does.
     """
     base_dir = os.fspath(base_dir)
+    name = name or re.sub(r"[^\w.-]", "_", os.path.basename(base_dir.rstrip("/"))) or "model"
     decoding = {"rounding": rounding, "exif": exif, "max_megapixels": max_megapixels}
-    served = {"signatures": tuple(signatures), "precision": precision, "max_batch_size": max_batch_size}
+    served = {
+        "signatures": tuple(signatures), "precision": precision, "activation": activation,
+        "max_batch_size": max_batch_size,
+    }  # fmt: skip
     about = {"training": recipe or {}, "metrics": metrics or {}}
-    for name, value in (("top", top), ("max_batch_size", max_batch_size)):
+    for argument, value in (("top", top), ("max_batch_size", max_batch_size)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"`{name}` must be an integer of 1 or more. Received: {name}={value!r}")
+            raise ValueError(f"`{argument}` must be an integer of 1 or more. Received: {argument}={value!r}")
+    if not re.fullmatch(r"[\w.-]+", name):
+        raise ValueError(f"`name` must be of letters, digits and `_.-`, as in a URL. Received: name={name!r}")
     versions.check_version(base_dir, version)
     if keras.backend.backend() != "tensorflow":
-        options = {"version": version, "class_names": class_names, "top": top, "recipe": recipe, "metrics": metrics}
-        return other_backends.saved_model(model, base_dir, {**options, **decoding, **served})
+        options = {"version": version, "name": name, "class_names": class_names, "top": top, **decoding, **served}
+        return other_backends.saved_model(model, base_dir, {**options, "recipe": recipe, "metrics": metrics})
 
     copy = plain_copy(model, precision)
     image_shape = tuple(model.input_shape[1:])
@@ -94,16 +104,18 @@ def saved_model(
         return make_signatures(signatures, parts, max_batch_size)
 
     images = tf.TensorSpec((None, *image_shape), tf.float32)
-    made = signatures_of(tf.function(probabilities_of(copy), input_signature=[images], autograph=False))
+    made = signatures_of(tf.function(probabilities_of(copy, activation), input_signature=[images], autograph=False))
     files = example_files(image_shape)
     card = model_card(copy, class_names=labels, preprocessing={"model": preprocessing, **decoding}, **served, **about)
     staged = versions.Staged(base_dir, version, kept_after=SelfTestError)
     with staged as folder:
-        write_graph(folder, copy, {name: (signature.answer, signature.spec) for name, signature in made.items()})
-        server_name = os.path.basename(os.path.abspath(base_dir))
-        write_beside(folder, name=server_name, model=model, card=card, signatures=made, files=files)
+        write_graph(folder, copy, {key: (signature.answer, signature.spec) for key, signature in made.items()})
+        write_beside(folder, name=name, model=model, card=card, signatures=made, files=files)
         tolerance = tolerance_of(model, precision)
-        cases = {name: _case(signature, files) for name, signature in signatures_of(probabilities_of(model)).items()}
+        cases = {
+            key: _case(signature, files)
+            for key, signature in signatures_of(probabilities_of(model, activation)).items()
+        }
         differences = largest_differences(folder, cases, tolerance)
         write_card(folder, {**card, "self_test": {"largest_differences": differences, "tolerance": tolerance}})
     return staged.path

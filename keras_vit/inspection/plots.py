@@ -32,6 +32,45 @@ def predictions(path, images, labels, probabilities, class_names, columns=8):
     figure.savefig(path, dpi=100)
 
 
+def training_curve(path, columns, evaluations=None):
+    """Draws how training went: loss, accuracy, rate and gradient norm over the steps, each in a plot of its own.
+
+    Args:
+        path: the file to write; its ending decides the format.
+        columns: numbers `(rows,)` by name, of which `step` is one and every other becomes a plot; what
+            `training.metrics_log.read_metrics` gives.
+        evaluations: the same for evaluations, `step` too; points in the plots of the same names.
+
+    Raises:
+        ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
+    """
+    names = [name for name in columns if name != "step"]
+    rows = -(-len(names) // 2)
+    figure = _figure_class()(figsize=(10, 3 * rows), layout="constrained")
+    steps = np.asarray(columns["step"])
+    for axes, name in zip(figure.subplots(rows, 2, squeeze=False).flat, names):
+        values = np.asarray(columns[name])
+        noisy = len(values) >= 100
+        axes.plot(steps, values, color="tab:blue", alpha=0.3 if noisy else 1, linewidth=0.8)
+        if noisy:
+            width = len(values) // 50
+            axes.plot(steps[width - 1 :], _running_mean(values, width), color="tab:blue")
+        if evaluations is not None and name in evaluations:
+            axes.plot(evaluations["step"], evaluations[name], "o-", color="tab:orange", label="evaluation")
+            axes.legend()
+        axes.set_title(name.replace("_", " "))
+        axes.set_xlabel("step")
+        axes.grid(alpha=0.3)
+    for axes in figure.axes[len(names) :]:
+        axes.set_axis_off()
+    figure.savefig(path, dpi=100)
+
+
+def _running_mean(values, width):
+    """The mean of each `width` neighbours: `(N,)` to `(N - width + 1,)`."""
+    return np.lib.stride_tricks.sliding_window_view(values, width).mean(-1)
+
+
 def _figure_class():
     """matplotlib's `Figure`, which draws without a screen and without pyplot's global state."""
     try:

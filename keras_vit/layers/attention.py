@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.arguments import check_positive_int, check_rate
+from keras_vit.layers.dropout import Dropout
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -68,7 +69,7 @@ class SelfAttention(keras.layers.Layer):
         self.key = projection("key", "bnd,dhk->bnhk", heads, "hk")
         self.value = projection("value", "bnd,dhk->bnhk", heads, "hk")
         self.out = projection("out", "bnhk,hkd->bnd", (None, hidden_size), "d")
-        self.drop = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy, name="drop")
+        self.drop = Dropout(self.dropout, dtype=self.dtype_policy, name="drop")
         for layer in (self.query, self.key, self.value):
             layer.build(input_shape)
         self.out.build((*input_shape[:-1], self.num_heads, head_size))

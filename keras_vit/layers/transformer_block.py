@@ -4,6 +4,7 @@ import keras
 
 from keras_vit.layers.arguments import check_positive_int, check_rank, check_rate
 from keras_vit.layers.attention import SelfAttention
+from keras_vit.layers.dropout import Dropout
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -74,10 +75,8 @@ class TransformerBlock(keras.layers.Layer):
         self.norm_2 = keras.layers.LayerNormalization(epsilon=self.epsilon, name="norm_2", **policy)
         self.mlp_1 = mlp_dense(self.mlp_dim, "mlp_1", **policy)
         self.mlp_2 = mlp_dense(hidden_size, "mlp_2", **policy)
-        self.drop = keras.layers.Dropout(self.dropout, name="drop", **policy)
-        self.drop_path = keras.layers.Dropout(
-            self.stochastic_depth, noise_shape=(None, 1, 1), name="drop_path", **policy
-        )
+        self.drop = Dropout(self.dropout, name="drop", **policy)
+        self.drop_path = Dropout(self.stochastic_depth, noise_shape=(None, 1, 1), name="drop_path", **policy)
         for layer in (self.norm_1, self.attention, self.norm_2, self.mlp_1):
             layer.build(input_shape)
         self.mlp_2.build((*input_shape[:-1], self.mlp_dim))

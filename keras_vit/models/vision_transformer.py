@@ -4,6 +4,7 @@ import keras
 
 from keras_vit import checkpoints, layers
 from keras_vit.layers.arguments import check_positive_int, check_rate
+from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.resnet_stem import stem_output_side
 
 CLASSIFIERS = ("token", "gap", "map", "unpooled", "token_unpooled")
@@ -150,7 +151,7 @@ def VisionTransformer(
         x = layers.SinCosPositionEmbedding(grid, name="position_embedding")(x)
     if class_token and not class_token_position:
         x = layers.ClassToken(name="class_token")(x)
-    x = keras.layers.Dropout(dropout, name="dropout")(x)
+    x = Dropout(dropout, name="dropout")(x)
     for i in range(num_layers):
         x = layers.TransformerBlock(
             num_heads,

@@ -48,6 +48,18 @@ def test_evaluation_names_broken_files_and_no_padding(photos, broken):
     assert bad.count == 3 and all(any(name in line for line in said) for name in broken)
 
 
+@pytest.mark.parametrize("every", [1, 2])
+def test_broken_files_in_every_batch_hold_nothing_up(photos, every):
+    for number, path in enumerate(sorted(photos.rglob("*.jpg"))):
+        if number % every == 0:
+            path.write_text("this is no image")
+    batches = list(data.eval_batches(data.folder(photos), batch_size=4, image_size=8))
+    weights = np.concatenate([weights for *_, weights in batches])
+    assert weights.tolist() == [float(number % every != 0) for number in range(23)] + [0]
+    assert all(np.any(image) == bool(weight) for images, _, w in batches for image, weight in zip(images, w))
+    assert len(list(data.train_batches(data.folder(photos), batch_size=4, seed=0, image_size=8).take(7))) == 7
+
+
 def test_more_than_the_allowed_share_ends_the_run(photos, broken):
     source = data.folder(photos)
     for share, allowed in ((0.1, 2), (0.14, 3)):

@@ -23,6 +23,16 @@ def test_no_scan_is_in_both_parts_twice_over():
     np.testing.assert_array_equal(np.sort(together.dot(range(64))), np.sort(scans.dot(range(64))))
 
 
+def test_train_is_divided_once_more_to_choose_what_is_best():
+    train, validation = data.load("digits", train_split="tune_train", test_split="tune_val")
+    assert (train.num_examples, validation.num_examples) == (1150, 287)
+    together = np.concatenate([train.labels, validation.labels])
+    whole = data.load_split("digits", "train")
+    np.testing.assert_array_equal(np.bincount(together), np.bincount(whole.labels))
+    with pytest.raises(ValueError, match="The splits of the digits are train, test, tune_train, tune_val. Received"):
+        data.load_split("digits", "validation")
+
+
 def test_pixels_are_divided_by_eight_less_one_in_three_equal_channels():
     _, test = data.load("digits")
     images, labels, weights = next(iter(data.eval_batches(test, batch_size=360)))

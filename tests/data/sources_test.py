@@ -136,6 +136,26 @@ def test_tfrecords_of_other_features_or_labels_are_refused(tmp_path, images_of):
     data.tfrecords(tmp_path / "r", ["a", "b", "c"], image_key="jpeg", label_key="class", label_offset=1)
 
 
+def test_the_scan_finds_a_label_out_of_range_between_records_in_range(tmp_path, images_of):
+    write_records(tmp_path / "r", map(images_of, range(4)), [0, 1, 7, 0])
+    report = data.verify(data.tfrecords(tmp_path / "r", ["a", "b"]))
+    assert report["bad"] == [f"{tmp_path}/r record 2"]
+    assert "none of 0 to 1: 7" in report["reasons"][report["bad"][0]]
+
+
+@pytest.mark.parametrize(
+    ("name", "details", "message"),
+    [
+        ("digits", {"path": "photos"}, r"by name, split alone.*path='photos'"),
+        ("folder", {"path": "photos", "image_key": "x", "classes": 3}, r"test_share.*classes=3, image_key='x'"),
+        ("cifar10", {"test_share": 0.5}, r"'cifar10'.*test_share=0.5"),
+    ],
+)
+def test_what_would_have_no_effect_on_a_dataset_is_refused(name, details, message):
+    with pytest.raises(ValueError, match=message):
+        data.load(name, **details)
+
+
 def test_a_class_that_a_split_does_not_have_is_refused(tmp_path, images_of):
     for folder in ("train/a", "train/b", "test/a"):
         (tmp_path / folder).mkdir(parents=True)

@@ -59,7 +59,7 @@ def test_it_trains_evaluates_exports_and_asks(finished):
         "step 20/60  loss ",
         "step 60/60  loss ",
         " images/s  0:00 left",
-        "% of 360 images",
+        "% of 360 test images",
         f"exported to {workdir}/export/1",
         "image of ",
     ):
@@ -91,9 +91,10 @@ def test_the_picture_is_drawn_where_matplotlib_is(finished):
         import matplotlib  # noqa: F401
     except ImportError:
         assert "predictions.png was not drawn: matplotlib is not installed" in output
-        assert not (workdir / "predictions.png").exists()
+        assert not list(workdir.glob("*.png"))
     else:
-        assert (workdir / "predictions.png").read_bytes().startswith(b"\x89PNG")
+        for picture in ("predictions.png", "curve.png"):
+            assert (workdir / picture).read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_same_command_again_says_that_it_is_done(finished):
@@ -120,18 +121,22 @@ def test_a_run_that_lost_its_results_keeps_its_export(finished, tmp_path):
     assert ours["test/accuracy"] == theirs["test/accuracy"]
 
 
-def test_a_killed_run_goes_on_and_ends_as_if_it_had_not_been_killed(finished, tmp_path):
-    workdir = tmp_path / "killed"
+def test_a_run_that_is_asked_to_end_saves_says_so_and_goes_on(finished, tmp_path):
+    workdir = tmp_path / "stopped"
     command = [sys.executable, "experiments/run_tpu.py", f"--workdir={workdir}", *TINY]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         for line in process.stdout:
-            if line.startswith("step 40/60"):  # the checkpoint of step 20 is written, that of 40 is being
-                process.send_signal(signal.SIGKILL)
+            if line.startswith("step 20/60"):
+                process.send_signal(signal.SIGTERM)
                 break
+        told = process.stdout.read()
+    assert process.returncode == 75
+    assert "stopped by SIGTERM after step " in told
     assert not (workdir / "results.json").exists()
     done = _run(f"--workdir={workdir}", *TINY)
     assert done.returncode == 0, done.stderr
     assert "going on from step " in done.stdout
+    assert (workdir / "metrics.csv").read_text() == (finished[0] / "metrics.csv").read_text()
     ours, theirs = (json.loads((w / "results.json").read_text()) for w in (workdir, finished[0]))
     assert ours["test/loss"] == theirs["test/loss"]
 
@@ -147,6 +152,8 @@ def test_a_killed_run_goes_on_and_ends_as_if_it_had_not_been_killed(finished, tm
         (["digits"], "only flags are understood. Received: digits"),
         (["--config.data.name=mnist"], "known by name are: digits.*Received: name='mnist'"),
         (["--config.model.num_heads=5"], "`num_heads` must divide `hidden_size`. Received: num_heads=5"),
+        (["--config.strategy=tpu"], "No TPU is here: .*Received: strategy='tpu'"),
+        (["--config.tpu_address=grpc://localhost:1"], "No TPU answers there .*Received: tpu_address="),
         (["--config.strategy=gpus"], "`strategy` must be one of .*Received: strategy='gpus'"),
         (["--config.total_steps=5"], "One of `total_steps` and `total_epochs`.*Received: total_steps=5, total_epochs="),
         (["--config.precision=float8"], "`precision` must be one of .*Received: precision='float8'"),

@@ -172,6 +172,7 @@ def test_an_export_that_cannot_be_renamed_leaves_nothing(tmp_path, monkeypatch, 
     [
         ({"version": 0}, "`version` must be an integer of 1 or more. Received: version=0"),
         ({"version": True}, "Received: version=True"),
+        ({"name": "my model"}, "as in a URL. Received: name='my model'"),
         ({"top": 0}, "`top` must be an integer of 1 or more. Received: top=0"),
         ({"max_batch_size": 1.5}, "Received: max_batch_size=1.5"),
         ({"class_names": ["a", "b"]}, "each of 5 classes. Received: 2 names"),
@@ -179,6 +180,7 @@ def test_an_export_that_cannot_be_renamed_leaves_nothing(tmp_path, monkeypatch, 
         ({"signatures": ("predict",)}, r"are serving_default, tensor, classify. Received: signatures=\('predict',\)"),
         ({"signatures": ()}, r"Received: signatures=\(\)"),
         ({"precision": "float16"}, "must be one of float32, bfloat16. Received: precision='float16'"),
+        ({"activation": "tanh"}, "must be one of softmax, sigmoid. Received: activation='tanh'"),
         ({"rounding": "up"}, "Received: rounding='up'"),
         ({"max_megapixels": 0}, "Received: max_megapixels=0"),
     ],
@@ -205,6 +207,14 @@ def test_probabilities_are_not_made_probabilities_again(activation, tmp_path, un
     images = np.random.default_rng(0).uniform(-1, 1, (2, *SHAPE)).astype("float32")
     answer = loaded.signatures["tensor"](images=tf.constant(images))["probabilities"]
     np.testing.assert_allclose(answer, model(images), atol=1e-6)
+
+
+def test_logits_of_a_model_trained_with_sigmoids_go_through_a_sigmoid(tmp_path, untested):
+    model = tiny_model()
+    path = export.saved_model(model, tmp_path, signatures=("tensor",), activation="sigmoid")
+    images = np.random.default_rng(0).uniform(-1, 1, (2, *SHAPE)).astype("float32")
+    answer = tf.saved_model.load(path).signatures["tensor"](images=tf.constant(images))["probabilities"]
+    np.testing.assert_allclose(answer, keras.ops.sigmoid(model(images)), atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,7 @@
+import json
+import socket
+from pathlib import Path
+
 import pytest
 import tensorflow as tf
 
@@ -7,6 +11,7 @@ from keras_vit.training import choose_strategy, strategy
 @pytest.fixture
 def no_tpu(monkeypatch):
     monkeypatch.setattr(strategy, "_has_tpu", lambda: False)
+    monkeypatch.delenv("TF_CONFIG", raising=False)
 
 
 def test_one_device_is_the_default_strategy(no_tpu):
@@ -19,26 +24,114 @@ def test_what_is_not_there_is_refused(no_tpu):
         choose_strategy("tpu")
     with pytest.raises(ValueError, match="No GPU is visible"):
         choose_strategy("mirrored")
-    with pytest.raises(ValueError, match="must be one of auto, default, mirrored, tpu. Received: strategy='gpu'"):
+    with pytest.raises(
+        ValueError, match="must be one of auto, default, mirrored, multi_worker, tpu. Received: strategy='gpu'"
+    ):
         choose_strategy("gpu")
 
+    with pytest.raises(ValueError, match="TF_CONFIG does not say.*Received: strategy='multi_worker'"):
+        choose_strategy("multi_worker")
 
-@pytest.mark.parametrize("name", ["auto", "tpu"])
-def test_a_tpu_is_resolved_connected_initialised_and_used_in_this_order(name, monkeypatch):
-    calls = []
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The calls that lead to a strategy, in their order, none of which does anything."""
+    made = []
 
     def record(step, result=None):
-        return lambda *args, **kwargs: calls.append((step, args, kwargs)) or result
+        return lambda *args, **kwargs: made.append((step, args, kwargs)) or result
 
-    monkeypatch.setenv("TPU_NAME", "my-tpu")
     monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", record("resolve", "resolver"))
     monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", record("connect"))
     monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", record("initialise"))
-    monkeypatch.setattr(tf.distribute, "TPUStrategy", record("strategy", "a strategy"))
-    assert choose_strategy(name) == "a strategy"
+    monkeypatch.setattr(tf.distribute, "TPUStrategy", record("tpu", "a TPU strategy"))
+    monkeypatch.setattr(tf.distribute, "MirroredStrategy", record("mirrored", "a mirrored strategy"))
+    monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", record("workers", "a strategy of workers"))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("name", "address", "environment", "used"),
+    [
+        ("auto", "", "my-tpu", "my-tpu"),
+        ("tpu", "", "my-tpu", "my-tpu"),
+        ("auto", "node-1", None, "node-1"),
+        ("tpu", "node-1", "my-tpu", "node-1"),
+    ],
+)
+def test_a_tpu_is_resolved_connected_initialised_and_used_in_this_order(
+    name, address, environment, used, calls, monkeypatch
+):
+    if environment:
+        monkeypatch.setenv("TPU_NAME", environment)
+    assert choose_strategy(name, address) == "a TPU strategy"
     assert calls == [
-        ("resolve", (), {"tpu": "my-tpu"}),
+        ("resolve", (), {"tpu": used}),
         ("connect", ("resolver",), {}),
         ("initialise", ("resolver",), {}),
-        ("strategy", ("resolver",), {}),
+        ("tpu", ("resolver",), {}),
     ]
+
+
+def test_an_address_where_nothing_answers_is_refused_at_once(calls):
+    with socket.socket() as closed:
+        closed.bind(("localhost", 0))
+        address = f"grpc://localhost:{closed.getsockname()[1]}"
+    with pytest.raises(ValueError, match="No TPU answers there .*Received: tpu_address='grpc://localhost:"):
+        choose_strategy("auto", address)
+    with pytest.raises(ValueError, match="No TPU answers there .*Received: tpu_address='grpc://nowhere'"):
+        choose_strategy("auto", "grpc://nowhere")
+    assert not calls
+
+
+def test_a_tpu_that_does_not_start_is_an_error_in_one_line(calls, monkeypatch):
+    def fails(_):
+        raise tf.errors.InternalError(None, None, "no platform\nand more")
+
+    monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", fails)
+    with pytest.raises(ValueError, match=r"The TPU cannot be used \(no platform\). Received: tpu_address='node-1'"):
+        choose_strategy("tpu", "node-1")
+
+
+def test_we_never_hide_a_tpu_from_tensorflow():
+    for file in Path(strategy.__file__).parent.parent.rglob("*.py"):
+        assert "TPU_SKIP_MDS_QUERY" not in file.read_text(), file
+
+
+def test_several_gpus_are_mirrored_and_one_is_not(no_tpu, calls, monkeypatch):
+    for gpus, name, expected in ((2, "auto", "a mirrored strategy"), (1, "mirrored", "a mirrored strategy")):
+        monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind, gpus=gpus: ["a GPU"] * gpus)
+        assert choose_strategy(name) == expected
+    assert choose_strategy("auto") is tf.distribute.get_strategy()
+
+
+def _tf_config(kind, index, **cluster):
+    return json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})
+
+
+@pytest.mark.parametrize(
+    ("tf_config", "expected"),
+    [
+        (_tf_config("worker", 1, worker=["a:1", "b:1", "c:1"]), (3, 1)),
+        (_tf_config("chief", 0, chief=["a:1"], worker=["b:1"]), (2, 0)),
+        (_tf_config("worker", 0, chief=["a:1"], worker=["b:1"]), (2, 1)),
+    ],
+)
+def test_tf_config_says_who_trains_together(tf_config, expected, no_tpu, calls, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", tf_config)
+    assert strategy.workers() == expected
+    assert strategy.is_chief() == (expected[1] == 0)
+    assert choose_strategy("auto") == choose_strategy("multi_worker") == "a strategy of workers"
+
+
+@pytest.mark.parametrize(
+    "tf_config",
+    [
+        "{", "[]", "3", "{}", '{"cluster": {}, "task": 3}', _tf_config("worker", 2, worker=["a:1", "b:1"]),
+        _tf_config("ps", 0, ps=["a:1"]), _tf_config("worker", 0, worker=["a:1"], ps=["b:1"]),
+    ],
+)  # fmt: skip
+def test_a_tf_config_that_is_none_is_refused(tf_config, no_tpu, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", tf_config)
+    with pytest.raises(ValueError, match="TF_CONFIG must be like .* Received: TF_CONFIG="):
+        choose_strategy("auto")

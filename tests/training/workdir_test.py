@@ -1,5 +1,7 @@
 import json
+import sys
 
+import keras
 import pytest
 
 from keras_vit.training import Workdir
@@ -22,10 +24,33 @@ def test_results_are_there_once_they_are_written(tmp_path):
     assert workdir.results() is None
     workdir.write_results({"test/accuracy": 0.5})
     assert Workdir(tmp_path, CONFIG).results() == {"test/accuracy": 0.5}
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["config.json", "results.json"]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["command.json", "config.json", "results.json"]
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="must be a folder that can be written .*Received: workdir=.*/file/run"):
         Workdir(tmp_path / "file" / "run", CONFIG)
+
+
+def test_the_last_command_the_seed_and_the_versions_are_written(tmp_path):
+    Workdir(tmp_path, CONFIG)
+    written = json.loads((tmp_path / "command.json").read_text())
+    assert written["command"] == sys.argv and written["seed"] == 0
+    assert written["versions"]["keras"] == keras.__version__
+
+
+def test_any_file_system_of_tensorflow_will_do():
+    workdir = Workdir("ram://workdir_test/run/", CONFIG)
+    workdir.write_results({"test/accuracy": 0.5})
+    assert str(workdir.path / "export") == "ram://workdir_test/run/export"
+    assert Workdir("ram://workdir_test/run", CONFIG).results() == {"test/accuracy": 0.5}
+    with pytest.raises(ValueError, match="another config: seed was 0 and is 1"):
+        Workdir("ram://workdir_test/run", {**CONFIG, "seed": 1})
+
+
+def test_of_several_workers_the_first_one_writes(tmp_path, monkeypatch):
+    cluster = {"worker": ["a:1", "b:1"]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 1}}))
+    Workdir(tmp_path, CONFIG).write_results({})
+    assert not list(tmp_path.iterdir())

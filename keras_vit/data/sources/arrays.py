@@ -53,19 +53,25 @@ def digits():
     """The 1,797 handwritten digits of scikit-learn, 8x8 pixels of 0 to 16: 1,437 to train, a fixed 360 to test.
 
     Returns:
-        The train and the test source.
+        A dict of sources: "train" and "test", and "tune_train" and "tune_val", which divide train into 1,150 and 287.
     """
     # scikit-learn takes about a second to import, and only this dataset needs it.
     from sklearn.datasets import load_digits
-    from sklearn.model_selection import train_test_split
 
     scans = load_digits()
     images = np.repeat(scans.images[..., None].astype(np.uint8), 3, axis=-1)  # (1797, 8, 8, 3)
     # The split is part of the dataset: it does not follow the seed of a run.
-    split = train_test_split(images, scans.target, test_size=360, random_state=0, stratify=scans.target)
-    train_images, test_images, train_labels, test_labels = split
+    train, test = _divided((images, scans.target), 360)
+    tune_train, tune_val = _divided(train, 287)
     names = [str(name) for name in scans.target_names]
-    return (
-        arrays(train_images, train_labels, names, max_value=16),
-        arrays(test_images, test_labels, names, max_value=16),
-    )
+    parts = {"train": train, "test": test, "tune_train": tune_train, "tune_val": tune_val}
+    return {split: arrays(*part, names, max_value=16) for split, part in parts.items()}
+
+
+def _divided(part, size):
+    """Images and labels without `size` of them, and these, with every class in both."""
+    from sklearn.model_selection import train_test_split
+
+    images, labels = part
+    split = train_test_split(images, labels, test_size=size, random_state=0, stratify=labels)
+    return (split[0], split[2]), (split[1], split[3])

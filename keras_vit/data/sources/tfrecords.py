@@ -25,6 +25,7 @@ def tfrecords(
 
     Local files are indexed by one pass over the lengths of the records, so that any example can be read at once.
     Remote files are read in order, because that pass would fetch them whole; `num_examples` says how many there are.
+    What follows a broken record in a remote file cannot be found, and counts as bad too.
 
     Args:
         pattern: the files, `train-*-of-01024`; local or `gs://`.

@@ -1,12 +1,11 @@
-"""Learning-rate schedules and optimizers, by name. Pure Keras: they run on every backend."""
+"""Learning-rate schedules."""
 
 import math
 
 import keras
 from keras import ops
 
-DECAYS = ("cosine", "linear", "constant")
-OPTIMIZERS = ("adamw",)
+DECAYS = ("cosine", "linear", "rsqrt", "constant")
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -16,22 +15,30 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
     Update number s (from 0) uses rate(s), so with warm-up the first update has rate 0.
 
     Args:
-        decay: "cosine" (to 0), "linear" (to `end`) or "constant".
-        base: the rate after the warm-up.
+        decay: "cosine" (to 0), "linear" (to `end`), "rsqrt" (with one over the square root of the updates, whatever
+            their total) or "constant".
+        base: the rate after the warm-up, above 0.
         total_steps: the number of updates.
         warmup_steps: updates until `base` is reached; 0 for none.
         end: the rate that a linear decay ends at.
+        timescale: updates after the warm-up in which "rsqrt" falls to `base / sqrt(2)`, above 0.
 
     Raises:
-        ValueError: the decay is not known, or the steps are not 0 <= warmup_steps < total_steps.
+        ValueError: the decay is not known, a rate or the timescale is out of range, or the steps are not
+            0 <= warmup_steps < total_steps.
 
-    Reference: the original's `create_learning_rate_schedule`.
+    Reference: the original's `create_learning_rate_schedule`; "rsqrt": Zhai et al., "Scaling Vision Transformers".
     """
 
-    def __init__(self, decay, base, total_steps, warmup_steps=0, end=1e-5):
+    def __init__(self, decay, base, total_steps, warmup_steps=0, end=1e-5, timescale=10_000):
         super().__init__()
         if decay not in DECAYS:
             raise ValueError(f"`decay` must be one of {', '.join(DECAYS)}. Received: decay={decay!r}")
+        if not base > 0 or not end >= 0 or not timescale > 0:
+            raise ValueError(
+                "`base` and `timescale` must be above 0, `end` 0 or more. "
+                f"Received: base={base}, end={end}, timescale={timescale}"
+            )
         if not 0 <= warmup_steps < total_steps:
             raise ValueError(
                 "The warm-up must be 0 or more steps and end before training does. "
@@ -42,6 +49,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         self.total_steps = total_steps
         self.warmup_steps = warmup_steps
         self.end = end
+        self.timescale = timescale
 
     def __call__(self, step):
         step = ops.cast(step, "float32")
@@ -50,6 +58,8 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
             rate = self.base * 0.5 * (1.0 + ops.cos(math.pi * progress))
         elif self.decay == "linear":
             rate = self.end + (self.base - self.end) * (1.0 - progress)
+        elif self.decay == "rsqrt":
+            rate = self.base / ops.sqrt(1.0 + ops.maximum(step - self.warmup_steps, 0.0) / self.timescale)
         else:
             rate = self.base + 0.0 * progress
         if self.warmup_steps:
@@ -57,24 +67,5 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         return rate
 
     def get_config(self):
-        names = ("decay", "base", "total_steps", "warmup_steps", "end")
+        names = ("decay", "base", "total_steps", "warmup_steps", "end", "timescale")
         return {name: getattr(self, name) for name in names}
-
-
-def make(name, schedule, *, weight_decay=0.0):
-    """The optimizer called `name`.
-
-    Args:
-        name: "adamw": Adam with beta 0.9 and 0.999, epsilon 1e-8, and a decay that is multiplied by the rate.
-        schedule: a `Schedule`, or a rate.
-        weight_decay: the decay, before the multiplication by the rate; 0 for none.
-
-    Returns:
-        A Keras optimizer, not built.
-
-    Raises:
-        ValueError: the name is not known.
-    """
-    if name not in OPTIMIZERS:
-        raise ValueError(f"`name` must be one of {', '.join(OPTIMIZERS)}. Received: name={name!r}")
-    return keras.optimizers.AdamW(schedule, weight_decay=weight_decay, beta_1=0.9, beta_2=0.999, epsilon=1e-8)

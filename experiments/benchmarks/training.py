@@ -1,0 +1,159 @@
+"""What training costs: our loop beside `Model.fit`, one save, and computing blocks twice.
+
+    python experiments/benchmarks/training.py --measure=fit
+    python experiments/benchmarks/training.py --measure=save --measure=remat --batch_size=32
+
+fit: images a second of the same model, optimizer and batch on one device, at 1 and at 20 steps a call; the two take
+turns in one process, and the ratio is of the medians (more than 1 means that ours is faster). save: one checkpoint of
+ViT-B/16 with its optimizer, as a share of 100 steps. remat: what a step of ViT-B/16 holds at its peak beyond what is
+there before it, and its time, with and without rematerialisation, each in a process of its own.
+"""
+
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import app, flags
+
+import keras_vit
+from keras_vit import losses, optimizers
+from keras_vit.models.rematerialisation import rematerialise
+from keras_vit.training.checkpoints import Checkpoints
+from keras_vit.training.state import State
+from keras_vit.training.step import make_train_steps
+
+_MEASURE = flags.DEFINE_multi_enum("measure", ["fit"], ["fit", "save", "remat"], "What to measure.")
+_BATCH = flags.DEFINE_integer("batch_size", 32, "Images of a step.", lower_bound=1)
+_SIZE = flags.DEFINE_integer("image_size", 224, "Height and width of the images of ViT-B/16.", lower_bound=16)
+_ROUNDS = flags.DEFINE_integer("rounds", 7, "Rounds that count, after one that does not.", lower_bound=1)
+_WORKER = flags.DEFINE_enum("worker", None, ["plain", "remat"], "Be the process of one variant (used internally).")
+
+# Small enough for the time around a step to count, 64 pixels of ViT-Ti/16.
+SMALL = {"input_shape": (64, 64, 3), "classes": 10, "dropout": 0.1}
+
+
+def batches(model):
+    """The same batch without an end: what is measured is not the input."""
+    images = tf.random.stateless_uniform((_BATCH.value, *model.input_shape[1:]), (0, 0), -1.0, 1.0)
+    labels = tf.one_hot(tf.range(_BATCH.value) % model.output_shape[-1], model.output_shape[-1])
+    return tf.data.Dataset.from_tensors((images, labels, tf.ones(_BATCH.value))).repeat()
+
+
+def ours(model):
+    """`(state, run)`: `run(steps)` does them in one call of our loop."""
+    optimizer = optimizers.make("adamw", 1e-3)
+    optimizer.build(model.trainable_variables)
+    state = State(model, optimizer)
+    train_steps = make_train_steps(tf.distribute.get_strategy(), state, losses.softmax, batch_size=_BATCH.value, seed=0)
+    iterator = iter(batches(model))
+
+    def run(steps):
+        train_steps(iterator, tf.constant(0), tf.constant(steps), tf.constant(0.0))["rows"].numpy()
+
+    return state, run
+
+
+def kerases(model, steps_per_call):
+    """`run(steps)` does them with `Model.fit`."""
+    model.compile(
+        optimizers.make("adamw", 1e-3),
+        keras.losses.CategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+        steps_per_execution=steps_per_call,
+        jit_compile=False,
+    )
+    data = batches(model)
+    return lambda steps: model.fit(data, steps_per_epoch=steps, verbose=0, shuffle=False)
+
+
+def seconds(function, *arguments):
+    start = time.perf_counter()
+    function(*arguments)
+    return time.perf_counter() - start
+
+
+def measure_fit():
+    for steps_per_call in (1, 20):
+        _, mine = ours(keras_vit.ViT_Ti16(**SMALL))
+        theirs = kerases(keras_vit.ViT_Ti16(**SMALL), steps_per_call)
+
+        def my_calls(mine=mine, steps_per_call=steps_per_call):
+            for _ in range(20 // steps_per_call):
+                mine(steps_per_call)
+
+        times = {"ours": [], "fit": []}
+        for number in range(_ROUNDS.value + 1):
+            for name, run in (("ours", my_calls), ("fit", lambda theirs=theirs: theirs(20))):
+                spent = seconds(run)
+                if number:
+                    times[name].append(spent)
+        rates = {name: 20 * _BATCH.value / statistics.median(spent) for name, spent in times.items()}
+        print(
+            f"{steps_per_call:2} steps a call: ours {rates['ours']:.1f} images/s, Model.fit {rates['fit']:.1f}, "
+            f"ratio {rates['ours'] / rates['fit']:.3f}"
+        )
+
+
+def measure_save():
+    state, run = ours(keras_vit.ViT_B16(input_shape=(_SIZE.value, _SIZE.value, 3)))
+    run(1)
+    step = statistics.median(seconds(run, 1) for _ in range(3))
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoints = Checkpoints(folder, state)
+        spent = statistics.median(seconds(checkpoints.save, number) for number in range(3))
+    print(f"one save {spent:.2f} s, one step {step:.2f} s: {spent / step:.2f} % of 100 steps")
+
+
+def worker(variant):
+    """Prints the bytes at the peak of a step beyond those before it, and its median seconds."""
+    model = keras_vit.ViT_B16(input_shape=(_SIZE.value, _SIZE.value, 3))
+    if variant == "remat":
+        rematerialise(model)
+    state, run = ours(model)
+    for variable in state.optimizer.variables:
+        np.asarray(variable)  # lets its memory be there
+    before = _peak()
+    run(1)
+    times = [seconds(run, 1) for _ in range(3)]
+    print(json.dumps({"bytes": _peak() - before, "seconds": statistics.median(times)}))
+
+
+def _peak():
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def measure_remat():
+    told = {}
+    for variant in ("plain", "remat"):
+        command = [sys.executable, *sys.argv, f"--worker={variant}"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        told[variant] = json.loads(done.stdout.splitlines()[-1])
+    plain, remat = told["plain"], told["remat"]
+    print(
+        f"without {plain['bytes'] / 1e9:.2f} GB and {plain['seconds']:.2f} s a step, with rematerialisation "
+        f"{remat['bytes'] / 1e9:.2f} GB ({remat['bytes'] / plain['bytes']:.2f}) and {remat['seconds']:.2f} s "
+        f"({remat['seconds'] / plain['seconds']:.2f})"
+    )
+
+
+def main(_):
+    keras.utils.set_random_seed(0)
+    if _WORKER.value:
+        worker(_WORKER.value)
+        return
+    for name in _MEASURE.value:
+        {"fit": measure_fit, "save": measure_save, "remat": measure_remat}[name]()
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,32 @@
+"""Fine-tuning on small data with AdamW. The recipe is ours, not the paper's; what it gains has not been measured.
+
+    python experiments/run_tpu.py --config=experiments/configs/small_data.py:ViT-B/16,pets
+    python experiments/run_tpu.py --config=experiments/configs/small_data.py:ViT-S/16,folder --config.data.path=photos
+
+Lower layers learn more slowly, kernels alone decay, and images and labels are varied: what later fine-tuning of
+Vision Transformers has in common. Any dataset of `keras_vit.data` will do.
+"""
+
+from ml_collections import ConfigDict
+
+from keras_vit import data, recipes
+from keras_vit.models.sizes import arguments
+
+
+def get_config(request=""):
+    model, dataset, choices = recipes.read_request(request, "ViT-B/16,pets")
+    if choices:
+        raise ValueError(f"This page takes a model and a dataset, no choices. Received: {', '.join(choices)}")
+    return ConfigDict(
+        recipes.defaults(
+            recipe=f"fine-tuning of {model} on {dataset}, small data: ours, not the paper's",
+            batch_size=128,
+            total_steps=2000,
+            clip_norm=1.0,
+            weights="augreg",
+            model=arguments(model, input_shape=(224, 224, 3), stochastic_depth=0.1),
+            data=data.defaults(name=dataset, image_size=224, augreg="light1", label_smoothing=0.1),
+            optimizer={"name": "adamw", "weight_decay": 0.05, "decay_mask": "kernels", "layer_decay": 0.75},
+            schedule={"decay": "cosine", "base": 5e-4, "warmup_steps": 200},
+        )
+    )

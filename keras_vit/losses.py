@@ -1,0 +1,52 @@
+"""Losses of single examples. Pure Keras: they run on every backend."""
+
+from keras import ops
+
+
+def softmax(labels, logits):
+    """Cross-entropy with the softmax of the logits: one right class, or shares of several.
+
+    Args:
+        labels: float `(B, classes)`, rows that sum to 1.
+        logits: float `(B, classes)`.
+
+    Returns:
+        float32 `(B,)`, in nats; a row of zeros has loss 0.
+
+    Reference: the original's fine-tuning.
+    """
+    labels, logits = ops.cast(labels, "float32"), ops.cast(logits, "float32")
+    return -ops.sum(labels * ops.log_softmax(logits, axis=-1), axis=-1)
+
+
+def sigmoid(labels, logits):
+    """Cross-entropy of every class with the sigmoid of its logit, summed over the classes: any number of right ones.
+
+    With many classes the head's bias should start low, or the wrong classes are all of the first loss: -10 for
+    ImageNet-21k and JFT, -6.9 (minus the logarithm of 1,000) for ImageNet.
+
+    Args:
+        labels: float `(B, classes)`, each in [0, 1].
+        logits: float `(B, classes)`.
+
+    Returns:
+        float32 `(B,)`, in nats.
+
+    Reference: big_vision's pre-training (`sigmoid_xent`).
+    """
+    labels, logits = ops.cast(labels, "float32"), ops.cast(logits, "float32")
+    return ops.sum(ops.softplus(logits) - labels * logits, axis=-1)
+
+
+LOSSES = {"softmax": softmax, "sigmoid": sigmoid}
+
+
+def get(name):
+    """The loss called `name`, a key of `LOSSES`.
+
+    Raises:
+        ValueError: the name is not known.
+    """
+    if name not in LOSSES:
+        raise ValueError(f"`loss` must be one of {', '.join(LOSSES)}. Received: loss={name!r}")
+    return LOSSES[name]

@@ -1,0 +1,43 @@
+"""An optimizer by its name."""
+
+from keras_vit.optimizers.adamw import AdamW
+from keras_vit.optimizers.sgd import SGD
+
+OPTIMIZERS = ("adamw", "sgd")
+
+
+def make(
+    name,
+    schedule,
+    *,
+    weight_decay=0.0,
+    decay_mask="all",
+    no_decay="",
+    layer_decay=1.0,
+    momentum_dtype="float32",
+):
+    """The optimizer called `name`, with the paper's constants.
+
+    Args:
+        name: "adamw", with beta 0.9 and 0.999 and epsilon 1e-8; or "sgd", with momentum 0.9.
+        schedule: a `Schedule`, or a rate.
+        weight_decay, decay_mask, no_decay: see `AdamW`. The paper's SGD has no decay.
+        layer_decay: see `rate_shares`.
+        momentum_dtype: see `AdamW` and `SGD`.
+
+    Returns:
+        A Keras optimizer, not built.
+
+    Raises:
+        ValueError: the name is not known, or an argument is out of range.
+    """
+    if name not in OPTIMIZERS:
+        raise ValueError(f"`name` must be one of {', '.join(OPTIMIZERS)}. Received: name={name!r}")
+    shared = {"layer_decay": layer_decay, "momentum_dtype": momentum_dtype}
+    if name == "adamw":
+        return AdamW(schedule, weight_decay=weight_decay, decay_mask=decay_mask, no_decay=no_decay, **shared)
+    if weight_decay:
+        raise ValueError(
+            f"The paper's SGD has no weight decay: it must be 0. Received: weight_decay={weight_decay}, name='sgd'"
+        )
+    return SGD(schedule, **shared)

@@ -1,0 +1,217 @@
+"""Recipes by the name of a model and of a dataset: what they change in a config's defaults."""
+
+from fnmatch import fnmatchcase
+
+from keras_vit.recipes import tables
+
+
+def read_request(text, example="ViT-B/16,cifar10"):
+    """What stands after the colon of `--config=pretrain.py:ViT-L/16,imagenet21k,epochs=30`.
+
+    Args:
+        text: that.
+        example: one that would do, for the error.
+
+    Returns:
+        `(model, dataset, choices)`: two names, and a dict in which what looks like a number is one.
+
+    Raises:
+        ValueError: it does not have this form.
+    """
+    model, dataset, *rest = [*text.split(","), "", ""][: max(2, text.count(",") + 1)]
+    choices = dict(choice.split("=", 1) for choice in rest if "=" in choice)
+    if not model or not dataset or len(choices) != len(rest):
+        raise ValueError(
+            f"A model and a dataset must be named, and then choices, such as {example}. Received: {text!r}"
+        )
+    return model, dataset, {name: _number(value) for name, value in choices.items()}
+
+
+def pretraining(model, dataset, **choices):
+    """The row of Table 3 for a model and a dataset.
+
+    Args:
+        model: as in the paper, "ViT-B/16" or "R50+ViT-B/32".
+        dataset: "jft300m", "imagenet21k" or "imagenet2012".
+        **choices: which of its values, where the row has several: `epochs`.
+
+    Returns:
+        A nested dict of changes for `defaults`. Its `model` group has what the recipe says about a model, not its
+        size; the paper's hidden layer before the head is `pre_logits=True`.
+
+    Raises:
+        ValueError: there is no such row, or a choice is missing or not one of the row's.
+    """
+    rows = [row for row in tables.TABLE_3 if _has(row.models, model)]
+    row = _only([row for row in rows if row.dataset == dataset], "Table 3", model, dataset, [r.dataset for r in rows])
+    values = _chosen(row._asdict(), choices, f"{model} on {dataset}")
+    loss, head_bias = tables.PRETRAINING_LOSS[dataset]
+    return {
+        "recipe": f"pre-training of {model} on {dataset}, Table 3",
+        "batch_size": 4096,
+        "total_epochs": values["epochs"],
+        "clip_norm": tables.TABLE_3_CLIP_NORM[dataset],
+        "loss": loss,
+        "model": {"dropout": values["dropout"], "head_bias": head_bias, "pre_logits": True},
+        "data": _pretraining_data(),
+        "optimizer": {"name": "adamw", "weight_decay": values["weight_decay"]},
+        "schedule": {"decay": values["decay"], "base": values["base"], "warmup_steps": 10_000},
+    }
+
+
+def augreg(model, dataset, **choices):
+    """AugReg's pre-training of any model.
+
+    Args:
+        model: its name.
+        dataset: "imagenet21k" or "imagenet2012".
+        **choices: `augreg`, the level of augmentation; `dropout`, which is that of stochastic depth too;
+            `weight_decay`; on ImageNet-21k `epochs`.
+
+    Returns:
+        As `pretraining`.
+
+    Raises:
+        ValueError: the dataset is another, or a choice is missing or not one of AugReg's.
+    """
+    rows = [row for row in tables.AUGREG if row.dataset == dataset]
+    row = _only(rows, "AugReg", model, dataset, [row.dataset for row in tables.AUGREG])
+    values = _chosen(row._asdict(), choices, f"AugReg on {dataset}")
+    loss, head_bias = tables.PRETRAINING_LOSS[dataset]
+    return {
+        "recipe": f"pre-training of {model} on {dataset}, AugReg",
+        "batch_size": 4096,
+        "total_epochs": values["epochs"],
+        "clip_norm": 1.0,
+        "loss": loss,
+        "model": {
+            "dropout": values["dropout"],
+            "stochastic_depth": values["dropout"],
+            "head_bias": head_bias,
+            "pre_logits": False,
+        },
+        "data": {**_pretraining_data(), "augreg": values["augreg"]},
+        # As big_vision has it: kernels alone decay, and the first moment is stored in bfloat16.
+        "optimizer": {
+            "name": "adamw",
+            "weight_decay": values["weight_decay"],
+            "decay_mask": "kernels",
+            "momentum_dtype": "bfloat16",
+        },
+        "schedule": {"decay": "cosine", "base": 1e-3, "warmup_steps": 10_000},
+    }
+
+
+def finetuning(model, dataset, **choices):
+    """The row of Table 4 for a dataset, at a rate of its own grid.
+
+    Args:
+        model: as in the paper.
+        dataset: "imagenet2012", "cifar100", "cifar10", "pets", "flowers" or "vtab/...".
+        **choices: `resolution` in pixels: 384, or 512 with Polyak averaging; of models with patches of 14 pixels,
+            which do not fill these, 378, or 518 with averaging. Not chosen, it is the smaller one.
+
+    Returns:
+        As `pretraining`; the rates to sweep are `rates(dataset)`.
+
+    Raises:
+        ValueError: there is no such row, another resolution, or another choice.
+    """
+    row = _finetuning_row(dataset)
+    plain, averaged = (378, 518) if model.endswith("/14") else (384, 512)
+    pixels = choices.get("resolution", plain)
+    if set(choices) - {"resolution"} or pixels not in (plain, averaged):
+        received = ", ".join(f"{name}={value}" for name, value in choices.items())
+        raise ValueError(
+            f"{model} is fine-tuned at resolution={plain}, or at {averaged} with averaging. Received: {received}"
+        )
+    told = f"fine-tuning of {model} on {dataset}, Table 4, {pixels} pixels"
+    if plain == 378 and pixels == plain:
+        told += " (384 are not filled by patches of 14)"
+    return {
+        "recipe": told,
+        "batch_size": 512,
+        "total_steps": row.steps,
+        "clip_norm": 1.0,
+        "ema_decay": tables.POLYAK_DECAY if pixels == averaged else 0.0,
+        "model": {
+            "input_shape": (pixels, pixels, 3),
+            "dropout": tables.FINETUNING_DROPOUT.get(model, 0.0),
+        },
+        # Section 4.1, as in BiT: resized to 448 and cropped to 384, and the same shares elsewhere.
+        "data": {
+            "image_size": pixels,
+            "train_crop": "resize_crop",
+            "eval_crop": "resize",
+            "resize_size": pixels * 448 // 384,
+        },
+        "optimizer": {"name": "sgd", "momentum_dtype": "bfloat16"},
+        "schedule": {
+            "decay": "cosine",
+            "base": tables.UNSWEPT_RATE if tables.UNSWEPT_RATE in row.rates else row.rates[0],
+            "warmup_steps": row.warmup_steps,
+        },
+    }
+
+
+def rates(dataset):
+    """The learning rates that Table 4 sweeps on a dataset.
+
+    Raises:
+        ValueError: there is no such row.
+    """
+    return _finetuning_row(dataset).rates
+
+
+def _finetuning_row(dataset):
+    rows = [row for row in tables.TABLE_4 if _has(row.datasets, dataset)]
+    known = [name for row in tables.TABLE_4 for name in row.datasets]
+    if not rows:
+        raise ValueError(f"Table 4 has rows for {', '.join(known)}. Received: dataset={dataset!r}")
+    return rows[0]
+
+
+def _pretraining_data():
+    return {
+        "image_size": 224,
+        "train_crop": "inception",
+        "eval_crop": "resize_small_crop",
+        "resize_size": 256,
+        "rounding": "uint8",
+    }
+
+
+def _has(patterns, name):
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _only(rows, table, model, dataset, datasets):
+    if not rows:
+        known = f"rows for {', '.join(dict.fromkeys(datasets))}" if datasets else "no row for this model"
+        raise ValueError(f"{table} has {known}. Received: model={model!r}, dataset={dataset!r}")
+    return rows[0]
+
+
+def _chosen(values, choices, what):
+    """The values of a row with each tuple replaced by what was chosen of it."""
+    open_ = {name: value for name, value in values.items() if isinstance(value, tuple) and name != "models"}
+    unknown = sorted(set(choices) - set(open_))
+    if unknown:
+        known = f"a choice of {', '.join(open_)}" if open_ else "nothing to choose"
+        raise ValueError(f"{what} has {known}. Received: {', '.join(unknown)}")
+    if any(choices.get(name) not in options for name, options in open_.items()):
+        known = "; ".join(f"{name}= one of {', '.join(map(_text, options))}" for name, options in open_.items())
+        received = ", ".join(f"{name}={_text(value)}" for name, value in choices.items()) or "no choice"
+        raise ValueError(f"{what} has several values, of which one must be chosen: {known}. Received: {received}")
+    return {**values, **{name: options[options.index(choices[name])] for name, options in open_.items()}}
+
+
+def _number(text):
+    try:
+        return float(text) if "." in text or "e" in text else int(text)
+    except ValueError:
+        return text
+
+
+def _text(value):
+    return value if isinstance(value, str) else f"{value:g}"

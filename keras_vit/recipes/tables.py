@@ -1,0 +1,91 @@
+"""The papers' tables, typed in: a row here is a row there, and nothing is derived.
+
+A tuple in a field of numbers is a choice, which whoever asks for the row has to make.
+"""
+
+from typing import NamedTuple
+
+
+class Pretraining(NamedTuple):
+    """A row of Table 3. `models` are names, where `*` stands for any letters."""
+
+    models: tuple
+    dataset: str
+    epochs: float | tuple
+    base: float
+    decay: str
+    weight_decay: float
+    dropout: float
+
+
+# Table 3. All: batch 4,096, 10,000 steps of warm-up, 224 pixels, Adam with 0.9 and 0.999.
+TABLE_3 = (
+    Pretraining(("ViT-B/16", "ViT-B/32"), "jft300m", 7.0, 8e-4, "linear", 0.1, 0.0),
+    Pretraining(("ViT-L/32",), "jft300m", 7.0, 6e-4, "linear", 0.1, 0.0),
+    Pretraining(("ViT-L/16",), "jft300m", (7.0, 14.0), 4e-4, "linear", 0.1, 0.0),
+    Pretraining(("ViT-H/14",), "jft300m", 14.0, 3e-4, "linear", 0.1, 0.0),
+    Pretraining(("R50x1", "R50x2"), "jft300m", 7.0, 1e-3, "linear", 0.1, 0.0),
+    Pretraining(("R101x1",), "jft300m", 7.0, 8e-4, "linear", 0.1, 0.0),
+    Pretraining(("R152x1", "R152x2"), "jft300m", 7.0, 6e-4, "linear", 0.1, 0.0),
+    Pretraining(("R50+ViT-B/16", "R50+ViT-B/32"), "jft300m", 7.0, 8e-4, "linear", 0.1, 0.0),
+    Pretraining(("R50+ViT-L/32",), "jft300m", 7.0, 2e-4, "linear", 0.1, 0.0),
+    Pretraining(("R50+ViT-L/16",), "jft300m", (7.0, 14.0), 4e-4, "linear", 0.1, 0.0),
+    Pretraining(("ViT-B/16", "ViT-B/32"), "imagenet21k", 90.0, 1e-3, "linear", 0.03, 0.1),
+    Pretraining(("ViT-L/16", "ViT-L/32"), "imagenet21k", (30.0, 90.0), 1e-3, "linear", 0.03, 0.1),
+    Pretraining(("ViT-*",), "imagenet2012", 300.0, 3e-3, "cosine", 0.3, 0.1),
+)
+# The global norm that gradients are clipped to; 0 is not clipped.
+TABLE_3_CLIP_NORM = {"jft300m": 0.0, "imagenet21k": 0.0, "imagenet2012": 1.0}
+
+# The loss and the start of the head's bias. The paper does not say them: they are those of the authors' later code,
+# big_vision (vit_i21k.py, vit_i1k.py), where -6.9 is minus the logarithm of the 1,000 classes.
+PRETRAINING_LOSS = {
+    "jft300m": ("sigmoid", -10.0),
+    "imagenet21k": ("sigmoid", -10.0),
+    "imagenet2012": ("sigmoid", -6.9),
+}
+
+
+class Finetuning(NamedTuple):
+    """A row of Table 4. The warm-up is not in the table but in the original's code and big_vision's transfer.py."""
+
+    datasets: tuple
+    steps: int
+    rates: tuple
+    warmup_steps: int
+
+
+# Table 4. All: batch 512, cosine decay, SGD with momentum 0.9, clipped to 1, no weight decay, 384 pixels.
+TABLE_4 = (
+    Finetuning(("imagenet2012",), 20_000, (0.003, 0.01, 0.03, 0.06), 500),
+    Finetuning(("cifar100",), 10_000, (0.001, 0.003, 0.01, 0.03), 500),
+    Finetuning(("cifar10",), 10_000, (0.001, 0.003, 0.01, 0.03), 500),
+    Finetuning(("pets",), 500, (0.001, 0.003, 0.01, 0.03), 100),
+    Finetuning(("flowers",), 500, (0.001, 0.003, 0.01, 0.03), 100),
+    Finetuning(("vtab/*",), 2_500, (0.01,), 500),
+)
+# The rate of a fine-tuning that no sweep has chosen one for: the original code's default.
+UNSWEPT_RATE = 0.03
+# The dropout of the original's fine-tuning configs; 0 for the others.
+FINETUNING_DROPOUT = {"ViT-L/16": 0.1, "ViT-H/14": 0.1, "R50+ViT-B/16": 0.1, "R50+ViT-L/32": 0.1}
+# Section 4.1: with Polyak averaging, ViT-L/16 at 512 pixels and ViT-H/14 at 518.
+POLYAK_DECAY = 0.9999
+
+
+class AugReg(NamedTuple):
+    """A row of AugReg's pre-training; `dropout` is that of stochastic depth too."""
+
+    dataset: str
+    epochs: float | tuple
+    weight_decay: tuple
+    dropout: tuple
+    augreg: tuple
+
+
+_LEVELS = ("none", "light1", "light2", "medium1", "medium2", "strong1", "strong2")
+# Steiner et al., "How to train your ViT?", sections 3.3 and 3.4. All: batch 4,096, Adam, 0.001, cosine decay, 10,000
+# steps of warm-up, clipped to 1, 224 pixels.
+AUGREG = (
+    AugReg("imagenet2012", 300.0, (0.03, 0.1), (0.0, 0.1), _LEVELS),
+    AugReg("imagenet21k", (30.0, 300.0), (0.03, 0.1), (0.0, 0.1), _LEVELS),
+)

@@ -1,0 +1,142 @@
+"""The formulas give the numbers of the paper's Table 6 and the parameters of the models."""
+
+import pytest
+
+import keras_vit
+from keras_vit import cost
+from keras_vit.checkpoints.published import BIT_UNITS
+
+TI = {"hidden_size": 192, "num_layers": 12, "mlp_dim": 768}
+S = {"hidden_size": 384, "num_layers": 12, "mlp_dim": 1536}
+B = {"hidden_size": 768, "num_layers": 12, "mlp_dim": 3072}
+L = {"hidden_size": 1024, "num_layers": 24, "mlp_dim": 4096}
+H = {"hidden_size": 1280, "num_layers": 32, "mlp_dim": 5120}
+MODELS = {
+    "Ti/16": {"patch_size": 16, **TI},
+    "S/32": {"patch_size": 32, **S},
+    "S/16": {"patch_size": 16, **S},
+    "B/8": {"patch_size": 8, **B},
+    "B/16": {"patch_size": 16, **B},
+    "B/32": {"patch_size": 32, **B},
+    "L/16": {"patch_size": 16, **L},
+    "L/32": {"patch_size": 32, **L},
+    "H/14": {"patch_size": 14, **H},
+    "R+Ti/16": {"patch_size": 8, "resnet_blocks": (), **TI},
+    "R26+S/32": {"patch_size": 1, "resnet_blocks": (2, 2, 2, 2), **S},
+    "R26+B/32": {"patch_size": 1, "resnet_blocks": (2, 2, 2, 2), **B},
+    "R50+B/32": {"patch_size": 1, "resnet_blocks": (3, 4, 6, 3), **B},
+    "R50+B/16": {"patch_size": 1, "resnet_blocks": (3, 4, 9), **B},
+    "R50+L/32": {"patch_size": 1, "resnet_blocks": (3, 4, 6, 3), **L},
+    "R50+L/16": {"patch_size": 1, "resnet_blocks": (3, 4, 9), **L},
+}
+# Of each row of Table 6: epochs, forward G multiply-accumulates, the same with padding, exaFLOPs here and in the paper.
+TABLE_6 = [
+    ("B/32", 7, 4.4084, None, 56.1, 55),
+    ("B/16", 7, 17.5631, None, 223.5, 224),
+    ("L/32", 7, 15.3765, None, 195.7, 196),
+    ("L/16", 7, 61.5537, None, 783.3, 783),
+    ("L/16", 14, 61.5537, None, 1566.7, 1567),
+    ("H/14", 14, 167.2938, None, 4258.0, 4262),
+    ("R50x1", 7, 3.946, 4.087, 50.2, 50),
+    ("R50x2", 7, 15.552, 16.113, 197.9, 199),
+    ("R101x1", 7, 7.476, 7.799, 95.1, 96),
+    ("R152x1", 7, 11.027, 11.512, 140.3, 141),
+    ("R152x2", 7, 43.873, 45.810, 558.3, 563),
+    ("R152x2", 14, 43.873, 45.810, 1116.7, 1126),
+    ("R200x3", 14, 129.202, 134.341, 3288.5, 3306),
+    ("R50+B/32", 7, 8.316, 8.457, 105.8, 106),
+    ("R50+B/16", 7, 21.414, 21.535, 272.5, 274),
+    ("R50+L/32", 7, 19.271, 19.412, 245.2, 246),
+    ("R50+L/16", 7, 65.418, 65.538, 832.5, 859),  # the paper's own 14 epochs below are twice 834
+    ("R50+L/16", 14, 65.418, 65.538, 1665.0, 1668),
+]
+JFT = 303e6
+
+
+def _forward(name, **options):
+    if name in MODELS:
+        return cost.multiply_accumulates(**MODELS[name], **options)
+    depth, width = name.removeprefix("R").split("x")
+    return cost.resnet_multiply_accumulates(BIT_UNITS[int(depth)], (224, 224, 3), 64 * int(width), **options)
+
+
+def _last_digit(number):
+    return 10.0 ** -len(str(number).split(".")[1])
+
+
+@pytest.mark.parametrize(("name", "epochs", "forward", "padded", "ours", "paper"), TABLE_6)
+def test_the_exaflops_of_table_6(name, epochs, forward, padded, ours, paper):
+    assert _forward(name) / 1e9 == pytest.approx(forward, abs=_last_digit(forward))
+    padded = padded or forward
+    assert _forward(name, count_padding=True) / 1e9 == pytest.approx(padded, abs=_last_digit(padded))
+    found = cost.exaflops(_forward(name), epochs * JFT)
+    assert found == pytest.approx(ours, abs=0.05)
+    assert found == pytest.approx(paper, rel={("B/32", 7): 0.021, ("R50+L/16", 7): 0.032}.get((name, epochs), 0.01))
+
+
+@pytest.mark.parametrize(
+    ("name", "at_224", "at_384"),
+    [
+        ("Ti/16", 1.2535, 4.68), ("S/32", 1.1425, 3.44), ("S/16", 4.5985, 15.49), ("B/8", 78.1476, 294.0),
+        ("R+Ti/16", 0.4335, 1.33), ("R26+S/32", 3.4635, 10.26), ("R26+B/32", 6.7101, 19.8), ("B/32", 4.4084, 13.04),
+        ("B/16", 17.5631, 55.48), ("L/32", 15.3765, 45.28), ("L/16", 61.5537, 191.1), ("R50+B/16", 21.535, 67.2),
+        ("R50+L/32", 19.412, 57.1),
+    ],
+)  # fmt: skip
+def test_other_models_and_384_pixels_with_padding(name, at_224, at_384):
+    for pixels, wanted in ((224, at_224), (384, at_384)):
+        found = _forward(name, input_shape=(pixels, pixels, 3), count_padding=True) / 1e9
+        assert found == pytest.approx(wanted, abs=_last_digit(wanted))
+
+
+def test_h14_at_378_pixels():
+    assert round(_forward("H/14", input_shape=(378, 378, 3)) / 1e9, 1) == 503.5
+
+
+@pytest.mark.parametrize(
+    ("name", "headless", "classes_1000", "with_representation"),
+    [
+        ("Ti/16", 5_524_416, 5_717_416, 5_754_472),
+        ("B/16", 85_798_656, 86_567_656, 87_158_248),
+        ("L/32", 305_510_400, 306_535_400, 307_585_000),
+        ("H/14", 630_764_800, 632_045_800, 633_685_480),
+        ("R+Ti/16", 6_144_704, 6_337_704, 6_374_760),
+        ("R26+S/32", 36_046_912, 36_431_912, 36_579_752),
+        ("R50+B/16", 97_890_112, 98_659_112, 99_249_704),
+        ("R50+L/32", 327_969_856, 328_994_856, 330_044_456),
+    ],
+)
+def test_parameters(name, headless, classes_1000, with_representation):
+    model = MODELS[name]
+    assert cost.parameters(**model) == headless
+    assert cost.parameters(**model, classes=1000) == classes_1000
+    assert cost.parameters(**model, classes=1000, representation_size=model["hidden_size"]) == with_representation
+
+
+SMALL = {
+    "patch_size": 8, "hidden_size": 12, "num_layers": 2, "mlp_dim": 20, "num_heads": 3, "classes": 7,
+    "input_shape": (32, 48, 3), "dropout": 0.1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"patch_size": 1, "resnet_blocks": (1, 2), "representation_size": 5},
+        {"classifier": "gap"},
+        {"classifier": "map"},
+        {"classifier": "unpooled", "position_embedding": "sincos2d"},
+        {"classifier": "token_unpooled", "class_token_position": False},
+    ],
+    ids=str,
+)
+def test_parameters_of_a_model_that_was_built(arguments):
+    arguments = SMALL | arguments
+    assert cost.parameters(**arguments) == keras_vit.VisionTransformer(**arguments).count_params()
+
+
+def test_pooling_by_attention_costs_a_block_with_one_query():
+    pooled, mean = (cost.multiply_accumulates(**SMALL, classifier=name) for name in ("map", "gap"))
+    tokens, d, m = 24, 12, 20
+    keys_and_values, query_and_projection, scores_and_sum = 2 * tokens * d * d, 2 * d * d, 2 * tokens * d
+    assert pooled - mean == keys_and_values + query_and_projection + scores_and_sum + 2 * d * m

@@ -1,0 +1,123 @@
+"""The sweep over learning rates: what it runs, what it chooses, and the command as a user runs it."""
+
+import csv
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from keras_vit import training
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def _module(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "experiments" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def table():
+    return _module("sweep_table")
+
+
+def _rows(table, accuracies, losses=(1.0, 1.0, 1.0)):
+    """The rows of a sweep over three rates and two seeds, and the runs it asked for."""
+    asked = []
+
+    def train(name, changes):
+        asked.append((name, changes))
+        if name.startswith("rate="):
+            return {"test/accuracy": accuracies[len(asked) - 1], "test/loss": losses[len(asked) - 1]}
+        return {"test/accuracy": 0.75 + 0.125 * changes["seed"], "test/loss": 0.5}
+
+    held_out = {"data.train_split": "tune_train", "data.test_split": "tune_val"}
+    return table.make_rows(train, rates=(0.1, 0.2, 0.3), seeds=(0, 1), tune_seed=7, held_out=held_out), asked
+
+
+def test_rates_are_compared_on_the_held_out_part_and_the_best_is_run_on_everything(table):
+    rows, asked = _rows(table, [0.5, 0.7, 0.6])
+    for _, changes in asked[:3]:
+        assert changes["data.train_split"] == "tune_train" and changes["data.test_split"] == "tune_val"
+        assert changes["seed"] == 7
+    assert asked[3:] == [
+        ("final-rate=0.2-seed=0", {"schedule.base": 0.2, "seed": 0}),
+        ("final-rate=0.2-seed=1", {"schedule.base": 0.2, "seed": 1}),
+    ]
+    assert [row["run"] for row in rows] == 3 * ["tune"] + 2 * ["final"]
+    assert len({row["name"] for row in rows}) == 5
+
+
+def test_of_equal_accuracies_the_lower_loss_is_the_better(table):
+    rows, _ = _rows(table, [0.5, 0.7, 0.7], losses=(0.1, 0.4, 0.3))
+    assert rows[-1]["rate"] == 0.3
+
+
+def test_the_table_ends_with_mean_and_deviation_and_is_written_whole(table, tmp_path):
+    rows, _ = _rows(table, [0.5, 0.7, 0.6])
+    assert table.summary(rows)[-1] == "final: 81.25 +- 8.84 % over 2 seeds, the deviation of one run"
+    assert "+-" not in table.summary(rows[:-1])[-1]
+    table.write_table(tmp_path, rows)
+    assert json.loads((tmp_path / "table.json").read_text()) == rows
+    with open(tmp_path / "table.csv", newline="") as file:
+        read = list(csv.DictReader(file))
+    assert [(float(row["accuracy"]), row["name"]) for row in read] == [(row["accuracy"], row["name"]) for row in rows]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["table.csv", "table.json"]
+
+
+TINY = {
+    "total_epochs": 0.0, "total_steps": 4, "batch_size": 16, "model.num_layers": 1, "model.hidden_size": 16,
+    "model.num_heads": 2, "schedule.warmup_steps": 1,
+}  # fmt: skip
+
+
+def _sweep(*arguments):
+    return subprocess.run(
+        [sys.executable, "experiments/sweep.py", *arguments],
+        cwd=ROOT,
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_command_makes_the_runs_that_are_not_done_and_prints_one_table(tmp_path):
+    config = _module("configs/digits").get_config()
+    config.update_from_flattened_dict(TINY)
+    for rate, accuracy in ((0.001, 0.25), (0.01, 0.5)):
+        config.update_from_flattened_dict(
+            {"schedule.base": rate, "data.train_split": "tune_train", "data.test_split": "tune_val"}
+        )
+        done = training.Workdir(tmp_path / f"rate={rate}", config.to_dict())
+        done.write_results({"test/accuracy": accuracy, "test/loss": 1.0})
+    overrides = [f"--config.{name}={value}" for name, value in TINY.items()]
+    done = _sweep(f"--workdir={tmp_path}", "--rates=0.001,0.01", "--seeds=3", *overrides)
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "final-rate=0.01-seed=3" / "results.json").read_text())
+    rows = json.loads((tmp_path / "table.json").read_text())
+    assert [row["accuracy"] for row in rows] == [0.25, 0.5, results["test/accuracy"]]
+    assert f"run {tmp_path}/final-rate=0.01-seed=3" in done.stdout and f"run {tmp_path}/rate" not in done.stdout
+    assert done.stdout.count("run    rate      seed  accuracy  loss") == 1
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--rates=0.1,high", "error: `rates` must be different numbers.*Received: 0.1,high"),
+        ("--seeds=1,1", "error: `seeds` must be different numbers.*Received: 1,1"),
+        ("--config=experiments/configs/finetune.py:ViT-B/16", "error: A model and a dataset must be named"),
+    ],
+)
+def test_bad_input_ends_in_one_line(argument, message, tmp_path):
+    import re
+
+    done = _sweep(f"--workdir={tmp_path}", *(["--rates=0.1"] if "rates" not in argument else []), argument)
+    assert done.returncode == 2 and re.search(message, done.stderr.splitlines()[-1]), done.stderr
+    assert "Traceback" not in done.stderr and not list(tmp_path.iterdir())

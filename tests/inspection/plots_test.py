@@ -1,0 +1,32 @@
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from keras_vit.inspection import plots
+
+
+def _columns(rows):
+    steps = np.arange(1, rows + 1)
+    random = np.random.default_rng(0).standard_normal(rows)
+    return {
+        "step": steps,
+        "loss": 2 * np.exp(-steps / rows * 3) + 0.1 * random,
+        "accuracy": 1 - np.exp(-steps / rows * 3),
+        "learning_rate": 0.03 * 0.5 * (1 + np.cos(np.pi * steps / rows)),
+        "grad_norm": 1 + 0.2 * random**2,
+        "skipped": np.zeros(rows),
+    }
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3, 500])
+def test_a_curve_is_drawn_of_any_number_of_steps(rows, tmp_path):
+    columns = _columns(rows)
+    evaluations = {"step": columns["step"][::100], "accuracy": columns["accuracy"][::100]}
+    plots.training_curve(tmp_path / "curve.png", columns, evaluations)
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_value_that_is_no_number_leaves_the_rest_of_the_curve():
+    smooth = plots._running_mean(np.array([1.0, 2.0, np.nan, 4.0, 5.0, 6.0]), 2)
+    np.testing.assert_array_equal(smooth, [1.5, np.nan, np.nan, 4.5, 5.5])

@@ -1,0 +1,50 @@
+import threading
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit.layers.dropout import Draws, Dropout, current_draws, drawing_from
+
+ONES = np.ones((4, 50), "float32")
+
+
+def _key(*numbers):
+    return ops.convert_to_tensor(numbers, "uint32" if keras.backend.backend() == "jax" else "int32")
+
+
+def _masks(key, layers, calls=1):
+    with drawing_from(Draws(key)):
+        return [ops.convert_to_numpy(layer(ONES, training=True)) for _ in range(calls) for layer in layers]
+
+
+def test_a_mask_is_a_function_of_the_key_and_the_place_alone():
+    masks = _masks(_key(1, 2), [Dropout(0.5), Dropout(0.5)], calls=2)
+    for one, again in zip(masks, _masks(_key(1, 2), [Dropout(0.5), Dropout(0.5)], calls=2)):
+        np.testing.assert_array_equal(one, again)
+    masks += _masks(_key(2, 2), [Dropout(0.5)])
+    assert len({mask.tobytes() for mask in masks}) == 5
+    for mask in masks:
+        assert set(np.unique(mask)) == {0, 2}
+        assert 0.35 < (mask == 0).mean() < 0.65
+
+
+def test_without_a_key_or_training_it_is_keras_own():
+    ours, theirs = Dropout(0.5, seed=3), keras.layers.Dropout(0.5, seed=3)
+    for _ in range(2):
+        np.testing.assert_array_equal(
+            ops.convert_to_numpy(ours(ONES, training=True)), ops.convert_to_numpy(theirs(ONES, training=True))
+        )
+    with drawing_from(Draws(_key(1, 2))):
+        np.testing.assert_array_equal(ops.convert_to_numpy(ours(ONES)), ONES)
+        assert current_draws().count == 0
+
+
+def test_a_key_is_for_its_own_thread_and_time():
+    seen = []
+    with drawing_from(Draws(_key(1, 2))):
+        thread = threading.Thread(target=lambda: seen.append(current_draws()))
+        thread.start()
+        thread.join()
+        assert current_draws() is not None
+    assert seen == [None] and current_draws() is None

@@ -1,0 +1,216 @@
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import optimizers
+
+
+def _train(optimizer, start, gradients):
+    """The variables after each update; one array of `start`, and of each of the gradients, a variable."""
+    variables = [keras.Variable(value, name=name) for name, value in start.items()]
+    optimizer.build(variables)
+    after = []
+    for gradient in gradients:
+        optimizer.apply([keras.ops.convert_to_tensor(g, "float32") for g in gradient])
+        after.append(np.concatenate([keras.ops.convert_to_numpy(v.value) for v in variables]))
+    return np.array(after)
+
+
+def test_the_first_update_has_rate_zero_under_a_warm_up():
+    optimizer = optimizers.make("adamw", optimizers.Schedule("linear", 0.1, 10, 2), weight_decay=0.5)
+    variable = keras.Variable([1.0, 2.0])
+    optimizer.build([variable])
+    gradient = keras.ops.convert_to_tensor([0.5, -3.0])
+    optimizer.apply([gradient])
+    np.testing.assert_array_equal(keras.ops.convert_to_numpy(variable.value), [1, 2])
+    optimizer.apply([gradient])
+    assert (keras.ops.convert_to_numpy(variable.value) != [1, 2]).all()
+
+
+def test_the_decay_is_multiplied_by_the_rate():
+    optimizer = optimizers.make("adamw", 0.1, weight_decay=0.5)
+    variable = keras.Variable([1.0, 2.0])
+    optimizer.build([variable])
+    optimizer.apply([keras.ops.zeros(2)])
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(variable.value), [0.95, 1.9], rtol=1e-6)
+
+
+# What the original's code and big_vision's give for these gradients, clipped to a norm of 1.
+START = {"kernel": [1.0, -2.0, 3.0], "bias": [0.5]}
+GRADIENTS = [
+    optimizers.clip_by_global_norm([np.array([0.3, -0.2, 0.1], "float32") * t, np.array([1.0], "float32") * t], 1.0)[0]
+    for t in range(1, 6)
+]
+
+
+def test_sgd_stores_its_velocity_in_bfloat16_as_the_original_does():
+    schedule = optimizers.Schedule("cosine", 0.1, total_steps=10, warmup_steps=2)
+    optimizer = optimizers.make("sgd", schedule, momentum_dtype="bfloat16")
+    wanted = [
+        [1, -2, 3, 0.5],
+        [0.97335356, -1.98223567, 2.99111795, 0.41098320],
+        [0.89759976, -1.93147266, 2.96573639, 0.15716836],
+        [0.80518973, -1.86949027, 2.93474507, -0.15236807],
+        [0.70752126, -1.80415571, 2.90207767, -0.47904095],
+    ]
+    np.testing.assert_allclose(_train(optimizer, START, GRADIENTS), wanted, atol=2e-7)
+
+
+def test_adamw_with_a_bfloat16_moment_and_decaying_kernels_is_big_vision_s():
+    schedule = optimizers.Schedule("cosine", 1e-3, total_steps=10, warmup_steps=2)
+    optimizer = optimizers.make("adamw", schedule, weight_decay=0.1, decay_mask="kernels", momentum_dtype="bfloat16")
+    wanted = [
+        [1, -2, 3, 0.5],
+        [0.999450207, -1.999401927, 2.999351978, 0.499500871],
+        [0.998349607, -1.998207808, 2.998057842, 0.498500884],
+        [0.997293353, -1.997057796, 2.996811628, 0.497538716],
+        [0.996355057, -1.996040463, 2.995708942, 0.496686995],
+    ]
+    np.testing.assert_allclose(_train(optimizer, START, GRADIENTS), wanted, atol=3e-7)
+
+
+def test_the_rate_of_sgd_stays_outside_of_the_velocity():
+    rates = [0.5, 0.25]
+
+    class Halving(keras.optimizers.schedules.LearningRateSchedule):
+        def __call__(self, step):
+            return keras.ops.where(step < 1, *rates)
+
+    after = _train(optimizers.make("sgd", Halving()), {"kernel": [0.0]}, [[[1.0]], [[1.0]]])
+    np.testing.assert_allclose(after[:, 0], [-0.5, -0.5 - 0.25 * 1.9], rtol=1e-6)
+
+
+def test_epsilon_is_added_to_the_corrected_moment():
+    optimizer = optimizers.AdamW(0.1, epsilon=1.0)
+    # After one update both corrected moments are those of the gradient: 3 / (3 + 1).
+    np.testing.assert_allclose(_train(optimizer, {"kernel": [0.0]}, [[[3.0]]]), [[-0.1 * 0.75]], rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        ({}, {"head/kernel", "head/bias", "encoder_norm/gamma", "class_token/cls"}),
+        ({"decay_mask": "kernels"}, {"head/kernel"}),
+        ({"no_decay": "cls, bias"}, {"head/kernel", "encoder_norm/gamma"}),
+        ({"decay_mask": "kernels", "no_decay": "head"}, set()),
+    ],
+)
+def test_a_mask_says_which_parameters_decay(options, kept):
+    model = _model()
+    optimizer = optimizers.make("adamw", 0.1, weight_decay=0.5, **options)
+    optimizer.build(model.trainable_variables)
+    names = {"head/kernel", "head/bias", "encoder_norm/gamma", "class_token/cls"}
+    for variable in model.trainable_variables:
+        variable.assign(keras.ops.ones(variable.shape))
+    optimizer.apply([keras.ops.zeros(v.shape) for v in model.trainable_variables])
+    after = {v.path: float(keras.ops.max(v)) for v in model.trainable_variables}
+    assert {name for name in names if after[name] < 1} == kept
+    assert all(value == 1 or value == pytest.approx(0.95) for value in after.values())
+
+
+@pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
+def test_layer_decay_lowers_the_rate_towards_the_image(name):
+    model = _model()
+    optimizer = optimizers.make(name, 1.0, layer_decay=0.5)
+    before = {v.path: keras.ops.convert_to_numpy(v.value) for v in model.trainable_variables}
+    optimizer.build(model.trainable_variables)
+    optimizer.apply([keras.ops.ones(v.shape) for v in model.trainable_variables])
+    steps = {v.path: before[v.path] - keras.ops.convert_to_numpy(v.value) for v in model.trainable_variables}
+    for path, step in steps.items():
+        layer = path.split("/")[0]
+        share = {"head": 1, "encoder_norm": 1, "encoderblock_2": 0.5, "encoderblock_1": 0.25, "encoderblock_0": 0.125}
+        np.testing.assert_allclose(step, share.get(layer, 0.0625), rtol=1e-4, err_msg=path)
+    assert {"embedding/kernel", "class_token/cls", "position_embedding/pos_embedding"} <= steps.keys()
+
+
+def _model():
+    return keras_vit.VisionTransformer(
+        patch_size=4, hidden_size=8, num_layers=3, num_heads=2, mlp_dim=8, classes=3, input_shape=(8, 12, 3)
+    )
+
+
+@pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
+def test_an_optimizer_survives_serialization(name):
+    options = {"momentum_dtype": "bfloat16", "layer_decay": 0.5}
+    options |= {"weight_decay": 0.5, "no_decay": "bias", "decay_mask": "kernels"} if name == "adamw" else {}
+    optimizer = optimizers.make(name, optimizers.Schedule("cosine", 0.1, 10, 2), **options)
+    again = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    assert type(again) is type(optimizer) and again.get_config() == optimizer.get_config()
+    for key, value in options.items():
+        assert again.get_config()[key] == value
+
+
+@pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
+def test_fit_trains_and_a_saved_model_goes_on_with_the_optimizer_s_state(name, tmp_path):
+    model = _model()
+    images = np.random.default_rng(0).uniform(-1, 1, (9, 8, 12, 3)).astype("float32")
+    schedule = optimizers.Schedule("cosine", 0.01, 20, 2)
+    model.compile(
+        optimizers.make(name, schedule, momentum_dtype="bfloat16"),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    fit = {"batch_size": 3, "shuffle": False, "verbose": 0}
+    losses = model.fit(images, np.arange(9) % 3, epochs=3, **fit).history["loss"]
+    assert losses[-1] < losses[0]
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    for ours, theirs in zip(again.optimizer.variables, model.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(
+            *(keras.ops.convert_to_numpy(keras.ops.cast(v, "float32")) for v in (ours, theirs)), err_msg=ours.path
+        )
+    further = [m.fit(images, np.arange(9) % 3, **fit).history["loss"] for m in (again, model)]
+    np.testing.assert_allclose(*further, rtol=1e-6)
+
+
+def test_clipping_is_by_the_norm_of_all_gradients_together():
+    gradients = [np.array([[3.0]], "float32"), None, np.array([4.0], "float32")]
+    clipped, norm = optimizers.clip_by_global_norm(gradients, 1.0)
+    assert float(norm) == 5 and clipped[1] is None
+    np.testing.assert_allclose([clipped[0][0, 0], clipped[2][0]], [0.6, 0.8], rtol=1e-6)
+
+
+@pytest.mark.parametrize("norm", [0.0, 5.0, 6.0])
+def test_what_is_not_longer_than_the_norm_is_not_touched(norm):
+    gradients = [np.array([3.0], "float32"), np.array([4.0], "float32")]
+    clipped, found = optimizers.clip_by_global_norm(gradients, norm)
+    assert float(found) == 5
+    np.testing.assert_array_equal([keras.ops.convert_to_numpy(g) for g in clipped], gradients)
+
+
+def test_a_norm_that_is_no_number_stays_visible():
+    for bad in (np.nan, np.inf):
+        _, norm = optimizers.clip_by_global_norm([np.array([bad, 1.0], "float32")], 1.0)
+        assert not np.isfinite(float(norm))
+
+
+def test_an_average_moves_a_share_of_the_way():
+    old, new = np.array([1.0, 2.0], "float32"), np.array([3.0, 2.0], "float32")
+    np.testing.assert_allclose(optimizers.average(old, new, 0.75), [1.5, 2.0])
+    # A weight that stays where it is moves no digit.
+    third = np.array([1 / 3], "float32")
+    np.testing.assert_array_equal(optimizers.average(third, third, 0.9999), third)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": "lamb"}, "`name` must be one of adamw, sgd. Received: name='lamb'"),
+        ({"name": "sgd", "weight_decay": 0.1}, "SGD has no weight decay: it must be 0. Received: weight_decay=0.1"),
+        ({"weight_decay": -1}, "`weight_decay` must be 0 or more.* Received: weight_decay=-1"),
+        ({"decay_mask": "biases"}, "`decay_mask` must be one of all, kernels. Received: decay_mask='biases'"),
+        ({"layer_decay": 0}, r"`layer_decay` must be in \(0, 1\].* Received: layer_decay=0"),
+        ({"momentum_dtype": "float16"}, "must be float32 or bfloat16. Received: momentum_dtype='float16'"),
+        ({"no_decay": "cls,hed"}, "`no_decay` must name .* Received: no_decay='cls,hed' with nothing called 'hed'"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        optimizers.make(**{"name": "adamw", "schedule": 0.1, **arguments}).build(_model().trainable_variables)
+
+
+def test_layer_decay_without_layers_is_refused():
+    with pytest.raises(ValueError, match="needs a Transformer with blocks. Received: layer_decay=0.5"):
+        optimizers.make("sgd", 0.1, layer_decay=0.5).build([keras.Variable([1.0], name="kernel")])
+    with pytest.raises(ValueError, match="`norm` must be above 0, or 0 for no clipping. Received: norm=-1"):
+        optimizers.clip_by_global_norm([np.ones(2, "float32")], -1)

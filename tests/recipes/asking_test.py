@@ -1,0 +1,165 @@
+"""The recipes say what the papers' tables say."""
+
+import pytest
+
+from keras_vit import recipes
+from keras_vit.models.sizes import SIZES, arguments
+
+# Tables 3 and 4 once more, cell by cell.
+TABLE_3 = """
+ViT-B/16,ViT-B/32          jft300m       7      8e-4  linear  0.1   0.0
+ViT-L/32                   jft300m       7      6e-4  linear  0.1   0.0
+ViT-L/16                   jft300m       7/14   4e-4  linear  0.1   0.0
+ViT-H/14                   jft300m       14     3e-4  linear  0.1   0.0
+R50x1,R50x2                jft300m       7      1e-3  linear  0.1   0.0
+R101x1                     jft300m       7      8e-4  linear  0.1   0.0
+R152x1,R152x2              jft300m       7      6e-4  linear  0.1   0.0
+R50+ViT-B/16,R50+ViT-B/32  jft300m       7      8e-4  linear  0.1   0.0
+R50+ViT-L/32               jft300m       7      2e-4  linear  0.1   0.0
+R50+ViT-L/16               jft300m       7/14   4e-4  linear  0.1   0.0
+ViT-B/16,ViT-B/32          imagenet21k   90     1e-3  linear  0.03  0.1
+ViT-L/16,ViT-L/32          imagenet21k   30/90  1e-3  linear  0.03  0.1
+ViT-S/16,ViT-B/16,ViT-H/14 imagenet2012  300    3e-3  cosine  0.3   0.1
+"""
+TABLE_4 = {
+    "imagenet2012": (20_000, (0.003, 0.01, 0.03, 0.06)),
+    "cifar100": (10_000, (0.001, 0.003, 0.01, 0.03)),
+    "cifar10": (10_000, (0.001, 0.003, 0.01, 0.03)),
+    "pets": (500, (0.001, 0.003, 0.01, 0.03)),
+    "flowers": (500, (0.001, 0.003, 0.01, 0.03)),
+    "vtab/dtd": (2_500, (0.01,)),
+}
+
+
+def _table_3():
+    for line in TABLE_3.strip().splitlines():
+        models, dataset, epochs, base, decay, weight_decay, dropout = line.split()
+        for model in models.split(","):
+            for chosen in epochs.split("/"):
+                choices = {"epochs": int(chosen)} if "/" in epochs else {}
+                wanted = (float(chosen), float(base), decay, float(weight_decay), float(dropout))
+                yield pytest.param(model, dataset, choices, wanted, id=f"{model},{dataset},{chosen}")
+
+
+def test_table_3_has_these_rows_and_no_more():
+    assert len(recipes.TABLE_3) == len(TABLE_3.strip().splitlines())
+
+
+@pytest.mark.parametrize(("model", "dataset", "choices", "wanted"), list(_table_3()))
+def test_a_row_of_table_3(model, dataset, choices, wanted):
+    config = recipes.pretraining(model, dataset, **choices)
+    schedule, optimizer = config["schedule"], config["optimizer"]
+    assert wanted == (
+        config["total_epochs"],
+        schedule["base"],
+        schedule["decay"],
+        optimizer["weight_decay"],
+        config["model"]["dropout"],
+    )
+    assert (config["batch_size"], schedule["warmup_steps"], optimizer["name"]) == (4096, 10_000, "adamw")
+    assert config["clip_norm"] == (1.0 if dataset == "imagenet2012" else 0.0)
+    assert (config["loss"], config["model"]["head_bias"]) == ("sigmoid", -6.9 if dataset == "imagenet2012" else -10.0)
+
+
+@pytest.mark.parametrize("dataset", TABLE_4)
+def test_a_row_of_table_4(dataset):
+    config = recipes.finetuning("ViT-B/16", dataset)
+    assert (config["total_steps"], recipes.rates(dataset)) == TABLE_4[dataset]
+    assert (config["batch_size"], config["clip_norm"], config["model"]["input_shape"]) == (512, 1.0, (384, 384, 3))
+    assert (config["optimizer"]["name"], config["schedule"]["decay"], config["ema_decay"]) == ("sgd", "cosine", 0.0)
+    assert config["schedule"]["base"] in recipes.rates(dataset)
+    assert config["schedule"]["warmup_steps"] < config["total_steps"]
+    assert (config["data"]["image_size"], config["data"]["resize_size"]) == (384, 448)
+
+
+def test_every_row_of_table_4_is_a_dataset_that_is_known():
+    from keras_vit import data
+
+    names = [name for row in recipes.TABLE_4 for name in row.datasets if "*" not in name]
+    assert set(names) <= set(data.DATASETS) and len(recipes.TABLE_4) == len(TABLE_4)
+    for name in data.DATASETS:
+        if name.startswith("vtab/"):
+            assert recipes.rates(name) == (0.01,)
+
+
+def test_patches_of_14_are_fine_tuned_at_378_pixels_and_it_is_said():
+    config = recipes.finetuning("ViT-H/14", "cifar10")
+    assert config["model"]["input_shape"] == (378, 378, 3) and config["data"]["image_size"] == 378
+    assert "378 pixels (384 are not filled by patches of 14)" in config["recipe"]
+
+
+@pytest.mark.parametrize(("model", "pixels"), [("ViT-L/16", 512), ("ViT-H/14", 518)])
+def test_larger_images_are_fine_tuned_with_an_average_of_the_weights(model, pixels):
+    config = recipes.finetuning(model, "imagenet2012", resolution=pixels)
+    assert (config["ema_decay"], config["model"]["input_shape"]) == (0.9999, (pixels, pixels, 3))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_every_size_fits_the_images_it_is_fine_tuned_on(size):
+    from keras_vit.models.vision_transformer import _grid
+
+    config = recipes.finetuning(size, "cifar10")
+    size = SIZES[size]
+    assert min(_grid(config["model"]["input_shape"], size["patch_size"], size.get("resnet_blocks"))) > 1
+
+
+def test_augreg_is_asked_for_with_every_choice():
+    config = recipes.augreg("ViT-S/16", "imagenet21k", augreg="medium2", dropout=0.1, weight_decay=0.03, epochs=30)
+    assert config["total_epochs"] == 30.0 and isinstance(config["total_epochs"], float)
+    assert (config["data"]["augreg"], config["optimizer"]["weight_decay"]) == ("medium2", 0.03)
+    assert config["model"]["dropout"] == config["model"]["stochastic_depth"] == 0.1
+    assert (config["schedule"]["base"], config["schedule"]["decay"], config["clip_norm"]) == (1e-3, "cosine", 1.0)
+    from keras_vit.data.randaugment import LEVELS
+
+    assert all(row.augreg == tuple(LEVELS) for row in recipes.AUGREG)
+
+
+@pytest.mark.parametrize(
+    ("ask", "model", "dataset", "choices", "message"),
+    [
+        ("pretraining", "ViT-L/16", "imagenet21k", {}, "must be chosen: epochs= one of 30, 90. Received: no choice"),
+        ("pretraining", "ViT-L/16", "jft300m", {"epochs": 8}, "epochs= one of 7, 14. Received: epochs=8"),
+        ("pretraining", "ViT-B/16", "jft300m", {"epochs": 7}, "has nothing to choose. Received: epochs"),
+        ("pretraining", "ViT-H/14", "imagenet21k", {}, "Table 3 has rows for jft300m, imagenet2012. Received: model="),
+        ("pretraining", "DeiT", "imagenet21k", {}, "Table 3 has no row for this model. Received: model='DeiT'"),
+        ("augreg", "ViT-B/16", "jft300m", {}, "AugReg has rows for imagenet2012, imagenet21k. Received: .*jft300m"),
+        (
+            "augreg",
+            "ViT-B/16",
+            "imagenet2012",
+            {"augreg": "light1", "dropout": 0.1},
+            "weight_decay= one of 0.03, 0.1; ",
+        ),
+        (
+            "augreg",
+            "ViT-B/16",
+            "imagenet2012",
+            {"augreg": "light3"},
+            "augreg= one of none, light1, .*Received: augreg=light3",
+        ),
+        ("finetuning", "ViT-B/16", "mnist", {}, "Table 4 has rows for imagenet2012, .*Received: dataset='mnist'"),
+        ("finetuning", "ViT-H/14", "pets", {"resolution": 512}, "at resolution=378, or at 518 .*: resolution=512"),
+        ("finetuning", "ViT-B/16", "pets", {"rate": 0.1}, "at resolution=384, or at 512 .*Received: rate=0.1"),
+    ],
+)
+def test_what_the_tables_do_not_have_is_refused_with_what_they_have(ask, model, dataset, choices, message):
+    with pytest.raises(ValueError, match=message):
+        getattr(recipes, ask)(model, dataset, **choices)
+
+
+def test_a_request_is_a_model_a_dataset_and_choices():
+    assert recipes.read_request("ViT-B/16,vtab/dtd") == ("ViT-B/16", "vtab/dtd", {})
+    assert recipes.read_request("a,b,epochs=30,dropout=0.1,augreg=light1,rate=1e-3") == (
+        "a", "b", {"epochs": 30, "dropout": 0.1, "augreg": "light1", "rate": 1e-3},
+    )  # fmt: skip
+    for text in ("", "ViT-B/16", ",b", "a,b,c", "a,,epochs=3"):
+        with pytest.raises(ValueError, match=f"such as ViT-B/16,cifar10. Received: '{text}'"):
+            recipes.read_request(text)
+
+
+def test_the_arguments_of_a_size_are_its_own_and_what_is_changed():
+    made = arguments("R50+ViT-B/16", input_shape=(384, 256, 3), pre_logits=True, dropout=0.1)
+    assert made["resnet_blocks"] == (3, 4, 9) and made["representation_size"] == 768 and made["dropout"] == 0.1
+    assert made["input_shape"] == (384, 256, 3) and None not in made.values()
+    with pytest.raises(ValueError, match="The sizes known by name are ViT-Ti/16, .* Received: 'ViT-B/15'"):
+        arguments("ViT-B/15")

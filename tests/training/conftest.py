@@ -1,0 +1,81 @@
+"""Steps of training on logical CPU devices, with a model and data of a few numbers."""
+
+import functools
+import types
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vit import VisionTransformer, data, losses, optimizers
+from keras_vit.data.config import Input
+from keras_vit.models.rematerialisation import rematerialise
+from keras_vit.training.batches import train_batches
+from keras_vit.training.state import State
+from keras_vit.training.step import make_train_steps
+
+BATCH = 8
+CLASSES = 3
+
+
+@functools.cache
+def strategy_of(replicas):
+    """The default strategy, or one over several of this machine's logical devices."""
+    if replicas == 1:
+        return tf.distribute.get_strategy()
+    # Collective operations, as on GPUs, allow one number of replicas in a process.
+    ways = {} if replicas == 2 else {"cross_device_ops": tf.distribute.ReductionToOneDevice()}
+    return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)], **ways)
+
+
+def source_of(number, seed=0):
+    random = np.random.default_rng(seed)
+    images = random.integers(0, 256, (number, 4, 6, 3)).astype(np.uint8)
+    return data.arrays(images, np.arange(number) % CLASSES, [f"class {i}" for i in range(CLASSES)])
+
+
+def input_of(train=23, test=11, **options):
+    return Input(source_of(train), source_of(test, seed=1), options, BATCH, seed=0, max_bad_share=0.0)
+
+
+def new_state(strategy, optimizer="sgd", rate=0.1, averaged=False, scaled=False, remat=False, policy=None, **model):
+    """The same numbers for every strategy."""
+    keras.utils.set_random_seed(0)
+    keras.config.set_dtype_policy(policy or "float32")
+    with strategy.scope():
+        sizes = {"input_shape": (4, 6, 3), "patch_size": 2, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2}
+        model = VisionTransformer(classes=CLASSES, **sizes, **{"num_layers": 1, **model})
+        if remat:
+            rematerialise(model)
+        random = np.random.default_rng(0)
+        head = model.get_layer("head").kernel
+        head.assign(random.normal(size=head.shape))
+        chosen = optimizers.make(optimizer, rate)
+        chosen.build(model.trainable_variables)
+        return State(model, chosen, averaged=averaged, scaled=scaled)
+
+
+def train(replicas=1, steps=5, steps_per_call=None, state=None, made=None, options=(), **what):
+    """Trains from the start; gives the `State`, the rows of metrics `(steps, 4)`, and the last call's whole answer."""
+    strategy = strategy_of(replicas)
+    state = state or new_state(strategy, averaged="ema_decay" in dict(options), **what)
+    train_steps = make_train_steps(strategy, state, losses.softmax, batch_size=BATCH, **{"seed": 0, **dict(options)})
+    iterator = iter(train_batches(strategy, made or input_of()))
+    rows = []
+    for first in range(0, steps, steps_per_call or steps):
+        number = min(steps_per_call or steps, steps - first)
+        told = train_steps(iterator, tf.constant(first), tf.constant(number), tf.constant(0.0))
+        rows.append(told["rows"].numpy())
+    return state, np.concatenate(rows), told
+
+
+def weights_of(state):
+    return {variable.path: variable.numpy() for variable in state.model.trainable_variables}
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    """The functions above."""
+    functions = (strategy_of, source_of, input_of, new_state, train, weights_of)
+    return types.SimpleNamespace(**{function.__name__: function for function in functions}, batch=BATCH)

@@ -1,0 +1,88 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vit.training.metrics_log import MetricsLog, Scalars, read_metrics
+
+COLUMNS = ("loss", "grad_norm")
+
+
+def _values(*steps):
+    return [np.array([1 / step, step / 3], "float32") for step in steps]
+
+
+def test_every_digit_comes_back(tmp_path):
+    log = MetricsLog(tmp_path / "metrics.csv", COLUMNS)
+    log.append(1, _values(1, 2, 3))
+    log.append(4, [(0.1, float("nan"))])
+    log.close()
+    read = read_metrics(tmp_path / "metrics.csv")
+    assert list(read) == ["step", "loss", "grad_norm"]
+    np.testing.assert_array_equal(read["step"], [1, 2, 3, 4])
+    np.testing.assert_array_equal(read["loss"], [*np.float32([1, 1 / 2, 1 / 3]), 0.1])
+    assert np.isnan(read["grad_norm"][3])
+    assert (tmp_path / "metrics.csv").read_text().startswith("step,loss,grad_norm\n1,1.0,0.3333333432674408\n")
+
+
+def test_rows_are_in_the_file_as_soon_as_they_are_appended(tmp_path):
+    log = MetricsLog(tmp_path / "metrics.csv", COLUMNS)
+    log.append(1, _values(1, 2))
+    assert len(read_metrics(tmp_path / "metrics.csv")["step"]) == 2
+    log.close()
+
+
+@pytest.mark.parametrize("end", ["", "6,0.1", "6,0.16666667163372,1.0\n"], ids=["whole", "half a line", "one more"])
+def test_a_run_that_goes_on_leaves_no_step_twice(end, tmp_path):
+    path = tmp_path / "metrics.csv"
+    uninterrupted, killed = tmp_path / "uninterrupted.csv", MetricsLog(path, COLUMNS)
+    killed.append(1, _values(1, 2, 3, 4, 5))
+    killed.close()
+    path.write_text(path.read_text() + end)
+    resumed = MetricsLog(path, COLUMNS, step=3)
+    resumed.append(4, _values(4, 5, 6))
+    resumed.close()
+    whole = MetricsLog(uninterrupted, COLUMNS)
+    whole.append(1, _values(1, 2, 3, 4, 5, 6))
+    whole.close()
+    assert path.read_bytes() == uninterrupted.read_bytes()
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_a_new_run_starts_a_new_table(tmp_path):
+    (tmp_path / "metrics.csv").write_text("step,loss,grad_norm\n1,0.5,0.5\n")
+    MetricsLog(tmp_path / "metrics.csv", COLUMNS).close()
+    assert read_metrics(tmp_path / "metrics.csv")["loss"].shape == (0,)
+
+
+def test_any_file_system_of_tensorflow_will_do():
+    tf.io.gfile.makedirs("ram://run")
+    for step in (0, 2):
+        log = MetricsLog("ram://run/metrics.csv", COLUMNS, step)
+        log.append(step + 1, _values(step + 1, step + 2))
+        log.close()
+    np.testing.assert_array_equal(read_metrics("ram://run/metrics.csv")["step"], [1, 2, 3, 4])
+
+
+def test_a_table_of_something_else_is_refused_and_stays(tmp_path):
+    path = tmp_path / "metrics.csv"
+    path.write_text("step,loss\n1,0.5\n")
+    with pytest.raises(ValueError, match="must have the columns step,loss,grad_norm. Received: step,loss in "):
+        MetricsLog(path, COLUMNS)
+    assert path.read_text() == "step,loss\n1,0.5\n"
+    with pytest.raises(ValueError, match="There is no table of metrics. Received: path="):
+        read_metrics(tmp_path / "nothing.csv")
+
+
+def test_tensorboard_gets_the_numbers(tmp_path):
+    scalars = Scalars(tmp_path)
+    scalars.write(5, {"train/loss": 0.25, "train/accuracy": np.float32(0.5)})
+    scalars.write(7, {"train/loss": 0.125})
+    scalars.close()
+    (file,) = tmp_path.glob("events.out.tfevents.*")
+    found = {}
+    for record in tf.data.TFRecordDataset(str(file)):
+        event = tf.compat.v1.Event.FromString(record.numpy())
+        for value in event.summary.value:
+            assert value.metadata.plugin_data.plugin_name == "scalars"
+            found[value.tag, event.step] = tf.make_ndarray(value.tensor).item()
+    assert found == {("train/loss", 5): 0.25, ("train/accuracy", 5): 0.5, ("train/loss", 7): 0.125}

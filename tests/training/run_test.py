@@ -1,0 +1,91 @@
+"""Whole runs of a few steps."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_vit
+from keras_vit.training import loop
+
+SPEC = importlib.util.spec_from_file_location("small_run", Path(__file__).parent / "small_run.py")
+small_run = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(small_run)
+
+
+def _start(workdir, **changes):
+    lines = []
+    try:
+        return (*small_run.start("alone", workdir, write=lines.append, **changes), lines)
+    except ValueError as error:
+        return None, str(error), lines
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_with_its_step_and_layer(tmp_path):
+    schedule = {"decay": "constant", "base": 1e30}
+    _, error, _ = _start(tmp_path, schedule=schedule, checkpoint_every_steps=1, ema_decay=0.0)
+    assert error.startswith("Loss or gradient are not finite at step 2: on its way back, the gradient breaks in the")
+    assert (
+        f"layer 'encoder_norm'; the last good checkpoint is {tmp_path}/checkpoints/000000001. A lower `schedule.base`"
+        in error
+    )
+    assert "Received: loss=" in error
+    assert [folder.name for folder in (tmp_path / "checkpoints").iterdir()] == ["000000001"]
+
+
+def test_a_run_starts_from_weights_with_a_head_of_zeros_and_writes_a_trace(tmp_path):
+    sizes = small_run.config_of().model.to_dict()
+    given = keras_vit.VisionTransformer(classes=7, **sizes)
+    keras_vit.checkpoints.save(given, tmp_path / "given.npz")
+    model, result, lines = _start(
+        tmp_path / "run",
+        weights=str(tmp_path / "given.npz"),
+        total_steps=4,
+        steps_per_call=1,
+        ema_decay=0.0,
+        schedule={"base": 1e-12},
+        profile=True,
+    )
+    assert model.output_shape == (None, 10)
+    for name in ("embedding", "encoderblock_1"):
+        for ours, theirs in zip(model.get_layer(name).weights, given.get_layer(name).weights):
+            np.testing.assert_allclose(ours.numpy(), theirs.numpy(), atol=1e-6)
+    assert np.abs(model.get_layer("head").kernel.numpy()).max() < 1e-6
+    assert result["train/skipped_steps"] == 0
+    assert list((tmp_path / "run" / "tensorboard" / "plugins" / "profile").iterdir())
+    assert any(line.startswith("wrote a trace of some steps: tensorboard --logdir ") for line in lines)
+    assert any("GFLOPs an image forward" in line for line in lines)
+
+
+def test_a_full_memory_is_told_with_three_settings_that_help(tmp_path, monkeypatch):
+    def steps(*_, **__):
+        def fail(*_):
+            raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor\nmore")
+
+        return fail
+
+    monkeypatch.setattr(loop, "make_train_steps", steps)
+    _, error, _ = _start(tmp_path)
+    for setting in ("accumulate_steps=8", "remat=True", "precision='mixed_bfloat16'"):
+        assert setting in error
+    assert error.endswith("Received: OOM when allocating tensor")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"precision": "float8"}, "`precision` must be one of .*Received: precision='float8'"),
+        ({"batch_size": 321}, "and there into 2 parts. Received: batch_size=321, accumulate_steps=2"),
+        ({"accumulate_steps": 0}, "`accumulate_steps` must be 1 or more. Received: accumulate_steps=0"),
+        ({"steps_per_call": 0}, "`steps_per_call` must be 1 or more"),
+        ({"eval_every_steps": -1}, "`eval_every_steps` must be 0 or more"),
+        ({"ema_decay": 1.0}, r"`ema_decay` must be in \[0, 1\). Received: ema_decay=1.0"),
+        ({"total_epochs": 1.0}, "One of `total_steps` and `total_epochs`"),
+        ({"loss": "hinge"}, "`loss` must be one of"),
+    ],
+)
+def test_a_config_of_what_cannot_be_is_refused(changes, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        small_run.start("alone", tmp_path, **changes)

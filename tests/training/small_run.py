@@ -1,0 +1,93 @@
+"""A whole run of seconds: for tests in their own process, and as a command that kills itself on its way.
+
+    python small_run.py KIND WORKDIR [LINE | saving]
+
+With a LINE it ends by SIGKILL as soon as it is told a line that starts so; with "saving", in the middle of its second
+save. One that ends well leaves its weights in `weights.npz`.
+"""
+
+import functools
+import os
+import signal
+import sys
+
+import numpy as np
+import tensorflow as tf
+from ml_collections import ConfigDict
+
+from keras_vit import data, recipes, training
+from keras_vit.training import checkpoints
+
+# One that drops and accumulates, with averages; one over two replicas; and two processes.
+KINDS = {
+    "alone": {"accumulate_steps": 2, "ema_decay": 0.5, "steps_per_call": 3, "clip_norm": 1.0},
+    "mirrored": {"steps_per_call": 2},
+    "workers": {"strategy": "multi_worker", "steps_per_call": 2},
+}
+STEPS = 11
+
+
+def config_of(kind="alone", **changes):
+    """Epochs of 4.5 steps, checkpoints after steps 4 and 8, evaluations after 5 and 10."""
+    given = {
+        "batch_size": 320,
+        "total_steps": STEPS,
+        "checkpoint_every_steps": 4,
+        "eval_every_steps": 5,
+        "log_every_steps": 1,
+        "model": {
+            "input_shape": (8, 8, 3), "patch_size": 4, "num_layers": 2, "hidden_size": 8, "mlp_dim": 12,
+            "num_heads": 2, "dropout": 0.1, "attention_dropout": 0.1, "stochastic_depth": 0.1,
+        },
+        "data": data.defaults(name="digits", shift=1),
+        "optimizer": {"name": "adamw"},
+        "schedule": {"base": 1e-2, "warmup_steps": 2},
+    }  # fmt: skip
+    return ConfigDict(recipes.defaults(**{**given, **KINDS[kind], **changes}))
+
+
+@functools.cache
+def mirrored():
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+
+def start(kind, workdir, write=print, **changes):
+    """Runs to the end; gives the model and the result."""
+    config = config_of(kind, **changes)
+    strategy = mirrored() if kind == "mirrored" else None
+    return training.run(config, training.Workdir(workdir, config.to_dict()), write, strategy)
+
+
+def _die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(kind, workdir, moment=""):
+    def write(line):
+        print(line, flush=True)
+        if moment and line.startswith(moment):
+            _die()
+
+    if kind != "workers":
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(4)])
+    if moment == "saving":
+        finished, saves = checkpoints.tf.io.gfile.GFile, []
+
+        def dying(path, mode="r"):
+            if path.endswith(checkpoints.FINISHED) and len(saves) == 1:
+                _die()
+            if path.endswith(checkpoints.FINISHED) and mode == "w":
+                saves.append(path)
+            return finished(path, mode)
+
+        checkpoints.tf.io.gfile.GFile = dying
+    model, _ = start(kind, workdir, write)
+    if training.is_chief():
+        np.savez(
+            f"{workdir}/weights.npz", **{weight.path.replace("/", "."): weight.numpy() for weight in model.weights}
+        )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,154 @@
+"""Steps of training: the same numbers however they are divided, and what must differ."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+CLIP = 1.5
+OPTIONS = {"clip_norm": CLIP, "ema_decay": 0.75}
+
+
+def _assert_same(tiny, ours, theirs, atol=1e-5):
+    (state, rows, _), (other, other_rows, _) = ours, theirs
+    np.testing.assert_allclose(rows, other_rows, rtol=1e-5, atol=1e-6)
+    expected = tiny.weights_of(other)
+    for name, weight in tiny.weights_of(state).items():
+        # The true gradient of a key's bias is zero, and Adam makes steps of its rounding.
+        np.testing.assert_allclose(weight, expected[name], atol=1e-3 if "key/bias" in name else atol, err_msg=name)
+    for average, other_average in zip(state.averages, other.averages):
+        np.testing.assert_allclose(average.numpy(), other_average.numpy(), atol=1e-3, rtol=1e-4)
+
+
+RATES = {"sgd": 0.1, "adamw": 1e-4}
+
+
+@pytest.fixture(scope="module")
+def alone(tiny):
+    """What one replica does with each optimizer."""
+    results = {name: tiny.train(1, optimizer=name, rate=rate, options=OPTIONS) for name, rate in RATES.items()}
+    assert all((rows[:, 2] > CLIP).sum() >= 2 for _, rows, _ in results.values()), "clipping must act"
+    return results
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "replicas", "parts"),
+    [("sgd", 2, 1), ("sgd", 4, 1), ("sgd", 1, 4), ("adamw", 2, 2), ("adamw", 4, 1)],
+)
+def test_loss_norm_weights_and_averages_are_those_of_one_replica_and_one_part(optimizer, replicas, parts, alone, tiny):
+    options = {**OPTIONS, "accumulate_steps": parts}
+    found = tiny.train(replicas, optimizer=optimizer, rate=RATES[optimizer], options=options)
+    _assert_same(tiny, found, alone[optimizer])
+
+
+def test_the_weights_move_and_the_averages_follow_them(alone, tiny):
+    state, rows, told = alone["sgd"]
+    assert rows.shape == (5, 4) and bool(told["can_go_on"]) and not bool(told["leaving"])
+    before = tiny.new_state(tiny.strategy_of(1))
+    for variable, first, average in zip(
+        state.model.trainable_variables, before.model.trainable_variables, state.averages
+    ):
+        moved = variable.numpy() - first.numpy()
+        if not variable.path.endswith("key/bias"):
+            assert np.abs(moved).max() > 1e-4
+            assert 0 < np.abs(average.numpy() - first.numpy()).max() < np.abs(moved).max()
+
+
+def test_several_steps_a_call_are_the_same_steps(tiny):
+    what = {"options": {**OPTIONS, "accumulate_steps": 2}, "dropout": 0.3}
+    together, apart = tiny.train(2, **what), tiny.train(2, steps_per_call=2, **what)
+    np.testing.assert_array_equal(together[1], apart[1])
+    for name, weight in tiny.weights_of(together[0]).items():
+        np.testing.assert_array_equal(weight, tiny.weights_of(apart[0])[name])
+
+
+@pytest.mark.parametrize("dropped", [{"dropout": 0.3, "attention_dropout": 0.3}, {"stochastic_depth": 0.6}])
+def test_masks_differ_between_replicas_micro_batches_and_steps_and_are_the_same_again(dropped, tiny):
+    from keras_vit import losses
+    from keras_vit.training.gradients import make_replica_gradients
+
+    strategy = tiny.strategy_of(2)
+    model = tiny.new_state(strategy, num_layers=3, **dropped).model
+    # Every example of the batch is the same one: only masks can make a difference.
+    image = np.random.default_rng(0).normal(size=(1, 4, 6, 3)).astype("float32")
+    seen = []
+
+    def recording(labels, logits):
+        zero = tf.py_function(lambda values: seen.append(values.numpy()) or 0.0, [tf.stop_gradient(logits)], tf.float32)
+        return losses.softmax(labels, logits) + tf.ensure_shape(zero, ())
+
+    compute = make_replica_gradients(strategy, model, recording, batch_size=8, seed=0, accumulate_steps=2)
+    parts = (np.tile(image, (4, 1, 1, 1)), np.eye(3, dtype="float32")[[0] * 4], np.ones(4, "float32"))
+
+    @tf.function
+    def gradients(step):
+        return strategy.run(compute, args=(step, *map(tf.constant, parts)))
+
+    for step in (3, 4, 3):
+        gradients(tf.constant(step))
+    first, other, again = (np.array(sorted(map(np.ravel, seen[i : i + 4]), key=tuple)) for i in (0, 4, 8))
+    np.testing.assert_array_equal(first, again)
+    distinct = np.unique(np.round(np.concatenate([first, other]), 5), axis=0)
+    assert len(distinct) == 8  # two steps, two replicas, two micro-batches
+
+
+def test_fitting_under_a_strategy_warns_of_masks_that_do_not_differ(tiny):
+    strategy = tiny.strategy_of(2)
+    model = tiny.new_state(strategy, dropout=0.5).model
+    with strategy.scope():
+        model.compile("sgd", keras.losses.CategoricalCrossentropy(from_logits=True))
+    dataset = tiny.input_of().train_batches()
+    with pytest.warns(UserWarning, match="every replica drops the same: .*`keras_vit.training` trains with masks of"):
+        model.fit(dataset, steps_per_epoch=2, verbose=0, shuffle=False)
+
+
+def test_computing_blocks_twice_changes_no_number_under_dropout(tiny):
+    what = {"dropout": 0.3, "attention_dropout": 0.2, "stochastic_depth": 0.3, "num_layers": 2}
+    what["options"] = {"accumulate_steps": 2}
+    _assert_same(tiny, tiny.train(2, remat=True, **what), tiny.train(2, **what))
+
+
+def test_xla_changes_no_number_without_dropout(alone, tiny, xla):
+    options = {**OPTIONS, "accumulate_steps": 2, "xla": True}
+    _assert_same(tiny, tiny.train(2, options=options), alone["sgd"])
+
+
+def test_a_step_that_is_not_finite_changes_nothing_and_ends_the_call(tiny):
+    def poisoned(**what):
+        state = tiny.new_state(tiny.strategy_of(2), averaged=True)
+        state.model.get_layer("head").bias.assign([np.inf, 0, 0])
+        before = tiny.weights_of(state)
+        result = tiny.train(2, state=state, options={"ema_decay": 0.5, **what})
+        for name, weight in tiny.weights_of(state).items():
+            np.testing.assert_array_equal(weight, before[name])
+        assert int(state.optimizer.iterations.numpy()) == 0
+        return result
+
+    _, rows, told = poisoned()
+    assert len(rows) == 1 and not bool(told["can_go_on"])
+    _, rows, told = poisoned(skip_nonfinite=True)
+    assert len(rows) == 5 and bool(told["can_go_on"]) and not np.isfinite(rows[:, 0]).any()
+
+
+def test_float16_lowers_its_scale_until_the_gradient_is_finite_and_raises_it_again(tiny, monkeypatch):
+    from keras_vit.training import step
+
+    monkeypatch.setattr(step, "STEPS_OF_A_SCALE", 3)
+    state = tiny.new_state(tiny.strategy_of(2), scaled=True, policy="mixed_float16")
+    state.scale.assign(2.0**26)
+    _, rows, told = tiny.train(2, state=state, steps=24)
+    keras.config.set_dtype_policy("float32")
+    finite = np.isfinite(rows[:, 2])
+    assert np.isfinite(rows[:, 0]).all() and bool(told["can_go_on"])
+    first = finite.argmax()
+    assert first > 2 and finite[first : first + 3].all()
+    # Half after each bad step, twice after three good ones.
+    exponent, good = 26, 0
+    for fine in finite:
+        good = good + 1 if fine else 0
+        exponent += (1 if good == 3 else 0) if fine else -1
+        good %= 3
+    assert state.scale.numpy() == 2.0**exponent
+    assert int(state.optimizer.iterations.numpy()) == finite.sum()
+    _, plain, _ = tiny.train(1, steps=int(first) + 1, rate=0.0)
+    np.testing.assert_allclose(rows[first, 2], plain[first, 2], rtol=2e-2)
