@@ -2,6 +2,8 @@
 
 import base64
 import json
+import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -73,6 +75,21 @@ def test_classify_gives_names_and_scores(client, served, malformed):
         np.testing.assert_allclose([score for _, score in result], probabilities[order], atol=1e-5)
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
+def test_the_lines_in_the_readme_of_an_export_work_as_pasted(exported, server, served):
+    blocks = re.findall(r"```sh\n(.*?)```", (exported / "1" / "README.md").read_text(), re.DOTALL)
+    status, answer = (
+        subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", line.replace("localhost:8501", f"localhost:{server.port}")],
+            cwd=exported / "1", check=True, capture_output=True, text=True,
+        ).stdout
+        for line in blocks if "curl" in line
+    )  # fmt: skip
+    assert json.loads(status)["model_version_status"][0]["state"] == "AVAILABLE"
+    (expected,) = served.of_files([(exported / "1" / "assets.extra" / "example.jpg").read_bytes()])
+    assert json.loads(answer)["predictions"][0]["top_classes"][0] == served.class_names[expected.argmax()]
+
+
 def test_status_and_metadata_tell_what_is_served(client):
     code, status = client.ask("GET", "")
     assert (code, status["model_version_status"][0]["state"]) == (200, "AVAILABLE")
@@ -106,6 +123,12 @@ def test_a_server_without_an_export_or_with_a_broken_one_says_so_and_ends(rest_s
     (tmp_path / "1" / "saved_model.pb").write_bytes(b"no graph")
     with pytest.raises(ValueError, match="did not start: error: "), rest_server.RestServer(tmp_path):
         pass
+
+
+def test_without_a_compiler_the_build_says_what_to_install(rest_server, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ValueError, match=r"g\+\+, which is not installed .*apt-get install g\+\+"):
+        rest_server.build()
 
 
 @pytest.mark.parametrize(
