@@ -125,6 +125,12 @@ def test_a_server_without_an_export_or_with_a_broken_one_says_so_and_ends(rest_s
         pass
 
 
+def test_without_a_compiler_the_build_says_what_to_install(rest_server, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ValueError, match=r"g\+\+, which is not installed .*apt-get install g\+\+"):
+        rest_server.build()
+
+
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
