@@ -10,15 +10,16 @@ import keras
 import pytest
 
 TESTS = Path(__file__).parent
-PURE = ("layers", "models", "checkpoints", "optimizers", "losses_test.py")
+# What shares a process.
+PURE = (("layers",), ("models",), ("checkpoints",), ("optimizers", "losses_test.py"))
 
 
 @pytest.mark.skipif(keras.backend.backend() == "jax", reason="these tests run on JAX already")
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
-@pytest.mark.parametrize("part", PURE)
-def test_on_jax(part):
+@pytest.mark.parametrize("parts", PURE, ids="+".join)
+def test_on_jax(parts):
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n0", str(TESTS / part)],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n0", *(str(TESTS / part) for part in parts)],
         env={**os.environ, "KERAS_BACKEND": "jax"},
         cwd=TESTS.parent,
         capture_output=True,

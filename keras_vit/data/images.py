@@ -9,6 +9,8 @@ The EXIF orientation of photographs is ignored unless asked for, as by the origi
 
 import tensorflow as tf
 
+from keras_vit.data import gif
+
 _JPEG_END = b"\xff\xd9"
 # By EXIF orientation: rotations by 90 degrees against the clock, and whether to mirror left and right first.
 _ORIENTATIONS = [(0, False), (0, False), (0, True), (2, False), (2, True), (1, True), (3, False), (3, True), (1, False)]
@@ -81,7 +83,7 @@ def header_size(encoded):
         [
             (tf.io.is_jpeg(encoded), lambda: tf.image.extract_jpeg_shape(encoded)[:2]),
             (start(4) == b"\x89PNG", lambda: tf.stack([number(23, 22, 21, 20), number(19, 18, 17, 16)])),
-            (start(4) == b"GIF8", lambda: tf.stack([number(8, 9), number(6, 7)])),
+            (start(4) == b"GIF8", lambda: gif.picture_size(encoded)),
             # The height of a BMP is negative where its rows run downwards.
             (start(2) == b"BM", lambda: tf.abs(tf.stack([number(22, 23, 24, 25), number(18, 19, 20, 21)]))),
             (start(4) == b"RIFF", webp),
@@ -116,12 +118,15 @@ def _check_size(size, max_megapixels):
 def _decode_any(encoded):
     """uint8 `(H, W, 3)` of any known kind."""
 
+    start = tf.strings.substr(encoded, 0, 4)
+    encoded = tf.cond(start == b"GIF8", lambda: gif.first_picture(encoded), lambda: encoded)
+
     def known():
         return tf.io.decode_image(encoded, channels=3, expand_animations=False)
 
     if not hasattr(tf.io, "decode_webp"):
         return known()
-    return tf.cond(tf.strings.substr(encoded, 0, 4) == b"RIFF", lambda: _decode_webp(encoded), known)
+    return tf.cond(start == b"RIFF", lambda: _decode_webp(encoded), known)
 
 
 def _decode_webp(encoded):

@@ -24,6 +24,8 @@ def probabilities_of(model, activation="softmax"):
             f"Received: output_shape={model.output_shape}"
         )
     last = model.layers[-1]
+    while isinstance(last, keras.Model):
+        last = last.layers[-1]
     given = keras.activations.serialize(getattr(last, "activation", keras.activations.linear))
     if given not in ("linear", "softmax", "sigmoid"):
         raise ValueError(

@@ -20,7 +20,7 @@ def make_replica_gradients(strategy, model, loss, *, batch_size, seed, accumulat
         xla: whether forward and backward pass are compiled with XLA. Not on a TPU, where everything is.
 
     Returns:
-        `replica_gradients(step, images, labels, weights, scale=1.0)`: the clipped gradients, a list, and float32
+        `replica_gradients(step, images, labels, weights, scale=None)`: the clipped gradients, a list, and float32
         `(3,)`, the mean loss, the accuracy and the norm before clipping; all of the whole batch, the same on every
         replica. `scale` multiplies the loss on its way to the gradients, and is taken out of them.
     """
@@ -35,7 +35,7 @@ def make_replica_gradients(strategy, model, loss, *, batch_size, seed, accumulat
                 logits = model(images, training=True)
             # The global batch divides, so that the sum over micro-batches and replicas is the mean over the batch.
             mean = tf.reduce_sum(loss(labels, logits) * weights) / batch_size
-            scaled = mean * scale
+            scaled = mean if scale is None else mean * scale
         gradients = tape.gradient(scaled, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         return tf.stack([mean, correct(labels, logits, weights) / batch_size]), gradients
 
@@ -43,7 +43,7 @@ def make_replica_gradients(strategy, model, loss, *, batch_size, seed, accumulat
         of_micro_batch = tf.function(of_micro_batch, jit_compile=True, autograph=False)
 
     @tf.autograph.experimental.do_not_convert
-    def replica_gradients(step, images, labels, weights, scale=1.0):
+    def replica_gradients(step, images, labels, weights, scale=None):
         context = tf.distribute.get_replica_context()
         # Several workers' iterators forget the size of the batch.
         images = tf.ensure_shape(images, (replica_size, *model.input_shape[1:]))
@@ -64,7 +64,9 @@ def make_replica_gradients(strategy, model, loss, *, batch_size, seed, accumulat
                 lambda i, *_: i < accumulate_steps, add, (0, tf.zeros(2), zeros), parallel_iterations=1
             )
         *gradients, metrics = context.all_reduce(tf.distribute.ReduceOp.SUM, [*gradients, metrics])
-        gradients, norm = clip_by_global_norm([gradient / scale for gradient in gradients], clip_norm)
+        if scale is not None:
+            gradients = [gradient / scale for gradient in gradients]
+        gradients, norm = clip_by_global_norm(gradients, clip_norm)
         return gradients, tf.concat([metrics, norm[None]], 0)
 
     return replica_gradients

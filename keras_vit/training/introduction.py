@@ -2,9 +2,6 @@
 
 from keras_vit import cost
 
-# The formula of the cost has no other.
-COUNTED = ("token", "gap", "unpooled", "token_unpooled")
-
 
 def introduction(config, *, strategy, total_steps, num_examples, parameters):
     """The lines that a run starts with.
@@ -20,7 +17,7 @@ def introduction(config, *, strategy, total_steps, num_examples, parameters):
         A list of lines.
     """
     fields = {name: value for name, value in config.items() if not hasattr(value, "items")}
-    lines = ["recipe: " + _words(fields)]
+    lines = ["config: " + _words(fields)]
     lines += [f"  {name}: {_words(value)}" for name, value in config.items() if name not in fields]
     replicas = strategy.num_replicas_in_sync
     epochs = total_steps * config.batch_size / num_examples
@@ -29,10 +26,9 @@ def introduction(config, *, strategy, total_steps, num_examples, parameters):
         f"{config.precision}, {parameters:,} parameters, {total_steps} steps on {num_examples:,} images "
         f"({epochs:.4g} epochs)"
     )
-    if config.model.get("classifier", "token") in COUNTED:
-        forward = cost.multiply_accumulates(**config.model)
-        total = cost.exaflops(forward, total_steps * config.batch_size)
-        lines.append(f"{2 * forward / 1e9:.4g} GFLOPs an image forward, {total:.3g} exaFLOPs for the whole training")
+    forward = cost.multiply_accumulates(**config.model)
+    total = cost.exaflops(forward, total_steps * config.batch_size)
+    lines.append(f"{2 * forward / 1e9:.4g} GFLOPs an image forward, {total:.3g} exaFLOPs for the whole training")
     return lines
 
 

@@ -1,6 +1,7 @@
 """What a run writes about its steps: a CSV table, and the same numbers for TensorBoard."""
 
 import csv
+import itertools
 
 import numpy as np
 import tensorflow as tf
@@ -10,9 +11,9 @@ class MetricsLog:
     """A CSV table with a row for each step, `metrics.csv`.
 
     Numbers are written with all their digits, so that equality can be checked. Rows are written at once and whole; a
-    process that was killed leaves at most half a last line, which the next one cuts. No step stands twice: a run that
-    goes on from a checkpoint cuts the rows of the steps after it. So that none is missing either, the rows of a step
-    must be appended before its checkpoint is saved.
+    process that was killed leaves at most half a last line, which the next one cuts, as it cuts whatever follows a row
+    that is none. No step stands twice: a run that goes on from a checkpoint cuts the rows of the steps after it. So
+    that none is missing either, the rows of a step must be appended before its checkpoint is saved.
 
     Args:
         path: the file, any `tf.io.gfile` path; its folder exists.
@@ -32,12 +33,16 @@ class MetricsLog:
             raise ValueError(
                 f"The table must have the columns {header.strip()}. Received: {lines[0].strip()} in {self._path}"
             )
-        kept = [line for line in lines[1:] if int(line.partition(",")[0]) <= step]
+        kept = itertools.takewhile(lambda line: self._is_row(line, step), lines[1:])
         # Beside it, then in its place: whatever happens, one of the two is there.
         with tf.io.gfile.GFile(f"{self._path}.partial", "w") as file:
             file.write("".join([header, *kept]))
         tf.io.gfile.rename(f"{self._path}.partial", self._path, overwrite=True)
         self._file = tf.io.gfile.GFile(self._path, "a")
+
+    def _is_row(self, line, step):
+        number, *values = line.split(",")
+        return len(values) == len(self._columns) - 1 and number.isdigit() and int(number) <= step
 
     def append(self, step, values):
         """Writes the rows of several steps.
@@ -75,6 +80,8 @@ def read_metrics(path):
 
 class Scalars:
     """The same numbers for TensorBoard: `tensorboard --logdir FOLDER`.
+
+    It only ever adds: of a run that goes on, TensorBoard shows the steps after its checkpoint twice.
 
     Args:
         folder: any `tf.io.gfile` path.

@@ -41,7 +41,7 @@ def make_train_steps(strategy, state, loss, *, batch_size, ema_decay=0.0, skip_n
 
     @tf.autograph.experimental.do_not_convert
     def replica_first(step, leaving, images, labels, weights):
-        scale = 1.0 if state.scale is None else tf.identity(state.scale)
+        scale = None if state.scale is None else tf.identity(state.scale)
         gradients, metrics = replica_gradients(step, images, labels, weights, scale)
         leaving = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tf.identity(leaving))
         return gradients, metrics, leaving, weights

@@ -35,7 +35,8 @@ class Workdir:
         try:
             tf.io.gfile.makedirs(str(self.path))
             self._claim(_flat(config))
-            self._write_json("command.json", _command(config))
+            if self.results() is None:
+                self._write_json("command.json", _command(config))
         except (OSError, tf.errors.OpError) as error:
             reason = getattr(error, "strerror", None) or getattr(error, "message", error)
             raise ValueError(

@@ -1,5 +1,6 @@
 """Decoding: every kind of file, its size from the header, windows, orientation, and what is refused."""
 
+import contextlib
 import io
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image, ImageOps
 
-from keras_vit.data import images
+from keras_vit.data import gif, images
 
 RNG = np.random.default_rng(0)
 SMOOTH = np.asarray(Image.fromarray(RNG.integers(0, 256, (5, 7, 3), dtype=np.uint8)).resize((31, 22), Image.BICUBIC))
@@ -61,6 +62,36 @@ def test_a_webp_that_moves_is_no_image():
     assert in_dataset(images.header_size, stream.getvalue()).numpy().tolist() == [0, 0]
     with pytest.raises(tf.errors.InvalidArgumentError, match="no image of a known kind"):
         images.decode(tf.constant(stream.getvalue()))
+
+
+@pytest.mark.parametrize("frames", [1, 3])
+def test_of_a_gif_the_first_picture_is_read_and_no_other(frames):
+    pictures = [Image.fromarray(np.roll(SMOOTH, shift, 0)).convert("P") for shift in range(frames)]
+    stream = io.BytesIO()
+    more = {"save_all": True, "append_images": pictures[1:], "loop": 0} if frames > 1 else {}
+    pictures[0].save(stream, "GIF", comment=b"x" * 700, **more)
+    data = stream.getvalue()
+    expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+    np.testing.assert_array_equal(in_dataset(images.decode, data), expected)
+    alone = Image.open(io.BytesIO(in_dataset(gif.first_picture, data).numpy()))
+    assert getattr(alone, "n_frames", 1) == 1
+    np.testing.assert_array_equal(np.asarray(alone.convert("RGB")), expected)
+
+
+def test_a_gif_whose_picture_is_larger_than_the_file_says_is_refused_by_the_picture():
+    data = bytearray(encoded("GIF", "P", image=np.zeros((300, 515, 3), np.uint8)))
+    data[6:10] = bytes([8, 0, 8, 0])
+    assert in_dataset(images.header_size, bytes(data)).numpy().tolist() == [300, 515]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="more than 0.1 megapixels"):
+        images.decode(tf.constant(bytes(data)), max_megapixels=0.1)
+
+
+def test_a_gif_that_is_cut_short_anywhere_is_an_image_or_an_error():
+    data = encoded("GIF", "P")
+    decode = tf.function(images.decode, input_signature=[tf.TensorSpec((), tf.string)])
+    for length in [4, 9, 12, 14, 100, *range(770, len(data), 40)]:
+        with contextlib.suppress(tf.errors.InvalidArgumentError):
+            assert decode(data[:length]).shape[2] == 3
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "BMP", "WEBP"])

@@ -111,7 +111,7 @@ def test_a_mask_says_which_parameters_decay(options, kept):
 
 @pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
 def test_layer_decay_lowers_the_rate_towards_the_image(name):
-    model = _model()
+    model = _model(num_layers=3)
     optimizer = optimizers.make(name, 1.0, layer_decay=0.5)
     before = {v.path: keras.ops.convert_to_numpy(v.value) for v in model.trainable_variables}
     optimizer.build(model.trainable_variables)
@@ -124,9 +124,9 @@ def test_layer_decay_lowers_the_rate_towards_the_image(name):
     assert {"embedding/kernel", "class_token/cls", "position_embedding/pos_embedding"} <= steps.keys()
 
 
-def _model():
+def _model(num_layers=1):
     return keras_vit.VisionTransformer(
-        patch_size=4, hidden_size=8, num_layers=3, num_heads=2, mlp_dim=8, classes=3, input_shape=(8, 12, 3)
+        patch_size=4, hidden_size=8, num_layers=num_layers, num_heads=2, mlp_dim=8, classes=3, input_shape=(8, 12, 3)
     )
 
 

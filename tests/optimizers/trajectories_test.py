@@ -36,16 +36,23 @@ def _gradients(model):
     return step
 
 
-def _apply(model, optimizer, gradients):
-    """An update, on JAX through the functional form that its training needs."""
+def _update(model, optimizer):
+    """A function that applies gradients, compiled; on JAX in the functional form that its training needs."""
+    variables = model.trainable_variables
     if keras.backend.backend() != "jax":
-        optimizer.apply(gradients, model.trainable_variables)
-        return
-    trained, state = optimizer.stateless_apply(
-        [v.value for v in optimizer.variables], gradients, [v.value for v in model.trainable_variables]
-    )
-    for variable, value in zip([*model.trainable_variables, *optimizer.variables], [*trained, *state]):
-        variable.assign(value)
+        import tensorflow as tf
+
+        return tf.function(lambda gradients: optimizer.apply(gradients, variables))
+    import jax
+
+    apply = jax.jit(optimizer.stateless_apply)
+
+    def update(gradients):
+        state = apply([v.value for v in optimizer.variables], gradients, [v.value for v in variables])
+        for variable, value in zip([*variables, *optimizer.variables], [*state[0], *state[1]]):
+            variable.assign(value)
+
+    return update
 
 
 @pytest.mark.parametrize(
@@ -64,11 +71,11 @@ def test_the_original_s_trajectory(case, name, schedule, options, golden, tmp_pa
     checkpoints.load(model, str(tmp_path / "init.npz"), head="new")  # it starts with zeros, as the file's
     optimizer = optimizers.make(name, optimizers.Schedule(total_steps=20, warmup_steps=5, **schedule), **options)
     optimizer.build(model.trainable_variables)
-    step, found = _gradients(model), []
+    step, update, found = _gradients(model), _update(model, optimizer), []
     for images, labels in zip(arrays["images"], arrays["labels"]):
         loss, gradients = step(images, np.eye(10, dtype="float32")[labels])
         clipped, norm = optimizers.clip_by_global_norm(gradients, 1.0)
-        _apply(model, optimizer, clipped)
+        update(clipped)
         found.append((float(loss), float(norm)))
     np.testing.assert_allclose(found, np.stack([arrays["losses"], arrays["grad_norms"]], -1), rtol=1e-5)
     checkpoints.save(model, str(tmp_path / "final.npz"))

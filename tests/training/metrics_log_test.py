@@ -31,7 +31,11 @@ def test_rows_are_in_the_file_as_soon_as_they_are_appended(tmp_path):
     log.close()
 
 
-@pytest.mark.parametrize("end", ["", "6,0.1", "6,0.16666667163372,1.0\n"], ids=["whole", "half a line", "one more"])
+@pytest.mark.parametrize(
+    "end",
+    ["", "6,0.1", "6,0.16666667163372,1.0\n", "\0\0\0\0\n2,0.5,0.5\n"],
+    ids=["whole", "half a line", "one more", "no row"],
+)
 def test_a_run_that_goes_on_leaves_no_step_twice(end, tmp_path):
     path = tmp_path / "metrics.csv"
     uninterrupted, killed = tmp_path / "uninterrupted.csv", MetricsLog(path, COLUMNS)

@@ -48,7 +48,8 @@ def config_of(kind="alone", **changes):
 
 @functools.cache
 def mirrored():
-    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    # Without collective operations, of which another strategy of the same process may have begun some.
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice())
 
 
 def start(kind, workdir, write=print, **changes):
