@@ -66,8 +66,8 @@ class Progress:
         if grad_norm is not None:
             parts.append(f"gradient {grad_norm:.3g}")
         if waited is not None:
-            parts.append(f"input {100 * waited / max(seconds, 1e-9):.0f} %")
-        parts.append(f"{self._memory() / 1e9:.1f} GB")
+            parts.append(f"waiting for input {100 * waited / max(seconds, 1e-9):.0f} %")
+        parts.append(f"memory {self._memory() / 1e9:.1f} GB")
         each = f" ({speed / self.devices:,.0f} a device)" if self.devices > 1 else ""
         parts.append(f"{speed:,.0f} images/s{each}")
         parts.append(f"{clock_time(left)} left")

@@ -17,7 +17,7 @@ def test_a_line_gives_loss_accuracy_speed_memory_and_time_left():
     lines = []
     seconds = _progress(lines).report(step=200, steps=200, loss=0.25, accuracy=0.9876)
     assert seconds == 4.0
-    assert lines == ["step  200/1000  loss 0.2500  accuracy  98.8 %  1.2 GB  400 images/s  0:16 left"]
+    assert lines == ["step  200/1000  loss 0.2500  accuracy  98.8 %  memory 1.2 GB  400 images/s  0:16 left"]
 
 
 def test_a_line_gives_rate_gradient_waiting_and_the_share_of_a_device():
@@ -26,8 +26,8 @@ def test_a_line_gives_rate_gradient_waiting_and_the_share_of_a_device():
         200, 200, loss=0.25, accuracy=0.5, learning_rate=0.003, grad_norm=1.5, waited=0.1
     )
     assert lines == [
-        "step  200/1000  loss 0.2500  accuracy  50.0 %  rate 3.00e-03  gradient 1.5  input 2 %  1.2 GB  "
-        "400 images/s (100 a device)  0:16 left"
+        "step  200/1000  loss 0.2500  accuracy  50.0 %  rate 3.00e-03  gradient 1.5  waiting for input 2 %  "
+        "memory 1.2 GB  400 images/s (100 a device)  0:16 left"
     ]
 
 
