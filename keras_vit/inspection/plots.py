@@ -54,7 +54,8 @@ def training_curve(path, columns, evaluations=None):
         axes.plot(steps, values, color="tab:blue", alpha=0.3 if noisy else 1, linewidth=0.8)
         if noisy:
             width = len(values) // 50
-            axes.plot(steps[width - 1 :], _running_mean(values, width), color="tab:blue")
+            smooth = _running_mean(values, width)
+            axes.plot(steps[width // 2 :][: len(smooth)], smooth, color="tab:blue")
         if evaluations is not None and name in evaluations:
             axes.plot(evaluations["step"], evaluations[name], "o-", color="tab:orange", label="evaluation")
             axes.legend()

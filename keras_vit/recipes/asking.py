@@ -18,9 +18,10 @@ def read_request(text, example="ViT-B/16,cifar10"):
     Raises:
         ValueError: it does not have this form.
     """
-    model, dataset, *rest = [*text.split(","), "", ""][: max(2, text.count(",") + 1)]
-    choices = dict(choice.split("=", 1) for choice in rest if "=" in choice)
-    if not model or not dataset or len(choices) != len(rest):
+    model, _, rest = text.partition(",")
+    dataset, *words = rest.split(",")
+    choices = dict(word.split("=", 1) for word in words if "=" in word)
+    if not model or not dataset or len(choices) != len(words):
         raise ValueError(
             f"A model and a dataset must be named, and then choices, such as {example}. Received: {text!r}"
         )

@@ -1,5 +1,6 @@
 """Every page of experiments/configs builds and runs two steps."""
 
+import dataclasses
 import importlib.util
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 from absl import flags
 from ml_collections import config_flags
 
-from keras_vit import recipes, training
+from keras_vit import data, recipes, training
 
 CONFIGS = Path(__file__).parent.parent.parent / "experiments" / "configs"
 # What is asked of each page, after the colon of `--config`.
@@ -62,6 +63,13 @@ def test_a_page_has_every_field_of_a_config_and_no_other(page, request_):
     assert (config["total_steps"] > 0) != (config["total_epochs"] > 0)
 
 
+@pages
+def test_the_input_of_a_page_is_possible(page, request_):
+    group = _config(page, request_)["data"]
+    data.Options(**{field.name: group[field.name] for field in dataclasses.fields(data.Options)})
+    assert page == "digits" or group["image_size"] == _config(page, request_)["model"]["input_shape"][0]
+
+
 @pytest.mark.parametrize("page", REQUESTS)
 def test_a_page_runs_two_steps(page, tmp_path):
     config = _config(page, REQUESTS[page][0])
@@ -105,10 +113,8 @@ def _leaves(config, prefix=""):
 
 
 def test_a_dataset_that_forbids_a_crop_is_fine_tuned_without_it():
-    from keras_vit.data import DATASETS
-
     config = _module("finetune").get_config("ViT-B/16,vtab/clevr_count")
-    assert DATASETS["vtab/clevr_count"].options["train_crop"] == "resize" and config.data.train_crop == "auto"
+    assert data.DATASETS["vtab/clevr_count"].options["train_crop"] == "resize" and config.data.train_crop == "auto"
     assert _module("finetune").get_config("ViT-B/16,vtab/dtd").data.train_crop == "resize_crop"
 
 
