@@ -30,7 +30,8 @@ def decode(encoded, max_megapixels=100.0, window=None, exif=False):
         uint8 `(H, W, 3)`.
     """
     # A JPEG without its end may be truncated, which only decoding all of it shows.
-    whole_jpeg = tf.io.is_jpeg(encoded) & (tf.strings.substr(encoded, -2, 2) == _JPEG_END)
+    last = -tf.minimum(tf.strings.length(encoded), 2)  # of a file shorter than an end, all of it
+    whole_jpeg = tf.io.is_jpeg(encoded) & (tf.strings.substr(encoded, last, 2) == _JPEG_END)
 
     def jpeg():
         size = tf.image.extract_jpeg_shape(encoded)[:2]

@@ -132,6 +132,7 @@ def test_exif_orientation_is_followed_only_where_asked(orientation, order):
 
 BROKEN = {
     "empty": b"",
+    "one byte": b"\xff",
     "text": b"this is no image, only its name says so",
     "truncated jpeg": encoded("JPEG")[:-40],
     "truncated png": encoded("PNG")[:-40],

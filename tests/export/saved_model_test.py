@@ -103,7 +103,7 @@ def test_classify_answers_examples_as_files(signatures):
         ("tensor", np.full((1, *SHAPE), np.nan), "must be finite"),
         ("tensor", np.full((1, *SHAPE), np.inf), "must be finite"),
         ("tensor", np.full((1, *SHAPE), 1e38), "answer is not finite"),
-        ("serving_default", [b""], "out of range"),
+        ("serving_default", [b""], "no image of a known kind"),
         ("serving_default", [b"text"], "no image of a known kind"),
         ("serving_default", [FILES[0], FILES[0][:50]], "PNG|image"),
         ("serving_default", FILES[:1] * 8, "1 to 7 images"),
