@@ -83,7 +83,7 @@ def ask(version, made, picture):
 
 
 def draw(picture, function, *arguments):
-    """Draws a picture, if matplotlib is there; the workdir may be on another machine."""
+    """StepSeeds a picture, if matplotlib is there; the workdir may be on another machine."""
     try:
         with tempfile.TemporaryDirectory() as folder:
             function(f"{folder}/picture.png", *arguments)

@@ -44,8 +44,8 @@ def preprocess_input(images, model=None):
 def preprocessing_of(model):
     """How images must be prepared for a model: what its checkpoint was trained on.
 
-    It is the config of the model's layer `ExpectedImages`, so it survives saving, `from_config` and `clone_model`; it
-    is found inside another model too.
+    It is the config of the model's layer `InputPreprocessing`, so it survives saving, `from_config` and `clone_model`;
+    it is found inside another model too.
 
     Args:
         model: a model of this library, or one that has it inside.
@@ -58,7 +58,7 @@ def preprocessing_of(model):
         ValueError: there is no such layer in the model.
     """
     for layer in _layers_of(model):
-        config = layer.get_config() if type(layer).__name__ == "ExpectedImages" else {}
+        config = layer.get_config() if type(layer).__name__ == "InputPreprocessing" else {}
         if "preprocessing" in config:
             return config["preprocessing"]
     raise ValueError(f"The model does not say how images must be prepared for it. Received: model={model.name!r}")

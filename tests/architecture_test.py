@@ -10,9 +10,10 @@ PACKAGE = ROOT / "keras_vit"
 
 # A room of the package, and the rooms it may import from. A row is needed for every file or folder.
 FLOORS = {
+    "files": set(),
     "layers": set(),
-    "checkpoints": set(),
-    "data": set(),
+    "checkpoints": {"files"},
+    "data": {"files"},
     "losses": set(),
     "optimizers": set(),
     "recipes": set(),
@@ -20,13 +21,13 @@ FLOORS = {
     "models": {"layers", "checkpoints"},
     "cost": {"layers"},
     "inspection": {"layers"},
-    "export": {"data", "checkpoints", "preprocessing"},
-    "training": {"models", "layers", "checkpoints", "data", "losses", "optimizers", "cost"},
+    "export": {"files", "data", "checkpoints", "preprocessing"},
+    "training": {"files", "models", "layers", "checkpoints", "data", "losses", "optimizers", "cost"},
     "evaluation": {"training", "data", "recipes"},
     "tpu": {"training", "models", "cost"},
     "__init__": {"checkpoints", "layers", "models", "preprocessing"},
 }
-MAY_IMPORT_TENSORFLOW = {"data", "training", "export"}
+MAY_IMPORT_TENSORFLOW = {"data", "training", "export", "files"}
 MAY_IMPORT_JAX = {"tpu"}
 
 

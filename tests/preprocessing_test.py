@@ -116,7 +116,7 @@ def test_a_model_that_says_nothing_is_refused():
 )
 def test_a_preprocessing_that_is_none_is_refused(change, message):
     with pytest.raises(ValueError, match=message):
-        keras_vit.ExpectedImages({**SPECIAL, **change})
+        keras_vit.InputPreprocessing({**SPECIAL, **change})
 
 
 def test_the_best_classes_come_first_with_their_names():

@@ -51,7 +51,7 @@ def batches(model):
 
 def ours(model):
     """`(state, run)`: `run(steps)` does them in one call of our loop."""
-    optimizer = optimizers.make("adamw", 1e-3)
+    optimizer = optimizers.get("adamw", 1e-3)
     optimizer.build(model.trainable_variables)
     state = State(model, optimizer)
     train_steps = make_train_steps(tf.distribute.get_strategy(), state, losses.softmax, batch_size=_BATCH.value, seed=0)

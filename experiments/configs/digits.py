@@ -3,7 +3,7 @@
     python experiments/run_tpu.py --config=experiments/configs/digits.py
 
 Copy this page to train something else. Every field can be overridden, `--config.total_epochs=10`; the fields that are
-not named here, and what they mean, stand in `keras_vit/recipes/fields.py`. 0 means off.
+not named here, and what they mean, stand in `keras_vit/recipes/defaults.py`. 0 means off.
 """
 
 from ml_collections import ConfigDict

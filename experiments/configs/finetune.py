@@ -17,7 +17,7 @@ from keras_vit.models.sizes import arguments
 
 
 def get_config(request=""):
-    model, dataset, choices = recipes.read_request(request, "ViT-B/16,cifar10")
+    model, dataset, choices = recipes.parse_config_arg(request, "ViT-B/16,cifar10")
     recipe = recipes.finetuning(model, dataset, **choices)
     recipe["model"] = arguments(model, **recipe["model"])
     # What a dataset forbids (a crop, where the label counts what is in the whole image) comes before the recipe.

@@ -15,7 +15,7 @@ from keras_vit.models.sizes import arguments
 
 
 def get_config(request=""):
-    model, dataset, choices = recipes.read_request(request, "ViT-B/16,imagenet2012")
+    model, dataset, choices = recipes.parse_config_arg(request, "ViT-B/16,imagenet2012")
     ask = recipes.augreg if "augreg" in choices else recipes.pretraining
     recipe = ask(model, dataset, **choices)
     recipe["model"] = arguments(model, **recipe["model"])

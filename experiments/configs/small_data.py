@@ -14,7 +14,7 @@ from keras_vit.models.sizes import arguments
 
 
 def get_config(request=""):
-    model, dataset, choices = recipes.read_request(request, "ViT-B/16,pets")
+    model, dataset, choices = recipes.parse_config_arg(request, "ViT-B/16,pets")
     if choices:
         raise ValueError(f"This page takes a model and a dataset, no choices. Received: {', '.join(choices)}")
     return ConfigDict(

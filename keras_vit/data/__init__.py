@@ -5,7 +5,7 @@
 """
 
 from keras_vit.data.bad_examples import BadExamples
-from keras_vit.data.config import Input, defaults, from_config
+from keras_vit.data.config import InputPipeline, defaults, from_config
 from keras_vit.data.datasets import DATASETS, load, load_split
 from keras_vit.data.options import Options
 from keras_vit.data.pipeline import eval_batches, train_batches
@@ -16,7 +16,7 @@ from keras_vit.data.verify import verify
 __all__ = [
     "DATASETS",
     "BadExamples",
-    "Input",
+    "InputPipeline",
     "Options",
     "Source",
     "arrays",

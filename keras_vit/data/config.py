@@ -38,7 +38,7 @@ def defaults(**changes):
 
 
 @dataclasses.dataclass(frozen=True)
-class Input:
+class InputPipeline:
     """The input of a run.
 
     Attributes:
@@ -66,7 +66,7 @@ class Input:
         return pipeline.eval_batches(self.test, batch_size=self.batch_size, **where, **self.options)
 
     def model_preprocessing(self):
-        """What test images go through, in the words of a model's `preprocessing` (see `layers.ExpectedImages`)."""
+        """What test images go through, in the words of a model's `preprocessing` (see `layers.InputPreprocessing`)."""
         options = Options(**self.options).resolve(self.test)
         cropped = options.eval_crop.endswith("_crop")
         middle = [self.test.max_value / 2] * 3
@@ -93,7 +93,7 @@ def from_config(config, *, batch_size, seed):
         seed: a non-negative int32.
 
     Returns:
-        An `Input`.
+        An `InputPipeline`.
 
     Raises:
         ValueError: a field is unknown or out of range, or the dataset cannot be loaded.
@@ -109,4 +109,4 @@ def from_config(config, *, batch_size, seed):
     )
     for source in (train, test):
         Options(**options).resolve(source)
-    return Input(train, test, options, batch_size, seed, fields["max_bad_share"])
+    return InputPipeline(train, test, options, batch_size, seed, fields["max_bad_share"])

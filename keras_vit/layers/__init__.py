@@ -2,7 +2,7 @@
 
 from keras_vit.layers.attention_pooling import AttentionPooling
 from keras_vit.layers.class_token import ClassToken
-from keras_vit.layers.expected_images import ExpectedImages
+from keras_vit.layers.input_preprocessing import InputPreprocessing
 from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.patches import Patches
 from keras_vit.layers.position_embedding import PositionEmbedding
@@ -14,7 +14,7 @@ from keras_vit.layers.transformer_block import TransformerBlock
 __all__ = [
     "AttentionPooling",
     "ClassToken",
-    "ExpectedImages",
+    "InputPreprocessing",
     "PatchEncoder",
     "Patches",
     "PositionEmbedding",

@@ -5,12 +5,12 @@ import math
 import keras
 from keras import ops
 
-from keras_vit.layers.arguments import check_positive_int, check_rate
 from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.validation import check_positive_int, check_rate
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class SelfAttention(keras.layers.Layer):
+class MultiHeadAttention(keras.layers.Layer):
     """Multi-head self-attention: `(B, N, D)` to `(B, N, D)`.
 
     Keras' own `MultiHeadAttention` stores its parameters in the same shapes but computes the softmax in the compute

@@ -3,9 +3,9 @@
 import keras
 from keras import ops
 
-from keras_vit.layers.arguments import check_positive_int, check_rank
-from keras_vit.layers.attention import SelfAttention
+from keras_vit.layers.attention import MultiHeadAttention
 from keras_vit.layers.transformer_block import mlp_dense
+from keras_vit.layers.validation import check_positive_int, check_rank
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -47,7 +47,7 @@ class AttentionPooling(keras.layers.Layer):
         policy = {"dtype": self.dtype_policy}
         batch, _, hidden_size = input_shape
         self.probe = self.add_weight(name="probe", shape=(1, 1, hidden_size), initializer="glorot_uniform")
-        self.attention = SelfAttention(self.num_heads, name="attention", **policy)
+        self.attention = MultiHeadAttention(self.num_heads, name="attention", **policy)
         self.norm = keras.layers.LayerNormalization(epsilon=self.epsilon, name="norm", **policy)
         self.mlp_1 = mlp_dense(self.mlp_dim, "mlp_1", **policy)
         self.mlp_2 = mlp_dense(hidden_size, "mlp_2", **policy)

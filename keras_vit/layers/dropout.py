@@ -12,7 +12,7 @@ from keras import ops
 _THREAD = threading.local()
 
 
-class Draws(keras.random.SeedGenerator):
+class StepSeeds(keras.random.SeedGenerator):
     """The seeds of one forward pass: the n-th draw from `key` gets `key + (0, n)`. There is no state to save.
 
     Args:
@@ -34,10 +34,10 @@ class Draws(keras.random.SeedGenerator):
 
 
 @contextlib.contextmanager
-def drawing_from(draws):
+def seed_scope(draws):
     """While it is open, every `Dropout` of this thread takes its seeds from `draws`, or from its own where that is
     None."""
-    before = current_draws()
+    before = current_seeds()
     _THREAD.draws = draws
     try:
         yield
@@ -45,8 +45,8 @@ def drawing_from(draws):
         _THREAD.draws = before
 
 
-def current_draws():
-    """The `Draws` of this thread, or None."""
+def current_seeds():
+    """The `StepSeeds` of this thread, or None."""
     return getattr(_THREAD, "draws", None)
 
 
@@ -55,8 +55,8 @@ class Dropout(keras.layers.Dropout):
     """Keras' `Dropout`, which draws from the key of the step where there is one.
 
     Keras' own keeps a counter for each layer: under a strategy every replica has the same, so the same mask, and
-    where a block is computed twice, the second time has another mask. Inside `drawing_from(Draws(key))` a mask depends
-    on nothing but the key and its place in the model; outside of it this is Keras' layer.
+    where a block is computed twice, the second time has another mask. Inside `seed_scope(StepSeeds(key))` a mask
+    depends on nothing but the key and its place in the model; outside of it this is Keras' layer.
 
     Args:
         rate: share of the inputs that is dropped, in [0, 1).
@@ -73,7 +73,7 @@ class Dropout(keras.layers.Dropout):
     """
 
     def call(self, inputs, training=False):
-        draws = current_draws()
+        draws = current_seeds()
         if not training or not self.rate:
             return inputs
         if draws is None:

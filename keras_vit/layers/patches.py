@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.layers.arguments import check_positive_int, check_rank
+from keras_vit.layers.validation import check_positive_int, check_rank
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -3,9 +3,9 @@
 import keras
 from keras import ops
 
-from keras_vit.layers.arguments import check_rank
 from keras_vit.layers.resnet_stem import check_stages, stem_output_channels, stem_output_side
 from keras_vit.layers.std_conv import StdConv2D, build_in_turn, group_norm, pad_sides
+from keras_vit.layers.validation import check_rank
 
 POOL_PADDINGS = ("zeros", "minus_infinity")
 

@@ -2,9 +2,9 @@
 
 import keras
 
-from keras_vit.layers.arguments import check_positive_int, check_rank, check_rate
-from keras_vit.layers.attention import SelfAttention
+from keras_vit.layers.attention import MultiHeadAttention
 from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.validation import check_positive_int, check_rank, check_rate
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -71,7 +71,7 @@ class TransformerBlock(keras.layers.Layer):
         policy = {"dtype": self.dtype_policy}
         hidden_size = input_shape[-1]
         self.norm_1 = keras.layers.LayerNormalization(epsilon=self.epsilon, name="norm_1", **policy)
-        self.attention = SelfAttention(self.num_heads, self.attention_dropout, name="attention", **policy)
+        self.attention = MultiHeadAttention(self.num_heads, self.attention_dropout, name="attention", **policy)
         self.norm_2 = keras.layers.LayerNormalization(epsilon=self.epsilon, name="norm_2", **policy)
         self.mlp_1 = mlp_dense(self.mlp_dim, "mlp_1", **policy)
         self.mlp_2 = mlp_dense(hidden_size, "mlp_2", **policy)

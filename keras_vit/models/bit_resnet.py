@@ -4,7 +4,7 @@ import keras
 
 from keras_vit import checkpoints, layers
 from keras_vit.checkpoints.published import BIT_UNITS
-from keras_vit.layers.arguments import check_positive_int
+from keras_vit.layers.validation import check_positive_int
 
 
 def BiTResNet(
@@ -60,7 +60,7 @@ def BiTResNet(
     check_positive_int("classes", classes)
 
     images = keras.Input(shape=input_shape, name="images")
-    x = layers.ExpectedImages(name="expected_images")(images)
+    x = layers.InputPreprocessing(name="expected_images")(images)
     if version == 1:
         x = layers.ResNetStem(BIT_UNITS[depth], 64 * width_factor, name="resnet_stem")(x)
     else:

@@ -3,9 +3,9 @@
 import keras
 
 from keras_vit import checkpoints, layers
-from keras_vit.layers.arguments import check_positive_int, check_rate
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.resnet_stem import stem_output_side
+from keras_vit.layers.validation import check_positive_int, check_rate
 
 CLASSIFIERS = ("token", "gap", "map", "unpooled", "token_unpooled")
 POSITION_EMBEDDINGS = ("learned", "sincos2d")
@@ -73,7 +73,7 @@ def VisionTransformer(
         epsilon: of every LayerNorm; 1e-12 in Hugging Face's.
         head_bias: what the head's bias starts with. Its kernel starts with zeros.
         classifier_activation: activation of the head, such as "softmax"; None gives logits.
-        preprocessing: how images become the model's input, as `layers.ExpectedImages` takes it; None for the
+        preprocessing: how images become the model's input, as `layers.InputPreprocessing` takes it; None for the
             original's. It changes no number, and is saved with the model; loading published weights sets theirs.
         name: the model's name.
 
@@ -138,7 +138,7 @@ def VisionTransformer(
     grid = _grid(input_shape, patch_size, resnet_blocks)
 
     images = keras.Input(shape=input_shape, name="images")
-    x = layers.ExpectedImages(preprocessing, name="expected_images")(images)
+    x = layers.InputPreprocessing(preprocessing, name="expected_images")(images)
     if stem is not None:
         x = stem(x)
     x = layers.Patches(patch_size, name="patches")(x)

@@ -1,13 +1,13 @@
 """What turns gradients into new weights. Pure Keras: it runs on every backend.
 
-`make` gives an optimizer by its name. What a training step does around it stands beside: `clip_by_global_norm` before
-the update, `average` after it.
+`get` gives an optimizer by its name. What a training step does around it stands beside: `clip_by_global_norm` before
+the update, `ema_update` after it.
 """
 
 from keras_vit.optimizers.adamw import AdamW
-from keras_vit.optimizers.averaging import average
+from keras_vit.optimizers.averaging import ema_update
 from keras_vit.optimizers.clipping import clip_by_global_norm, global_norm
-from keras_vit.optimizers.making import OPTIMIZERS, make
+from keras_vit.optimizers.factory import OPTIMIZERS, get
 from keras_vit.optimizers.parameters import DECAY_MASKS
 from keras_vit.optimizers.schedules import DECAYS, Schedule
 from keras_vit.optimizers.sgd import SGD
@@ -19,8 +19,8 @@ __all__ = [
     "SGD",
     "AdamW",
     "Schedule",
-    "average",
     "clip_by_global_norm",
+    "ema_update",
+    "get",
     "global_norm",
-    "make",
 ]

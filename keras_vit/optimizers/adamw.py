@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
-from keras_vit.optimizers.arguments import check_layer_decay, check_momentum_dtype, check_rate
-from keras_vit.optimizers.parameters import DECAY_MASKS, decaying, rate_shares
+from keras_vit.optimizers.parameters import DECAY_MASKS, decaying, layerwise_multipliers
+from keras_vit.optimizers.validation import check_layer_decay, check_momentum_dtype, check_rate
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -24,7 +24,7 @@ class AdamW(keras.optimizers.Optimizer):
         epsilon: above 0.
         decay_mask: which parameters decay: "all", or "kernels".
         no_decay: names of parameters or layers that do not, separated by commas; see `decaying`.
-        layer_decay: see `rate_shares`; the decay of a parameter follows its rate.
+        layer_decay: see `layerwise_multipliers`; the decay of a parameter follows its rate.
         momentum_dtype: "float32", or "bfloat16" to store m in half the memory, as big_vision does. The update uses m
             before it is rounded.
 
@@ -77,23 +77,23 @@ class AdamW(keras.optimizers.Optimizer):
         if self.built:
             return
         super().build(variables)
-        self.momenta = [
+        self.momentums = [
             self.add_variable(v.shape, dtype=self.momentum_dtype, name=f"{v.name}_momentum") for v in variables
         ]
         self.velocities = [self.add_variable(v.shape, dtype="float32", name=f"{v.name}_velocity") for v in variables]
-        self.rate_shares = rate_shares(variables, self.layer_decay)
+        self.layerwise_multipliers = layerwise_multipliers(variables, self.layer_decay)
         self.decays = [self.decay * on for on in decaying(variables, self.decay_mask, self.no_decay)]
 
     def update_step(self, gradient, variable, learning_rate):
         index = self._get_variable_index(variable)
         gradient = ops.cast(gradient, "float32")
-        momentum = (1 - self.beta_1) * gradient + ops.cast(self.beta_1 * self.momenta[index], "float32")
+        momentum = (1 - self.beta_1) * gradient + ops.cast(self.beta_1 * self.momentums[index], "float32")
         velocity = (1 - self.beta_2) * ops.square(gradient) + self.beta_2 * self.velocities[index]
-        self.assign(self.momenta[index], ops.cast(momentum, self.momentum_dtype))
+        self.assign(self.momentums[index], ops.cast(momentum, self.momentum_dtype))
         self.assign(self.velocities[index], velocity)
         # The corrections, the rate and the decay meet as scalars first: each pass over the weights costs time.
         step = ops.cast(self.iterations + 1, "float32")
-        rate = ops.cast(learning_rate, "float32") * self.rate_shares[index]
+        rate = ops.cast(learning_rate, "float32") * self.layerwise_multipliers[index]
         rate_of_momentum = rate / (1 - ops.power(self.beta_1, step))
         root_of_correction = ops.sqrt(1 - ops.power(self.beta_2, step))
         update = rate_of_momentum * momentum / (ops.sqrt(velocity) / root_of_correction + self.epsilon)

@@ -3,7 +3,7 @@
 from keras import ops
 
 
-def average(old, new, decay):
+def ema_update(old, new, decay):
     """`decay * old + (1 - decay) * new`: the next average of a weight.
 
     The average starts as a copy of the weight, so it needs no correction.

@@ -32,7 +32,7 @@ def decaying(variables, decay_mask, no_decay):
     ]
 
 
-def rate_shares(variables, layer_decay):
+def layerwise_multipliers(variables, layer_decay):
     """The share of the rate for each variable: `layer_decay` to the power of its distance from the head.
 
     The head and the norm before it have distance 0, the last block 1, and so on to what comes before the first block.

@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
-from keras_vit.optimizers.arguments import check_layer_decay, check_momentum_dtype, check_rate
-from keras_vit.optimizers.parameters import rate_shares
+from keras_vit.optimizers.parameters import layerwise_multipliers
+from keras_vit.optimizers.validation import check_layer_decay, check_momentum_dtype, check_rate
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -21,7 +21,7 @@ class SGD(keras.optimizers.Optimizer):
         momentum: in [0, 1).
         momentum_dtype: "float32", or "bfloat16" to store m in half the memory, as the original does. The update uses
             m before it is rounded; `momentum * m` is then computed in bfloat16, where 0.9 is 0.8984375.
-        layer_decay: see `rate_shares`.
+        layer_decay: see `layerwise_multipliers`.
 
     Raises:
         ValueError: an argument is out of range.
@@ -42,17 +42,17 @@ class SGD(keras.optimizers.Optimizer):
         if self.built:
             return
         super().build(variables)
-        self.momenta = [
+        self.momentums = [
             self.add_variable(v.shape, dtype=self.momentum_dtype, name=f"{v.name}_momentum") for v in variables
         ]
-        self.rate_shares = rate_shares(variables, self.layer_decay)
+        self.layerwise_multipliers = layerwise_multipliers(variables, self.layer_decay)
 
     def update_step(self, gradient, variable, learning_rate):
         index = self._get_variable_index(variable)
-        stored = self.momenta[index]
+        stored = self.momentums[index]
         momentum = ops.cast(gradient, "float32") + ops.cast(self.momentum * stored, "float32")
         self.assign(stored, ops.cast(momentum, self.momentum_dtype))
-        rate = ops.cast(learning_rate, "float32") * self.rate_shares[index]
+        rate = ops.cast(learning_rate, "float32") * self.layerwise_multipliers[index]
         self.assign_sub(variable, ops.cast(rate * momentum, variable.dtype))
 
     def get_config(self):

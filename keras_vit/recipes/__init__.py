@@ -3,8 +3,8 @@
 `defaults` gives every field of a config; the others give what a recipe changes in it.
 """
 
-from keras_vit.recipes.asking import augreg, finetuning, pretraining, rates, read_request
-from keras_vit.recipes.fields import defaults
+from keras_vit.recipes.defaults import defaults
+from keras_vit.recipes.presets import augreg, finetuning, parse_config_arg, pretraining, rates
 from keras_vit.recipes.tables import AUGREG, TABLE_3, TABLE_4
 
 __all__ = [
@@ -14,7 +14,7 @@ __all__ = [
     "augreg",
     "defaults",
     "finetuning",
+    "parse_config_arg",
     "pretraining",
     "rates",
-    "read_request",
 ]

@@ -4,12 +4,12 @@ from keras_vit.training.strategy import hosts
 
 
 def train_batches(strategy, made, start_step=0):
-    """The training batches of a `data.Input`, from a step on, divided among hosts and replicas in order."""
+    """The training batches of a `data.InputPipeline`, from a step on, divided among hosts and replicas in order."""
     return _distributed(strategy, made, lambda **host: made.train_batches(start_step, **host))
 
 
 def eval_batches(strategy, made):
-    """The evaluation batches of a `data.Input`, divided among hosts and replicas in order."""
+    """The evaluation batches of a `data.InputPipeline`, divided among hosts and replicas in order."""
     return _distributed(strategy, made, made.eval_batches)
 
 

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from keras_vit.layers.dropout import Draws, drawing_from
+from keras_vit.layers.dropout import StepSeeds, seed_scope
 from keras_vit.optimizers import clip_by_global_norm
 
 
@@ -31,7 +31,7 @@ def make_replica_gradients(strategy, model, loss, *, batch_size, seed, accumulat
     @tf.autograph.experimental.do_not_convert
     def of_micro_batch(images, labels, weights, key, scale):
         with tf.GradientTape() as tape:
-            with drawing_from(Draws(key)):
+            with seed_scope(StepSeeds(key)):
                 logits = model(images, training=True)
             # The global batch divides, so that the sum over micro-batches and replicas is the mean over the batch.
             mean = tf.reduce_sum(loss(labels, logits) * weights) / batch_size

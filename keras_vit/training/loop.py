@@ -35,7 +35,7 @@ class Job:
     config: object
     workdir: Workdir
     strategy: tf.distribute.Strategy
-    made: data.Input
+    made: data.InputPipeline
     state: State
     loss: Callable
     total_steps: int

@@ -20,7 +20,7 @@ def run(config, workdir, write=print, strategy=None):
     """Trains a model as a config says and evaluates it; goes on where an interrupted run of the workdir stopped.
 
     Args:
-        config: a recipe, as in `experiments/configs/digits.py`; `keras_vit/recipes/fields.py` has its fields.
+        config: a recipe, as in `experiments/configs/digits.py`; `keras_vit/recipes/defaults.py` has its fields.
         workdir: the run's `Workdir`.
         write: takes the lines that tell how it goes.
         strategy: a `tf.distribute.Strategy` instead of the one that the config asks for.
@@ -93,7 +93,7 @@ def _new_state(config, made, total_steps):
     if config.remat:
         rematerialise(model)
     schedule = optimizers.Schedule(total_steps=total_steps, **config.schedule)
-    optimizer = optimizers.make(schedule=schedule, **config.optimizer)
+    optimizer = optimizers.get(schedule=schedule, **config.optimizer)
     optimizer.build(model.trainable_variables)
     return State(model, optimizer, averaged=config.ema_decay > 0, scaled=config.precision == "mixed_float16")
 

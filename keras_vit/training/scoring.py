@@ -13,7 +13,7 @@ def make_evaluate(strategy, model, loss, made):
         strategy: the strategy in whose scope the model was made.
         model: a `keras.Model` from images to logits.
         loss: from labels and logits, `(B, classes)`, to losses `(B,)`.
-        made: a `data.Input`, whose test source is evaluated.
+        made: a `data.InputPipeline`, whose test source is evaluated.
 
     Returns:
         `evaluate()`: the mean loss and the accuracy over all examples that can be read and have a label, floats. Sums

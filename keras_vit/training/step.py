@@ -50,7 +50,7 @@ def make_train_steps(strategy, state, loss, *, batch_size, ema_decay=0.0, skip_n
     def replica_update(gradients):
         optimizer.apply(gradients, model.trainable_variables)
         for average, variable in zip(state.averages, model.trainable_variables):
-            average.assign(optimizers.average(average, variable, ema_decay))
+            average.assign(optimizers.ema_update(average, variable, ema_decay))
 
     def here(value):
         return tf.concat(strategy.experimental_local_results(value), 0)

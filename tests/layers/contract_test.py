@@ -7,7 +7,7 @@ from keras.src import testing
 
 import keras_vit
 from keras_vit import layers
-from keras_vit.layers.attention import SelfAttention
+from keras_vit.layers.attention import MultiHeadAttention
 from keras_vit.layers.preactivation_resnet import PreActivationUnit
 from keras_vit.layers.resnet_stem import BottleneckUnit
 from keras_vit.layers.std_conv import StdConv2D
@@ -30,12 +30,12 @@ CASES = [
     (layers.TransformerBlock, {"num_heads": 2, "mlp_dim": 12, "first_token_only": True}, (3, 5, 8), (3, 1, 8), 16),
     (layers.ResNetStem, {"width": 32}, (2, 9, 14, 3), (2, 3, 4, 32), 3),
     (layers.ResNetStem, {"blocks": (1, 1), "width": 32}, (2, 17, 12, 3), (2, 3, 2, 256), 27),
-    (layers.ExpectedImages, {}, (2, 4, 6, 3), (2, 4, 6, 3), 0),
+    (layers.InputPreprocessing, {}, (2, 4, 6, 3), (2, 4, 6, 3), 0),
     (layers.SinCosPositionEmbedding, {"grid": (2, 3)}, (2, 6, 8), (2, 6, 8), 0),
     (layers.AttentionPooling, {"num_heads": 2, "mlp_dim": 12, "exact_gelu": True}, (2, 5, 8), (2, 8), 15),
     (layers.PreActivationResNet, {"blocks": (1, 1), "width": 32}, (2, 17, 32, 3), (2, 3, 4, 256), 23),
     (PreActivationUnit, {"channels": 32, "strides": 2}, (2, 5, 4, 32), (2, 3, 2, 128), 10),
-    (SelfAttention, {"num_heads": 2, "dropout": 0.1}, (3, 5, 8), (3, 5, 8), 8),
+    (MultiHeadAttention, {"num_heads": 2, "dropout": 0.1}, (3, 5, 8), (3, 5, 8), 8),
     (BottleneckUnit, {"channels": 32, "strides": 2}, (2, 5, 4, 32), (2, 3, 2, 128), 12),
     (StdConv2D, {"filters": 4, "kernel_size": 3, "strides": 2}, (2, 5, 4, 3), (2, 3, 2, 4), 1),
     (StdConv2D, {"filters": 4, "kernel_size": 3, "padding": "symmetric"}, (2, 5, 6, 3), (2, 5, 6, 4), 1),

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.layers.dropout import Draws, Dropout, current_draws, drawing_from
+from keras_vit.layers.dropout import Dropout, StepSeeds, current_seeds, seed_scope
 
 ONES = np.ones((4, 50), "float32")
 
@@ -14,7 +14,7 @@ def _key(*numbers):
 
 
 def _masks(key, layers, calls=1):
-    with drawing_from(Draws(key)):
+    with seed_scope(StepSeeds(key)):
         return [ops.convert_to_numpy(layer(ONES, training=True)) for _ in range(calls) for layer in layers]
 
 
@@ -35,16 +35,16 @@ def test_without_a_key_or_training_it_is_keras_own():
         np.testing.assert_array_equal(
             ops.convert_to_numpy(ours(ONES, training=True)), ops.convert_to_numpy(theirs(ONES, training=True))
         )
-    with drawing_from(Draws(_key(1, 2))):
+    with seed_scope(StepSeeds(_key(1, 2))):
         np.testing.assert_array_equal(ops.convert_to_numpy(ours(ONES)), ONES)
-        assert current_draws().count == 0
+        assert current_seeds().count == 0
 
 
 def test_a_key_is_for_its_own_thread_and_time():
     seen = []
-    with drawing_from(Draws(_key(1, 2))):
-        thread = threading.Thread(target=lambda: seen.append(current_draws()))
+    with seed_scope(StepSeeds(_key(1, 2))):
+        thread = threading.Thread(target=lambda: seen.append(current_seeds()))
         thread.start()
         thread.join()
-        assert current_draws() is not None
-    assert seen == [None] and current_draws() is None
+        assert current_seeds() is not None
+    assert seen == [None] and current_seeds() is None

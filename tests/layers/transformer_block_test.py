@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from keras_vit.layers import TransformerBlock
-from keras_vit.layers.attention import SelfAttention
+from keras_vit.layers.attention import MultiHeadAttention
 
 
 def _tokens(shape=(2, 5, 12), scale=1.0, seed=0):
@@ -64,7 +64,7 @@ def test_the_first_token_alone_is_the_same_token():
 
 
 def test_attention_starts_at_glorots_limit_for_the_flattened_matrix():
-    layer = SelfAttention(num_heads=12)
+    layer = MultiHeadAttention(num_heads=12)
     layer.build((None, 4, 192))
     limit = np.sqrt(6 / (192 + 192))
     for projection in (layer.query, layer.key, layer.value, layer.out):
@@ -82,7 +82,7 @@ def test_mlp_biases_start_tiny_but_not_zero():
 
 
 def test_scores_sum_to_one_and_follow_the_mask_of_nothing():
-    layer = SelfAttention(num_heads=2)
+    layer = MultiHeadAttention(num_heads=2)
     tokens = _tokens()
     layer.build(tokens.shape)
     scores = _numpy(layer.scores(layer.query(tokens), layer.key(tokens)))
@@ -92,7 +92,7 @@ def test_scores_sum_to_one_and_follow_the_mask_of_nothing():
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_the_softmax_is_computed_in_float32(policy):
-    layer = SelfAttention(num_heads=1, dtype=policy)
+    layer = MultiHeadAttention(num_heads=1, dtype=policy)
     layer.build((1, 2000, 4))
     # 2,000 equal scores: each is 1/2000. In half precision a sum of exponentials of 2,000 terms stalls long before.
     compute = layer.compute_dtype

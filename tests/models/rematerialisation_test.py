@@ -3,7 +3,7 @@ import numpy as np
 from keras import ops
 
 import keras_vit
-from keras_vit.layers.dropout import Draws, drawing_from
+from keras_vit.layers.dropout import StepSeeds, seed_scope
 from keras_vit.models.rematerialisation import rematerialise
 
 
@@ -17,8 +17,8 @@ def test_a_model_gives_what_it_gave_in_training_and_without():
     key = ops.convert_to_tensor([1, 2], "uint32" if keras.backend.backend() == "jax" else "int32")
 
     def outputs():
-        draws = Draws(key)
-        with drawing_from(draws):
+        draws = StepSeeds(key)
+        with seed_scope(draws):
             dropped = model(images, training=True)
         return [ops.convert_to_numpy(x) for x in (dropped, model(images))], draws.count
 

@@ -81,7 +81,7 @@ def test_models_come_back_bit_equal_in_a_fresh_process(tmp_path):
         layers.PositionEmbedding((2, 3)),
         layers.TransformerBlock(2, 8, dropout=0.1, attention_dropout=0.2, stochastic_depth=0.3, first_token_only=True),
         layers.ResNetStem((1, 2), width=32),
-        layers.ExpectedImages(),
+        layers.InputPreprocessing(),
         layers.SinCosPositionEmbedding((2, 3)),
         layers.AttentionPooling(2, 8, exact_gelu=True),
         layers.PreActivationResNet((1, 2), width=32),

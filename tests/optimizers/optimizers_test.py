@@ -18,7 +18,7 @@ def _train(optimizer, start, gradients):
 
 
 def test_the_first_update_has_rate_zero_under_a_warm_up():
-    optimizer = optimizers.make("adamw", optimizers.Schedule("linear", 0.1, 10, 2), weight_decay=0.5)
+    optimizer = optimizers.get("adamw", optimizers.Schedule("linear", 0.1, 10, 2), weight_decay=0.5)
     variable = keras.Variable([1.0, 2.0])
     optimizer.build([variable])
     gradient = keras.ops.convert_to_tensor([0.5, -3.0])
@@ -29,7 +29,7 @@ def test_the_first_update_has_rate_zero_under_a_warm_up():
 
 
 def test_the_decay_is_multiplied_by_the_rate():
-    optimizer = optimizers.make("adamw", 0.1, weight_decay=0.5)
+    optimizer = optimizers.get("adamw", 0.1, weight_decay=0.5)
     variable = keras.Variable([1.0, 2.0])
     optimizer.build([variable])
     optimizer.apply([keras.ops.zeros(2)])
@@ -46,7 +46,7 @@ GRADIENTS = [
 
 def test_sgd_stores_its_velocity_in_bfloat16_as_the_original_does():
     schedule = optimizers.Schedule("cosine", 0.1, total_steps=10, warmup_steps=2)
-    optimizer = optimizers.make("sgd", schedule, momentum_dtype="bfloat16")
+    optimizer = optimizers.get("sgd", schedule, momentum_dtype="bfloat16")
     wanted = [
         [1, -2, 3, 0.5],
         [0.97335356, -1.98223567, 2.99111795, 0.41098320],
@@ -59,7 +59,7 @@ def test_sgd_stores_its_velocity_in_bfloat16_as_the_original_does():
 
 def test_adamw_with_a_bfloat16_moment_and_decaying_kernels_is_big_vision_s():
     schedule = optimizers.Schedule("cosine", 1e-3, total_steps=10, warmup_steps=2)
-    optimizer = optimizers.make("adamw", schedule, weight_decay=0.1, decay_mask="kernels", momentum_dtype="bfloat16")
+    optimizer = optimizers.get("adamw", schedule, weight_decay=0.1, decay_mask="kernels", momentum_dtype="bfloat16")
     wanted = [
         [1, -2, 3, 0.5],
         [0.999450207, -1.999401927, 2.999351978, 0.499500871],
@@ -77,7 +77,7 @@ def test_the_rate_of_sgd_stays_outside_of_the_velocity():
         def __call__(self, step):
             return keras.ops.where(step < 1, *rates)
 
-    after = _train(optimizers.make("sgd", Halving()), {"kernel": [0.0]}, [[[1.0]], [[1.0]]])
+    after = _train(optimizers.get("sgd", Halving()), {"kernel": [0.0]}, [[[1.0]], [[1.0]]])
     np.testing.assert_allclose(after[:, 0], [-0.5, -0.5 - 0.25 * 1.9], rtol=1e-6)
 
 
@@ -98,7 +98,7 @@ def test_epsilon_is_added_to_the_corrected_moment():
 )
 def test_a_mask_says_which_parameters_decay(options, kept):
     model = _model()
-    optimizer = optimizers.make("adamw", 0.1, weight_decay=0.5, **options)
+    optimizer = optimizers.get("adamw", 0.1, weight_decay=0.5, **options)
     optimizer.build(model.trainable_variables)
     names = {"head/kernel", "head/bias", "encoder_norm/gamma", "class_token/cls"}
     for variable in model.trainable_variables:
@@ -112,7 +112,7 @@ def test_a_mask_says_which_parameters_decay(options, kept):
 @pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
 def test_layer_decay_lowers_the_rate_towards_the_image(name):
     model = _model(num_layers=3)
-    optimizer = optimizers.make(name, 1.0, layer_decay=0.5)
+    optimizer = optimizers.get(name, 1.0, layer_decay=0.5)
     before = {v.path: keras.ops.convert_to_numpy(v.value) for v in model.trainable_variables}
     optimizer.build(model.trainable_variables)
     optimizer.apply([keras.ops.ones(v.shape) for v in model.trainable_variables])
@@ -134,7 +134,7 @@ def _model(num_layers=1):
 def test_an_optimizer_survives_serialization(name):
     options = {"momentum_dtype": "bfloat16", "layer_decay": 0.5}
     options |= {"weight_decay": 0.5, "no_decay": "bias", "decay_mask": "kernels"} if name == "adamw" else {}
-    optimizer = optimizers.make(name, optimizers.Schedule("cosine", 0.1, 10, 2), **options)
+    optimizer = optimizers.get(name, optimizers.Schedule("cosine", 0.1, 10, 2), **options)
     again = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
     assert type(again) is type(optimizer) and again.get_config() == optimizer.get_config()
     for key, value in options.items():
@@ -147,7 +147,7 @@ def test_fit_trains_and_a_saved_model_goes_on_with_the_optimizer_s_state(name, t
     images = np.random.default_rng(0).uniform(-1, 1, (9, 8, 12, 3)).astype("float32")
     schedule = optimizers.Schedule("cosine", 0.01, 20, 2)
     model.compile(
-        optimizers.make(name, schedule, momentum_dtype="bfloat16"),
+        optimizers.get(name, schedule, momentum_dtype="bfloat16"),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
     fit = {"batch_size": 3, "shuffle": False, "verbose": 0}
@@ -186,10 +186,10 @@ def test_a_norm_that_is_no_number_stays_visible():
 
 def test_an_average_moves_a_share_of_the_way():
     old, new = np.array([1.0, 2.0], "float32"), np.array([3.0, 2.0], "float32")
-    np.testing.assert_allclose(optimizers.average(old, new, 0.75), [1.5, 2.0])
+    np.testing.assert_allclose(optimizers.ema_update(old, new, 0.75), [1.5, 2.0])
     # A weight that stays where it is moves no digit.
     third = np.array([1 / 3], "float32")
-    np.testing.assert_array_equal(optimizers.average(third, third, 0.9999), third)
+    np.testing.assert_array_equal(optimizers.ema_update(third, third, 0.9999), third)
 
 
 @pytest.mark.parametrize(
@@ -206,11 +206,11 @@ def test_an_average_moves_a_share_of_the_way():
 )
 def test_bad_arguments_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
-        optimizers.make(**{"name": "adamw", "schedule": 0.1, **arguments}).build(_model().trainable_variables)
+        optimizers.get(**{"name": "adamw", "schedule": 0.1, **arguments}).build(_model().trainable_variables)
 
 
 def test_layer_decay_without_layers_is_refused():
     with pytest.raises(ValueError, match="needs a Transformer with blocks. Received: layer_decay=0.5"):
-        optimizers.make("sgd", 0.1, layer_decay=0.5).build([keras.Variable([1.0], name="kernel")])
+        optimizers.get("sgd", 0.1, layer_decay=0.5).build([keras.Variable([1.0], name="kernel")])
     with pytest.raises(ValueError, match="`norm` must be above 0, or 0 for no clipping. Received: norm=-1"):
         optimizers.clip_by_global_norm([np.ones(2, "float32")], -1)

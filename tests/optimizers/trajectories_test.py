@@ -69,7 +69,7 @@ def test_the_original_s_trajectory(case, name, schedule, options, golden, tmp_pa
         patch_size=8, hidden_size=64, num_layers=2, num_heads=4, mlp_dim=128, classes=10, input_shape=(32, 32, 3)
     )
     checkpoints.load(model, str(tmp_path / "init.npz"), head="new")  # it starts with zeros, as the file's
-    optimizer = optimizers.make(name, optimizers.Schedule(total_steps=20, warmup_steps=5, **schedule), **options)
+    optimizer = optimizers.get(name, optimizers.Schedule(total_steps=20, warmup_steps=5, **schedule), **options)
     optimizer.build(model.trainable_variables)
     step, update, found = _gradients(model), _update(model, optimizer), []
     for images, labels in zip(arrays["images"], arrays["labels"]):

@@ -148,13 +148,13 @@ def test_what_the_tables_do_not_have_is_refused_with_what_they_have(ask, model, 
 
 
 def test_a_request_is_a_model_a_dataset_and_choices():
-    assert recipes.read_request("ViT-B/16,vtab/dtd") == ("ViT-B/16", "vtab/dtd", {})
-    assert recipes.read_request("a,b,epochs=30,dropout=0.1,augreg=light1,rate=1e-3") == (
+    assert recipes.parse_config_arg("ViT-B/16,vtab/dtd") == ("ViT-B/16", "vtab/dtd", {})
+    assert recipes.parse_config_arg("a,b,epochs=30,dropout=0.1,augreg=light1,rate=1e-3") == (
         "a", "b", {"epochs": 30, "dropout": 0.1, "augreg": "light1", "rate": 1e-3},
     )  # fmt: skip
     for text in ("", "ViT-B/16", ",b", "a,b,c", "a,,epochs=3"):
         with pytest.raises(ValueError, match=f"such as ViT-B/16,cifar10. Received: '{text}'"):
-            recipes.read_request(text)
+            recipes.parse_config_arg(text)
 
 
 def test_the_arguments_of_a_size_are_its_own_and_what_is_changed():

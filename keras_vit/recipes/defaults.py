@@ -24,7 +24,7 @@ FIELDS = {
     "profile": False,  # writes a trace of some steps for TensorBoard
     "model": {},  # arguments of keras_vit.VisionTransformer; the classes come from the data
     "data": {},  # keras_vit.data.defaults()
-    "optimizer": {  # arguments of keras_vit.optimizers.make
+    "optimizer": {  # arguments of keras_vit.optimizers.get
         "name": "sgd",  # sgd, adamw
         "weight_decay": 0.0,
         "decay_mask": "all",  # all, kernels

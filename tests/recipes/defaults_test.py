@@ -18,7 +18,7 @@ def test_optimizer_and_schedule_have_the_fields_that_their_makers_take():
     from keras_vit import optimizers
 
     fields = recipes.defaults()
-    assert set(fields["optimizer"]) == set(inspect.signature(optimizers.make).parameters) - {"schedule"}
+    assert set(fields["optimizer"]) == set(inspect.signature(optimizers.get).parameters) - {"schedule"}
     assert set(fields["schedule"]) == set(inspect.signature(optimizers.Schedule).parameters) - {"total_steps"}
 
 

@@ -11,7 +11,7 @@ PREPROCESSING = {
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class ExpectedImages(keras.layers.Layer):
+class InputPreprocessing(keras.layers.Layer):
     """Changes nothing, and says in its config how the images were prepared: `(B, H, W, C)` to `(B, H, W, C)`.
 
     It stands first in every model here. What a checkpoint was trained on belongs to the model as its weights do, and

@@ -6,7 +6,7 @@ from keras_vit.optimizers.sgd import SGD
 OPTIMIZERS = ("adamw", "sgd")
 
 
-def make(
+def get(
     name,
     schedule,
     *,
@@ -22,7 +22,7 @@ def make(
         name: "adamw", with beta 0.9 and 0.999 and epsilon 1e-8; or "sgd", with momentum 0.9.
         schedule: a `Schedule`, or a rate.
         weight_decay, decay_mask, no_decay: see `AdamW`. The paper's SGD has no decay.
-        layer_decay: see `rate_shares`.
+        layer_decay: see `layerwise_multipliers`.
         momentum_dtype: see `AdamW` and `SGD`.
 
     Returns:

@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 from keras_vit.recipes import tables
 
 
-def read_request(text, example="ViT-B/16,cifar10"):
+def parse_config_arg(text, example="ViT-B/16,cifar10"):
     """What stands after the colon of `--config=pretrain.py:ViT-L/16,imagenet21k,epochs=30`.
 
     Args:

@@ -1,0 +1,192 @@
+"""Files that appear whole or not at all, on this machine or remote ("gs://bucket/file"), and child processes.
+
+A remote path is any that holds "://" and goes through `tf.io.gfile`; TensorFlow is imported only for those. Errors of
+either kind are `OSError`s.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import uuid
+
+
+class RemotePath(str):
+    """A remote path that `/` extends, as `pathlib.Path` does for a local one; `pathlib` itself would lose a slash."""
+
+    def __truediv__(self, name):
+        return RemotePath(f"{self}/{name}")
+
+
+def as_path(path):
+    """The path as an object that `/` extends: `pathlib.Path` for a local one, else `RemotePath`."""
+    return RemotePath(str(path).rstrip("/")) if is_remote(path) else pathlib.Path(path)
+
+
+def is_remote(path):
+    return "://" in str(path)
+
+
+def exists(path):
+    return _gfile("exists", path) if is_remote(path) else os.path.exists(path)
+
+
+def is_dir(path):
+    return _gfile("isdir", path) if is_remote(path) else os.path.isdir(path)
+
+
+def list_dir(path):
+    """The names in a folder, sorted, without trailing slashes."""
+    names = _gfile("listdir", path) if is_remote(path) else os.listdir(path)
+    return sorted(name.rstrip("/") for name in names)
+
+
+def make_dirs(path):
+    """Makes a folder and its parents; an existing one is left as it is."""
+    if is_remote(path):
+        _gfile("makedirs", path)
+    else:
+        os.makedirs(path, exist_ok=True)
+
+
+def remove(path):
+    _gfile("remove", path) if is_remote(path) else os.remove(path)
+
+
+def remove_tree(path):
+    _gfile("rmtree", path) if is_remote(path) else shutil.rmtree(path)
+
+
+def copy(source, target):
+    """Copies a file, over an existing one. Of a local target the copy appears whole or not at all."""
+    with atomic_path(target) as beside:
+        if is_remote(source) or is_remote(beside):
+            _gfile("copy", source, str(beside), overwrite=True)
+        else:
+            shutil.copyfile(source, beside)
+
+
+def read_text(path):
+    """The content of a UTF-8 file."""
+    if is_remote(path):
+        with _opened_remote(path, "r") as file:
+            return file.read()
+    return pathlib.Path(path).read_text(encoding="utf-8")
+
+
+def open_to_append(path):
+    """A text file opened at its end, to be closed by the caller."""
+    return _gfile("GFile", path, "a") if is_remote(path) else open(path, "a", encoding="utf-8")
+
+
+@contextlib.contextmanager
+def atomic_path(path):
+    """Yields a free path beside `path` to write a file to; at the end that file replaces the one at `path` at once.
+
+    Left with an exception, the file beside is removed, and what was at `path` is still there. The path beside has the
+    ending of `path`, and no other process or machine takes the same one.
+
+    Args:
+        path: where the file is to be, local or remote; its folder exists.
+    """
+    folder, name = os.path.split(str(path))
+    stem, ending = os.path.splitext(name)
+    beside = os.path.join(folder, f"{stem}.{uuid.uuid4().hex[:12]}.part{ending}")
+    try:
+        yield beside
+        if is_remote(path):
+            _gfile("rename", beside, str(path), overwrite=True)
+        else:
+            os.replace(beside, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            if exists(beside):
+                remove(beside)
+        raise
+
+
+@contextlib.contextmanager
+def atomic_write(path, mode="w"):
+    """Yields an open file; at the end what was written to it is at `path`, at once. See `atomic_path`.
+
+    Args:
+        path: where the file is to be, local or remote; its folder exists.
+        mode: "w" for UTF-8 text, "wb" for bytes.
+    """
+    with atomic_path(path) as beside:
+        opened = _opened_remote(beside, mode) if is_remote(path) else _opened_local(beside, mode)
+        with opened as file:
+            yield file
+
+
+def read_json(path):
+    """The content of a JSON file, or None where there is no file."""
+    return json.loads(read_text(path)) if exists(path) else None
+
+
+def write_json(path, content):
+    """Writes a JSON file, sorted and indented, at once."""
+    with atomic_write(path) as file:
+        file.write(json.dumps(content, indent=2, sort_keys=True) + "\n")
+
+
+def run_python(arguments, **environment):
+    """Runs this Python in a child process.
+
+    Args:
+        arguments: the command line after the name of the interpreter, strings.
+        **environment: variables that the child gets beside those of this process.
+
+    Returns:
+        The last line of its standard output, "" if it printed nothing.
+
+    Raises:
+        ChildProcessError: its exit code was not 0; the message is the last line of its standard error.
+    """
+    child = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if child.returncode:
+        raise ChildProcessError(_last_line(child.stderr) or f"it ended with code {child.returncode}")
+    return _last_line(child.stdout)
+
+
+def _last_line(text):
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else ""
+
+
+def _opened_local(path, mode):
+    return open(path, mode, encoding=None if "b" in mode else "utf-8")
+
+
+@contextlib.contextmanager
+def _opened_remote(path, mode):
+    with _as_os_error(), _gfile("GFile", str(path), mode) as file:
+        yield file
+
+
+def _gfile(function, *arguments, **options):
+    import tensorflow as tf
+
+    with _as_os_error():
+        return getattr(tf.io.gfile, function)(*map(str, arguments), **options)
+
+
+@contextlib.contextmanager
+def _as_os_error():
+    import tensorflow as tf
+
+    try:
+        yield
+    except tf.errors.NotFoundError as error:
+        raise FileNotFoundError(error.message) from error
+    except tf.errors.OpError as error:
+        raise OSError(error.message) from error

@@ -1,0 +1,84 @@
+"""Files appear whole or not at all, local or remote, and a child process says its last line."""
+
+import os
+
+import keras
+import pytest
+
+from keras_vit import files
+
+needs_tensorflow = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="tf.io.gfile")
+
+
+@pytest.fixture(params=["local", pytest.param("remote", marks=needs_tensorflow)])
+def folder(request, tmp_path):
+    """A folder that is there: on this disk, or in TensorFlow's file system in memory."""
+    if request.param == "local":
+        return files.as_path(tmp_path)
+    folder = files.as_path(f"ram://{tmp_path.name}")
+    files.make_dirs(folder)
+    files.write_json(folder / "first.json", {})  # ram:// knows a folder by what is in it
+    files.remove(folder / "first.json")
+    return folder
+
+
+def test_a_file_is_written_and_read_back(folder):
+    with files.atomic_write(folder / "a.txt") as file:
+        file.write("päth\n")
+    with files.atomic_write(folder / "b.bin", "wb") as file:
+        file.write(b"\x00\xff")
+    assert files.read_text(folder / "a.txt") == "päth\n"
+    assert files.list_dir(folder) == ["a.txt", "b.bin"]
+
+
+def test_what_was_there_stays_until_the_new_file_is_whole(folder):
+    files.write_json(folder / "x.json", {"a": 1})
+    with pytest.raises(KeyError), files.atomic_write(folder / "x.json") as file:
+        file.write("{")
+        raise KeyError
+    assert files.read_json(folder / "x.json") == {"a": 1}
+    assert files.list_dir(folder) == ["x.json"]
+
+
+def test_a_path_beside_keeps_the_ending_and_is_taken_once(tmp_path):
+    with files.atomic_path(tmp_path / "m.keras") as first, files.atomic_path(tmp_path / "m.keras") as second:
+        assert first != second
+        assert os.path.dirname(first) == str(tmp_path)
+        assert first.endswith(".keras") and second.endswith(".keras")
+        for path in (first, second):
+            with open(path, "w") as file:
+                file.write(path)
+    assert files.list_dir(tmp_path) == ["m.keras"]
+    assert files.read_text(tmp_path / "m.keras") == first  # the outer one ends last
+
+
+def test_appending_copying_removing(folder):
+    files.write_json(folder / "a", 1)
+    file = files.open_to_append(folder / "a")
+    file.write("2\n")
+    file.close()
+    files.copy(folder / "a", folder / "b")
+    files.copy(folder / "a", folder / "b")
+    assert files.read_text(folder / "b") == "1\n2\n"
+    files.remove(folder / "a")
+    assert files.list_dir(folder) == ["b"] and not files.exists(folder / "a")
+    files.make_dirs(folder / "c/d")
+    files.make_dirs(folder / "c/d")
+    assert files.is_dir(folder / "c")
+    files.remove_tree(folder / "c")
+    assert not files.exists(folder / "c")
+
+
+def test_a_missing_file_is_one_error_everywhere(folder):
+    with pytest.raises(FileNotFoundError):
+        files.read_text(folder / "none")
+    assert files.read_json(folder / "none") is None
+
+
+def test_a_child_process_gives_its_last_line():
+    assert files.run_python(["-c", "import os; print(1); print(os.environ['WORD'])"], WORD="two") == "two"
+    assert files.run_python(["-c", ""]) == ""
+    with pytest.raises(ChildProcessError, match="^ValueError: three$"):
+        files.run_python(["-c", "raise ValueError('three')"])
+    with pytest.raises(ChildProcessError, match="ended with code 7"):
+        files.run_python(["-c", "import sys; sys.exit(7)"])
