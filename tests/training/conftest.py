@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from keras_vit import VisionTransformer, data, losses, optimizers
-from keras_vit.data.config import Input
+from keras_vit.data.config import InputPipeline
 from keras_vit.models.rematerialisation import rematerialise
 from keras_vit.training.batches import train_batches
 from keras_vit.training.state import State
@@ -35,7 +35,7 @@ def source_of(number, seed=0):
 
 
 def input_of(train=23, test=11, **options):
-    return Input(source_of(train), source_of(test, seed=1), options, BATCH, seed=0, max_bad_share=0.0)
+    return InputPipeline(source_of(train), source_of(test, seed=1), options, BATCH, seed=0, max_bad_share=0.0)
 
 
 def new_state(strategy, optimizer="sgd", rate=0.1, averaged=False, scaled=False, remat=False, policy=None, **model):
