@@ -23,7 +23,7 @@ def test_the_defaults_are_the_digits_and_every_field_can_stand_in_a_config_dict(
 
 
 def test_the_shape_of_images_is_known_before_any_is_read(photos):
-    folder = {"name": "folder", "path": str(photos), "image_size": 6}
+    folder = {"name": "folder", "path": str(photos), "test_share": 0.25, "image_size": 6}
     assert data.from_config(folder, batch_size=2, seed=0).image_shape == (6, 6, 3)
     assert data.from_config({}, batch_size=2, seed=0).image_shape == (8, 8, 3)
 
