@@ -2,6 +2,7 @@
 
 FIELDS = {
     "recipe": "",  # where the numbers come from, in a line, for whoever reads the config
+    "task": "classification",  # what is learned; a name of keras_vit.tasks
     "seed": 0,
     "batch_size": 512,  # over all replicas
     "total_steps": 0,  # one of these two is 0
@@ -17,9 +18,11 @@ FIELDS = {
     "xla": False,
     "loss": "softmax",  # softmax, sigmoid
     "weights": "",  # what training starts from: "" for random numbers, a path, or a name of published weights
-    "skip_nonfinite": False,  # leaves steps out whose loss or gradient is no number, instead of stopping
+    "skip_nonfinite": False,  # leaves steps out whose loss or gradient is not finite, instead of stopping
     "checkpoint_every_steps": 1000,
     "eval_every_steps": 0,  # 0 is at the end only
+    "evals": (),  # names of further evaluators, of keras_vit.evaluation
+    "best_metric": "accuracy",  # the checkpoint where it is best is kept: lowest if it ends in "loss" or "error", else highest
     "log_every_steps": 100,
     "profile": False,  # writes a trace of some steps for TensorBoard
     "model": {},  # arguments of keras_vit.VisionTransformer; the classes come from the data
