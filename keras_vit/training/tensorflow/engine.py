@@ -93,18 +93,19 @@ class TensorFlowEngine(Engine):
         sums = self._evaluations[compute]
         inputs = self._inputs
         iterator = iter(batches.eval_batches(self.strategy, inputs))
-        total = {}
+        totals, weight = {}, 0.0
         for _ in range(-(-inputs.test.num_examples // inputs.batch_size)):
-            for name, value in sums(*next(iterator)).items():
-                # In float64: float32 would stop counting single examples at 2^24.
-                total[name] = total.get(name, 0.0) + float(value.numpy())
-        weight = total.pop("")
+            batch_sums, batch_weight = sums(*next(iterator))
+            # In float64: float32 would stop counting single examples at 2^24.
+            weight += float(batch_weight.numpy())
+            for name, value in batch_sums.items():
+                totals[name] = totals.get(name, 0.0) + float(value.numpy())
         if not weight:
             raise ValueError(
                 "No evaluation example can be read and has a label. "
                 f"Received: {inputs.test.num_examples} examples"
             )
-        return {name: value / weight for name, value in total.items()}
+        return {name: value / weight for name, value in totals.items()}
 
     def _task_metrics(self, model, batch):
         losses, metrics = self._task.losses_and_metrics(model, batch, training=False)
@@ -114,16 +115,14 @@ class TensorFlowEngine(Engine):
         @tf.autograph.experimental.do_not_convert
         def replica_sums(*batch):
             weights = batch[-1]
-            sums = {name: tf.reduce_sum(values * weights) for name, values in compute(self.model, batch).items()}
-            return {**sums, "": tf.reduce_sum(weights)}
+            values = compute(self.model, batch)
+            return {name: tf.reduce_sum(v * weights) for name, v in values.items()}, tf.reduce_sum(weights)
 
         @tf.function
         def sums(*batch):
-            replica = self.strategy.run(replica_sums, args=batch)
-            return {
-                name: self.strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None)
-                for name, value in replica.items()
-            }
+            reduce = lambda value: self.strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None)  # noqa: E731
+            replica, weight = self.strategy.run(replica_sums, args=batch)
+            return {name: reduce(value) for name, value in replica.items()}, reduce(weight)
 
         return sums
 
