@@ -64,9 +64,7 @@ def summary(rows, best_metric="accuracy"):
     if len(final) > 1:
         spread = {best_metric: statistics.mean(final)}, {best_metric: statistics.stdev(final)}
         mean, deviation = (format_metrics(metric).removeprefix(f"{best_metric} ") for metric in spread)
-        lines.append(
-            f"final {best_metric}: {mean} +- {deviation} over {len(final)} seeds, the deviation of one run"
-        )
+        lines.append(f"final {best_metric}: {mean} +- {deviation} over {len(final)} seeds, the deviation of one run")
     return lines
 
 

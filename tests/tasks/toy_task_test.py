@@ -25,16 +25,16 @@ class Brightness(tasks.Task):
         return keras.Sequential([keras.Input(inputs.image_shape), keras.layers.Flatten(), keras.layers.Dense(1)])
 
     def losses_and_metrics(self, model, batch, training=False):
-        images = batch[0] + 0.1 * keras.random.normal(ops.shape(batch[0]), seed=current_seeds()) if training else batch[0]
+        images = (
+            batch[0] + 0.1 * keras.random.normal(ops.shape(batch[0]), seed=current_seeds()) if training else batch[0]
+        )
         difference = model(images)[:, 0] - ops.mean(batch[0], axis=(1, 2, 3))
         return ops.square(difference), {"error": ops.absolute(difference)}
 
 
 def _run(kind, workdir, write=lambda line: None, **changes):
     config = small_run.config_of(kind, ema_decay=0.5, best_metric="error", **changes)
-    return small_run.start(
-        kind, workdir, write, task=Brightness(config), ema_decay=0.5, best_metric="error", **changes
-    )
+    return small_run.start(kind, workdir, write, task=Brightness(config), ema_decay=0.5, best_metric="error", **changes)
 
 
 @pytest.mark.parametrize("kind", ["alone", "mirrored"])

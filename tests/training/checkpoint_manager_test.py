@@ -90,7 +90,9 @@ def _damaged(path, damage):
         (path / "state.index").write_bytes(b"")
 
 
-@pytest.mark.parametrize("damage", ["a flipped bit", "half the data", "no data", "half the index", "an empty index", "no counters"])
+@pytest.mark.parametrize(
+    "damage", ["a flipped bit", "half the data", "no data", "half the index", "an empty index", "no counters"]
+)
 def test_a_corrupt_checkpoint_is_named_and_the_one_before_is_used(damage, state, tmp_path):
     checkpoints, lines = _saved(tmp_path, state, 10, 20)
     _damaged(tmp_path / "000000020", damage)

@@ -26,7 +26,9 @@ def _start(workdir, **changes):
 def test_a_loss_that_is_not_finite_ends_the_run_with_its_step_and_layer(tmp_path):
     schedule = {"decay": "constant", "base": 1e30}
     error, _ = _start(tmp_path, schedule=schedule, checkpoint_every_steps=1, ema_decay=0.0)
-    assert error.startswith("Loss or gradients are not finite at step 2: in the backward pass, the gradient stops being finite in the ")
+    assert error.startswith(
+        "Loss or gradients are not finite at step 2: in the backward pass, the gradient stops being finite in the "
+    )
     assert (
         f"layer 'encoder_norm'; the last good checkpoint is {tmp_path}/checkpoints/000000001. A lower `schedule.base`"
         in error

@@ -12,7 +12,9 @@ CONFIG = {"seed": 0, "model": {"input_shape": (8, 8, 3), "dropout": 0.0}}
 def test_a_workdir_belongs_to_its_config(tmp_path):
     Workdir(tmp_path / "a" / "run", CONFIG)
     Workdir(tmp_path / "a" / "run", CONFIG)
-    with pytest.raises(ValueError, match="another config: model.dropout was 0.0 and is 0.1, seed was 0 and is 1. Choose"):
+    with pytest.raises(
+        ValueError, match="another config: model.dropout was 0.0 and is 0.1, seed was 0 and is 1. Choose"
+    ):
         Workdir(tmp_path / "a" / "run", {"seed": 1, "model": {"input_shape": (8, 8, 3), "dropout": 0.1}})
     with pytest.raises(ValueError, match="extra was None and is 2"):
         Workdir(tmp_path / "a" / "run", {**CONFIG, "extra": 2})

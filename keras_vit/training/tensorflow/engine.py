@@ -102,8 +102,7 @@ class TensorFlowEngine(Engine):
                 totals[name] = totals.get(name, 0.0) + float(value.numpy())
         if not weight:
             raise ValueError(
-                "No evaluation example can be read and has a label. "
-                f"Received: {inputs.test.num_examples} examples"
+                f"No evaluation example can be read and has a label. Received: {inputs.test.num_examples} examples"
             )
         return {name: value / weight for name, value in totals.items()}
 

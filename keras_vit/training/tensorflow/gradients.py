@@ -1,14 +1,11 @@
-"""The gradients of a step on one replica: the sum over micro-batches and replicas, clipped."""
+"""The gradients of a step on one replica, summed over its micro-batches."""
 
 import tensorflow as tf
 
 from keras_vit.layers.dropout import StepSeeds, seed_scope
-from keras_vit.optimizers import clip_by_global_norm
 
 
-def make_replica_gradients(
-    strategy, model, task, *, batch_size, seed, accumulate_steps=1, clip_norm=0.0, xla=False
-):
+def make_replica_gradients(strategy, model, task, *, batch_size, seed, accumulate_steps=1, xla=False):
     """The function that computes the gradients of a step; it changes nothing.
 
     Args:
@@ -18,14 +15,13 @@ def make_replica_gradients(
         batch_size: examples in a batch, over all replicas.
         seed: keys the random numbers, together with the step, the replica and the micro-batch.
         accumulate_steps: number of micro-batches into which a replica divides its part of the batch.
-        clip_norm: the largest global norm of the gradients; 0 for no clipping.
         xla: whether the forward and backward pass are compiled with XLA. Not on a TPU, where everything is.
 
     Returns:
-        `replica_gradients(step, batch, loss_scale=None)`: the clipped gradients, a list; the mean loss and the means of
-        the task's metrics, float32 `(1 + metrics,)`; and the global norm before clipping, a float32 scalar. All are
-        of the global batch, the same on every replica. `loss_scale` multiplies the loss on its way to the gradients
-        and is divided out of them.
+        `replica_gradients(step, batch, loss_scale=None)`: the replica's part of the gradients of the mean loss of the
+        global batch, a list; and its part of the means of the loss and of the task's metrics, float32
+        `(1 + metrics,)`. The sums over all replicas are the gradients and the means. `loss_scale` multiplies the loss
+        on its way to the gradients, and stays in them.
     """
     variables = model.trainable_variables
     replica_size = batch_size // strategy.num_replicas_in_sync
@@ -52,10 +48,10 @@ def make_replica_gradients(
 
     @tf.autograph.experimental.do_not_convert
     def replica_gradients(step, batch, loss_scale=None):
-        context = tf.distribute.get_replica_context()
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         # Iterators of several workers forget the size of the batch.
         batch = [tf.ensure_shape(part, (replica_size, *part.shape[1:])) for part in batch]
-        key = fold_in(tf.stack([tf.constant(seed, tf.int32), step]), context.replica_id_in_sync_group)
+        key = fold_in(tf.stack([tf.constant(seed, tf.int32), step]), replica)
         if accumulate_steps == 1:
             gradients, means = micro_batch_gradients(batch, fold_in(key, 0), loss_scale)
         else:
@@ -72,10 +68,6 @@ def make_replica_gradients(
                 (0, zeros, tf.zeros(1 + len(task.metrics))),
                 parallel_iterations=1,
             )
-        *gradients, means = context.all_reduce(tf.distribute.ReduceOp.SUM, [*gradients, means])
-        if loss_scale is not None:
-            gradients = [gradient / loss_scale for gradient in gradients]
-        gradients, norm = clip_by_global_norm(gradients, clip_norm)
-        return gradients, means, norm
+        return gradients, means
 
     return replica_gradients

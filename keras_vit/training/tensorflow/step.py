@@ -9,7 +9,9 @@ from keras_vit.training.tensorflow.gradients import make_replica_gradients
 LOSS_SCALE_GROWTH_STEPS = 2000
 
 
-def make_replica_step(strategy, state, task, *, batch_size, ema_decay=0.0, skip_nonfinite=False, **options):
+def make_replica_step(
+    strategy, state, task, *, batch_size, clip_norm=0.0, ema_decay=0.0, skip_nonfinite=False, **options
+):
     """The function that a replica runs for a step: the whole step, so that nothing of it leaves the device.
 
     A step whose loss or gradients are not finite changes no weight. It ends its call, unless `skip_nonfinite` is set or
@@ -21,13 +23,15 @@ def make_replica_step(strategy, state, task, *, batch_size, ema_decay=0.0, skip_
         state: the `State`.
         task: the `tasks.Task`.
         batch_size: examples in a batch, over all replicas.
+        clip_norm: the largest global norm of the gradients; 0 for no clipping.
         ema_decay: of the averages of the weights, in [0, 1); 0 for none.
         skip_nonfinite: whether training goes on after a step that is not finite.
         **options: of `make_replica_gradients`.
 
     Returns:
-        `replica_step(step, first, batch)`, where `first` is the first step of the call: the means of the step, float32
-        `(metrics,)` in the order of `metric_names`; and a bool, whether the steps after it change anything.
+        `replica_step(step, first, stop_requested, batch)`, where `first` is the first step of the call: the metrics of
+        the step, float32 `(metrics,)` in the order of `metric_names`; a bool, whether the steps after it change
+        anything; and the sum of `stop_requested`, a float32 scalar, over the replicas.
     """
     model, optimizer = state.model, state.optimizer
     replica_gradients = make_replica_gradients(strategy, model, task, batch_size=batch_size, **options)
@@ -36,12 +40,17 @@ def make_replica_step(strategy, state, task, *, batch_size, ema_decay=0.0, skip_
     optimizer._all_reduce_sum_gradients = lambda gradients_and_variables: gradients_and_variables
 
     @tf.autograph.experimental.do_not_convert
-    def replica_step(step, first, batch):
+    def replica_step(step, first, stop_requested, batch):
         running = state.running | (step == first)
         learning_rate = tf.cast(optimizer.learning_rate, tf.float32)
         loss_scale = None if state.loss_scale is None else tf.identity(state.loss_scale)
 
-        gradients, means, norm = replica_gradients(step, batch, loss_scale)
+        gradients, means = replica_gradients(step, batch, loss_scale)
+        *gradients, means = all_reduce_sum([*gradients, tf.concat([means, [stop_requested]], 0)])
+        means, stop_requested = means[:-1], means[-1]
+        if loss_scale is not None:
+            gradients = [gradient / loss_scale for gradient in gradients]
+        gradients, norm = optimizers.clip_by_global_norm(gradients, clip_norm)
         all_finite = tf.reduce_all(tf.math.is_finite(means)) & tf.math.is_finite(norm)
         use = running & all_finite
 
@@ -56,9 +65,14 @@ def make_replica_step(strategy, state, task, *, batch_size, ema_decay=0.0, skip_
             can_go_on |= tf.math.is_finite(means[0]) & (new_scale >= 1.0)
         running &= can_go_on
         state.running.assign(running)
-        return tf.concat([means, [norm, learning_rate]], 0), running
+        return tf.concat([means, [norm, learning_rate]], 0), running, stop_requested
 
     return replica_step
+
+
+def all_reduce_sum(tensors):
+    """The sums of tensors over all replicas, the same on each."""
+    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
 
 def metric_names(task):
@@ -97,9 +111,7 @@ def make_train_steps(strategy, state, task, **options):
 
     @tf.autograph.experimental.do_not_convert
     def replica_outputs(step, first, stop_requested, *batch):
-        metrics, running = replica_step(step, first, batch)
-        stop_requested = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, stop_requested)
-        return metrics, running, stop_requested, batch[-1]
+        return (*replica_step(step, first, stop_requested, batch), batch[-1])
 
     def unreplicate(value):
         return strategy.experimental_local_results(value)[0]
@@ -113,13 +125,15 @@ def make_train_steps(strategy, state, task, **options):
         input_wait = tf.constant(0.0, tf.float64)
         for i in tf.range(steps):
             # The clock waits for the batch and not for the step before, which a device may still be computing.
-            start = tf.timestamp()
+            start = tf.constant(0.0, tf.float64)
             with tf.control_dependencies([start]):
                 batch = next(iterator)
-            with tf.control_dependencies([tf.identity(part) for part in strategy.experimental_local_results(batch[-1])]):
-                input_wait += tf.timestamp() - start
+            with tf.control_dependencies(
+                [tf.identity(part) for part in strategy.experimental_local_results(batch[-1])]
+            ):
+                input_wait += start
             metrics, running, stop, example_weights = strategy.run(
-                replica_outputs, args=(first + i, first, tf.identity(stop_requested), *batch)
+                replica_outputs, args=(first + i, first, stop_requested, *batch)
             )
             row = (unreplicate(metrics), unreplicate(running), unreplicate(stop), gather_local(example_weights))
             outputs = [array.write(i, value) for array, value in zip(outputs, row)]
