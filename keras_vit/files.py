@@ -11,6 +11,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 import uuid
 
 
@@ -120,6 +121,29 @@ def atomic_write(path, mode="w"):
         opened = _opened_remote(beside, mode) if is_remote(path) else _opened_local(beside, mode)
         with opened as file:
             yield file
+
+
+@contextlib.contextmanager
+def staging_dir(parent, kept_after=()):
+    """Yields a new local folder `partial-...`, for the caller to rename once it is complete.
+
+    At the end the folder is removed if it still has that name. Everyone may read it, as a folder that `os.mkdir` makes.
+
+    Args:
+        parent: the folder it is made in, on the disk where it is to stay; None for the system's temporary folder.
+        kept_after: exception types after which the folder is not removed, so that it can be examined.
+    """
+    folder = tempfile.mkdtemp(prefix="partial-", dir=parent)
+    try:
+        os.chmod(folder, 0o755)  # mkdtemp lets only its owner in
+        yield folder
+    except kept_after:
+        raise
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def read_json(path):

@@ -82,3 +82,19 @@ def test_a_child_process_gives_its_last_line():
         files.run_python(["-c", "raise ValueError('three')"])
     with pytest.raises(ChildProcessError, match="ended with code 7"):
         files.run_python(["-c", "import sys; sys.exit(7)"])
+
+
+def test_a_staging_folder_stays_only_if_it_is_renamed_or_to_be_examined(tmp_path):
+    with files.staging_dir(tmp_path) as folder:
+        files.write_json(os.path.join(folder, "x.json"), 1)
+        os.rename(folder, tmp_path / "whole")
+    assert files.list_dir(tmp_path) == ["whole"] and files.list_dir(tmp_path / "whole") == ["x.json"]
+    assert os.stat(tmp_path / "whole").st_mode & 0o777 == 0o755
+    with files.staging_dir(tmp_path):
+        pass
+    with pytest.raises(KeyError), files.staging_dir(tmp_path, kept_after=(ValueError,)):
+        raise KeyError
+    assert files.list_dir(tmp_path) == ["whole"]
+    with pytest.raises(ValueError), files.staging_dir(tmp_path, kept_after=(ValueError,)) as folder:
+        raise ValueError
+    assert files.list_dir(tmp_path) == [os.path.basename(folder), "whole"]

@@ -5,10 +5,9 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.export.other_backends import require_tensorflow
-from keras_vit.export.plain_copy import plain_copy
-from keras_vit.export.report import compared, example_images
-from keras_vit.export.writing import write_whole
+from keras_vit.export.graph import require_tensorflow
+from keras_vit.export.inference_copy import inference_copy
+from keras_vit.export.report import example_images, write_compared
 
 OPSET = 18  # the newest that tf2onnx writes
 
@@ -18,13 +17,14 @@ def onnx(model, path):
 
     Args:
         model: a `keras.Model` of any precision and strategy; the file computes in float32.
-        path: where to write, ending in ".onnx". An existing file is replaced, at the end and at once.
+        path: where to write, ending in ".onnx". An existing file is replaced once the new one is whole.
 
     Returns:
         An `ExportReport`, of the file as onnxruntime runs it.
 
     Raises:
-        ValueError: the path has another ending, the backend is not TensorFlow, or the model cannot be converted.
+        ValueError: the path has another ending, the file cannot be written, the backend is not TensorFlow, or the model
+            cannot be converted.
         ImportError: tf2onnx or onnxruntime is not installed.
     """
     path = os.fspath(path)
@@ -36,7 +36,7 @@ def onnx(model, path):
         import tf2onnx
     except ImportError as error:
         raise ImportError(f'{error.name} is not installed: pip install "keras_vit[onnx]"', name=error.name) from error
-    copy = plain_copy(model)
+    copy = inference_copy(model)
     spec = tf.TensorSpec((None, *model.input_shape[1:]), tf.float32, "images")
     function = tf.function(
         lambda images: {"logits": copy(images, training=False)}, input_signature=[spec], autograph=False
@@ -47,20 +47,18 @@ def onnx(model, path):
             function, input_signature=[spec], opset=OPSET, custom_op_handlers={"Erfc": (_erfc, [])}
         )
         content = converted.SerializeToString()
-        # A conversion that succeeded may still have written what no runtime reads.
+        # A conversion may succeed and still give a file that no runtime reads.
         session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
         (logits,) = session.run(["logits"], {"images": images})
-    except Exception as error:  # of three packages, in types of their own
+    except Exception as error:  # tf2onnx, onnx and onnxruntime each have their own exception types
         raise ValueError(
             f"tf2onnx cannot convert the model ({str(error).splitlines()[0][:200]}). Received: model={model.name!r}"
         ) from error
-    report = compared(path, len(content), model, images, logits)
-    write_whole(path, content)
-    return report
+    return write_compared(path, content, model, images, logits)
 
 
 def _erfc(graph, node, name, _):
-    """Exact GELU has erfc(x), which ONNX does not: 1 - erf(x)."""
+    """Exact GELU uses erfc(x), which ONNX does not have: 1 - erf(x)."""
     erf = graph.make_node("Erf", node.input, name=f"{name}_erf")
     one = graph.make_const(f"{name}_one", np.ones((), np.float32))
     outputs = node.output
