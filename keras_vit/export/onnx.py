@@ -46,6 +46,7 @@ def onnx(model, path):
         converted, _ = tf2onnx.convert.from_function(
             function, input_signature=[spec], opset=OPSET, custom_op_handlers={"Erfc": (_erfc, [])}
         )
+        _separate_pads_from_max_pools(converted.graph)
         content = converted.SerializeToString()
         # A conversion may succeed and still give a file that no runtime reads.
         session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
@@ -64,3 +65,20 @@ def _erfc(graph, node, name, _):
     outputs = node.output
     graph.remove_node(name)
     graph.make_node("Sub", [one.output[0], erf.output[0]], name=name, outputs=outputs)
+
+
+def _separate_pads_from_max_pools(graph):
+    """Puts an operation that changes nothing, a maximum with the lowest float, between a Pad and a MaxPool.
+
+    onnxruntime (1.31) merges the two by default and takes the padding for minus infinity whatever its value is, but
+    BiT ResNets pad with zeros.
+    """
+    from onnx import helper
+
+    pads = {output for node in graph.node if node.op_type == "Pad" for output in node.output}
+    for i, node in reversed(list(enumerate(graph.node))):
+        if node.op_type == "MaxPool" and node.input[0] in pads:
+            lowest, separated = f"{node.name}_lowest", f"{node.name}_input"
+            graph.initializer.append(helper.make_tensor(lowest, 1, (), [np.finfo(np.float32).min]))  # 1: FLOAT
+            graph.node.insert(i, helper.make_node("Max", [node.input[0], lowest], [separated], name=separated))
+            node.input[0] = separated
