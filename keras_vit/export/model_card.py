@@ -8,8 +8,8 @@ import platform
 import keras
 import tensorflow as tf
 
-from keras_vit.checkpoints import names
-from keras_vit.checkpoints.architecture import architecture, describe
+from keras_vit.checkpoints.architecture_inference import architecture_of, describe
+from keras_vit.checkpoints.vit_jax_names import vit_jax_shapes
 
 FILE = "assets.extra/model_card.json"
 
@@ -24,7 +24,7 @@ def model_card(model, **details):
     Returns:
         A dict with "model", "architecture", the details and "versions".
     """
-    found = architecture(names.original_shapes(model))
+    found = architecture_of(vit_jax_shapes(model))
     known = {key: value for key, value in found.items() if value is not None}
     return {
         "model": model.name,
