@@ -27,7 +27,6 @@ from absl import app, flags
 
 import keras_vit
 from keras_vit import losses, optimizers
-from keras_vit.models.rematerialisation import rematerialise
 from keras_vit.training.checkpoints import Checkpoints
 from keras_vit.training.state import State
 from keras_vit.training.step import make_train_steps
@@ -116,9 +115,7 @@ def measure_save():
 
 def worker(variant):
     """Prints the bytes at the peak of a step beyond those before it, and its median seconds."""
-    model = keras_vit.ViT_B16(input_shape=(_SIZE.value, _SIZE.value, 3))
-    if variant == "remat":
-        rematerialise(model)
+    model = keras_vit.ViT_B16(input_shape=(_SIZE.value, _SIZE.value, 3), remat=variant == "remat")
     state, run = ours(model)
     for variable in state.optimizer.variables:
         np.asarray(variable)  # lets its memory be there

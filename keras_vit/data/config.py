@@ -1,6 +1,7 @@
 """A config's `data` group to sources, batches and the count of bad examples, in one call."""
 
 import dataclasses
+import functools
 import inspect
 
 from keras_vit.data import datasets, pipeline
@@ -64,6 +65,12 @@ class InputPipeline:
         """See `data.eval_batches`."""
         where = {"num_hosts": num_hosts, "host_index": host_index}
         return pipeline.eval_batches(self.test, batch_size=self.batch_size, **where, **self.options)
+
+    @functools.cached_property
+    def image_shape(self):
+        """`(H, W, C)` of the images in a batch, which a model for this input has."""
+        _, height, width, channels = self.train_batches().element_spec[0].shape
+        return height, width, channels
 
     def model_preprocessing(self):
         """What test images go through, in the words of a model's `preprocessing` (see `layers.InputPreprocessing`)."""

@@ -3,7 +3,7 @@
 import keras
 
 from keras_vit.layers.attention import MultiHeadAttention
-from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.dropout import Dropout, current_seeds, seed_scope
 from keras_vit.layers.validation import check_positive_int, check_rank, check_rate
 
 
@@ -25,6 +25,9 @@ class TransformerBlock(keras.layers.Layer):
             tokens, so it is the same token, but queries, projection and MLP are not computed for the others.
         exact_gelu: whether the MLP uses GELU itself; by default its tanh form, as the original does.
         epsilon: of both LayerNorms, above 0.
+        remat: whether to keep only the block's input for the gradient, in training, and to compute the block a second
+            time in the backward pass (gradient checkpointing). The gradients stay exact under dropout inside
+            `layers.dropout.seed_scope`, where the second computation draws what the first one did.
 
     Call arguments:
         tokens: `(B, N, D)`, float.
@@ -49,6 +52,7 @@ class TransformerBlock(keras.layers.Layer):
         first_token_only=False,
         exact_gelu=False,
         epsilon=1e-6,
+        remat=False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -65,6 +69,7 @@ class TransformerBlock(keras.layers.Layer):
         self.first_token_only = first_token_only
         self.exact_gelu = exact_gelu
         self.epsilon = epsilon
+        self.remat = remat
 
     def build(self, input_shape):
         check_rank("TransformerBlock", input_shape, "B, N, D")
@@ -83,6 +88,11 @@ class TransformerBlock(keras.layers.Layer):
         self.built = True
 
     def call(self, tokens, training=False):
+        if self.remat and training:
+            return self._rematerialized(tokens)
+        return self._encode(tokens, training)
+
+    def _encode(self, tokens, training):
         x = self.norm_1(tokens)
         if self.first_token_only:
             x, tokens = self.attention(x, queries=x[:, :1], training=training), tokens[:, :1]
@@ -92,6 +102,21 @@ class TransformerBlock(keras.layers.Layer):
         tokens = tokens + self.drop_path(x, training=training)  # eq. 2
         x = self.mlp(self.norm_2(tokens), training=training)
         return tokens + self.drop_path(x, training=training)  # eq. 3
+
+    def _rematerialized(self, tokens):
+        # Not `keras.RematScope`: it fails on a functional model inside `tf.function`, and the masks of Keras' own
+        # dropout differ between the two computations, which makes gradients silently wrong.
+        seeds = current_seeds()
+        first = seeds.count if seeds else 0
+
+        def encode(tokens):
+            if seeds:
+                seeds.count = first  # the second computation draws the seeds of the first
+            # `tf.recompute_grad` may run the second one in another thread, or after the scope has ended.
+            with seed_scope(seeds):
+                return self._encode(tokens, training=True)
+
+        return keras.remat(encode)(tokens)
 
     def mlp(self, x, training=False):
         """Dense, GELU, dense, with dropout after both: `(B, N, D)` to `(B, N, D)`."""
@@ -114,6 +139,7 @@ class TransformerBlock(keras.layers.Layer):
             "first_token_only": self.first_token_only,
             "exact_gelu": self.exact_gelu,
             "epsilon": self.epsilon,
+            "remat": self.remat,
         }
 
 

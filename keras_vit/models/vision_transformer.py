@@ -35,6 +35,7 @@ def VisionTransformer(
     head_bias=0.0,
     classifier_activation=None,
     preprocessing=None,
+    remat=False,
     name="vision_transformer",
 ):
     """Builds a Vision Transformer: images `(B, H, W, C)` in [-1, 1] to logits `(B, classes)`.
@@ -75,6 +76,8 @@ def VisionTransformer(
         classifier_activation: activation of the head, such as "softmax"; None gives logits.
         preprocessing: how images become the model's input, as `layers.InputPreprocessing` takes it; None for the
             original's. It changes no number, and is saved with the model; loading published weights sets theirs.
+        remat: whether the blocks keep only their inputs for the gradient and are computed twice in training, which
+            saves memory and costs time; see `layers.TransformerBlock`. It changes no number.
         name: the model's name.
 
     Returns:
@@ -163,6 +166,7 @@ def VisionTransformer(
             first_token_only=classifier == "token" and i == num_layers - 1,
             exact_gelu=exact_gelu,
             epsilon=epsilon,
+            remat=remat,
             name=f"encoderblock_{i}",
         )(x)
     x = keras.layers.LayerNormalization(epsilon=epsilon, name="encoder_norm")(x)

@@ -2,6 +2,7 @@
 
 FIELDS = {
     "recipe": "",  # where the numbers come from, in a line, for whoever reads the config
+    "task": "classification",  # what is learned; a name of keras_vit.tasks
     "seed": 0,
     "batch_size": 512,  # over all replicas
     "total_steps": 0,  # one of these two is 0
@@ -20,6 +21,8 @@ FIELDS = {
     "skip_nonfinite": False,  # leaves steps out whose loss or gradient is no number, instead of stopping
     "checkpoint_every_steps": 1000,
     "eval_every_steps": 0,  # 0 is at the end only
+    "evals": (),  # names of further evaluators, of keras_vit.evaluation
+    "best_metric": "accuracy",  # the checkpoint where it is highest is kept
     "log_every_steps": 100,
     "profile": False,  # writes a trace of some steps for TensorBoard
     "model": {},  # arguments of keras_vit.VisionTransformer; the classes come from the data

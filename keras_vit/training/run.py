@@ -5,7 +5,6 @@ import keras
 from keras_vit import checkpoints as weights
 from keras_vit import data, losses, optimizers
 from keras_vit.models import VisionTransformer
-from keras_vit.models.rematerialisation import rematerialise
 from keras_vit.training import batches, diagnosis, settings
 from keras_vit.training.checkpoints import Checkpoints
 from keras_vit.training.introduction import introduction
@@ -88,10 +87,9 @@ def _new_state(config, made, total_steps):
     model = VisionTransformer(
         classes=len(made.train.class_names),
         preprocessing=made.model_preprocessing(),
+        remat=config.remat,
         **config.model,
     )
-    if config.remat:
-        rematerialise(model)
     schedule = optimizers.Schedule(total_steps=total_steps, **config.schedule)
     optimizer = optimizers.get(schedule=schedule, **config.optimizer)
     optimizer.build(model.trainable_variables)

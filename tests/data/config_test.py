@@ -22,6 +22,12 @@ def test_the_defaults_are_the_digits_and_every_field_can_stand_in_a_config_dict(
     assert None not in config.values()
 
 
+def test_the_shape_of_images_is_known_before_any_is_read(photos):
+    folder = {"name": "folder", "path": str(photos), "test_share": 0.25, "image_size": 6}
+    assert data.from_config(folder, batch_size=2, seed=0).image_shape == (6, 6, 3)
+    assert data.from_config({}, batch_size=2, seed=0).image_shape == (8, 8, 3)
+
+
 def test_every_field_of_options_is_documented_and_in_the_defaults():
     for field in data.Options.__dataclass_fields__:
         assert field in data.defaults() and f"        {field}: " in data.Options.__doc__

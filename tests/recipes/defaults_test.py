@@ -23,7 +23,7 @@ def test_optimizer_and_schedule_have_the_fields_that_their_makers_take():
 
 
 def test_what_is_no_field_or_of_another_type_is_refused():
-    with pytest.raises(ValueError, match="The fields of a config are recipe, seed, .*. Received: sede"):
+    with pytest.raises(ValueError, match="The fields of a config are recipe, task, seed, .*. Received: sede"):
         recipes.defaults(sede=3)
     with pytest.raises(ValueError, match="The fields of `schedule` are decay, base, .* Received: rate"):
         recipes.defaults(schedule={"rate": 0.1})

@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from keras_vit import VisionTransformer, data, losses, optimizers
 from keras_vit.data.config import InputPipeline
-from keras_vit.models.rematerialisation import rematerialise
 from keras_vit.training.batches import train_batches
 from keras_vit.training.state import State
 from keras_vit.training.step import make_train_steps
@@ -44,9 +43,7 @@ def new_state(strategy, optimizer="sgd", rate=0.1, averaged=False, scaled=False,
     keras.config.set_dtype_policy(policy or "float32")
     with strategy.scope():
         sizes = {"input_shape": (4, 6, 3), "patch_size": 2, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2}
-        model = VisionTransformer(classes=CLASSES, **sizes, **{"num_layers": 1, **model})
-        if remat:
-            rematerialise(model)
+        model = VisionTransformer(classes=CLASSES, remat=remat, **sizes, **{"num_layers": 1, **model})
         random = np.random.default_rng(0)
         head = model.get_layer("head").kernel
         head.assign(random.normal(size=head.shape))
