@@ -1,6 +1,7 @@
 """Files appear whole or not at all, local or remote, and a child process says its last line."""
 
 import os
+import time
 
 import keras
 import pytest
@@ -50,6 +51,29 @@ def test_a_path_beside_keeps_the_ending_and_is_taken_once(tmp_path):
                 file.write(path)
     assert files.list_dir(tmp_path) == ["m.keras"]
     assert files.read_text(tmp_path / "m.keras") == first  # the outer one ends last
+
+
+def test_an_ending_of_two_parts_is_kept(tmp_path):
+    with files.atomic_path(tmp_path / "m.weights.h5", ".weights.h5") as part:
+        assert part.endswith(".part.weights.h5")
+        with open(part, "w") as file:
+            file.write("weights")
+    assert files.list_dir(tmp_path) == ["m.weights.h5"]
+
+
+def test_only_old_leftovers_of_an_unfinished_file_are_removed(tmp_path):
+    now = time.time()
+    for name in ("m.npz", "m.part1.npz"):
+        (tmp_path / name).write_text("complete")
+        os.utime(tmp_path / name, (now - 1000, now - 1000))
+    for age, digit in ((10, "a"), (1000, "b")):
+        for ending in ("", ".npz", ".sha256"):
+            part = tmp_path / f"m.{digit * 12}.part{ending}"
+            part.write_text("part")
+            os.utime(part, (now - age, now - age))
+    files.remove_leftovers(tmp_path, 100)
+    fresh = [f"m.{'a' * 12}.part{ending}" for ending in ("", ".npz", ".sha256")]
+    assert files.list_dir(tmp_path) == sorted(["m.npz", "m.part1.npz", *fresh])
 
 
 def test_appending_copying_removing(folder):

@@ -8,8 +8,8 @@ import platform
 import keras
 import tensorflow as tf
 
-from keras_vit.checkpoints import names
-from keras_vit.checkpoints.architecture import architecture, describe
+from keras_vit.checkpoints.architecture_inference import architecture_of, describe
+from keras_vit.checkpoints.vit_jax_names import vit_jax_shapes
 
 CARD = "assets.extra/model_card.json"
 README = "README.md"
@@ -100,7 +100,7 @@ def model_card(model, **details):
     Returns:
         A dict with "model", "architecture", the details and "versions".
     """
-    arguments = architecture(names.original_shapes(model))
+    arguments = architecture_of(vit_jax_shapes(model))
     return {
         "model": model.name,
         "architecture": {
