@@ -71,7 +71,7 @@ def predict(version, inputs, picture, number=32):
     labels = labels.argmax(-1)
     with tempfile.TemporaryDirectory() as folder:
         np.save(f"{folder}/images.npy", images)
-        command = [sys.executable, str(HERE / "ask_saved_model.py"), str(version)]
+        command = [sys.executable, str(HERE / "predict_saved_model.py"), str(version)]
         subprocess.run([*command, f"{folder}/images.npy", f"{folder}/probabilities.npy"], check=True)
         probabilities = np.load(f"{folder}/probabilities.npy", allow_pickle=False)
     names = inputs.test.class_names

@@ -25,7 +25,7 @@ from keras_vit.models import *  # noqa: F403
 from keras_vit.models import __all__ as _models
 from keras_vit.preprocessing import decode_predictions, preprocess_input, preprocessing_of
 
-_LAZY = ("cost", "data", "export", "inspection", "losses", "optimizers", "recipes", "training")
+_LAZY = ("cost", "data", "evaluation", "export", "inspection", "losses", "optimizers", "recipes", "tasks", "training")
 
 __all__ = [
     *_layers,

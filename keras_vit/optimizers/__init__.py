@@ -1,14 +1,13 @@
 """What turns gradients into new weights. Pure Keras: it runs on every backend.
 
-`get` gives an optimizer by its name. What a training step does around it stands beside: `clip_by_global_norm` before
-the update, `ema_update` after it.
+`get` gives an optimizer by its name. The other parts of a training step stand beside it: `clip_by_global_norm` before
+the update, `Optimizer.only_if` around it, `ema_update` after it.
 """
 
 from keras_vit.optimizers.adamw import AdamW
 from keras_vit.optimizers.averaging import ema_update
+from keras_vit.optimizers.base import DECAY_MASKS
 from keras_vit.optimizers.clipping import clip_by_global_norm, global_norm
-from keras_vit.optimizers.factory import OPTIMIZERS, get
-from keras_vit.optimizers.parameters import DECAY_MASKS
 from keras_vit.optimizers.schedules import DECAYS, Schedule
 from keras_vit.optimizers.sgd import SGD
 
@@ -24,3 +23,42 @@ __all__ = [
     "get",
     "global_norm",
 ]
+
+OPTIMIZERS = ("adamw", "sgd")
+
+
+def get(
+    name,
+    schedule,
+    *,
+    weight_decay=0.0,
+    decay_mask="all",
+    no_decay="",
+    layer_decay=1.0,
+    momentum_dtype="float32",
+):
+    """The optimizer called `name`, with the paper's constants.
+
+    Args:
+        name: "adamw", with beta 0.9 and 0.999 and epsilon 1e-8; or "sgd", with momentum 0.9.
+        schedule: a `Schedule`, or a learning rate.
+        weight_decay, decay_mask, no_decay: see `AdamW`. The paper's SGD has no weight decay.
+        layer_decay: see `AdamW`.
+        momentum_dtype: see `AdamW` and `SGD`.
+
+    Returns:
+        A Keras optimizer, not built.
+
+    Raises:
+        ValueError: the name is not known, or an argument is out of range.
+    """
+    if name not in OPTIMIZERS:
+        raise ValueError(f"`name` must be one of {', '.join(OPTIMIZERS)}. Received: name={name!r}")
+    shared = {"layer_decay": layer_decay, "momentum_dtype": momentum_dtype}
+    if name == "adamw":
+        return AdamW(schedule, weight_decay=weight_decay, decay_mask=decay_mask, no_decay=no_decay, **shared)
+    if weight_decay:
+        raise ValueError(
+            f"The paper's SGD has no weight decay: it must be 0. Received: weight_decay={weight_decay}, name='sgd'"
+        )
+    return SGD(schedule, **shared)

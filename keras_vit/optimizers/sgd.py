@@ -1,64 +1,42 @@
-"""The original's SGD with momentum."""
+"""The JAX reference's SGD with momentum."""
 
 import keras
 from keras import ops
 
-from keras_vit.optimizers.parameters import layerwise_multipliers
-from keras_vit.optimizers.validation import check_layer_decay, check_momentum_dtype, check_rate
+from keras_vit.optimizers.base import Optimizer, check_coefficient
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class SGD(keras.optimizers.Optimizer):
-    """SGD with momentum, the rate outside of the velocity:
+class SGD(Optimizer):
+    """SGD with momentum, the learning rate outside of the momentum:
 
         m <- g + momentum * m
         w <- w - rate * m
 
-    Keras' own SGD has the rate inside, which is another update as soon as the rate changes.
+    Keras' own SGD has the learning rate inside, which is another update as soon as it changes.
 
     Args:
-        learning_rate: a rate, or a schedule of it.
+        learning_rate: a learning rate, or a schedule of it.
         momentum: in [0, 1).
-        momentum_dtype: "float32", or "bfloat16" to store m in half the memory, as the original does. The update uses
+        momentum_dtype: "float32", or "bfloat16" to store m in half the memory, as the reference does. The update uses
             m before it is rounded; `momentum * m` is then computed in bfloat16, where 0.9 is 0.8984375.
         layer_decay: see `layerwise_multipliers`.
 
     Raises:
         ValueError: an argument is out of range.
 
-    Reference: the original's fine-tuning (`vit_jax/train.py`), and its golden trajectory.
+    Reference: fine-tuning in [`vit_jax/train.py`](https://github.com/google-research/vision_transformer), and its
+    golden trajectory.
     """
 
     def __init__(self, learning_rate, momentum=0.9, momentum_dtype="float32", layer_decay=1.0, name="sgd", **kwargs):
-        super().__init__(learning_rate, name=name, **kwargs)
-        check_rate("momentum", momentum)
-        check_momentum_dtype(momentum_dtype)
-        check_layer_decay(layer_decay)
+        super().__init__(learning_rate, momentum_dtype=momentum_dtype, layer_decay=layer_decay, name=name, **kwargs)
+        check_coefficient("momentum", momentum)
         self.momentum = momentum
-        self.momentum_dtype = momentum_dtype
-        self.layer_decay = layer_decay
 
-    def build(self, variables):
-        if self.built:
-            return
-        super().build(variables)
-        self.momentums = [
-            self.add_variable(v.shape, dtype=self.momentum_dtype, name=f"{v.name}_momentum") for v in variables
-        ]
-        self.layerwise_multipliers = layerwise_multipliers(variables, self.layer_decay)
-
-    def update_step(self, gradient, variable, learning_rate):
-        index = self._get_variable_index(variable)
-        stored = self.momentums[index]
-        momentum = ops.cast(gradient, "float32") + ops.cast(self.momentum * stored, "float32")
-        self.assign(stored, ops.cast(momentum, self.momentum_dtype))
-        rate = ops.cast(learning_rate, "float32") * self.layerwise_multipliers[index]
-        self.assign_sub(variable, ops.cast(rate * momentum, variable.dtype))
+    def compute_update(self, gradient, index, rate):
+        momentum = gradient + ops.cast(self.momentum * self.momentums[index], "float32")
+        return rate * momentum, [(self.momentums[index], momentum)]
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "momentum": self.momentum,
-            "momentum_dtype": self.momentum_dtype,
-            "layer_decay": self.layer_decay,
-        }
+        return {**super().get_config(), "momentum": self.momentum}

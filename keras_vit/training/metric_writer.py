@@ -3,7 +3,7 @@
 import numpy as np
 
 from keras_vit.training.metrics_table import MetricsTable
-from keras_vit.training.progress import Progress, format_metrics
+from keras_vit.training.progress import format_metrics
 from keras_vit.training.tensorboard import Scalars
 
 

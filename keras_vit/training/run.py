@@ -68,8 +68,8 @@ def run(config, workdir, write=print, *, task=None, evaluators=None, engine=None
         inputs = data.from_config(config.data, batch_size=config.batch_size, seed=config.seed)
         total_steps = validation.total_steps(config, inputs.train.num_examples)
         engine.build(config, task, inputs, total_steps)
-    examples = inputs.train.num_examples
-    for line in run_summary(config, engine=engine, task=task, total_steps=total_steps, num_examples=examples):
+    summary = {"total_steps": total_steps, "num_examples": inputs.train.num_examples}
+    for line in run_summary(config, engine=engine, task=task, **summary):
         write(line)
     checkpoints = CheckpointManager(workdir.checkpoints, engine, write, chief)
     counters = Counters(**checkpoints.restore())
@@ -95,7 +95,17 @@ def run(config, workdir, write=print, *, task=None, evaluators=None, engine=None
         return metrics
 
     loop = Loop(
-        config, workdir, engine, inputs, evaluate, checkpoints, metric_writer, progress, counters, total_steps, write
+        config=config,
+        workdir=workdir,
+        engine=engine,
+        inputs=inputs,
+        evaluate=evaluate,
+        checkpoints=checkpoints,
+        metric_writer=metric_writer,
+        progress=progress,
+        counters=counters,
+        total_steps=total_steps,
+        write=write,
     )
     try:
         bad_examples = loop.run()
@@ -121,7 +131,8 @@ def run(config, workdir, write=print, *, task=None, evaluators=None, engine=None
 def _start(config, engine, inputs, write):
     """What only a run from the start does: initial weights from elsewhere, and a look at the first batch."""
     if config.weights:
-        write(str(engine.load_weights(lambda model: weights.load(model, config.weights, head="new"))))
+        options = {"head": "new", "channels": config.weights_channels or None}
+        write(str(engine.load_weights(lambda model: weights.load(model, config.weights, **options))))
     host = {"num_hosts": engine.num_hosts, "host_index": engine.host_index}
     for line in batch_warnings(next(iter(inputs.train_batches(0, **host))), engine.model):
         write(f"warning: {line}")

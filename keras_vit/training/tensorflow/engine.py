@@ -1,10 +1,8 @@
 """The engine on TensorFlow."""
 
 import contextlib
-import functools
 import resource
 
-import numpy as np
 import tensorflow as tf
 
 from keras_vit import optimizers
