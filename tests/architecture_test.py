@@ -16,7 +16,7 @@ FLOORS = {
     "optimizers": set(),
     "recipes": set(),
     "checkpoints": {"files"},
-    "data": {"files"},
+    "data": set(),
     "preprocessing": {"checkpoints"},  # class names come through the cache of weights
     "models": {"layers", "checkpoints"},
     "cost": {"layers"},

@@ -23,7 +23,7 @@ FIELDS = {
     "checkpoint_every_steps": 1000,
     "eval_every_steps": 0,  # 0 is at the end only
     "evals": (),  # names of further evaluators, of keras_vit.evaluation
-    "best_metric": "accuracy",  # the checkpoint where it is best is kept: lowest if it ends in "loss" or "error", else highest
+    "best_metric": "accuracy",  # decides which checkpoint is kept as the best; lower is better if it ends in loss or error
     "log_every_steps": 100,
     "profile": False,  # writes a trace of some steps for TensorBoard
     "model": {},  # arguments of keras_vit.VisionTransformer; the classes come from the data

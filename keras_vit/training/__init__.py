@@ -4,7 +4,7 @@
 computed), the input, and the loop. One step of training, on any engine, is one program on every device:
 
     batch                 this device's part of the global batch of the step
-    losses, metrics       task.losses_and_metrics(model, batch), random numbers keyed by (seed, step, device, micro-batch)
+    losses, metrics       task.losses_and_metrics(model, batch), randomness keyed by (seed, step, device, micro-batch)
     loss                  sum(losses * example_weights) / global batch size
     gradients             of loss, summed over micro-batches and then over devices
     gradients             clipped by their global norm, which is that of the whole batch

@@ -93,8 +93,8 @@ class CheckpointManager:
                 return counters
         if steps:
             raise ValueError(
-                "No checkpoint of this run can be read. Delete them to train from the start, or choose another workdir. "
-                f"Received: {self.folder}"
+                "No checkpoint of this run can be read. Delete them to train from the start, or choose another "
+                f"workdir. Received: {self.folder}"
             )
         return {}
 
