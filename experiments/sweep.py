@@ -4,8 +4,8 @@
     python experiments/sweep.py --config=experiments/configs/digits.py --rates=1e-3,3e-3 --seeds=0,1
 
 Every run is one of `run_tpu.py`, in a folder of its own under the workdir. The same command again goes on where it
-stopped. At the end one table is printed and written, `table.json` and `table.csv`: the metrics
-of every run, and the mean and deviation of the final ones over the seeds.
+stopped. At the end one table is printed and written, `table.json` and `table.csv`: the metrics of every run, and the
+mean and deviation of the final ones over the seeds.
 """
 
 import os

@@ -23,7 +23,7 @@ FIELDS = {
     "checkpoint_every_steps": 1000,
     "eval_every_steps": 0,  # 0 is at the end only
     "evals": (),  # names of further evaluators, of keras_vit.evaluation
-    "best_metric": "accuracy",  # decides which checkpoint is kept as the best; lower is better if it ends in loss or error
+    "best_metric": "accuracy",  # whose best checkpoint is kept; a name that ends in loss or error: the lowest
     "log_every_steps": 100,
     "profile": False,  # writes a trace of some steps for TensorBoard
     "model": {},  # arguments of keras_vit.VisionTransformer; the classes come from the data
