@@ -40,7 +40,7 @@ class Progress:
         now = self._clock()
         seconds, self._start = now - self._start, now
         speed = steps * self._batch_size / max(seconds, 1e-9)
-        left = (self._total_steps - step) * self._batch_size / speed
+        remaining = (self._total_steps - step) * self._batch_size / speed
         per_device = f" ({speed / self._devices:,.0f} a device)" if self._devices > 1 else ""
         shown = {name: value for name, value in metrics.items() if name not in ("grad_norm", "learning_rate")}
         parts = [
@@ -51,7 +51,7 @@ class Progress:
             f"waiting for input {100 * input_wait / max(seconds, 1e-9):.0f} %",
             f"memory {self._memory() / 1e9:.1f} GB",
             f"{speed:,.0f} images/s{per_device}",
-            f"{format_seconds(left)} left",
+            f"{format_seconds(remaining)} left",
         ]
         self._write("  ".join(parts))
 

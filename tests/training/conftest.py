@@ -48,9 +48,9 @@ def new_state(strategy, optimizer="sgd", rate=0.1, averaged=False, scaled=False,
         random = np.random.default_rng(0)
         head = model.get_layer("head").kernel
         head.assign(random.normal(size=head.shape))
-        chosen = optimizers.get(optimizer, rate)
-        chosen.build(model.trainable_variables)
-        return State(model, chosen, averaged=averaged, scaled=scaled)
+        optimizer = optimizers.get(optimizer, rate)
+        optimizer.build(model.trainable_variables)
+        return State(model, optimizer, averaged=averaged, scaled=scaled)
 
 
 def classification(**changes):

@@ -99,10 +99,10 @@ def test_tensorboard_gets_the_numbers(tmp_path):
     scalars.write(7, {"train/loss": 0.125})
     scalars.close()
     (file,) = tmp_path.glob("events.out.tfevents.*")
-    found = {}
+    written = {}
     for record in tf.data.TFRecordDataset(str(file)):
         event = tf.compat.v1.Event.FromString(record.numpy())
         for value in event.summary.value:
             assert value.metadata.plugin_data.plugin_name == "scalars"
-            found[value.tag, event.step] = tf.make_ndarray(value.tensor).item()
-    assert found == {("train/loss", 5): 0.25, ("train/accuracy", 5): 0.5, ("train/loss", 7): 0.125}
+            written[value.tag, event.step] = tf.make_ndarray(value.tensor).item()
+    assert written == {("train/loss", 5): 0.25, ("train/accuracy", 5): 0.5, ("train/loss", 7): 0.125}

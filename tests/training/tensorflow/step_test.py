@@ -39,8 +39,8 @@ def alone(tiny):
 )
 def test_loss_norm_weights_and_averages_are_those_of_one_replica_and_one_part(optimizer, replicas, parts, alone, tiny):
     options = {**OPTIONS, "accumulate_steps": parts}
-    found = tiny.train(replicas, optimizer=optimizer, rate=RATES[optimizer], options=options)
-    _assert_same(tiny, found, alone[optimizer])
+    result = tiny.train(replicas, optimizer=optimizer, rate=RATES[optimizer], options=options)
+    _assert_same(tiny, result, alone[optimizer])
 
 
 def test_the_weights_move_and_the_averages_follow_them(alone, tiny):
