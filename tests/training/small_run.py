@@ -78,7 +78,7 @@ def main(kind, workdir, moment=""):
         write_json, saves = checkpoint_manager.files.write_json, []
 
         def dying(path, content):
-            if path.endswith(checkpoint_manager.MARKER):
+            if str(path).endswith(checkpoint_manager.MARKER):
                 if saves:
                     _die()
                 saves.append(path)
