@@ -11,15 +11,16 @@ PACKAGE = ROOT / "keras_vit"
 # A room of the package, and the rooms it may import from. A row is needed for every file or folder.
 FLOORS = {
     "files": set(),
+    "architectures": set(),
     "layers": set(),
-    "checkpoints": {"files"},
+    "checkpoints": {"files", "architectures"},
     "data": {"files"},
     "losses": set(),
     "optimizers": set(),
-    "recipes": set(),
+    "recipes": {"architectures"},
     "preprocessing": {"checkpoints"},  # class names come through the cache of weights
-    "models": {"layers", "checkpoints"},
-    "cost": {"layers"},
+    "models": {"layers", "checkpoints", "architectures"},
+    "cost": {"layers", "architectures"},
     "inspection": {"layers"},
     "export": {"files", "data", "checkpoints", "preprocessing"},
     "training": {"files", "models", "layers", "checkpoints", "data", "losses", "optimizers", "cost"},

@@ -3,32 +3,10 @@
 import pytest
 
 import keras_vit
-from keras_vit import cost
-from keras_vit.checkpoints.published import BIT_UNITS
+from keras_vit import architectures, cost
 
-TI = {"hidden_size": 192, "num_layers": 12, "mlp_dim": 768}
-S = {"hidden_size": 384, "num_layers": 12, "mlp_dim": 1536}
-B = {"hidden_size": 768, "num_layers": 12, "mlp_dim": 3072}
-L = {"hidden_size": 1024, "num_layers": 24, "mlp_dim": 4096}
-H = {"hidden_size": 1280, "num_layers": 32, "mlp_dim": 5120}
-MODELS = {
-    "Ti/16": {"patch_size": 16, **TI},
-    "S/32": {"patch_size": 32, **S},
-    "S/16": {"patch_size": 16, **S},
-    "B/8": {"patch_size": 8, **B},
-    "B/16": {"patch_size": 16, **B},
-    "B/32": {"patch_size": 32, **B},
-    "L/16": {"patch_size": 16, **L},
-    "L/32": {"patch_size": 32, **L},
-    "H/14": {"patch_size": 14, **H},
-    "R+Ti/16": {"patch_size": 8, "resnet_blocks": (), **TI},
-    "R26+S/32": {"patch_size": 1, "resnet_blocks": (2, 2, 2, 2), **S},
-    "R26+B/32": {"patch_size": 1, "resnet_blocks": (2, 2, 2, 2), **B},
-    "R50+B/32": {"patch_size": 1, "resnet_blocks": (3, 4, 6, 3), **B},
-    "R50+B/16": {"patch_size": 1, "resnet_blocks": (3, 4, 9), **B},
-    "R50+L/32": {"patch_size": 1, "resnet_blocks": (3, 4, 6, 3), **L},
-    "R50+L/16": {"patch_size": 1, "resnet_blocks": (3, 4, 9), **L},
-}
+# "B/16" is ViT-B/16, "R50+B/16" is R50+ViT-B/16.
+MODELS = {name.replace("ViT-", ""): size for name, size in architectures.VISION_TRANSFORMERS.items()}
 # Of each row of Table 6: epochs, forward G multiply-accumulates, the same with padding, exaFLOPs here and in the paper.
 TABLE_6 = [
     ("B/32", 7, 4.4084, None, 56.1, 55),
@@ -56,8 +34,7 @@ JFT = 303e6
 def _forward(name, **options):
     if name in MODELS:
         return cost.multiply_accumulates(**MODELS[name], **options)
-    depth, width = name.removeprefix("R").split("x")
-    return cost.resnet_multiply_accumulates(BIT_UNITS[int(depth)], (224, 224, 3), 64 * int(width), **options)
+    return cost.bit_multiply_accumulates(**architectures.BIT_RESNETS[f"BiT-{name}"], **options)
 
 
 def _last_digit(number):
@@ -133,6 +110,38 @@ SMALL = {
 def test_parameters_of_a_model_that_was_built(arguments):
     arguments = SMALL | arguments
     assert cost.parameters(**arguments) == keras_vit.VisionTransformer(**arguments).count_params()
+
+
+def test_the_stem_of_a_config_costs_what_its_blocks_do():
+    blocks = {"patch_size": 1, "resnet_blocks": (1, 2)}
+    for count in (cost.parameters, cost.multiply_accumulates):
+        assert count(**SMALL | blocks | {"stem": "resnet"}) == count(**SMALL | blocks)
+        assert count(**SMALL | {"stem": "", "resnet_blocks": ()}) == count(**SMALL)
+        assert count(**SMALL | {"stem": "resnet", "resnet_blocks": ()}) != count(**SMALL)
+
+
+@pytest.mark.parametrize("channels", [1, 4, 12])
+@pytest.mark.parametrize("arguments", [{}, {"patch_size": 1, "resnet_blocks": (1,)}], ids=str)
+def test_channels_are_counted(arguments, channels):
+    arguments = SMALL | arguments | {"input_shape": (32, 48, channels)}
+    assert cost.parameters(**arguments) == keras_vit.VisionTransformer(**arguments).count_params()
+    one = cost.multiply_accumulates(**{**arguments, "input_shape": (32, 48, 1)})
+    two = cost.multiply_accumulates(**{**arguments, "input_shape": (32, 48, 2)})
+    assert cost.multiply_accumulates(**arguments) == one + (channels - 1) * (two - one)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("channels", [3, 4])
+def test_parameters_of_a_resnet_that_was_built(version, channels):
+    arguments = {"depth": 26, "version": version, "input_shape": (32, 48, channels), "classes": 7}
+    assert cost.bit_parameters(**arguments) == keras_vit.BiTResNet(**arguments).count_params()
+
+
+def test_the_multiply_accumulates_of_one_residual_unit():
+    """Root, then one unit of stride 1 with a projection, on 8x8 pixels, by hand."""
+    root = 4 * 4 * 7 * 7 * 3 * 64
+    unit = 2 * 2 * (64 * 64 + 9 * 64 * 64 + 64 * 256 + 64 * 256)
+    assert cost.resnet_multiply_accumulates((1,), (8, 8, 3), count_padding=True) == root + unit
 
 
 def test_pooling_by_attention_costs_a_block_with_one_query():

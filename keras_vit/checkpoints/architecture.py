@@ -2,8 +2,9 @@
 
 import re
 
+from keras_vit.architectures import BIT_UNITS
 from keras_vit.checkpoints.names import CLASS_TOKEN, EMBEDDING
-from keras_vit.checkpoints.published import ARCHITECTURES, BIT_UNITS
+from keras_vit.checkpoints.published import ARCHITECTURES
 
 _BLOCK = "Transformer/encoderblock_"
 _QUERY = "/MultiHeadDotProductAttention_0/query/kernel"

@@ -1,11 +1,9 @@
 """From a file alone to the model that it is of."""
 
+from keras_vit.architectures import NUM_HEADS
 from keras_vit.checkpoints import names, positions, sources
 from keras_vit.checkpoints.architecture import architecture
 from keras_vit.checkpoints.dialects import open_checkpoint
-
-# Of the published sizes; PyTorch's files do not show them.
-_HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1280: 16}
 
 
 def recognise(source, num_heads=None, grid=None):
@@ -31,7 +29,7 @@ def recognise(source, num_heads=None, grid=None):
             if None in found.values():
                 raise ValueError(f"The checkpoint is of no BiT ResNet known here. Received: {source}")
             return "BiTResNet", {**found, **top}
-        found["num_heads"] = found["num_heads"] or num_heads or _HEADS.get(found["hidden_size"])
+        found["num_heads"] = found["num_heads"] or num_heads or NUM_HEADS.get(found["hidden_size"])
         if found["num_heads"] is None and found["hidden_size"]:
             raise ValueError(
                 "The file does not show the number of attention heads, and its size is no published one: give "

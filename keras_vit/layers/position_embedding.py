@@ -26,6 +26,8 @@ class PositionEmbedding(keras.layers.Layer):
     Reference: paper equation 1, E_pos; initialised as the original (normal, deviation 0.02).
     """
 
+    has_class_token_position = True
+
     def __init__(self, grid=None, **kwargs):
         super().__init__(**kwargs)
         if grid is not None:

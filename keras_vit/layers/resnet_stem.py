@@ -134,6 +134,29 @@ def check_stages(blocks, width):
         raise ValueError(f"`width` must be a multiple of 32. Received: width={width}")
 
 
+def resolve_stem(stem, resnet_blocks):
+    """The units of a model's ResNet stem as a tuple, or None for a model without one.
+
+    Args:
+        stem: "", "resnet", or None for "resnet" where `resnet_blocks` is not None.
+        resnet_blocks: units in each stage, or None. `()` is the root alone, and with `stem=""` no stem.
+
+    Raises:
+        ValueError: the stem is not known, or it is "" and there are units.
+    """
+    if stem not in (None, "", "resnet"):
+        raise ValueError(f'`stem` must be "" or "resnet". Received: stem={stem!r}')
+    if stem == "" and resnet_blocks:
+        raise ValueError(
+            f"`resnet_blocks` are those of `stem=\"resnet\"`. Received: resnet_blocks={resnet_blocks}, stem=''"
+        )
+    if stem == "" or (stem is None and resnet_blocks is None):
+        return None
+    blocks = () if resnet_blocks is None else resnet_blocks
+    check_stages(blocks, width=64)
+    return tuple(blocks)
+
+
 def stem_output_side(side, blocks):
     """Pixels along one side of the feature grid that `ResNetStem(blocks)` makes of `side` pixels."""
     halvings = 2 + max(len(blocks) - 1, 0)

@@ -30,6 +30,8 @@ class SinCosPositionEmbedding(keras.layers.Layer):
     Reference: big_vision's `sincos2d`.
     """
 
+    has_class_token_position = False
+
     def __init__(self, grid, **kwargs):
         super().__init__(**kwargs)
         if not isinstance(grid, list | tuple) or len(grid) != 2:

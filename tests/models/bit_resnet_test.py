@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.architectures import BIT_UNITS
 from keras_vit.checkpoints.names import is_group_norm, original_names, original_shapes
-from keras_vit.checkpoints.published import BIT_UNITS
 
 
 def deterministic(model, wide_norms=False):
