@@ -1,11 +1,11 @@
 """python experiments/convert_checkpoint.py SOURCE TARGET [--verify=CASE.npz]
 
-Converts a checkpoint. SOURCE is a path, an https or gs URL, of the original's or big_vision's .npz, a timm or Hugging
-Face .safetensors, a BiT .npz, or a .keras file; the model is recognised from the file. TARGET ends in .keras,
-.weights.h5 or .npz (the original's layout). --verify compares the result with `inputs` and `logits` of a file.
+Converts a checkpoint. SOURCE is a path or an https or gs URL of an .npz file of vit_jax, big_vision or BiT or of a
+.safetensors file of timm or Hugging Face, or the path of a .keras file; the model is inferred from the file. TARGET
+ends in .keras, .weights.h5 or .npz (the layout of vit_jax). With --verify, nothing is written unless the model gives
+the logits of a file.
 """
 
-import os
 import sys
 
 import keras
@@ -13,47 +13,46 @@ import numpy as np
 from absl import app, flags
 
 import keras_vit
+from keras_vit import files
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("verify", None, "An .npz file with `inputs` (B, H, W, C) and the `logits` they must give.")
-flags.DEFINE_float("tolerance", 2e-5, "Largest absolute difference of a logit that --verify lets pass.", lower_bound=0)
+flags.DEFINE_string("verify", None, "An .npz file with `inputs` (B, H, W, C) and the expected `logits` (B, classes).")
+flags.DEFINE_float("tolerance", 2e-5, "Largest absolute difference of a logit that --verify accepts.", lower_bound=0)
 flags.DEFINE_integer("num_heads", None, "Attention heads, where the file does not show them.", lower_bound=1)
 flags.DEFINE_list("grid", None, "Rows,columns of the patches, where the file does not show them.")
-flags.DEFINE_list("input_shape", None, "Height,width,channels of the model's images, if not the file's.")
+flags.DEFINE_enum("channels", None, ["sum", "tile"], "How other channels than the file's are adapted: see `load`.")
+flags.DEFINE_list("input_shape", None, "Height,width,channels of the model's images, where they are not the file's.")
 
 ENDINGS = (".keras", ".weights.h5", ".npz")
 
 
 def read(source):
-    """The model of a file, loaded."""
+    """The model that a file is of, with its weights."""
     if source.endswith(".keras"):
         return keras.saving.load_model(source, compile=False)
     grid = _integers("grid", FLAGS.grid, 2)
-    constructor, arguments = keras_vit.checkpoints.recognise(source, num_heads=FLAGS.num_heads, grid=grid)
+    constructor, arguments = keras_vit.checkpoints.infer_architecture(source, num_heads=FLAGS.num_heads, grid=grid)
     arguments["input_shape"] = _integers("input_shape", FLAGS.input_shape, 3) or arguments.get("input_shape")
     model = getattr(keras_vit, constructor)(**{k: v for k, v in arguments.items() if k != "input_shape" or v})
-    print(keras_vit.checkpoints.load(model, source, source_grid=grid).full())
+    print(keras_vit.checkpoints.load(model, source, source_grid=grid, channels=FLAGS.channels).full())
     return model
 
 
 def write(model, target):
-    """Writes beside the target and renames, so that no half file ever has its name."""
+    """Writes a model in the format that the target's ending names; the target appears when it is complete."""
     ending = next(ending for ending in ENDINGS if target.endswith(ending))
-    part = f"{target.removesuffix(ending)}.{os.getpid()}.part{ending}"
-    try:
-        {
-            ".keras": lambda: model.save(part),
-            ".weights.h5": lambda: model.save_weights(part),
-            ".npz": lambda: keras_vit.checkpoints.save(model, part),
-        }[ending]()
-        os.replace(part, target)
-    finally:
-        if os.path.exists(part):
-            os.unlink(part)
+    if ending == ".npz":
+        keras_vit.checkpoints.save(model, target)
+        return
+    with files.atomic_path(target, ending) as part:
+        if ending == ".keras":
+            model.save(part)
+        else:
+            model.save_weights(part)
 
 
 def verify(model, case):
-    """The largest difference of the model's logits from those in a file."""
+    """The largest absolute difference of the model's logits from those in a file."""
     try:
         with np.load(case, allow_pickle=False) as file:
             inputs, logits = file["inputs"], file["logits"]

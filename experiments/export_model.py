@@ -29,15 +29,15 @@ flags.DEFINE_string("model", "", "A finished run's workdir, the folder of an exp
 flags.DEFINE_string("variant", "", "Instead of a model: a constructor of keras_vit, such as ViT_B16, for --weights.")
 flags.DEFINE_string("weights", "", "The name of published weights, a path, or an https or gs URL.")
 flags.DEFINE_string(
-    "target", "", "The folder of the model's versions; for another format the file (keras_int8: folder)."
+    "target", "", "The folder of the model's versions; for another format, the file to write (keras_int8: the folder)."
 )
-flags.DEFINE_enum("format", "saved_model", ["saved_model", *FORMATS], "What to write.")
+flags.DEFINE_enum("format", "saved_model", ["saved_model", *FORMATS], "The format to write.")
 flags.DEFINE_integer("version", 0, "Number of the version, 1 or more; 0 is the next free one.", lower_bound=0)
 flags.DEFINE_string("name", "", "The model's name on the server; the name of --target if not given.")
 flags.DEFINE_string("class_names", "", "A text file, one name a line; 'published' for ImageNet's and ImageNet-21k's.")
 flags.DEFINE_list("signatures", ["serving_default", "tensor"], f"Some of {', '.join(export.SIGNATURES)}.")
-flags.DEFINE_enum("precision", "float32", ["float32", "bfloat16"], "What a server computes in.")
-flags.DEFINE_integer("top", 5, "How many classes are named, best first.", lower_bound=1)
+flags.DEFINE_enum("precision", "float32", ["float32", "bfloat16"], "The precision that the export computes in.")
+flags.DEFINE_integer("top", 5, "How many classes a prediction names, best first.", lower_bound=1)
 flags.DEFINE_bool(
     "exif", None, "Whether photographs are turned as their EXIF orientation says; the run's if not given."
 )
@@ -51,14 +51,14 @@ def main(_):
             "--target is needed, and either --model or --variant with --weights. Received: "
             f"target={FLAGS.target!r}, model={FLAGS.model!r}, variant={FLAGS.variant!r}, weights={FLAGS.weights!r}"
         )
-    model, known = read(FLAGS.model) if FLAGS.model else (build(FLAGS.variant, FLAGS.weights), {})
+    model, details = load_model(FLAGS.model) if FLAGS.model else (build_model(FLAGS.variant, FLAGS.weights), {})
     if FLAGS.format != "saved_model":
         print(FORMATS[FLAGS.format](model, FLAGS.target))
         return
     if FLAGS.class_names:
-        known["class_names"] = names(FLAGS.class_names, model.output_shape[-1])
+        details["class_names"] = read_class_names(FLAGS.class_names, model.output_shape[-1])
     if FLAGS.exif is not None:
-        known["exif"] = FLAGS.exif
+        details["exif"] = FLAGS.exif
     path = export.saved_model(
         model,
         FLAGS.target,
@@ -69,13 +69,13 @@ def main(_):
         top=FLAGS.top,
         max_megapixels=FLAGS.max_megapixels,
         max_batch_size=FLAGS.max_batch_size,
-        **known,
+        **details,
     )
     print(f"exported to {path}")
 
 
-def read(source):
-    """A model, and what is known about it: arguments of `export.saved_model`."""
+def load_model(source):
+    """A model, and what its export or run says about it: a dict of arguments of `export.saved_model`."""
     if source.endswith(".keras"):
         if not os.path.exists(source):
             raise ValueError(f"There is no such file. Received: model={source!r}")
@@ -85,7 +85,9 @@ def read(source):
     if versions:
         folder = max(versions, key=lambda path: int(path.name))
     elif (folder / "config.json").exists():
-        raise ValueError(f"The run is not finished; the same command again goes on with it. Received: model={source!r}")
+        raise ValueError(
+            f"The run is not finished; the command that started it continues it. Received: model={source!r}"
+        )
     card = export.load_card(folder)
     preprocessing = card["preprocessing"]
     return export.load(folder), {
@@ -98,15 +100,15 @@ def read(source):
     }
 
 
-def build(variant, weights):
-    """A model of a named size with published or stored weights."""
+def build_model(variant, weights):
+    """A model of a named size with published weights or those of a file."""
     if variant not in keras_vit.models.__all__:
         raise ValueError(f"The variants are {', '.join(keras_vit.models.__all__)}. Received: variant={variant!r}")
     return getattr(keras_vit, variant)(weights=weights)
 
 
-def names(source, classes):
-    """The lines of a file, or the published names of as many classes."""
+def read_class_names(source, classes):
+    """The lines of a file, or the published names for this number of classes."""
     if source == "published":
         return keras_vit.preprocessing.class_names(classes)
     if not os.path.exists(source):

@@ -72,7 +72,7 @@ def ask(version, made, picture):
     with tempfile.TemporaryDirectory() as folder:
         questions, answers = f"{folder}/images.npy", f"{folder}/answers.npy"
         np.save(questions, images)
-        command = [sys.executable, str(HERE / "ask_saved_model.py"), str(version), questions, answers]
+        command = [sys.executable, str(HERE / "predict_saved_model.py"), str(version), questions, answers]
         subprocess.run(command, check=True)
         probabilities = np.load(answers, allow_pickle=False)
     names = made.test.class_names

@@ -8,10 +8,15 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
+import time
 import uuid
+
+_PART = re.compile(r"\.[0-9a-f]{12}\.part(\.|$)")  # of a name that `atomic_path` makes
 
 
 class RemotePath(str):
@@ -83,7 +88,7 @@ def open_to_append(path):
 
 
 @contextlib.contextmanager
-def atomic_path(path):
+def atomic_path(path, ending=None):
     """Yields a free path beside `path` to write a file to; at the end that file replaces the one at `path` at once.
 
     Left with an exception, the file beside is removed, and what was at `path` is still there. The path beside has the
@@ -91,9 +96,12 @@ def atomic_path(path):
 
     Args:
         path: where the file is to be, local or remote; its folder exists.
+        ending: of `path`, where it is more than the part from the last dot, such as ".weights.h5".
     """
     folder, name = os.path.split(str(path))
-    stem, ending = os.path.splitext(name)
+    if ending is None:
+        ending = os.path.splitext(name)[1]
+    stem = name.removesuffix(ending)
     beside = os.path.join(folder, f"{stem}.{uuid.uuid4().hex[:12]}.part{ending}")
     try:
         yield beside
@@ -120,6 +128,43 @@ def atomic_write(path, mode="w"):
         opened = _opened_remote(beside, mode) if is_remote(path) else _opened_local(beside, mode)
         with opened as file:
             yield file
+
+
+@contextlib.contextmanager
+def staging_dir(parent, kept_after=()):
+    """Yields a new local folder `partial-...`, for the caller to rename once it is complete.
+
+    At the end the folder is removed if it still has that name. Everyone may read it, as a folder that `os.mkdir` makes.
+
+    Args:
+        parent: the folder it is made in, on the disk where it is to stay; None for the system's temporary folder.
+        kept_after: exception types after which the folder is not removed, so that it can be examined.
+    """
+    folder = tempfile.mkdtemp(prefix="partial-", dir=parent)
+    try:
+        os.chmod(folder, 0o755)  # mkdtemp lets only its owner in
+        yield folder
+    except kept_after:
+        raise
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_leftovers(folder, older_than_seconds):
+    """Removes what killed processes left in a local folder: files of `atomic_path` that nobody has written to since.
+
+    Args:
+        folder: a local folder.
+        older_than_seconds: how long ago a file was last written to be taken for a leftover; longer than any pause of
+            a process that is still writing.
+    """
+    for file in pathlib.Path(folder).iterdir():
+        with contextlib.suppress(FileNotFoundError):  # another process renames or removes files too
+            if _PART.search(file.name) and time.time() - file.stat().st_mtime > older_than_seconds:
+                file.unlink()
 
 
 def read_json(path):

@@ -1,6 +1,7 @@
 """Files appear whole or not at all, local or remote, and a child process says its last line."""
 
 import os
+import time
 
 import keras
 import pytest
@@ -52,6 +53,29 @@ def test_a_path_beside_keeps_the_ending_and_is_taken_once(tmp_path):
     assert files.read_text(tmp_path / "m.keras") == first  # the outer one ends last
 
 
+def test_an_ending_of_two_parts_is_kept(tmp_path):
+    with files.atomic_path(tmp_path / "m.weights.h5", ".weights.h5") as part:
+        assert part.endswith(".part.weights.h5")
+        with open(part, "w") as file:
+            file.write("weights")
+    assert files.list_dir(tmp_path) == ["m.weights.h5"]
+
+
+def test_only_old_leftovers_of_an_unfinished_file_are_removed(tmp_path):
+    now = time.time()
+    for name in ("m.npz", "m.part1.npz"):
+        (tmp_path / name).write_text("complete")
+        os.utime(tmp_path / name, (now - 1000, now - 1000))
+    for age, digit in ((10, "a"), (1000, "b")):
+        for ending in ("", ".npz", ".sha256"):
+            part = tmp_path / f"m.{digit * 12}.part{ending}"
+            part.write_text("part")
+            os.utime(part, (now - age, now - age))
+    files.remove_leftovers(tmp_path, 100)
+    fresh = [f"m.{'a' * 12}.part{ending}" for ending in ("", ".npz", ".sha256")]
+    assert files.list_dir(tmp_path) == sorted(["m.npz", "m.part1.npz", *fresh])
+
+
 def test_appending_copying_removing(folder):
     files.write_json(folder / "a", 1)
     file = files.open_to_append(folder / "a")
@@ -82,3 +106,19 @@ def test_a_child_process_gives_its_last_line():
         files.run_python(["-c", "raise ValueError('three')"])
     with pytest.raises(ChildProcessError, match="ended with code 7"):
         files.run_python(["-c", "import sys; sys.exit(7)"])
+
+
+def test_a_staging_folder_stays_only_if_it_is_renamed_or_to_be_examined(tmp_path):
+    with files.staging_dir(tmp_path) as folder:
+        files.write_json(os.path.join(folder, "x.json"), 1)
+        os.rename(folder, tmp_path / "whole")
+    assert files.list_dir(tmp_path) == ["whole"] and files.list_dir(tmp_path / "whole") == ["x.json"]
+    assert os.stat(tmp_path / "whole").st_mode & 0o777 == 0o755
+    with files.staging_dir(tmp_path):
+        pass
+    with pytest.raises(KeyError), files.staging_dir(tmp_path, kept_after=(ValueError,)):
+        raise KeyError
+    assert files.list_dir(tmp_path) == ["whole"]
+    with pytest.raises(ValueError), files.staging_dir(tmp_path, kept_after=(ValueError,)) as folder:
+        raise ValueError
+    assert files.list_dir(tmp_path) == [os.path.basename(folder), "whole"]

@@ -1,14 +1,12 @@
 """python experiments/benchmarks/loading.py [--model=ViT_L16] [--rounds=5]
 
-Loads a checkpoint into a built model, and measures beside it what cannot be avoided: the peak memory of the model
-alone, and the time to read the file's arrays with numpy. Loading may take 300 MB and twice the time.
+Measures loading a checkpoint into a built model against two baselines: the peak memory of the model alone, and the time
+in which numpy reads the file's arrays. The bounds are 300 MB above the first and twice the second.
 """
 
 import json
 import resource
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -16,14 +14,16 @@ from pathlib import Path
 import numpy as np
 from absl import app, flags
 
+from keras_vit import files
+
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", "ViT_L16", "A constructor of keras_vit.")
-flags.DEFINE_integer("rounds", 5, "Readings and loads, taken in turn.", lower_bound=1)
-flags.DEFINE_string("folder", None, "Where the file is written, 4 bytes a parameter; a temporary folder if not given.")
+flags.DEFINE_integer("rounds", 5, "How often the file is read and loaded, in turn.", lower_bound=1)
+flags.DEFINE_string("folder", None, "Folder for the file of 4 bytes a parameter; the system's temporary one if empty.")
 
 
 def child(task, path):
-    """One measurement in a process of its own, since the peak of a process never goes down."""
+    """Prints one measurement as JSON. Each has a process of its own, since the peak of a process never goes down."""
     import keras_vit
 
     model = getattr(keras_vit, FLAGS.model)()
@@ -40,7 +40,7 @@ def child(task, path):
         for _ in range(FLAGS.rounds + 1):
             times["read"].append(_seconds(lambda: _read(path)))
             times["load"].append(_seconds(lambda: keras_vit.checkpoints.load(model, path)))
-        result = {name: statistics.median(values[1:]) for name, values in times.items()}  # the first warms up
+        result = {name: statistics.median(values[1:]) for name, values in times.items()}  # the first round warms up
     result["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps(result))
 
@@ -65,9 +65,8 @@ def main(argv):
         path = str(Path(folder) / "weights.npz")
 
         def measure(task):
-            command = [sys.executable, __file__, task, path, f"--model={FLAGS.model}", f"--rounds={FLAGS.rounds}"]
-            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-            return json.loads(done.stdout.splitlines()[-1])
+            arguments = [__file__, task, path, f"--model={FLAGS.model}", f"--rounds={FLAGS.rounds}"]
+            return json.loads(files.run_python(arguments))
 
         measure("write")
         size = Path(path).stat().st_size

@@ -1,14 +1,18 @@
-"""Weights of other code and of this: every published checkpoint in, and the original's layout out.
+"""Checkpoints: weights of this library and of four others, read and written.
 
-`load(model, source)` reads, `save(model, path)` writes, `recognise(source)` says what model a file is of. One file each
-for the names of each dialect (`names` is the original's), `positions` resamples position embeddings, `published` is
-the table of published weights, `downloading` fetches them.
+`load(model, source)` reads, `save(model, path)` writes, `infer_architecture(source)` says which model a file needs.
+
+Inside, every file is brought to one layout, that of the JAX reference, `vit_jax`
+(https://github.com/google-research/vision_transformer), with the module names of its current code: `npz` and
+`safetensors` read headers, `vit_jax_names`, `big_vision_names`, `timm_names`, `huggingface_names` and `bit_names` map
+each dialect's names, and `planning` decides what happens to every array before the first one is read. `published` is
+the table of published weights, `resolving` and `downloading` turn a name or a URL into a local file.
 """
 
+from keras_vit.checkpoints.architecture_inference import infer_architecture
 from keras_vit.checkpoints.loading import load
-from keras_vit.checkpoints.recognition import recognise
 from keras_vit.checkpoints.report import LoadReport
+from keras_vit.checkpoints.resolving import find_published
 from keras_vit.checkpoints.saving import save
-from keras_vit.checkpoints.sources import find_published
 
-__all__ = ["LoadReport", "find_published", "load", "recognise", "save"]
+__all__ = ["LoadReport", "find_published", "infer_architecture", "load", "save"]

@@ -1,36 +1,38 @@
-"""big_vision's layout: the original's modules, with other places for positions and pooling.
+"""big_vision's names for a Vision Transformer: the modules of `vit_jax`, with other places for positions and pooling.
 
-Its `MAPHead_0` and `pos_embedding` hold no other numbers than the original would. Older files keep positions inside
-the Transformer, the pooling's modules at the top, or all blocks stacked along a first axis (a scanned model).
+Its `MAPHead_0` is an attention pooling that `vit_jax` does not have. Older files keep the positions inside the
+Transformer, the pooling's modules at the top level, or all blocks stacked along a first axis (a scanned model).
 """
 
 import re
 
-from keras_vit.checkpoints.names import POSITIONS
-from keras_vit.checkpoints.stored import LastRead
+from keras_vit.checkpoints.lazy_array import LastRead
+from keras_vit.checkpoints.vit_jax_names import POSITIONS
 
 _POSITIONS = ("pos_embedding", "Transformer/pos_embedding")
-_BARE_POOLING = re.compile(r"(probe|MlpBlock_0/.*|MultiHeadDotProductAttention_0/.*|LayerNorm_0/.*)")
+_TOP_LEVEL_POOLING = re.compile(r"(probe|MlpBlock_0/.*|MultiHeadDotProductAttention_0/.*|LayerNorm_0/.*)")
 _STACKED = re.compile(r"Transformer/encoderblock/(.*)")
 
 
 def from_big_vision(weights):
-    """`{current name: Stored}` with big_vision's places renamed to the original's.
+    """`{name: LazyArray}` with big_vision's names replaced by those of `vit_jax`; others stay as they are.
 
-    Reference: big_vision's `fix_old_checkpoints`. A class token's position that these files add to the token itself
-    is left for the load to settle, which knows what the model has.
+    big_vision adds a class token's position to the token itself; planning the load handles it, which knows whether
+    the model has such a position.
+
+    Reference: big_vision's `fix_old_checkpoints`.
     """
-    bare_pooling = "probe" in weights
-    fixed, last_read = {}, LastRead()
-    for name, stored in weights.items():
+    top_level_pooling = "probe" in weights
+    renamed, last_read = {}, LastRead()
+    for name, array in weights.items():
         stacked = _STACKED.fullmatch(name)
-        if stacked and len(stored.shape) > 1:
-            for i in range(stored.shape[0]):
-                fixed[f"Transformer/encoderblock_{i}/{stacked[1]}"] = last_read.part(stored, stored.shape[1:], i)
+        if stacked and len(array.shape) > 1:
+            for i in range(array.shape[0]):
+                renamed[f"Transformer/encoderblock_{i}/{stacked[1]}"] = last_read.slice(array, array.shape[1:], i)
         elif name in _POSITIONS:
-            fixed[POSITIONS] = stored
-        elif bare_pooling and _BARE_POOLING.fullmatch(name):
-            fixed[f"MAPHead_0/{name}"] = stored
+            renamed[POSITIONS] = array
+        elif top_level_pooling and _TOP_LEVEL_POOLING.fullmatch(name):
+            renamed[f"MAPHead_0/{name}"] = array
         else:
-            fixed[name] = stored
-    return fixed
+            renamed[name] = array
+    return renamed

@@ -1,35 +1,37 @@
-"""Fetching published files: a mirror folder, a cache, and downloads that are whole or not there."""
+"""Fetching files by URL: a mirror folder, a cache, and downloads that are complete before they get their name."""
 
 import hashlib
 import os
 import pathlib
-import time
 import urllib.error
 import urllib.parse
 
 import keras
 
+from keras_vit import files
+
 MIRROR = "KERAS_VIT_WEIGHTS"
 
-_UNITS = {"MiB": (2**20, 0.15), "GiB": (2**30, 0.005)}  # bytes, and how exact the listed number is
+_UNITS = {"MiB": (2**20, 0.15), "GiB": (2**30, 0.005)}  # bytes, and the tolerance of a listed size in that unit
+_LEFTOVER_SECONDS = 24 * 3600  # after which a download beside its target is taken for that of a killed process
 
 
 def fetch(url, size=None):
-    """A local copy of a file.
+    """The local copy of a file.
 
-    Looked for in the folder that the environment variable `KERAS_VIT_WEIGHTS` names, then in Keras' cache, then
-    downloaded into it with progress. The cache is keyed by the whole address. A file gets its name there when it is
-    complete, and its SHA-256 is written beside it then and compared at every later use.
+    It is looked for in the folder that the environment variable `KERAS_VIT_WEIGHTS` names, then in Keras' cache, and
+    else downloaded into the cache with a progress bar. The cache is keyed by the whole URL. A file gets its name there
+    when it is complete; its SHA-256 is written beside it and compared at every later use.
 
     Args:
-        url: https, http or gs address.
-        size: what the file should measure, as published: "393.69 MiB" within 0.15, "1.22 GiB" within 0.005; or None.
+        url: an https, http or gs URL.
+        size: of the file, as published: "393.69 MiB" is checked within 0.15, "1.22 GiB" within 0.005; or None.
 
     Returns:
         The path of the file, a string.
 
     Raises:
-        ValueError: the file has another size than it should, or has changed since it was first used.
+        ValueError: the file has another size, or has changed since it was first used.
         ConnectionError: it could not be downloaded; the message says where to put it by hand.
     """
     url = https(url)
@@ -47,17 +49,17 @@ def fetch(url, size=None):
 
 
 def https(url):
-    """The https address of a gs one; others as they are."""
+    """The https URL of a gs URL; others unchanged."""
     if url.startswith("gs://"):
         return "https://storage.googleapis.com/" + urllib.parse.quote(urllib.parse.unquote(url[5:]))
     return url
 
 
 def cache_path(url):
-    """Where the cache keeps a file: a folder for each address, since two of them end in `ViT-B_16.npz`."""
+    """The path of a file in the cache: a folder for each URL, since several end in `ViT-B_16.npz`."""
     parts = urllib.parse.urlsplit(url)
     digest = hashlib.sha256(url.encode()).hexdigest()[:16]
-    home = os.environ.get("KERAS_HOME") or "~/.keras"  # as Keras finds it, which has no public name for it
+    home = os.environ.get("KERAS_HOME") or "~/.keras"  # Keras' own rule, which it has no public function for
     return pathlib.Path(home).expanduser() / "keras_vit" / f"{parts.hostname}-{digest}" / _file_name(parts)
 
 
@@ -67,7 +69,7 @@ def _file_name(parts):
 
 
 def _in_mirror(url):
-    """Where a mirror would have the file: `imagenet21k/ViT-B_16.npz` as in the bucket, others under their host."""
+    """The path of a file in the mirror: `imagenet21k/ViT-B_16.npz` as in the bucket, others below their host."""
     folder = os.environ.get(MIRROR)
     if not folder:
         return None
@@ -81,31 +83,34 @@ def _in_mirror(url):
 
 
 def _download(url, target, size, mirrored):
-    """Downloads beside the target and renames; a process that dies leaves nothing under the target's name."""
+    """Downloads a file; `target` appears when it is complete and has the published size."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        for part in target.parent.glob("*.part"):
-            if time.time() - part.stat().st_mtime > 24 * 3600:
-                part.unlink(missing_ok=True)  # of a process that was killed
-        part = target.with_name(f"{target.name}.{os.getpid()}.part")
-        # Keras compares what arrives with Content-Length, and removes the part where it is short.
-        keras.utils.get_file(part.name, url, cache_dir=str(target.parent), cache_subdir="", force_download=True)
-    except Exception as error:
-        if isinstance(error.__context__, urllib.error.HTTPError):
-            error.__context__.close()  # Keras leaves the connection open
-        places = str(target) if mirrored is None else f"{mirrored} or {target}"
-        raise ConnectionError(
-            f"{target.name} could not be downloaded ({error}). Without a network, fetch {url} elsewhere and put it "
-            f"at {places}, or set {MIRROR} to a folder that mirrors the bucket. Received: {url}"
-        ) from error
-    try:
+        files.remove_leftovers(target.parent, _LEFTOVER_SECONDS)
+    except OSError as error:
+        raise _download_error(url, target, mirrored, error) from error
+    with files.atomic_path(target) as part:
+        part = pathlib.Path(part)
+        try:
+            # Keras compares what arrives with Content-Length, and removes the file if it is shorter.
+            keras.utils.get_file(part.name, url, cache_dir=str(part.parent), cache_subdir="", force_download=True)
+        except Exception as error:
+            if isinstance(error.__context__, urllib.error.HTTPError):
+                error.__context__.close()  # Keras leaves the connection open
+            raise _download_error(url, target, mirrored, error) from error
         _check_size(part, size, url)
-        os.replace(part, target)
-    finally:
-        part.unlink(missing_ok=True)
+
+
+def _download_error(url, target, mirrored, error):
+    places = str(target) if mirrored is None else f"{mirrored} or {target}"
+    return ConnectionError(
+        f"{target.name} could not be downloaded ({error}). Without a network, fetch {url} elsewhere and put it "
+        f"at {places}, or set {MIRROR} to a folder that mirrors the bucket. Received: {url}"
+    )
 
 
 def _check_size(path, size, source=None):
+    """Compares a file with its published size."""
     if size is None:
         return
     listed, unit = size.split()
@@ -119,18 +124,17 @@ def _check_size(path, size, source=None):
 
 
 def _check_hash(path, write):
-    """Compares the file with the SHA-256 beside it; where there is none yet, writes it."""
-    beside = path.with_name(path.name + ".sha256")
-    if not beside.exists():
+    """Compares a file with the SHA-256 beside it; where there is none yet and `write` is set, writes it."""
+    hash_file = path.with_name(path.name + ".sha256")
+    if not hash_file.exists():
         if write:
-            part = beside.with_name(f"{beside.name}.{os.getpid()}.part")
-            part.write_text(f"{sha256(path)}  {path.name}\n")
-            os.replace(part, beside)
+            with files.atomic_write(hash_file) as file:
+                file.write(f"{sha256(path)}  {path.name}\n")
         return
-    expected, actual = beside.read_text().split()[:1], sha256(path)
+    expected, actual = hash_file.read_text().split()[:1], sha256(path)
     if expected != [actual]:
         raise ValueError(
-            f"The file is not the one that was first used (its SHA-256 is not the one in {beside}). Delete both to "
+            f"The file is not the one that was first used (its SHA-256 is not the one in {hash_file}). Delete both to "
             f"fetch it again. Received: sha256={actual}, {path}"
         )
 

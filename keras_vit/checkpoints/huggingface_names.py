@@ -6,12 +6,13 @@ Published files have `encoder.layer.N.attention.attention.query`, version 5 of t
 
 import re
 
-from keras_vit.checkpoints import pytorch_names as pytorch
-from keras_vit.checkpoints.names import POSITIONS
+from keras_vit.checkpoints import lazy_array
+from keras_vit.checkpoints.vit_jax_names import EMBEDDING, POSITIONS
 
-MARK = "embeddings.patch_embeddings.projection.weight"
+# An array of this name makes a file one of Hugging Face's.
+MARKER = "embeddings.patch_embeddings.projection.weight"
 
-_PLAIN = {
+_UNCHANGED = {
     "embeddings.cls_token": "cls",
     "embeddings.position_embeddings": POSITIONS,
     "embeddings.patch_embeddings.projection.bias": "embedding/bias",
@@ -35,43 +36,44 @@ _ATTENTION = {
 _MLP = {"intermediate.dense": "Dense_0", "output.dense": "Dense_1", "mlp.fc1": "Dense_0", "mlp.fc2": "Dense_1"}
 
 
-def from_huggingface(arrays, heads):
-    """A file's arrays in the original's layout: `{current name: Stored}`; unknown names stay."""
+def from_huggingface(arrays, num_heads):
+    """A file's arrays in the layout of `vit_jax`: `{name: LazyArray}`; names that are not known stay as they are."""
     weights = {}
-    for in_file, stored in arrays.items():
-        name = in_file.removeprefix("vit.")
+    for name_in_file, array in arrays.items():
+        name = name_in_file.removeprefix("vit.")
         block = re.fullmatch(r"(?:encoder\.layer|layers)\.(\d+)\.(.*)\.(weight|bias)", name)
         if block:
-            found = _of_block(block[2], block[3], stored, heads)
-            if found is None:
-                weights[in_file] = stored
+            name_in_block, array = _of_block(block[2], block[3], array, num_heads)
+            if name_in_block is None:
+                weights[name_in_file] = array
             else:
-                weights[f"Transformer/encoderblock_{block[1]}/{found[0]}"] = found[1]
-        elif name in _PLAIN:
-            weights[_PLAIN[name]] = stored
-        elif name in _DENSE and len(stored.shape) == 2:
-            weights[_DENSE[name]] = pytorch.dense(stored)
-        elif name == MARK and len(stored.shape) == 4:
-            weights["embedding/kernel"] = pytorch.convolution(stored)
+                weights[f"Transformer/encoderblock_{block[1]}/{name_in_block}"] = array
+        elif name in _UNCHANGED:
+            weights[_UNCHANGED[name]] = array
+        elif name in _DENSE and len(array.shape) == 2:
+            weights[_DENSE[name]] = lazy_array.dense_from_pytorch(array)
+        elif name == MARKER and len(array.shape) == 4:
+            weights[EMBEDDING] = lazy_array.conv_from_pytorch(array)
         else:
-            weights[in_file] = stored
+            weights[name_in_file] = array
     return weights
 
 
-def _of_block(module, kind, stored, heads):
-    """`(name, Stored)` of one array of a block, or None."""
-    if len(stored.shape) != (2 if kind == "weight" and module not in _NORMS else 1):
-        return None
+def _of_block(module, kind, array, num_heads):
+    """`(name inside the block, LazyArray)` of one array of a block; where it is not known, None and the array."""
+    if len(array.shape) != (2 if kind == "weight" and module not in _NORMS else 1):
+        return None, array
     if module in _NORMS:
-        return f"{_NORMS[module]}/{'scale' if kind == 'weight' else 'bias'}", stored
+        return f"{_NORMS[module]}/{'scale' if kind == 'weight' else 'bias'}", array
     ending = "kernel" if kind == "weight" else "bias"
     if module in _MLP:
-        return f"MlpBlock_0/{_MLP[module]}/{ending}", pytorch.dense(stored) if kind == "weight" else stored
+        array = lazy_array.dense_from_pytorch(array) if kind == "weight" else array
+        return f"MlpBlock_0/{_MLP[module]}/{ending}", array
     if module not in _ATTENTION:
-        return None
+        return None, array
     product = _ATTENTION[module]
     if product != "out":
-        stored = pytorch.into_heads(stored, heads)
+        array = lazy_array.qkv_from_pytorch(array, num_heads)
     elif kind == "weight":
-        stored = pytorch.out_of_heads(stored, heads)
-    return f"MultiHeadDotProductAttention_0/{product}/{ending}", stored
+        array = lazy_array.attention_output_from_pytorch(array, num_heads)
+    return f"MultiHeadDotProductAttention_0/{product}/{ending}", array

@@ -1,71 +1,91 @@
-"""Loading a checkpoint into a built model, all of it or nothing."""
+"""Loading a checkpoint into a built model, completely or not at all."""
 
 import logging
 import warnings
 
-from keras_vit.checkpoints import names, sources
-from keras_vit.checkpoints.architecture import architecture
+import numpy as np
+
+from keras_vit.checkpoints import vit_jax_names
+from keras_vit.checkpoints.architecture_inference import architecture_of
 from keras_vit.checkpoints.dialects import open_checkpoint
-from keras_vit.checkpoints.planning import HEAD, Plan
+from keras_vit.checkpoints.input_channels import RULES
+from keras_vit.checkpoints.planning import LoadPlan
+from keras_vit.checkpoints.resolving import resolve
 
 _LOG = logging.getLogger("keras_vit")
 
 
-def load(model, source, head="keep", *, source_grid=None, scipy_border=False):
-    """Loads a checkpoint into a model, and says what it did.
+def load(model, source, head="keep", *, source_grid=None, scipy_border=False, channels=None):
+    """Loads a checkpoint into a model, and reports what was done with every array.
 
-    Position embeddings are resampled where the model's grid is another. Nothing changes in the model unless all of
-    the file is right.
+    Position embeddings are resampled where the model's grid is another. The model changes only if the whole file is
+    right.
 
     Args:
         model: a built model of `keras_vit.VisionTransformer`, `keras_vit.BiTResNet` or their variants.
         source: the name of published weights ("imagenet21k", "imagenet21k+imagenet2012", "augreg",
             "augreg:<file name>", "sam", for BiT ResNets "bit_s", "bit_m", "bit_m+imagenet2012", "bit:<file name>"),
-            the path of an .npz file (the original's or big_vision's layout; `file.npz:img` for a subtree) or of a
-            .safetensors file (timm's or Hugging Face's names), or an https or gs URL of one.
-        head: "keep" for inference: every array of the model is the file's and the other way round; only a model without
-            a head leaves the file's. "new" for fine-tuning, by the original's rules: the head starts afresh and may
-            have any number of classes; `pre_logits` stays only if the model has it; a class token comes or goes, with
-            its position, as the model's classifier wants.
+            the path of an .npz file (of `vit_jax` or big_vision; `file.npz:img` for a subtree) or of a .safetensors
+            file (of timm or Hugging Face), or an https or gs URL of one.
+        head: "keep" for inference: the model and the file have the same arrays; only the file's head is left out if
+            the model has none. "new" for fine-tuning, by the rules of `vit_jax`: the head gets initial values and may
+            have any number of classes; `pre_logits` is loaded if the model has it; a class token and its position are
+            dropped or initialized as the model's classifier needs.
         source_grid: `(rows, columns)` of the file's positions, where they are not square and the file does not say.
-        scipy_border: whether to resample with SciPy's zero border, which the original has for a few pairs of grids
-            (28 to 48, say), instead of the intended values.
+        scipy_border: whether to resample with SciPy's zero border, which `vit_jax` has for a few pairs of grids (28
+            to 48, for example), instead of the intended values.
+        channels: how the kernel of the first convolution, which has S input channels in the file (3 for RGB), is
+            adapted to a model with another number C of them. None refuses. "sum" gives every channel the sum of the
+            kernel over its S channels, divided by C: an image of equal channels gets the same outputs, so RGB weights
+            see a gray image as they did. "tile" gives channel c the kernel's channel `c % S`, times S / C, for C of 2
+            or more: where S divides C, an image that repeats its S channels gets the same outputs. The root of a
+            ResNet standardizes its kernel, each filter by its own mean and deviation. That undoes any factor, so
+            "sum" keeps the response to an equal-channel image up to one factor for each filter; GroupNorm
+            removes what these factors have in common, all of it for "tile" where S divides C.
 
     Returns:
         A `LoadReport`; `print` it. It is also logged, to "keras_vit" at INFO.
 
     Raises:
-        ValueError: the file is no checkpoint or of another architecture; or an array is missing, left over, of
+        ValueError: the file is not a checkpoint or is of another architecture; or an array is missing, unused, of
             another shape or dtype, or not finite.
         ConnectionError: the file could not be downloaded.
 
-    Reference: the original's `checkpoint.py`; both of its numberings of modules, and GroupNorm arrays of both shapes.
+    Reference: `checkpoint.py` of `vit_jax`; both of its numberings of modules, and GroupNorm arrays of both shapes.
+    For `channels`, timm's `adapt_input_conv`: "sum" for one channel, "tile" for two and for four or more.
     """
-    if head not in ("keep", "new"):
-        raise ValueError(f'`head` must be "keep" or "new". Received: head={head!r}')
-    if source_grid is not None and not (
-        isinstance(source_grid, list | tuple)
-        and len(source_grid) == 2
-        and all(type(side) is int and side > 0 for side in source_grid)
-    ):
-        raise ValueError(f"`source_grid` must be (rows, columns). Received: source_grid={source_grid!r}")
-    variables, shapes = names.original_names(model), names.original_shapes(model)
-    expected = architecture(shapes)
-    located = sources.locate(source, expected, model.input_shape[1])
-    with open_checkpoint(located.path, located.subtree, expected.get("num_heads")) as checkpoint:
-        plan = Plan(model, shapes, checkpoint, head, source, source_grid, scipy_border)
-        # Twice through the file, so that a bad array at its end leaves the model as it was, and so that never more
-        # than one array is in memory. In the file's order, for what is cut out of one array.
-        steps = sorted(plan.steps.items(), key=lambda step: step[1].stored.names)
-        for name, step in steps:
-            plan.check_numbers(name, step)
-        for name, step in steps:
-            variables[name].assign(step.array(step.stored.read(verify=False)).reshape(variables[name].shape))
+    _validate(head, source_grid, channels)
+    variables, shapes = vit_jax_names.vit_jax_variables(model), vit_jax_names.vit_jax_shapes(model)
+    architecture = architecture_of(shapes)
+    resolved = resolve(source, architecture, model.input_shape[1])
+    with open_checkpoint(resolved.path, resolved.subtree, architecture.get("num_heads")) as checkpoint:
+        plan = LoadPlan(
+            model,
+            shapes,
+            checkpoint,
+            source=source,
+            head=head,
+            source_grid=source_grid,
+            scipy_border=scipy_border,
+            channels=channels,
+        )
+        # The file is read twice, so that a bad array at its end leaves the model unchanged while only one array is in
+        # memory; in the file's order, so that the slices of one array come one after the other.
+        assignments = sorted(plan.assignments.items(), key=lambda item: item[1].array.names)
+        head_is_zero = False
+        for name, assignment in assignments:
+            array = assignment.array.read(verify=True)
+            if not np.isfinite(array).all():
+                raise ValueError(f"{name!r} of the checkpoint holds NaN or infinity. Received: {source}")
+            head_is_zero |= name == "head/kernel" and not array.any()
+        for name, assignment in assignments:
+            value = assignment.function(assignment.array.read(verify=False))
+            variables[name].assign(value.reshape(variables[name].shape))
     if head == "new":
-        _start_afresh(model, plan.report.new)
-    _tell_preprocessing(model, located.row)
+        _initialize_head(model, plan.report.new)
+    _set_preprocessing(model, resolved.published)
     _LOG.info("%s", plan.report)
-    if head == "keep" and plan.zero_head:
+    if head == "keep" and head_is_zero:
         warnings.warn(
             f"The head of {source} is all zeros: every image gets the same logits. It can only be fine-tuned "
             '(head="new").',
@@ -74,18 +94,31 @@ def load(model, source, head="keep", *, source_grid=None, scipy_border=False):
     return plan.report
 
 
-def _start_afresh(model, entries):
-    """Gives the head its initial values: a zero kernel, and the bias it was built with."""
-    for name, _ in entries:
-        if name in HEAD:
+def _validate(head, source_grid, channels):
+    if head not in ("keep", "new"):
+        raise ValueError(f'`head` must be "keep" or "new". Received: head={head!r}')
+    if source_grid is not None and not (
+        isinstance(source_grid, list | tuple)
+        and len(source_grid) == 2
+        and all(type(side) is int and side > 0 for side in source_grid)
+    ):
+        raise ValueError(f"`source_grid` must be (rows, columns). Received: source_grid={source_grid!r}")
+    if channels is not None and channels not in RULES:
+        raise ValueError(f'`channels` must be "sum", "tile" or None. Received: channels={channels!r}')
+
+
+def _initialize_head(model, new_entries):
+    """Gives the head its initial values: a zero kernel, and the bias that the model was built with."""
+    for name, _ in new_entries:
+        if name in vit_jax_names.HEAD:
             layer = model.get_layer("head")
             layer.kernel.assign(layer.kernel_initializer(layer.kernel.shape, layer.kernel.dtype))
             layer.bias.assign(layer.bias_initializer(layer.bias.shape, layer.bias.dtype))
 
 
-def _tell_preprocessing(model, row):
-    if row is None:
+def _set_preprocessing(model, published):
+    if published is None:
         return
     for layer in model.layers:
         if layer.name == "expected_images":
-            layer.preprocessing = row.preprocessing
+            layer.preprocessing = published.preprocessing

@@ -1,107 +1,126 @@
 """Deciding, from headers alone, what a load will do with every array of the model and of the file."""
 
+import dataclasses
 import math
+from collections.abc import Callable
 
 import numpy as np
 
-from keras_vit.checkpoints import names, positions
-from keras_vit.checkpoints.architecture import architecture, describe, differ
+from keras_vit.checkpoints import position_embeddings
+from keras_vit.checkpoints.architecture_inference import architecture_of, describe, is_different
+from keras_vit.checkpoints.input_channels import adapt_input_channels
+from keras_vit.checkpoints.lazy_array import LazyArray
 from keras_vit.checkpoints.report import LoadReport
-
-HEAD = ("head/kernel", "head/bias")
+from keras_vit.checkpoints.vit_jax_names import CLASS_TOKEN, HEAD, POSITIONS, first_kernel
 
 _DTYPES = ("float32", "float16", "bfloat16")  # what float32 holds exactly
 
 
-class Step:
-    """How one variable gets its value: an array of the file, and what is done to it."""
+@dataclasses.dataclass(frozen=True)
+class Assignment:
+    """Where the value of a variable comes from: an array of the file, and a function of it."""
 
-    def __init__(self, stored, array=lambda array: array):
-        self.stored = stored
-        self.array = array
+    array: LazyArray
+    function: Callable = lambda value: value
 
 
-class Plan:
-    """What a load will do, from headers alone: `steps` by name and the `report`. Refuses what does not fit."""
+class LoadPlan:
+    """What a load will do, decided from headers alone.
 
-    def __init__(self, model, shapes, checkpoint, head, source, source_grid, scipy_border):
+    Args:
+        model, source, head, source_grid, scipy_border, channels: as of `load`.
+        shapes: of the model, `{name in vit_jax: shape}`.
+        checkpoint: the open `Checkpoint`.
+
+    Attributes:
+        assignments: `{name in vit_jax: Assignment}` for every variable that gets a value from the file.
+        report: the `LoadReport` of the load.
+
+    Raises:
+        ValueError: the checkpoint does not fit the model.
+    """
+
+    def __init__(self, model, shapes, checkpoint, *, source, head, source_grid, scipy_border, channels):
         self.model, self.shapes, self.source, self.head = model, shapes, source, head
         self.arrays = checkpoint.arrays
-        self.scipy_border = scipy_border
-        self.steps = {}
+        self.scipy_border, self.channels = scipy_border, channels
+        self.assignments = {}
         self.report = LoadReport(model.name, str(source))
-        self.zero_head = False
         if self.arrays:
-            self._compare_architectures()
+            self._compare_architectures(checkpoint.shapes)
         if not self.arrays.keys() & shapes.keys():
-            raise ValueError(f"The file holds no weights of a model known here. Received: {source}")
+            raise ValueError(f"The file holds no weights of a known model. Received: {source}")
         self._known_grid = tuple(source_grid) if source_grid else checkpoint.grid
-        self._settle_names(checkpoint.others)
+        self._assign(checkpoint.other_arrays)
         for name, shape in shapes.items():
-            if name in self.steps:
+            if name in self.assignments:
                 self._check(name, shape)
 
-    def _compare_architectures(self):
-        mine = architecture(self.shapes)
-        files = architecture({name: stored.shape for name, stored in self.arrays.items()})
-        if differ(mine, files):
+    def _compare_architectures(self, file_shapes):
+        of_model, of_file = architecture_of(self.shapes), architecture_of(file_shapes)
+        if is_different(of_model, of_file):
             raise ValueError(
-                f"The checkpoint is of another architecture: it is {describe(files)}, and {self.model.name} is "
-                f"{describe(mine)}. Received: {self.source}"
+                f"The checkpoint is of another architecture: it is {describe(of_file)}, and {self.model.name} is "
+                f"{describe(of_model)}. Received: {self.source}"
             )
 
-    def _settle_names(self, others):
-        """Decides for every name, of the model and of the file, what becomes of it."""
-        new = [name for name in self.shapes if self._starts_new(name)]
+    def _assign(self, other_arrays):
+        """Decides for every name, of the model and of the file, what is done with it."""
+        new = [name for name in self.shapes if self._is_new(name)]
         missing = [name for name in self.shapes if name not in self.arrays and name not in new]
-        unread = [name for name in self.arrays if name not in self.shapes or name in new]
-        left_over = [name for name in unread if not self._may_be_dropped(name)]
-        if missing or (left_over and self.head == "keep"):
+        not_loaded = [name for name in self.arrays if name not in self.shapes or name in new]
+        unused = [name for name in not_loaded if not self._may_be_dropped(name)]
+        if missing or (unused and self.head == "keep"):
             raise ValueError(
                 f"The checkpoint does not fit {self.model.name}: {_count('missing', missing)}; "
-                f"{_count('left over', left_over)}.{self._hint(missing, left_over)} Received: {self.source}"
+                f"{_count('unused', unused)}.{self._hint(missing, unused)} Received: {self.source}"
             )
         report = self.report
         report.new += [(name, self.shapes[name]) for name in new]
-        report.dropped += [(name, self.arrays[name].shape) for name in unread if name not in left_over]
-        report.left_over += [(name, self.arrays[name].shape) for name in left_over]
-        # An optimizer's state and the like: no weights, so they never stand in the way.
-        report.left_over += [(name, stored.shape) for name, stored in others.items()]
+        report.dropped += [(name, self.arrays[name].shape) for name in not_loaded if name not in unused]
+        report.unused += [(name, self.arrays[name].shape) for name in unused]
+        # An optimizer's state and the like are not weights, so they are never an error.
+        report.unused += [(name, array.shape) for name, array in other_arrays.items()]
+        first = first_kernel(self.shapes)
         for name, shape in self.shapes.items():
             if name in new:
                 continue
-            if name == names.POSITIONS:
-                self._plan_positions(shape)
-                continue
-            self.steps[name] = self._class_token_step() if name == names.CLASS_TOKEN else Step(self.arrays[name])
-            report.loaded.append((name, shape))
+            if name == POSITIONS:
+                self._assign_positions(shape)
+            elif name == first and _differ_in_channels_only(self.arrays[name].shape, shape):
+                self._assign_first_kernel(name, shape)
+            else:
+                is_token = name == CLASS_TOKEN
+                self.assignments[name] = self._class_token() if is_token else Assignment(self.arrays[name])
+                report.loaded.append((name, shape))
 
-    def _starts_new(self, name):
+    def _is_new(self, name):
+        """Whether an array of the model keeps or gets an initial value."""
         if self.head == "keep":
             return False
-        return name in HEAD or (name not in self.arrays and _may_be_new(name))
+        return name in HEAD or (name not in self.arrays and _is_optional(name))
 
     def _may_be_dropped(self, name):
-        has_head = "head/kernel" in self.shapes
-        if name in HEAD and not has_head:
+        """Whether an array of the file may be left out by rule."""
+        if name in HEAD and "head/kernel" not in self.shapes:
             return True
-        return self.head == "new" and (name in HEAD or _may_be_new(name))
+        return self.head == "new" and (name in HEAD or _is_optional(name))
 
-    def _hint(self, missing, left_over):
-        """What to build instead, where the names tell."""
+    def _hint(self, missing, unused):
+        """The arguments of a model that would fit, where the names show them."""
         hints = []
         for name, hint in (
             ("pre_logits/kernel", "`representation_size={size}`"),
             ("MAPHead_0/probe", '`classifier="map"`'),
-            (names.CLASS_TOKEN, 'a classifier that reads a class token, such as "token"'),
+            (CLASS_TOKEN, 'a classifier that reads a class token, such as "token"'),
         ):
-            if name in left_over:
+            if name in unused:
                 hints.append(hint.format(size=self.arrays[name].shape[-1]))
-        if names.POSITIONS in left_over:
+        if POSITIONS in unused:
             hints.append('`position_embedding="learned"`')
-        if names.CLASS_TOKEN in missing:
+        if CLASS_TOKEN in missing:
             hints.append('`classifier="map"`' if "MAPHead_0/probe" in self.arrays else '`classifier="gap"`')
-        if names.POSITIONS in missing:
+        if POSITIONS in missing:
             hints.append('`position_embedding="sincos2d"`')
         if any(name in missing for name in HEAD):
             hints.append('`include_top=False`, or load with head="new"')
@@ -109,69 +128,85 @@ class Plan:
             hints.append("`representation_size=0`")
         return f" To keep everything, build the model with {' and '.join(hints)}." if hints else ""
 
-    # Position embedding and class token: what one side has, the other may keep elsewhere or not have at all.
+    # The first convolution, whose kernel follows the number of channels of the images.
 
-    def _plan_positions(self, shape):
-        stored = self.arrays[names.POSITIONS]
+    def _assign_first_kernel(self, name, shape):
+        array = self.arrays[name]
+        old, new = array.shape[2], shape[2]
+        if self.channels is None:
+            raise ValueError(
+                f"The checkpoint is for images of {old} channels, and {self.model.name} takes {new}. To adapt "
+                f'{name!r}, load with channels="sum" or channels="tile" (`weights_channels` in a config). '
+                f"Received: shape={array.shape} in {self.source}"
+            )
+        if self.channels == "tile" and new == 1:
+            raise ValueError(
+                f'`channels="tile"` needs a model of 2 or more channels, since one would get the red kernel alone; '
+                f'channels="sum" is for one. Received: channels={self.channels!r} for {self.model.name}'
+            )
+        self.assignments[name] = Assignment(array, lambda kernel: adapt_input_channels(kernel, new, self.channels))
+        self.report.adapted.append((name, shape, (old, new, self.channels)))
+
+    # Position embedding and class token, which the model and the file may store differently, or only one may have.
+
+    def _assign_positions(self, shape):
+        array = self.arrays[POSITIONS]
         new_grid = self._grid()
-        found = self._file_positions()
-        if found is None or stored.shape[2] != shape[2]:
+        file_grid = self._file_grid()
+        if file_grid is None or array.shape[2] != shape[2]:
             known = (
                 f"those of a {self._known_grid} grid" if self._known_grid else f"those of a square grid or {shape[1]}"
             )
             raise ValueError(
-                f"{names.POSITIONS!r} of the checkpoint has another shape than the model's, (1, tokens, {shape[2]}), "
-                f"tokens being {known}; `source_grid=(rows, columns)` says of what grid they are. "
-                f"Received: shape={stored.shape} in {self.source}"
+                f"{POSITIONS!r} of the checkpoint has another shape than the model's, (1, tokens, {shape[2]}), "
+                f"tokens being {known}; `source_grid=(rows, columns)` gives the grid of the file. "
+                f"Received: shape={array.shape} in {self.source}"
             )
-        old_grid, class_row = found
-        wants_row = shape[1] > new_grid[0] * new_grid[1]
+        old_grid, file_has_row = file_grid
+        model_has_row = shape[1] > new_grid[0] * new_grid[1]
 
-        def array(stored_positions):
-            grid = stored_positions[:, class_row:]
+        def value(positions):
+            patches = positions[:, file_has_row:]
             if old_grid != new_grid:
-                grid = positions.resample(grid, old_grid, new_grid, self.scipy_border)
-            if not wants_row:
-                return grid
-            first = stored_positions[:, :1] if class_row else self._new_class_position(shape[2])
-            return np.concatenate([first, grid], axis=1)
+                patches = position_embeddings.resample(patches, old_grid, new_grid, self.scipy_border)
+            if not model_has_row:
+                return patches
+            row = positions[:, :1] if file_has_row else self._new_class_position(shape[2])
+            return np.concatenate([row, patches], axis=1)
 
-        self.steps[names.POSITIONS] = Step(stored, array)
+        self.assignments[POSITIONS] = Assignment(array, value)
         if old_grid != new_grid:
-            self.report.resampled.append((names.POSITIONS, shape, (old_grid, new_grid)))
+            self.report.resampled.append((POSITIONS, shape, (old_grid, new_grid)))
         else:
-            self.report.loaded.append((names.POSITIONS, shape))
-        row = (f"{names.POSITIONS}, the class token's row", (1, 1, shape[2]))
-        if class_row and names.CLASS_TOKEN not in self.shapes:
+            self.report.loaded.append((POSITIONS, shape))
+        row = (f"{POSITIONS}, the class token's row", (1, 1, shape[2]))
+        if file_has_row and CLASS_TOKEN not in self.shapes:
             self.report.dropped.append(row)
-        if wants_row and not class_row:
+        if model_has_row and not file_has_row:
             self.report.new.append(row)
 
     def _new_class_position(self, hidden_size):
-        """Row 0 where the file has none: zeros beside the file's class token, else what the model started with."""
-        if names.CLASS_TOKEN in self.arrays:
+        """Row 0 where the file has none: zeros next to the file's class token, else the model's initial values."""
+        if CLASS_TOKEN in self.arrays:
             return np.zeros((1, 1, hidden_size), np.float32)
         return np.asarray(self.model.get_layer("position_embedding").pos_embedding)[:, :1]
 
-    def _class_token_step(self):
-        stored = self.arrays[names.CLASS_TOKEN]
-        found = self._file_positions() if names.POSITIONS in self.arrays and names.POSITIONS in self.shapes else None
-        if found is None or not found[1] or self.shapes[names.POSITIONS][1] > math.prod(self._grid()):
-            return Step(stored)
-        # The model gives its class token no position: the file's goes into the token, which is the same sum.
-        row = self.arrays[names.POSITIONS].then(stored.shape, lambda array: array[:, :1]).read()
-        return Step(stored, lambda token: token + row if row.any() else token)
+    def _class_token(self):
+        array = self.arrays[CLASS_TOKEN]
+        has_positions = POSITIONS in self.arrays and POSITIONS in self.shapes
+        _, file_has_row = (self._file_grid() if has_positions else None) or (None, False)
+        if not file_has_row or self.shapes[POSITIONS][1] > math.prod(self._grid()):
+            return Assignment(array)
+        # The model gives its class token no position. The file's is added to the token, which is the same sum.
+        row = self.arrays[POSITIONS].map(array.shape, lambda positions: positions[:, :1]).read()
+        return Assignment(array, lambda token: token + row if row.any() else token)
 
-    def _file_positions(self):
-        stored = self.arrays[names.POSITIONS]
-        if len(stored.shape) != 3 or stored.shape[0] != 1:
+    def _file_grid(self):
+        """`((rows, columns), whether row 0 is the class token's)` of the file's positions, or None where none fits."""
+        shape = self.arrays[POSITIONS].shape
+        if len(shape) != 3 or shape[0] != 1:
             return None
-        return positions.source_grid(
-            stored.shape[1],
-            names.CLASS_TOKEN in self.arrays,
-            self._grid(),
-            self._known_grid,
-        )
+        return position_embeddings.source_grid(shape[1], CLASS_TOKEN in self.arrays, self._grid(), self._known_grid)
 
     def _grid(self):
         """`(rows, columns)` of the model's patches."""
@@ -184,36 +219,37 @@ class Plan:
         return tuple(grid)
 
     def _check(self, name, shape):
-        stored = self.steps[name].stored
-        if stored.dtype not in _DTYPES:
+        """Compares dtype and shape of an array of the file with those of the variable that it is for."""
+        array = self.assignments[name].array
+        if array.dtype not in _DTYPES:
             raise ValueError(
                 f"{name!r} of the checkpoint must hold floats: {', '.join(_DTYPES)}. "
-                f"Received: dtype={stored.dtype} in {self.source}"
+                f"Received: dtype={array.dtype} in {self.source}"
             )
-        if name == names.POSITIONS or stored.shape == shape:
+        adapted = [entry[0] for entry in self.report.adapted]
+        if name == POSITIONS or name in adapted or array.shape == shape:
             return
         hint = ""
-        if name in HEAD and stored.shape:
+        if name in HEAD and array.shape:
             hint = (
-                f" The checkpoint was trained for {stored.shape[-1]} classes; build the model with "
-                f'classes={stored.shape[-1]}, or load it with head="new".'
+                f" The checkpoint was trained for {array.shape[-1]} classes; build the model with "
+                f'classes={array.shape[-1]}, or load it with head="new".'
             )
         raise ValueError(
             f"{name!r} of the checkpoint has another shape than the model's, {shape}.{hint} "
-            f"Received: shape={stored.shape} in {self.source}"
+            f"Received: shape={array.shape} in {self.source}"
         )
 
-    def check_numbers(self, name, step):
-        array = step.stored.read(verify=True)
-        if not np.isfinite(array).all():
-            raise ValueError(f"{name!r} of the checkpoint holds NaN or infinity. Received: {self.source}")
-        if name == "head/kernel" and not array.any():
-            self.zero_head = True
+
+def _is_optional(name):
+    """Whether fine-tuning works without the array: those that pool the tokens, and those after the pooling."""
+    return name == CLASS_TOKEN or name.startswith(("head/", "pre_logits/", "MAPHead_0/"))
 
 
-def _may_be_new(name):
-    """Whether fine-tuning may do without the array: what pools the tokens and what follows."""
-    return name == names.CLASS_TOKEN or name.startswith(("head/", "pre_logits/", "MAPHead_0/"))
+def _differ_in_channels_only(one, other):
+    """Whether two shapes `(height, width, in, out)`, none of them empty, differ in their input channels alone."""
+    alike = len(one) == len(other) == 4 and (*one[:2], one[3]) == (*other[:2], other[3])
+    return alike and 0 < one[2] != other[2]
 
 
 def _count(what, items):

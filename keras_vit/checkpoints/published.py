@@ -1,4 +1,4 @@
-"""The published weights: a row each, and the rules that the names of the others follow."""
+"""The table of published weights, and the naming rules of the published files that it does not list."""
 
 import dataclasses
 import re
@@ -11,24 +11,24 @@ ARCHITECTURES = {
     for name, size in VISION_TRANSFORMERS.items()
 }
 
-# The original resizes both sides to the model's and scales to [-1, 1], for every file of its.
+# `vit_jax` resizes both sides to the model's and scales to [-1, 1], for all of its files.
 _PREPROCESSING = {"mean": [127.5] * 3, "std": [127.5] * 3, "resize": "stretch", "crop_fraction": 1.0}
 _BUCKET = "https://storage.googleapis.com/"
 
 
 @dataclasses.dataclass(frozen=True)
-class Published:
+class PublishedWeights:
     """A published file.
 
     Attributes:
         collection: what `weights=` calls it, such as "imagenet21k".
-        folder: where it is under storage.googleapis.com.
-        name: of the file, without ".npz".
+        folder: its bucket and folder under storage.googleapis.com.
+        name: name of the file, without ".npz".
         model: a key of `ARCHITECTURES`, or of a BiT ResNet depth and width, "R50x1".
-        classes: units of its head, or None where the name does not say.
-        resolution: side in pixels of the images it was trained on last, or None.
+        classes: units of its head, or None where neither the table nor the name gives them.
+        resolution: side in pixels of the images of its last training, or None.
         representation_size: units of `pre_logits`, 0 for none.
-        size: as listed where it was published, "393.69 MiB" or "1.22 GiB", or None.
+        size: of the file, as its publishers list it, "393.69 MiB" or "1.22 GiB", or None.
     """
 
     collection: str
@@ -51,14 +51,14 @@ class Published:
 
 def _rows(collection, classes, resolution, files):
     for model, representation_size, size in files:
-        yield Published(
+        yield PublishedWeights(
             collection, f"vit_models/{collection}", model, model, classes, resolution, representation_size, size
         )
 
 
 def _augreg(model, aug, wd, do=0.0, sd=0.0):
     name = f"{_augreg_model(model)}-i21k-300ep-lr_0.001-aug_{aug}-wd_{wd}-do_{do}-sd_{sd}"
-    return Published("augreg", "vit_models/augreg", name, model, 21843, 224)
+    return PublishedWeights("augreg", "vit_models/augreg", name, model, 21843, 224)
 
 
 def _augreg_model(model):
@@ -67,7 +67,7 @@ def _augreg_model(model):
 
 # fmt: off
 PUBLISHED = (
-    # The heads of ViT-L_32 and ViT-H_14 are all zeros, by report.
+    # The heads of ViT-L_32 and ViT-H_14 are said to be all zeros.
     *_rows("imagenet21k", 21843, 224, [
         ("ViT-B_16", 768, "393.69 MiB"),
         ("ViT-B_32", 768, "400.01 MiB"),
@@ -87,16 +87,18 @@ PUBLISHED = (
         ("ViT-L_32", 0, None),
         ("R50+ViT-B_16", 0, "377.57 MiB"),
     ]),
-    Published("imagenet21k+imagenet2012", "vit_models/imagenet21k+imagenet2012", "ViT-B_16-224", "ViT-B_16", 1000, 224,
-              size="330.29 MiB"),
-    Published("imagenet21k+imagenet2012", "vit_models/imagenet21k+imagenet2012", "ViT-L_16-224", "ViT-L_16", 1000, 224),
-    # ViT-S_16 comes with its optimizer's state.
+    *(
+        PublishedWeights("imagenet21k+imagenet2012", "vit_models/imagenet21k+imagenet2012", f"{model}-224", model, 1000,
+                         224, size=size)
+        for model, size in [("ViT-B_16", "330.29 MiB"), ("ViT-L_16", None)]
+    ),
+    # The file of ViT-S_16 holds its optimizer's state too.
     *_rows("sam", 1000, 224, [
         ("ViT-B_16", 0, None), ("ViT-B_32", 0, None), ("ViT-L_16", 0, None), ("ViT-L_32", 0, None),
         ("ViT-S_16", 0, None),
     ]),
-    # The upstream file that AugReg's authors recommend of each size. Their "light0" and "light1" are the paper's
-    # light1 and light2.
+    # The pre-trained file that AugReg's authors recommend for each size. Their "light0" and "light1" are light1 and
+    # light2 of the paper.
     _augreg("ViT-L_16", "strong1", 0.1),
     _augreg("ViT-B_16", "medium1", 0.1),
     _augreg("ViT-S_16", "light1", 0.03),
@@ -108,7 +110,8 @@ PUBLISHED = (
     _augreg("R+ViT-Ti_16", "none", 0.03),
     _augreg("ViT-B_8", "medium2", 0.1),
     *(
-        Published(collection, "bit_models", f"{file}-R{depth}x{width}{ending}", f"R{depth}x{width}", classes, None)
+        PublishedWeights(collection, "bit_models", f"{file}-R{depth}x{width}{ending}", f"R{depth}x{width}", classes,
+                         None)
         for collection, file, ending, classes in [
             ("bit_s", "BiT-S", "", 1000),
             ("bit_m", "BiT-M", "", 21843),
@@ -135,17 +138,33 @@ _DOWNSTREAM_CLASSES = {
 }
 
 
+def published_model(sizes):
+    """The published name of a model's size, such as "ViT-B_16" or "R50x1", or None.
+
+    Args:
+        sizes: a dict with `patch_size`, `num_layers`, `hidden_size` and `resnet_blocks`, or `depth` and `width_factor`.
+    """
+    if "depth" in sizes:
+        known = sizes["depth"] and sizes["width_factor"]
+        return f"R{sizes['depth']}x{sizes['width_factor']}" if known else None
+    key = tuple(sizes[name] for name in ("patch_size", "num_layers", "hidden_size", "resnet_blocks"))
+    return next((name for name, numbers in ARCHITECTURES.items() if numbers == key), None)
+
+
 def find(source, model, resolution=None):
-    """The row of published weights that a name means for a model, or None where it is no such name.
+    """The row of published weights that a name means for a model.
 
     Args:
         source: "imagenet21k", "augreg:B_16-i21k-300ep-...", a path, a URL, ...
-        model: the model's size, such as "ViT-B_16", or None where it is no published size.
-        resolution: side of the model's images in pixels; where a collection holds several files of one model, the
-            one of that resolution is meant, or else the first.
+        model: the model's size, such as "ViT-B_16", or None where it is not a published size.
+        resolution: side of the model's images in pixels, or None. Where a collection holds several files of one
+            model, the file of that resolution is taken, or else the first.
+
+    Returns:
+        A `PublishedWeights`, or None where `source` is not the name of a collection or of a file in one.
 
     Raises:
-        ValueError: the collection is known and has nothing of that name for the model.
+        ValueError: the collection is known and has no such file for the model.
     """
     if not is_name(str(source)):
         return None
@@ -157,7 +176,7 @@ def find(source, model, resolution=None):
         ]
         if rows[0].model != model:
             raise ValueError(
-                f"The file is of {rows[0].model}, and the model is {model or 'of no published size'}. "
+                f"The file is of {rows[0].model}, and the model is {model or 'not of a published size'}. "
                 f"Received: weights={source!r}"
             )
     if not rows:
@@ -166,7 +185,7 @@ def find(source, model, resolution=None):
 
 
 def parse(collection, name):
-    """The row of a file that the table does not list, from its name.
+    """The row of a file that the table does not list, from its name, such as "B_16-i21k-300ep-lr_0.001-...".
 
     Raises:
         ValueError: the name does not follow the collection's rule.
@@ -177,12 +196,12 @@ def parse(collection, name):
             classes = {"i1k": 1000}.get(match["ds"], 21843)
             if match["adapt_ds"]:
                 classes = _DOWNSTREAM_CLASSES.get(match["adapt_ds"])
-            return Published(collection, "vit_models/augreg", name, model, classes, int(match["res"] or 224))
+            return PublishedWeights(collection, "vit_models/augreg", name, model, classes, int(match["res"] or 224))
     if collection == "bit" and (match := _BIT_NAME.fullmatch(name)):
         classes = {"S": 1000, "M": 21843}[match["kind"]]
         if match["adapted"]:
             classes = 1000 if match["adapted"] == "-ILSVRC2012" else None
-        return Published(collection, "bit_models", name, match["model"], classes, None)
+        return PublishedWeights(collection, "bit_models", name, match["model"], classes, None)
     rules = {
         "augreg": "{model}-{ds}-{epochs}ep-lr_{lr}-aug_{aug}-wd_{wd}-do_{do}-sd_{sd}, and for fine-tuned files "
         "--{adapt_ds}-steps_{k}k-lr_{lr}-res_{pixels} after it",
@@ -194,20 +213,20 @@ def parse(collection, name):
 
 
 def known_names(model):
-    """A sentence with the names that `weights=` knows for a model."""
+    """A sentence that lists the published weights of a model, for messages."""
     rows = [row for row in PUBLISHED if row.model == model]
     if not rows:
         sizes = ", ".join(dict.fromkeys(row.model for row in PUBLISHED))
-        return f"Weights have been published for {sizes}, and the model is none of them: give a path or a URL."
+        return f"Weights have been published for {sizes}, and the model is not one of them: give a path or a URL."
     names = dict.fromkeys(row.collection for row in rows)
     if "augreg" in names:
         names["augreg:<file name>"] = None
     if "bit_m" in names:
         names["bit:<file name>"] = None
-    return f"The published weights of {model} are {', '.join(names)}; a path or a URL does as well."
+    return f"The published weights of {model} are {', '.join(names)}; a path or a URL works as well."
 
 
 def is_name(source):
-    """Whether a string is the name of a collection, or of a file in one, "augreg:<file name>"."""
+    """Whether a string has the form of a collection's name, or of a file in one, "augreg:<file name>"."""
     collection, _, name = source.partition(":")
     return collection in {"bit", *(row.collection for row in PUBLISHED)} and "/" not in name

@@ -1,7 +1,7 @@
 """Reading .safetensors files, the format of timm and Hugging Face.
 
-It is eight bytes of length, a JSON header and raw numbers. The `safetensors` package would be a compiled requirement
-for these few lines, and its numpy side does not read bfloat16 everywhere.
+A file is eight bytes of length, a JSON header and raw numbers. The `safetensors` package would be a compiled dependency
+for these few lines, and its numpy interface does not read bfloat16 on every platform.
 """
 
 import json
@@ -10,19 +10,25 @@ import os
 
 import numpy as np
 
-from keras_vit.checkpoints.stored import Stored, to_float32
+from keras_vit.checkpoints.lazy_array import LazyArray, to_float32
 
-_MAX_HEADER = 100_000_000  # the format's own bound
+_MAX_HEADER = 100_000_000  # bytes, the bound of the format's specification
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "V2", "I64": "<i8", "I32": "<i4", "I16": "<i2"}
 _DTYPES |= {"I8": "i1", "U8": "u1", "BOOL": "?"}
-_NAMES = {"BF16": "bfloat16"}
+_DTYPE_NAMES = {"BF16": "bfloat16"}
 
 
 class SafetensorsFile:
-    """The arrays of a .safetensors file, by name; a context manager like `Archive`.
+    """The arrays of a .safetensors file, read from its header; a context manager that closes the file.
 
-    The header is believed in nothing: every array must lie inside the file, have the size of its shape, and begin
-    where the one before ends, so that no byte belongs to none or to two.
+    Nothing in the header is trusted: every array must lie inside the file, have the size of its shape, and begin where
+    the one before ends, so that each byte belongs to exactly one array.
+
+    Args:
+        path: a local file.
+
+    Attributes:
+        arrays: `{name: LazyArray}`, which can be read while the file is open.
 
     Raises:
         ValueError: the file is missing, or its header does not describe it.
@@ -35,7 +41,7 @@ class SafetensorsFile:
         except OSError as error:
             raise ValueError(f"A checkpoint must be a readable file ({error}). Received: {path}") from error
         try:
-            self.metadata, self.arrays = self._parse()
+            self.arrays = self._parse()
         except BaseException:
             self._file.close()
             raise
@@ -46,47 +52,50 @@ class SafetensorsFile:
     def __exit__(self, *_):
         self._file.close()
 
-    def _refuse(self, what):
+    def _header_error(self, what):
         return ValueError(f"The header of the .safetensors file is wrong: {what}. Received: {self.path}")
 
     def _parse(self):
         size = os.fstat(self._file.fileno()).st_size
         length = int.from_bytes(self._file.read(8), "little")
         if size < 8 or length > min(size - 8, _MAX_HEADER):
-            raise self._refuse(f"it says that it has {length} bytes, in a file of {size}")
+            raise self._header_error(f"it declares a length of {length} bytes, in a file of {size}")
         try:
-            header = json.loads(self._file.read(length).decode("utf-8"), object_pairs_hook=_without_repetition)
+            header = json.loads(self._file.read(length).decode("utf-8"), object_pairs_hook=_unique_keys)
         except (ValueError, RecursionError) as error:
-            raise self._refuse(f"it is no JSON ({error})") from error
+            raise self._header_error(f"it is not JSON ({error})") from error
         if not isinstance(header, dict):
-            raise self._refuse("it is no JSON object")
-        metadata = header.pop("__metadata__", {})
+            raise self._header_error("it is not a JSON object")
+        header.pop("__metadata__", None)
         start, arrays, spans = 8 + length, {}, []
         for name, entry in header.items():
-            arrays[name], span = self._stored(name, entry, start)
+            arrays[name], span = self._lazy_array(name, entry, start)
             spans.append(span)
         end = 0
         for first, last in sorted(spans):
             if first != end:
-                raise self._refuse(f"its arrays overlap or leave a gap at byte {min(first, end)}")
+                raise self._header_error(f"its arrays overlap or leave a gap at byte {min(first, end)}")
             end = last
         if start + end != size:
-            raise self._refuse(f"its arrays end at byte {start + end}, and the file has {size}")
-        return metadata, arrays
+            raise self._header_error(f"its arrays end at byte {start + end}, and the file has {size}")
+        return arrays
 
-    def _stored(self, name, entry, start):
+    def _lazy_array(self, name, entry, start):
+        """The `LazyArray` of one entry of the header, and the bytes `(first, last)` it takes."""
         try:
             code, shape, (first, last) = entry["dtype"], entry["shape"], entry["data_offsets"]
             numbers = [*shape, first, last]
         except (TypeError, KeyError, ValueError) as error:
-            raise self._refuse(f"{name!r} has no dtype, shape and offsets") from error
+            raise self._header_error(f"{name!r} lacks a dtype, shape or offsets") from error
         if not all(type(number) is int and number >= 0 for number in numbers):
-            raise self._refuse(f"{name!r} has a shape or offsets that are no sizes")
+            raise self._header_error(f"{name!r} has a shape or offsets that are not sizes")
         if code not in _DTYPES:
-            raise self._refuse(f"{name!r} has the dtype {code!r}, which is not known here")
+            raise self._header_error(f"{name!r} has the dtype {code!r}, which is not supported")
         dtype = np.dtype(_DTYPES[code])
         if math.prod(shape) * dtype.itemsize != last - first:
-            raise self._refuse(f"{name!r} takes {last - first} bytes, not those of its shape {tuple(shape)}")
+            raise self._header_error(
+                f"{name!r} takes {last - first} bytes, which is not the size of its shape {tuple(shape)}"
+            )
 
         def read(verify=True):
             self._file.seek(start + first)
@@ -95,10 +104,10 @@ class SafetensorsFile:
                 raise ValueError(f"The array {name!r} of the checkpoint is cut short. Received: {self.path}")
             return to_float32(array.reshape(shape))
 
-        return Stored(tuple(shape), _NAMES.get(code, dtype.name), (name,), read), (first, last)
+        return LazyArray(tuple(shape), _DTYPE_NAMES.get(code, dtype.name), (name,), read), (first, last)
 
 
-def _without_repetition(pairs):
+def _unique_keys(pairs):
     entries = dict(pairs)
     if len(entries) != len(pairs):
         raise ValueError("a name comes twice")

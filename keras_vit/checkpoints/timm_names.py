@@ -2,13 +2,13 @@
 
 import re
 
-from keras_vit.checkpoints import pytorch_names as pytorch
-from keras_vit.checkpoints.names import POSITIONS
-from keras_vit.checkpoints.stored import LastRead
+from keras_vit.checkpoints import lazy_array
+from keras_vit.checkpoints.vit_jax_names import EMBEDDING, POSITIONS
 
-MARK = "patch_embed.proj.weight"
+# An array of this name makes a file one of timm's.
+MARKER = "patch_embed.proj.weight"
 
-_PLAIN = {
+_UNCHANGED = {
     "cls_token": "cls",
     "pos_embed": POSITIONS,
     "patch_embed.proj.bias": "embedding/bias",
@@ -18,7 +18,7 @@ _PLAIN = {
     "head.bias": "head/bias",
 }
 _DENSE = {"pre_logits.fc.weight": "pre_logits/kernel", "head.weight": "head/kernel"}
-_BLOCK = {
+_BLOCK_UNCHANGED = {
     "norm1.weight": "LayerNorm_0/scale",
     "norm1.bias": "LayerNorm_0/bias",
     "norm2.weight": "LayerNorm_1/scale",
@@ -28,34 +28,34 @@ _BLOCK = {
     "mlp.fc2.bias": "MlpBlock_0/Dense_1/bias",
 }
 _BLOCK_DENSE = {"mlp.fc1.weight": "MlpBlock_0/Dense_0/kernel", "mlp.fc2.weight": "MlpBlock_0/Dense_1/kernel"}
-_FUSED = {"attn.qkv.weight": "kernel", "attn.qkv.bias": "bias"}
+_BLOCK_QKV = {"attn.qkv.weight": "kernel", "attn.qkv.bias": "bias"}
 
 
-def from_timm(arrays, heads):
-    """A file's arrays in the original's layout: `{current name: Stored}`; unknown names stay."""
-    weights, last_read = {}, LastRead()
-    for name, stored in arrays.items():
+def from_timm(arrays, num_heads):
+    """A file's arrays in the layout of `vit_jax`: `{name: LazyArray}`; names that are not known stay as they are."""
+    weights, last_read = {}, lazy_array.LastRead()
+    for name, array in arrays.items():
         block = re.fullmatch(r"blocks\.(\d+)\.(.*)", name)
         if block:
-            base, part = f"Transformer/encoderblock_{block[1]}", block[2]
-            attention = f"{base}/MultiHeadDotProductAttention_0"
-            if part in _BLOCK:
-                weights[f"{base}/{_BLOCK[part]}"] = stored
-            elif part in _BLOCK_DENSE and len(stored.shape) == 2:
-                weights[f"{base}/{_BLOCK_DENSE[part]}"] = pytorch.dense(stored)
-            elif part in _FUSED and stored.shape and stored.shape[0] % 3 == 0:
-                for product, third in zip(("query", "key", "value"), pytorch.thirds(stored, last_read)):
-                    weights[f"{attention}/{product}/{_FUSED[part]}"] = pytorch.into_heads(third, heads)
-            elif part == "attn.proj.weight" and len(stored.shape) == 2:
-                weights[f"{attention}/out/kernel"] = pytorch.out_of_heads(stored, heads)
+            prefix, rest = f"Transformer/encoderblock_{block[1]}", block[2]
+            attention = f"{prefix}/MultiHeadDotProductAttention_0"
+            if rest in _BLOCK_UNCHANGED:
+                weights[f"{prefix}/{_BLOCK_UNCHANGED[rest]}"] = array
+            elif rest in _BLOCK_DENSE and len(array.shape) == 2:
+                weights[f"{prefix}/{_BLOCK_DENSE[rest]}"] = lazy_array.dense_from_pytorch(array)
+            elif rest in _BLOCK_QKV and array.shape and array.shape[0] % 3 == 0:
+                for product, part in zip(("query", "key", "value"), lazy_array.split_qkv(array, last_read)):
+                    weights[f"{attention}/{product}/{_BLOCK_QKV[rest]}"] = lazy_array.qkv_from_pytorch(part, num_heads)
+            elif rest == "attn.proj.weight" and len(array.shape) == 2:
+                weights[f"{attention}/out/kernel"] = lazy_array.attention_output_from_pytorch(array, num_heads)
             else:
-                weights[name] = stored
-        elif name in _PLAIN:
-            weights[_PLAIN[name]] = stored
-        elif name in _DENSE and len(stored.shape) == 2:
-            weights[_DENSE[name]] = pytorch.dense(stored)
-        elif name == MARK and len(stored.shape) == 4:
-            weights["embedding/kernel"] = pytorch.convolution(stored)
+                weights[name] = array
+        elif name in _UNCHANGED:
+            weights[_UNCHANGED[name]] = array
+        elif name in _DENSE and len(array.shape) == 2:
+            weights[_DENSE[name]] = lazy_array.dense_from_pytorch(array)
+        elif name == MARKER and len(array.shape) == 4:
+            weights[EMBEDDING] = lazy_array.conv_from_pytorch(array)
         else:
-            weights[name] = stored
+            weights[name] = array
     return weights

@@ -1,8 +1,7 @@
 """Trained models for others to use.
 
-`saved_model` writes what a server needs and `load` and `load_card` give back the model
-and what is known about it; `litert`, `onnx` and `int8` (read by
-`load_int8`) write other formats and report what they cost.
+`saved_model` writes what a server needs; `load` and `load_card` give back the model and its description. `litert`,
+`onnx` and `int8` (read by `load_int8`) write other formats and report how far their logits are from the model's.
 """
 
 from keras_vit.export.int8 import int8, load_int8
@@ -12,7 +11,7 @@ from keras_vit.export.onnx import onnx
 from keras_vit.export.report import ExportReport
 from keras_vit.export.saved_model import saved_model
 from keras_vit.export.signatures import SIGNATURES
-from keras_vit.export.tested import SelfTestError
+from keras_vit.export.verification import SelfTestError
 
 __all__ = [
     "SIGNATURES",

@@ -1,4 +1,4 @@
-"""Image files to a model's input inside the served graph: bounded decoding, then the evaluation preprocessing."""
+"""From image files to a model's input inside the served graph: bounded decoding, then the evaluation preprocessing."""
 
 import dataclasses
 
@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from keras_vit.data import images, preprocessing
 
-# Of a strip that is longer, covering a square with its narrow side would fill the memory.
-_LONGEST = 100
+# Resizing a longer strip until its short side covers a square would fill the memory.
+_MAX_ASPECT_RATIO = 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,10 +16,10 @@ class Decoder:
 
     Attributes:
         image_shape: `(height, width, 3)` of the model's images.
-        preprocessing: what they must have gone through, as `keras_vit.preprocessing_of` gives it.
-        rounding: what a resize gives, "float" or "uint8"; see `data.Options`.
+        preprocessing: how they must be prepared, as `keras_vit.preprocessing_of` gives it.
+        rounding: the dtype that a resize gives, "float" or "uint8"; see `data.Options`.
         exif: whether photographs are turned as their EXIF orientation says.
-        max_megapixels: larger images are refused by their header, in millions of pixels.
+        max_megapixels: larger images are refused by the size in their header, in millions of pixels.
     """
 
     image_shape: tuple
@@ -60,6 +60,6 @@ class Decoder:
 
 def _check_aspect(image):
     size = tf.shape(image)[:2]
-    right = tf.reduce_max(size) <= _LONGEST * tf.reduce_min(size)
-    message = f"an image more than {_LONGEST} times as long as it is wide; its height and width:"
+    right = tf.reduce_max(size) <= _MAX_ASPECT_RATIO * tf.reduce_min(size)
+    message = f"an image more than {_MAX_ASPECT_RATIO} times as long as it is wide; its height and width:"
     return tf.raw_ops.Assert(condition=right, data=[message, size])

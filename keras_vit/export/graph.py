@@ -1,17 +1,64 @@
-"""TensorFlow's own part of a SavedModel: the graph and the variables."""
+"""The TensorFlow graph of a model: from images to probabilities, and written as a SavedModel."""
 
+import keras
 import tensorflow as tf
+
+ACTIVATIONS = {"softmax": tf.nn.softmax, "sigmoid": tf.nn.sigmoid}
+
+
+def require_tensorflow(format_name):
+    """Raises a `ValueError` unless Keras runs on TensorFlow, whose graphs the format is converted from."""
+    if keras.backend.backend() != "tensorflow":
+        raise ValueError(
+            f"{format_name} is converted from a TensorFlow graph: save the model as .keras and export it with "
+            f"KERAS_BACKEND=tensorflow. Received: backend={keras.backend.backend()!r}"
+        )
+
+
+def probability_function(model, activation="softmax"):
+    """A function from images to probabilities, float32 `(B, classes)`.
+
+    Args:
+        model: a model to logits, or to probabilities; probabilities of its last layer are returned as they are.
+        activation: what turns logits into probabilities, "softmax" or "sigmoid".
+
+    Raises:
+        ValueError: the activation is neither, or the model's outputs are not logits or probabilities `(B, classes)`.
+    """
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"`activation` must be one of {', '.join(ACTIVATIONS)}. Received: activation={activation!r}")
+    if len(model.output_shape) != 2:
+        raise ValueError(
+            "Only models to logits or probabilities (B, classes) can be served. "
+            f"Received: output_shape={model.output_shape}"
+        )
+    last = model.layers[-1]
+    while isinstance(last, keras.Model):
+        last = last.layers[-1]
+    last_activation = keras.activations.serialize(getattr(last, "activation", keras.activations.linear))
+    if last_activation not in ("linear", "softmax", "sigmoid"):
+        raise ValueError(
+            "The activation of the model's last layer must be none, softmax or sigmoid. "
+            f"Received: activation={last_activation!r}"
+        )
+    gives_logits = last_activation == "linear" and not isinstance(last, keras.layers.Softmax)
+
+    def probabilities(images):
+        outputs = tf.cast(model(images, training=False), tf.float32)
+        return ACTIVATIONS[activation](outputs) if gives_logits else outputs
+
+    return probabilities
 
 
 def write_graph(folder, model, endpoints):
-    """Writes the graph of some functions of a model, each a signature.
+    """Writes a SavedModel whose signatures are functions of a model.
 
-    Keras' `ExportArchive` writes the same with every variable twice, as Keras' and as TensorFlow's.
+    Keras' `ExportArchive` would write every variable twice, as Keras' and as TensorFlow's.
 
     Args:
-        folder: where to.
+        folder: the folder to write to.
         model: the model whose variables the functions read.
-        endpoints: `{name: (function from a tensor to {name: tensor}, the tensor's spec)}`.
+        endpoints: `{signature name: (function from a tensor to {name: tensor}, the tensor's spec)}`.
     """
     module = tf.Module()
     module.tracked = [variable.value for variable in model.variables]

@@ -1,23 +1,13 @@
 """From an export back to a model."""
 
-import json
 import os
 import tempfile
 
 import keras
-import tensorflow as tf
 
-from keras_vit.export.beside import MODEL
-from keras_vit.export.model_card import FILE as CARD
-
-
-def load_card(path):
-    """What an export says about itself, a dict; see `load`."""
-    source = os.path.join(os.fspath(path), CARD)
-    if not tf.io.gfile.exists(source):
-        raise ValueError(f"The folder of an export holds {CARD}, and this one does not. Received: path={path!r}")
-    with tf.io.gfile.GFile(source) as file:
-        return json.loads(file.read())
+from keras_vit import files
+from keras_vit.export.assets import MODEL
+from keras_vit.export.model_card import CARD
 
 
 def load(path):
@@ -30,13 +20,20 @@ def load(path):
         A `keras.Model`; compiled if the exported one was.
 
     Raises:
-        ValueError: the folder is no export.
+        ValueError: the folder is not an export.
     """
-    path = os.fspath(path)
-    source = os.path.join(path, MODEL)
-    if not tf.io.gfile.exists(source):
+    source = os.path.join(os.fspath(path), MODEL)
+    if not files.exists(source):
         raise ValueError(f"The folder of an export holds {MODEL}, and this one does not. Received: path={path!r}")
     with tempfile.TemporaryDirectory() as folder:
         local = os.path.join(folder, "model.keras")
-        tf.io.gfile.copy(source, local)
+        files.copy(source, local)
         return keras.saving.load_model(local)
+
+
+def load_card(path):
+    """The model card of an export, a dict; arguments and errors as of `load`."""
+    card = files.read_json(os.path.join(os.fspath(path), CARD))
+    if card is None:
+        raise ValueError(f"The folder of an export holds {CARD}, and this one does not. Received: path={path!r}")
+    return card

@@ -5,18 +5,20 @@ import dataclasses
 import keras
 import numpy as np
 
+from keras_vit import files
+
 
 @dataclasses.dataclass(frozen=True)
 class ExportReport:
-    """What a conversion gave.
+    """A converted model, compared with the model that it was converted from.
 
     Attributes:
-        path: what was written.
+        path: the file or folder that was written.
         size_bytes: its size.
         weights_bytes: the size of the model's weights in float32.
-        largest_difference: of a logit of the model, absolute, on images of smooth noise.
+        largest_difference: the largest absolute difference of a logit, on images of smooth noise.
         logits_range: from the smallest to the largest logit of the model on them, to judge the difference by.
-        same_class: the share of the images whose best class is the model's.
+        same_class: the share of the images, in [0, 1], for which both predict the same class.
     """
 
     path: str
@@ -35,24 +37,27 @@ class ExportReport:
 
 
 def example_images(image_shape, count=8):
-    """Smooth noise in [-1, 1], the same every time: float32 `(count, H, W, C)`."""
+    """Smooth noise in [-1, 1], the same in every call: float32 `(count, H, W, C)`."""
     height, width, channels = image_shape
     noise = np.random.default_rng(0).uniform(-1, 1, (count, 5, 7, channels)).astype("float32")
     return keras.ops.convert_to_numpy(keras.ops.image.resize(noise, (height, width), data_format="channels_last"))
 
 
-def compared(path, size_bytes, model, images, logits):
+def compare(path, size_bytes, model, images, logits):
     """The report of a conversion.
 
     Args:
-        path: what was written.
+        path: the file or folder that was written.
         size_bytes: its size.
-        model: the model it was made of.
-        images: what both were asked, `(B, H, W, C)`.
-        logits: what the conversion answered, `(B, classes)`.
+        model: the model that was converted.
+        images: float32 `(B, H, W, C)`, inputs of both.
+        logits: `(B, classes)`, outputs of the converted model.
+
+    Returns:
+        An `ExportReport`.
 
     Raises:
-        ValueError: the answer has another shape, or is not finite.
+        ValueError: the logits have another shape than the model's, or are not finite.
     """
     expected = keras.ops.convert_to_numpy(keras.ops.cast(model(images, training=False), "float32"))
     if logits.shape != expected.shape or not np.isfinite(logits).all():
@@ -68,3 +73,18 @@ def compared(path, size_bytes, model, images, logits):
         logits_range=float(np.ptp(expected)),
         same_class=float((logits.argmax(-1) == expected.argmax(-1)).mean()),
     )
+
+
+def write_compared(path, content, model, images, logits):
+    """Compares a converted model as `compare` does, then writes its bytes to a file, at once.
+
+    Raises:
+        ValueError: the logits are not the model's, or the file cannot be written.
+    """
+    report = compare(path, len(content), model, images, logits)
+    try:
+        with files.atomic_write(path, "wb") as file:
+            file.write(content)
+    except OSError as error:
+        raise ValueError(f"The file cannot be written ({error.strerror or error}). Received: path={path!r}") from error
+    return report

@@ -1,4 +1,4 @@
-"""A SavedModel that a server can be trusted with."""
+"""A SavedModel for a server, verified before it gets its version number."""
 
 import os
 import re
@@ -6,16 +6,14 @@ import re
 import keras
 import tensorflow as tf
 
-from keras_vit.export import other_backends, versions
-from keras_vit.export.beside import write_beside
+from keras_vit.export import versions, via_tensorflow
+from keras_vit.export.assets import write_assets
 from keras_vit.export.decoding import Decoder
-from keras_vit.export.examples import example_files
-from keras_vit.export.graph import write_graph
-from keras_vit.export.model_card import model_card, write_card
-from keras_vit.export.plain_copy import plain_copy
-from keras_vit.export.probabilities import probabilities_of
-from keras_vit.export.signatures import Served, make_signatures
-from keras_vit.export.tested import SelfTestError, largest_differences, tolerance_of
+from keras_vit.export.graph import probability_function, write_graph
+from keras_vit.export.inference_copy import inference_copy
+from keras_vit.export.model_card import model_card, write_card, write_readme
+from keras_vit.export.signatures import ServingContext, build_signatures
+from keras_vit.export.verification import SelfTestError, example_files, tolerance_of, verification_case, verify
 from keras_vit.preprocessing import preprocessing_of
 
 
@@ -47,42 +45,41 @@ def saved_model(
         `tensor`: `images` (B, H, W, C) as the model expects them, in [-1, 1] for most, to `probabilities`.
         `classify`: `inputs`, string (B,), `tf.train.Example` with `image/encoded`, to `classes` and `scores` (B, top).
 
-    Beside the graph are the labels, a warm-up file, a model card, the model itself for `export.load`, files for
-    TensorFlow Serving's flags, and a README. Before the version gets its name, a process that imports only TensorFlow
-    asks it and compares; if that fails the folder stays under another name, to be looked at.
+    With the graph come the labels, a warm-up file, a model card, the model itself for `export.load`, files for
+    TensorFlow Serving's flags, and a README. Before the version gets its number, a process that imports only TensorFlow
+    runs it and compares its outputs with the model's; if they differ, the folder stays as `partial-...` to be examined.
 
     Args:
         model: a `keras.Model` from images to logits or probabilities `(B, classes)`, of any precision and strategy.
-        base_dir: the folder of the model's versions, any path of `tf.io.gfile`; made if it is not there.
-        version: a positive integer that is free, or None for the number after the largest there is.
+        base_dir: the folder of the model's versions, any path of `tf.io.gfile`; created if it does not exist.
+        version: a positive integer that no version has yet, or None for the number after the largest.
         name: the model's name on the server, of letters, digits and `_.-`; None for the name of `base_dir`.
         class_names: the name of each class, in order, without line breaks; None to number them.
         signatures: some of "serving_default", "tensor" and "classify".
         precision: what the export computes in, "float32" or "bfloat16".
-        activation: what makes probabilities of logits, "softmax", or "sigmoid" for a model trained with that loss.
+        activation: what turns logits into probabilities: "softmax", or "sigmoid" for a model trained with that loss.
         top: how many classes are named, best first, 1 or more.
-        rounding: what a resize gives, "float" or "uint8"; as in the evaluation, see `data.Options`.
+        rounding: the dtype that a resize gives, "float" or "uint8", as in the evaluation; see `data.Options`.
         exif: whether photographs are turned as their EXIF orientation says.
         max_megapixels: larger images are refused undecoded, in millions of pixels.
         max_batch_size: larger batches are refused, in images.
-        recipe: how the model was trained, plain data for the card.
-        metrics: what was measured of it, plain data for the card.
+        recipe: how the model was trained, for the card: a dict that JSON can hold.
+        metrics: the metrics of the model, for the card: a dict that JSON can hold.
 
     Returns:
         The path that was written, a string.
 
     Raises:
         ValueError: an argument is out of range, the version exists, or the model cannot be served.
-        SelfTestError: what was written does not answer as the model does.
+        SelfTestError: the outputs of the SavedModel are not the model's.
     """
     base_dir = os.fspath(base_dir)
     name = name or re.sub(r"[^\w.-]", "_", os.path.basename(base_dir.rstrip("/"))) or "model"
     decoding = {"rounding": rounding, "exif": exif, "max_megapixels": max_megapixels}
-    served = {
+    serving = {
         "signatures": tuple(signatures), "precision": precision, "activation": activation,
         "max_batch_size": max_batch_size,
     }  # fmt: skip
-    about = {"training": recipe or {}, "metrics": metrics or {}}
     for argument, value in (("top", top), ("max_batch_size", max_batch_size)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"`{argument}` must be an integer of 1 or more. Received: {argument}={value!r}")
@@ -90,42 +87,39 @@ def saved_model(
         raise ValueError(f"`name` must be of letters, digits and `_.-`, as in a URL. Received: name={name!r}")
     versions.check_version(base_dir, version)
     if keras.backend.backend() != "tensorflow":
-        options = {"version": version, "name": name, "class_names": class_names, "top": top, **decoding, **served}
-        return other_backends.saved_model(model, base_dir, {**options, "recipe": recipe, "metrics": metrics})
+        options = {"version": version, "name": name, "class_names": class_names, "top": top, **decoding, **serving}
+        return via_tensorflow.saved_model(model, base_dir, {**options, "recipe": recipe, "metrics": metrics})
 
-    copy = plain_copy(model, precision)
+    copy = inference_copy(model, precision)
     image_shape = tuple(model.input_shape[1:])
     labels = _labels(class_names, model.output_shape[-1])
-    preprocessing = None if served["signatures"] == ("tensor",) else preprocessing_of(model)
+    preprocessing = None if serving["signatures"] == ("tensor",) else preprocessing_of(model)
 
     def signatures_of(probabilities):
         decoder = Decoder(image_shape, preprocessing, **decoding) if preprocessing else None
-        parts = Served(probabilities, image_shape, decoder, labels, min(top, len(labels)))
-        return make_signatures(signatures, parts, max_batch_size)
+        context = ServingContext(probabilities, image_shape, decoder, labels, min(top, len(labels)))
+        return build_signatures(signatures, context, max_batch_size)
 
     images = tf.TensorSpec((None, *image_shape), tf.float32)
-    made = signatures_of(tf.function(probabilities_of(copy, activation), input_signature=[images], autograph=False))
-    files = example_files(image_shape)
-    card = model_card(copy, class_names=labels, preprocessing={"model": preprocessing, **decoding}, **served, **about)
-    staged = versions.Staged(base_dir, version, kept_after=SelfTestError)
-    with staged as folder:
-        write_graph(folder, copy, {key: (signature.answer, signature.spec) for key, signature in made.items()})
-        write_beside(folder, name=name, model=model, card=card, signatures=made, files=files)
+    probabilities = tf.function(probability_function(copy, activation), input_signature=[images], autograph=False)
+    written, reference = signatures_of(probabilities), signatures_of(probability_function(model, activation))
+    image_files = example_files(image_shape)
+    card = model_card(
+        copy, class_names=labels, preprocessing={"model": preprocessing, **decoding}, **serving,
+        training=recipe or {}, metrics=metrics or {},
+    )  # fmt: skip
+    with versions.staging_dir(base_dir, kept_after=SelfTestError) as folder:
+        write_graph(folder, copy, {key: (signature.function, signature.spec) for key, signature in written.items()})
+        write_assets(
+            folder, name=name, model=model, class_names=labels, max_batch_size=max_batch_size, signatures=written,
+            image_files=image_files,
+        )  # fmt: skip
+        write_readme(folder, name, card, written)
         tolerance = tolerance_of(model, precision)
-        cases = {
-            key: _case(signature, files)
-            for key, signature in signatures_of(probabilities_of(model, activation)).items()
-        }
-        differences = largest_differences(folder, cases, tolerance)
+        cases = {key: verification_case(signature, image_files) for key, signature in reference.items()}
+        differences = verify(folder, cases, tolerance)
         write_card(folder, {**card, "self_test": {"largest_differences": differences, "tolerance": tolerance}})
-    return staged.path
-
-
-def _case(signature, files):
-    """What a signature is asked, and those of its answers that are numbers."""
-    inputs = signature.example(files)
-    answers = {name: answer for name, answer in signature.answer(inputs).items() if answer.dtype == tf.float32}
-    return {"inputs": inputs, **answers}
+        return versions.publish(folder, base_dir, version)
 
 
 def _labels(class_names, classes):

@@ -9,112 +9,112 @@ ENCODED = "image/encoded"  # the feature of a tf.train.Example that holds an ima
 
 
 @dataclasses.dataclass(frozen=True)
-class Served:
-    """What signatures are made of.
+class ServingContext:
+    """What the signatures of an export share.
 
     Attributes:
-        probabilities: from images, float32 `(B, H, W, C)`, to probabilities, float32 `(B, classes)`.
+        probabilities: a function from images, float32 `(B, H, W, C)`, to probabilities, float32 `(B, classes)`.
         image_shape: `(H, W, C)`.
-        decoder: from image files, string `(B,)`, to images.
+        decoder: a function from image files, string `(B,)`, to images; None where no signature takes image files.
         class_names: the name of each class, in order.
         top: how many classes are named, best first.
     """
 
     probabilities: Callable
     image_shape: tuple
-    decoder: Callable
+    decoder: Callable | None
     class_names: tuple
     top: int
 
     def top_classes(self, probabilities):
         """The names of the best classes, string `(B, top)`, and their probabilities, float32 `(B, top)`."""
-        best, indices = tf.math.top_k(probabilities, self.top)
-        return tf.gather(tf.constant(self.class_names), indices), best
+        top_probabilities, indices = tf.math.top_k(probabilities, self.top)
+        return tf.gather(tf.constant(self.class_names), indices), top_probabilities
 
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """One of the ways to ask a served model.
+    """One function of a served model.
 
     Attributes:
-        answer: from a tensor to `{name: tensor}`, the batch first.
-        spec: of that tensor: shape, dtype and name.
-        example: from image files, a list of bytes, to such a tensor, for the warm-up and the export's test of itself.
+        function: from a tensor to `{name: tensor}`, the batch axis first.
+        spec: the shape, dtype and name of that tensor.
+        example_inputs: from image files, a list of bytes, to such a tensor, for the warm-up and the verification.
     """
 
-    answer: Callable
+    function: Callable
     spec: tf.TensorSpec
-    example: Callable
+    example_inputs: Callable
 
 
-def _image_bytes(served):
-    def answer(image_bytes):
-        probabilities = served.probabilities(served.decoder(image_bytes))
-        names, best = served.top_classes(probabilities)
-        return {"probabilities": probabilities, "top_classes": names, "top_probabilities": best}
+def _serving_default(context):
+    def function(image_bytes):
+        probabilities = context.probabilities(context.decoder(image_bytes))
+        top_classes, top_probabilities = context.top_classes(probabilities)
+        return {"probabilities": probabilities, "top_classes": top_classes, "top_probabilities": top_probabilities}
 
-    return Signature(answer, tf.TensorSpec((None,), tf.string, "image_bytes"), tf.constant)
+    return Signature(function, tf.TensorSpec((None,), tf.string, "image_bytes"), tf.constant)
 
 
-def _tensor(served):
-    def answer(images):
+def _tensor(context):
+    def function(images):
         images = tf.debugging.check_numerics(images, "pixels must be finite")
-        # Huge ones overflow on their way.
-        answer = tf.debugging.check_numerics(served.probabilities(images), "the answer is not finite")
-        return {"probabilities": answer}
+        # Huge finite pixels overflow within the model.
+        probabilities = tf.debugging.check_numerics(context.probabilities(images), "the answer is not finite")
+        return {"probabilities": probabilities}
 
-    height, width, channels = served.image_shape
+    height, width, channels = context.image_shape
 
-    def example(files):
-        decoded = [tf.image.resize(tf.io.decode_jpeg(file), (height, width)) / 127.5 - 1.0 for file in files]
-        return tf.repeat(tf.reduce_mean(decoded, -1, keepdims=True), channels, -1)
+    def example_inputs(image_files):
+        images = [tf.image.resize(tf.io.decode_jpeg(file), (height, width)) / 127.5 - 1.0 for file in image_files]
+        return tf.repeat(tf.reduce_mean(images, -1, keepdims=True), channels, -1)
 
-    return Signature(answer, tf.TensorSpec((None, *served.image_shape), tf.float32, "images"), example)
+    return Signature(function, tf.TensorSpec((None, *context.image_shape), tf.float32, "images"), example_inputs)
 
 
-def _classify(served):
-    def answer(inputs):
+def _classify(context):
+    def function(inputs):
         features = tf.io.parse_example(inputs, {ENCODED: tf.io.FixedLenFeature([], tf.string)})
-        names, best = served.top_classes(served.probabilities(served.decoder(features[ENCODED])))
-        return {"classes": names, "scores": best}
+        classes, scores = context.top_classes(context.probabilities(context.decoder(features[ENCODED])))
+        return {"classes": classes, "scores": scores}
 
-    def example(files):
-        features = [{ENCODED: tf.train.Feature(bytes_list=tf.train.BytesList(value=[file]))} for file in files]
+    def example_inputs(image_files):
+        features = [{ENCODED: tf.train.Feature(bytes_list=tf.train.BytesList(value=[file]))} for file in image_files]
         examples = [tf.train.Example(features=tf.train.Features(feature=feature)) for feature in features]
         return tf.constant([example.SerializeToString() for example in examples])
 
-    return Signature(answer, tf.TensorSpec((None,), tf.string, "inputs"), example)
+    return Signature(function, tf.TensorSpec((None,), tf.string, "inputs"), example_inputs)
 
 
-SIGNATURES = {"serving_default": _image_bytes, "tensor": _tensor, "classify": _classify}
+SIGNATURES = {"serving_default": _serving_default, "tensor": _tensor, "classify": _classify}
 
 
-def make_signatures(names, served, max_batch_size):
-    """Signatures that check their input before anything else: `{name: Signature}`.
+def build_signatures(names, context, max_batch_size):
+    """Signatures that check their input before they compute anything: `{name: Signature}`.
 
-    A signature call does not check what it is fed, and a wrong rank aborts the whole process in a convolution.
+    TensorFlow does not check what a signature is fed, and a wrong rank aborts the whole process in a convolution.
 
     Args:
         names: some of `SIGNATURES`.
-        served: a `Served`.
+        context: a `ServingContext`.
         max_batch_size: larger batches are refused, 1 or more.
 
     Raises:
-        ValueError: there is no such signature, or none at all.
+        ValueError: a signature is unknown, or there are none.
     """
     unknown = [name for name in names if name not in SIGNATURES]
     if unknown or not names:
         raise ValueError(f"The signatures are {', '.join(SIGNATURES)}. Received: signatures={tuple(names)}")
-    return {name: _checked(SIGNATURES[name](served), max_batch_size) for name in names}
+    return {name: _with_input_check(SIGNATURES[name](context), max_batch_size) for name in names}
 
 
-def _checked(signature, max_batch_size):
-    def answer(given):
-        given = tf.ensure_shape(given, signature.spec.shape)
-        size = tf.shape(given)[0]
-        right = (size > 0) & (size <= max_batch_size)
+def _with_input_check(signature, max_batch_size):
+    def function(inputs):
+        inputs = tf.ensure_shape(inputs, signature.spec.shape)
+        size = tf.shape(inputs)[0]
         message = f"a batch must hold 1 to {max_batch_size} images; it holds:"
-        with tf.control_dependencies([tf.raw_ops.Assert(condition=right, data=[message, size])]):
-            return signature.answer(tf.identity(given))
+        in_range = (size > 0) & (size <= max_batch_size)
+        with tf.control_dependencies([tf.raw_ops.Assert(condition=in_range, data=[message, size])]):
+            return signature.function(tf.identity(inputs))
 
-    return dataclasses.replace(signature, answer=answer)
+    return dataclasses.replace(signature, function=function)

@@ -1,101 +1,91 @@
 """Folders of versions, as a server watches them: `<base_dir>/<integer>`, where the largest is served."""
 
+import contextlib
 import errno
 import os
-import shutil
-import tempfile
 
 import tensorflow as tf
 
-MARKER = "saved_model.pb"  # without it a folder is no SavedModel
+from keras_vit import files
+
+MARKER = "saved_model.pb"  # a folder without it is not a SavedModel
 
 
 def check_version(base_dir, version):
-    """Raises a `ValueError` unless `version` is None or a positive integer that is free."""
+    """Raises a `ValueError` unless `version` is None or a positive integer that no version has yet."""
     if version is None:
         return
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
         raise ValueError(f"`version` must be an integer of 1 or more. Received: version={version!r}")
     target = os.path.join(base_dir, str(version))
-    if tf.io.gfile.exists(target):
+    if files.exists(target):
         raise ValueError(f"An exported version is never overwritten. Received: {target}, which exists")
 
 
 def next_version(base_dir):
-    """The number after the largest there is, 1 where there is none."""
-    if not tf.io.gfile.exists(base_dir):
+    """The number after the largest version there is, 1 if there is none."""
+    if not files.exists(base_dir):
         return 1
-    names = [name.rstrip("/") for name in tf.io.gfile.listdir(base_dir)]
-    return max([int(name) for name in names if name.isdecimal()], default=0) + 1
+    return max([int(name) for name in files.list_dir(base_dir) if name.isdecimal()], default=0) + 1
 
 
-class Staged:
-    """A version that gets its name when it is finished; a context manager that gives a local folder to write in.
+@contextlib.contextmanager
+def staging_dir(base_dir, kept_after=()):
+    """Yields a local folder to write a version in, for `publish`; without that it is removed. See `files.staging_dir`.
 
-    Left with an error, the folder is removed, unless the error says that it is to be looked at.
+    It is not called by a number: a server would serve the largest number in `base_dir` whether it is complete or not.
 
     Args:
-        base_dir: any path of `tf.io.gfile`; made if it is not there.
-        version: a positive integer that is free, or None for the next free one.
-        kept_after: exceptions after which the folder stays.
-
-    Attributes:
-        path: of the version, once it has its name.
+        base_dir: the folder of the versions, any path of `tf.io.gfile`; created if it does not exist.
+        kept_after: exception types after which the folder stays, to be examined.
 
     Raises:
-        ValueError: the folder cannot be written, or the version exists by now.
+        ValueError: `base_dir` cannot be created.
     """
-
-    def __init__(self, base_dir, version, kept_after=()):
-        self._base_dir, self._version, self._kept_after = base_dir, version, kept_after
-        self.path = None
-
-    def __enter__(self):
-        # A server takes the largest number it sees in the folder: what is not finished must not be a number.
-        beside = None
-        if not _is_remote(self._base_dir):
-            beside = self._base_dir
-            try:
-                os.makedirs(beside, exist_ok=True)
-            except OSError as error:
-                raise ValueError(
-                    f"The folder of the versions must be one that can be written ({error.strerror}). Received: {beside}"
-                ) from error
-        self._folder = tempfile.mkdtemp(prefix="partial-", dir=beside)
-        return self._folder
-
-    def __exit__(self, kind, *_):
+    if not files.is_remote(base_dir):
         try:
-            if kind is None:
-                self.path = self._publish()
-        finally:
-            if kind is None or not issubclass(kind, self._kept_after):
-                shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _publish(self):
-        while True:
-            target = os.path.join(self._base_dir, str(self._version or next_version(self._base_dir)))
-            check_version(self._base_dir, self._version)
-            if _is_remote(self._base_dir):
-                _copy(self._folder, target)
-                return target
-            try:
-                os.chmod(self._folder, 0o755)  # mkdtemp's is for its owner alone, and a server is another user
-                os.rename(self._folder, target)
-                return target
-            except OSError as error:
-                # Another export took the number in between.
-                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-                    raise
+            os.makedirs(base_dir, exist_ok=True)
+        except OSError as error:
+            raise ValueError(
+                f"The folder of the versions must be one that can be written ({error.strerror}). Received: {base_dir}"
+            ) from error
+    with files.staging_dir(None if files.is_remote(base_dir) else base_dir, kept_after) as folder:
+        yield folder
 
 
-def _copy(folder, target):
-    files = [os.path.relpath(os.path.join(root, name), folder) for root, _, names in os.walk(folder) for name in names]
-    for file in sorted(files, key=lambda file: (file == MARKER, file)):
-        path = f"{target}/{file}"
-        tf.io.gfile.makedirs(os.path.dirname(path))
-        tf.io.gfile.copy(os.path.join(folder, file), path)
+def publish(folder, base_dir, version):
+    """Makes a complete folder a version: renames it, or where there is no rename copies it, the marker last.
+
+    Args:
+        folder: the folder that `staging_dir` gave.
+        base_dir: the folder of the versions.
+        version: a positive integer that no version has yet, or None for the next one.
+
+    Returns:
+        The path of the version.
+
+    Raises:
+        ValueError: the version exists by now.
+    """
+    while True:
+        target = os.path.join(base_dir, str(version or next_version(base_dir)))
+        check_version(base_dir, version)
+        if files.is_remote(base_dir):
+            _copy_with_marker_last(folder, target)
+            return target
+        try:
+            os.rename(folder, target)
+            return target
+        except OSError as error:
+            # Another export published this number in between: take the next one.
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
 
 
-def _is_remote(path):
-    return "://" in path
+def _copy_with_marker_last(folder, target):
+    names = [os.path.relpath(os.path.join(root, name), folder) for root, _, names in os.walk(folder) for name in names]
+    for name in sorted(names, key=lambda name: (name == MARKER, name)):
+        path = f"{target}/{name}"
+        files.make_dirs(os.path.dirname(path))
+        # Not `files.copy`, which would rename each file: on an object store a second copy, and the marker is enough.
+        tf.io.gfile.copy(os.path.join(folder, name), path)

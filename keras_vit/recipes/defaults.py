@@ -18,6 +18,7 @@ FIELDS = {
     "xla": False,
     "loss": "softmax",  # softmax, sigmoid
     "weights": "",  # what training starts from: "" for random numbers, a path, or a name of published weights
+    "weights_channels": "",  # how weights for other channels are adapted: sum, tile; "" refuses them
     "skip_nonfinite": False,  # leaves steps out whose loss or gradient is no number, instead of stopping
     "checkpoint_every_steps": 1000,
     "eval_every_steps": 0,  # 0 is at the end only

@@ -100,7 +100,8 @@ def _begin(job):
     """What only a run from the start does: starting weights, and a look at the first batch."""
     if job.config.weights:
         with job.strategy.scope():
-            job.write(str(weights.load(job.state.model, job.config.weights, head="new")))
+            channels = job.config.weights_channels or None
+            job.write(str(weights.load(job.state.model, job.config.weights, head="new", channels=channels)))
         job.state.weights_changed()
     first = batches.one_batch(job.strategy, job.made, 0)
     for line in diagnosis.warnings_about(*first, job.state.model):

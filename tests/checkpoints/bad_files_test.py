@@ -30,7 +30,7 @@ def refused(small, values):
 
 
 @pytest.fixture
-def changed(golden_files, arrays, tmp_path):
+def edited(golden_files, arrays, tmp_path):
     """A golden file with some arrays replaced, or taken out where the new one is None."""
 
     def write(**changes):
@@ -44,7 +44,7 @@ def changed(golden_files, arrays, tmp_path):
     return write
 
 
-def test_a_file_that_is_no_npz(refused, tmp_path):
+def test_a_file_that_is_not_an_npz(refused, tmp_path):
     path = tmp_path / "text.npz"
     path.write_text("no archive")
     refused(path, "readable .npz file")
@@ -72,38 +72,38 @@ def test_flipped_bits(refused, golden_files, tmp_path):
     refused(path, "'embedding/kernel' of the checkpoint cannot be read .*CRC")
 
 
-def test_a_missing_array(refused, changed):
-    refused(changed(Transformer__encoder_norm__bias=None), r"1 missing \(Transformer/encoder_norm/bias\)")
+def test_a_missing_array(refused, edited):
+    refused(edited(Transformer__encoder_norm__bias=None), r"1 missing \(Transformer/encoder_norm/bias\)")
 
 
-def test_an_array_of_another_shape(refused, changed):
-    refused(changed(embedding__bias=np.zeros((64, 1), "float32")), r"'embedding/bias'.*\(64,\)")
+def test_an_array_of_another_shape(refused, edited):
+    refused(edited(embedding__bias=np.zeros((64, 1), "float32")), r"'embedding/bias'.*\(64,\)")
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int32", "bool", "complex64", "S4"])
-def test_an_array_of_another_dtype(dtype, refused, changed):
-    refused(changed(embedding__bias=np.zeros(64, dtype)), "'embedding/bias' of the checkpoint must hold floats")
+def test_an_array_of_another_dtype(dtype, refused, edited):
+    refused(edited(embedding__bias=np.zeros(64, dtype)), "'embedding/bias' of the checkpoint must hold floats")
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_an_array_that_is_not_finite(value, refused, changed, golden_files, arrays):
+def test_an_array_that_is_not_finite(value, refused, edited, golden_files, arrays):
     name = "Transformer/posembed_input/pos_embedding"  # the last in the file's order that a load reads
     array = arrays(golden_files / "vit_token.ckpt.npz")[name]
     array[0, -1, -1] = value
-    refused(changed(**{name.replace("/", "__"): array}), "pos_embedding.*NaN or infinity")
+    refused(edited(**{name.replace("/", "__"): array}), "pos_embedding.*NaN or infinity")
 
 
-def test_positions_of_no_grid(refused, changed):
+def test_positions_of_no_grid(refused, edited):
     positions = np.zeros((1, 19, 64), "float32")
-    refused(changed(Transformer__posembed_input__pos_embedding=positions), "source_grid")
+    refused(edited(Transformer__posembed_input__pos_embedding=positions), "source_grid")
 
 
-def test_a_pickled_object(refused, changed, tmp_path):
+def test_a_pickled_object(refused, edited, tmp_path):
     class Trap:
         def __reduce__(self):
             return (open, (str(tmp_path / "sprung"), "w"))
 
-    refused(changed(embedding__bias=np.array([Trap()], dtype=object)), "pickled object, which is never loaded")
+    refused(edited(embedding__bias=np.array([Trap()], dtype=object)), "pickled object, which is never loaded")
     assert not (tmp_path / "sprung").exists()
 
 
@@ -119,7 +119,7 @@ def test_a_member_that_expands_without_bound(refused, tmp_path):
         np.save(array, np.zeros((64, 1 << 18), "float32"))
         archive.writestr("embedding/kernel.npy", array.getvalue())
     assert path.stat().st_size < 100_000
-    refused(path, "says that it expands to 67108992")
+    refused(path, "declares an expanded size of 67108992")
 
 
 def test_a_header_that_lies_about_its_size(refused, tmp_path):
@@ -127,7 +127,7 @@ def test_a_header_that_lies_about_its_size(refused, tmp_path):
     with zipfile.ZipFile(path, "w") as archive:
         header = {"descr": "<f4", "fortran_order": False, "shape": (1 << 40,)}
         archive.writestr("embedding/bias.npy", npy(header, b"\0" * 64))
-    refused(path, "does not have the size that its shape")
+    refused(path, "does not have the size of its declared shape")
 
 
 def test_a_header_of_many_bytes_is_not_read(refused, tmp_path):
@@ -137,11 +137,11 @@ def test_a_header_of_many_bytes_is_not_read(refused, tmp_path):
     refused(path, "its header has 1073741824 bytes")
 
 
-def test_a_member_that_is_no_array(refused, tmp_path):
+def test_a_member_that_is_not_an_array(refused, tmp_path):
     path = tmp_path / "other.npz"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("readme.txt", "hello")
-    refused(path, "'readme.txt' is none")
+    refused(path, "'readme.txt' is not one")
 
 
 def test_another_architecture_is_named(refused, golden_files, tmp_path):
@@ -164,14 +164,14 @@ def header_of(path):
 
 
 @pytest.fixture
-def lying(golden_files, tmp_path):
+def edited_header(golden_files, tmp_path):
     """A .safetensors file whose header a function has changed."""
 
     def write(change):
         header, data = header_of(golden_files / "timm_token.safetensors")
         text = change(header)
         text = (json.dumps(header) if text is None else text).encode()
-        path = tmp_path / "lying.safetensors"
+        path = tmp_path / "edited.safetensors"
         path.write_bytes(len(text).to_bytes(8, "little") + text + data)
         return path
 
@@ -182,25 +182,29 @@ def lying(golden_files, tmp_path):
     "change, message",
     [
         (lambda h: h["head.bias"].update(data_offsets=[0, 40]), "overlap or leave a gap"),
-        (lambda h: h["head.bias"].update(shape=[11]), "takes 40 bytes, not those of its shape"),
-        (lambda h: h["head.bias"].update(shape=[-1, -10]), "no sizes"),
-        (lambda h: h["head.bias"].update(shape=[True]), "no sizes"),
+        (lambda h: h["head.bias"].update(shape=[11]), "takes 40 bytes, which is not the size of its shape"),
+        (lambda h: h["head.bias"].update(shape=[-1, -10]), "are not sizes"),
+        (lambda h: h["head.bias"].update(shape=[True]), "are not sizes"),
         (lambda h: h["head.bias"].update(dtype="F8"), "dtype 'F8'"),
-        (lambda h: h["head.bias"].pop("shape"), "no dtype, shape and offsets"),
+        (lambda h: h["head.bias"].pop("shape"), "lacks a dtype, shape or offsets"),
         (lambda h: h.pop("pos_embed"), "its arrays end at byte"),
         (lambda h: h.pop("cls_token"), "leave a gap"),
         (
             lambda h: h["pos_embed"].update(shape=[1, 1 << 40, 64], data_offsets=[320552, 320552 + (1 << 48)]),
             "arrays end at",
         ),
-        (lambda h: "[]", "no JSON object"),
-        (lambda h: "{", "no JSON"),
-        (lambda h: "[" * 100_000, "no JSON"),
+        (lambda h: "[]", "not a JSON object"),
+        (lambda h: "{", "is not JSON"),
+        (lambda h: "[" * 100_000, "is not JSON"),
         (lambda h: '{"a": 1, "a": 2}', "a name comes twice"),
     ],
 )
-def test_a_safetensors_header_that_lies(change, message, refused, lying):
-    refused(lying(lambda header: text if isinstance(text := change(header), str) else None), message, exact_gelu=True)
+def test_a_safetensors_header_that_lies(change, message, refused, edited_header):
+    refused(
+        edited_header(lambda header: text if isinstance(text := change(header), str) else None),
+        message,
+        exact_gelu=True,
+    )
 
 
 @pytest.mark.parametrize("length", [0, 7, 8, 20, 5000])
@@ -213,12 +217,12 @@ def test_a_safetensors_file_that_is_cut(length, refused, golden_files, tmp_path)
 def test_a_safetensors_length_beyond_the_file(refused, tmp_path):
     path = tmp_path / "long.safetensors"
     path.write_bytes((1 << 62).to_bytes(8, "little") + b"{}")
-    refused(path, "says that it has 4611686018427387904 bytes", exact_gelu=True)
+    refused(path, "declares a length of 4611686018427387904 bytes", exact_gelu=True)
 
 
-def test_nothing_of_a_model_in_the_file(refused, tmp_path):
+def test_a_file_without_weights_of_a_model(refused, tmp_path):
     np.savez(tmp_path / "other.npz", x=np.zeros(3, "float32"))
-    refused(tmp_path / "other.npz", "holds no weights of a model")
+    refused(tmp_path / "other.npz", "holds no weights of a known model")
     with zipfile.ZipFile(tmp_path / "empty.npz", "w"):
         pass
     refused(tmp_path / "empty.npz", "holds no weights")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.checkpoints.vit_jax_names import vit_jax_variables
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
@@ -18,7 +19,7 @@ def golden_files():
 
 @pytest.fixture
 def small():
-    """Builds the golden files' model, other arguments on top."""
+    """Builds the model of the golden files, with other arguments where they are given."""
 
     def build(**arguments):
         defaults = {
@@ -37,12 +38,10 @@ def small():
 
 @pytest.fixture
 def values():
-    """The weights of a model as numpy arrays, by their names in the original."""
+    """The weights of a model as numpy arrays, by their names in `vit_jax`."""
 
     def read(model):
-        return {
-            name: np.asarray(variable) for name, variable in keras_vit.checkpoints.names.original_names(model).items()
-        }
+        return {name: np.asarray(variable) for name, variable in vit_jax_variables(model).items()}
 
     return read
 

@@ -27,7 +27,7 @@ def logits(model, inputs):
 
 def safetensors(path):
     with SafetensorsFile(path) as file:
-        return {name: stored.read() for name, stored in file.arrays.items()}
+        return {name: array.read() for name, array in file.arrays.items()}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -78,10 +78,10 @@ def test_hugging_faces_pooler_is_pre_logits(golden_files, small, values, tmp_pat
     np.testing.assert_array_equal(values(model)["pre_logits/kernel"], kernel.T)
 
 
-def test_what_timm_has_and_the_model_has_not_is_named(golden_files, small, tmp_path, write_safetensors):
+def test_an_array_of_timms_that_the_model_lacks_is_named(golden_files, small, tmp_path, write_safetensors):
     tensors = safetensors(golden_files / "timm_token.safetensors") | {"blocks.0.ls1.gamma": np.ones(64, "float32")}
     path = write_safetensors(tmp_path / "model.safetensors", tensors)
-    with pytest.raises(ValueError, match=r"1 left over \(blocks\.0\.ls1\.gamma\)"):
+    with pytest.raises(ValueError, match=r"1 unused \(blocks\.0\.ls1\.gamma\)"):
         small(weights=path, exact_gelu=True)
 
 
@@ -89,16 +89,16 @@ def test_what_timm_has_and_the_model_has_not_is_named(golden_files, small, tmp_p
 def test_halves_are_read_exactly_from_both_formats(
     kind, golden_files, small, values, arrays, tmp_path, write_safetensors
 ):
-    rounded, stored = {}, {}
+    rounded, halves = {}, {}
     for name, array in arrays(golden_files / "vit_token.ckpt.npz").items():
         if kind == "float16":
-            stored[name] = array.astype(np.float16)
-            rounded[name] = stored[name].astype(np.float32)
+            halves[name] = array.astype(np.float16)
+            rounded[name] = halves[name].astype(np.float32)
         else:
             bits = array.view(np.uint32) >> 16
-            stored[name] = bits.astype(np.uint16).view("V2")
+            halves[name] = bits.astype(np.uint16).view("V2")
             rounded[name] = (bits << 16).view(np.float32)
-    np.savez(tmp_path / "half.npz", **stored)
+    np.savez(tmp_path / "half.npz", **halves)
     np.savez(tmp_path / "rounded.npz", **rounded)
     half, full = small(weights=tmp_path / "half.npz"), small(weights=tmp_path / "rounded.npz")
     for name, value in values(half).items():
@@ -120,7 +120,7 @@ def test_halves_are_read_exactly_from_both_formats(
 
 
 @pytest.mark.parametrize("prefix", ["opt/target/", "params/", "params/img/", "img/"])
-def test_weights_are_found_below_a_prefix_and_an_optimizers_state_is_left(
+def test_weights_below_a_prefix_are_loaded_and_an_optimizers_state_is_unused(
     prefix, golden_files, small, arrays, tmp_path
 ):
     original = arrays(golden_files / "vit_token.ckpt.npz")
@@ -129,7 +129,7 @@ def test_weights_are_found_below_a_prefix_and_an_optimizers_state_is_left(
     np.savez(tmp_path / "moved.npz", **moved)
     model = small()
     report = checkpoints.load(model, tmp_path / "moved.npz")
-    assert len(report.loaded) == len(original) == len(report.left_over)
+    assert len(report.loaded) == len(original) == len(report.unused)
     with np.load(golden_files / "vit_token.io.npz") as io:
         np.testing.assert_allclose(logits(model, io["inputs"]), io["logits"], atol=1e-5)
 

@@ -1,8 +1,10 @@
-"""A download is whole or not there; a mirror and a cache come first."""
+"""A download is complete or absent; a mirror and the cache come first."""
 
 import hashlib
 import http.server
+import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -75,12 +77,17 @@ def test_a_download_cut_half_way_leaves_nothing_and_the_next_one_is_whole(server
     assert Path(downloading.fetch(f"{server.url}/x.npz")).read_bytes() == CONTENT
 
 
-def test_what_a_killed_process_left_is_never_taken_for_the_file(server, home):
+def test_a_leftover_of_a_killed_process_is_never_taken_for_the_file(server, home):
     url = f"{server.url}/x.npz"
     target = downloading.cache_path(url)
     target.parent.mkdir(parents=True)
-    target.with_name("x.npz.12345.part").write_bytes(CONTENT[:100])
+    new, old = (target.with_name(f"x.{digit * 12}.part.npz") for digit in "ab")
+    for part in (new, old):
+        part.write_bytes(CONTENT[:100])
+    yesterday = time.time() - 25 * 3600
+    os.utime(old, (yesterday, yesterday))
     assert Path(downloading.fetch(url)).read_bytes() == CONTENT
+    assert new.exists() and not old.exists()  # another process may be writing the new one
 
 
 @pytest.mark.parametrize(
@@ -131,10 +138,10 @@ def test_a_mirror_has_the_buckets_folders(monkeypatch, tmp_path, home):
         file = tmp_path / "mirror" / path
         file.parent.mkdir(parents=True)
         file.write_bytes(CONTENT)
-    found = downloading.fetch("https://storage.googleapis.com/vit_models/imagenet21k/R50%2BViT-B_16.npz", "0.25 MiB")
-    assert found == str(tmp_path / "mirror/imagenet21k/R50+ViT-B_16.npz")
-    found = downloading.fetch("gs://bit_models/BiT-M-R50x1.npz")
-    assert found == str(tmp_path / "mirror/bit_models/BiT-M-R50x1.npz")
+    path = downloading.fetch("https://storage.googleapis.com/vit_models/imagenet21k/R50%2BViT-B_16.npz", "0.25 MiB")
+    assert path == str(tmp_path / "mirror/imagenet21k/R50+ViT-B_16.npz")
+    path = downloading.fetch("gs://bit_models/BiT-M-R50x1.npz")
+    assert path == str(tmp_path / "mirror/bit_models/BiT-M-R50x1.npz")
     assert files_below(tmp_path / "mirror") == ["BiT-M-R50x1.npz", "R50+ViT-B_16.npz"]  # nothing is written there
     with pytest.raises(ValueError, match=r"must measure 9\.00 MiB"):
         downloading.fetch("gs://bit_models/BiT-M-R50x1.npz", "9.00 MiB")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_vit import checkpoints
-from keras_vit.checkpoints.names import CLASS_TOKEN, POSITIONS
+from keras_vit.checkpoints.vit_jax_names import CLASS_TOKEN, POSITIONS
 
 
 def names_of(entries):
@@ -17,7 +17,7 @@ def names_of(entries):
 def test_keep_loads_every_array_and_says_so(golden_files, small, arrays):
     report = checkpoints.load(small(), golden_files / "vit_token.ckpt.npz")
     assert len(report.loaded) == len(arrays(golden_files / "vit_token.ckpt.npz"))
-    assert not (report.resampled or report.new or report.dropped or report.left_over)
+    assert not (report.resampled or report.new or report.dropped or report.unused)
     assert ("head/kernel", (64, 10)) in report.loaded
     assert "40 arrays loaded" in str(report)
     assert "loaded: head/kernel (64, 10)" in report.full()
@@ -68,7 +68,7 @@ def test_new_starts_a_pre_logits_that_the_file_lacks(golden_files, small, values
 
 
 def test_keep_refuses_pre_logits_that_the_model_lacks_and_says_what_to_build(golden_files, small):
-    with pytest.raises(ValueError, match=r"left over \(pre_logits/bias, pre_logits/kernel\).*representation_size=48"):
+    with pytest.raises(ValueError, match=r"unused \(pre_logits/bias, pre_logits/kernel\).*representation_size=48"):
         checkpoints.load(small(), golden_files / "vit_token_prelogits.ckpt.npz")
 
 
@@ -76,7 +76,7 @@ def test_a_model_without_a_head_leaves_the_files_head_and_nothing_else(golden_fi
     source = golden_files / "vit_token_prelogits.ckpt.npz"
     report = checkpoints.load(small(include_top=False, representation_size=48), source)
     assert names_of(report.dropped) == {"head/kernel", "head/bias"}
-    with pytest.raises(ValueError, match=r"2 left over \(pre_logits/bias, pre_logits/kernel\)"):
+    with pytest.raises(ValueError, match=r"2 unused \(pre_logits/bias, pre_logits/kernel\)"):
         checkpoints.load(small(include_top=False), source)
     model = small(include_top=False)
     checkpoints.load(model, source, head="new")
@@ -119,7 +119,7 @@ def test_new_gives_a_class_token_that_the_file_lacks(golden_files, small, values
     ],
 )
 def test_keep_says_what_to_build_instead(file, arguments, hint, golden_files, small):
-    with pytest.raises(ValueError, match=f"(missing|left over).*{hint}"):
+    with pytest.raises(ValueError, match=f"(missing|unused).*{hint}"):
         checkpoints.load(small(**arguments), golden_files / file)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 import keras_vit
 from keras_vit import checkpoints
-from keras_vit.checkpoints.positions import resample
+from keras_vit.checkpoints.position_embeddings import resample
 
 SMALL = {"patch_size": 8, "num_layers": 2, "hidden_size": 64, "mlp_dim": 128, "num_heads": 4, "classes": 10}
 

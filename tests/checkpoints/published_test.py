@@ -5,7 +5,7 @@ import pytest
 
 import keras_vit
 from keras_vit import checkpoints
-from keras_vit.checkpoints import architecture, published
+from keras_vit.checkpoints import published
 from keras_vit.checkpoints.published import ARCHITECTURES, PUBLISHED
 
 HIDDEN = {"Ti": (192, 768, 3), "S": (384, 1536, 6), "B": (768, 3072, 12), "L": (1024, 4096, 16), "H": (1280, 5120, 16)}
@@ -116,7 +116,7 @@ def test_an_augreg_name_says_what_the_file_is():
     "source, model, message",
     [
         ("sam", "ViT-H_14", r"published weights of ViT-H_14 are imagenet21k; a path"),
-        ("imagenet21k", None, "Weights have been published for ViT-B_16, .* the model is none of them"),
+        ("imagenet21k", None, "Weights have been published for ViT-B_16, .* the model is not one of them"),
         ("augreg:B_16-i21k", "ViT-B_16", "must follow the rule {model}-{ds}"),
         ("augreg:X_16-i1k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0", "ViT-B_16", "must follow the rule"),
         ("augreg:S_16-i1k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0", "ViT-B_16", "is of ViT-S_16"),
@@ -141,15 +141,15 @@ def test_a_folder_of_the_same_name_does_not_hide_published_weights(tmp_path, mon
     assert checkpoints.find_published("sam", (224, 224, 3), **numbers).name == "ViT-B_16"
 
 
-def test_every_constructor_of_a_size_is_recognised_from_its_shapes():
+def test_every_constructor_of_a_size_has_its_published_name():
     for name, (patch, layers, hidden, blocks) in ARCHITECTURES.items():
         numbers = {"patch_size": patch, "num_layers": layers, "hidden_size": hidden, "resnet_blocks": blocks}
-        assert architecture.variant(numbers) == name
+        assert published.published_model(numbers) == name
 
 
 def test_a_published_name_brings_classes_and_pre_logits(tmp_path, monkeypatch):
     monkeypatch.setattr(published, "PUBLISHED", (
-        published.Published("sam", "vit_models/sam", "tiny", "ViT-Ti_16", 5, 32, 24),
+        published.PublishedWeights("sam", "vit_models/sam", "tiny", "ViT-Ti_16", 5, 32, 24),
     ))  # fmt: skip
     monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path))
     (tmp_path / "sam").mkdir()

@@ -1,4 +1,4 @@
-"""What is saved is the original's layout, and comes back bit for bit."""
+"""A saved file has the layout of `vit_jax`, and loads bit for bit."""
 
 import keras
 import numpy as np
@@ -12,7 +12,7 @@ def shapes(path):
         return {name: (file[name].shape, file[name].dtype) for name in file.files}
 
 
-def randomise(model):
+def randomize(model):
     rng = np.random.default_rng(0)
     for variable in model.weights:
         variable.assign(rng.standard_normal(variable.shape))
@@ -31,9 +31,9 @@ def test_a_saved_file_is_the_golden_file_again(case, arguments, golden_files, sm
     model = small(weights=golden_files / f"{case}.ckpt.npz", **arguments)
     checkpoints.save(model, tmp_path / "saved.npz")
     assert shapes(tmp_path / "saved.npz") == shapes(golden_files / f"{case}.ckpt.npz")
-    original = arrays(golden_files / f"{case}.ckpt.npz")
+    golden = arrays(golden_files / f"{case}.ckpt.npz")
     for name, array in arrays(tmp_path / "saved.npz").items():
-        np.testing.assert_array_equal(array, original[name])
+        np.testing.assert_array_equal(array, golden[name])
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_saved_file_is_the_golden_file_again(case, arguments, golden_files, sm
     ids=str,
 )
 def test_load_after_save_is_bit_equal(arguments, small, values, tmp_path):
-    model = randomise(small(**arguments))
+    model = randomize(small(**arguments))
     checkpoints.save(model, tmp_path / "saved.npz")
     again = small(weights=tmp_path / "saved.npz", **arguments)
     before, after = values(model), values(again)
@@ -63,7 +63,7 @@ def test_load_after_save_is_bit_equal(arguments, small, values, tmp_path):
 def test_a_model_of_bfloat16_variables_is_saved_as_float32(small, values, tmp_path):
     keras.config.set_dtype_policy("bfloat16")
     try:
-        model = randomise(small())
+        model = randomize(small())
         checkpoints.save(model, tmp_path / "saved.npz")
         again = small(weights=tmp_path / "saved.npz")
     finally:
@@ -73,19 +73,21 @@ def test_a_model_of_bfloat16_variables_is_saved_as_float32(small, values, tmp_pa
         np.testing.assert_array_equal(np.asarray(value, "float32"), np.asarray(values(again)[name], "float32"))
 
 
-def test_the_grid_stands_in_the_file_only_where_it_is_not_square(small, tmp_path, arrays):
+def test_the_grid_is_in_the_file_only_where_it_is_not_square(small, tmp_path, arrays):
     checkpoints.save(small(), tmp_path / "square.npz")
     assert not [name for name in arrays(tmp_path / "square.npz") if name.startswith("keras_vit")]
     checkpoints.save(small(input_shape=(32, 48, 3)), tmp_path / "wide.npz")
     np.testing.assert_array_equal(arrays(tmp_path / "wide.npz")["keras_vit/grid"], [4, 6])
 
 
-def test_nothing_is_left_behind_where_a_file_cannot_be_written(small, tmp_path):
+def test_no_file_remains_where_one_cannot_be_written(small, tmp_path):
     (tmp_path / "folder.npz").mkdir()
     with pytest.raises(ValueError, match="cannot be written"):
         checkpoints.save(small(), tmp_path / "folder.npz")
     with pytest.raises(ValueError, match="cannot be written"):
         checkpoints.save(small(), tmp_path / "missing" / "x.npz")
+    with pytest.raises(ValueError, match="must be a local one"):
+        checkpoints.save(small(), "gs://bucket/x.npz")
     with pytest.raises(ValueError, match=r'must end in ".npz"'):
         checkpoints.save(small(), tmp_path / "x.h5")
     assert [path.name for path in tmp_path.iterdir()] == ["folder.npz"]
@@ -93,5 +95,5 @@ def test_nothing_is_left_behind_where_a_file_cannot_be_written(small, tmp_path):
 
 def test_a_model_of_other_layers_is_refused(tmp_path):
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, name="dense")])
-    with pytest.raises(ValueError, match="Only models of this library"):
+    with pytest.raises(ValueError, match="Only models of keras_vit"):
         checkpoints.save(model, tmp_path / "x.npz")

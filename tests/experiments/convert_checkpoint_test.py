@@ -1,4 +1,4 @@
-"""The converter as people run it: one process, any dialect in, any format out, checked against logits."""
+"""The converter as users run it: one process, any dialect in, any format out, checked against logits."""
 
 import importlib.util
 import subprocess
@@ -66,7 +66,9 @@ def test_a_file_of_any_dialect_is_converted_and_verified(source, case, flags, ta
     if target.endswith(".keras"):
         model = keras.saving.load_model(tmp_path / target)
     else:
-        constructor, arguments = keras_vit.checkpoints.recognise(GOLDEN / source, num_heads=4, grid=_grid(flags))
+        constructor, arguments = keras_vit.checkpoints.infer_architecture(
+            GOLDEN / source, num_heads=4, grid=_grid(flags)
+        )
         model = getattr(keras_vit, constructor)(**arguments)
         model.load_weights(tmp_path / target) if "h5" in target else keras_vit.checkpoints.load(
             model, tmp_path / target
@@ -75,11 +77,11 @@ def test_a_file_of_any_dialect_is_converted_and_verified(source, case, flags, ta
 
 
 def _grid(flags):
-    found = [flag.removeprefix("--grid=") for flag in flags if flag.startswith("--grid=")]
-    return tuple(map(int, found[0].split(","))) if found else None
+    grids = [flag.removeprefix("--grid=") for flag in flags if flag.startswith("--grid=")]
+    return tuple(map(int, grids[0].split(","))) if grids else None
 
 
-def test_the_command_takes_a_keras_file_back_to_the_originals_layout(tmp_path):
+def test_the_command_converts_a_keras_file_to_the_layout_of_vit_jax(tmp_path):
     model = keras_vit.VisionTransformer(
         input_shape=(32, 32, 3), patch_size=8, hidden_size=64, num_layers=2, num_heads=4, mlp_dim=128, classes=10,
         weights=GOLDEN / "vit_token.ckpt.npz",

@@ -77,7 +77,7 @@ def test_the_answers_of_the_export_are_as_good_as_the_model(finished, tmp_path):
     workdir, _ = finished
     images, labels, _ = next(iter(data.eval_batches(data.load("digits")[1], batch_size=360)))
     np.save(tmp_path / "images.npy", images)
-    command = [sys.executable, "experiments/ask_saved_model.py", f"{workdir}/export/1"]
+    command = [sys.executable, "experiments/predict_saved_model.py", f"{workdir}/export/1"]
     subprocess.run([*command, f"{tmp_path}/images.npy", f"{tmp_path}/answers.npy"], cwd=ROOT, check=True)
     probabilities = np.load(tmp_path / "answers.npy")
     np.testing.assert_allclose(probabilities.sum(-1), 1, atol=1e-5)

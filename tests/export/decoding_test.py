@@ -30,10 +30,10 @@ def test_files_are_prepared_as_in_the_evaluation(crop, rounding, folder):
     fields = {"name": "folder", "path": str(folder), "image_size": 6, "eval_crop": crop, "rounding": rounding}
     if crop != "resize":
         fields["resize_size"] = 9
-    made = data.from_config(fields, batch_size=len(SIZES), seed=0)
-    (images, _, weights), *_ = made.eval_batches()
+    inputs = data.from_config(fields, batch_size=len(SIZES), seed=0)
+    (images, _, weights), *_ = inputs.eval_batches()
     assert weights.numpy().tolist() == [1] * len(SIZES)
-    decoder = Decoder((6, 6, 3), made.model_preprocessing(), rounding)
+    decoder = Decoder((6, 6, 3), inputs.model_preprocessing(), rounding)
     files = [path.read_bytes() for path in sorted((folder / "test" / "thing").iterdir())]
     # Not more than the last digit: a graph divides by a constant as it multiplies by its reciprocal.
     np.testing.assert_allclose(decoder(tf.constant(files)), images, rtol=0, atol=1.2e-7)
@@ -42,17 +42,17 @@ def test_files_are_prepared_as_in_the_evaluation(crop, rounding, folder):
 def test_the_shorter_side_covers_a_model_that_is_not_square():
     preprocessing = {"mean": [0.0] * 3, "std": [1.0] * 3, "resize": "shorter_side", "crop_fraction": 0.5}
     file = image_file(16, 64)
-    given = Decoder((4, 6, 3), preprocessing)(tf.constant([file]))
+    decoded = Decoder((4, 6, 3), preprocessing)(tf.constant([file]))
     image = tf.cast(tf.io.decode_png(file), tf.float32)
     means = tf.reshape(image, (8, 2, 32, 2, 3)).numpy().mean((1, 3))  # to (8, 32), which covers (8, 12)
-    np.testing.assert_allclose(given[0], means[2:6, 13:19], rtol=1e-5)
+    np.testing.assert_allclose(decoded[0], means[2:6, 13:19], rtol=1e-5)
 
 
 def test_every_channel_has_its_own_range():
     preprocessing = {"mean": [0, 10, 20.0], "std": [1.0, 2.0, 4.0], "resize": "stretch", "crop_fraction": 1.0}
     white = tf.io.encode_png(tf.fill((5, 7, 3), tf.constant(250, tf.uint8)))
-    given = Decoder((2, 3, 3), preprocessing)(white[None])
-    np.testing.assert_array_equal(given, np.broadcast_to([250, 120, 57.5], (1, 2, 3, 3)))
+    decoded = Decoder((2, 3, 3), preprocessing)(white[None])
+    np.testing.assert_array_equal(decoded, np.broadcast_to([250, 120, 57.5], (1, 2, 3, 3)))
 
 
 def test_what_would_not_fit_into_the_memory_is_refused():

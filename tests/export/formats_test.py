@@ -1,4 +1,4 @@
-"""Other formats: what comes out is run, compared and weighed."""
+"""Other formats: each converted model is run, and its logits and size are compared."""
 
 import builtins
 import importlib.util
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_vit import export
-from keras_vit.export.report import compared, example_images
+from keras_vit.export.report import compare, example_images
 
 from .conftest import SHAPE, tiny_model
 
@@ -52,8 +52,8 @@ def test_onnx_gives_the_same_logits_also_with_exact_gelu(exact_gelu, tmp_path):
     images, logits = logits_of(model)
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
     for batch in (1, 5):
-        (given,) = session.run(["logits"], {"images": images[:batch]})
-        np.testing.assert_allclose(given, logits[:batch], atol=1e-5)
+        (outputs,) = session.run(["logits"], {"images": images[:batch]})
+        np.testing.assert_allclose(outputs, logits[:batch], atol=1e-5)
 
 
 def test_onnx_says_what_must_be_installed(tmp_path, monkeypatch):
@@ -119,7 +119,7 @@ def test_on_another_backend_an_error_says_what_to_do(tmp_path, monkeypatch):
 def test_a_conversion_that_gives_other_shapes_or_no_numbers_is_refused():
     model = tiny_model()
     images, logits = logits_of(model)
-    assert compared("x", 1, model, images, logits).largest_difference == 0
+    assert compare("x", 1, model, images, logits).largest_difference == 0
     for bad in (logits[:3], np.full_like(logits, np.nan)):
         with pytest.raises(ValueError, match=r"finite logits of the shape \(8, 5\)"):
-            compared("x", 1, model, images, bad)
+            compare("x", 1, model, images, bad)

@@ -1,4 +1,4 @@
-"""A whole export: what is asked of it, what it refuses, and when it gets its name."""
+"""A whole export: its outputs, what it refuses, and when it gets its version number."""
 
 import json
 import os
@@ -27,9 +27,9 @@ def signatures(exported):
 
 
 @pytest.fixture
-def untested(monkeypatch):
-    """Exports without their process of self-test, where the test is not about it."""
-    monkeypatch.setattr(module, "largest_differences", lambda *_: {})
+def unverified(monkeypatch):
+    """Exports without the child process that verifies them, where the test is not about it."""
+    monkeypatch.setattr(module, "verify", lambda *_: {})
 
 
 def expected(model, images):
@@ -42,12 +42,12 @@ def resized(file):
 
 
 def test_every_signature_has_named_inputs_and_outputs_and_a_free_batch(signatures):
+    def dtypes_and_shapes(specs):
+        return {key: (spec.dtype.name, spec.shape.as_list()) for key, spec in specs.items()}
+
     specs = {
-        name: (
-            {key: (spec.dtype.name, spec.shape.as_list()) for key, spec in made.structured_input_signature[1].items()},
-            {key: (spec.dtype.name, spec.shape.as_list()) for key, spec in made.structured_outputs.items()},
-        )
-        for name, made in signatures.items()
+        name: tuple(map(dtypes_and_shapes, (signature.structured_input_signature[1], signature.structured_outputs)))
+        for name, signature in signatures.items()
     }
     top = {"top_classes": ("string", [None, 3]), "top_probabilities": ("float32", [None, 3])}
     probabilities = {"probabilities": ("float32", [None, 5])}
@@ -92,9 +92,9 @@ def test_classify_answers_examples_as_files(signatures):
         signatures["classify"](inputs=tf.constant([tf.train.Example().SerializeToString()]))
 
 
-# That a wrong rank raises and does not abort is asked in a process of its own, by every export of itself.
+# That a wrong rank raises and does not abort is verified in a child process by every export.
 @pytest.mark.parametrize(
-    ("name", "given", "message"),
+    ("name", "values", "message"),
     [
         ("tensor", np.zeros((2, 9, 12, 3)), "not compatible with expected shape"),
         ("tensor", np.zeros((2, 8, 12, 1)), "not compatible with expected shape"),
@@ -110,10 +110,10 @@ def test_classify_answers_examples_as_files(signatures):
         ("serving_default", [], "1 to 7 images"),
     ],
 )
-def test_bad_input_is_an_error_and_the_next_answer_right(signatures, name, given, message):
+def test_bad_input_is_an_error_and_the_next_answer_right(signatures, name, values, message):
     (spec,) = signatures[name].structured_input_signature[1].values()
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        signatures[name](**{spec.name: tf.constant(given, spec.dtype)})
+        signatures[name](**{spec.name: tf.constant(values, spec.dtype)})
     probabilities = signatures["tensor"](images=tf.zeros((1, *SHAPE)))["probabilities"]
     assert np.sum(probabilities) == pytest.approx(1, abs=1e-5)
 
@@ -131,8 +131,8 @@ def test_a_wrong_answer_is_not_published(tmp_path, monkeypatch):
         copy.weights[-1].assign(copy.weights[-1] + np.arange(5.0))
         return copy
 
-    real = module.plain_copy
-    monkeypatch.setattr(module, "plain_copy", wrong)
+    real = module.inference_copy
+    monkeypatch.setattr(module, "inference_copy", wrong)
     with pytest.raises(export.SelfTestError, match=r"tensor: probabilities differs by .*It was left in .*partial-"):
         export.saved_model(tiny_model(), tmp_path, signatures=("tensor",))
     (left,) = tmp_path.iterdir()
@@ -140,13 +140,13 @@ def test_a_wrong_answer_is_not_published(tmp_path, monkeypatch):
 
 
 def test_an_unchecked_signature_is_not_published(tmp_path, monkeypatch):
-    monkeypatch.setattr("keras_vit.export.signatures._checked", lambda signature, _: signature)
+    monkeypatch.setattr("keras_vit.export.signatures._with_input_check", lambda signature, _: signature)
     with pytest.raises(export.SelfTestError, match=r"ended with code -6|was accepted"):
         export.saved_model(tiny_model(), tmp_path, signatures=("tensor",))
     assert [entry.name[:8] for entry in tmp_path.iterdir()] == ["partial-"]
 
 
-def test_versions_count_up_and_are_never_overwritten(tmp_path, untested):
+def test_versions_count_up_and_are_never_overwritten(tmp_path, unverified):
     model = tiny_model()
     assert export.saved_model(model, tmp_path, version=3) == str(tmp_path / "3")
     before = (tmp_path / "3" / "saved_model.pb").read_bytes()
@@ -157,7 +157,7 @@ def test_versions_count_up_and_are_never_overwritten(tmp_path, untested):
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["3", "4"]
 
 
-def test_an_export_that_cannot_be_renamed_leaves_nothing(tmp_path, monkeypatch, untested):
+def test_an_export_that_cannot_be_renamed_leaves_nothing(tmp_path, monkeypatch, unverified):
     def fail(*_):
         raise OSError("the disk is full")
 
@@ -201,7 +201,7 @@ def test_models_that_have_no_probabilities_or_other_channels_are_refused(tmp_pat
 
 
 @pytest.mark.parametrize("activation", ["softmax", "sigmoid"])
-def test_probabilities_are_not_made_probabilities_again(activation, tmp_path, untested):
+def test_an_activation_of_the_model_is_not_applied_twice(activation, tmp_path, unverified):
     model = tiny_model(classifier_activation=activation)
     loaded = tf.saved_model.load(export.saved_model(model, tmp_path, signatures=("tensor",)))
     images = np.random.default_rng(0).uniform(-1, 1, (2, *SHAPE)).astype("float32")
@@ -209,7 +209,7 @@ def test_probabilities_are_not_made_probabilities_again(activation, tmp_path, un
     np.testing.assert_allclose(answer, model(images), atol=1e-6)
 
 
-def test_logits_of_a_model_trained_with_sigmoids_go_through_a_sigmoid(tmp_path, untested):
+def test_logits_of_a_model_trained_with_sigmoids_go_through_a_sigmoid(tmp_path, unverified):
     model = tiny_model()
     path = export.saved_model(model, tmp_path, signatures=("tensor",), activation="sigmoid")
     images = np.random.default_rng(0).uniform(-1, 1, (2, *SHAPE)).astype("float32")
@@ -221,7 +221,7 @@ def test_logits_of_a_model_trained_with_sigmoids_go_through_a_sigmoid(tmp_path, 
     ("policy", "precision", "tolerance"),
     [("mixed_bfloat16", "float32", 5e-2), ("float32", "bfloat16", 5e-2), ("mixed_bfloat16", "bfloat16", 1e-2)],
 )
-def test_mixed_precision_comes_out_as_asked(policy, precision, tolerance, tmp_path, untested):
+def test_the_export_has_its_own_precision(policy, precision, tolerance, tmp_path, unverified):
     keras.config.set_dtype_policy(policy)
     model = tiny_model()
     path = export.saved_model(model, tmp_path, precision=precision, signatures=("tensor",))
@@ -234,7 +234,7 @@ def test_mixed_precision_comes_out_as_asked(policy, precision, tolerance, tmp_pa
         np.testing.assert_allclose(answer, expected(tiny_model(), images), atol=1e-6)
 
 
-FROM_ELSEWHERE = """
+EXPORT_SCRIPT = """
 import sys
 import numpy as np
 import tensorflow as tf
@@ -258,7 +258,7 @@ print(export.saved_model(model, sys.argv[3], class_names=list("abcde")))
 def test_models_of_a_strategy_or_of_jax_are_exported_alike(kind, backend, exported, tmp_path):
     if backend == "jax":
         pytest.importorskip("jax", reason="jax is not installed")
-    command = [sys.executable, "-c", FROM_ELSEWHERE, os.path.join(exported[0], "assets.extra/model.keras"), kind]
+    command = [sys.executable, "-c", EXPORT_SCRIPT, os.path.join(exported[0], "assets.extra/model.keras"), kind]
     done = subprocess.run(
         [*command, str(tmp_path / "model")],
         env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": str(Path(__file__).parent.parent.parent)},

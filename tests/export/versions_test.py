@@ -1,4 +1,4 @@
-"""How a version gets its number and its name, on this machine's disk and on other file systems."""
+"""How a version gets its number, on this machine's disk and on other file systems."""
 
 import os
 
@@ -23,12 +23,12 @@ def test_the_next_version_is_after_the_largest_number(tmp_path):
 
 
 def test_while_it_is_written_no_number_is_there_and_others_may_read_it_later(tmp_path):
-    staged = versions.Staged(str(tmp_path / "model"), None)
-    with staged as folder:
+    with versions.staging_dir(str(tmp_path / "model")) as folder:
         write(folder)
         assert not [name for name in os.listdir(tmp_path / "model") if name.isdecimal()]
-    assert staged.path == str(tmp_path / "model" / "1")
-    assert os.stat(staged.path).st_mode & 0o777 == 0o755
+        path = versions.publish(folder, str(tmp_path / "model"), None)
+    assert path == str(tmp_path / "model" / "1")
+    assert os.stat(path).st_mode & 0o777 == 0o755
     assert os.listdir(tmp_path / "model") == ["1"]
 
 
@@ -37,42 +37,42 @@ def test_two_exports_at_once_get_a_number_each(tmp_path, monkeypatch):
     monkeypatch.setattr(versions, "next_version", lambda _: next(numbers))
     paths = []
     for _ in range(2):
-        staged = versions.Staged(str(tmp_path), None)
-        with staged as folder:
+        with versions.staging_dir(str(tmp_path)) as folder:
             write(folder)
-        paths.append(staged.path)
+            paths.append(versions.publish(folder, str(tmp_path), None))
     assert paths == [str(tmp_path / "1"), str(tmp_path / "2")]
 
 
 def test_a_version_that_somebody_else_made_meanwhile_stays(tmp_path):
-    with pytest.raises(ValueError, match="never overwritten"), versions.Staged(str(tmp_path), 5) as folder:
+    with pytest.raises(ValueError, match="never overwritten"), versions.staging_dir(str(tmp_path)) as folder:
         write(folder)
         (tmp_path / "5").mkdir()
+        versions.publish(folder, str(tmp_path), 5)
     assert os.listdir(tmp_path) == ["5"] and os.listdir(tmp_path / "5") == []
 
 
-def test_only_what_is_to_be_looked_at_stays_after_an_error(tmp_path):
-    for error, left in ((KeyError, 0), (RuntimeError, 1)):
-        with pytest.raises(error), versions.Staged(str(tmp_path), 1, kept_after=RuntimeError):
+def test_only_a_folder_to_be_examined_stays_after_an_error(tmp_path):
+    for error, count in ((KeyError, 0), (RuntimeError, 1)):
+        with pytest.raises(error), versions.staging_dir(str(tmp_path), kept_after=RuntimeError):
             raise error
-        assert len(os.listdir(tmp_path)) == left
+        assert len(os.listdir(tmp_path)) == count
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="must be one that can be written .*Received: .*file/model"):
-        versions.Staged(str(tmp_path / "file" / "model"), 1).__enter__()
+        versions.staging_dir(str(tmp_path / "file" / "model")).__enter__()
 
 
 def test_where_there_is_no_rename_the_marker_comes_last(monkeypatch):
     copied, real = [], tf.io.gfile.copy
     monkeypatch.setattr(tf.io.gfile, "copy", lambda source, target: (copied.append(target), real(source, target)))
     for number in (1, 2):
-        staged = versions.Staged("ram://versions/model", None)
-        with staged as folder:
+        with versions.staging_dir("ram://versions/model") as folder:
             write(folder)
+            path = versions.publish(folder, "ram://versions/model", None)
         assert not os.path.exists(folder)
-        assert staged.path == f"ram://versions/model/{number}"
+        assert path == f"ram://versions/model/{number}"
     assert copied[5] == "ram://versions/model/2/saved_model.pb" and len(copied) == 6
     with tf.io.gfile.GFile("ram://versions/model/2/variables/variables.index") as file:
         assert file.read() == "variables/variables.index"

@@ -8,13 +8,13 @@ import pytest
 
 import keras_vit
 from keras_vit.architectures import BIT_UNITS
-from keras_vit.checkpoints.names import is_group_norm, original_names, original_shapes
+from keras_vit.checkpoints.vit_jax_names import is_group_norm, vit_jax_shapes, vit_jax_variables
 
 
 def deterministic(model, wide_norms=False):
     """Fills a model with the weights of the golden vectors, each drawn from its name."""
-    shapes = original_shapes(model)
-    for name, variable in original_names(model).items():
+    shapes = vit_jax_shapes(model)
+    for name, variable in vit_jax_variables(model).items():
         shape = shapes[name]
         if wide_norms and is_group_norm(name):
             shape = (1, 1, 1, *shape)

@@ -1,8 +1,8 @@
-"""Calls the signatures of an export with every malformed tensor, in a process that knows TensorFlow only.
+"""Calls the signatures of an export with every malformed tensor, in a process that imports TensorFlow only.
 
-    python call_signatures.py EXPORT ANSWERS.json
+    python call_signatures.py EXPORT RESULTS.json
 
-The answers are `{kind: {name: probabilities, or null where it was refused}}`; a process that aborts writes none.
+The results are `{kind: {name: probabilities, or null if it was refused}}`; a process that aborts writes none.
 """
 
 import json
@@ -12,30 +12,32 @@ import malformed
 import tensorflow as tf
 
 
-def ask(signature, name, values):
+def call(signature, name, values):
     try:
         return signature(**{name: tf.constant(values)})["probabilities"].numpy().tolist()
     except (tf.errors.OpError, ValueError, TypeError):  # the last two are tf.constant's and the signature's own
         return None
 
 
-def main(export, answers):
+def main(export, results_path):
     signatures = tf.saved_model.load(export).signatures
     images = {**malformed.ODD_IMAGES, **malformed.BAD_IMAGES}
     by_bytes, by_tensor = signatures["serving_default"], signatures["tensor"]
     ragged = {"of several depths": [[1.0], 2.0], "of several lengths": [[1.0, 2.0], [3.0]]}
     results = {
-        "images": {name: ask(by_bytes, "image_bytes", tf.constant(files, tf.string)) for name, files in images.items()},
-        "shapes": {
-            "files in a list": ask(by_bytes, "image_bytes", [[malformed.PNG]]),
-            "a file": ask(by_bytes, "image_bytes", malformed.PNG),
-            "numbers": ask(by_bytes, "image_bytes", [1, 2]),
-            "another input": ask(by_bytes, "images", [malformed.PNG]),
-            **{name: ask(by_tensor, "images", values) for name, values in ragged.items()},
+        "images": {
+            name: call(by_bytes, "image_bytes", tf.constant(files, tf.string)) for name, files in images.items()
         },
-        "arrays": {name: ask(by_tensor, "images", values) for name, values in malformed.ARRAYS.items()},
+        "shapes": {
+            "files in a list": call(by_bytes, "image_bytes", [[malformed.PNG]]),
+            "a file": call(by_bytes, "image_bytes", malformed.PNG),
+            "numbers": call(by_bytes, "image_bytes", [1, 2]),
+            "another input": call(by_bytes, "images", [malformed.PNG]),
+            **{name: call(by_tensor, "images", values) for name, values in ragged.items()},
+        },
+        "arrays": {name: call(by_tensor, "images", values) for name, values in malformed.ARRAYS.items()},
     }
-    with open(answers, "w") as file:
+    with open(results_path, "w") as file:
         json.dump(results, file)
     assert "keras_vit" not in sys.modules
 

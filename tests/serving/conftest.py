@@ -1,4 +1,4 @@
-"""An export whose answers are known, and the server that is asked about it."""
+"""An export whose outputs are known, and servers of it."""
 
 import contextlib
 import fcntl
@@ -29,9 +29,9 @@ def malformed():
 
 @pytest.fixture(scope="session")
 def served():
-    """What is served, and the answers that the original gives.
+    """The model that is served, and what the JAX reference (`vit_jax`) predicts for some images.
 
-    A hybrid, because its first operation is a convolution: fed another rank, that ends the process of a server.
+    A hybrid, because its first operation is a convolution: fed another rank, that aborts the process of a server.
     """
     model = keras_vit.VisionTransformer(
         resnet_blocks=(), patch_size=4, num_layers=2, hidden_size=64, mlp_dim=128, num_heads=4, classes=10,
@@ -43,14 +43,14 @@ def served():
         return keras.ops.convert_to_numpy(keras.ops.softmax(model(images)))
 
     def of_files(files):
-        """By the way of the evaluation, and the model itself."""
+        """Probabilities of image files, prepared as in the evaluation."""
         images = [data.preprocessing.resize(data.images.decode(file), (64, 64)) for file in files]
         return probabilities(np.stack([data.preprocessing.value_range(image) for image in images]))
 
     return types.SimpleNamespace(
         model=model,
         images=golden["inputs"],
-        answers=keras.ops.convert_to_numpy(keras.ops.softmax(golden["logits"])),
+        expected=keras.ops.convert_to_numpy(keras.ops.softmax(golden["logits"])),
         probabilities=probabilities,
         of_files=of_files,
         class_names=CLASSES,
@@ -58,8 +58,8 @@ def served():
 
 
 @pytest.fixture(scope="session")
-def alone(tmp_path_factory):
-    """A folder that all the processes that test share, and work on one after the other: `with alone() as folder`."""
+def locked_folder(tmp_path_factory):
+    """A folder that all pytest workers share, locked for one of them: `with locked_folder() as folder`."""
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
@@ -74,9 +74,9 @@ def alone(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def exported(served, alone):
-    """The folder of the export's versions, written by whoever comes first."""
-    with alone() as folder:
+def exported(served, locked_folder):
+    """The folder of the export's versions, written by the first worker that needs it."""
+    with locked_folder() as folder:
         if not (folder / "golden" / "1").exists():
             signatures = ("serving_default", "tensor", "classify")
             export.saved_model(served.model, folder / "golden", class_names=CLASSES, signatures=signatures)
@@ -84,24 +84,24 @@ def exported(served, alone):
 
 
 @pytest.fixture(scope="session")
-def rest_server(alone):
-    """The module `experiments/serving/rest_server.py`, its server built."""
+def rest_server(locked_folder):
+    """The module `rest_server.py`, its server built."""
     if shutil.which("g++") is None:
         pytest.skip("there is no g++ to build the server with")
-    module = types.SimpleNamespace(**runpy.run_path(str(HERE.parent.parent / "experiments/serving/rest_server.py")))
-    with alone():
+    module = types.SimpleNamespace(**runpy.run_path(str(HERE / "rest_server.py")))
+    with locked_folder():
         module.build()
     return module
 
 
 class Client:
-    """One connection to a server, which is kept as long as the server keeps it."""
+    """A client with one connection, kept open for as long as the server keeps it."""
 
     def __init__(self, server):
         self.server, self.connection = server, http.client.HTTPConnection("localhost", server.port, timeout=120)
 
-    def ask(self, method, path, body=None):
-        """The status and the answer of a request to `/v1/models/<name><path>`."""
+    def request(self, method, path, body=None):
+        """The status and the JSON of the response to a request to `/v1/models/<name><path>`."""
         if isinstance(body, dict):
             body = json.dumps(body)
         self.connection.request(method, f"/v1/models/{self.server.flags['model_name']}{path}", body)
@@ -109,7 +109,7 @@ class Client:
         return response.status, json.loads(response.read())
 
     def predict(self, **body):
-        return self.ask("POST", ":predict", body)
+        return self.request("POST", ":predict", body)
 
 
 @pytest.fixture(scope="module")

@@ -28,8 +28,8 @@ def _predict(port, name="golden", signature="tensor", **inputs):
     return {output: tf.make_ndarray(tensor) for output, tensor in response.outputs.items()}
 
 
-def test_tensors_give_the_originals_numbers(grpc_port, served):
-    np.testing.assert_allclose(_predict(grpc_port, images=served.images)["probabilities"], served.answers, atol=1e-4)
+def test_tensors_give_the_probabilities_of_the_jax_reference(grpc_port, served):
+    np.testing.assert_allclose(_predict(grpc_port, images=served.images)["probabilities"], served.expected, atol=1e-4)
 
 
 def test_files_give_the_models_numbers_and_names(grpc_port, served, malformed):

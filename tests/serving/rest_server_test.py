@@ -1,4 +1,4 @@
-"""The server in C++: an export answers there as the model does, and no request brings it down."""
+"""The C++ server: an export gives the model's probabilities there, and no request ends its process."""
 
 import base64
 import json
@@ -22,18 +22,18 @@ def _b64(file):
 
 
 def _assert_golden(client, served, malformed):
-    """The server still gives the original's numbers, by tensor and by bytes."""
-    code, answer = client.predict(signature_name="tensor", instances=served.images.tolist())
-    assert code == 200, answer
-    np.testing.assert_allclose(answer["predictions"], served.answers, atol=1e-4)
-    code, answer = client.predict(inputs=[_b64(malformed.PNG), _b64(malformed.JPEG)])
-    assert code == 200, answer
+    """The server still gives the right probabilities, for a tensor and for image files."""
+    code, response = client.predict(signature_name="tensor", instances=served.images.tolist())
+    assert code == 200, response
+    np.testing.assert_allclose(response["predictions"], served.expected, atol=1e-4)
+    code, response = client.predict(inputs=[_b64(malformed.PNG), _b64(malformed.JPEG)])
+    assert code == 200, response
     expected = served.of_files([malformed.PNG, malformed.JPEG])
-    np.testing.assert_allclose(answer["outputs"]["probabilities"], expected, atol=1e-5)
+    np.testing.assert_allclose(response["outputs"]["probabilities"], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_tensors_in_rows_and_in_columns_give_the_originals_numbers(path, client, served):
+def test_tensors_in_rows_and_in_columns_give_the_probabilities_of_the_jax_reference(path, client, served):
     images = served.images.tolist()
     for body, key in (
         ({"instances": images}, "predictions"),
@@ -41,10 +41,10 @@ def test_tensors_in_rows_and_in_columns_give_the_originals_numbers(path, client,
         ({"inputs": images}, "outputs"),
         ({"inputs": {"images": images}}, "outputs"),
     ):
-        code, answer = client.ask("POST", path, {"signature_name": "tensor", **body})
-        assert code == 200, answer
-        assert answer.keys() == {key}
-        np.testing.assert_allclose(answer[key], served.answers, atol=1e-4)
+        code, response = client.request("POST", path, {"signature_name": "tensor", **body})
+        assert code == 200, response
+        assert response.keys() == {key}
+        np.testing.assert_allclose(response[key], served.expected, atol=1e-4)
 
 
 def test_files_in_rows_and_in_columns_give_the_models_numbers_and_names(client, served, malformed):
@@ -52,24 +52,24 @@ def test_files_in_rows_and_in_columns_give_the_models_numbers_and_names(client, 
     expected = served.of_files(files)
     best = np.argsort(-expected, -1)
     rows, columns = [_b64(file) for file in files], {"image_bytes": [_b64(file) for file in files]}
-    code, answer = client.predict(instances=rows)
-    assert code == 200, answer
-    for row, probabilities, order in zip(answer["predictions"], expected, best, strict=True):
+    code, response = client.predict(instances=rows)
+    assert code == 200, response
+    for row, probabilities, order in zip(response["predictions"], expected, best, strict=True):
         assert row.keys() == {"probabilities", "top_classes", "top_probabilities"}
         np.testing.assert_allclose(row["probabilities"], probabilities, atol=1e-5)
         assert row["top_classes"] == [served.class_names[i] for i in order[: len(row["top_classes"])]]
         np.testing.assert_allclose(row["top_probabilities"], np.sort(row["probabilities"])[::-1][:5])
     code, again = client.predict(signature_name="serving_default", inputs=columns)
     assert code == 200, again
-    assert again["outputs"]["probabilities"] == [row["probabilities"] for row in answer["predictions"]]
-    assert again["outputs"]["top_classes"] == [row["top_classes"] for row in answer["predictions"]]
+    assert again["outputs"]["probabilities"] == [row["probabilities"] for row in response["predictions"]]
+    assert again["outputs"]["top_classes"] == [row["top_classes"] for row in response["predictions"]]
 
 
 def test_classify_gives_names_and_scores(client, served, malformed):
     examples = [{"image/encoded": _b64(file)} for file in (malformed.PNG, malformed.BMP)]
-    code, answer = client.ask("POST", ":classify", {"signature_name": "classify", "examples": examples})
-    assert code == 200, answer
-    for result, probabilities in zip(answer["results"], served.of_files([malformed.PNG, malformed.BMP]), strict=True):
+    code, response = client.request("POST", ":classify", {"signature_name": "classify", "examples": examples})
+    assert code == 200, response
+    for result, probabilities in zip(response["results"], served.of_files([malformed.PNG, malformed.BMP]), strict=True):
         order = np.argsort(-probabilities)[: len(result)]
         assert [name for name, _ in result] == [served.class_names[i] for i in order]
         np.testing.assert_allclose([score for _, score in result], probabilities[order], atol=1e-5)
@@ -78,7 +78,7 @@ def test_classify_gives_names_and_scores(client, served, malformed):
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
 def test_the_lines_in_the_readme_of_an_export_work_as_pasted(exported, server, served):
     blocks = re.findall(r"```sh\n(.*?)```", (exported / "1" / "README.md").read_text(), re.DOTALL)
-    status, answer = (
+    status, response = (
         subprocess.run(
             ["bash", "-euo", "pipefail", "-c", line.replace("localhost:8501", f"localhost:{server.port}")],
             cwd=exported / "1", check=True, capture_output=True, text=True,
@@ -87,14 +87,14 @@ def test_the_lines_in_the_readme_of_an_export_work_as_pasted(exported, server, s
     )  # fmt: skip
     assert json.loads(status)["model_version_status"][0]["state"] == "AVAILABLE"
     (expected,) = served.of_files([(exported / "1" / "assets.extra" / "example.jpg").read_bytes()])
-    assert json.loads(answer)["predictions"][0]["top_classes"][0] == served.class_names[expected.argmax()]
+    assert json.loads(response)["predictions"][0]["top_classes"][0] == served.class_names[expected.argmax()]
 
 
 def test_status_and_metadata_tell_what_is_served(client):
-    code, status = client.ask("GET", "")
+    code, status = client.request("GET", "")
     assert (code, status["model_version_status"][0]["state"]) == (200, "AVAILABLE")
     assert status["model_version_status"][0]["version"] == "1"
-    code, metadata = client.ask("GET", "/metadata")
+    code, metadata = client.request("GET", "/metadata")
     assert code == 200
     assert metadata["model_spec"] == {"name": "golden", "signature_name": "", "version": "1"}
     signatures = metadata["metadata"]["signature_def"]["signature_def"]
@@ -164,10 +164,10 @@ def _everything(wire):
 
 
 def test_a_connection_is_kept_for_many_requests(client):
-    client.ask("GET", "")
+    client.request("GET", "")
     first = client.connection.sock.getsockname()
     for _ in range(3):
-        assert client.ask("POST", ":predict", {})[0] == 400
+        assert client.request("POST", ":predict", {})[0] == 400
     assert client.connection.sock.getsockname() == first
 
 
@@ -182,61 +182,63 @@ def test_a_client_that_waits_for_leave_to_send_gets_it(server):
         assert wire.recv(1000).startswith(b"HTTP/1.1 400 ")
 
 
-def test_many_clients_at_once_each_get_their_own_answer(server, served, rest_client):
-    answers = {}
+def test_many_clients_at_once_each_get_their_own_response(server, served, rest_client):
+    responses = {}
 
-    def ask(number):
+    def send(number):
         client = rest_client(server)
         image = served.images[number % len(served.images)]
-        answers[number] = client.predict(signature_name="tensor", instances=[image.tolist()])
+        responses[number] = client.predict(signature_name="tensor", instances=[image.tolist()])
         client.connection.close()
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(40)]  # more than the server has
+    threads = [threading.Thread(target=send, args=(number,)) for number in range(40)]  # more than the server has
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    for number, (code, answer) in answers.items():
-        assert code == 200, answer
-        np.testing.assert_allclose(answer["predictions"][0], served.answers[number % len(served.images)], atol=1e-4)
-    assert len(answers) == 40
+    for number, (code, response) in responses.items():
+        assert code == 200, response
+        np.testing.assert_allclose(response["predictions"][0], served.expected[number % len(served.images)], atol=1e-4)
+    assert len(responses) == 40
 
 
 @pytest.mark.parametrize("kind", ["ODD_IMAGES", "BAD_IMAGES", "ARRAYS"])
-def test_a_malformed_tensor_gets_an_error_or_the_right_answer(kind, server, client, served, malformed):
+def test_a_malformed_tensor_gets_an_error_or_the_right_output(kind, server, client, served, malformed):
     for name, values in getattr(malformed, kind).items():
         if kind == "ARRAYS":
-            code, answer = client.predict(signature_name="tensor", inputs={"images": values.tolist()})
+            code, response = client.predict(signature_name="tensor", inputs={"images": values.tolist()})
         else:
-            code, answer = client.predict(instances=[_b64(file) for file in values])
-        assert server.runs, name
+            code, response = client.predict(instances=[_b64(file) for file in values])
+        assert server.is_running, name
         if code == 200:
-            outputs = answer["outputs"] if kind == "ARRAYS" else [row["probabilities"] for row in answer["predictions"]]
+            outputs = (
+                response["outputs"] if kind == "ARRAYS" else [row["probabilities"] for row in response["predictions"]]
+            )
             _assert_right(outputs, kind, values, served, name)
         else:
-            assert kind != "ODD_IMAGES", (name, answer)
-            assert code == 400 and answer["error"], (name, code, answer)
+            assert kind != "ODD_IMAGES", (name, response)
+            assert code == 400 and response["error"], (name, code, response)
     _assert_golden(client, served, malformed)
 
 
 def _assert_right(probabilities, kind, values, served, name):
-    """What was answered is what the model gives, which it gives for odd images and sound arrays only."""
+    """The probabilities are the model's, and only odd images and valid arrays got any."""
     assert kind != "BAD_IMAGES", name
     if kind == "ARRAYS":
         assert values.shape[1:] == (64, 64, 3) and len(values), name
         expected = served.probabilities(values.astype("float32"))
     else:
         expected = served.of_files(values)
-    defined = np.isfinite(expected).all(-1)  # where the model itself overflows, no answer is the right one
+    defined = np.isfinite(expected).all(-1)  # where the model itself overflows, nothing is right
     assert defined.any(), name
     np.testing.assert_allclose(np.array(probabilities)[defined], expected[defined], atol=1e-5, err_msg=name)
 
 
 def test_a_malformed_body_gets_an_error(server, client, served, malformed):
     for name, body in malformed.BODIES.items():
-        code, answer = client.ask("POST", ":predict", body)
-        assert code == 400 and answer["error"], (name, code, answer)
-        assert server.runs, name
+        code, response = client.request("POST", ":predict", body)
+        assert code == 400 and response["error"], (name, code, response)
+        assert server.is_running, name
     _assert_golden(client, served, malformed)
 
 
@@ -245,34 +247,32 @@ def test_what_is_not_http_gets_an_error_or_nothing(server, client, served, malfo
         with socket.create_connection(("localhost", server.port), timeout=60) as wire:
             wire.sendall(sent if isinstance(sent, bytes) else sent.encode())
             wire.shutdown(socket.SHUT_WR)
-            answer = _everything(wire)
-        assert not answer or answer.startswith((b"HTTP/1.1 4", b"HTTP/1.1 501")), (name, answer)
-        assert server.runs, name
+            response = _everything(wire)
+        assert not response or response.startswith((b"HTTP/1.1 4", b"HTTP/1.1 501")), (name, response)
+        assert server.is_running, name
     _assert_golden(client, served, malformed)
 
 
 def test_a_body_beyond_the_bound_is_refused_and_the_client_hears_why(client, served, malformed):
-    code, answer = client.ask("POST", ":predict", b"0" * (65 << 20))
-    assert code == 413 and "A body may have" in answer["error"]
+    code, response = client.request("POST", ":predict", b"0" * (65 << 20))
+    assert code == 413 and "A body may have" in response["error"]
     _assert_golden(client, served, malformed)
 
 
-def test_called_directly_the_signatures_refuse_or_answer_and_never_end_the_process(
-    exported, served, malformed, tmp_path
-):
-    command = [sys.executable, str(HERE / "call_signatures.py"), str(exported / "1"), str(tmp_path / "answers.json")]
+def test_called_directly_the_signatures_never_abort_the_process(exported, served, malformed, tmp_path):
+    command = [sys.executable, str(HERE / "call_signatures.py"), str(exported / "1"), str(tmp_path / "results.json")]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    results = json.loads((tmp_path / "answers.json").read_text())
+    results = json.loads((tmp_path / "results.json").read_text())
     images = {**malformed.ODD_IMAGES, **malformed.BAD_IMAGES}
     assert results["images"].keys() == images.keys() and results["arrays"].keys() == malformed.ARRAYS.keys()
     assert sum(map(len, results.values())) >= 40
-    for name, answer in results["images"].items():
+    for name, probabilities in results["images"].items():
         if name in malformed.ODD_IMAGES:
-            _assert_right(answer, "ODD_IMAGES", images[name], served, name)
+            _assert_right(probabilities, "ODD_IMAGES", images[name], served, name)
         else:
-            assert answer is None, name
-    for name, answer in results["arrays"].items():
-        if answer is not None:
-            _assert_right(answer, "ARRAYS", malformed.ARRAYS[name], served, name)
+            assert probabilities is None, name
+    for name, probabilities in results["arrays"].items():
+        if probabilities is not None:
+            _assert_right(probabilities, "ARRAYS", malformed.ARRAYS[name], served, name)
     assert set(results["shapes"].values()) == {None}

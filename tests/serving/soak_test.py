@@ -30,44 +30,44 @@ def test_under_load_every_good_answer_is_right_and_memory_does_not_grow(
     seconds = pytestconfig.getoption("--soak_seconds")
     images, files = served.images[:1], [malformed.JPEG, malformed.PNG]
     good = [
-        ({"signature_name": "tensor", "instances": images.tolist()}, served.answers[:1]),
+        ({"signature_name": "tensor", "instances": images.tolist()}, served.expected[:1]),
         ({"instances": [{"b64": base64.b64encode(x).decode()} for x in files]}, served.of_files(files)),
     ]
     bad = list(_bad_bodies(malformed))
     end, wrong, counts = time.monotonic() + seconds, [], np.zeros((CLIENTS, 2), int)
 
-    def ask(number):
+    def send(number):
         client, turns = rest_client(server), itertools.count(number)
         while time.monotonic() < end and not wrong:
             turn = next(turns)
             body, expected = good[turn % 2] if turn % 3 else (bad[(7 * turn) % len(bad)], None)
             try:
-                code, answer = client.ask("POST", ":predict", body)
+                code, response = client.request("POST", ":predict", body)
             except (OSError, http.client.HTTPException) as error:
                 wrong.append((body, repr(error)))
                 return
             if expected is None:
                 right = code == 400
             else:
-                rows = answer.get("predictions", [])
+                rows = response.get("predictions", [])
                 rows = [row if isinstance(row, list) else row["probabilities"] for row in rows]
                 right = code == 200 and np.allclose(rows, expected, rtol=0, atol=1e-4)
             if not right:
-                wrong.append((body, code, answer))
+                wrong.append((body, code, response))
             counts[number, int(expected is None)] += 1
         client.connection.close()
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(CLIENTS)]
+    threads = [threading.Thread(target=send, args=(number,)) for number in range(CLIENTS)]
     for thread in threads:
         thread.start()
     memory = []
     for thread in threads:
-        while thread.is_alive() and server.runs:
+        while thread.is_alive() and server.is_running:
             memory.append(server.memory() / 2**20)
             thread.join(1)
         thread.join()
     assert not wrong, str(wrong[0])[:2000]
-    assert server.runs
+    assert server.is_running
     assert counts.min() > 0
     fifths = [np.median(part) for part in np.array_split(memory, 5)]  # of five minutes, a minute each
     print(f"{counts.sum(0)} good and bad answers; MiB: " + ", ".join(f"{fifth:.0f}" for fifth in fifths))

@@ -90,3 +90,16 @@ def test_a_full_memory_is_told_with_three_settings_that_help(monkeypatch):
 def test_a_config_of_what_cannot_be_is_refused(changes, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         small_run.start("alone", tmp_path, **changes)
+
+
+def test_weights_for_one_channel_start_a_run_on_rgb_by_the_rule_of_the_config(tmp_path):
+    sizes = small_run.config_of().model.to_dict()
+    gray = keras_vit.VisionTransformer(classes=7, **{**sizes, "input_shape": (*sizes["input_shape"][:2], 1)})
+    keras_vit.checkpoints.save(gray, tmp_path / "gray.npz")
+    arguments = {"weights": str(tmp_path / "gray.npz"), "total_steps": 1, "schedule": {"base": 1e-12}, "ema_decay": 0.0}
+    _, error, _ = _start(tmp_path / "refused", **arguments)
+    assert "`weights_channels` in a config" in error
+    model, _, lines = _start(tmp_path / "run", weights_channels="sum", **arguments)
+    kernel, expected = (m.get_layer("embedding").kernel.numpy() for m in (model, gray))
+    np.testing.assert_allclose(kernel.reshape(-1, 3, kernel.shape[1])[:, 1], expected / 3, atol=1e-6)
+    assert any('adapted embedding/kernel from 1 to 3 channels by "sum"' in line for line in lines)

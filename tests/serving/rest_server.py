@@ -1,6 +1,6 @@
-"""Builds and starts the server of SavedModels that stands beside this file, TensorFlow Serving's REST protocol in C++.
+"""Builds and starts the C++ server in `rest_server/`, which speaks TensorFlow Serving's REST protocol.
 
-    python experiments/serving/rest_server.py --model_base_path=runs/digits/export --model_name=digits
+    python tests/serving/rest_server.py --model_base_path=runs/digits/export --model_name=digits
 
 It serves the largest version in the folder. g++ and the installed TensorFlow are all it needs; the program is built
 once for each TensorFlow and kept in `~/.cache/keras_vit` (or `$XDG_CACHE_HOME/keras_vit`).
@@ -18,23 +18,25 @@ import sys
 import tempfile
 from pathlib import Path
 
-HERE = Path(__file__).parent
+from keras_vit import files
+
+SOURCES = Path(__file__).parent / "rest_server"
 
 
 def build():
-    """The path of the server's program, built where it was not yet.
+    """The path of the server's program, built if it does not exist yet.
 
     Raises:
         ValueError: there is no g++, no TensorFlow with C++ headers, or the build fails.
     """
-    compiler, found = shutil.which("g++"), importlib.util.find_spec("tensorflow")
+    compiler, spec = shutil.which("g++"), importlib.util.find_spec("tensorflow")
     if compiler is None:
         raise ValueError("the server is built with g++, which is not installed (Debian: apt-get install g++)")
-    if found is None:
+    if spec is None:
         raise ValueError('the server is built on TensorFlow, which is not installed: pip install "keras_vit[cpu]"')
-    tensorflow = found.submodule_search_locations[0]
-    sources = sorted(HERE.glob("*.h")) + sorted(HERE.glob("*.cc"))
-    flags = ["-std=c++17", "-O2", "-w", f"-I{tensorflow}/include", str(HERE / "rest_server.cc")]
+    tensorflow = spec.submodule_search_locations[0]
+    sources = sorted(SOURCES.glob("*.h")) + sorted(SOURCES.glob("*.cc"))
+    flags = ["-std=c++17", "-O2", "-w", f"-I{tensorflow}/include", str(SOURCES / "rest_server.cc")]
     libraries = ["-l:libtensorflow_cc.so.2", "-l:libtensorflow_framework.so.2"]
     flags += [f"-L{tensorflow}", "-Wl,--no-as-needed", *libraries, f"-Wl,-rpath,{tensorflow}", "-pthread"]
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
@@ -45,11 +47,10 @@ def build():
     if not program.exists():
         folder.mkdir(parents=True, exist_ok=True)
         print(f"building {program}, once for this TensorFlow", file=sys.stderr)
-        part = folder / f"{program.name}.{os.getpid()}.part"
-        done = subprocess.run([compiler, *flags, "-o", str(part)], capture_output=True, text=True)
-        if done.returncode:
-            raise ValueError(f"the server could not be built: {' '.join(done.stderr.split())[:500]}")
-        os.replace(part, program)
+        with files.atomic_path(program) as part:
+            done = subprocess.run([compiler, *flags, "-o", part], capture_output=True, text=True)
+            if done.returncode:
+                raise ValueError(f"the server could not be built: {' '.join(done.stderr.split())[:500]}")
     return program
 
 
@@ -61,22 +62,22 @@ def _tensorflow_version():
 
 
 class RestServer:
-    """A server for as long as a `with` statement lasts.
+    """A running server, within a `with` statement.
 
     Args:
         model_base_path: the folder of a model's versions.
         model_name: its name in URLs.
         **flags: other flags of the server: `rest_api_port`, `rest_api_num_threads`, `max_request_megabytes`.
-            Without a port it takes any free one.
+            Without a port it listens on any free one.
 
     Attributes:
-        port: where it listens.
+        port: the port that it listens on.
         url: the model's URL, without a verb.
-        warm_up_requests: how many requests of the export it ran before it listened.
-        pid: of its process.
+        warm_up_requests: the number of warm-up requests that it ran before it listened.
+        pid: the id of its process.
 
     Raises:
-        ValueError: it cannot be built, or did not start; its last words are in the message.
+        ValueError: it cannot be built or did not start; the message has the last line of its output.
     """
 
     def __init__(self, model_base_path, model_name="model", **flags):
@@ -93,9 +94,9 @@ class RestServer:
         if not words:
             self._process.wait()
             self._log.seek(0)
-            last_words = self._log.read().strip().rpartition("\n")[2]
+            last_line = self._log.read().strip().rpartition("\n")[2]
             self.__exit__()
-            raise ValueError(f"the server did not start: {last_words or 'it said nothing'}")
+            raise ValueError(f"the server did not start: {last_line or 'it printed nothing'}")
         self.pid, self.port, self.warm_up_requests = self._process.pid, int(words[-1]), int(words[2])
         self.url = f"http://localhost:{self.port}/v1/models/{self.flags['model_name']}"
         return self
@@ -107,12 +108,12 @@ class RestServer:
         self._log.close()
 
     @property
-    def runs(self):
-        """Whether its process is still there."""
+    def is_running(self):
+        """Whether its process has not ended."""
         return self._process.poll() is None
 
     def memory(self):
-        """The bytes of memory that its process has now."""
+        """The resident memory of its process now, in bytes."""
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 
@@ -122,8 +123,8 @@ def main():
     parser.add_argument("--model_base_path", required=True, help="folder of the model's versions")
     parser.add_argument("--model_name", default="model", help="its name in URLs")
     parser.add_argument("--rest_api_port", type=int, default=8501, help="0 for any free port")
-    parser.add_argument("--rest_api_num_threads", type=int, default=32, help="connections at a time")
-    parser.add_argument("--max_request_megabytes", type=int, default=64, help="largest body that is accepted")
+    parser.add_argument("--rest_api_num_threads", type=int, default=32, help="number of connections served at once")
+    parser.add_argument("--max_request_megabytes", type=int, default=64, help="largest body of a request")
     arguments = parser.parse_args()
     try:
         program = build()

@@ -1,7 +1,7 @@
 import numpy as np
 
 import keras_vit
-from keras_vit.checkpoints.names import original_names, to_linen
+from keras_vit.checkpoints.vit_jax_names import to_linen, vit_jax_variables
 
 
 def test_joint_numbering_becomes_numbering_by_kind():
@@ -25,19 +25,19 @@ def test_joint_numbering_becomes_numbering_by_kind():
     assert linen["head/kernel"] == "head/kernel"
 
 
-def test_current_names_stay(golden):
+def test_names_in_linens_numbering_stay(golden):
     current = list(to_linen(golden("vit_token.ckpt")))
     assert to_linen(current) == dict(zip(current, current))
 
 
-def test_a_model_has_the_names_of_the_originals_files(golden):
+def test_a_model_has_the_names_of_the_references_files(golden):
     tiny = {"patch_size": 8, "num_layers": 2, "hidden_size": 64, "mlp_dim": 128, "num_heads": 4, "classes": 10}
     for case, arguments in {
         "vit_token_prelogits": {"representation_size": 48, "input_shape": (32, 32, 3)},
         "hybrid_2stage": {"resnet_blocks": (1, 2), "patch_size": 1, "input_shape": (64, 64, 3)},
     }.items():
         file = golden(f"{case}.ckpt")
-        names = original_names(keras_vit.VisionTransformer(**{**tiny, **arguments}))
+        names = vit_jax_variables(keras_vit.VisionTransformer(**{**tiny, **arguments}))
         assert names.keys() == to_linen(file).keys()
         for name, old in to_linen(file).items():
             assert np.prod(names[name].shape) == file[old].size

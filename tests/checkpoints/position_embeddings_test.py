@@ -5,8 +5,10 @@ import pytest
 import scipy.ndimage
 
 from keras_vit import checkpoints
-from keras_vit.checkpoints import positions
-from keras_vit.checkpoints.names import CLASS_TOKEN, POSITIONS
+from keras_vit.checkpoints import position_embeddings
+from keras_vit.checkpoints.vit_jax_names import CLASS_TOKEN, POSITIONS
+
+GRIDS = [(4, 6), (6, 4), (7, 12), (14, 24), (14, 7)]
 
 
 @pytest.fixture
@@ -14,18 +16,8 @@ def random_positions():
     return np.random.RandomState(1).standard_normal((1, 197, 4)).astype("float32")
 
 
-def test_squares_are_resampled_to_the_originals_numbers(golden_files):
-    with np.load(golden_files / "posemb_resize.npz") as file:
-        cases = [name for name in file.files if name.startswith("in_")]
-        assert len(cases) == 10
-        for name in cases:
-            old, new = (int(side) for side in name.split("_")[1:3])
-            result = positions.resample(file[name], (old, old), (new, new))
-            np.testing.assert_allclose(result, file[name.replace("in_", "out_")], atol=1e-6)
-
-
 def test_the_resampled_positions_of_the_reference_are_met(random_positions):
-    result = positions.resample(random_positions, (14, 14), (24, 24))
+    result = position_embeddings.resample(random_positions, (14, 14), (24, 24))
     np.testing.assert_allclose(result[0, 25], [-0.050135, -0.292526, 1.048531, -0.499447], atol=1e-6)
     np.testing.assert_allclose(result[0, 576], [1.217941, -1.940681, -0.806178, 0.049062], atol=1e-6)
     assert result.sum(dtype=np.float64) == pytest.approx(73.57263, abs=1e-4)
@@ -36,8 +28,10 @@ def test_the_scipy_border_is_scipys_and_otherwise_the_border_is_kept(old, new):
     grid = np.random.RandomState(0).standard_normal((old, old, 3)).astype("float32")
     expected = scipy.ndimage.zoom(grid, (new / old, new / old, 1), order=1).reshape(1, -1, 3)
     flat = grid.reshape(1, -1, 3)
-    np.testing.assert_allclose(positions.resample(flat, (old, old), (new, new), scipy_border=True), expected, atol=1e-5)
-    kept = positions.resample(flat, (old, old), (new, new)).reshape(new, new, 3)
+    np.testing.assert_allclose(
+        position_embeddings.resample(flat, (old, old), (new, new), scipy_border=True), expected, atol=1e-5
+    )
+    kept = position_embeddings.resample(flat, (old, old), (new, new)).reshape(new, new, 3)
     corners = [0, -1] if new > 1 else [0]
     for i in corners:
         for j in corners:
@@ -46,15 +40,15 @@ def test_the_scipy_border_is_scipys_and_otherwise_the_border_is_kept(old, new):
 
 def test_scipys_border_really_is_zero_for_28_to_48():
     ones = np.ones((1, 28 * 28, 2), "float32")
-    zeroed = positions.resample(ones, (28, 28), (48, 48), scipy_border=True).reshape(48, 48, 2)
+    zeroed = position_embeddings.resample(ones, (28, 28), (48, 48), scipy_border=True).reshape(48, 48, 2)
     assert not zeroed[-1].any() and not zeroed[:, -1].any() and (zeroed[:-1, :-1] > 0.99).all()
-    np.testing.assert_allclose(positions.resample(ones, (28, 28), (48, 48)), 1.0, atol=1e-6)
+    np.testing.assert_allclose(position_embeddings.resample(ones, (28, 28), (48, 48)), 1.0, atol=1e-6)
 
 
 def test_one_axis_does_not_see_the_other():
     rows, columns = np.mgrid[:3, :5].astype("float32")
     grid = np.stack([rows, columns], axis=-1).reshape(1, 15, 2)
-    result = positions.resample(grid, (3, 5), (5, 9)).reshape(5, 9, 2)
+    result = position_embeddings.resample(grid, (3, 5), (5, 9)).reshape(5, 9, 2)
     np.testing.assert_allclose(result[..., 0], np.repeat(np.linspace(0, 2, 5)[:, None], 9, axis=1), atol=1e-6)
     np.testing.assert_allclose(result[..., 1], np.repeat(np.linspace(0, 4, 9)[None], 5, axis=0), atol=1e-6)
 
@@ -68,22 +62,63 @@ def test_one_axis_does_not_see_the_other():
         (25, True, (4, 6), None, ((4, 6), True)),
         (24, False, (4, 6), None, ((4, 6), False)),
         (24, True, (4, 6), None, ((4, 6), False)),
-        (17, True, (2, 8), None, ((4, 4), True)),  # a square, unless somebody knows better
+        (17, True, (2, 8), None, ((4, 4), True)),  # a square, unless a grid is given
         (17, True, (2, 8), (2, 8), ((2, 8), True)),
         (16, False, (4, 4), (2, 8), ((2, 8), False)),
         (24, False, (5, 5), None, None),
         (17, True, (4, 4), (3, 5), None),
     ],
 )
-def test_the_grid_of_a_file_is_found(rows, token, target, known, expected):
-    assert positions.source_grid(rows, token, target, known) == expected
+def test_the_grid_of_a_file(rows, token, target, known, expected):
+    assert position_embeddings.source_grid(rows, token, target, known) == expected
+
+
+@pytest.mark.parametrize("class_token", [0, 1])
+@pytest.mark.parametrize(("old", "new"), GRIDS)
+def test_square_grids_are_resampled_as_the_reference_does(old, new, class_token, golden):
+    arrays = golden("posemb_resize")
+    key = f"{old}_{new}_tok{class_token}"
+    result = position_embeddings.resample(arrays[f"in_{key}"], (old, old), (new, new))
+    np.testing.assert_allclose(result, arrays[f"out_{key}"], atol=2e-7)
+    assert result.dtype == np.float32
+
+
+def test_every_golden_grid_is_tested(golden):
+    keys = {key for key in golden("posemb_resize") if key.startswith("in_")}
+    assert keys == {f"in_{old}_{new}_tok{token}" for old, new in GRIDS for token in (0, 1)}
+
+
+def test_each_axis_is_resampled_on_its_own():
+    # A plane stays the same plane between the same corners, whatever the grid.
+    def plane(rows, columns):
+        y, x = np.meshgrid(np.linspace(0, 1, rows), np.linspace(0, 1, columns), indexing="ij")
+        return np.stack([y, x, 2 * y - 3 * x + 1], axis=-1).reshape(1, rows * columns, 3)
+
+    for old, new in [((3, 5), (7, 2)), ((2, 8), (4, 4)), ((6, 6), (6, 1)), ((1, 4), (3, 4))]:
+        result = position_embeddings.resample(plane(*old), old, new)
+        expected = plane(*new)
+        if 1 in old or 1 in new:  # one row has no slope: it is the first
+            axis = 0 if 1 in (old[0], new[0]) else 1
+            expected = expected[..., 1 - axis]
+            result = result[..., 1 - axis]
+        np.testing.assert_allclose(result, expected, atol=1e-6)
+
+
+def test_the_border_keeps_its_value_where_scipy_rounds_past_it():
+    ones = np.ones((1, 28 * 28, 2), "float32")
+    np.testing.assert_allclose(position_embeddings.resample(ones, (28, 28), (48, 48)), 1, atol=1e-6)
+
+
+def test_the_same_grid_changes_nothing():
+    positions = np.random.default_rng(0).normal(size=(1, 13, 4)).astype("float32")
+    np.testing.assert_array_equal(position_embeddings.resample(positions, (3, 4), (3, 4)), positions)
 
 
 def test_a_load_resamples_to_a_grid_that_is_not_square(golden_files, small, values, arrays):
     model = small(input_shape=(48, 80, 3))
     report = checkpoints.load(model, golden_files / "vit_token.ckpt.npz")
     original = arrays(golden_files / "vit_token.ckpt.npz")[POSITIONS]
-    np.testing.assert_array_equal(values(model)[POSITIONS], positions.resample(original, (4, 4), (6, 10)))
+    np.testing.assert_array_equal(values(model)[POSITIONS], position_embeddings.resample(original, (4, 4), (6, 10)))
     assert report.resampled == [(POSITIONS, (1, 61, 64), ((4, 4), (6, 10)))]
 
 
@@ -98,7 +133,7 @@ def test_the_border_can_be_scipys_in_a_load(small, values, tmp_path):
     assert values(model)[POSITIONS].reshape(48, 48, 64)[-1].any()
 
 
-def test_a_file_of_ours_carries_a_grid_that_is_not_square(small, values, tmp_path):
+def test_a_saved_file_holds_a_grid_that_is_not_square(small, values, tmp_path):
     wide = small(input_shape=(16, 64, 3))  # 2x8, as many tokens as 4x4
     wide.get_layer("head").kernel.assign(np.ones((64, 10)))
     checkpoints.save(wide, tmp_path / "wide.npz")
@@ -107,12 +142,12 @@ def test_a_file_of_ours_carries_a_grid_that_is_not_square(small, values, tmp_pat
     square = small()
     report = checkpoints.load(square, tmp_path / "wide.npz")
     assert report.resampled == [(POSITIONS, (1, 17, 64), ((2, 8), (4, 4)))]
-    assert not report.left_over
-    expected = positions.resample(values(wide)[POSITIONS], (2, 8), (4, 4))
+    assert not report.unused
+    expected = position_embeddings.resample(values(wide)[POSITIONS], (2, 8), (4, 4))
     np.testing.assert_array_equal(values(square)[POSITIONS], expected)
 
 
-def test_the_grid_can_be_said_where_the_file_does_not(golden_files, small, values, arrays):
+def test_the_grid_can_be_given_where_the_file_does_not_say(golden_files, small, values, arrays):
     model = small()
     report = checkpoints.load(model, golden_files / "vit_token.ckpt.npz", source_grid=(2, 8))
     assert report.resampled[0][2] == ((2, 8), (4, 4))

@@ -1,8 +1,8 @@
-"""Asks an exported SavedModel about some images, in a process that knows TensorFlow only.
+"""Predicts with an exported SavedModel, in a process that imports TensorFlow only.
 
-    python experiments/ask_saved_model.py runs/digits/export/1 images.npy answers.npy
+    python experiments/predict_saved_model.py runs/digits/export/1 images.npy probabilities.npy
 
-`images.npy` holds float32 (B, H, W, 3) in [-1, 1]; the probabilities, float32 (B, classes), go to `answers.npy`.
+`images.npy` holds float32 (B, H, W, C) in [-1, 1]; the probabilities, float32 (B, classes), go to `probabilities.npy`.
 """
 
 import argparse
@@ -15,11 +15,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("saved_model", help="folder of one exported version")
     parser.add_argument("images", help=".npy file of images")
-    parser.add_argument("answers", help=".npy file for the probabilities")
+    parser.add_argument("probabilities", help=".npy file for the probabilities")
     arguments = parser.parse_args()
     signature = tf.saved_model.load(arguments.saved_model).signatures["tensor"]
     images = np.load(arguments.images, allow_pickle=False)
-    np.save(arguments.answers, signature(images=tf.constant(images))["probabilities"].numpy())
+    np.save(arguments.probabilities, signature(images=tf.constant(images))["probabilities"].numpy())
 
 
 if __name__ == "__main__":

@@ -12,60 +12,60 @@ def resample(positions, old_grid, new_grid, scipy_border=False):
         positions: float array `(1, N, D)`; N is `rows * columns` of the old grid, or one more with a class token,
             whose row comes first and is copied.
         old_grid, new_grid: `(rows, columns)`.
-        scipy_border: whether to fill the last row and column with zeros where the original's arithmetic does.
+        scipy_border: whether to fill the last row and column with zeros where `vit_jax` does.
 
     Returns:
         float32 array `(1, M, D)` for the new grid, with a class token's row where there was one.
 
-    Reference: the original's `interpolate_posembed`, `scipy.ndimage.zoom(order=1)`: output k of n samples the
-    coordinate `k * (n_old - 1) / (n_new - 1)`. SciPy rounds some last coordinates past the border and fills that row
-    and column with zeros (28 to 48, say); here the coordinate is clamped unless `scipy_border` asks for its zeros.
+    Reference: `interpolate_posembed` of `vit_jax`, `scipy.ndimage.zoom(order=1)`: output k of n samples the coordinate
+    `k * (n_old - 1) / (n_new - 1)`. SciPy rounds some last coordinates past the border and fills that row and column
+    with zeros (28 to 48, for example); here the coordinate is clamped unless `scipy_border` is set.
     """
     class_tokens = positions.shape[1] - math.prod(old_grid)
     first, grid = positions[:, :class_tokens], positions[0, class_tokens:]
     grid = grid.reshape(*old_grid, -1).astype(np.float64)
-    rows, columns = (_weights(old, new, scipy_border) for old, new in zip(old_grid, new_grid))
+    rows, columns = (_interpolation_matrix(old, new, scipy_border) for old, new in zip(old_grid, new_grid))
     grid = np.einsum("ro,oqd,cq->rcd", rows, grid, columns, optimize=True)
     grid = grid.reshape(1, math.prod(new_grid), -1).astype(np.float32)
     return np.concatenate([first.astype(np.float32), grid], axis=1)
 
 
-def source_grid(rows, class_token, target_grid, known_grid=None):
-    """The grid that the rows of a file's position embedding stand for, and whether row 0 is the class token's.
+def source_grid(num_positions, class_token, target_grid, known_grid=None):
+    """The grid of a file's position embedding, and whether its row 0 is the class token's.
 
-    A known grid decides. Otherwise it is a square, as in every file of the original, with a row for the class token
-    if the file has one; or the target's own grid; or a square without that row, as big_vision has it.
+    A known grid decides. Otherwise the grid is a square, as in every file of `vit_jax`, with a row for the class token
+    if the file has one; or the target's own grid; or a square without that row, as in big_vision.
 
     Args:
-        rows: number of positions in the file.
+        num_positions: rows of the position embedding in the file.
         class_token: whether the file holds a class token.
         target_grid: `(rows, columns)` of the model.
-        known_grid: `(rows, columns)` as the file or the user says, or None.
+        known_grid: `(rows, columns)` that the file or the user gives, or None.
 
     Returns:
-        `((rows, columns), class_row)`, or None where nothing fits.
+        `((rows, columns), has_class_row)`, or None where no grid fits.
     """
     with_row = [1, 0] if class_token else [0]
     if known_grid is not None:
         candidates = [(tuple(known_grid), row) for row in with_row]
     else:
-        side = [math.isqrt(rows - row) for row in with_row]
-        candidates = [((n, n), row) for n, row in zip(side, with_row)]
+        sides = [math.isqrt(num_positions - row) for row in with_row]
+        candidates = [((n, n), row) for n, row in zip(sides, with_row)]
         candidates[1:1] = [(tuple(target_grid), row) for row in with_row]
     for grid, row in candidates:
-        if math.prod(grid) + row == rows:
+        if math.prod(grid) + row == num_positions:
             return grid, bool(row)
     return None
 
 
-def _weights(old, new, scipy_border):
+def _interpolation_matrix(old, new, scipy_border):
     """Matrix `(new, old)` of the linear interpolation along one axis."""
     coordinates = np.arange(new) * ((old - 1) / (new - 1) if new > 1 else 0.0)
     low = np.clip(np.floor(coordinates).astype(int), 0, max(old - 2, 0))
-    share = np.clip(coordinates - low, 0.0, 1.0)
-    weights = np.zeros((new, old))
-    weights[np.arange(new), low] += 1 - share
-    weights[np.arange(new), np.minimum(low + 1, old - 1)] += share
+    fraction = np.clip(coordinates - low, 0.0, 1.0)
+    matrix = np.zeros((new, old))
+    matrix[np.arange(new), low] += 1 - fraction
+    matrix[np.arange(new), np.minimum(low + 1, old - 1)] += fraction
     if scipy_border:
-        weights[coordinates > old - 1] = 0.0
-    return weights
+        matrix[coordinates > old - 1] = 0.0
+    return matrix

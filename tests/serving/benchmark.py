@@ -1,10 +1,10 @@
-"""Latency and throughput of an export in the C++ server, by batch size, beside decoding and the bare model.
+"""Latency and throughput of an export in the C++ server by batch size, and of decoding and the bare model.
 
-    python experiments/benchmarks/serving.py --model=ViT_B16 --batch_sizes=1,8
+    python tests/serving/benchmark.py --model=ViT_B16 --batch_sizes=1,8
 
-Each round asks once by bytes and once by tensor over REST, and once decodes and runs the model in this process; one
-client, one connection, random weights, a JPEG of 500x375. `first / median` is of a server's first request after its
-warm-up.
+Each round sends one request of image files and one of a tensor over REST, and once decodes and runs the model in this
+process; one client, one connection, random weights, a JPEG of 500x375. `first / median` is the time of a server's first
+request after its warm-up over the median of the next ones.
 """
 
 import base64
@@ -25,16 +25,16 @@ from keras_vit import export
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", "ViT_B16", "A constructor of keras_vit.")
 flags.DEFINE_list("batch_sizes", ["1", "8"], "Images in a request.")
-flags.DEFINE_integer("rounds", 20, "Times that each is measured, after one that does not count.", lower_bound=1)
+flags.DEFINE_integer("rounds", 20, "Times that each is measured, after one that is not counted.", lower_bound=1)
 flags.DEFINE_integer("starts", 3, "Servers started to measure the first request.", lower_bound=1)
 flags.DEFINE_string("output", "", "JSON file for the results.")
 
-RestServer = runpy.run_path(str(Path(__file__).parent.parent / "serving/rest_server.py"))["RestServer"]
-BARE, BYTES, TENSOR = "decoding and bare model", "bytes over REST", "tensor over REST"
+RestServer = runpy.run_path(str(Path(__file__).parent / "rest_server.py"))["RestServer"]
+BARE, BYTES, TENSOR = "decoding and bare model", "image files over REST", "tensor over REST"
 
 
 def photo():
-    """A JPEG of 500x375: coarse colours, some noise, as many bytes as a photograph of that size."""
+    """A JPEG of 500x375: coarse colors, some noise, as many bytes as a photograph of that size."""
     rng = np.random.default_rng(0)
     coarse = rng.integers(0, 256, (12, 16, 3)).astype(np.float32)
     image = tf.image.resize(coarse, (375, 500), "bicubic") + rng.normal(0, 12, (375, 500, 3))
@@ -47,8 +47,8 @@ def seconds(work):
     return time.perf_counter() - start
 
 
-class Asker:
-    """Bodies of requests, and the connection that they go over."""
+class Client:
+    """A client with one connection, and the bodies of its requests."""
 
     def __init__(self, server, file, image):
         self.connection = http.client.HTTPConnection("localhost", server.port, timeout=600)
@@ -58,28 +58,28 @@ class Asker:
     def body(self, signature, batch_size):
         return json.dumps({"signature_name": signature, "instances": batch_size * [self.rows[signature]]})
 
-    def ask(self, body):
+    def predict(self, body):
         self.connection.request("POST", self.path, body)
         response = self.connection.getresponse()
-        answer = response.read()
+        content = response.read()
         if response.status != 200:
-            raise ValueError(f"The server refused: {answer[:300]!r} Received: HTTP {response.status}")
+            raise ValueError(f"The server refused: {content[:300]!r} Received: HTTP {response.status}")
 
 
 def first_over_median(folder, file, image):
-    """The time of a server's first request by bytes over the median of the next ones, the median of several servers."""
+    """The time of a server's first request over the median of the next ones; the median of several servers."""
     ratios = []
     for _ in range(FLAGS.starts):
         with RestServer(folder) as server:
-            asker = Asker(server, file, image)
-            body = asker.body("serving_default", 1)
-            first, *others = [seconds(lambda: asker.ask(body)) for _ in range(8)]  # noqa: B023
+            client = Client(server, file, image)
+            body = client.body("serving_default", 1)
+            first, *others = [seconds(lambda: client.predict(body)) for _ in range(8)]  # noqa: B023
             ratios.append(first / np.median(others))
     return float(np.median(ratios))
 
 
 def main(_):
-    logging.set_verbosity(logging.WARNING)  # TensorFlow tells of everything it writes
+    logging.set_verbosity(logging.WARNING)  # TensorFlow logs every file it writes
     file = photo()
     model = getattr(keras_vit, FLAGS.model)()
     size = model.input_shape[1:3]
@@ -92,11 +92,11 @@ def main(_):
         results["export, s"] = seconds(lambda: export.saved_model(model, base))
         results["first / median"] = first_over_median(base, file, image)
         with RestServer(base, max_request_megabytes=512) as server:
-            asker = Asker(server, file, image)
+            client = Client(server, file, image)
             for batch_size in map(int, FLAGS.batch_sizes):
-                bodies = {BYTES: asker.body("serving_default", batch_size), TENSOR: asker.body("tensor", batch_size)}
+                bodies = {BYTES: client.body("serving_default", batch_size), TENSOR: client.body("tensor", batch_size)}
                 works = {BARE: lambda n=batch_size: bare(tf.stack([decode() for _ in range(n)])).numpy()}
-                works |= {name: lambda body=body: asker.ask(body) for name, body in bodies.items()}
+                works |= {name: lambda body=body: client.predict(body) for name, body in bodies.items()}
                 taken = {name: [] for name in works}
                 for number in range(FLAGS.rounds + 1):
                     for name, work in works.items():

@@ -1,4 +1,4 @@
-"""What lies beside the graph, as a server and its user read it."""
+"""The files of a version that are not its graph, as a server and its user read them."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 
 from keras_vit import export
 from keras_vit.export import messages
-from keras_vit.export.server_files import write_server_files
+from keras_vit.export.assets import write_server_files
 
 from .conftest import NAMES
 
@@ -20,17 +20,17 @@ def test_the_labels_are_one_a_line(exported):
     assert Path(exported[0], "assets/labels.txt").read_text(encoding="utf-8").splitlines() == list(NAMES)
 
 
-def test_the_warm_up_asks_every_signature_and_gets_answers(exported):
+def test_the_warm_up_runs_every_signature(exported):
     signatures = tf.saved_model.load(exported[0]).signatures
-    asked = []
+    names = []
     for record in tf.data.TFRecordDataset(f"{exported[0]}/assets.extra/tf_serving_warmup_requests"):
         request = messages.PredictionLog.FromString(record.numpy()).predict_log.request
         assert request.model_spec.name == "animals"
         inputs = {name: tf.constant(tf.make_ndarray(tensor)) for name, tensor in request.inputs.items()}
-        answer = signatures[request.model_spec.signature_name](**inputs)
-        assert all(tensor.shape[0] == 1 for tensor in answer.values())
-        asked.append(request.model_spec.signature_name)
-    assert asked == list(export.SIGNATURES)
+        outputs = signatures[request.model_spec.signature_name](**inputs)
+        assert all(tensor.shape[0] == 1 for tensor in outputs.values())
+        names.append(request.model_spec.signature_name)
+    assert names == list(export.SIGNATURES)
 
 
 def test_serving_reads_the_warm_up(exported):
@@ -51,7 +51,7 @@ def test_serving_reads_which_models_there_are(exported):
     assert (model.name, model.base_path, model.model_platform) == ("animals", "/models/animals", "tensorflow")
 
 
-# These two messages of TensorFlow Serving are in no stubs: its documented fields, described here.
+# `tensorflow-serving-api` does not have these two messages: their documented fields, described here.
 CONFIGS = """
 name: "configs.proto" package: "configs" syntax: "proto3" dependency: "google/protobuf/wrappers.proto"
 message_type {
@@ -75,14 +75,14 @@ message_type {
 
 
 @pytest.mark.parametrize(
-    ("most", "sizes"), [(512, [1, 2, 4, 8, 16, 32]), (7, [1, 2, 4, 7]), (1, [1]), (32, [1, 2, 4, 8, 16, 32])]
+    ("max_batch_size", "sizes"), [(512, [1, 2, 4, 8, 16, 32]), (7, [1, 2, 4, 7]), (1, [1]), (32, [1, 2, 4, 8, 16, 32])]
 )
-def test_the_files_for_the_server_are_text_protos(most, sizes, tmp_path):
+def test_the_files_for_the_server_are_text_protos(max_batch_size, sizes, tmp_path):
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(wrappers_pb2.DESCRIPTOR.serialized_pb)
     pool.Add(text_format.Parse(CONFIGS, descriptor_pb2.FileDescriptorProto()))
     new = lambda name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"configs.{name}"))()  # noqa: E731
-    write_server_files(tmp_path, "animals", most)
+    write_server_files(tmp_path, "animals", max_batch_size)
     batching = text_format.Parse((tmp_path / "batching.config").read_text(), new("Batching"))
     assert list(batching.allowed_batch_sizes) == sizes and batching.max_batch_size.value == sizes[-1]
     monitoring = text_format.Parse((tmp_path / "monitoring.config").read_text(), new("Monitoring"))

@@ -1,4 +1,4 @@
-"""Reading .npz files: headers first, arrays one at a time, and never a pickled object."""
+"""Reading .npz files: headers first, then one array at a time, and never a pickled object."""
 
 import io
 import math
@@ -7,23 +7,27 @@ import zlib
 
 import numpy as np
 
-from keras_vit.checkpoints.stored import Stored, to_float32
+from keras_vit.checkpoints.lazy_array import LazyArray, to_float32
 
-# numpy refuses longer headers too, but only after reading them.
+# Bytes. numpy refuses longer headers too, but only after reading them.
 _MAX_HEADER = 10_000
-# Trained weights hardly compress. Deflate reaches 1032, and members that overlap in the file any number.
+# Expanded size over file size. Trained weights hardly compress; Deflate reaches 1032, and members that overlap in the
+# file have no bound.
 _MAX_EXPANSION = 200
 _ERRORS = (OSError, ValueError, KeyError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
 
-class Archive:
-    """The arrays of an .npz file, by name; a context manager.
+class NpzFile:
+    """The arrays of an .npz file, read from its headers; a context manager that closes the file.
 
-    `arrays` maps each name to its `Stored` and is made from headers alone; `read(name)` brings one array into memory,
-    as float32 where the file has float16 or bfloat16.
+    Args:
+        path: a local file.
+
+    Attributes:
+        arrays: `{name: LazyArray}`, which can be read while the file is open.
 
     Raises:
-        ValueError: the file is missing, is no .npz, is cut short, expands without bound, or holds pickled objects.
+        ValueError: the file is missing, is not an .npz, is cut short, expands without bound, or holds pickled objects.
     """
 
     def __init__(self, path):
@@ -31,7 +35,7 @@ class Archive:
         try:
             self._file = open(path, "rb")  # noqa: SIM115 (closed in __exit__)
         except OSError as error:
-            raise self._no_archive(error) from error
+            raise self._unreadable(error) from error
         try:
             self._zip = zipfile.ZipFile(self._file)
             self._check_expansion()
@@ -40,10 +44,10 @@ class Archive:
                 name = member.filename.removesuffix(".npy")
                 if name in self.arrays:
                     raise ValueError(f"The checkpoint holds {name!r} twice. Received: {path}")
-                self.arrays[name] = self._stored(name, member)
+                self.arrays[name] = self._lazy_array(name, member)
         except zipfile.BadZipFile as error:
             self._file.close()
-            raise self._no_archive(error) from error
+            raise self._unreadable(error) from error
         except BaseException:
             self._file.close()
             raise
@@ -55,16 +59,7 @@ class Archive:
         self._zip.close()
         self._file.close()
 
-    @property
-    def shapes(self):
-        """`{name: shape}` of every array."""
-        return {name: stored.shape for name, stored in self.arrays.items()}
-
-    def read(self, name):
-        """The array called `name`, its checksum verified."""
-        return self.arrays[name].read()
-
-    def _no_archive(self, error):
+    def _unreadable(self, error):
         return ValueError(
             f"A checkpoint must be a readable .npz file, an uncut zip archive of arrays ({error}). "
             f"Received: {self.path}"
@@ -76,20 +71,20 @@ class Archive:
         expanded = sum(member.file_size for member in self._zip.infolist())
         if expanded > _MAX_EXPANSION * size:
             raise ValueError(
-                f"The archive of {size} bytes says that it expands to {expanded}, which no weights do; it was not "
-                f"read. Received: {self.path}"
+                f"The archive of {size} bytes declares an expanded size of {expanded}, which weights never reach; "
+                f"it was not read. Received: {self.path}"
             )
 
-    def _stored(self, name, member):
-        """One array from its header; refuses what is no array of numbers."""
+    def _lazy_array(self, name, member):
+        """The `LazyArray` of one member, from its header; refuses members that are not arrays of numbers."""
         try:
             if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise ValueError("it is compressed in another way than numpy does")
+                raise ValueError("its compression is not one that numpy writes")
             with self._zip.open(member) as file:
                 shape, fortran_order, dtype, header = _header(file)
         except _ERRORS as error:
             raise ValueError(
-                f"A checkpoint holds arrays in numpy's format only, and {member.filename!r} is none ({error}). "
+                f"A checkpoint holds arrays in numpy's format only, and {member.filename!r} is not one ({error}). "
                 f"Received: {self.path}"
             ) from error
         if dtype.hasobject:
@@ -99,7 +94,7 @@ class Archive:
             )
         if header + math.prod(shape) * dtype.itemsize != member.file_size:
             raise ValueError(
-                f"The array {name!r} of the checkpoint does not have the size that its shape {shape} says. "
+                f"The array {name!r} of the checkpoint does not have the size of its declared shape {shape}. "
                 f"Received: {self.path}"
             )
 
@@ -113,12 +108,12 @@ class Archive:
             array = array.reshape(shape, order="F" if fortran_order else "C")
             return to_float32(array)
 
-        return Stored(tuple(shape), _dtype_name(dtype), (name,), read)
+        return LazyArray(tuple(shape), _dtype_name(dtype), (name,), read)
 
     def _read(self, member, header, dtype, count, verify):
         """The numbers of one member, flat."""
         if member.compress_type == zipfile.ZIP_STORED:
-            # As numpy writes it: straight from the file, without zipfile's copies.
+            # The form that numpy writes. Reading from the file itself avoids zipfile's copies.
             self._file.seek(member.header_offset + 26)
             lengths = self._file.read(4)
             skip = int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little")
@@ -140,15 +135,15 @@ class Archive:
                 if not read:
                     raise EOFError("it ends early")
                 done += read
-            file.read(1)  # the end, where zipfile compares the checksum
+            file.read(1)  # zipfile compares the checksum at the end
             return array
 
 
 def _header(file):
-    """Shape, order, dtype and length of the header of an .npy stream; nothing is read beyond it."""
+    """`(shape, fortran_order, dtype, length)` of the header of an .npy stream; reads no further."""
     start = file.read(12)
     if len(start) < 12 or start[:6] != b"\x93NUMPY" or start[6] not in (1, 2):
-        raise ValueError("it does not begin as an .npy file")
+        raise ValueError("it does not begin like an .npy file")
     length = int.from_bytes(start[8:10] if start[6] == 1 else start[8:12], "little")
     end = length + (10 if start[6] == 1 else 12)
     if length > _MAX_HEADER:
@@ -160,5 +155,5 @@ def _header(file):
 
 
 def _dtype_name(dtype):
-    # numpy has no bfloat16 and writes it as two nameless bytes.
+    # numpy has no bfloat16 and writes it as raw data of two bytes.
     return "bfloat16" if dtype.kind == "V" and dtype.itemsize == 2 else dtype.name

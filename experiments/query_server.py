@@ -1,11 +1,11 @@
-"""Asks a server of an exported model what is on some images: TensorFlow Serving, or any that speaks its protocols.
+"""Sends images to a server of an exported model: TensorFlow Serving, or any server that speaks its protocols.
 
-    python experiments/ask_server.py --model=digits --images=cat.jpg,dog.png
-    python experiments/ask_server.py --model=digits --protocol=grpc --host=10.0.0.2 --images=cat.jpg
-    python experiments/ask_server.py --model=digits --signature=tensor --images=images.npy
+    python experiments/query_server.py --model=digits --images=cat.jpg,dog.png
+    python experiments/query_server.py --model=digits --protocol=grpc --host=10.0.0.2 --images=cat.jpg
+    python experiments/query_server.py --model=digits --signature=tensor --images=images.npy
 
-The files are sent as they are, and decoded by the server. The signature `tensor` takes prepared images instead, float32
-(B, H, W, 3) in a .npy file.
+It prints the best classes of each. Image files are sent as they are, and decoded by the server. The signature `tensor`
+takes prepared images instead, float32 (B, H, W, C) in a .npy file.
 """
 
 import base64
@@ -25,16 +25,16 @@ from absl import flags
 FLAGS = flags.FLAGS
 flags.DEFINE_string("host", "localhost", "The server's name or address.")
 flags.DEFINE_integer("port", None, "Its port: TensorFlow Serving's own, 8501 for rest and 8500 for grpc, if not given.")
-flags.DEFINE_enum("protocol", "rest", ["rest", "grpc"], "How to ask.")
+flags.DEFINE_enum("protocol", "rest", ["rest", "grpc"], "The server's protocol.")
 flags.DEFINE_string("model", "model", "The name that the server knows the model by.")
-flags.DEFINE_enum("signature", "serving_default", ["serving_default", "tensor"], "What to ask for.")
+flags.DEFINE_enum("signature", "serving_default", ["serving_default", "tensor"], "The signature to call.")
 flags.DEFINE_list("images", [], "Image files, with commas between; for the signature `tensor` one .npy file.")
-flags.DEFINE_integer("top", 3, "How many classes to print, best first.", lower_bound=1)
-flags.DEFINE_float("timeout", 60, "Seconds to wait for the answer.", lower_bound=0.001)
+flags.DEFINE_integer("top", 3, "How many classes to print of each image, best first.", lower_bound=1)
+flags.DEFINE_float("timeout", 60, "Seconds to wait for the response.", lower_bound=0.001)
 
 
 def read_inputs():
-    """The names of the images, and the request's one input as `{name: array}`."""
+    """Names of the images for the printed lines, and the input of the request as `{name: array}`."""
     try:
         if FLAGS.signature == "serving_default" and FLAGS.images:
             files = np.array([Path(path).read_bytes() for path in FLAGS.images], dtype=object)
@@ -53,8 +53,8 @@ def read_inputs():
     )
 
 
-def ask_rest(address, inputs):
-    """`{output: nested lists}` of a request in columns."""
+def predict_rest(address, inputs):
+    """The outputs of a request over REST, in columns: `{name: nested lists}`."""
 
     def encoded(array):
         return array.tolist() if array.dtype != object else [{"b64": base64.b64encode(x).decode()} for x in array]
@@ -69,13 +69,12 @@ def ask_rest(address, inputs):
         raise ValueError(f"the server refused: {message[:500]} Received: HTTP {error.code} from {url}") from error
     except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
         raise ValueError(f"no server of models answered ({error}). Received: {url}") from error
-    return (
-        outputs if isinstance(outputs, dict) else {"probabilities": outputs}
-    )  # a single output comes without its name
+    # A single output comes without its name.
+    return outputs if isinstance(outputs, dict) else {"probabilities": outputs}
 
 
-def ask_grpc(address, inputs):
-    """`{output: array}`."""
+def predict_grpc(address, inputs):
+    """The outputs of a request over gRPC: `{name: array}`."""
     try:
         import grpc
     except ImportError as error:
@@ -89,13 +88,13 @@ def ask_grpc(address, inputs):
     for name, array in inputs.items():
         request.inputs[name].CopyFrom(tf.make_tensor_proto(array))
     with grpc.insecure_channel(address) as channel:
-        predict = channel.unary_unary(
+        call = channel.unary_unary(
             "/tensorflow.serving.PredictionService/Predict",
             request_serializer=messages.PredictRequest.SerializeToString,
             response_deserializer=messages.PredictResponse.FromString,
         )
         try:
-            response = predict(request, timeout=FLAGS.timeout)
+            response = call(request, timeout=FLAGS.timeout)
         except grpc.RpcError as error:
             raise ValueError(
                 f"the server refused: {error.details()} Received: {error.code()} from {address}"
@@ -103,7 +102,7 @@ def ask_grpc(address, inputs):
     return {name: tf.make_ndarray(tensor) for name, tensor in response.outputs.items()}
 
 
-def best(outputs):
+def top_classes(outputs):
     """For each image its best classes as `[(name, probability), ...]`."""
     probabilities = np.array(outputs["probabilities"])
     order = np.argsort(-probabilities, axis=-1)[:, : FLAGS.top]
@@ -117,8 +116,8 @@ def best(outputs):
 def main(_):
     names, inputs = read_inputs()
     port = FLAGS.port or {"rest": 8501, "grpc": 8500}[FLAGS.protocol]
-    outputs = {"rest": ask_rest, "grpc": ask_grpc}[FLAGS.protocol](f"{FLAGS.host}:{port}", inputs)
-    for name, classes in zip(names, best(outputs)):
+    outputs = {"rest": predict_rest, "grpc": predict_grpc}[FLAGS.protocol](f"{FLAGS.host}:{port}", inputs)
+    for name, classes in zip(names, top_classes(outputs)):
         print(f"{name}: " + ", ".join(f"{label} {100 * probability:.1f} %" for label, probability in classes))
 
 

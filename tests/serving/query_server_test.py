@@ -12,8 +12,8 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 
 
-def _ask(*arguments):
-    command = [sys.executable, "experiments/ask_server.py", *arguments]
+def _query(*arguments):
+    command = [sys.executable, "experiments/query_server.py", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
@@ -40,21 +40,21 @@ def files(malformed, served, tmp_path):
 
 
 def test_over_rest_it_prints_the_best_classes_of_each_image(server, files):
-    done = _ask(f"--port={server.port}", "--model=golden", f"--images={files[0]}", "--top=2")
+    done = _query(f"--port={server.port}", "--model=golden", f"--images={files[0]}", "--top=2")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == files[2]
 
 
 def test_over_grpc_it_prints_the_same(grpc_port, files):
-    done = _ask("--protocol=grpc", f"--port={grpc_port}", "--model=golden", f"--images={files[0]}", "--top=2")
+    done = _query("--protocol=grpc", f"--port={grpc_port}", "--model=golden", f"--images={files[0]}", "--top=2")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == files[2]
 
 
 def test_prepared_images_go_to_the_signature_tensor(server, files, served):
-    done = _ask(f"--port={server.port}", "--model=golden", "--signature=tensor", f"--images={files[1]}", "--top=1")
+    done = _query(f"--port={server.port}", "--model=golden", "--signature=tensor", f"--images={files[1]}", "--top=1")
     assert done.returncode == 0, done.stderr
-    expected = [f"class {row.argmax()} {100 * row.max():.1f} %" for row in served.answers]
+    expected = [f"class {row.argmax()} {100 * row.max():.1f} %" for row in served.expected]
     assert done.stdout.splitlines() == [f"image {i}: {text}" for i, text in enumerate(expected)]
 
 
@@ -75,11 +75,11 @@ def test_what_is_wrong_is_said_in_one_line(server, files, tmp_path):
         (["--port=1", f"--images={files[0]}"], "no server of models answered"),
         (["--protocol=soap"], "soap"),
     ):
-        assert message in _error(_ask(*arguments)), arguments
+        assert message in _error(_query(*arguments)), arguments
 
 
 def test_without_a_server_grpc_says_so_in_one_line(grpc_port, files):
-    assert "the server refused" in _error(_ask("--protocol=grpc", "--port=1", f"--images={files[0]}"))
+    assert "the server refused" in _error(_query("--protocol=grpc", "--port=1", f"--images={files[0]}"))
 
 
 def test_a_server_of_something_else_is_no_server_of_models(files):
@@ -96,6 +96,6 @@ def test_a_server_of_something_else_is_no_server_of_models(files):
     with HTTPServer(("localhost", 0), Page) as page:
         thread = threading.Thread(target=page.handle_request)
         thread.start()
-        error = _error(_ask(f"--port={page.server_port}", f"--images={files[0]}"))
+        error = _error(_query(f"--port={page.server_port}", f"--images={files[0]}"))
         thread.join()
     assert "no server of models answered" in error

@@ -1,44 +1,44 @@
-"""Copies of models in one precision: what computes in what."""
+"""Copies of models in one precision: which layer computes in which."""
 
 import keras
 import numpy as np
 import pytest
 
-from keras_vit.export.plain_copy import is_reduced, plain_copy
-from keras_vit.export.probabilities import probabilities_of
+from keras_vit.export.graph import probability_function
+from keras_vit.export.inference_copy import inference_copy, uses_reduced_precision
 
 from .conftest import SHAPE, tiny_model
 
 IMAGES = np.random.default_rng(0).uniform(-1, 1, (2, *SHAPE)).astype("float32")
 
 
-def inside_another():
+def nested():
     return keras.Sequential([keras.Input(SHAPE), tiny_model(classifier_activation="softmax")])
 
 
-@pytest.mark.parametrize("make", [tiny_model, inside_another])
+@pytest.mark.parametrize("make", [tiny_model, nested])
 def test_a_copy_in_bfloat16_keeps_variables_and_the_last_layer_in_float32(make):
-    copy = plain_copy(make(), "bfloat16")
+    copy = inference_copy(make(), "bfloat16")
     model = copy if make is tiny_model else copy.layers[-1]
     dtypes = {layer.name: layer.compute_dtype for layer in model.layers}
     assert dtypes.pop("head") == dtypes.pop("images", "float32") == "float32"
     assert set(dtypes.values()) == {"bfloat16"}
     assert {weight.dtype for weight in copy.weights} == {"float32"}
-    assert is_reduced(copy) and not is_reduced(plain_copy(copy))
+    assert uses_reduced_precision(copy) and not uses_reduced_precision(inference_copy(copy))
 
 
-@pytest.mark.parametrize("make", [tiny_model, inside_another])
+@pytest.mark.parametrize("make", [tiny_model, nested])
 def test_a_copy_in_float32_is_the_same_model_with_its_own_weights(make):
     model = make()
-    copy = plain_copy(model)
+    copy = inference_copy(model)
     np.testing.assert_array_equal(copy(IMAGES), model(IMAGES))
     copy.weights[0].assign(copy.weights[0] + 1)
     assert np.abs(copy.weights[0] - model.weights[0]).min() > 0.5
 
 
-def test_a_model_inside_another_has_its_softmax_once():
-    model = inside_another()
-    np.testing.assert_allclose(probabilities_of(model)(IMAGES), model(IMAGES), atol=1e-7)
+def test_a_model_nested_has_its_softmax_once():
+    model = nested()
+    np.testing.assert_allclose(probability_function(model)(IMAGES), model(IMAGES), atol=1e-7)
 
 
 def test_a_model_that_its_config_cannot_rebuild_is_refused():
@@ -53,4 +53,4 @@ def test_a_model_that_its_config_cannot_rebuild_is_refused():
     model = Mine(tiny_model())
     model(IMAGES)
     with pytest.raises(ValueError, match="cannot be rebuilt from its config"):
-        plain_copy(model)
+        inference_copy(model)

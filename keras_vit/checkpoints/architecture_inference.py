@@ -1,0 +1,152 @@
+"""Which model a checkpoint is of, from the names and shapes of its arrays.
+
+An architecture is a dict here: the arguments of `VisionTransformer` (or `depth`, `width_factor` and `version` of
+`BiTResNet`) that shapes show, and "classes". What they do not show, such as the heads in a PyTorch file, is None.
+"""
+
+import re
+
+from keras_vit.architectures import BIT_UNITS, NUM_HEADS
+from keras_vit.checkpoints import position_embeddings
+from keras_vit.checkpoints.dialects import open_checkpoint
+from keras_vit.checkpoints.published import published_model
+from keras_vit.checkpoints.resolving import resolve
+from keras_vit.checkpoints.vit_jax_names import BIT_ROOT, CLASS_TOKEN, EMBEDDING, POSITIONS, STEM_ROOT, first_kernel
+
+_BLOCK = "Transformer/encoderblock_"
+_QUERY = f"{_BLOCK}0/MultiHeadDotProductAttention_0/query/kernel"
+
+
+def infer_architecture(source, num_heads=None, grid=None):
+    """The model that loads a checkpoint completely.
+
+    Args:
+        source: a path or URL, as `load` takes it.
+        num_heads: attention heads; needed where neither the file nor a published size shows them (timm, Hugging Face).
+        grid: `(rows, columns)` of the patches; needed where the file has no positions, or a grid that is not square.
+
+    Returns:
+        `(name, arguments)`: "VisionTransformer" or "BiTResNet", and its keyword arguments.
+
+    Raises:
+        ValueError: the file is not a checkpoint, is not of one of these models, or shows too little without
+            `num_heads` or `grid`.
+    """
+    resolved = resolve(source, None, None)
+    with open_checkpoint(resolved.path, resolved.subtree) as checkpoint:
+        shapes = checkpoint.shapes
+        architecture = architecture_of(shapes)
+        top = {"include_top": architecture["classes"] is not None, "classes": architecture.pop("classes") or 1000}
+        if "depth" in architecture:
+            if None in architecture.values():
+                raise ValueError(f"The checkpoint is not of a BiT ResNet of a known size. Received: {source}")
+            return "BiTResNet", {**architecture, **top}
+        hidden_size = architecture["hidden_size"]
+        architecture["num_heads"] = architecture["num_heads"] or num_heads or NUM_HEADS.get(hidden_size)
+        if architecture["num_heads"] is None and hidden_size:
+            raise ValueError(
+                "The file does not show the number of attention heads, and its size is not a published one: give "
+                f"`num_heads`. Received: hidden_size={hidden_size} in {source}"
+            )
+        unknown = [key for key, value in architecture.items() if value is None and key != "resnet_blocks"]
+        if unknown:
+            raise ValueError(
+                f"The file is not of a Vision Transformer: it shows no {', '.join(unknown)}. Received: {source}"
+            )
+        (rows, columns), position_arguments = _position_arguments(shapes, checkpoint.grid or grid, source)
+        arguments = {**architecture, **top, **position_arguments}
+        stride = architecture["patch_size"]
+        if architecture["resnet_blocks"] is not None:
+            stride *= 2 ** (2 + max(len(architecture["resnet_blocks"]) - 1, 0))
+        arguments["input_shape"] = (rows * stride, columns * stride, shapes[first_kernel(shapes)][2])
+        if checkpoint.dialect in ("timm", "huggingface"):
+            arguments["exact_gelu"] = True
+        if checkpoint.dialect == "huggingface":
+            arguments["epsilon"] = 1e-12
+        return "VisionTransformer", arguments
+
+
+def _position_arguments(shapes, known_grid, source):
+    """The grid of patches, and the arguments that the position embedding shows."""
+    has_token = CLASS_TOKEN in shapes
+    if POSITIONS not in shapes:
+        if known_grid is None:
+            raise ValueError(f"The file has no positions: give the `grid` of the patches. Received: {source}")
+        return known_grid, {"position_embedding": "sincos2d", "class_token_position": not has_token}
+    rows = shapes[POSITIONS][1]
+    # There is no model yet whose grid could be tried: (0, 0) fits nothing.
+    grid, has_token_position = position_embeddings.source_grid(rows, has_token, (0, 0), known_grid) or (None, None)
+    if grid is None:
+        expected = "a square" if known_grid is None else known_grid
+        raise ValueError(
+            f"The {rows} positions of the file are not those of {expected}: give the `grid` of the patches. "
+            f"Received: {source}"
+        )
+    return grid, {"class_token_position": has_token_position or not has_token}
+
+
+def architecture_of(shapes):
+    """The architecture that weights show.
+
+    Args:
+        shapes: `{name in vit_jax: shape in vit_jax}`.
+
+    Returns:
+        A dict, as described at the top of this file.
+    """
+
+    def size(name, axis):
+        shape = shapes.get(name, ())
+        return shape[axis] if -len(shape) <= axis < len(shape) else None
+
+    architecture = {"classes": size("head/bias", 0)}
+    units = {}
+    for name in shapes:
+        if match := re.match(r"block(\d+)/unit(\d+)/", name):
+            units[int(match[1])] = max(units.get(int(match[1]), 0), int(match[2]))
+    stages = tuple(units[stage] for stage in sorted(units))
+    has_stem = STEM_ROOT in shapes
+    is_transformer = EMBEDDING in shapes or any(name.startswith("Transformer/") for name in shapes)
+    if not is_transformer and (has_stem or BIT_ROOT in shapes):
+        width = size(STEM_ROOT if has_stem else BIT_ROOT, -1)
+        return {
+            **architecture,
+            "version": 1 if has_stem else 2,
+            "depth": next((depth for depth, units in BIT_UNITS.items() if units == stages), None),
+            "width_factor": None if width is None else width // 64,
+        }
+    blocks = {int(m[1]) for m in (re.match(re.escape(_BLOCK) + r"(\d+)/", name) for name in shapes) if m}
+    return {
+        **architecture,
+        "patch_size": size(EMBEDDING, 0),
+        "hidden_size": size(EMBEDDING, -1),
+        "num_layers": max(blocks) + 1 if blocks else None,
+        "mlp_dim": size(f"{_BLOCK}0/MlpBlock_0/Dense_0/bias", 0),
+        "num_heads": size(_QUERY, 1) if len(shapes.get(_QUERY, ())) == 3 else None,
+        "resnet_blocks": stages if has_stem else None,
+        "representation_size": size("pre_logits/bias", 0) or 0,
+        "classifier": "token" if CLASS_TOKEN in shapes else "map" if "MAPHead_0/probe" in shapes else "gap",
+    }
+
+
+def describe(architecture):
+    """An architecture in words, for messages."""
+    is_bit = "depth" in architecture
+    if is_bit:
+        numbers = {key: architecture[key] for key in ("depth", "width_factor", "version")}
+    else:
+        keys = ("patch_size", "hidden_size", "num_layers", "mlp_dim", "num_heads", "resnet_blocks")
+        numbers = {key: architecture[key] for key in keys if architecture[key] is not None}
+    name = published_model(architecture) or ("a BiT ResNet" if is_bit else "a Vision Transformer")
+    return f"{name} ({', '.join(f'{key}={value}' for key, value in numbers.items())})"
+
+
+def is_different(one, other):
+    """Whether two architectures certainly differ; unknown numbers, pooling, `pre_logits` and classes do not count."""
+    if ("depth" in one) != ("depth" in other):
+        return True
+    keys = {"patch_size", "hidden_size", "num_layers", "mlp_dim", "num_heads", "depth", "width_factor", "version"}
+    for key in keys & one.keys():
+        if one[key] is not None and other[key] is not None and one[key] != other[key]:
+            return True
+    return one.get("resnet_blocks") != other.get("resnet_blocks")

@@ -1,0 +1,85 @@
+"""From a name, a path or a URL to a local file."""
+
+import os
+import re
+import typing
+
+from keras_vit.checkpoints import downloading, published
+from keras_vit.checkpoints.published import PublishedWeights
+
+
+class ResolvedCheckpoint(typing.NamedTuple):
+    """A checkpoint on this machine.
+
+    Attributes:
+        path: of the file.
+        subtree: where in the file the weights are, such as "params/img", or "".
+        published: its row in the table of published weights, or None.
+    """
+
+    path: str
+    subtree: str = ""
+    published: PublishedWeights | None = None
+
+
+def find_published(source, input_shape=(None, None, None), **sizes):
+    """The row of published weights that a name means for a model that is not built yet.
+
+    Args:
+        source: a name, a path or a URL; only names have a row.
+        input_shape: `(height, width, channels)` of the model's images. The height chooses among files of one model;
+            the channels do not matter.
+        **sizes: `patch_size`, `num_layers`, `hidden_size` and `resnet_blocks`, or `depth` and `width_factor`.
+
+    Returns:
+        A `PublishedWeights`, or None for a path or a URL.
+
+    Raises:
+        ValueError: the name is known, but not for such a model.
+    """
+    if _is_url(source) or _is_path(source):
+        return None
+    blocks = sizes.get("resnet_blocks")
+    sizes["resnet_blocks"] = tuple(blocks) if isinstance(blocks, list) else blocks
+    return published.find(source, published.published_model(sizes), input_shape[0])
+
+
+def resolve(source, architecture, resolution):
+    """The local file of a name, a path or a URL; downloads it if necessary.
+
+    Args:
+        source: as `checkpoints.load` takes it.
+        architecture: of the model that it is for, as `architecture_of` gives it; None if there is no model yet.
+        resolution: height of that model's images in pixels, or None.
+
+    Returns:
+        A `ResolvedCheckpoint`.
+
+    Raises:
+        ValueError: there is no such file and no such name.
+        ConnectionError: it could not be downloaded.
+    """
+    text = os.fspath(source)
+    if _is_path(text):
+        return ResolvedCheckpoint(text)
+    if match := re.fullmatch(r"(.*\.npz):([\w/]+)", text):
+        return resolve(match[1], architecture, resolution)._replace(subtree=match[2])
+    if _is_url(text):
+        return ResolvedCheckpoint(downloading.fetch(text))
+    if os.path.sep in text or text.endswith((".npz", ".safetensors")):
+        raise ValueError(f"There is no such file. Received: {text}")
+    model = None if architecture is None else published.published_model(architecture)
+    row = published.find(text, model, resolution)
+    if row is None:
+        names = "" if architecture is None else " " + published.known_names(model)
+        raise ValueError(f"There is no such file, and no published weights of that name.{names} Received: {text}")
+    return ResolvedCheckpoint(downloading.fetch(row.url, row.size), published=row)
+
+
+def _is_url(source):
+    return re.match(r"(https?|gs)://", str(source)) is not None
+
+
+def _is_path(source):
+    # A folder called "sam" in the working directory does not hide the weights of that name.
+    return os.path.exists(source) and not published.is_name(os.fspath(source))

@@ -1,0 +1,145 @@
+"""Verifies a written SavedModel in a child process that imports TensorFlow only, as a server would.
+
+The parent calls `verify`. The child runs this file as a program, so nothing of this library is imported at the top:
+
+    python -P keras_vit/export/verification.py VERSION CASES TOLERANCE
+
+VERSION is the folder of the SavedModel. CASES has a folder for every signature, which holds the tensor `inputs`, and by
+its name each output to compare. The last line of the output is the largest difference of each signature, as JSON. A
+wrong output ends the child with a message and exit code 1; what would abort a server aborts the child.
+"""
+
+import json
+import os
+import sys
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+
+# Of a probability. Reduced precision is that of either side, of the model or of the export.
+_TOLERANCES = {"float32": 1e-4, "reduced": 5e-2}
+
+
+class SelfTestError(RuntimeError):
+    """The outputs of a written export are not those of its model."""
+
+
+def tolerance_of(model, precision):
+    """How far a probability of an export may be from its model's, absolute."""
+    from keras_vit.export.inference_copy import uses_reduced_precision
+
+    exact = precision == "float32" and not uses_reduced_precision(model)
+    # A GPU or TPU multiplies float32 with fewer digits; the export is verified on the CPU.
+    exact = exact and all(device.device_type == "CPU" for device in tf.config.list_logical_devices())
+    return _TOLERANCES["float32" if exact else "reduced"]
+
+
+def example_files(image_shape, count=3):
+    """JPEG files of smooth noise, the same in every call: a list of bytes. Their size is not the model's."""
+    height, width, _ = image_shape
+    noise = tf.constant(np.random.default_rng(0).uniform(0, 255, (count, 5, 7, 3)), tf.float32)
+    images = tf.image.resize(noise, (height + height // 4 + 1, width + width // 2 + 2))
+    return [tf.io.encode_jpeg(tf.cast(image, tf.uint8), quality=95).numpy() for image in images]
+
+
+def verification_case(signature, image_files):
+    """A signature's example inputs and its numeric outputs: `{"inputs": tensor, name of the output: tensor, ...}`."""
+    inputs = signature.example_inputs(image_files)
+    outputs = {name: output for name, output in signature.function(inputs).items() if output.dtype == tf.float32}
+    return {"inputs": inputs, **outputs}
+
+
+def verify(folder, cases, tolerance):
+    """Runs the signatures of a SavedModel in a child process and compares their outputs.
+
+    Args:
+        folder: the folder of the SavedModel.
+        cases: `{signature: verification_case(...)}`.
+        tolerance: the largest absolute difference that passes.
+
+    Returns:
+        `{signature: largest absolute difference}`.
+
+    Raises:
+        SelfTestError: an output is wrong, bad input is accepted, or the process was aborted.
+    """
+    from keras_vit import files
+
+    with tempfile.TemporaryDirectory() as case_folder:
+        for name, case in cases.items():
+            os.mkdir(f"{case_folder}/{name}")
+            for part, tensor in case.items():
+                tf.io.write_file(f"{case_folder}/{name}/{part}", tf.io.serialize_tensor(tensor))
+        try:
+            last_line = files.run_python(
+                # -P keeps the modules of this folder off the path. The devices belong to the parent.
+                ["-P", __file__, folder, case_folder, tolerance],
+                CUDA_VISIBLE_DEVICES="-1",
+                TF_CPP_MIN_LOG_LEVEL="2",
+            )
+        except ChildProcessError as error:
+            raise SelfTestError(
+                f"The export does not answer as the model does: {error}. It was left in {folder}"
+            ) from error
+    return json.loads(last_line)
+
+
+def _main(folder, cases, tolerance):
+    loaded = tf.saved_model.load(folder)
+    with open(os.path.join(folder, "assets", "labels.txt"), encoding="utf-8") as file:
+        labels = set(file.read().split("\n"))
+    differences = {}
+    for name in sorted(os.listdir(cases)):
+        signature = loaded.signatures[name]
+        (spec,) = signature.structured_input_signature[1].values()
+        inputs = tf.io.parse_tensor(tf.io.read_file(f"{cases}/{name}/inputs"), spec.dtype)
+        outputs = signature(**{spec.name: inputs})
+        _check_output_specs(name, signature, outputs, labels)
+        differences[name] = 0.0
+        for output in sorted(set(os.listdir(f"{cases}/{name}")) - {"inputs"}):
+            expected = tf.io.parse_tensor(tf.io.read_file(f"{cases}/{name}/{output}"), tf.float32)
+            _require(outputs[output].shape == expected.shape, f"{name}: {output} has the shape {outputs[output].shape}")
+            difference = float(tf.reduce_max(tf.abs(outputs[output] - expected)))
+            _require(difference <= tolerance, f"{name}: {output} differs by {difference:g}, more than {tolerance:g}")
+            differences[name] = max(differences[name], difference)
+        _check_that_bad_input_is_refused(name, signature, spec, inputs)
+    _check_warmup(folder, len(differences))
+    print(json.dumps(differences))
+
+
+def _check_output_specs(name, signature, outputs, labels):
+    for output, spec in signature.structured_outputs.items():
+        _require(spec.shape.rank > 0 and spec.shape[0] is None, f"{name}: {output} has a fixed batch size: {spec}")
+        _require(spec.dtype in (tf.float32, tf.string), f"{name}: {output} is {spec.dtype}")
+        if spec.dtype == tf.string:
+            unknown = {text.decode() for text in outputs[output].numpy().ravel()} - labels
+            _require(not unknown, f"{name}: {output} has names that are not labels: {sorted(unknown)[:3]}")
+
+
+def _check_that_bad_input_is_refused(name, signature, spec, inputs):
+    """A wrong shape must be an error; unchecked, it aborts the process."""
+    bad = {"no batch": inputs[0], "another rank": inputs[..., None], "an empty batch": inputs[:0]}
+    if inputs.shape.rank > 1:
+        bad["a larger image"] = tf.concat([inputs, inputs[:, :1]], 1)
+    for what, tensor in bad.items():
+        try:
+            signature(**{spec.name: tensor})
+        except tf.errors.InvalidArgumentError:
+            continue
+        sys.exit(f"{name}: {what} was accepted, the shape {tensor.shape}")
+
+
+def _check_warmup(folder, signatures):
+    """TensorFlow reads a warm-up file that is cut short as an empty one, without an error."""
+    records = sum(1 for _ in tf.data.TFRecordDataset(f"{folder}/assets.extra/tf_serving_warmup_requests"))
+    _require(records == signatures, f"the warm-up has {records} records for {signatures} signatures")
+
+
+def _require(condition, message):
+    if not condition:
+        sys.exit(message)
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1], sys.argv[2], float(sys.argv[3]))

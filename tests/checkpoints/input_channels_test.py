@@ -1,0 +1,175 @@
+"""Weights for RGB load into models of other channels, by a named rule."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import checkpoints
+from keras_vit.checkpoints import published
+from keras_vit.checkpoints.input_channels import adapt_input_channels
+from keras_vit.checkpoints.vit_jax_names import BIT_ROOT, EMBEDDING, STEM_ROOT
+
+HYBRID = {"patch_size": 1, "resnet_blocks": (1, 2)}
+
+
+def logits(model, images):
+    return keras.ops.convert_to_numpy(model(images))
+
+
+def random(*shape):
+    return np.random.default_rng(0).uniform(-1, 1, shape).astype("float32")
+
+
+def adapt_input_conv(channels, kernel):
+    """timm's function of this name, for kernels `(out, in, height, width)` of RGB."""
+    if channels == 1:
+        return kernel.sum(1, keepdims=True)
+    repeats = -(-channels // 3)
+    return np.tile(kernel, (1, repeats, 1, 1))[:, :channels] * (3 / channels)
+
+
+@pytest.mark.parametrize("channels, rule", [(1, "sum"), (2, "tile"), (4, "tile"), (6, "tile"), (13, "tile")])
+def test_the_rules_are_those_of_timm(channels, rule):
+    kernel = random(5, 7, 3, 11)
+    expected = adapt_input_conv(channels, kernel.transpose(3, 2, 0, 1)).transpose(2, 3, 1, 0)
+    result = adapt_input_channels(kernel, channels, rule)
+    assert result.dtype == np.float32 and result.shape == (5, 7, channels, 11)
+    np.testing.assert_allclose(result, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 5])
+@pytest.mark.parametrize(
+    "file, arguments", [("vit_token.ckpt.npz", {}), ("timm_token.safetensors", {"exact_gelu": True})]
+)
+def test_sum_keeps_the_logits_of_gray_images(channels, file, arguments, golden_files, small):
+    rgb = small(weights=golden_files / file, **arguments)
+    model = small(input_shape=(32, 32, channels), **arguments)
+    checkpoints.load(model, golden_files / file, channels="sum")
+    gray = random(3, 32, 32, 1)
+    expected = logits(rgb, gray.repeat(3, axis=-1))
+    np.testing.assert_allclose(logits(model, gray.repeat(channels, axis=-1)), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("file, arguments, atol", [
+    ("vit_token.ckpt.npz", {"input_shape": (32, 32)}, 1e-5),
+    ("hybrid_2stage.ckpt.npz", {"input_shape": (64, 64), **HYBRID}, 2e-3),
+])  # fmt: skip
+def test_tile_keeps_the_logits_of_images_that_repeat_rgb(file, arguments, atol, golden_files, small):
+    arguments = dict(arguments)
+    sides = arguments.pop("input_shape")
+    rgb = small(input_shape=(*sides, 3), weights=golden_files / file, **arguments)
+    model = small(input_shape=(*sides, 6), **arguments)
+    checkpoints.load(model, golden_files / file, channels="tile")
+    images = random(2, *sides, 3)
+    expected = logits(rgb, images)
+    assert np.abs(expected).max() > 20 * atol
+    np.testing.assert_allclose(logits(model, np.tile(images, (1, 1, 1, 2))), expected, atol=atol)
+
+
+def test_one_channel_becomes_rgb_again(golden_files, small, values, arrays, tmp_path):
+    gray = small(input_shape=(32, 32, 1))
+    checkpoints.load(gray, golden_files / "vit_token.ckpt.npz", channels="sum")
+    checkpoints.save(gray, tmp_path / "gray.npz")
+    assert arrays(tmp_path / "gray.npz")[EMBEDDING].shape == (8, 8, 1, 64)
+    again = small(input_shape=(32, 32, 1), weights=tmp_path / "gray.npz")
+    for name, value in values(gray).items():
+        np.testing.assert_array_equal(values(again)[name], value)
+    assert checkpoints.infer_architecture(tmp_path / "gray.npz")[1]["input_shape"] == (32, 32, 1)
+    images = random(2, 32, 32, 1)
+    for rule in ("sum", "tile"):  # of one channel they are the same
+        rgb = small()
+        checkpoints.load(rgb, tmp_path / "gray.npz", channels=rule)
+        np.testing.assert_allclose(logits(rgb, images.repeat(3, axis=-1)), logits(gray, images), atol=1e-5)
+
+
+def test_only_the_first_kernel_is_adapted_and_the_report_says_how(golden_files, small, values):
+    source = golden_files / "vit_token.ckpt.npz"
+    rgb, model = small(weights=source), small(input_shape=(32, 32, 4))
+    report = checkpoints.load(model, source, channels="tile")
+    assert report.adapted == [(EMBEDDING, (8, 8, 4, 64), (3, 4, "tile"))]
+    assert len(report.loaded) == 39 and EMBEDDING not in {name for name, _ in report.loaded}
+    assert 'adapted embedding/kernel from 3 to 4 channels by "tile", (8, 8, 4, 64)' in str(report)
+    expected = values(rgb)
+    for name, value in values(model).items():
+        if name == EMBEDDING:
+            kernel = expected[name].reshape(8, 8, 3, 64)[:, :, [0, 1, 2, 0]] * np.float32(0.75)
+            np.testing.assert_array_equal(value.reshape(8, 8, 4, 64), kernel)
+        else:
+            np.testing.assert_array_equal(value, expected[name])
+
+
+def test_a_rule_changes_nothing_where_the_channels_are_the_same(golden_files, small, values):
+    model = small()
+    report = checkpoints.load(model, golden_files / "vit_token.ckpt.npz", channels="sum")
+    assert not report.adapted and len(report.loaded) == 40
+    for name, value in values(small(weights=golden_files / "vit_token.ckpt.npz")).items():
+        np.testing.assert_array_equal(values(model)[name], value)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_standardized_root_keeps_its_response_to_gray_images_up_to_a_factor_for_each_filter(version, tmp_path):
+    def build(channels):
+        return keras_vit.BiTResNet(depth=26, version=version, input_shape=(32, 32, channels), classes=3)
+
+    rgb, gray = build(3), build(1)
+    for variable in rgb.weights:
+        variable.assign(np.random.default_rng(1).standard_normal(variable.shape))
+    checkpoints.save(rgb, tmp_path / "rgb.npz")
+    report = checkpoints.load(gray, tmp_path / "rgb.npz", channels="sum")
+    name = STEM_ROOT if version == 1 else BIT_ROOT
+    assert report.adapted == [(name, (7, 7, 1, 64), (3, 1, "sum"))]
+    images = random(1, 32, 32, 1)
+    roots = [model.get_layer("resnet_stem" if version == 1 else "resnet").conv_root for model in (rgb, gray)]
+    expected, response = (
+        logits(root, images.repeat(channels, axis=-1)).reshape(-1, 64) for root, channels in zip(roots, (3, 1))
+    )
+    factors = (expected * response).sum(0) / (response * response).sum(0)
+    assert factors.min() > 0.5
+    np.testing.assert_allclose(response * factors, expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("file, channels, arguments", [
+    ("vit_token.ckpt.npz", 1, {}), ("vit_token.ckpt.npz", 12, {}),
+    ("hybrid_2stage.ckpt.npz", 4, {"input_shape": (64, 64), **HYBRID}),
+])  # fmt: skip
+def test_other_channels_are_refused_without_a_rule_and_the_options_are_named(
+    file, channels, arguments, golden_files, small, values
+):
+    sides = arguments.get("input_shape", (32, 32))
+    model = small(**{**arguments, "input_shape": (*sides, channels)})
+    before = values(model)
+    message = rf'of 3 channels, .* takes {channels}.*channels="sum" or channels="tile" \(`weights_channels` in a config'
+    for head in ("keep", "new"):
+        with pytest.raises(ValueError, match=message):
+            checkpoints.load(model, golden_files / file, head=head)
+    for name, value in values(model).items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+def test_rules_that_cannot_be_applied_are_refused(golden_files, small, arrays, tmp_path):
+    with pytest.raises(ValueError, match='`channels` must be "sum", "tile" or None. Received: channels=\'mean\''):
+        checkpoints.load(small(), golden_files / "vit_token.ckpt.npz", channels="mean")
+    with pytest.raises(ValueError, match='needs a model of 2 or more channels.*channels="sum" is for one'):
+        checkpoints.load(small(input_shape=(32, 32, 1)), golden_files / "vit_token.ckpt.npz", channels="tile")
+    several_axes = arrays(golden_files / "vit_token.ckpt.npz") | {EMBEDDING: random(8, 4, 1, 64)}
+    np.savez(tmp_path / "several.npz", **several_axes)
+    with pytest.raises(ValueError, match="another shape than the model's"):
+        checkpoints.load(small(), tmp_path / "several.npz", channels="sum")
+
+
+def test_a_published_name_means_the_same_file_for_any_channels(tmp_path, monkeypatch):
+    row = published.PublishedWeights("sam", "vit_models/sam", "tiny", "ViT-Ti_16", 5, 32)
+    monkeypatch.setattr(published, "PUBLISHED", (row,))
+    monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path))
+    (tmp_path / "sam").mkdir()
+    rgb = keras_vit.ViT_Ti16(input_shape=(32, 32, 3), classes=5)
+    rgb.get_layer("head").kernel.assign(np.ones((192, 5)))
+    checkpoints.save(rgb, tmp_path / "sam" / "tiny.npz")
+    with pytest.raises(ValueError, match='channels="sum"'):
+        keras_vit.ViT_Ti16(weights="sam", input_shape=(32, 32, 1))
+    model = keras_vit.ViT_Ti16(input_shape=(32, 32, 1), classes=5)
+    report = checkpoints.load(model, "sam", channels="sum")
+    assert report.adapted == [(EMBEDDING, (16, 16, 1, 192), (3, 1, "sum"))]
+    gray = random(1, 32, 32, 1)
+    np.testing.assert_allclose(logits(model, gray), logits(rgb, gray.repeat(3, axis=-1)), atol=1e-5)

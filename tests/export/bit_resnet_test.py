@@ -1,0 +1,93 @@
+"""A BiT ResNet is exported as a Vision Transformer is."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_vit
+from keras_vit import export
+from keras_vit.layers.preactivation_resnet import PreActivationResNet
+
+SHAPE = (32, 48, 3)
+IMAGES = np.random.default_rng(1).uniform(-1, 1, (3, *SHAPE)).astype("float32")
+
+
+@pytest.fixture(scope="module")
+def resnet():
+    """The smallest BiT ResNet, with a head that tells classes apart."""
+    keras.config.set_dtype_policy("float32")
+    model = keras_vit.BiTResNet(depth=26, input_shape=SHAPE, classes=5)
+    head = model.get_layer("head")
+    head.kernel.assign(np.random.default_rng(0).normal(scale=0.1, size=head.kernel.shape))
+    return model
+
+
+@pytest.fixture(scope="module")
+def exported(resnet, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("resnet")
+    return export.saved_model(resnet, folder, class_names="abcde", signatures=export.SIGNATURES)
+
+
+def test_its_signatures_give_its_probabilities(resnet, exported):
+    signatures = tf.saved_model.load(exported).signatures
+    outputs = signatures["tensor"](images=tf.constant(IMAGES))
+    np.testing.assert_allclose(outputs["probabilities"], keras.ops.softmax(resnet(IMAGES)), atol=1e-5)
+    file = Path(exported, "assets.extra/example.jpg").read_bytes()
+    image = tf.image.resize(tf.io.decode_jpeg(file, channels=3), SHAPE[:2]) / 127.5 - 1.0
+    outputs = signatures["serving_default"](image_bytes=tf.constant([file]))
+    np.testing.assert_allclose(outputs["probabilities"], keras.ops.softmax(resnet(image[None])), atol=1e-4)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not compatible with expected shape"):
+        signatures["tensor"](images=tf.zeros((1, 32, 32, 3)))
+
+
+def test_its_card_and_readme_describe_a_resnet(resnet, exported):
+    card = json.loads(Path(exported, "assets.extra/model_card.json").read_text(encoding="utf-8"))
+    assert card["architecture"] == {
+        "description": "R26x1 (depth=26, width_factor=1, version=2)",
+        "parameters": resnet.count_params(),
+        "image_shape": list(SHAPE),
+        "classes": 5, "depth": 26, "width_factor": 1, "version": 2,
+    }  # fmt: skip
+    assert export.load_card(exported) == card
+    assert "\nR26x1 (depth=26, width_factor=1, version=2).\n" in Path(exported, "README.md").read_text(encoding="utf-8")
+
+
+def test_it_is_loaded_as_it_was(resnet, exported):
+    loaded = export.load(exported)
+    for ours, theirs in zip(loaded.weights, resnet.weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert loaded.trainable and len(loaded.trainable_weights) == len(resnet.trainable_weights)
+    assert keras_vit.preprocessing_of(loaded) == keras_vit.preprocessing_of(resnet)
+    np.testing.assert_array_equal(loaded(IMAGES), resnet(IMAGES))
+
+
+@pytest.mark.parametrize(
+    ("format_name", "tolerance"),
+    [
+        pytest.param("litert", 1e-4, marks=pytest.mark.slow),
+        pytest.param("onnx", 1e-4, marks=pytest.mark.slow),
+        ("int8", 0.1),  # quantizes the head alone, the only dense layer
+    ],
+)
+def test_other_formats_give_its_logits(format_name, tolerance, resnet, tmp_path):
+    if format_name == "onnx" and not all(map(importlib.util.find_spec, ("tf2onnx", "onnxruntime"))):
+        pytest.skip("tf2onnx or onnxruntime is not installed")
+    ending = {"litert": ".tflite", "onnx": ".onnx", "int8": ""}[format_name]
+    report = getattr(export, format_name)(resnet, tmp_path / f"model{ending}")
+    assert report.largest_difference < tolerance * report.logits_range
+    assert report.same_class == 1
+
+
+@pytest.mark.parametrize("pool_padding", ["zeros", "minus_infinity"])
+def test_onnx_pads_the_pool_with_the_value_of_the_model(pool_padding, tmp_path):
+    pytest.importorskip("tf2onnx", reason="tf2onnx is not installed")
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    images = keras.Input((8, 10, 3))
+    features = PreActivationResNet(width=32, pool_padding=pool_padding)(images)  # the root and a norm, no units
+    model = keras.Model(images, keras.layers.Flatten()(features))
+    assert export.onnx(model, tmp_path / "model.onnx").largest_difference < 1e-4
