@@ -133,6 +133,7 @@ def VisionTransformer(
         class_token_position=class_token_position,
         epsilon=epsilon,
     )
+    grid = patch_grid(input_shape, patch_size, resnet_blocks)
     has_class_token = classifier.startswith("token")
     norm = {"exact_gelu": exact_gelu, "epsilon": epsilon}
 
@@ -144,7 +145,6 @@ def VisionTransformer(
     x = layers.PatchEncoder(hidden_size, name="embedding")(x)  # (B, rows*columns, hidden_size)
     if has_class_token and class_token_position:
         x = layers.ClassToken(name="class_token")(x)
-    grid = patch_grid(input_shape, patch_size, resnet_blocks)
     x = POSITION_EMBEDDINGS[position_embedding](grid, name="position_embedding")(x)
     if has_class_token and not class_token_position:
         x = layers.ClassToken(name="class_token")(x)
