@@ -6,7 +6,8 @@ patch embedding among them, without the head, norms, softmax and activations. It
 reads the class token computes less in its last block.
 """
 
-from keras_vit.layers.resnet_stem import stem_output_channels, stem_output_side
+from keras_vit.architectures import BIT_UNITS
+from keras_vit.layers.resnet_stem import resolve_stem, stem_output_channels, stem_output_side
 
 
 def parameters(
@@ -19,6 +20,7 @@ def parameters(
     classes=0,
     classifier="token",
     representation_size=0,
+    stem=None,
     resnet_blocks=None,
     position_embedding="learned",
     class_token_position=True,
@@ -31,15 +33,16 @@ def parameters(
         **others: the other arguments of `VisionTransformer`, those above among them; they have no parameters.
     """
     d, m = hidden_size, mlp_dim
-    patches, channels = _grid(input_shape, patch_size, resnet_blocks)
+    blocks = resolve_stem(stem, resnet_blocks)
+    patches, channels = _patches_and_channels(input_shape, patch_size, blocks)
     class_token = classifier.startswith("token")
-    count = 0 if resnet_blocks is None else resnet_parameters(resnet_blocks, channels=input_shape[2])
+    count = 0 if blocks is None else resnet_parameters(blocks, channels=input_shape[2])
     count += patch_size**2 * channels * d + d + class_token * d
     if position_embedding == "learned":
         count += (patches + (class_token and class_token_position)) * d
     count += num_layers * (4 * d * d + 2 * d * m + 9 * d + m) + 2 * d
     if classifier == "map":
-        count += 4 * d * d + 2 * d * m + 8 * d + m  # a block that asks with a vector of its own and norms once
+        count += 4 * d * d + 2 * d * m + 8 * d + m  # a block with one norm and a learned query
     if representation_size:
         count += (d + 1) * representation_size
     return count + ((representation_size or d) + 1) * classes
@@ -53,26 +56,50 @@ def multiply_accumulates(
     mlp_dim,
     input_shape=(224, 224, 3),
     classifier="token",
+    stem=None,
     resnet_blocks=None,
     count_padding=False,
     **others,
 ):
-    """The multiply-accumulates of one image, forward, without the head.
+    """The multiply-accumulates of one image in a `VisionTransformer`, forward, without the head.
 
     Args:
         count_padding: whether a convolution's products with the zeros around its images count.
         **others: the other arguments of `VisionTransformer`, which cost nothing here.
     """
     d = hidden_size
-    patches, channels = _grid(input_shape, patch_size, resnet_blocks)
+    blocks = resolve_stem(stem, resnet_blocks)
+    patches, channels = _patches_and_channels(input_shape, patch_size, blocks)
     tokens = patches + classifier.startswith("token")
     count = patches * patch_size**2 * channels * d
     count += num_layers * (4 * tokens * d * d + 2 * tokens * tokens * d + 2 * tokens * d * mlp_dim)
     if classifier == "map":
-        count += 2 * (tokens + 1) * d * d + 2 * tokens * d + 2 * d * mlp_dim  # one query asks all tokens
-    if resnet_blocks is not None:
-        count += resnet_multiply_accumulates(resnet_blocks, input_shape, count_padding=count_padding)
+        count += 2 * (tokens + 1) * d * d + 2 * tokens * d + 2 * d * mlp_dim  # one query attends to all tokens
+    if blocks is not None:
+        count += resnet_multiply_accumulates(blocks, input_shape, count_padding=count_padding)
     return count
+
+
+def bit_parameters(*, depth, width_factor=1, version=2, input_shape=(224, 224, 3), classes=0, **others):
+    """The number of parameters of a `BiTResNet`.
+
+    Args:
+        classes: outputs of the head; 0 for no head.
+        **others: the other arguments of `BiTResNet`, which have no parameters.
+    """
+    width = 64 * width_factor
+    count = resnet_parameters(BIT_UNITS[depth], width, input_shape[2], pre_activation=version == 2)
+    return count + (stem_output_channels(BIT_UNITS[depth], width) + 1) * classes
+
+
+def bit_multiply_accumulates(*, depth, width_factor=1, input_shape=(224, 224, 3), count_padding=False, **others):
+    """The multiply-accumulates of one image in a `BiTResNet` of either version, forward, without the head.
+
+    Args:
+        count_padding: whether a convolution's products with the zeros around its images count.
+        **others: the other arguments of `BiTResNet`, which cost nothing here.
+    """
+    return resnet_multiply_accumulates(BIT_UNITS[depth], input_shape, 64 * width_factor, count_padding)
 
 
 def exaflops(forward, images):
@@ -85,18 +112,19 @@ def exaflops(forward, images):
     return 6 * forward * images / 1e18
 
 
-def resnet_parameters(blocks, width=64, channels=3):
-    """The parameters of `ResNetStem(blocks, width)` on images with so many channels."""
-    count = 7 * 7 * channels * width + 2 * width
+def resnet_parameters(blocks, width=64, channels=3, pre_activation=False):
+    """The parameters of `ResNetStem(blocks, width)`, or of `PreActivationResNet(blocks, width)`."""
+    count = 7 * 7 * channels * width  # convolutions, then scales and offsets of the norms
+    norms = stem_output_channels(blocks, width) if pre_activation else width
     for inputs, n, strides in _units(blocks, width):
-        count += inputs * n + 9 * n * n + 4 * n * n + 2 * (n + n + 4 * n)
-        if inputs != 4 * n or strides != 1:
-            count += inputs * 4 * n + 2 * 4 * n
-    return count
+        projected = inputs != 4 * n or strides != 1
+        count += inputs * n + 9 * n * n + 4 * n * n + projected * inputs * 4 * n
+        norms += inputs + n + n if pre_activation else n + n + 4 * n + projected * 4 * n
+    return count + 2 * norms
 
 
 def resnet_multiply_accumulates(blocks, input_shape, width=64, count_padding=False):
-    """The multiply-accumulates of one image in `ResNetStem(blocks, width)`."""
+    """The multiply-accumulates of one image in a ResNet; those of both versions are the same."""
     *sides, channels = input_shape
 
     def conv(kernel_size, strides, inputs, outputs):
@@ -107,7 +135,7 @@ def resnet_multiply_accumulates(blocks, input_shape, width=64, count_padding=Fal
         return [-(-side // strides) for side in sides]
 
     count = conv(7, 2, channels, width)
-    sides = strided(4)  # the pool too
+    sides = strided(4)  # the convolution and the pool
     for inputs, n, strides in _units(blocks, width):
         count += conv(1, 1, inputs, n) + conv(3, strides, n, n)
         if inputs != 4 * n or strides != 1:
@@ -128,7 +156,10 @@ def _units(blocks, width):
 
 
 def _taps(side, kernel_size, strides, count_padding):
-    """Products along one axis of a convolution with "same" padding: over all outputs, those inside the image."""
+    """Products along one axis of a convolution with "same" padding: over all outputs, those inside the image.
+
+    "Symmetric" padding has the odd zero on the other side, and the same number of products.
+    """
     outputs = -(-side // strides)
     if count_padding:
         return outputs * kernel_size
@@ -137,10 +168,10 @@ def _taps(side, kernel_size, strides, count_padding):
     return sum(min(start + kernel_size, side) - max(start, 0) for start in starts)
 
 
-def _grid(input_shape, patch_size, resnet_blocks):
-    """`(patches, channels)` of what the Transformer sees."""
+def _patches_and_channels(input_shape, patch_size, blocks):
+    """How many patches the Transformer sees, and of how many channels."""
     height, width, channels = input_shape
-    if resnet_blocks is not None:
-        height, width = (stem_output_side(side, resnet_blocks) for side in (height, width))
-        channels = stem_output_channels(resnet_blocks)
+    if blocks is not None:
+        height, width = (stem_output_side(side, blocks) for side in (height, width))
+        channels = stem_output_channels(blocks)
     return (height // patch_size) * (width // patch_size), channels

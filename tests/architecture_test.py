@@ -11,15 +11,16 @@ PACKAGE = ROOT / "keras_vit"
 # A room of the package, and the rooms that it imports from. A row for every file or folder, and no other.
 FLOORS = {
     "files": set(),
+    "architectures": set(),
     "layers": set(),
     "losses": set(),
     "optimizers": set(),
-    "recipes": set(),
-    "checkpoints": {"files"},
+    "recipes": {"architectures"},
+    "checkpoints": {"files", "architectures"},
     "data": set(),
     "preprocessing": {"checkpoints"},  # class names come through the cache of weights
-    "models": {"layers", "checkpoints"},
-    "cost": {"layers"},
+    "models": {"layers", "checkpoints", "architectures"},
+    "cost": {"layers", "architectures"},
     "inspection": set(),
     "export": {"files", "data", "checkpoints", "preprocessing"},
     "tasks": {"models", "losses", "cost"},

@@ -3,32 +3,10 @@
 import pytest
 
 import keras_vit
-from keras_vit import cost
-from keras_vit.checkpoints.published import BIT_UNITS
+from keras_vit import architectures, cost
 
-TI = {"hidden_size": 192, "num_layers": 12, "mlp_dim": 768}
-S = {"hidden_size": 384, "num_layers": 12, "mlp_dim": 1536}
-B = {"hidden_size": 768, "num_layers": 12, "mlp_dim": 3072}
-L = {"hidden_size": 1024, "num_layers": 24, "mlp_dim": 4096}
-H = {"hidden_size": 1280, "num_layers": 32, "mlp_dim": 5120}
-MODELS = {
-    "Ti/16": {"patch_size": 16, **TI},
-    "S/32": {"patch_size": 32, **S},
-    "S/16": {"patch_size": 16, **S},
-    "B/8": {"patch_size": 8, **B},
-    "B/16": {"patch_size": 16, **B},
-    "B/32": {"patch_size": 32, **B},
-    "L/16": {"patch_size": 16, **L},
-    "L/32": {"patch_size": 32, **L},
-    "H/14": {"patch_size": 14, **H},
-    "R+Ti/16": {"patch_size": 8, "resnet_blocks": (), **TI},
-    "R26+S/32": {"patch_size": 1, "resnet_blocks": (2, 2, 2, 2), **S},
-    "R26+B/32": {"patch_size": 1, "resnet_blocks": (2, 2, 2, 2), **B},
-    "R50+B/32": {"patch_size": 1, "resnet_blocks": (3, 4, 6, 3), **B},
-    "R50+B/16": {"patch_size": 1, "resnet_blocks": (3, 4, 9), **B},
-    "R50+L/32": {"patch_size": 1, "resnet_blocks": (3, 4, 6, 3), **L},
-    "R50+L/16": {"patch_size": 1, "resnet_blocks": (3, 4, 9), **L},
-}
+# "B/16" is ViT-B/16, "R50+B/16" is R50+ViT-B/16.
+MODELS = {name.replace("ViT-", ""): size for name, size in architectures.VISION_TRANSFORMERS.items()}
 # Of each row of Table 6: epochs, forward G multiply-accumulates, the same with padding, exaFLOPs here and in the paper.
 TABLE_6 = [
     ("B/32", 7, 4.4084, None, 56.1, 55),
@@ -47,7 +25,7 @@ TABLE_6 = [
     ("R50+B/32", 7, 8.316, 8.457, 105.8, 106),
     ("R50+B/16", 7, 21.414, 21.535, 272.5, 274),
     ("R50+L/32", 7, 19.271, 19.412, 245.2, 246),
-    ("R50+L/16", 7, 65.418, 65.538, 832.5, 859),  # the paper's own 14 epochs below are twice 834
+    ("R50+L/16", 7, 65.418, 65.538, 832.5, 859),  # the paper's 14 epochs below are twice 834
     ("R50+L/16", 14, 65.418, 65.538, 1665.0, 1668),
 ]
 JFT = 303e6
@@ -56,8 +34,7 @@ JFT = 303e6
 def _forward(name, **options):
     if name in MODELS:
         return cost.multiply_accumulates(**MODELS[name], **options)
-    depth, width = name.removeprefix("R").split("x")
-    return cost.resnet_multiply_accumulates(BIT_UNITS[int(depth)], (224, 224, 3), 64 * int(width), **options)
+    return cost.bit_multiply_accumulates(**architectures.BIT_RESNETS[f"BiT-{name}"], **options)
 
 
 def _last_digit(number):
@@ -69,9 +46,9 @@ def test_the_exaflops_of_table_6(name, epochs, forward, padded, ours, paper):
     assert _forward(name) / 1e9 == pytest.approx(forward, abs=_last_digit(forward))
     padded = padded or forward
     assert _forward(name, count_padding=True) / 1e9 == pytest.approx(padded, abs=_last_digit(padded))
-    found = cost.exaflops(_forward(name), epochs * JFT)
-    assert found == pytest.approx(ours, abs=0.05)
-    assert found == pytest.approx(paper, rel={("B/32", 7): 0.021, ("R50+L/16", 7): 0.032}.get((name, epochs), 0.01))
+    result = cost.exaflops(_forward(name), epochs * JFT)
+    assert result == pytest.approx(ours, abs=0.05)
+    assert result == pytest.approx(paper, rel={("B/32", 7): 0.021, ("R50+L/16", 7): 0.032}.get((name, epochs), 0.01))
 
 
 @pytest.mark.parametrize(
@@ -84,9 +61,9 @@ def test_the_exaflops_of_table_6(name, epochs, forward, padded, ours, paper):
     ],
 )  # fmt: skip
 def test_other_models_and_384_pixels_with_padding(name, at_224, at_384):
-    for pixels, wanted in ((224, at_224), (384, at_384)):
-        found = _forward(name, input_shape=(pixels, pixels, 3), count_padding=True) / 1e9
-        assert found == pytest.approx(wanted, abs=_last_digit(wanted))
+    for pixels, expected in ((224, at_224), (384, at_384)):
+        result = _forward(name, input_shape=(pixels, pixels, 3), count_padding=True) / 1e9
+        assert result == pytest.approx(expected, abs=_last_digit(expected))
 
 
 def test_h14_at_378_pixels():
@@ -133,6 +110,38 @@ SMALL = {
 def test_parameters_of_a_model_that_was_built(arguments):
     arguments = SMALL | arguments
     assert cost.parameters(**arguments) == keras_vit.VisionTransformer(**arguments).count_params()
+
+
+def test_the_stem_of_a_config_costs_what_its_blocks_do():
+    blocks = {"patch_size": 1, "resnet_blocks": (1, 2)}
+    for count in (cost.parameters, cost.multiply_accumulates):
+        assert count(**SMALL | blocks | {"stem": "resnet"}) == count(**SMALL | blocks)
+        assert count(**SMALL | {"stem": "", "resnet_blocks": ()}) == count(**SMALL)
+        assert count(**SMALL | {"stem": "resnet", "resnet_blocks": ()}) != count(**SMALL)
+
+
+@pytest.mark.parametrize("channels", [1, 4, 12])
+@pytest.mark.parametrize("arguments", [{}, {"patch_size": 1, "resnet_blocks": (1,)}], ids=str)
+def test_channels_are_counted(arguments, channels):
+    arguments = SMALL | arguments | {"input_shape": (32, 48, channels)}
+    assert cost.parameters(**arguments) == keras_vit.VisionTransformer(**arguments).count_params()
+    one = cost.multiply_accumulates(**{**arguments, "input_shape": (32, 48, 1)})
+    two = cost.multiply_accumulates(**{**arguments, "input_shape": (32, 48, 2)})
+    assert cost.multiply_accumulates(**arguments) == one + (channels - 1) * (two - one)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("channels", [3, 4])
+def test_parameters_of_a_resnet_that_was_built(version, channels):
+    arguments = {"depth": 26, "version": version, "input_shape": (32, 48, channels), "classes": 7}
+    assert cost.bit_parameters(**arguments) == keras_vit.BiTResNet(**arguments).count_params()
+
+
+def test_the_multiply_accumulates_of_one_residual_unit():
+    """Root, then one unit of stride 1 with a projection, on 8x8 pixels, by hand."""
+    root = 4 * 4 * 7 * 7 * 3 * 64
+    unit = 2 * 2 * (64 * 64 + 9 * 64 * 64 + 64 * 256 + 64 * 256)
+    assert cost.resnet_multiply_accumulates((1,), (8, 8, 3), count_padding=True) == root + unit
 
 
 def test_pooling_by_attention_costs_a_block_with_one_query():

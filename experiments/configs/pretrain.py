@@ -2,6 +2,7 @@
 
     python experiments/run_tpu.py --config=experiments/configs/pretrain.py:ViT-B/16,imagenet2012
     python experiments/run_tpu.py --config=experiments/configs/pretrain.py:ViT-L/16,imagenet21k,epochs=30
+    python experiments/run_tpu.py --config=experiments/configs/pretrain.py:BiT-R50x1,jft300m --config.data.path=...
     python experiments/run_tpu.py --config=experiments/configs/pretrain.py:ViT-S/16,imagenet2012,augreg=medium1,dropout=0.1,weight_decay=0.1
 
 Where a table has several values one must be named; without one the error lists them. ImageNet-21k is a folder and
@@ -10,14 +11,13 @@ JFT-300M, which is not public, TFRecords of one's own: `--config.data.path=...`.
 
 from ml_collections import ConfigDict
 
-from keras_vit import data, recipes
-from keras_vit.models.sizes import arguments
+from keras_vit import architectures, data, recipes
 
 
 def get_config(request=""):
     model, dataset, choices = recipes.parse_config_arg(request, "ViT-B/16,imagenet2012")
-    ask = recipes.augreg if "augreg" in choices else recipes.pretraining
-    recipe = ask(model, dataset, **choices)
-    recipe["model"] = arguments(model, **recipe["model"])
+    preset = recipes.augreg if "augreg" in choices else recipes.pretraining
+    recipe = preset(model, dataset, **choices)
+    recipe |= architectures.model_config(model, input_shape=(224, 224, 3), **recipe["model"])
     recipe["data"] = data.defaults(name="tfrecords" if dataset == "jft300m" else dataset, **recipe["data"])
     return ConfigDict(recipes.defaults(**recipe))

@@ -9,24 +9,31 @@ Vision Transformers has in common. Any dataset of `keras_vit.data` will do.
 
 from ml_collections import ConfigDict
 
-from keras_vit import data, recipes
-from keras_vit.models.sizes import arguments
+from keras_vit import architectures, data, recipes
 
 
 def get_config(request=""):
     model, dataset, choices = recipes.parse_config_arg(request, "ViT-B/16,pets")
     if choices:
         raise ValueError(f"This page takes a model and a dataset, no choices. Received: {', '.join(choices)}")
+    # A ResNet has no blocks to drop and no depth that the optimizer knows.
+    bit = architectures.is_bit(model)
+    stochastic_depth = {} if bit else {"stochastic_depth": 0.1}
     return ConfigDict(
         recipes.defaults(
             recipe=f"fine-tuning of {model} on {dataset}, small data: ours, not the paper's",
             batch_size=128,
             total_steps=2000,
             clip_norm=1.0,
-            weights="augreg",
-            model=arguments(model, input_shape=(224, 224, 3), stochastic_depth=0.1),
+            weights="bit_m" if bit else "augreg",
+            **architectures.model_config(model, input_shape=(224, 224, 3), **stochastic_depth),
             data=data.defaults(name=dataset, image_size=224, augreg="light1", label_smoothing=0.1),
-            optimizer={"name": "adamw", "weight_decay": 0.05, "decay_mask": "kernels", "layer_decay": 0.75},
+            optimizer={
+                "name": "adamw",
+                "weight_decay": 0.05,
+                "decay_mask": "kernels",
+                "layer_decay": 1.0 if bit else 0.75,
+            },
             schedule={"decay": "cosine", "base": 5e-4, "warmup_steps": 200},
         )
     )

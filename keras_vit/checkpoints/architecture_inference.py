@@ -6,16 +6,15 @@ An architecture is a dict here: the arguments of `VisionTransformer` (or `depth`
 
 import re
 
+from keras_vit.architectures import BIT_UNITS, NUM_HEADS
 from keras_vit.checkpoints import position_embeddings
 from keras_vit.checkpoints.dialects import open_checkpoint
-from keras_vit.checkpoints.published import BIT_UNITS, published_model
+from keras_vit.checkpoints.published import published_model
 from keras_vit.checkpoints.resolving import resolve
 from keras_vit.checkpoints.vit_jax_names import BIT_ROOT, CLASS_TOKEN, EMBEDDING, POSITIONS, STEM_ROOT, first_kernel
 
 _BLOCK = "Transformer/encoderblock_"
 _QUERY = f"{_BLOCK}0/MultiHeadDotProductAttention_0/query/kernel"
-# Heads of the published sizes, by hidden size; PyTorch's files do not show them.
-_NUM_HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1280: 16}
 
 
 def infer_architecture(source, num_heads=None, grid=None):
@@ -43,7 +42,7 @@ def infer_architecture(source, num_heads=None, grid=None):
                 raise ValueError(f"The checkpoint is not of a BiT ResNet of a known size. Received: {source}")
             return "BiTResNet", {**architecture, **top}
         hidden_size = architecture["hidden_size"]
-        architecture["num_heads"] = architecture["num_heads"] or num_heads or _NUM_HEADS.get(hidden_size)
+        architecture["num_heads"] = architecture["num_heads"] or num_heads or NUM_HEADS.get(hidden_size)
         if architecture["num_heads"] is None and hidden_size:
             raise ValueError(
                 "The file does not show the number of attention heads, and its size is not a published one: give "

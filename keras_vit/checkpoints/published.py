@@ -3,32 +3,12 @@
 import dataclasses
 import re
 
+from keras_vit.architectures import VISION_TRANSFORMERS, file_name
+
 # Of each size: patch_size, num_layers, hidden_size, resnet_blocks.
 ARCHITECTURES = {
-    "ViT-Ti_16": (16, 12, 192, None),
-    "ViT-S_16": (16, 12, 384, None),
-    "ViT-S_32": (32, 12, 384, None),
-    "ViT-B_8": (8, 12, 768, None),
-    "ViT-B_16": (16, 12, 768, None),
-    "ViT-B_32": (32, 12, 768, None),
-    "ViT-L_16": (16, 24, 1024, None),
-    "ViT-L_32": (32, 24, 1024, None),
-    "ViT-H_14": (14, 32, 1280, None),
-    "R+ViT-Ti_16": (8, 12, 192, ()),
-    "R26+ViT-S_32": (1, 12, 384, (2, 2, 2, 2)),
-    "R26+ViT-B_32": (1, 12, 768, (2, 2, 2, 2)),
-    "R50+ViT-B_16": (1, 12, 768, (3, 4, 9)),
-    "R50+ViT-B_32": (1, 12, 768, (3, 4, 6, 3)),
-    "R50+ViT-L_16": (1, 24, 1024, (3, 4, 9)),
-    "R50+ViT-L_32": (1, 24, 1024, (3, 4, 6, 3)),
-}
-# Units in each stage of a BiT ResNet, by depth.
-BIT_UNITS = {
-    26: (2, 2, 2, 2),
-    50: (3, 4, 6, 3),
-    101: (3, 4, 23, 3),
-    152: (3, 8, 36, 3),
-    200: (3, 24, 36, 3),
+    file_name(name): tuple(map(size.get, ("patch_size", "num_layers", "hidden_size", "resnet_blocks")))
+    for name, size in VISION_TRANSFORMERS.items()
 }
 
 # `vit_jax` resizes both sides to the model's and scales to [-1, 1], for all of its files.

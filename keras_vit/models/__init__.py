@@ -1,6 +1,7 @@
-"""The Vision Transformer and its named sizes."""
+"""The Vision Transformer, the BiT ResNet and their named sizes."""
 
-from keras_vit.models.bit_resnet import (
+from keras_vit.models.bit_resnet import BiTResNet
+from keras_vit.models.variants import (
     BiT_R50x1,
     BiT_R50x2,
     BiT_R50x3,
@@ -10,9 +11,6 @@ from keras_vit.models.bit_resnet import (
     BiT_R152x2,
     BiT_R152x4,
     BiT_R200x3,
-    BiTResNet,
-)
-from keras_vit.models.variants import (
     R26_ViT_B32,
     R26_ViT_S32,
     R50_ViT_B16,

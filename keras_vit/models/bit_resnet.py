@@ -3,8 +3,9 @@
 import keras
 
 from keras_vit import checkpoints, layers
-from keras_vit.checkpoints.published import BIT_UNITS
+from keras_vit.architectures import BIT_UNITS
 from keras_vit.layers.validation import check_positive_int
+from keras_vit.models.heads import classification_head
 
 
 def BiTResNet(
@@ -19,6 +20,7 @@ def BiTResNet(
     weights=None,
     head_bias=0.0,
     classifier_activation=None,
+    preprocessing=None,
     name="bit_resnet",
 ):
     """Builds a BiT ResNet: images `(B, H, W, C)` in [-1, 1] to logits `(B, classes)`.
@@ -26,17 +28,19 @@ def BiTResNet(
     Args:
         depth: 26, 50, 101, 152 or 200.
         width_factor: multiplies all channels.
-        version: 2 for pre-activation units, the form of the published weights, or 1 for the units of the original's
-            hybrids. Operations and size are the same but for a few norms.
+        version: 2 for pre-activation units, the form of the published weights, or 1 for the units of hybrids. They
+            differ in the order of operations and in a few norms.
         pool_padding: of version 2: what the root's max-pool sees beyond the border, "zeros" (as the published weights
             were trained) or "minus_infinity" (big_vision's form). In version 1 the two are equal.
-        input_shape: `(height, width, channels)` in pixels; any size.
+        input_shape: `(height, width, channels)` in pixels; any size and any number of channels.
         classes: number of outputs of the head. None is 1000, or what the published `weights` have.
-        include_top: whether the head is there.
+        include_top: whether the model has its head.
         weights: None, or what `checkpoints.load` takes: "bit_s", "bit_m", "bit_m+imagenet2012", "bit:<file name>", a
             path or a URL. Every array must match, the head included.
-        head_bias: what the head's bias starts with. Its kernel starts with zeros.
+        head_bias: initial value of the head's biases. Its kernel starts with zeros.
         classifier_activation: activation of the head, such as "softmax"; None gives logits.
+        preprocessing: how images become the model's input, as `layers.InputPreprocessing` takes it; None for the
+            reference's. It changes no number, and is saved with the model; loading published weights sets theirs.
         name: the model's name.
 
     Returns:
@@ -60,67 +64,15 @@ def BiTResNet(
     check_positive_int("classes", classes)
 
     images = keras.Input(shape=input_shape, name="images")
-    x = layers.InputPreprocessing(name="expected_images")(images)
+    x = layers.InputPreprocessing(preprocessing, name="expected_images")(images)
     if version == 1:
         x = layers.ResNetStem(BIT_UNITS[depth], 64 * width_factor, name="resnet_stem")(x)
     else:
         x = layers.PreActivationResNet(BIT_UNITS[depth], 64 * width_factor, pool_padding, name="resnet")(x)
     x = keras.layers.GlobalAveragePooling2D(data_format="channels_last", name="pool")(x)
     if include_top:
-        x = keras.layers.Dense(
-            classes,
-            activation=classifier_activation,
-            kernel_initializer="zeros",
-            bias_initializer=keras.initializers.Constant(head_bias),
-            dtype="float32",
-            name="head",
-        )(x)
+        x = classification_head(classes, head_bias, classifier_activation)(x)
     model = keras.Model(images, x, name=name)
     if weights is not None:
         checkpoints.load(model, weights)
     return model
-
-
-def BiT_R50x1(name="bit_r50x1", **kwargs):
-    """BiT ResNet-50x1, 25.5M parameters. Arguments: see `BiTResNet`."""
-    return BiTResNet(depth=50, width_factor=1, name=name, **kwargs)
-
-
-def BiT_R50x2(name="bit_r50x2", **kwargs):
-    """BiT ResNet-50x2, 98.0M parameters. Arguments: see `BiTResNet`."""
-    return BiTResNet(depth=50, width_factor=2, name=name, **kwargs)
-
-
-def BiT_R50x3(name="bit_r50x3", **kwargs):
-    """BiT ResNet-50x3, 217.3M parameters. Arguments: see `BiTResNet`."""
-    return BiTResNet(depth=50, width_factor=3, name=name, **kwargs)
-
-
-def BiT_R101x1(name="bit_r101x1", **kwargs):
-    """BiT ResNet-101x1, 44.5M parameters. Arguments: see `BiTResNet`."""
-    return BiTResNet(depth=101, width_factor=1, name=name, **kwargs)
-
-
-def BiT_R101x3(name="bit_r101x3", **kwargs):
-    """BiT ResNet-101x3, 387.9M parameters. Arguments: see `BiTResNet`."""
-    return BiTResNet(depth=101, width_factor=3, name=name, **kwargs)
-
-
-def BiT_R152x1(name="bit_r152x1", **kwargs):
-    """BiT ResNet-152x1, 60.2M parameters. Arguments: see `BiTResNet`."""
-    return BiTResNet(depth=152, width_factor=1, name=name, **kwargs)
-
-
-def BiT_R152x2(name="bit_r152x2", **kwargs):
-    """BiT ResNet-152x2, 236.3M parameters. Arguments: see `BiTResNet`."""
-    return BiTResNet(depth=152, width_factor=2, name=name, **kwargs)
-
-
-def BiT_R152x4(name="bit_r152x4", **kwargs):
-    """BiT ResNet-152x4, 936.5M parameters. Arguments: see `BiTResNet`."""
-    return BiTResNet(depth=152, width_factor=4, name=name, **kwargs)
-
-
-def BiT_R200x3(name="bit_r200x3", **kwargs):
-    """BiT ResNet-200x3, 568.6M parameters. Arguments: see `BiTResNet`."""
-    return BiTResNet(depth=200, width_factor=3, name=name, **kwargs)

@@ -1,14 +1,15 @@
-"""What to train with, as data: the fields of a config, and the tables of the papers. Imports nothing of ours.
+"""What to train with, as data: the fields of a config, and the tables of the papers.
 
 `defaults` gives every field of a config; the others give what a recipe changes in it.
 """
 
-from keras_vit.recipes.defaults import defaults
+from keras_vit.recipes.defaults import MODEL_FIELDS, defaults
 from keras_vit.recipes.presets import augreg, finetuning, parse_config_arg, pretraining, rates
 from keras_vit.recipes.tables import AUGREG, TABLE_3, TABLE_4
 
 __all__ = [
     "AUGREG",
+    "MODEL_FIELDS",
     "TABLE_3",
     "TABLE_4",
     "augreg",

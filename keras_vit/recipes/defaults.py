@@ -1,7 +1,7 @@
 """Every field of a config, with its default. What is 0, "" or False is off."""
 
 FIELDS = {
-    "recipe": "",  # where the numbers come from, in a line, for whoever reads the config
+    "recipe": "",  # one line on where the numbers come from
     "task": "classification",  # what is learned; a name of keras_vit.tasks
     "seed": 0,
     "batch_size": 512,  # over all replicas
@@ -10,23 +10,23 @@ FIELDS = {
     "strategy": "auto",  # auto, default, mirrored, multi_worker, tpu
     "tpu_address": "",  # "" is TPU_NAME, or the TPU of this machine
     "precision": "float32",  # float32, mixed_bfloat16, mixed_float16
-    "accumulate_steps": 1,  # parts of a batch that are computed one after the other
-    "steps_per_call": 1,  # steps that run before Python looks again
-    "clip_norm": 0.0,  # the largest global norm of the gradients
-    "ema_decay": 0.0,  # of the average of the weights that is evaluated and exported, 0.9999 in the paper
-    "remat": False,  # computes the blocks again in the backward pass, to save memory
+    "accumulate_steps": 1,  # micro-batches of a batch, computed one after the other
+    "steps_per_call": 1,  # steps of one call of the compiled function
+    "clip_norm": 0.0,  # the largest global norm of the gradients; 0 is off
+    "ema_decay": 0.0,  # of the average of the weights, which is evaluated and exported; 0.9999 in the paper; 0 is off
+    "remat": False,  # gradient checkpointing: computes the blocks again in the backward pass, to save memory
     "xla": False,
     "loss": "softmax",  # softmax, sigmoid
     "weights": "",  # what training starts from: "" for random numbers, a path, or a name of published weights
     "weights_channels": "",  # how weights for other channels are adapted: sum, tile; "" refuses them
-    "skip_nonfinite": False,  # leaves steps out whose loss or gradient is not finite, instead of stopping
+    "skip_nonfinite": False,  # skips steps whose loss or gradient is not finite, instead of stopping
     "checkpoint_every_steps": 1000,
     "eval_every_steps": 0,  # 0 is at the end only
     "evals": (),  # names of further evaluators, of keras_vit.evaluation
     "best_metric": "accuracy",  # whose best checkpoint is kept; a name that ends in loss or error: the lowest
     "log_every_steps": 100,
     "profile": False,  # writes a trace of some steps for TensorBoard
-    "model": {},  # arguments of keras_vit.VisionTransformer; the classes come from the data
+    "model": {},  # what the task builds: MODEL_FIELDS
     "data": {},  # keras_vit.data.defaults()
     "optimizer": {  # arguments of keras_vit.optimizers.get
         "name": "sgd",  # sgd, adamw
@@ -44,37 +44,78 @@ FIELDS = {
         "timescale": 10_000.0,  # of rsqrt
     },
 }
-# Their fields are whatever the model and the input take.
-_OPEN = ("model", "data")
+# The fields of `model` for each task, with their defaults; a type stands for an argument that has none. The classes,
+# the preprocessing, `weights` and `remat` come from the rest of the config.
+MODEL_FIELDS = {
+    "classification": {  # arguments of keras_vit.VisionTransformer
+        "patch_size": int,
+        "num_layers": int,
+        "hidden_size": int,
+        "mlp_dim": int,
+        "num_heads": int,
+        "input_shape": (),  # (height, width, channels)
+        "classifier": "token",  # token, gap, map, and without pooling unpooled, token_unpooled
+        "representation_size": 0,
+        "dropout": 0.0,
+        "attention_dropout": 0.0,
+        "stochastic_depth": 0.0,
+        "stem": "",  # "", or resnet for a hybrid
+        "resnet_blocks": (),
+        "position_embedding": "learned",  # learned, sincos2d
+        "class_token_position": True,
+        "exact_gelu": False,  # True for the weights of timm and Hugging Face
+        "epsilon": 1e-6,  # 1e-12 for Hugging Face's
+        "head_bias": 0.0,
+    },
+    "resnet_classification": {  # arguments of keras_vit.BiTResNet
+        "depth": int,
+        "width_factor": 1,
+        "version": 2,
+        "pool_padding": "zeros",  # zeros, minus_infinity
+        "input_shape": (),
+        "head_bias": 0.0,
+    },
+}
 
 
 def defaults(**changes):
     """Every field of a config with its default, as a nested dict.
 
     Args:
-        **changes: other values for some of the fields; of the groups `optimizer` and `schedule` only what differs, of
-            `model` and `data` everything.
+        **changes: other values for some of the fields; of the groups `model`, `optimizer` and `schedule` only what
+            differs, of `data` everything. Without changes `model` is empty.
 
     Raises:
         ValueError: there is no such field, or a value is of another type than its default.
     """
-    return _merged(FIELDS, changes, "a config")
+    merged = _merged(FIELDS, changes, "a config")
+    if merged["model"] and merged["task"] in MODEL_FIELDS:
+        fields = MODEL_FIELDS[merged["task"]]
+        optional = {name: value for name, value in fields.items() if not isinstance(value, type)}
+        merged["model"] = {**optional, **_checked(fields, merged["model"], "`model`")}
+    return merged
 
 
 def _merged(fields, changes, where):
-    unknown = sorted(set(changes) - set(fields))
-    if unknown:
-        raise ValueError(f"The fields of {where} are {', '.join(fields)}. Received: {', '.join(unknown)}")
-    merged = dict(fields)
-    for name, value in changes.items():
-        if name in _OPEN:
+    merged = {name: dict(value) if isinstance(value, dict) else value for name, value in fields.items()}
+    for name, value in _checked(fields, changes, where).items():
+        if name in ("model", "data"):
             merged[name] = dict(value)
         elif isinstance(fields[name], dict):
             merged[name] = _merged(fields[name], value, f"`{name}`")
-        elif type(value) is not type(fields[name]):
-            # The type is what the command line converts an override to: an int here would refuse 0.5 there.
-            kind = type(fields[name]).__name__
-            raise ValueError(f"`{name}` must be of type {kind}. Received: {name}={value!r}")
         else:
             merged[name] = value
-    return {name: dict(value) if isinstance(value, dict) else value for name, value in merged.items()}
+    return merged
+
+
+def _checked(fields, changes, where):
+    """The changes, if they are all fields and of their types. A field is a default, or a type."""
+    unknown = sorted(set(changes) - set(fields))
+    if unknown:
+        raise ValueError(f"The fields of {where} are {', '.join(fields)}. Received: {', '.join(unknown)}")
+    for name, value in changes.items():
+        # The type is what the command line converts an override to: an int here would refuse 0.5 there.
+        kind = fields[name] if isinstance(fields[name], type) else type(fields[name])
+        if type(value) is not kind and kind is not dict:
+            raise ValueError(f"`{name}` must be of type {kind.__name__}. Received: {name}={value!r}")
+    return changes

@@ -2,6 +2,7 @@
 
 from fnmatch import fnmatchcase
 
+from keras_vit import architectures
 from keras_vit.recipes import tables
 
 
@@ -9,8 +10,8 @@ def parse_config_arg(text, example="ViT-B/16,cifar10"):
     """What stands after the colon of `--config=pretrain.py:ViT-L/16,imagenet21k,epochs=30`.
 
     Args:
-        text: that.
-        example: one that would do, for the error.
+        text: the part after the colon.
+        example: a valid one, for the error message.
 
     Returns:
         `(model, dataset, choices)`: two names, and a dict in which what looks like a number is one.
@@ -32,17 +33,19 @@ def pretraining(model, dataset, **choices):
     """The row of Table 3 for a model and a dataset.
 
     Args:
-        model: as in the paper, "ViT-B/16" or "R50+ViT-B/32".
+        model: as in the paper, "ViT-B/16", "R50+ViT-B/32" or "R50x1" (also "BiT-R50x1").
         dataset: "jft300m", "imagenet21k" or "imagenet2012".
         **choices: which of its values, where the row has several: `epochs`.
 
     Returns:
-        A nested dict of changes for `defaults`. Its `model` group has what the recipe says about a model, not its
-        size; the paper's hidden layer before the head is `pre_logits=True`.
+        A nested dict of changes for `defaults`, except that its `model` group has what the recipe says about a model:
+        further arguments of `architectures.model_config`, which adds the size. The paper's hidden layer before the
+        head is `pre_logits=True`.
 
     Raises:
         ValueError: there is no such row, or a choice is missing or not one of the row's.
     """
+    model = architectures.canonical_name(model)
     rows = [row for row in tables.TABLE_3 if _has(row.models, model)]
     row = _only([row for row in rows if row.dataset == dataset], "Table 3", model, dataset, [r.dataset for r in rows])
     values = _chosen(row._asdict(), choices, f"{model} on {dataset}")
@@ -53,7 +56,10 @@ def pretraining(model, dataset, **choices):
         "total_epochs": values["epochs"],
         "clip_norm": tables.TABLE_3_CLIP_NORM[dataset],
         "loss": loss,
-        "model": {"dropout": values["dropout"], "head_bias": head_bias, "pre_logits": True},
+        "model": {
+            "head_bias": head_bias,
+            **({} if architectures.is_bit(model) else {"dropout": values["dropout"], "pre_logits": True}),
+        },
         "data": _pretraining_data(),
         "optimizer": {"name": "adamw", "weight_decay": values["weight_decay"]},
         "schedule": {"decay": values["decay"], "base": values["base"], "warmup_steps": 10_000},
@@ -61,10 +67,10 @@ def pretraining(model, dataset, **choices):
 
 
 def augreg(model, dataset, **choices):
-    """AugReg's pre-training of any model.
+    """AugReg's pre-training of any Vision Transformer.
 
     Args:
-        model: its name.
+        model: its name, "ViT-S/16".
         dataset: "imagenet21k" or "imagenet2012".
         **choices: `augreg`, the level of augmentation; `dropout`, which is that of stochastic depth too;
             `weight_decay`; on ImageNet-21k `epochs`.
@@ -73,8 +79,10 @@ def augreg(model, dataset, **choices):
         As `pretraining`.
 
     Raises:
-        ValueError: the dataset is another, or a choice is missing or not one of AugReg's.
+        ValueError: the dataset or a choice is not one of AugReg's, a choice is missing, or the model is a BiT ResNet.
     """
+    if architectures.is_bit(model):
+        raise ValueError(f"AugReg trains Vision Transformers and hybrids. Received: model={model!r}")
     rows = [row for row in tables.AUGREG if row.dataset == dataset]
     row = _only(rows, "AugReg", model, dataset, [row.dataset for row in tables.AUGREG])
     values = _chosen(row._asdict(), choices, f"AugReg on {dataset}")
@@ -104,20 +112,21 @@ def augreg(model, dataset, **choices):
 
 
 def finetuning(model, dataset, **choices):
-    """The row of Table 4 for a dataset, at a rate of its own grid.
+    """The row of Table 4 for a dataset, at one of the learning rates that it sweeps.
 
     Args:
         model: as in the paper.
         dataset: "imagenet2012", "cifar100", "cifar10", "pets", "flowers" or "vtab/...".
         **choices: `resolution` in pixels: 384, or 512 with Polyak averaging; of models with patches of 14 pixels,
-            which do not fill these, 378, or 518 with averaging. Not chosen, it is the smaller one.
+            which do not fill these, 378, or 518 with averaging. The smaller one by default.
 
     Returns:
-        As `pretraining`; the rates to sweep are `rates(dataset)`.
+        As `pretraining`; the learning rates to sweep are `rates(dataset)`.
 
     Raises:
         ValueError: there is no such row, another resolution, or another choice.
     """
+    model = architectures.canonical_name(model)
     row = _finetuning_row(dataset)
     plain, averaged = (378, 518) if model.endswith("/14") else (384, 512)
     pixels = choices.get("resolution", plain)
@@ -126,19 +135,17 @@ def finetuning(model, dataset, **choices):
         raise ValueError(
             f"{model} is fine-tuned at resolution={plain}, or at {averaged} with averaging. Received: {received}"
         )
-    told = f"fine-tuning of {model} on {dataset}, Table 4, {pixels} pixels"
+    recipe = f"fine-tuning of {model} on {dataset}, Table 4, {pixels} pixels"
     if plain == 378 and pixels == plain:
-        told += " (384 are not filled by patches of 14)"
+        recipe += " (384 are not filled by patches of 14)"
+    dropout = {} if architectures.is_bit(model) else {"dropout": tables.FINETUNING_DROPOUT.get(model, 0.0)}
     return {
-        "recipe": told,
+        "recipe": recipe,
         "batch_size": 512,
         "total_steps": row.steps,
         "clip_norm": 1.0,
         "ema_decay": tables.POLYAK_DECAY if pixels == averaged else 0.0,
-        "model": {
-            "input_shape": (pixels, pixels, 3),
-            "dropout": tables.FINETUNING_DROPOUT.get(model, 0.0),
-        },
+        "model": {"input_shape": (pixels, pixels, 3), **dropout},
         # Section 4.1, as in BiT: resized to 448 and cropped to 384, and the same shares elsewhere.
         "data": {
             "image_size": pixels,

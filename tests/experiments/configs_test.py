@@ -11,16 +11,22 @@ from ml_collections import config_flags
 from keras_vit import data, recipes, training
 
 CONFIGS = Path(__file__).parent.parent.parent / "experiments" / "configs"
-# What is asked of each page, after the colon of `--config`.
+# Arguments of each page, after the colon of `--config`.
 REQUESTS = {
     "digits": ("",),
     "pretrain": (
         "ViT-B/16,imagenet2012",
         "ViT-L/16,jft300m,epochs=14",
+        "R50x1,jft300m",
         "ViT-S/16,imagenet21k,augreg=light1,epochs=30,dropout=0.1,weight_decay=0.03",
     ),
-    "finetune": ("ViT-H/14,cifar10", "R50+ViT-B/16,imagenet2012,resolution=512", "ViT-B/16,vtab/clevr_count"),
-    "small_data": ("ViT-B/16,pets",),
+    "finetune": (
+        "ViT-H/14,cifar10",
+        "R50+ViT-B/16,imagenet2012,resolution=512",
+        "ViT-B/16,vtab/clevr_count",
+        "BiT-R50x1,pets",
+    ),
+    "small_data": ("ViT-B/16,pets", "BiT-R50x1,pets"),
 }
 # Large models and data that is not there become small ones.
 TINY_MODEL = {
@@ -95,7 +101,8 @@ def test_every_field_of_a_page_can_be_overridden_with_its_own_value(page, reques
     values(["test"])
     fields = [(name, value) for name, value in _leaves(values.config.to_dict())]
     overrides = [
-        f"--config.{name}={','.join(map(str, value)) if isinstance(value, tuple) else value}" for name, value in fields
+        f"--config.{name}={','.join(map(str, value)) or '()' if isinstance(value, tuple) else value}"
+        for name, value in fields
     ]
     assert "None" not in str(overrides)
     again = flags.FlagValues()

@@ -5,14 +5,14 @@ from keras_vit import recipes
 
 def test_a_change_of_a_field_leaves_the_others_and_the_defaults_as_they_are():
     changed = recipes.defaults(seed=3, optimizer={"weight_decay": 0.5}, model={"patch_size": 4})
-    assert changed["seed"] == 3 and changed["model"] == {"patch_size": 4}
+    assert changed["seed"] == 3 and changed["model"]["patch_size"] == 4 and recipes.defaults()["model"] == {}
     assert changed["optimizer"] == {**recipes.defaults()["optimizer"], "weight_decay": 0.5}
     assert recipes.defaults()["optimizer"]["weight_decay"] == 0
     changed["schedule"]["base"] = 7.0
     assert recipes.defaults()["schedule"]["base"] != 7
 
 
-def test_optimizer_and_schedule_have_the_fields_that_their_makers_take():
+def test_optimizer_and_schedule_have_the_fields_that_their_constructors_take():
     import inspect
 
     from keras_vit import optimizers
@@ -22,10 +22,42 @@ def test_optimizer_and_schedule_have_the_fields_that_their_makers_take():
     assert set(fields["schedule"]) == set(inspect.signature(optimizers.Schedule).parameters) - {"total_steps"}
 
 
-def test_what_is_no_field_or_of_another_type_is_refused():
+def test_the_model_has_the_fields_that_its_constructor_takes():
+    import inspect
+
+    import keras_vit
+
+    # These come from the data or the rest of the config, or are not for training.
+    others = {"classes", "preprocessing", "weights", "remat", "include_top", "classifier_activation", "name"}
+    for task, model in (("classification", "VisionTransformer"), ("resnet_classification", "BiTResNet")):
+        parameters = inspect.signature(getattr(keras_vit, model)).parameters
+        fields = recipes.MODEL_FIELDS[task]
+        assert set(fields) == set(parameters) - others
+        for name, value in fields.items():
+            default = parameters[name].default
+            if isinstance(value, type):
+                assert default is inspect.Parameter.empty
+            elif name != "input_shape":  # which the data may decide
+                assert value == default or (default is None and not value)
+
+
+def test_a_model_has_all_fields_of_its_task_and_another_task_has_its_own():
+    model = recipes.defaults(model={"patch_size": 4})["model"]
+    assert model["exact_gelu"] is False and model["epsilon"] == 1e-6 and "num_layers" not in model
+    assert recipes.defaults(task="resnet_classification", model={"depth": 50})["model"]["version"] == 2
+    assert recipes.defaults(task="masked_patches", model={"ratio": 0.5})["model"] == {"ratio": 0.5}
+
+
+def test_unknown_fields_and_other_types_are_refused():
     with pytest.raises(ValueError, match="The fields of a config are recipe, task, seed, .*. Received: sede"):
         recipes.defaults(sede=3)
     with pytest.raises(ValueError, match="The fields of `schedule` are decay, base, .* Received: rate"):
         recipes.defaults(schedule={"rate": 0.1})
     with pytest.raises(ValueError, match="`clip_norm` must be of type float. Received: clip_norm=1"):
         recipes.defaults(clip_norm=1)
+    with pytest.raises(ValueError, match="The fields of `model` are patch_size, .* Received: patchsize"):
+        recipes.defaults(model={"patchsize": 4})
+    with pytest.raises(ValueError, match="`patch_size` must be of type int. Received: patch_size=4.0"):
+        recipes.defaults(model={"patch_size": 4.0})
+    with pytest.raises(ValueError, match="`dropout` must be of type float. Received: dropout=0"):
+        recipes.defaults(model={"patch_size": 4, "dropout": 0})

@@ -2,8 +2,7 @@
 
 import pytest
 
-from keras_vit import recipes
-from keras_vit.models.sizes import SIZES, arguments
+from keras_vit import architectures, recipes
 
 # Tables 3 and 4 once more, cell by cell.
 TABLE_3 = """
@@ -37,24 +36,24 @@ def _table_3():
         for model in models.split(","):
             for chosen in epochs.split("/"):
                 choices = {"epochs": int(chosen)} if "/" in epochs else {}
-                wanted = (float(chosen), float(base), decay, float(weight_decay), float(dropout))
-                yield pytest.param(model, dataset, choices, wanted, id=f"{model},{dataset},{chosen}")
+                expected = (float(chosen), float(base), decay, float(weight_decay), float(dropout))
+                yield pytest.param(model, dataset, choices, expected, id=f"{model},{dataset},{chosen}")
 
 
 def test_table_3_has_these_rows_and_no_more():
     assert len(recipes.TABLE_3) == len(TABLE_3.strip().splitlines())
 
 
-@pytest.mark.parametrize(("model", "dataset", "choices", "wanted"), list(_table_3()))
-def test_a_row_of_table_3(model, dataset, choices, wanted):
+@pytest.mark.parametrize(("model", "dataset", "choices", "expected"), list(_table_3()))
+def test_a_row_of_table_3(model, dataset, choices, expected):
     config = recipes.pretraining(model, dataset, **choices)
     schedule, optimizer = config["schedule"], config["optimizer"]
-    assert wanted == (
+    assert expected == (
         config["total_epochs"],
         schedule["base"],
         schedule["decay"],
         optimizer["weight_decay"],
-        config["model"]["dropout"],
+        config["model"].get("dropout", 0.0),
     )
     assert (config["batch_size"], schedule["warmup_steps"], optimizer["name"]) == (4096, 10_000, "adamw")
     assert config["clip_norm"] == (1.0 if dataset == "imagenet2012" else 0.0)
@@ -82,7 +81,7 @@ def test_every_row_of_table_4_is_a_dataset_that_is_known():
             assert recipes.rates(name) == (0.01,)
 
 
-def test_patches_of_14_are_fine_tuned_at_378_pixels_and_it_is_said():
+def test_patches_of_14_are_fine_tuned_at_378_pixels_and_the_recipe_says_so():
     config = recipes.finetuning("ViT-H/14", "cifar10")
     assert config["model"]["input_shape"] == (378, 378, 3) and config["data"]["image_size"] == 378
     assert "378 pixels (384 are not filled by patches of 14)" in config["recipe"]
@@ -94,16 +93,24 @@ def test_larger_images_are_fine_tuned_with_an_average_of_the_weights(model, pixe
     assert (config["ema_decay"], config["model"]["input_shape"]) == (0.9999, (pixels, pixels, 3))
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_every_size_fits_the_images_it_is_fine_tuned_on(size):
-    from keras_vit.models.vision_transformer import _grid
+@pytest.mark.parametrize("name", architectures.VISION_TRANSFORMERS)
+def test_every_size_fits_the_images_it_is_fine_tuned_on(name):
+    from keras_vit.models.vision_transformer import patch_grid
 
-    config = recipes.finetuning(size, "cifar10")
-    size = SIZES[size]
-    assert min(_grid(config["model"]["input_shape"], size["patch_size"], size.get("resnet_blocks"))) > 1
+    config = recipes.finetuning(name, "cifar10")
+    size = architectures.VISION_TRANSFORMERS[name]
+    assert min(patch_grid(config["model"]["input_shape"], size["patch_size"], size.get("resnet_blocks"))) > 1
 
 
-def test_augreg_is_asked_for_with_every_choice():
+def test_a_resnet_is_called_by_both_of_its_names_and_has_no_dropout():
+    for name in ("R50x1", "BiT-R50x1"):
+        config = recipes.pretraining(name, "jft300m")
+        assert config["recipe"] == "pre-training of BiT-R50x1 on jft300m, Table 3"
+        assert (config["model"], config["schedule"]["base"]) == ({"head_bias": -10.0}, 1e-3)
+    assert recipes.finetuning("R50x1", "cifar10")["model"] == {"input_shape": (384, 384, 3)}
+
+
+def test_augreg_needs_every_choice():
     config = recipes.augreg("ViT-S/16", "imagenet21k", augreg="medium2", dropout=0.1, weight_decay=0.03, epochs=30)
     assert config["total_epochs"] == 30.0 and isinstance(config["total_epochs"], float)
     assert (config["data"]["augreg"], config["optimizer"]["weight_decay"]) == ("medium2", 0.03)
@@ -115,7 +122,7 @@ def test_augreg_is_asked_for_with_every_choice():
 
 
 @pytest.mark.parametrize(
-    ("ask", "model", "dataset", "choices", "message"),
+    ("preset", "model", "dataset", "choices", "message"),
     [
         ("pretraining", "ViT-L/16", "imagenet21k", {}, "must be chosen: epochs= one of 30, 90. Received: no choice"),
         ("pretraining", "ViT-L/16", "jft300m", {"epochs": 8}, "epochs= one of 7, 14. Received: epochs=8"),
@@ -137,17 +144,18 @@ def test_augreg_is_asked_for_with_every_choice():
             {"augreg": "light3"},
             "augreg= one of none, light1, .*Received: augreg=light3",
         ),
+        ("augreg", "R50x1", "imagenet2012", {}, "trains Vision Transformers and hybrids. Received: model='R50x1'"),
         ("finetuning", "ViT-B/16", "mnist", {}, "Table 4 has rows for imagenet2012, .*Received: dataset='mnist'"),
         ("finetuning", "ViT-H/14", "pets", {"resolution": 512}, "at resolution=378, or at 518 .*: resolution=512"),
         ("finetuning", "ViT-B/16", "pets", {"rate": 0.1}, "at resolution=384, or at 512 .*Received: rate=0.1"),
     ],
 )
-def test_what_the_tables_do_not_have_is_refused_with_what_they_have(ask, model, dataset, choices, message):
+def test_what_the_tables_do_not_have_is_refused_with_what_they_have(preset, model, dataset, choices, message):
     with pytest.raises(ValueError, match=message):
-        getattr(recipes, ask)(model, dataset, **choices)
+        getattr(recipes, preset)(model, dataset, **choices)
 
 
-def test_a_request_is_a_model_a_dataset_and_choices():
+def test_a_config_argument_is_a_model_a_dataset_and_choices():
     assert recipes.parse_config_arg("ViT-B/16,vtab/dtd") == ("ViT-B/16", "vtab/dtd", {})
     assert recipes.parse_config_arg("a,b,epochs=30,dropout=0.1,augreg=light1,rate=1e-3") == (
         "a", "b", {"epochs": 30, "dropout": 0.1, "augreg": "light1", "rate": 1e-3},
@@ -155,11 +163,3 @@ def test_a_request_is_a_model_a_dataset_and_choices():
     for text in ("", "ViT-B/16", ",b", "a,b,c", "a,,epochs=3"):
         with pytest.raises(ValueError, match=f"such as ViT-B/16,cifar10. Received: '{text}'"):
             recipes.parse_config_arg(text)
-
-
-def test_the_arguments_of_a_size_are_its_own_and_what_is_changed():
-    made = arguments("R50+ViT-B/16", input_shape=(384, 256, 3), pre_logits=True, dropout=0.1)
-    assert made["resnet_blocks"] == (3, 4, 9) and made["representation_size"] == 768 and made["dropout"] == 0.1
-    assert made["input_shape"] == (384, 256, 3) and None not in made.values()
-    with pytest.raises(ValueError, match="The sizes known by name are ViT-Ti/16, .* Received: 'ViT-B/15'"):
-        arguments("ViT-B/15")

@@ -1,0 +1,43 @@
+"""Weights of other code are fine-tuned by a command line alone: the page, and what their model needs."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from absl import flags
+from ml_collections import config_flags
+
+from keras_vit import training
+
+ROOT = Path(__file__).parent.parent.parent
+GOLDEN = ROOT / "tests" / "golden"
+TINY = (
+    "model.input_shape=32,32,3", "model.patch_size=8", "model.num_layers=2", "model.hidden_size=64",
+    "model.mlp_dim=128", "model.num_heads=4", "data.name=digits", "data.image_size=32", "data.resize_size=36",
+    "data.train_split=train", "data.test_split=test", "batch_size=8", "total_steps=2", "schedule.warmup_steps=1",
+)  # fmt: skip
+COMMANDS = {
+    "hybrid_stem_only.ckpt.npz": ("model.stem=resnet", "model.patch_size=2"),
+    "timm_token.safetensors": ("model.exact_gelu=True",),
+    "hf_token.safetensors": ("model.exact_gelu=True", "model.epsilon=1e-12"),
+    "bigvision_map.ckpt.npz": ("model.classifier=map",),
+    "bigvision_tok_sincos.ckpt.npz": ("model.class_token_position=False", "model.position_embedding=sincos2d"),
+}
+
+
+@pytest.mark.parametrize("file", COMMANDS)
+def test_a_command_line_fine_tunes_the_weights_of_other_code(file, tmp_path):
+    overrides = [f"--config.{field}" for field in (*TINY, *COMMANDS[file], f"weights={GOLDEN / file}")]
+    values = flags.FlagValues()
+    page = f"{ROOT}/experiments/configs/finetune.py:ViT-B/16,cifar10"
+    config_flags.DEFINE_config_file("config", page, flag_values=values, sys_argv=["run_tpu.py", *overrides])
+    values(["run_tpu.py", *overrides])
+    config, lines = values.config, []
+    run = training.run(config, training.Workdir(tmp_path, config.to_dict()), write=lines.append)
+    model, results = run[0], run[1]
+    # Every weight but the new head comes from the file.
+    report = next(line for line in lines if "arrays loaded" in line)
+    assert f"{len(model.weights) - 2} arrays loaded" in report, report
+    assert any(line.startswith("step 2/2") for line in lines)
+    assert np.isfinite(results["test/loss"])
+    assert np.asarray(model.get_layer("head").kernel).any()
