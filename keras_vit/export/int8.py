@@ -18,8 +18,8 @@ def int8(model, path):
     """Writes a folder with a model whose dense kernels are 8-bit integers; `load_int8` reads it.
 
     Args:
-        model: a `keras.Model` of any precision and strategy. Convolutions and norms stay float32, so of a BiT ResNet only
-            the head is quantized.
+        model: a `keras.Model` of any precision and strategy. Convolutions and norms stay float32, so only the head of a
+            BiT ResNet is quantized.
         path: a folder that does not exist yet.
 
     Returns:
