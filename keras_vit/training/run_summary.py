@@ -16,7 +16,8 @@ def run_summary(config, *, engine, task, total_steps, num_examples):
     Returns:
         A list of lines.
     """
-    defaults = {**recipes.defaults(), "data": data.defaults()}
+    model = recipes.MODEL_FIELDS.get(config.task, {})
+    defaults = {**recipes.defaults(), "data": data.defaults(), "model": model}
     lines = ["config, where it differs from the defaults (config.json has every field):"]
     top = {name: value for name, value in config.items() if not hasattr(value, "items")}
     lines += _line("run", _changed(top, defaults))

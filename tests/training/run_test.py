@@ -1,8 +1,10 @@
 """Whole runs of a few steps."""
 
 import importlib.util
+import random
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -106,3 +108,78 @@ def test_weights_for_one_channel_start_a_run_on_rgb_by_the_rule_of_the_config(tm
     kernel, expected = (m.get_layer("embedding").kernel.numpy() for m in (result.model, gray))
     np.testing.assert_allclose(kernel.reshape(-1, 3, kernel.shape[1])[:, 1], expected / 3, atol=1e-6)
     assert any('adapted embedding/kernel from 1 to 3 channels by "sum"' in line for line in lines)
+
+
+def test_global_policy_and_random_states_are_left_as_they_were(tmp_path):
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    random.seed(5)
+    np.random.seed(5)
+    before = random.getstate(), np.random.get_state()[1].tolist()
+    result, _ = _start(tmp_path, total_steps=2, eval_every_steps=0)
+    assert keras.config.dtype_policy().name == "mixed_bfloat16"
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before
+    assert {variable.dtype for variable in result.model.trainable_variables} == {"float32"}
+    assert result.model.get_layer("encoderblock_0").compute_dtype == "float32"
+    assert result.inputs.test.num_examples == 360
+
+
+def test_evaluators_stand_beside_the_task_and_may_decide_which_checkpoint_is_best(tmp_path):
+    worse_and_worse = iter([0.9, 0.5, 0.7])
+    evaluators = {"toy": lambda engine, inputs: {"score": next(worse_and_worse)}}
+    changes = {"evals": ("toy",), "best_metric": "toy/score", "checkpoint_every_steps": 2}
+    result, lines = _start(tmp_path, evaluators=evaluators, **changes)
+    assert (tmp_path / "evaluations.csv").read_text().startswith("step,loss,accuracy,toy/score\n5,")
+    assert result.metrics["test/toy/score"] == 0.7
+    assert any(", toy/score 0.9000 of 360 test images" in line for line in lines)
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["000000005", "000000010", "000000011"]
+
+
+def test_what_a_run_prints_first_is_what_differs_from_the_defaults(tmp_path):
+    _, lines = _start(tmp_path, total_steps=1, eval_every_steps=0)
+    first = "\n".join(lines[:7])
+    assert "run: batch_size=320 total_steps=1 accumulate_steps=2" in first and "ema_decay=0.5" in first
+    assert "data: shift=1\n" in first and "optimizer: name='adamw'\n" in first
+    assert "precision=" not in first and "flip=" not in first and "randaugment" not in first
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"evals": ("knn",)},
+            "Every name in `evals` needs an evaluator.*Received: evals=\\('knn',\\), evaluators=\\(\\)",
+        ),
+        ({"best_metric": "precision"}, "must be one of loss, accuracy, or .*Received: best_metric='precision'"),
+        ({"best_metric": "knn/accuracy"}, "Received: best_metric='knn/accuracy', evals=\\(\\)"),
+        ({"task": "detection"}, "`task` must be one of"),
+    ],
+)
+def test_metrics_that_nobody_measures_are_refused(changes, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        small_run.start("alone", tmp_path, **changes)
+
+
+def test_a_resnet_trains_resumes_and_says_what_it_costs(tmp_path):
+    changes = {
+        "task": "resnet_classification",
+        "model": {"depth": 26},
+        "batch_size": 16,
+        "total_steps": 2,
+        "accumulate_steps": 1,
+        "checkpoint_every_steps": 1,
+        "eval_every_steps": 0,
+        "steps_per_call": 1,
+    }
+    lines = []
+
+    def stop(line):
+        lines.append(line)
+        if line.startswith("step 2/2"):
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        small_run.start("alone", tmp_path, stop, **changes)
+    assert any("GFLOPs an image forward" in line for line in lines)
+    result, lines = _start(tmp_path, **changes)
+    assert any(line.startswith("going on from step 1,") for line in lines)
+    assert result.model.name == "bit_resnet" and 0 <= result.metrics["test/accuracy"] <= 1
