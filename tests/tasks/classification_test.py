@@ -42,7 +42,8 @@ def test_losses_and_accuracy_are_those_of_numpy(loss):
     model = task.build_model(_inputs())
     head = model.get_layer("head")
     head.kernel.assign(np.random.default_rng(1).normal(size=head.kernel.shape))
-    images, labels, weights = batch = _batch(LABELS)
+    batch = _batch(LABELS)
+    images, labels, _ = batch
     losses, metrics = task.losses_and_metrics(model, batch)
     logits = keras.ops.convert_to_numpy(model(images)).astype("float64")
     if loss == "softmax":

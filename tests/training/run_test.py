@@ -147,10 +147,10 @@ def test_what_a_run_prints_first_is_what_differs_from_the_defaults(tmp_path):
     [
         (
             {"evals": ("knn",)},
-            "Every name in `evals` needs an evaluator.*Received: evals=\\('knn',\\), evaluators=\\(\\)",
+            r"in `evals` needs an evaluator.*Received: evals=\('knn',\), evaluators=\(\)",
         ),
         ({"best_metric": "precision"}, "must be one of loss, accuracy, or .*Received: best_metric='precision'"),
-        ({"best_metric": "knn/accuracy"}, "Received: best_metric='knn/accuracy', evals=\\(\\)"),
+        ({"best_metric": "knn/accuracy"}, r"Received: best_metric='knn/accuracy', evals=\(\)"),
         ({"task": "detection"}, "`task` must be one of"),
     ],
 )

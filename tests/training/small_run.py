@@ -53,12 +53,12 @@ def mirrored():
     return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice())
 
 
-def start(kind, workdir, write=print, task=None, evaluators=None, **changes):
+def start(kind, workdir, write=print, custom_task=None, evaluators=None, **changes):
     """Runs to the end; gives the `RunResult`."""
     config = config_of(kind, **changes)
     engine = TensorFlowEngine(mirrored()) if kind == "mirrored" else None
     workdir = training.Workdir(workdir, config.to_dict())
-    return training.run(config, workdir, write, task=task, evaluators=evaluators, engine=engine)
+    return training.run(config, workdir, write, task=custom_task, evaluators=evaluators, engine=engine)
 
 
 def _die():
