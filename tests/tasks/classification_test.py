@@ -68,7 +68,7 @@ def test_a_resnet_is_the_second_task():
     task = _task("resnet_classification")
     model = task.build_model(_inputs((32, 48, 3)))
     assert model.output_shape == (None, 5) and model.name == "bit_resnet"
-    assert task.multiply_accumulates(model) > 1e8
+    assert task.multiply_accumulates(model) > 5e7
     with pytest.raises(ValueError, match="`remat` recomputes Transformer blocks.*Received: remat=True"):
         _task("resnet_classification", remat=True)
 

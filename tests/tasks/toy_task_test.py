@@ -34,7 +34,9 @@ class Brightness(tasks.Task):
 
 def _run(kind, workdir, write=lambda line: None, **changes):
     config = small_run.config_of(kind, ema_decay=0.5, best_metric="error", **changes)
-    return small_run.start(kind, workdir, write, custom_task=Brightness(config), ema_decay=0.5, best_metric="error", **changes)
+    return small_run.start(
+        kind, workdir, write, custom_task=Brightness(config), ema_decay=0.5, best_metric="error", **changes
+    )
 
 
 @pytest.mark.parametrize("kind", ["alone", "mirrored"])

@@ -115,7 +115,7 @@ def test_global_policy_and_random_states_are_left_as_they_were(tmp_path):
     random.seed(5)
     np.random.seed(5)
     before = random.getstate(), np.random.get_state()[1].tolist()
-    result, _ = _start(tmp_path, total_steps=2, eval_every_steps=0)
+    result, _ = _start(tmp_path, total_steps=2, eval_every_steps=0, schedule={})
     assert keras.config.dtype_policy().name == "mixed_bfloat16"
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before
     assert {variable.dtype for variable in result.model.trainable_variables} == {"float32"}
@@ -135,7 +135,7 @@ def test_evaluators_stand_beside_the_task_and_may_decide_which_checkpoint_is_bes
 
 
 def test_what_a_run_prints_first_is_what_differs_from_the_defaults(tmp_path):
-    _, lines = _start(tmp_path, total_steps=1, eval_every_steps=0)
+    _, lines = _start(tmp_path, total_steps=1, eval_every_steps=0, schedule={})
     first = "\n".join(lines[:7])
     assert "run: batch_size=320 total_steps=1 accumulate_steps=2" in first and "ema_decay=0.5" in first
     assert "data: shift=1\n" in first and "optimizer: name='adamw'\n" in first
@@ -169,6 +169,7 @@ def test_a_resnet_trains_resumes_and_says_what_it_costs(tmp_path):
         "checkpoint_every_steps": 1,
         "eval_every_steps": 0,
         "steps_per_call": 1,
+        "schedule": {"base": 1e-3},
     }
     lines = []
 
