@@ -137,7 +137,7 @@ def test_evaluators_stand_beside_the_task_and_may_decide_which_checkpoint_is_bes
 def test_what_a_run_prints_first_is_what_differs_from_the_defaults(tmp_path):
     _, lines = _start(tmp_path, total_steps=1, eval_every_steps=0, schedule={})
     first = "\n".join(lines[:7])
-    assert "run: batch_size=320 total_steps=1 accumulate_steps=2" in first and "ema_decay=0.5" in first
+    assert "  run: accumulate_steps=2 batch_size=320 checkpoint_every_steps=4 clip_norm=1.0 ema_decay=0.5 " in first
     assert "data: shift=1\n" in first and "optimizer: name='adamw'\n" in first
     assert "precision=" not in first and "flip=" not in first and "randaugment" not in first
 
