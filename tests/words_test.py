@@ -7,18 +7,20 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 # Words that an engineer who knows Keras and Flax would have to decode, and what is said instead. `rows`, `names`,
-# `fields`, `sizes`, `average`, `settings`, `Step` and `Source` were in the list for one use each; they have others.
+# `fields`, `sizes`, `pixels`, `average`, `settings`, `Step` and `Source` are missing: they were wrong in one use each.
 INSTEAD = {
     "made": "inputs", "told": "outputs, metrics", "asked": "stop_requested", "leaving": "stop_requested",
     "left": "remaining", "watching": "catch_sigterm", "interruption": "preemption", "Interrupted": "Preempted",
     "here": "gather_local", "first_of": "unreplicate", "own": "host_slice", "places": "host_slice",
-    "nothing": "placeholder", "usable": "update_loss_scale, all_finite", "Silence": "MetricWriter(enabled=False)",
-    "Journal": "MetricWriter", "introduction": "run_summary", "scoring": "evaluation", "Checkpoints": "CheckpointManager",
+    "nothing": "placeholder", "usable": "update_loss_scale, all_finite", "Silence": "MetricWriter",
+    "Journal": "MetricWriter", "introduction": "run_summary", "scoring": "evaluation",
+    "Checkpoints": "CheckpointManager",
     "weights_changed": "reset_ema", "averages_in_the_model": "ema_scope", "average_the_model": "apply_ema",
-    "asking": "presets", "read_request": "parse_config_arg", "making": "factory", "rate_shares": "layerwise_multipliers",
+    "asking": "presets", "read_request": "parse_config_arg", "making": "factory",
+    "rate_shares": "layerwise_multipliers",
     "momenta": "momentums", "Draws": "StepSeeds", "drawing_from": "seed_scope", "current_draws": "current_seeds",
     "ExpectedImages": "InputPreprocessing", "SelfAttention": "MultiHeadAttention", "Stored": "LazyArray",
-    "Plan": "LoadPlan", "locate": "resolve", "recognise": "infer_architecture", "pixels": "decode_to_uint8",
+    "Plan": "LoadPlan", "locate": "resolve", "recognise": "infer_architecture",
     "label_row": "one_hot", "cut": "cutmix", "mix": "mixup", "cover": "resize_to_cover", "beside": "assets",
     "tested": "verification", "plain_copy": "inference_copy", "Served": "ServingContext",
     "other_backends": "via_tensorflow", "writing": "files", "ask_server": "query_server",
