@@ -46,22 +46,20 @@ class CheckpointManager:
         Raises:
             ValueError: it cannot be written, or a weight is not finite; the checkpoints before it are still there.
         """
-        if not self._engine.weights_finite():
-            raise ValueError(
-                f"The weights are not finite any more, and are not saved; a lower `schedule.base` may help. "
-                f"{self._last_kept()}. Received: step={step}"
-            )
         if not self._chief:
             # Some variables are read by all workers together.
             with tempfile.TemporaryDirectory() as discarded:
-                self._engine.save(f"{discarded}/state")
+                self._save_state(f"{discarded}/state", step)
             return
         path = self.path(step)
         try:
             self._remove(step)
             files.make_dirs(path)
-            self._engine.save(f"{path}/state")
+            self._save_state(f"{path}/state", step)
             files.write_json(f"{path}/{MARKER}", {**counters, "step": step})
+        except ValueError:
+            self._remove(step)
+            raise
         except OSError as error:
             reason = str(error).split("\n")[0]
             self._remove(step)
@@ -97,6 +95,15 @@ class CheckpointManager:
                 f"workdir. Received: {self.folder}"
             )
         return {}
+
+    def _save_state(self, path, step):
+        try:
+            self._engine.save(path)
+        except ValueError as error:
+            raise ValueError(
+                f"{error} any more, and are not saved; a lower `schedule.base` may help. {self._last_kept()}. "
+                f"Received: step={step}"
+            ) from error
 
     def last_kept(self):
         """The path of the newest finished checkpoint, or None."""

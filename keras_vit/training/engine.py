@@ -1,6 +1,7 @@
 """What the loop needs of an engine, and choosing one."""
 
 import abc
+import contextlib
 import dataclasses
 
 import keras
@@ -15,6 +16,7 @@ class TrainOutputs:
         metrics: "loss", the task's metrics, "grad_norm" (before clipping) and "learning_rate": float32 `(S,)` by name.
         example_weights: float32 `(S, examples of this process)`.
         input_wait: seconds spent waiting for batches.
+        peak_memory: bytes in use at the peak so far: of the first accelerator if there is one, else of this process.
         stop_requested: whether any process asked for a stop.
         can_go_on: False if the last of the steps was not finite, and that must not be skipped.
     """
@@ -22,6 +24,7 @@ class TrainOutputs:
     metrics: dict
     example_weights: np.ndarray
     input_wait: float
+    peak_memory: int
     stop_requested: bool
     can_go_on: bool
 
@@ -37,18 +40,30 @@ class Engine(abc.ABC):
     """
 
     @abc.abstractmethod
-    def build(self, config, task, inputs, total_steps):
-        """Creates model, optimizer and averages on the devices, the weights from the config's seed."""
+    def build(self, config, task, inputs, total_steps, load_weights=None):
+        """Creates model, optimizer and averages on the devices.
+
+        Args:
+            config: the recipe.
+            task: the `tasks.Task`.
+            inputs: the `data.InputPipeline`.
+            total_steps: of the whole run, for the schedule.
+            load_weights: `load_weights(model)` is called before averages are taken; None leaves the initial weights.
+
+        Raises:
+            ValueError: the config cannot be satisfied.
+        """
 
     @abc.abstractmethod
-    def load_weights(self, load):
-        """Calls `load(model)`, which changes weights; averages start again from them. Returns what it returns."""
-
-    @abc.abstractmethod
-    def train(self, first, steps, stop_requested=False):
+    def train(self, first, steps, *, stop_requested=False, profile_folder=None):
         """Does steps number `first` to `first + steps - 1`, and ends early only at a step that was not finite.
 
-        The first call decides where the input begins; every other one goes on where the one before ended.
+        Args:
+            first: the first step. The first call decides where the input begins; every other one goes on where the
+                one before ended.
+            steps: how many, 1 or more.
+            stop_requested: whether this process was asked to stop.
+            profile_folder: where to write a trace of the call for TensorBoard; None for no trace.
 
         Returns:
             `TrainOutputs`.
@@ -73,12 +88,17 @@ class Engine(abc.ABC):
         """
 
     @abc.abstractmethod
-    def ema_scope(self):
-        """A context in which the model has the averages as its weights, if there are any."""
+    def swap_ema(self):
+        """Lets the weights and their averages trade places on the devices; changes nothing if there are none."""
 
-    @abc.abstractmethod
-    def apply_ema(self):
-        """Gives the model the averages as its weights, for good, if there are any."""
+    @contextlib.contextmanager
+    def ema_scope(self):
+        """While it is open, the model has the averages as its weights, if there are any."""
+        self.swap_ema()
+        try:
+            yield
+        finally:
+            self.swap_ema()
 
     @abc.abstractmethod
     def save(self, path):
@@ -87,6 +107,7 @@ class Engine(abc.ABC):
         Every host must call it, since some variables are read by all together.
 
         Raises:
+            ValueError: a weight is not finite; nothing was written.
             OSError: it cannot be written.
         """
 
@@ -99,20 +120,8 @@ class Engine(abc.ABC):
         """
 
     @abc.abstractmethod
-    def weights_finite(self):
-        """Whether every trainable weight is finite."""
-
-    @abc.abstractmethod
-    def first_nonfinite_layer(self, step):
+    def diagnose(self, step):
         """A phrase that names the layer in which the batch of a step stops being finite."""
-
-    @abc.abstractmethod
-    def profile(self, folder):
-        """A context whose steps are traced for TensorBoard in a folder."""
-
-    @abc.abstractmethod
-    def peak_memory(self):
-        """Bytes of memory at the peak so far: of the first accelerator if there is one, else of this process."""
 
 
 def choose_engine(config):

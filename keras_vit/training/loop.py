@@ -1,8 +1,6 @@
 """The loop over the steps of a run: calls, saves, evaluations, and every way in which it can end."""
 
-import contextlib
 import dataclasses
-import itertools
 import time
 from collections.abc import Callable
 
@@ -78,17 +76,24 @@ class Loop:
         config, engine, counters = self.config, self.engine, self.counters
         host = {"num_hosts": engine.num_hosts, "host_index": engine.host_index}
         bad_examples = self.inputs.bad_examples("train", **host, warn=self.write)
-        profile = self._profiler()
+        profile_folders = iter([None, self.workdir.tensorboard if config.profile else None])  # the second call's
         clock = time.monotonic()
         with preemption.catch_sigterm() as sigterm:
             while counters.step < self.total_steps:
                 first = counters.step
-                with profile():
-                    outputs = engine.train(first, self._next_stop() - first, sigterm.received)
+                profile_folder = next(profile_folders, None)
+                outputs = engine.train(
+                    first,
+                    self._next_stop() - first,
+                    stop_requested=sigterm.received,
+                    profile_folder=profile_folder,
+                )
+                if profile_folder:
+                    self.write(f"wrote a trace of some steps: tensorboard --logdir {profile_folder}")
                 counters.step += len(outputs.metrics["loss"])
                 for step, example_weights in enumerate(outputs.example_weights, start=first):
                     bad_examples.update(step, example_weights)
-                self.metric_writer.write_steps(counters.step, outputs.metrics, outputs.input_wait)
+                self.metric_writer.write_steps(counters.step, outputs)
                 self._count_nonfinite(outputs)
                 stop = outputs.stop_requested or (engine.num_hosts == 1 and sigterm.received)
                 counters.train_seconds += time.monotonic() - clock
@@ -147,7 +152,7 @@ class Loop:
     def _nonfinite_message(self, metrics):
         """The message for the last step, which was not finite. Its update was not applied: the weights are those it
         started with."""
-        layer = self.engine.first_nonfinite_layer(self.counters.step - 1)
+        layer = self.engine.diagnose(self.counters.step - 1)
         last = self.checkpoints.last_kept()
         kept = "there is no checkpoint yet" if last is None else f"the last good checkpoint is {last}"
         received = ", ".join(f"{name}={value}" for name, value in metrics.items())
@@ -156,21 +161,6 @@ class Loop:
             "`clip_norm=1`, or another `precision` may help, and `skip_nonfinite` skips such steps. "
             f"Received: {received}"
         )
-
-    def _profiler(self):
-        """Gives a context for each call; the second call is traced for TensorBoard, if the config asks for it."""
-        numbers = itertools.count()
-
-        @contextlib.contextmanager
-        def call():
-            if not self.config.profile or next(numbers) != 1:
-                yield
-                return
-            with self.engine.profile(self.workdir.tensorboard):
-                yield
-            self.write(f"wrote a trace of some steps: tensorboard --logdir {self.workdir.tensorboard}")
-
-        return call
 
 
 def is_better(name, value, best):

@@ -38,28 +38,28 @@ class MetricWriter:
         self._since_line = {name: [] for name in columns}
         self._input_wait = 0.0
 
-    def write_steps(self, step, metrics, input_wait):
+    def write_steps(self, step, outputs):
         """Writes the metrics of the steps up to `step`, and a line where one is due.
 
         The rows are in the table when it returns.
 
         Args:
             step: number of the last of the steps, from 1.
-            metrics: the numbers of each step, `(steps,)` by name.
-            input_wait: seconds of these steps spent waiting for input.
+            outputs: the `TrainOutputs` of these steps.
         """
         if not self._enabled:
             return
+        metrics = outputs.metrics
         self._metrics.append(step - len(metrics["loss"]) + 1, metrics)
         for name, values in metrics.items():
             self._since_line[name].extend(values)
-        self._input_wait += input_wait
+        self._input_wait += outputs.input_wait
         steps = len(self._since_line["loss"])
         if not steps or (step % self._every and step < self._total_steps):
             return
         means = {name: float(np.mean(values, dtype="float64")) for name, values in self._since_line.items()}
         means["learning_rate"] = float(self._since_line["learning_rate"][-1])
-        self._progress.report(step, steps, means, input_wait=self._input_wait)
+        self._progress.report(step, steps, means, self._input_wait, outputs.peak_memory)
         self._scalars.write(step, {f"train/{name}": value for name, value in means.items()})
         self._since_line = {name: [] for name in metrics}
         self._input_wait = 0.0

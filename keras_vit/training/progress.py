@@ -10,16 +10,14 @@ class Progress:
         total_steps: steps of the whole run.
         batch_size: images of a step, over all devices.
         devices: how many devices share a batch.
-        memory: gives bytes of memory at their peak.
         write: takes a line of text.
         clock: gives seconds.
     """
 
-    def __init__(self, total_steps, batch_size, devices, memory, write=print, clock=time.monotonic):
+    def __init__(self, total_steps, batch_size, devices, write=print, clock=time.monotonic):
         self._total_steps = total_steps
         self._batch_size = batch_size
         self._devices = devices
-        self._memory = memory
         self._write = write
         self._clock = clock
         self._start = clock()
@@ -28,7 +26,7 @@ class Progress:
         """Does not count seconds in which there was no training."""
         self._start += seconds
 
-    def report(self, step, steps, metrics, input_wait=0.0):
+    def report(self, step, steps, metrics, input_wait, peak_memory):
         """Prints the line of the last `steps` steps.
 
         Args:
@@ -36,6 +34,7 @@ class Progress:
             steps: how many.
             metrics: their means by name, with "grad_norm", and "learning_rate", which is that of the last step.
             input_wait: seconds in which the devices waited for input.
+            peak_memory: bytes in use at the peak so far.
         """
         now = self._clock()
         seconds, self._start = now - self._start, now
@@ -49,7 +48,7 @@ class Progress:
             f"rate {metrics['learning_rate']:.2e}",
             f"gradient {metrics['grad_norm']:.3g}",
             f"waiting for input {100 * input_wait / max(seconds, 1e-9):.0f} %",
-            f"memory {self._memory() / 1e9:.1f} GB",
+            f"memory {peak_memory / 1e9:.1f} GB",
             f"{speed:,.0f} images/s{per_device}",
             f"{format_seconds(remaining)} left",
         ]

@@ -67,15 +67,17 @@ def run(config, workdir, write=print, *, task=None, evaluators=None, engine=None
     with _global_state(config):
         inputs = data.from_config(config.data, batch_size=config.batch_size, seed=config.seed)
         total_steps = validation.total_steps(config, inputs.train.num_examples)
-        engine.build(config, task, inputs, total_steps)
+        checkpoints = CheckpointManager(workdir.checkpoints, engine, write, chief)
+        engine.build(config, task, inputs, total_steps, None if checkpoints.steps() else _weights_loader(config, write))
     summary = {"total_steps": total_steps, "num_examples": inputs.train.num_examples}
     for line in run_summary(config, engine=engine, task=task, **summary):
         write(line)
-    checkpoints = CheckpointManager(workdir.checkpoints, engine, write, chief)
     counters = Counters(**checkpoints.restore())
     if not counters.step:
-        _start(config, engine, inputs, write)
-    progress = Progress(total_steps, config.batch_size, engine.num_devices, engine.peak_memory, write)
+        host = {"num_hosts": engine.num_hosts, "host_index": engine.host_index}
+        for line in batch_warnings(next(iter(inputs.train_batches(0, **host))), engine.model):
+            write(f"warning: {line}")
+    progress = Progress(total_steps, config.batch_size, engine.num_devices, write)
     metric_writer = MetricWriter(
         workdir,
         counters.step,
@@ -109,7 +111,7 @@ def run(config, workdir, write=print, *, task=None, evaluators=None, engine=None
     )
     try:
         bad_examples = loop.run()
-        engine.apply_ema()
+        engine.swap_ema()  # for good
         metrics = evaluate()
         metric_writer.write_evaluation(total_steps, metrics)
     finally:
@@ -128,14 +130,12 @@ def run(config, workdir, write=print, *, task=None, evaluators=None, engine=None
     )
 
 
-def _start(config, engine, inputs, write):
-    """What only a run from the start does: initial weights from elsewhere, and a look at the first batch."""
-    if config.weights:
-        options = {"head": "new", "channels": config.weights_channels or None}
-        write(str(engine.load_weights(lambda model: weights.load(model, config.weights, **options))))
-    host = {"num_hosts": engine.num_hosts, "host_index": engine.host_index}
-    for line in batch_warnings(next(iter(inputs.train_batches(0, **host))), engine.model):
-        write(f"warning: {line}")
+def _weights_loader(config, write):
+    """A function that gives a model the weights that training starts from; None for its initial ones."""
+    if not config.weights:
+        return None
+    options = {"head": "new", "channels": config.weights_channels or None}
+    return lambda model: write(str(weights.load(model, config.weights, **options)))
 
 
 @contextlib.contextmanager

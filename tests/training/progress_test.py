@@ -1,17 +1,17 @@
 from keras_vit.training.progress import Progress, format_metrics, format_seconds
 
 
-def _line(metrics, devices=1, **arguments):
+def _line(metrics, devices=1, input_wait=0.0):
     lines, times = [], iter([100.0, 104.0])
     progress = Progress(
         total_steps=1000,
         batch_size=8,
         devices=devices,
-        memory=lambda: 1.25e9,
         write=lines.append,
         clock=lambda: next(times),
     )
-    progress.report(step=200, steps=200, metrics={**metrics, "grad_norm": 1.5, "learning_rate": 0.003}, **arguments)
+    metrics = {**metrics, "grad_norm": 1.5, "learning_rate": 0.003}
+    progress.report(step=200, steps=200, metrics=metrics, input_wait=input_wait, peak_memory=1.25e9)
     (line,) = lines
     return line
 

@@ -9,7 +9,7 @@ from keras_vit import optimizers
 from keras_vit.training.engine import Engine, TrainOutputs
 from keras_vit.training.hosts import hosts_and_index
 from keras_vit.training.tensorflow import batches, diagnosis
-from keras_vit.training.tensorflow.state import State, make_ema_scope
+from keras_vit.training.tensorflow.state import State, make_swap_ema
 from keras_vit.training.tensorflow.step import make_train_steps, metric_names
 
 _STEP_OPTIONS = ("batch_size", "seed", "accumulate_steps", "clip_norm", "ema_decay", "skip_nonfinite", "xla")
@@ -44,31 +44,27 @@ class TensorFlowEngine(Engine):
     def model(self):
         return self.state.model
 
-    def build(self, config, task, inputs, total_steps):
+    def build(self, config, task, inputs, total_steps, load_weights=None):
         if config.xla and isinstance(self.strategy, tf.distribute.TPUStrategy):
             raise ValueError("On a TPU everything is compiled, and `xla` must be False. Received: xla=True")
         self._config, self._task, self._inputs = config, task, inputs
         with self.strategy.scope():
             model = task.build_model(inputs)
+            if load_weights is not None:
+                load_weights(model)
             schedule = optimizers.Schedule(total_steps=total_steps, **config.schedule)
             optimizer = optimizers.get(schedule=schedule, **config.optimizer)
             optimizer.build(model.trainable_variables)
             scaled = config.precision == "mixed_float16"
             self.state = State(model, optimizer, averaged=config.ema_decay > 0, scaled=scaled)
-        self._ema_scope = make_ema_scope(self.strategy, self.state)
+        self._swap_ema = make_swap_ema(self.strategy, self.state)
         options = {name: config[name] for name in _STEP_OPTIONS}
         self._train_steps = make_train_steps(self.strategy, self.state, task, **options)
 
-    def load_weights(self, load):
-        with self.strategy.scope():
-            report = load(self.model)
-        self.state.reset_ema()
-        return report
-
-    def train(self, first, steps, stop_requested=False):
+    def train(self, first, steps, *, stop_requested=False, profile_folder=None):
         if self._iterator is None:
             self._iterator = iter(batches.train_batches(self.strategy, self._inputs, first))
-        with _explained_errors():
+        with _explained_errors(), _profile(profile_folder):
             outputs = self._train_steps(
                 self._iterator, tf.constant(first), tf.constant(steps), tf.constant(float(stop_requested))
             )
@@ -80,6 +76,7 @@ class TensorFlowEngine(Engine):
             metrics=dict(zip(metric_names(self._task), metrics.T)),
             example_weights=outputs["example_weights"][:count],
             input_wait=float(outputs["input_wait"]),
+            peak_memory=_peak_memory(),
             stop_requested=bool(outputs["stop_requested"]),
             can_go_on=bool(outputs["running"][-1]),
         )
@@ -123,14 +120,12 @@ class TensorFlowEngine(Engine):
 
         return sums
 
-    def ema_scope(self):
-        return self._ema_scope()
-
-    def apply_ema(self):
-        with self.ema_scope():
-            self.state.reset_ema()  # so that trading places again changes nothing
+    def swap_ema(self):
+        self._swap_ema()
 
     def save(self, path):
+        if not self.state.all_finite():
+            raise ValueError("The weights are not finite")
         try:
             self.state.checkpoint.write(str(path))
         except tf.errors.OpError as error:
@@ -142,27 +137,29 @@ class TensorFlowEngine(Engine):
         except (tf.errors.OpError, AssertionError, LookupError, RuntimeError, ValueError) as error:
             raise ValueError(str(getattr(error, "message", error)).split("\n")[0][:200]) from error
 
-    def weights_finite(self):
-        return self.state.all_finite()
-
-    def first_nonfinite_layer(self, step):
+    def diagnose(self, step):
         host = {"num_hosts": self.num_hosts, "host_index": self.host_index}
         batch = next(iter(self._inputs.train_batches(step, **host)))
         pieces = self.num_devices * self._config.accumulate_steps
         return diagnosis.first_nonfinite_layer(self.model, self._task, batch, pieces)
 
-    @contextlib.contextmanager
-    def profile(self, folder):
-        tf.profiler.experimental.start(str(folder))
-        try:
-            yield
-        finally:
-            tf.profiler.experimental.stop()
 
-    def peak_memory(self):
-        if tf.config.list_logical_devices("GPU"):
-            return tf.config.experimental.get_memory_info("GPU:0")["peak"]
-        return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts in KiB
+def _peak_memory():
+    if tf.config.list_logical_devices("GPU"):
+        return tf.config.experimental.get_memory_info("GPU:0")["peak"]
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts in KiB
+
+
+@contextlib.contextmanager
+def _profile(folder):
+    if folder is None:
+        yield
+        return
+    tf.profiler.experimental.start(str(folder))
+    try:
+        yield
+    finally:
+        tf.profiler.experimental.stop()
 
 
 _OUT_OF_MEMORY = (

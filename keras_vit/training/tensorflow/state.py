@@ -1,7 +1,5 @@
 """The variables that training changes: all that an engine's checkpoint holds."""
 
-import contextlib
-
 import numpy as np
 import tensorflow as tf
 
@@ -36,21 +34,13 @@ class State:
         scaling = {"loss_scale": self.loss_scale, "good_steps": self.good_steps} if scaled else {}
         self.checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, averages=self.averages, **scaling)
 
-    def reset_ema(self):
-        """Lets the averages start again from the weights."""
-        for average, variable in zip(self.averages, self.model.trainable_variables):
-            average.assign(variable.value)
-
     def all_finite(self):
         """Whether every trainable weight is finite."""
         return all(bool(tf.reduce_all(tf.math.is_finite(v.value))) for v in self.model.trainable_variables)
 
 
-def make_ema_scope(strategy, state):
-    """The context in which the model has the averages as its weights, if there are any.
-
-    Weights and averages trade places on the devices when it opens, and again when it closes.
-    """
+def make_swap_ema(strategy, state):
+    """The function that lets weights and averages trade places on the devices; without averages it does nothing."""
 
     @tf.autograph.experimental.do_not_convert
     def replica_swap():
@@ -59,20 +49,9 @@ def make_ema_scope(strategy, state):
             variable.value.assign(average)
             average.assign(old)
 
-    swap = tf.function(lambda: strategy.run(replica_swap), autograph=False)
-
-    @contextlib.contextmanager
-    def ema_scope():
-        if not state.averages:
-            yield
-            return
-        swap()
-        try:
-            yield
-        finally:
-            swap()
-
-    return ema_scope
+    if not state.averages:
+        return lambda: None
+    return tf.function(lambda: strategy.run(replica_swap), autograph=False)
 
 
 def _variable(value):

@@ -15,10 +15,10 @@ def _engine(tiny, replicas, inputs, ema_decay=0.0):
     """An engine with the weights of `tiny.new_state`."""
     model = {"patch_size": 2, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "num_layers": 1}
     config = ConfigDict(recipes.defaults(batch_size=8, total_steps=5, ema_decay=ema_decay, model=model))
-    engine = TensorFlowEngine(tiny.strategy_of(replicas))
-    engine.build(config, tiny.classification(model=model), inputs, total_steps=5)
     weights = tiny.new_state(tiny.strategy_of(1)).model.get_weights()
-    engine.load_weights(lambda model: model.set_weights(weights))
+    engine = TensorFlowEngine(tiny.strategy_of(replicas))
+    task = tiny.classification(model=model)
+    engine.build(config, task, inputs, total_steps=5, load_weights=lambda model: model.set_weights(weights))
     return engine
 
 
@@ -42,10 +42,11 @@ def test_every_example_counts_once_whatever_their_number(replicas, examples, tin
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_averages_and_weights_trade_places_for_an_evaluation_and_for_good(replicas, tiny):
+def test_averages_start_from_loaded_weights_and_trade_places_with_them(replicas, tiny):
     engine = _engine(tiny, replicas, tiny.input_of(), ema_decay=0.5)
     weights = [variable.numpy() for variable in engine.model.trainable_variables]
-    for average in engine.state.averages:
+    for average, weight in zip(engine.state.averages, weights):
+        np.testing.assert_array_equal(average.numpy(), weight)
         average.assign(average + 1.0)
     averages = [average.numpy() for average in engine.state.averages]
 
@@ -61,9 +62,9 @@ def test_averages_and_weights_trade_places_for_an_evaluation_and_for_good(replic
         raise KeyError
     model_has(weights)
     assert engine.evaluate() == plain
-    engine.apply_ema()
+    engine.swap_ema()
     model_has(averages)
-    for average, value in zip(engine.state.averages, averages):
+    for average, value in zip(engine.state.averages, weights):
         np.testing.assert_array_equal(average.numpy(), value)
 
 
