@@ -25,7 +25,7 @@ TABLE_6 = [
     ("R50+B/32", 7, 8.316, 8.457, 105.8, 106),
     ("R50+B/16", 7, 21.414, 21.535, 272.5, 274),
     ("R50+L/32", 7, 19.271, 19.412, 245.2, 246),
-    ("R50+L/16", 7, 65.418, 65.538, 832.5, 859),  # the paper's own 14 epochs below are twice 834
+    ("R50+L/16", 7, 65.418, 65.538, 832.5, 859),  # the paper's 14 epochs below are twice 834
     ("R50+L/16", 14, 65.418, 65.538, 1665.0, 1668),
 ]
 JFT = 303e6
@@ -46,9 +46,9 @@ def test_the_exaflops_of_table_6(name, epochs, forward, padded, ours, paper):
     assert _forward(name) / 1e9 == pytest.approx(forward, abs=_last_digit(forward))
     padded = padded or forward
     assert _forward(name, count_padding=True) / 1e9 == pytest.approx(padded, abs=_last_digit(padded))
-    found = cost.exaflops(_forward(name), epochs * JFT)
-    assert found == pytest.approx(ours, abs=0.05)
-    assert found == pytest.approx(paper, rel={("B/32", 7): 0.021, ("R50+L/16", 7): 0.032}.get((name, epochs), 0.01))
+    result = cost.exaflops(_forward(name), epochs * JFT)
+    assert result == pytest.approx(ours, abs=0.05)
+    assert result == pytest.approx(paper, rel={("B/32", 7): 0.021, ("R50+L/16", 7): 0.032}.get((name, epochs), 0.01))
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,9 @@ def test_the_exaflops_of_table_6(name, epochs, forward, padded, ours, paper):
     ],
 )  # fmt: skip
 def test_other_models_and_384_pixels_with_padding(name, at_224, at_384):
-    for pixels, wanted in ((224, at_224), (384, at_384)):
-        found = _forward(name, input_shape=(pixels, pixels, 3), count_padding=True) / 1e9
-        assert found == pytest.approx(wanted, abs=_last_digit(wanted))
+    for pixels, expected in ((224, at_224), (384, at_384)):
+        result = _forward(name, input_shape=(pixels, pixels, 3), count_padding=True) / 1e9
+        assert result == pytest.approx(expected, abs=_last_digit(expected))
 
 
 def test_h14_at_378_pixels():

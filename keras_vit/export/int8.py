@@ -1,4 +1,4 @@
-"""A model with 8-bit kernels, by Keras' own quantization."""
+"""A model with 8-bit kernels, quantized by Keras."""
 
 import json
 import os
@@ -18,7 +18,8 @@ def int8(model, path):
     """Writes a folder with a model whose dense kernels are 8-bit integers; `load_int8` reads it.
 
     Args:
-        model: a `keras.Model` of any precision and strategy; what is not quantized stays float32.
+        model: a `keras.Model` of any precision and strategy. Convolutions and norms stay float32, so only the head of a
+            BiT ResNet is quantized.
         path: a folder that does not exist yet.
 
     Returns:

@@ -1,8 +1,8 @@
-"""The messages of TensorFlow Serving that an export and a client need, described through protobuf's own descriptors.
+"""The messages of TensorFlow Serving that an export and a client need, built from protobuf descriptors.
 
 They read and write the same bytes as those of `tensorflow-serving-api`, which cannot be an extra because it would
-install tensorflow over tensorflow-cpu or the TPU's wheel. Their package has a name of its own, so that both can be
-imported in one process; tensors and examples are TensorFlow's own messages.
+install tensorflow over tensorflow-cpu or the TPU's wheel. Their protobuf package has another name, so that both can be
+imported in one process; tensors and examples are TensorFlow's messages.
 """
 
 from google.protobuf import any_pb2, descriptor_pb2, descriptor_pool, message_factory, wrappers_pb2
@@ -29,7 +29,7 @@ MESSAGES = {
     "Classifications": ("1 repeated Class classes",),
     "ClassificationResult": ("1 repeated Classifications classifications",),
     "ClassificationResponse": ("1 ClassificationResult result", "2 ModelSpec model_spec"),
-    # What is recorded, and replayed as warm-up
+    # Recorded requests, which a server replays as its warm-up
     "PredictLog": ("1 PredictRequest request", "2 PredictResponse response"),
     "ClassifyLog": ("1 ClassificationRequest request", "2 ClassificationResponse response"),
     "PredictionLog": ("2 ClassifyLog classify_log oneof log_type", "6 PredictLog predict_log oneof log_type"),
@@ -45,7 +45,7 @@ MESSAGES = {
 STATES = {"UNKNOWN": 0, "START": 10, "LOADING": 20, "AVAILABLE": 30, "UNLOADING": 40, "END": 50}
 
 _PACKAGE = "keras_vit.serving"
-_OTHERS = {
+_IMPORTED = {
     "Any": any_pb2.Any,
     "Int64Value": wrappers_pb2.Int64Value,
     "Example": example_pb2.Example,
@@ -57,13 +57,13 @@ _Field = descriptor_pb2.FieldDescriptorProto
 
 
 def _set_type(field, kind):
-    """Gives a field its type: one of protobuf's own, an enumeration, or a message."""
+    """Sets the type of a field: a scalar, an enumeration, or a message."""
     if kind in ("string", "float", "int64"):
         field.type = getattr(_Field, f"TYPE_{kind.upper()}")
     elif kind in _ENUMS:
         field.type, field.type_name = _Field.TYPE_ENUM, f".{_ENUMS[kind]}"
     else:
-        name = _OTHERS[kind].DESCRIPTOR.full_name if kind in _OTHERS else f"{_PACKAGE}.{kind}"
+        name = _IMPORTED[kind].DESCRIPTOR.full_name if kind in _IMPORTED else f"{_PACKAGE}.{kind}"
         field.type, field.type_name = _Field.TYPE_MESSAGE, f".{name}"
 
 
@@ -75,20 +75,21 @@ def _add_field(message, text):
     if label == ["map"]:
         entry = message.nested_type.add(name=f"{name.title().replace('_', '')}Entry")
         entry.options.map_entry = True
-        for place, part, of in ((1, "key", "string"), (2, "value", kind)):
-            _set_type(entry.field.add(name=part, number=place, label=_Field.LABEL_OPTIONAL), of)
+        for part_number, part, part_kind in ((1, "key", "string"), (2, "value", kind)):
+            _set_type(entry.field.add(name=part, number=part_number, label=_Field.LABEL_OPTIONAL), part_kind)
         kind = f"{message.name}.{entry.name}"
     _set_type(field, kind)
     oneof = text.partition(" oneof ")[2]
     if oneof:
-        if oneof not in [known.name for known in message.oneof_decl]:
+        if oneof not in [declared.name for declared in message.oneof_decl]:
             message.oneof_decl.add(name=oneof)
-        field.oneof_index = [known.name for known in message.oneof_decl].index(oneof)
+        field.oneof_index = [declared.name for declared in message.oneof_decl].index(oneof)
 
 
 def _classes():
     file = descriptor_pb2.FileDescriptorProto(name=f"{_PACKAGE}.proto", package=_PACKAGE, syntax="proto3")
-    file.dependency.extend({of.DESCRIPTOR.file.name for of in _OTHERS.values()} | {error_codes_pb2.DESCRIPTOR.name})
+    imported_files = {message.DESCRIPTOR.file.name for message in _IMPORTED.values()}
+    file.dependency.extend(imported_files | {error_codes_pb2.DESCRIPTOR.name})
     for name, fields in MESSAGES.items():
         message = file.message_type.add(name=name)
         for text in fields:
@@ -97,7 +98,7 @@ def _classes():
             states = message.enum_type.add(name="State")
             for state, number in STATES.items():
                 states.value.add(name=state, number=number)
-    # The default pool: there are TensorFlow's messages, which ours hold.
+    # The default pool has TensorFlow's messages, which are fields of ours.
     pool = descriptor_pool.Default()
     pool.AddSerializedFile(file.SerializeToString())
     return {

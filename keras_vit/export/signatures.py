@@ -60,7 +60,7 @@ def _tensor(context):
     def function(images):
         images = tf.debugging.check_numerics(images, "pixels must be finite")
         # Huge finite pixels overflow within the model.
-        probabilities = tf.debugging.check_numerics(context.probabilities(images), "the answer is not finite")
+        probabilities = tf.debugging.check_numerics(context.probabilities(images), "the output is not finite")
         return {"probabilities": probabilities}
 
     height, width, channels = context.image_shape

@@ -80,7 +80,7 @@ def verify(folder, cases, tolerance):
             )
         except ChildProcessError as error:
             raise SelfTestError(
-                f"The export does not answer as the model does: {error}. It was left in {folder}"
+                f"The outputs of the export are not the model's: {error}. The export stays in {folder}"
             ) from error
     return json.loads(last_line)
 

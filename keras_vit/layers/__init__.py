@@ -1,4 +1,8 @@
-"""The layers that a Vision Transformer is made of, each usable alone in any Keras model."""
+"""The layers of a Vision Transformer, each usable alone in any Keras model.
+
+"The reference" in their docstrings is the JAX code of the paper's authors,
+[`vit_jax`](https://github.com/google-research/vision_transformer).
+"""
 
 from keras_vit.layers.attention_pooling import AttentionPooling
 from keras_vit.layers.class_token import ClassToken

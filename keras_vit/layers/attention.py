@@ -1,4 +1,4 @@
-"""Multi-head self-attention with the original's parameter shapes."""
+"""Multi-head attention with the parameter shapes of the JAX reference."""
 
 import math
 
@@ -11,7 +11,7 @@ from keras_vit.layers.validation import check_positive_int, check_rate
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MultiHeadAttention(keras.layers.Layer):
-    """Multi-head self-attention: `(B, N, D)` to `(B, N, D)`.
+    """Multi-head attention, by default self-attention: `(B, N, D)` to `(B, N, D)`.
 
     Keras' own `MultiHeadAttention` stores its parameters in the same shapes but computes the softmax in the compute
     dtype; here it is always in float32 or more. The products run over flattened tokens, which the TensorFlow
@@ -22,9 +22,9 @@ class MultiHeadAttention(keras.layers.Layer):
         dropout: share of the attention scores that is dropped, in [0, 1).
 
     Call arguments:
-        tokens: `(B, N, D)`, float: what keys and values are made of.
-        queries: `(B, M, D)`, or None to let every token ask.
-        training: whether scores are dropped.
+        tokens: `(B, N, D)`, float; keys and values are computed from them.
+        queries: `(B, M, D)`, float; None for the tokens themselves.
+        training: whether dropout is active.
 
     Returns:
         `(B, N, D)`, or `(B, M, D)` with `queries`, in the compute dtype.
@@ -32,7 +32,7 @@ class MultiHeadAttention(keras.layers.Layer):
     Raises:
         ValueError: `num_heads` does not divide D, or the rate is out of range.
 
-    Reference: paper appendix A; the original's MultiHeadDotProductAttention: biases everywhere, queries divided by
+    Reference: paper appendix A; the reference's MultiHeadDotProductAttention: biases everywhere, queries divided by
     the square root of the head's size before the product, kernels Glorot uniform over the flattened `(D, D)` matrix.
     """
 

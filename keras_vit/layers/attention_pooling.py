@@ -10,7 +10,7 @@ from keras_vit.layers.validation import check_positive_int, check_rank
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class AttentionPooling(keras.layers.Layer):
-    """A learned probe asks all tokens: `(B, N, D)` to `(B, D)`.
+    """A learned probe attends to all tokens: `(B, N, D)` to `(B, D)`.
 
         x = attention(probe, tokens)
         y = x + mlp(norm(x))
@@ -18,7 +18,7 @@ class AttentionPooling(keras.layers.Layer):
     Args:
         num_heads: number of attention heads; must divide D.
         mlp_dim: size of the MLP's hidden layer, 1 or more.
-        exact_gelu: whether the MLP uses GELU itself; by default its tanh form, as the original does.
+        exact_gelu: whether the MLP uses the exact GELU instead of its tanh form, which is the reference's.
         epsilon: of the LayerNorm.
 
     Call arguments:
@@ -28,7 +28,7 @@ class AttentionPooling(keras.layers.Layer):
         `(B, D)` in the compute dtype.
 
     Raises:
-        ValueError: an argument is out of range, `num_heads` does not divide D, or the tokens have another rank than 3.
+        ValueError: an argument is out of range, `num_heads` does not divide D, or the tokens are not of rank 3.
 
     Reference: Zhai et al., "Scaling Vision Transformers"; big_vision's MAPHead.
     """

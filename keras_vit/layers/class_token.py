@@ -17,9 +17,9 @@ class ClassToken(keras.layers.Layer):
         `(B, 1+N, D)` in the compute dtype; row 0 is the class token, the same for every example.
 
     Raises:
-        ValueError: the tokens have another rank than 3.
+        ValueError: the tokens are not of rank 3.
 
-    Reference: paper equation 1, x_class; the original's `cls`, initialised with zeros.
+    Reference: paper equation 1, x_class; the reference's `cls`, initialized with zeros.
     """
 
     def build(self, input_shape):

@@ -1,4 +1,4 @@
-"""Dropout whose masks can be made a function of a key."""
+"""Dropout with masks that are a function of a key."""
 
 import contextlib
 import sys
@@ -8,7 +8,7 @@ import warnings
 import keras
 from keras import ops
 
-# A strategy runs every replica in a thread of its own.
+# `MirroredStrategy` runs every replica in a separate thread.
 _THREAD = threading.local()
 
 
@@ -19,11 +19,11 @@ class StepSeeds(keras.random.SeedGenerator):
         key: integer tensor `(2,)`.
 
     Attributes:
-        count: how many were drawn.
+        count: number of seeds drawn so far.
     """
 
     def __init__(self, key):
-        # Not the parent's, which makes a variable.
+        # Not the parent's, which creates a variable.
         self.key = key
         self.count = 0
 
@@ -34,56 +34,55 @@ class StepSeeds(keras.random.SeedGenerator):
 
 
 @contextlib.contextmanager
-def seed_scope(draws):
-    """While it is open, every `Dropout` of this thread takes its seeds from `draws`, or from its own where that is
-    None."""
+def seed_scope(seeds):
+    """While it is open, every `Dropout` of this thread takes its seeds from `seeds`; None for Keras' own counters."""
     before = current_seeds()
-    _THREAD.draws = draws
+    _THREAD.seeds = seeds
     try:
         yield
     finally:
-        _THREAD.draws = before
+        _THREAD.seeds = before
 
 
 def current_seeds():
     """The `StepSeeds` of this thread, or None."""
-    return getattr(_THREAD, "draws", None)
+    return getattr(_THREAD, "seeds", None)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Dropout(keras.layers.Dropout):
-    """Keras' `Dropout`, which draws from the key of the step where there is one.
+    """Keras' `Dropout`, with masks from the key of the training step inside `seed_scope`.
 
-    Keras' own keeps a counter for each layer: under a strategy every replica has the same, so the same mask, and
-    where a block is computed twice, the second time has another mask. Inside `seed_scope(StepSeeds(key))` a mask
+    Keras' own layer counts its calls: under a strategy every replica has the same count, so the same mask, and a
+    block that is computed twice has another mask the second time. Inside `seed_scope(StepSeeds(key))` a mask
     depends on nothing but the key and its place in the model; outside of it this is Keras' layer.
 
     Args:
-        rate: share of the inputs that is dropped, in [0, 1).
+        rate: probability of dropping an input, in [0, 1).
 
     Call arguments:
         inputs: float, of any shape.
-        training: whether anything is dropped.
+        training: whether dropout is active.
 
     Returns:
-        The inputs, with zeros in places of the dropped and the others divided by the share that is kept.
+        The inputs, of which the dropped ones are 0 and the others are divided by `1 - rate`.
 
     Warns:
-        UserWarning: it draws from Keras' counter under a `tf.distribute` strategy of several replicas.
+        UserWarning: it uses Keras' counter under a `tf.distribute` strategy of several replicas.
     """
 
     def call(self, inputs, training=False):
-        draws = current_seeds()
+        seeds = current_seeds()
         if not training or not self.rate:
             return inputs
-        if draws is None:
-            _warn_of_equal_masks()
+        if seeds is None:
+            _warn_about_equal_masks()
             return super().call(inputs, training=training)
-        return keras.random.dropout(inputs, self.rate, noise_shape=self.noise_shape, seed=draws)
+        return keras.random.dropout(inputs, self.rate, noise_shape=self.noise_shape, seed=seeds)
 
 
-def _warn_of_equal_masks():
-    # Not imported: only who has made a strategy has TensorFlow.
+def _warn_about_equal_masks():
+    # Not imported: where a strategy is in use, TensorFlow has been imported.
     tensorflow = sys.modules.get("tensorflow")
     if keras.backend.backend() == "tensorflow" and tensorflow.distribute.get_strategy().num_replicas_in_sync > 1:
         warnings.warn(

@@ -10,7 +10,7 @@ from keras_vit.layers.validation import check_positive_int, check_rank
 class PatchEncoder(keras.layers.Layer):
     """Projects flattened patches linearly to tokens: `(B, N, P*P*C)` to `(B, N, hidden_size)`.
 
-    After `Patches` it equals the strided convolution that the original calls `embedding`; the kernel here is that
+    After `Patches` it equals the strided convolution that the reference calls `embedding`; the kernel here is that
     convolution's, `(P, P, C, D)`, reshaped to `(P*P*C, D)`.
 
     Args:
@@ -23,9 +23,9 @@ class PatchEncoder(keras.layers.Layer):
         `(B, N, hidden_size)` in the compute dtype.
 
     Raises:
-        ValueError: `hidden_size` is no positive integer, or the patches have another rank than 3.
+        ValueError: `hidden_size` is not a positive integer, or the patches are not of rank 3.
 
-    Reference: paper equation 1, the matrix E; initialised as the original (LeCun normal, zero bias).
+    Reference: paper equation 1, the matrix E; initialized as in the reference (LeCun normal, zero bias).
     """
 
     def __init__(self, hidden_size, **kwargs):

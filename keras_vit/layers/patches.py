@@ -23,10 +23,10 @@ class Patches(keras.layers.Layer):
         `(B, H/P * W/P, P*P*C)`, the same values in the compute dtype.
 
     Raises:
-        ValueError: `patch_size` is no positive integer; the images have another rank than 4, or a side that
+        ValueError: `patch_size` is not a positive integer; the images are not of rank 4, or have a side that
             `patch_size` does not divide.
 
-    Reference: paper section 3.1; equal to the patches of the original's strided `embedding` convolution.
+    Reference: paper section 3.1; equal to the patches of the reference's strided `embedding` convolution.
     """
 
     def __init__(self, patch_size, **kwargs):

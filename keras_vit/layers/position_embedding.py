@@ -1,4 +1,4 @@
-"""Telling tokens where they stand."""
+"""The learned position embedding."""
 
 import keras
 
@@ -10,20 +10,19 @@ class PositionEmbedding(keras.layers.Layer):
     """Adds a learned vector to the token at each position: `(B, N, D)` to `(B, N, D)`.
 
     Args:
-        grid: `(rows, columns)` of the patches that the tokens stand for, or None where it is not known. It changes
-            no number; it is what a checkpoint's positions are resampled to. The tokens are `rows * columns`, or
-            one more where a class token stands before them.
+        grid: `(rows, columns)` of the patches, or None where it is not known. It changes no number; a checkpoint's
+            positions are resampled to it. There are `rows * columns` tokens, or one more with a class token in front.
 
     Call arguments:
-        tokens: `(B, N, D)`, float; N is static, since every position has its own vector.
+        tokens: `(B, N, D)`, float; N is static, since every position has a vector.
 
     Returns:
         `(B, N, D)` in the compute dtype.
 
     Raises:
-        ValueError: the tokens have another rank than 3, no static length, or a length that `grid` does not have.
+        ValueError: the tokens are not of rank 3, have no static length, or a length that does not fit `grid`.
 
-    Reference: paper equation 1, E_pos; initialised as the original (normal, deviation 0.02).
+    Reference: paper equation 1, E_pos; initialized as in the reference (normal, deviation 0.02).
     """
 
     has_class_token_position = True
@@ -43,7 +42,7 @@ class PositionEmbedding(keras.layers.Layer):
         _, tokens, hidden_size = input_shape
         if tokens is None:
             raise ValueError(
-                "PositionEmbedding needs a static number of tokens, since each position has its own vector. "
+                "PositionEmbedding needs a static number of tokens, since each position has a vector. "
                 f"Received: shape={tuple(input_shape)}"
             )
         if self.grid is not None:

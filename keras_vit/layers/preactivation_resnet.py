@@ -14,15 +14,15 @@ POOL_PADDINGS = ("zeros", "minus_infinity")
 class PreActivationResNet(keras.layers.Layer):
     """A pre-activation ResNet (V2) without its head: images `(B, H, W, C)` to features `(B, h, w, F)`.
 
-    The root is a bare 7x7 convolution and a 3x3 max-pool, each of stride 2; units normalise and activate before they
+    The root is a bare 7x7 convolution and a 3x3 max-pool, each of stride 2; units normalize and activate before they
     convolve, and a last GroupNorm and ReLU close it. Sides are divided by the strides and rounded up, as those of
     `ResNetStem`, which is the other form (V1).
 
     Args:
         blocks: number of units in each stage, such as `(3, 4, 6, 3)`.
-        width: channels of the root, a multiple of 32. The last of n stages puts out `4 * width * 2**(n-1)`.
-        pool_padding: what the root's pool sees beyond the border, "zeros" (the published weights were trained so) or
-            "minus_infinity" (big_vision's form). They differ, since the root's features can be negative.
+        width: channels of the root, a multiple of 32. The last of n stages has `4 * width * 2**(n-1)` output channels.
+        pool_padding: the value around the border that the root's pool sees, "zeros" (as the published weights were
+            trained) or "minus_infinity" (big_vision's form). They differ where the root's features are negative.
 
     Call arguments:
         images: `(B, H, W, C)`, float.
@@ -31,9 +31,9 @@ class PreActivationResNet(keras.layers.Layer):
         `(B, h, w, F)` in the compute dtype, 0 or more.
 
     Raises:
-        ValueError: an argument is out of range, or the images have another rank than 4.
+        ValueError: an argument is out of range, or the images are not of rank 4.
 
-    Reference: Kolesnikov et al., "Big Transfer" (BiT); epsilon of GroupNorm 1e-5, of the weight standardisation
+    Reference: Kolesnikov et al., "Big Transfer" (BiT); epsilon of GroupNorm 1e-5, of the weight standardization
     1e-10 on the variance, symmetric padding.
     """
 

@@ -1,4 +1,4 @@
-"""The ResNet that hybrids put before the Transformer."""
+"""The ResNet before the Transformer of a hybrid."""
 
 import keras
 from keras import ops
@@ -13,11 +13,11 @@ class ResNetStem(keras.layers.Layer):
 
     The root is a 7x7 convolution and a 3x3 max-pool, each of stride 2; then come stages of bottleneck units, each
     stage after the first of stride 2. Sides are divided by the strides and rounded up. Convolutions are
-    weight-standardised and have no bias; every one is followed by a GroupNorm of 32 groups (ResNet V1).
+    weight-standardized and have no bias; every one is followed by a GroupNorm of 32 groups (ResNet V1).
 
     Args:
         blocks: number of units in each stage, such as `(3, 4, 9)`; `()` is the root alone.
-        width: channels of the root, a multiple of 32. Stage i (from 1) puts out `4 * width * 2**(i-1)` channels.
+        width: channels of the root, a multiple of 32. Stage i (from 1) has `4 * width * 2**(i-1)` output channels.
 
     Call arguments:
         images: `(B, H, W, C)`, float.
@@ -26,10 +26,10 @@ class ResNetStem(keras.layers.Layer):
         `(B, h, w, F)` in the compute dtype, 0 or more (the last operation is ReLU or pooling after it).
 
     Raises:
-        ValueError: a number of units or the width is out of range, or the images have another rank than 4.
+        ValueError: a number of units or the width is out of range, or the images are not of rank 4.
 
-    Reference: paper section 4.1 "Model Variants"; equal to the original's hybrids (epsilon of GroupNorm 1e-6, of the
-    weight standardisation 1e-5 on the deviation).
+    Reference: paper section 4.1 "Model Variants"; equal to the reference's hybrids (epsilon of GroupNorm 1e-6, of the
+    weight standardization 1e-5 on the deviation).
     """
 
     def __init__(self, blocks=(), width=64, **kwargs):
@@ -84,7 +84,7 @@ class BottleneckUnit(keras.layers.Layer):
         channels: channels of the two inner convolutions, a multiple of 32.
         strides: 1 or 2; the 3x3 convolution and the shortcut's projection take them.
 
-    Reference: the original's ResidualUnit; the last GroupNorm starts at 0, so a new unit is its shortcut.
+    Reference: the ResidualUnit of the reference; the last GroupNorm starts at 0, so a new unit is its shortcut.
     """
 
     def __init__(self, channels, strides=1, **kwargs):
@@ -158,11 +158,11 @@ def resolve_stem(stem, resnet_blocks):
 
 
 def stem_output_side(side, blocks):
-    """Pixels along one side of the feature grid that `ResNetStem(blocks)` makes of `side` pixels."""
+    """The side of the feature grid of `ResNetStem(blocks)` for an image whose side is `side` pixels."""
     halvings = 2 + max(len(blocks) - 1, 0)
     return -(-side // 2**halvings)
 
 
 def stem_output_channels(blocks, width=64):
-    """Channels that `ResNetStem(blocks, width)` puts out."""
+    """The output channels of `ResNetStem(blocks, width)`."""
     return 4 * width * 2 ** (len(blocks) - 1) if blocks else width

@@ -1,4 +1,4 @@
-"""Telling tokens where they stand, without anything to learn."""
+"""A fixed position embedding of sines and cosines."""
 
 import keras
 import numpy as np
@@ -25,7 +25,8 @@ class SinCosPositionEmbedding(keras.layers.Layer):
         `(B, N, D)` in the compute dtype.
 
     Raises:
-        ValueError: the grid is no pair of positive integers, or does not have as many tokens, or D is no multiple of 4.
+        ValueError: `grid` is not a pair of positive integers, the number of tokens does not fit it, or D is not a
+            multiple of 4, 8 or more.
 
     Reference: big_vision's `sincos2d`.
     """

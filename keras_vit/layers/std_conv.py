@@ -1,4 +1,4 @@
-"""The weight-standardised convolution and the GroupNorm that every ResNet here is made of."""
+"""The weight-standardized convolution and the GroupNorm of the ResNets."""
 
 import keras
 from keras import ops
@@ -6,20 +6,20 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class StdConv2D(keras.layers.Layer):
-    """A convolution without bias whose kernel is standardised: `(B, H, W, C)` to `(B, H/s, W/s, filters)`.
+    """A convolution without bias whose kernel is standardized: `(B, H, W, C)` to `(B, H/s, W/s, filters)`.
 
-    For each output channel the kernel's mean is taken off and the rest divided by its deviation. The stored kernel is
+    For each output channel the kernel is shifted and scaled to mean 0 and deviation 1. The stored kernel is
     the raw one; the arithmetic on it is float32 under any policy, and gradients flow through it.
 
     Args:
         filters: number of output channels.
         kernel_size: side of the square kernel, odd.
         strides: in both directions.
-        padding: "same" (what is odd goes to the bottom and the right) or "symmetric" (`(kernel_size - 1) / 2` zeros on
-            every side). They differ where the stride is 2 and the side even.
-        variance_epsilon: None to divide by the deviation plus 1e-5, or what is added to the variance under the root.
+        padding: "same" (an odd row or column of zeros goes to the bottom or the right) or "symmetric"
+            (`(kernel_size - 1) / 2` zeros on every side). They differ where the stride is 2 and the side even.
+        variance_epsilon: the number added to the variance under the root; None divides by the deviation plus 1e-5.
 
-    Reference: Qiao et al., "Weight Standardization"; the original's StdConv (models_resnet) by default, BiT's with
+    Reference: Qiao et al., "Weight Standardization"; the reference's StdConv (models_resnet) by default, BiT's with
     "symmetric" and 1e-10.
     """
 
@@ -78,7 +78,7 @@ class StdConv2D(keras.layers.Layer):
 
 
 def group_norm(name, epsilon=1e-6, **kwargs):
-    """The GroupNorm of the original: 32 groups of neighbouring channels, epsilon 1e-6 (BiT's: 1e-5)."""
+    """The GroupNorm of the reference: 32 groups of neighboring channels, epsilon 1e-6 (BiT's: 1e-5)."""
     return keras.layers.GroupNormalization(32, epsilon=epsilon, name=name, **kwargs)
 
 

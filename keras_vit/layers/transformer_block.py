@@ -19,27 +19,27 @@ class TransformerBlock(keras.layers.Layer):
         mlp_dim: size of the MLP's hidden layer, 1 or more.
         dropout: rate after the attention's projection, after GELU and after the MLP, in [0, 1).
         attention_dropout: rate on the attention scores, in [0, 1).
-        stochastic_depth: probability that a residual branch is left out, drawn for each example and branch; a kept
-            branch is divided by the probability of keeping it. In [0, 1).
-        first_token_only: whether to return the first token alone, `(B, 1, D)`. It takes its keys and values from all
-            tokens, so it is the same token, but queries, projection and MLP are not computed for the others.
-        exact_gelu: whether the MLP uses GELU itself; by default its tanh form, as the original does.
+        stochastic_depth: probability of dropping a residual branch, drawn for each example and branch; a kept branch
+            is divided by the probability of keeping it. In [0, 1).
+        first_token_only: whether to return only the first token, `(B, 1, D)`. It attends to all tokens, so it is the
+            same token, but queries, projection and MLP are not computed for the others.
+        exact_gelu: whether the MLP uses the exact GELU instead of its tanh form, which is the reference's.
         epsilon: of both LayerNorms, above 0.
         remat: whether to keep only the block's input for the gradient, in training, and to compute the block a second
             time in the backward pass (gradient checkpointing). The gradients stay exact under dropout inside
-            `layers.dropout.seed_scope`, where the second computation draws what the first one did.
+            `layers.dropout.seed_scope`, where the second computation draws the masks of the first.
 
     Call arguments:
         tokens: `(B, N, D)`, float.
-        training: whether to drop anything.
+        training: whether dropout and stochastic depth are active.
 
     Returns:
         `(B, N, D)`, or `(B, 1, D)` with `first_token_only`, in the compute dtype.
 
     Raises:
-        ValueError: an argument is out of range, `num_heads` does not divide D, or the tokens have another rank than 3.
+        ValueError: an argument is out of range, `num_heads` does not divide D, or the tokens are not of rank 3.
 
-    Reference: paper equations 2 and 3; equal to the original's encoder block (LayerNorm epsilon 1e-6, tanh GELU).
+    Reference: paper equations 2 and 3; equal to the reference's encoder block (LayerNorm epsilon 1e-6, tanh GELU).
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class TransformerBlock(keras.layers.Layer):
 
 
 def mlp_dense(units, name, dtype):
-    """A dense layer of an MLP, initialised as the original's."""
+    """A dense layer of an MLP, initialized as in the reference."""
     return keras.layers.Dense(
         units,
         kernel_initializer="glorot_uniform",

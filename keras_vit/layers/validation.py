@@ -8,13 +8,13 @@ def check_positive_int(name, value):
 
 
 def check_rate(name, value):
-    """Raises a `ValueError` unless `value` is a share that can be dropped: in [0, 1)."""
+    """Raises a `ValueError` unless `value` is a dropout rate, in [0, 1)."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
         raise ValueError(f"`{name}` must be a number in [0, 1). Received: {name}={value!r}")
 
 
 def check_rank(layer, shape, axes):
-    """Raises a `ValueError` unless `shape` has the axes named in the string `axes`, "B, N, D"."""
+    """Raises a `ValueError` unless `shape` has as many axes as the string `axes` names, such as "B, N, D"."""
     if len(shape) != len(axes.split(",")):
         raise ValueError(
             f"{layer} needs inputs of shape ({axes}), rank {len(axes.split(','))}. Received: shape={tuple(shape)}"

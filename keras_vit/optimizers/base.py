@@ -9,7 +9,7 @@ from keras import ops
 
 DECAY_MASKS = ("all", "kernels")
 
-# `MirroredStrategy` runs every replica in a thread of its own, with a condition of its own.
+# `MirroredStrategy` runs every replica in a separate thread, and each has its condition.
 _THREAD = threading.local()
 
 
@@ -153,9 +153,9 @@ class Optimizer(keras.optimizers.Optimizer):
             self._iterations.assign(_where(condition, self._iterations, before))
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        # A strategy may run `update_step` in another thread; what it hands over there for each replica are the
-        # gradients and the learning rate, so the condition goes along with the latter. Keras' name is private: that
-        # `only_if` works under a `MirroredStrategy` is the test of it.
+        # A strategy may run `update_step` in another thread, where each replica's gradients and learning rate are
+        # passed on; the condition goes along with the latter. The name is private to Keras; the test of `only_if`
+        # under a `MirroredStrategy` fails if it changes.
         condition = self._condition()
         rate = learning_rate if condition is None else (learning_rate, condition)
         super()._backend_update_step(grads, trainable_variables, rate)

@@ -12,7 +12,7 @@ def global_norm(gradients):
 def clip_by_global_norm(gradients, norm):
     """Scales gradients down so that their global norm is at most `norm`.
 
-    Under data parallelism it must come after the sum over replicas: a replica's own gradient has another norm.
+    Under data parallelism it must come after the sum over replicas: the gradient of one replica has another norm.
 
     Args:
         gradients: list of float tensors, or None.
@@ -24,14 +24,14 @@ def clip_by_global_norm(gradients, norm):
     Raises:
         ValueError: the norm is negative.
 
-    Reference: the original's fine-tuning: g if its norm is below c, else c * g / norm, without an epsilon.
+    Reference: fine-tuning in `vit_jax`: g if its norm is below c, else c * g / norm, without an epsilon.
     """
     if norm < 0:
         raise ValueError(f"`norm` must be above 0, or 0 for no clipping. Received: norm={norm}")
-    found = global_norm(gradients)
+    before = global_norm(gradients)
     if not norm:
-        return gradients, found
+        return gradients, before
     # Where nothing is clipped the factor is 1.0 exactly. A norm of NaN stays NaN in every gradient.
-    factor = ops.where(found < norm, 1.0, norm / found)
+    factor = ops.where(before < norm, 1.0, norm / before)
     clipped = [None if g is None else ops.cast(factor, g.dtype) * g for g in gradients]
-    return clipped, found
+    return clipped, before

@@ -15,8 +15,8 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
     Update number s (from 0) uses rate(s), so with warm-up the first update has rate 0.
 
     Args:
-        decay: "cosine" (to 0), "linear" (to `end`), "rsqrt" (with one over the square root of the updates, whatever
-            their total) or "constant".
+        decay: "cosine" (to 0), "linear" (to `end`), "rsqrt" (proportional to one over the square root of the
+            updates, whatever their total) or "constant".
         base: the rate after the warm-up, above 0.
         total_steps: the number of updates.
         warmup_steps: updates until `base` is reached; 0 for none.
@@ -24,10 +24,10 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         timescale: updates after the warm-up in which "rsqrt" falls to `base / sqrt(2)`, above 0.
 
     Raises:
-        ValueError: the decay is not known, a rate or the timescale is out of range, or the steps are not
+        ValueError: the decay is not known, a learning rate or the timescale is out of range, or the steps are not
             0 <= warmup_steps < total_steps.
 
-    Reference: the original's `create_learning_rate_schedule`; "rsqrt": Zhai et al., "Scaling Vision Transformers".
+    Reference: `create_learning_rate_schedule` of `vit_jax`; "rsqrt": Zhai et al., "Scaling Vision Transformers".
     """
 
     def __init__(self, decay, base, total_steps, warmup_steps=0, end=1e-5, timescale=10_000):

@@ -1,7 +1,7 @@
 """Every field of a config, with its default. What is 0, "" or False is off."""
 
 FIELDS = {
-    "recipe": "",  # where the numbers come from, in a line, for whoever reads the config
+    "recipe": "",  # one line on where the numbers come from
     "task": "classification",  # what is learned; a name of keras_vit.tasks
     "seed": 0,
     "batch_size": 512,  # over all replicas
@@ -10,16 +10,16 @@ FIELDS = {
     "strategy": "auto",  # auto, default, mirrored, multi_worker, tpu
     "tpu_address": "",  # "" is TPU_NAME, or the TPU of this machine
     "precision": "float32",  # float32, mixed_bfloat16, mixed_float16
-    "accumulate_steps": 1,  # parts of a batch that are computed one after the other
-    "steps_per_call": 1,  # steps that run before Python looks again
-    "clip_norm": 0.0,  # the largest global norm of the gradients
-    "ema_decay": 0.0,  # of the average of the weights that is evaluated and exported, 0.9999 in the paper
-    "remat": False,  # computes the blocks again in the backward pass, to save memory
+    "accumulate_steps": 1,  # micro-batches of a batch, computed one after the other
+    "steps_per_call": 1,  # steps of one call of the compiled function
+    "clip_norm": 0.0,  # the largest global norm of the gradients; 0 is off
+    "ema_decay": 0.0,  # of the average of the weights, which is evaluated and exported; 0.9999 in the paper; 0 is off
+    "remat": False,  # gradient checkpointing: computes the blocks again in the backward pass, to save memory
     "xla": False,
     "loss": "softmax",  # softmax, sigmoid
     "weights": "",  # what training starts from: "" for random numbers, a path, or a name of published weights
     "weights_channels": "",  # how weights for other channels are adapted: sum, tile; "" refuses them
-    "skip_nonfinite": False,  # leaves steps out whose loss or gradient is no number, instead of stopping
+    "skip_nonfinite": False,  # skips steps whose loss or gradient is not finite, instead of stopping
     "checkpoint_every_steps": 1000,
     "eval_every_steps": 0,  # 0 is at the end only
     "evals": (),  # names of further evaluators, of keras_vit.evaluation

@@ -1,6 +1,6 @@
-"""The papers' tables, typed in: a row here is a row there, and nothing is derived.
+"""The papers' tables, typed in: a row here is a row there, and no number is derived.
 
-A tuple in a field of numbers is a choice, which whoever asks for the row has to make.
+A tuple in a field of numbers has several values, of which the caller chooses one.
 """
 
 from typing import NamedTuple
@@ -37,7 +37,7 @@ TABLE_3 = (
 # The global norm that gradients are clipped to; 0 is not clipped.
 TABLE_3_CLIP_NORM = {"jft300m": 0.0, "imagenet21k": 0.0, "imagenet2012": 1.0}
 
-# The loss and the start of the head's bias. The paper does not say them: they are those of the authors' later code,
+# The loss and the initial bias of the head. The paper does not give them; they are those of the authors' later code,
 # big_vision (vit_i21k.py, vit_i1k.py), where -6.9 is minus the logarithm of the 1,000 classes.
 PRETRAINING_LOSS = {
     "jft300m": ("sigmoid", -10.0),
@@ -47,7 +47,7 @@ PRETRAINING_LOSS = {
 
 
 class Finetuning(NamedTuple):
-    """A row of Table 4. The warm-up is not in the table but in the original's code and big_vision's transfer.py."""
+    """A row of Table 4. The warm-up is not in the table but in the code of vit_jax and big_vision (transfer.py)."""
 
     datasets: tuple
     steps: int
@@ -64,9 +64,9 @@ TABLE_4 = (
     Finetuning(("flowers",), 500, (0.001, 0.003, 0.01, 0.03), 100),
     Finetuning(("vtab/*",), 2_500, (0.01,), 500),
 )
-# The rate of a fine-tuning that no sweep has chosen one for: the original code's default.
+# The learning rate of a fine-tuning without a sweep: the default of vit_jax.
 UNSWEPT_RATE = 0.03
-# The dropout of the original's fine-tuning configs; 0 for the others.
+# The dropout of vit_jax's fine-tuning configs; 0 for the others.
 FINETUNING_DROPOUT = {"ViT-L/16": 0.1, "ViT-H/14": 0.1, "R50+ViT-B/16": 0.1, "R50+ViT-L/32": 0.1}
 # Section 4.1: with Polyak averaging, ViT-L/16 at 512 pixels and ViT-H/14 at 518.
 POLYAK_DECAY = 0.9999

@@ -11,7 +11,7 @@ from ml_collections import config_flags
 from keras_vit import data, recipes, training
 
 CONFIGS = Path(__file__).parent.parent.parent / "experiments" / "configs"
-# What is asked of each page, after the colon of `--config`.
+# Arguments of each page, after the colon of `--config`.
 REQUESTS = {
     "digits": ("",),
     "pretrain": (

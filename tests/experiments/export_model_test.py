@@ -1,4 +1,4 @@
-"""The command that exports, as a user runs it."""
+"""The command `export_model.py`."""
 
 import os
 import re
@@ -30,7 +30,7 @@ def run(*arguments):
 
 @pytest.fixture(scope="module")
 def workdir(tmp_path_factory):
-    """What a finished run leaves, small: a folder with an export in it."""
+    """The workdir of a finished run, small: a folder with an export in it."""
     folder = tmp_path_factory.mktemp("run")
     model = keras_vit.VisionTransformer(
         input_shape=(8, 8, 3), patch_size=4, num_layers=1, hidden_size=8, mlp_dim=8, num_heads=2, classes=3
@@ -46,7 +46,7 @@ def workdir(tmp_path_factory):
     return folder
 
 
-def test_a_run_is_exported_with_all_that_is_known_about_it(workdir, tmp_path):
+def test_a_run_is_exported_with_its_class_names_and_metrics(workdir, tmp_path):
     done = run(f"--model={workdir}", f"--target={tmp_path}/served", "--version=7", "--top=2", "--signatures=classify")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == f"exported to {tmp_path}/served/7"
@@ -74,7 +74,7 @@ def test_a_keras_file_becomes_another_format_with_its_report(workdir, tmp_path):
     ],
 )
 def test_bad_input_ends_in_one_line(arguments, message, workdir, tmp_path):
-    given = [argument.replace("TMP", str(tmp_path)).replace("WORKDIR", str(workdir)) for argument in arguments]
-    done = run(*given)
+    arguments = [argument.replace("TMP", str(tmp_path)).replace("WORKDIR", str(workdir)) for argument in arguments]
+    done = run(*arguments)
     assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
     assert re.search(message, done.stderr.strip().splitlines()[-1]), done.stderr

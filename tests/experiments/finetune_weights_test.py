@@ -17,7 +17,7 @@ TINY = (
     "data.train_split=train", "data.test_split=test", "batch_size=8", "total_steps=2", "schedule.warmup_steps=1",
 )  # fmt: skip
 COMMANDS = {
-    "hybrid_stem_only.ckpt.npz": ("model.stem=resnet", "model.patch_size=2"),
+    "hybrid_stem_only.ckpt.npz": ("model.stem=resnet", "model.patch_size=4"),
     "timm_token.safetensors": ("model.exact_gelu=True",),
     "hf_token.safetensors": ("model.exact_gelu=True", "model.epsilon=1e-12"),
     "bigvision_map.ckpt.npz": ("model.classifier=map",),

@@ -59,8 +59,8 @@ def test_its_card_and_readme_describe_a_resnet(resnet, exported):
 
 def test_it_is_loaded_as_it_was(resnet, exported):
     loaded = export.load(exported)
-    for ours, theirs in zip(loaded.weights, resnet.weights, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    for loaded_weight, weight in zip(loaded.weights, resnet.weights, strict=True):
+        np.testing.assert_array_equal(loaded_weight, weight)
     assert loaded.trainable and len(loaded.trainable_weights) == len(resnet.trainable_weights)
     assert keras_vit.preprocessing_of(loaded) == keras_vit.preprocessing_of(resnet)
     np.testing.assert_array_equal(loaded(IMAGES), resnet(IMAGES))

@@ -55,7 +55,7 @@ def test_every_channel_has_its_own_range():
     np.testing.assert_array_equal(decoded, np.broadcast_to([250, 120, 57.5], (1, 2, 3, 3)))
 
 
-def test_what_would_not_fit_into_the_memory_is_refused():
+def test_images_too_large_for_the_memory_are_refused():
     preprocessing = {"mean": [0.0] * 3, "std": [1.0] * 3, "resize": "shorter_side", "crop_fraction": 1.0}
     strip = tf.io.encode_png(tf.zeros((1, 101, 3), tf.uint8))
     with pytest.raises(tf.errors.InvalidArgumentError, match="more than 100 times as long as it is wide"):

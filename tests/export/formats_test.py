@@ -56,7 +56,7 @@ def test_onnx_gives_the_same_logits_also_with_exact_gelu(exact_gelu, tmp_path):
         np.testing.assert_allclose(outputs, logits[:batch], atol=1e-5)
 
 
-def test_onnx_says_what_must_be_installed(tmp_path, monkeypatch):
+def test_onnx_says_what_to_install(tmp_path, monkeypatch):
     real = builtins.__import__
 
     def hide(name, *args):
@@ -94,7 +94,7 @@ def test_every_dense_kernel_and_projection_is_quantized(quantized):
     assert kernels == {"head/kernel", *(f"{block}/{part}/kernel" for part in parts)}
 
 
-def test_what_cannot_be_converted_or_written_is_refused(tmp_path):
+def test_bad_arguments_are_refused_and_nothing_is_written(tmp_path):
     model = tiny_model()
     for call, message in (
         (lambda: export.litert(model, tmp_path / "a.lite"), 'must end in ".tflite"'),

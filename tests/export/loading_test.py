@@ -1,4 +1,4 @@
-"""An export gives its model back."""
+"""`export.load` gives back the model that was exported."""
 
 import shutil
 from pathlib import Path
@@ -16,8 +16,8 @@ from .conftest import SHAPE
 def test_the_model_comes_back_and_can_be_trained(exported):
     path, model = exported
     loaded = export.load(path)
-    for ours, theirs in zip(loaded.weights, model.weights, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    for loaded_weight, weight in zip(loaded.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(loaded_weight, weight)
     assert keras_vit.preprocessing_of(loaded) == keras_vit.preprocessing_of(model)
     loaded.compile("adamw", "mse")
     images = np.random.default_rng(0).uniform(-1, 1, (3, *SHAPE)).astype("float32")

@@ -1,4 +1,4 @@
-"""Our descriptions of TensorFlow Serving's messages: the same bytes as theirs."""
+"""Our descriptions of TensorFlow Serving's messages read and write the same bytes as `tensorflow-serving-api`."""
 
 import importlib
 
@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from keras_vit.export import messages
 
-THEIRS = {
+API_MODULES = {
     "ClassificationRequest": "classification", "ClassificationResponse": "classification", "Class": "classification",
     "Classifications": "classification", "ClassificationResult": "classification", "ModelSpec": "model",
     "ClassifyLog": "prediction_log", "PredictLog": "prediction_log", "PredictionLog": "prediction_log",
@@ -18,13 +18,13 @@ THEIRS = {
 }  # fmt: skip
 
 
-def theirs(name):
+def api_message(name):
     reason = "tensorflow-serving-api is not installed (pip install --no-deps tensorflow-serving-api)"
     pytest.importorskip("tensorflow_serving.apis", reason=reason)
-    return getattr(importlib.import_module(f"tensorflow_serving.apis.{THEIRS[name]}_pb2"), name)
+    return getattr(importlib.import_module(f"tensorflow_serving.apis.{API_MODULES[name]}_pb2"), name)
 
 
-def filled():
+def example_log():
     """A record with something in every field that a request has."""
     log = messages.PredictionLog()
     request = log.predict_log.request
@@ -36,15 +36,15 @@ def filled():
 
 
 def test_every_message_is_compared():
-    assert THEIRS.keys() == messages.MESSAGES.keys()
+    assert API_MODULES.keys() == messages.MESSAGES.keys()
 
 
 @pytest.mark.parametrize("name", messages.MESSAGES)
-def test_a_message_has_the_fields_of_the_stubs(name):
-    ours, real = getattr(messages, name).DESCRIPTOR, theirs(name).DESCRIPTOR
+def test_a_message_has_the_fields_of_the_api(name):
+    ours, api = getattr(messages, name).DESCRIPTOR, api_message(name).DESCRIPTOR
     assert ours.fields
     for field in ours.fields:
-        other = real.fields_by_number[field.number]
+        other = api.fields_by_number[field.number]
         for part in ("name", "type", "is_repeated"):
             assert getattr(field, part) == getattr(other, part), (field.name, part)
         assert bool(field.containing_oneof) == bool(other.containing_oneof), field.name
@@ -62,20 +62,20 @@ def test_a_message_has_the_fields_of_the_stubs(name):
                     assert getattr(inner.message_type, "name", "") == getattr(outer.message_type, "name", "")
 
 
-def test_the_stubs_read_what_we_write_and_write_what_we_read():
-    read = theirs("PredictionLog").FromString(filled().SerializeToString())
+def test_the_api_reads_our_bytes_and_we_read_its_bytes():
+    read = api_message("PredictionLog").FromString(example_log().SerializeToString())
     assert read.predict_log.request.model_spec.version.value == 3
     assert tf.make_ndarray(read.predict_log.request.inputs["images"]).tolist() == [[1.5, -2.0]]
-    assert messages.PredictionLog.FromString(read.SerializeToString()) == filled()
+    assert messages.PredictionLog.FromString(read.SerializeToString()) == example_log()
 
 
-def test_tensors_are_tensorflows_own():
-    read = messages.PredictionLog.FromString(filled().SerializeToString()).predict_log.request
+def test_tensors_are_messages_of_tensorflow():
+    read = messages.PredictionLog.FromString(example_log().SerializeToString()).predict_log.request
     assert tf.make_ndarray(read.inputs["images"]).tolist() == [[1.5, -2.0]]
-    assert filled().WhichOneof("log_type") == "predict_log"
+    assert example_log().WhichOneof("log_type") == "predict_log"
 
 
-def test_of_a_oneof_the_last_one_stays():
+def test_a_oneof_holds_the_field_that_was_set_last():
     spec = messages.ModelSpec(version_label="stable")
     spec.version.value = 2
     assert spec.WhichOneof("version_choice") == "version" and spec.version_label == ""

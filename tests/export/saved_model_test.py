@@ -62,32 +62,32 @@ def test_every_signature_has_named_inputs_and_outputs_and_a_free_batch(signature
 
 
 @pytest.mark.parametrize("batch", [1, 3, 7])
-def test_the_tensor_signature_answers_as_the_model(exported, signatures, batch):
+def test_the_tensor_signature_gives_the_models_probabilities(exported, signatures, batch):
     images = np.random.default_rng(batch).uniform(-1, 1, (batch, *SHAPE)).astype("float32")
-    answer = signatures["tensor"](images=tf.constant(images))["probabilities"]
-    np.testing.assert_allclose(answer, expected(exported[1], images), atol=1e-6)
+    outputs = signatures["tensor"](images=tf.constant(images))["probabilities"]
+    np.testing.assert_allclose(outputs, expected(exported[1], images), atol=1e-6)
 
 
-def test_files_are_decoded_prepared_answered_and_named(exported, signatures):
-    answer = signatures["serving_default"](image_bytes=tf.constant(FILES))
+def test_image_files_give_probabilities_and_names(exported, signatures):
+    outputs = signatures["serving_default"](image_bytes=tf.constant(FILES))
     probabilities = expected(exported[1], tf.stack([resized(file) for file in FILES]))
-    np.testing.assert_allclose(answer["probabilities"], probabilities, atol=1e-6)
+    np.testing.assert_allclose(outputs["probabilities"], probabilities, atol=1e-6)
     order = np.argsort(-probabilities, axis=-1)[:, :3]
-    assert [[name.decode() for name in row] for row in answer["top_classes"].numpy()] == [
+    assert [[name.decode() for name in row] for row in outputs["top_classes"].numpy()] == [
         [NAMES[i] for i in row] for row in order
     ]
-    np.testing.assert_allclose(answer["top_probabilities"], np.take_along_axis(probabilities, order, -1), atol=1e-6)
+    np.testing.assert_allclose(outputs["top_probabilities"], np.take_along_axis(probabilities, order, -1), atol=1e-6)
 
 
-def test_classify_answers_examples_as_files(signatures):
+def test_classify_gives_for_examples_what_their_files_give(signatures):
     features = [
         tf.train.Features(feature={"image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[file]))})
         for file in FILES
     ]
     inputs = tf.constant([tf.train.Example(features=feature).SerializeToString() for feature in features])
-    answer, same = signatures["classify"](inputs=inputs), signatures["serving_default"](image_bytes=tf.constant(FILES))
-    np.testing.assert_array_equal(answer["classes"], same["top_classes"])
-    np.testing.assert_allclose(answer["scores"], same["top_probabilities"], atol=1e-6)
+    outputs, same = signatures["classify"](inputs=inputs), signatures["serving_default"](image_bytes=tf.constant(FILES))
+    np.testing.assert_array_equal(outputs["classes"], same["top_classes"])
+    np.testing.assert_allclose(outputs["scores"], same["top_probabilities"], atol=1e-6)
     with pytest.raises(tf.errors.InvalidArgumentError, match="image/encoded"):
         signatures["classify"](inputs=tf.constant([tf.train.Example().SerializeToString()]))
 
@@ -102,7 +102,7 @@ def test_classify_answers_examples_as_files(signatures):
         ("tensor", np.zeros((0, *SHAPE)), "1 to 7 images"),
         ("tensor", np.full((1, *SHAPE), np.nan), "must be finite"),
         ("tensor", np.full((1, *SHAPE), np.inf), "must be finite"),
-        ("tensor", np.full((1, *SHAPE), 1e38), "answer is not finite"),
+        ("tensor", np.full((1, *SHAPE), 1e38), "output is not finite"),
         ("serving_default", [b""], "no image of a known kind"),
         ("serving_default", [b"text"], "no image of a known kind"),
         ("serving_default", [FILES[0], FILES[0][:50]], "PNG|image"),
@@ -110,7 +110,7 @@ def test_classify_answers_examples_as_files(signatures):
         ("serving_default", [], "1 to 7 images"),
     ],
 )
-def test_bad_input_is_an_error_and_the_next_answer_right(signatures, name, values, message):
+def test_bad_input_is_an_error_and_the_next_output_right(signatures, name, values, message):
     (spec,) = signatures[name].structured_input_signature[1].values()
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         signatures[name](**{spec.name: tf.constant(values, spec.dtype)})
@@ -125,7 +125,7 @@ def test_an_image_is_refused_by_the_size_in_its_header(signatures):
         signatures["serving_default"](image_bytes=tf.constant([bytes(huge)]))
 
 
-def test_a_wrong_answer_is_not_published(tmp_path, monkeypatch):
+def test_a_wrong_output_is_not_published(tmp_path, monkeypatch):
     def wrong(model, precision):
         copy = real(model, precision)
         copy.weights[-1].assign(copy.weights[-1] + np.arange(5.0))
@@ -133,10 +133,10 @@ def test_a_wrong_answer_is_not_published(tmp_path, monkeypatch):
 
     real = module.inference_copy
     monkeypatch.setattr(module, "inference_copy", wrong)
-    with pytest.raises(export.SelfTestError, match=r"tensor: probabilities differs by .*It was left in .*partial-"):
+    with pytest.raises(export.SelfTestError, match=r"tensor: probabilities differs by .*stays in .*partial-"):
         export.saved_model(tiny_model(), tmp_path, signatures=("tensor",))
-    (left,) = tmp_path.iterdir()
-    assert left.name.startswith("partial-") and (left / "saved_model.pb").exists()
+    (kept,) = tmp_path.iterdir()
+    assert kept.name.startswith("partial-") and (kept / "saved_model.pb").exists()
 
 
 def test_an_unchecked_signature_is_not_published(tmp_path, monkeypatch):
@@ -205,16 +205,16 @@ def test_an_activation_of_the_model_is_not_applied_twice(activation, tmp_path, u
     model = tiny_model(classifier_activation=activation)
     loaded = tf.saved_model.load(export.saved_model(model, tmp_path, signatures=("tensor",)))
     images = np.random.default_rng(0).uniform(-1, 1, (2, *SHAPE)).astype("float32")
-    answer = loaded.signatures["tensor"](images=tf.constant(images))["probabilities"]
-    np.testing.assert_allclose(answer, model(images), atol=1e-6)
+    outputs = loaded.signatures["tensor"](images=tf.constant(images))["probabilities"]
+    np.testing.assert_allclose(outputs, model(images), atol=1e-6)
 
 
 def test_logits_of_a_model_trained_with_sigmoids_go_through_a_sigmoid(tmp_path, unverified):
     model = tiny_model()
     path = export.saved_model(model, tmp_path, signatures=("tensor",), activation="sigmoid")
     images = np.random.default_rng(0).uniform(-1, 1, (2, *SHAPE)).astype("float32")
-    answer = tf.saved_model.load(path).signatures["tensor"](images=tf.constant(images))["probabilities"]
-    np.testing.assert_allclose(answer, keras.ops.sigmoid(model(images)), atol=1e-6)
+    outputs = tf.saved_model.load(path).signatures["tensor"](images=tf.constant(images))["probabilities"]
+    np.testing.assert_allclose(outputs, keras.ops.sigmoid(model(images)), atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -227,11 +227,11 @@ def test_the_export_has_its_own_precision(policy, precision, tolerance, tmp_path
     path = export.saved_model(model, tmp_path, precision=precision, signatures=("tensor",))
     images = np.random.default_rng(0).uniform(-1, 1, (2, *SHAPE)).astype("float32")
     signature = tf.saved_model.load(path).signatures["tensor"]
-    answer = signature(images=tf.constant(images))["probabilities"]
-    np.testing.assert_allclose(answer, expected(model, images), atol=tolerance)
+    outputs = signature(images=tf.constant(images))["probabilities"]
+    np.testing.assert_allclose(outputs, expected(model, images), atol=tolerance)
     if precision == "float32":  # with all digits of a float32 model of the same weights
         keras.config.set_dtype_policy("float32")
-        np.testing.assert_allclose(answer, expected(tiny_model(), images), atol=1e-6)
+        np.testing.assert_allclose(outputs, expected(tiny_model(), images), atol=1e-6)
 
 
 EXPORT_SCRIPT = """
@@ -268,8 +268,8 @@ def test_models_of_a_strategy_or_of_jax_are_exported_alike(kind, backend, export
     )
     assert done.returncode == 0, done.stderr[-3000:]
     loaded = tf.saved_model.load(tmp_path / "model" / "1").signatures["serving_default"]
-    answer = loaded(image_bytes=tf.constant(FILES))["probabilities"]
-    np.testing.assert_allclose(answer, expected(exported[1], tf.stack([resized(file) for file in FILES])), atol=1e-5)
+    outputs = loaded(image_bytes=tf.constant(FILES))["probabilities"]
+    np.testing.assert_allclose(outputs, expected(exported[1], tf.stack([resized(file) for file in FILES])), atol=1e-5)
 
 
 def test_the_card_says_what_the_model_is(exported):

@@ -87,11 +87,11 @@ def test_the_two_ways_to_standardise_a_kernel_show_on_small_ones(variance_epsilo
     layer.build((None, 1, 1, 2))
     kernel = scale * np.random.default_rng(0).standard_normal((3, 3, 2, 4))
     layer.kernel.assign(kernel)
-    centred = kernel - kernel.mean((0, 1, 2))
+    centered = kernel - kernel.mean((0, 1, 2))
     if variance_epsilon is None:
-        expected = centred / (kernel.std((0, 1, 2)) + 1e-5)
+        expected = centered / (kernel.std((0, 1, 2)) + 1e-5)
     else:
-        expected = centred / np.sqrt(kernel.var((0, 1, 2)) + variance_epsilon)
+        expected = centered / np.sqrt(kernel.var((0, 1, 2)) + variance_epsilon)
     pixel = np.array([1.0, 2.0], "float32").reshape(1, 1, 1, 2)
     np.testing.assert_allclose(
         numpy_of(layer(pixel))[0, 0, 0], np.einsum("c,cf->f", pixel.ravel(), expected[1, 1]), rtol=1e-4

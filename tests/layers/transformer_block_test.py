@@ -98,11 +98,11 @@ def test_the_softmax_is_computed_in_float32(policy):
     compute = layer.compute_dtype
     query = keras.ops.zeros((1, 2000, 1, 4), dtype=compute)
     seen = []
-    original = keras.ops.softmax
+    stock_softmax = keras.ops.softmax
 
     def spy(x, axis=-1):
         seen.append(keras.backend.standardize_dtype(x.dtype))
-        return original(x, axis=axis)
+        return stock_softmax(x, axis=axis)
 
     from keras_vit.layers import attention
 
@@ -110,7 +110,7 @@ def test_the_softmax_is_computed_in_float32(policy):
         attention.ops.softmax = spy
         scores = layer.scores(query, query)
     finally:
-        attention.ops.softmax = original
+        attention.ops.softmax = stock_softmax
     assert seen == ["float32"]
     assert keras.backend.standardize_dtype(scores.dtype) == compute
     np.testing.assert_allclose(_numpy(keras.ops.cast(scores, "float32")), 1 / 2000, rtol=1e-2)
@@ -133,7 +133,7 @@ def test_stochastic_depth_leaves_out_whole_branches_of_single_examples_and_scale
     block = TransformerBlock(2, 16, stochastic_depth=0.25)
     block.build(tokens.shape)
     _random_weights(block)
-    # An MLP that adds nothing: what is left is the attention's branch, in or out as a whole.
+    # An MLP that adds nothing: only the attention's branch remains, kept or dropped as a whole.
     block.mlp_2.kernel.assign(np.zeros((16, 8)))
     block.mlp_2.bias.assign(np.zeros(8))
     branch = _numpy(block(tokens)) - tokens

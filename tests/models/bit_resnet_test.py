@@ -76,7 +76,7 @@ def test_both_versions_agree_at_224_pixels():
     assert_agrees(model, images(1, 224), [[-0.047829, 0.698343, 0.064262, 1.087319, 0.555321, 0.287160]], [2.14687])
 
 
-def test_a_resnet_put_together_from_the_layers_has_the_originals_logits():
+def test_a_resnet_composed_of_the_layers_has_the_logits_of_the_reference():
     inputs = x = keras.Input((64, 64, 3))
     x = keras_vit.ResNetStem((1, 1, 1, 1), name="resnet_stem")(x)
     x = keras_vit.Patches(1, name="patches")(x)

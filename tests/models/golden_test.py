@@ -1,4 +1,4 @@
-"""The models give the original's numbers with the original's weights."""
+"""The models give the numbers of the JAX reference (`vit_jax`) with its weights."""
 
 import zlib
 
@@ -18,7 +18,7 @@ SMALL = {
     "classes": 10,
     "input_shape": (32, 32, 3),
 }
-# What the original was run with for each golden file.
+# The arguments that the reference was run with for each golden file.
 CASES = {
     "vit_token": {},
     "vit_token_prelogits": {"representation_size": 48},
@@ -48,14 +48,14 @@ def _tolerance(case):
 
 
 @cases
-def test_logits_are_the_originals(case, golden):
+def test_logits_are_those_of_the_reference(case, golden):
     model = keras_vit.VisionTransformer(**{**SMALL, **CASES[case]}, weights=golden.path(f"{case}.ckpt"))
     expected = golden(f"{case}.io")
     np.testing.assert_allclose(_run(model, expected["inputs"]), expected["logits"], atol=_tolerance(case))
 
 
 @cases
-def test_all_tokens_and_the_embedding_are_the_originals(case, golden, tmp_path):
+def test_all_tokens_and_the_embedding_are_those_of_the_reference(case, golden, tmp_path):
     # The tokens of a model do not depend on its head: the same weights without `pre_logits` and `head`.
     arrays = {k: v for k, v in golden(f"{case}.ckpt").items() if not k.startswith(("pre_logits", "head"))}
     np.savez(tmp_path / "tokens.npz", **arrays)
@@ -70,7 +70,7 @@ def test_all_tokens_and_the_embedding_are_the_originals(case, golden, tmp_path):
     np.testing.assert_allclose(_run(embedding, expected["inputs"]), tokens, atol=_tolerance(case))
 
 
-# Vectors that the original gave with weights and images drawn by the rule of `_deterministic`: first six logits of
+# Outputs of the reference with weights and images drawn by the rule of `_deterministic`: first six logits of
 # each row, its sum, and how far float32 may stray.
 TINY = {"patch_size": 16, "hidden_size": 32, "mlp_dim": 64, "num_heads": 4, "num_layers": 2, "classes": 10}
 TINY_64 = {**TINY, "input_shape": (64, 64, 3)}
@@ -185,7 +185,7 @@ LARGE_VECTORS = {
 
 
 def _deterministic(model, batch):
-    """Fills a model by the rule that made the vectors, and gives the images that belong to them."""
+    """Fills a model with the weights of the vectors; returns their images."""
     for name, variable in vit_jax_names.vit_jax_variables(model).items():
         values = np.random.RandomState(zlib.crc32(name.encode())).standard_normal(variable.shape).astype("float32")
         if name.endswith("scale"):

@@ -1,4 +1,4 @@
-"""What is saved comes back the same to the bit, in a process that knows nothing of this one."""
+"""What is saved comes back the same to the bit, in another process."""
 
 import inspect
 import json
@@ -89,7 +89,7 @@ def test_models_come_back_bit_equal_in_a_fresh_process(tmp_path):
     ids=lambda layer: type(layer).__name__,
 )
 def test_the_config_of_a_layer_is_the_arguments_of_its_constructor(layer):
-    # A layer without a constructor of its own has Keras' arguments, which differ between versions.
+    # A layer without a constructor has Keras' arguments, which differ between versions.
     keras_own = {"args", "kwargs", "activity_regularizer", "autocast", "name", "trainable", "dtype"}
     config = layer.get_config()
     assert {"name", "trainable", "dtype"} <= set(config)

@@ -1,4 +1,4 @@
-"""Parameter counts of every named size, in every form, equal the original's."""
+"""Parameter counts of every named size, in every form, equal the JAX reference's."""
 
 import functools
 import inspect
@@ -49,13 +49,13 @@ OTHER = {
 @pytest.fixture
 def count(monkeypatch):
     """Builds a model and counts the parameters that its layers ask for, without the memory for them."""
-    asked = []
-    monkeypatch.setattr(keras.layers.Layer, "add_weight", lambda layer, shape=(), **_: asked.append(math.prod(shape)))
+    sizes = []
+    monkeypatch.setattr(keras.layers.Layer, "add_weight", lambda layer, shape=(), **_: sizes.append(math.prod(shape)))
 
     def count(build, **arguments):
-        asked.clear()
+        sizes.clear()
         build(**arguments)
-        return sum(asked)
+        return sum(sizes)
 
     return count
 
@@ -70,26 +70,26 @@ def _columns(count, build, hidden_size, size_384):
 
 
 def _check(counted, expected):
-    for ours, original in zip(counted, expected, strict=False):
-        assert original in (None, ours)
+    for ours, reference in zip(counted, expected, strict=False):
+        assert reference in (None, ours)
 
 
 @pytest.mark.parametrize("name", COUNTS)
-def test_a_named_size_has_the_originals_parameters(name, count):
+def test_a_named_size_has_the_parameters_of_the_reference(name, count):
     hidden_size = {"Ti": 192, "S": 384, "B": 768, "L": 1024, "H": 1280}[name.split("ViT_")[1].rstrip("0123456789")]
-    # 14 does not divide 384; the original drops the rest, 378 is the same 27x27 grid.
+    # 14 does not divide 384; the reference drops the rest, 378 is the same 27x27 grid.
     side = 378 if name.endswith("14") else 384
     _check(_columns(count, getattr(keras_vit, name), hidden_size, side), COUNTS[name])
 
 
 @pytest.mark.parametrize("name", GAP_COUNTS)
-def test_a_named_size_without_a_class_token_has_the_originals_parameters(name, count):
+def test_a_named_size_without_a_class_token_has_the_parameters_of_the_reference(name, count):
     build = functools.partial(getattr(keras_vit, name), classifier="gap")
     _check(_columns(count, build, {"S": 384, "B": 768}[name[4]], 384), GAP_COUNTS[name])
 
 
 @pytest.mark.parametrize("name", OTHER)
-def test_other_sizes_have_the_originals_parameters(name, count):
+def test_other_sizes_have_the_parameters_of_the_reference(name, count):
     patch, hidden, layers, mlp, heads, expected = OTHER[name]
     build = functools.partial(
         keras_vit.VisionTransformer,

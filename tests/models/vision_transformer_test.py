@@ -40,16 +40,27 @@ def _images(batch=2, shape=(16, 24, 3)):
         ({"representation_size": 9}, (5,)),
         ({"resnet_blocks": (), "patch_size": 2}, (5,)),
         ({"resnet_blocks": (1, 1), "patch_size": 1}, (5,)),
+        ({"stem": "resnet", "resnet_blocks": (1, 1), "patch_size": 1}, (5,)),
+        ({"stem": "", "resnet_blocks": ()}, (5,)),
     ],
 )
-def test_the_output_is_what_the_arguments_ask_for(arguments, shape):
+def test_the_output_has_the_shape_that_the_arguments_name(arguments, shape):
     model = _tiny(**arguments)
     assert model.input_shape == (None, 16, 24, 3)
     assert model.output_shape == (None, *shape)
     assert model(_images(3)).shape == (3, *shape)
 
 
-def test_sublayers_carry_the_originals_names():
+def test_a_stem_is_chosen_by_its_name_or_by_its_blocks():
+    def has_stem(**arguments):
+        return any(layer.name == "resnet_stem" for layer in _tiny(**arguments).layers)
+
+    root = {"patch_size": 2, "resnet_blocks": ()}
+    assert has_stem(**root) and has_stem(stem="resnet", patch_size=2) and has_stem(stem="resnet", **root)
+    assert not has_stem() and not has_stem(stem="") and not has_stem(stem="", resnet_blocks=())
+
+
+def test_sublayers_have_the_names_of_the_reference():
     layers = [layer.name for layer in _tiny(representation_size=4).layers]
     expected = ["embedding", "encoderblock_0", "encoderblock_1", "encoder_norm", "pre_logits", "head"]
     assert [name for name in layers if name in expected] == expected
@@ -175,6 +186,8 @@ def test_forward_and_train_step_compile_with_xla(xla, arguments):
             "image's width; the nearest sizes that work are 64 and 77. Received: width=70",
         ),
         ({"resnet_blocks": 3}, "`blocks` must be a tuple"),
+        ({"stem": "conv"}, '`stem` must be "" or "resnet". Received: stem=\'conv\''),
+        ({"stem": "", "resnet_blocks": (1,)}, r'are those of `stem="resnet"`. Received: resnet_blocks=\(1,\)'),
     ],
 )
 def test_bad_arguments_are_refused(arguments, message):

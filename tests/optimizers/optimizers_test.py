@@ -36,7 +36,7 @@ def test_the_decay_is_multiplied_by_the_rate():
     np.testing.assert_allclose(keras.ops.convert_to_numpy(variable.value), [0.95, 1.9], rtol=1e-6)
 
 
-# What the original's code and big_vision's give for these gradients, clipped to a norm of 1.
+# The updates of vit_jax and big_vision for these gradients, clipped to a norm of 1.
 START = {"kernel": [1.0, -2.0, 3.0], "bias": [0.5]}
 GRADIENTS = [
     optimizers.clip_by_global_norm([np.array([0.3, -0.2, 0.1], "float32") * t, np.array([1.0], "float32") * t], 1.0)[0]
@@ -44,33 +44,33 @@ GRADIENTS = [
 ]
 
 
-def test_sgd_stores_its_velocity_in_bfloat16_as_the_original_does():
+def test_sgd_stores_its_momentum_in_bfloat16_as_the_reference_does():
     schedule = optimizers.Schedule("cosine", 0.1, total_steps=10, warmup_steps=2)
     optimizer = optimizers.get("sgd", schedule, momentum_dtype="bfloat16")
-    wanted = [
+    expected = [
         [1, -2, 3, 0.5],
         [0.97335356, -1.98223567, 2.99111795, 0.41098320],
         [0.89759976, -1.93147266, 2.96573639, 0.15716836],
         [0.80518973, -1.86949027, 2.93474507, -0.15236807],
         [0.70752126, -1.80415571, 2.90207767, -0.47904095],
     ]
-    np.testing.assert_allclose(_train(optimizer, START, GRADIENTS), wanted, atol=2e-7)
+    np.testing.assert_allclose(_train(optimizer, START, GRADIENTS), expected, atol=2e-7)
 
 
-def test_adamw_with_a_bfloat16_moment_and_decaying_kernels_is_big_vision_s():
+def test_adamw_with_a_bfloat16_momentum_and_decaying_kernels_is_that_of_big_vision():
     schedule = optimizers.Schedule("cosine", 1e-3, total_steps=10, warmup_steps=2)
     optimizer = optimizers.get("adamw", schedule, weight_decay=0.1, decay_mask="kernels", momentum_dtype="bfloat16")
-    wanted = [
+    expected = [
         [1, -2, 3, 0.5],
         [0.999450207, -1.999401927, 2.999351978, 0.499500871],
         [0.998349607, -1.998207808, 2.998057842, 0.498500884],
         [0.997293353, -1.997057796, 2.996811628, 0.497538716],
         [0.996355057, -1.996040463, 2.995708942, 0.496686995],
     ]
-    np.testing.assert_allclose(_train(optimizer, START, GRADIENTS), wanted, atol=3e-7)
+    np.testing.assert_allclose(_train(optimizer, START, GRADIENTS), expected, atol=3e-7)
 
 
-def test_the_rate_of_sgd_stays_outside_of_the_velocity():
+def test_the_learning_rate_of_sgd_stays_outside_of_the_momentum():
     rates = [0.5, 0.25]
 
     class Halving(keras.optimizers.schedules.LearningRateSchedule):
@@ -173,8 +173,8 @@ def test_clipping_is_by_the_norm_of_all_gradients_together():
 @pytest.mark.parametrize("norm", [0.0, 5.0, 6.0])
 def test_what_is_not_longer_than_the_norm_is_not_touched(norm):
     gradients = [np.array([3.0], "float32"), np.array([4.0], "float32")]
-    clipped, found = optimizers.clip_by_global_norm(gradients, norm)
-    assert float(found) == 5
+    clipped, before = optimizers.clip_by_global_norm(gradients, norm)
+    assert float(before) == 5
     np.testing.assert_array_equal([keras.ops.convert_to_numpy(g) for g in clipped], gradients)
 
 

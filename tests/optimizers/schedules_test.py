@@ -5,7 +5,7 @@ import pytest
 from keras_vit import optimizers
 
 
-def test_schedules_are_the_originals(golden):
+def test_schedules_are_those_of_the_reference(golden):
     arrays = golden("lr_schedules")
     assert len(arrays) == 6
     for key, (steps, rates) in arrays.items():

@@ -1,4 +1,4 @@
-"""Twenty steps of the original's own training, on each backend."""
+"""Twenty steps of training by the JAX reference (`vit_jax`), on each backend."""
 
 import keras
 import numpy as np
@@ -62,7 +62,7 @@ def _update(model, optimizer):
         ("train_adamw_linear_clip1", "adamw", {"decay": "linear", "base": 3e-3}, {"weight_decay": 0.1}),
     ],
 )
-def test_the_original_s_trajectory(case, name, schedule, options, golden, tmp_path):
+def test_the_trajectory_of_the_reference(case, name, schedule, options, golden, tmp_path):
     arrays = golden(case)
     np.savez(tmp_path / "init.npz", **{k.removeprefix("init/"): arrays[k] for k in arrays if k.startswith("init/")})
     model = keras_vit.VisionTransformer(
@@ -71,18 +71,18 @@ def test_the_original_s_trajectory(case, name, schedule, options, golden, tmp_pa
     checkpoints.load(model, str(tmp_path / "init.npz"), head="new")  # it starts with zeros, as the file's
     optimizer = optimizers.get(name, optimizers.Schedule(total_steps=20, warmup_steps=5, **schedule), **options)
     optimizer.build(model.trainable_variables)
-    step, update, found = _gradients(model), _update(model, optimizer), []
+    step, update, metrics = _gradients(model), _update(model, optimizer), []
     for images, labels in zip(arrays["images"], arrays["labels"]):
         loss, gradients = step(images, np.eye(10, dtype="float32")[labels])
         clipped, norm = optimizers.clip_by_global_norm(gradients, 1.0)
         update(clipped)
-        found.append((float(loss), float(norm)))
-    np.testing.assert_allclose(found, np.stack([arrays["losses"], arrays["grad_norms"]], -1), rtol=1e-5)
+        metrics.append((float(loss), float(norm)))
+    np.testing.assert_allclose(metrics, np.stack([arrays["losses"], arrays["grad_norms"]], -1), rtol=1e-5)
     checkpoints.save(model, str(tmp_path / "final.npz"))
     final = np.load(tmp_path / "final.npz")
-    wanted = {k.removeprefix("final/"): arrays[k] for k in arrays if k.startswith("final/")}
-    assert len(wanted) == 40
-    for key, value in wanted.items():
+    expected = {k.removeprefix("final/"): arrays[k] for k in arrays if k.startswith("final/")}
+    assert len(expected) == 40
+    for key, value in expected.items():
         # The true gradient of the key biases is zero, and Adam divides its rounding by itself.
         tolerance = 1e-3 if name == "adamw" and key.endswith("key/bias") else 1e-5
         np.testing.assert_allclose(final[key], value, atol=tolerance, rtol=0, err_msg=key)

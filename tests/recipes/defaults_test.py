@@ -12,7 +12,7 @@ def test_a_change_of_a_field_leaves_the_others_and_the_defaults_as_they_are():
     assert recipes.defaults()["schedule"]["base"] != 7
 
 
-def test_optimizer_and_schedule_have_the_fields_that_their_makers_take():
+def test_optimizer_and_schedule_have_the_fields_that_their_constructors_take():
     import inspect
 
     from keras_vit import optimizers
@@ -27,7 +27,7 @@ def test_the_model_has_the_fields_that_its_constructor_takes():
 
     import keras_vit
 
-    # What comes from the data, from the rest of the config, or is nothing to train with.
+    # These come from the data or the rest of the config, or are not for training.
     others = {"classes", "preprocessing", "weights", "remat", "include_top", "classifier_activation", "name"}
     for task, model in (("classification", "VisionTransformer"), ("resnet_classification", "BiTResNet")):
         parameters = inspect.signature(getattr(keras_vit, model)).parameters
@@ -48,7 +48,7 @@ def test_a_model_has_all_fields_of_its_task_and_another_task_has_its_own():
     assert recipes.defaults(task="masked_patches", model={"ratio": 0.5})["model"] == {"ratio": 0.5}
 
 
-def test_what_is_no_field_or_of_another_type_is_refused():
+def test_unknown_fields_and_other_types_are_refused():
     with pytest.raises(ValueError, match="The fields of a config are recipe, task, seed, .*. Received: sede"):
         recipes.defaults(sede=3)
     with pytest.raises(ValueError, match="The fields of `schedule` are decay, base, .* Received: rate"):

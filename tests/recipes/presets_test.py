@@ -36,19 +36,19 @@ def _table_3():
         for model in models.split(","):
             for chosen in epochs.split("/"):
                 choices = {"epochs": int(chosen)} if "/" in epochs else {}
-                wanted = (float(chosen), float(base), decay, float(weight_decay), float(dropout))
-                yield pytest.param(model, dataset, choices, wanted, id=f"{model},{dataset},{chosen}")
+                expected = (float(chosen), float(base), decay, float(weight_decay), float(dropout))
+                yield pytest.param(model, dataset, choices, expected, id=f"{model},{dataset},{chosen}")
 
 
 def test_table_3_has_these_rows_and_no_more():
     assert len(recipes.TABLE_3) == len(TABLE_3.strip().splitlines())
 
 
-@pytest.mark.parametrize(("model", "dataset", "choices", "wanted"), list(_table_3()))
-def test_a_row_of_table_3(model, dataset, choices, wanted):
+@pytest.mark.parametrize(("model", "dataset", "choices", "expected"), list(_table_3()))
+def test_a_row_of_table_3(model, dataset, choices, expected):
     config = recipes.pretraining(model, dataset, **choices)
     schedule, optimizer = config["schedule"], config["optimizer"]
-    assert wanted == (
+    assert expected == (
         config["total_epochs"],
         schedule["base"],
         schedule["decay"],
@@ -81,7 +81,7 @@ def test_every_row_of_table_4_is_a_dataset_that_is_known():
             assert recipes.rates(name) == (0.01,)
 
 
-def test_patches_of_14_are_fine_tuned_at_378_pixels_and_it_is_said():
+def test_patches_of_14_are_fine_tuned_at_378_pixels_and_the_recipe_says_so():
     config = recipes.finetuning("ViT-H/14", "cifar10")
     assert config["model"]["input_shape"] == (378, 378, 3) and config["data"]["image_size"] == 378
     assert "378 pixels (384 are not filled by patches of 14)" in config["recipe"]
@@ -110,7 +110,7 @@ def test_a_resnet_is_called_by_both_of_its_names_and_has_no_dropout():
     assert recipes.finetuning("R50x1", "cifar10")["model"] == {"input_shape": (384, 384, 3)}
 
 
-def test_augreg_is_asked_for_with_every_choice():
+def test_augreg_needs_every_choice():
     config = recipes.augreg("ViT-S/16", "imagenet21k", augreg="medium2", dropout=0.1, weight_decay=0.03, epochs=30)
     assert config["total_epochs"] == 30.0 and isinstance(config["total_epochs"], float)
     assert (config["data"]["augreg"], config["optimizer"]["weight_decay"]) == ("medium2", 0.03)
@@ -122,7 +122,7 @@ def test_augreg_is_asked_for_with_every_choice():
 
 
 @pytest.mark.parametrize(
-    ("ask", "model", "dataset", "choices", "message"),
+    ("preset", "model", "dataset", "choices", "message"),
     [
         ("pretraining", "ViT-L/16", "imagenet21k", {}, "must be chosen: epochs= one of 30, 90. Received: no choice"),
         ("pretraining", "ViT-L/16", "jft300m", {"epochs": 8}, "epochs= one of 7, 14. Received: epochs=8"),
@@ -150,12 +150,12 @@ def test_augreg_is_asked_for_with_every_choice():
         ("finetuning", "ViT-B/16", "pets", {"rate": 0.1}, "at resolution=384, or at 512 .*Received: rate=0.1"),
     ],
 )
-def test_what_the_tables_do_not_have_is_refused_with_what_they_have(ask, model, dataset, choices, message):
+def test_what_the_tables_do_not_have_is_refused_with_what_they_have(preset, model, dataset, choices, message):
     with pytest.raises(ValueError, match=message):
-        getattr(recipes, ask)(model, dataset, **choices)
+        getattr(recipes, preset)(model, dataset, **choices)
 
 
-def test_a_request_is_a_model_a_dataset_and_choices():
+def test_a_config_argument_is_a_model_a_dataset_and_choices():
     assert recipes.parse_config_arg("ViT-B/16,vtab/dtd") == ("ViT-B/16", "vtab/dtd", {})
     assert recipes.parse_config_arg("a,b,epochs=30,dropout=0.1,augreg=light1,rate=1e-3") == (
         "a", "b", {"epochs": 30, "dropout": 0.1, "augreg": "light1", "rate": 1e-3},

@@ -1,4 +1,4 @@
-"""TensorFlow Serving's gRPC services over an export, as small as they can be."""
+"""A minimal server of TensorFlow Serving's gRPC services for one export."""
 
 from concurrent import futures
 from pathlib import Path
@@ -11,12 +11,12 @@ from keras_vit.export import messages
 
 
 class Servicer:
-    """One version of one model.
+    """The methods of the services, for one version of one model.
 
     Args:
-        folder: of the version.
-        name: of the model.
-        version: its number.
+        folder: the folder of the version.
+        name: the name of the model.
+        version: the number of the version.
     """
 
     def __init__(self, folder, name, version):
@@ -54,7 +54,7 @@ class Servicer:
         return response
 
     def _spec(self, request, context):
-        """The request's model, with the version that answers."""
+        """The request's model spec, with the version that is served."""
         spec = request.model_spec
         if spec.name != self.name or spec.version.value not in (0, self.version):
             context.abort(grpc.StatusCode.NOT_FOUND, f"Servable not found for request: {spec.name}")
@@ -63,7 +63,7 @@ class Servicer:
 
 
 def start(folder, name, version):
-    """A server on a free port: the server, to be stopped, and the port."""
+    """Starts a server on a free port; returns `(server, port)`."""
     servicer = Servicer(folder, name, version)
     services = {
         "PredictionService": {
@@ -76,9 +76,9 @@ def start(folder, name, version):
     for service, methods in services.items():
         handlers = {
             method: grpc.unary_unary_rpc_method_handler(
-                answer, request_deserializer=request.FromString, response_serializer=lambda x: x.SerializeToString()
+                function, request_deserializer=request.FromString, response_serializer=lambda x: x.SerializeToString()
             )
-            for method, (answer, request) in methods.items()
+            for method, (function, request) in methods.items()
         }
         handler = grpc.method_handlers_generic_handler(f"tensorflow.serving.{service}", handlers)
         server.add_generic_rpc_handlers((handler,))

@@ -1,4 +1,4 @@
-"""Predict, metadata and status over gRPC, with the messages that an export brings along."""
+"""Predict, metadata and status over gRPC, with the messages of `export.messages`."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def test_tensors_give_the_probabilities_of_the_jax_reference(grpc_port, served):
     np.testing.assert_allclose(_predict(grpc_port, images=served.images)["probabilities"], served.expected, atol=1e-4)
 
 
-def test_files_give_the_models_numbers_and_names(grpc_port, served, malformed):
+def test_files_give_the_models_probabilities_and_names(grpc_port, served, malformed):
     outputs = _predict(grpc_port, signature="", image_bytes=[malformed.PNG, malformed.GIF])
     expected = served.of_files([malformed.PNG, malformed.GIF])
     np.testing.assert_allclose(outputs["probabilities"], expected, atol=1e-5)
@@ -60,7 +60,7 @@ def test_status_says_that_the_version_is_available(grpc_port):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "code"),
+    ("changes", "code"),
     [
         ({"name": "silver"}, "NOT_FOUND"),
         ({"signature": "features"}, "INVALID_ARGUMENT"),
@@ -70,8 +70,8 @@ def test_status_says_that_the_version_is_available(grpc_port):
     ],
     ids=["name", "signature", "rank", "dtype", "bytes"],
 )
-def test_what_is_wrong_gets_the_code_of_tensorflow_serving(wrong, code, grpc_port):
-    inputs = {} if "image_bytes" in wrong else {"images": np.zeros((1, 64, 64, 3), "float32")}
-    with pytest.raises(grpc.RpcError) as refused:
-        _predict(grpc_port, **{**inputs, **wrong})
-    assert refused.value.code() == grpc.StatusCode[code]
+def test_a_bad_request_gets_the_code_of_tensorflow_serving(changes, code, grpc_port):
+    inputs = {} if "image_bytes" in changes else {"images": np.zeros((1, 64, 64, 3), "float32")}
+    with pytest.raises(grpc.RpcError) as error:
+        _predict(grpc_port, **{**inputs, **changes})
+    assert error.value.code() == grpc.StatusCode[code]

@@ -1,4 +1,4 @@
-"""Requests that nobody should send, of every kind: each must get an error or the right answer, and harm nothing."""
+"""Odd and malformed requests: each must get an error or the right output, and none may crash the server."""
 
 import io
 import json
@@ -36,7 +36,7 @@ def _png_of_16_bits():
 
 
 def _jpeg_of_size(width, height):
-    """A JPEG whose header is not true."""
+    """A JPEG whose header has the wrong size."""
     file = JPEG
     start = file.index(b"\xff\xc0") + 5
     return file[:start] + struct.pack(">HH", height, width) + file[start + 4 :]
@@ -46,15 +46,15 @@ JPEG, PNG, GIF, BMP = (_file(_photo(), kind) for kind in ("JPEG", "PNG", "GIF", 
 MOVING = _file(_photo(), "GIF", save_all=True, append_images=[_photo().rotate(90 * i) for i in (1, 2)])
 DOT = _file(Image.new("RGB", (1, 1), (10, 20, 30)), "PNG")
 
-# What is odd but an image: it must be answered, as if decoded elsewhere.
+# Unusual images, which must be decoded as everywhere else.
 ODD_IMAGES = {
     "a moving GIF": [MOVING],
     "CMYK": [_file(_photo("CMYK"), "JPEG")],
     "16 bits a channel": [_png_of_16_bits()],
-    "grey": [_file(_photo("L"), "PNG")],
-    "grey, JPEG": [_file(_photo("L"), "JPEG")],
+    "gray": [_file(_photo("L"), "PNG")],
+    "gray, JPEG": [_file(_photo("L"), "JPEG")],
     "transparent": [_file(_photo("RGBA"), "PNG")],
-    "grey and transparent": [_file(_photo("LA"), "PNG")],
+    "gray and transparent": [_file(_photo("LA"), "PNG")],
     "a palette": [_file(_photo().quantize(16), "PNG")],
     "one bit": [_file(_photo("1"), "PNG")],
     "progressive": [_file(_photo(), "JPEG", progressive=True)],
@@ -92,7 +92,7 @@ BAD_IMAGES = {
     "a GIF of 4,295 megapixels": [GIF[:6] + b"\xff\xff\xff\xff" + GIF[10:]],
     "a BMP of 300 megapixels": [BMP[:18] + struct.pack("<ii", 20_000, 15_000) + BMP[26:]],
     "a BMP of the lowest size": [BMP[:18] + struct.pack("<ii", -(2**31), -(2**31)) + BMP[26:]],
-    "a WebP that is none": [b"RIFF\x40\x00\x00\x00WEBPVP8 " + bytes(60)],
+    "a WebP without an image": [b"RIFF\x40\x00\x00\x00WEBPVP8 " + bytes(60)],
     "a bad one after a good one": [JPEG, b"no image"],
     "none at all": [],
     "10,000 at once": [DOT] * 10_000,
@@ -109,7 +109,7 @@ def _with(value):
     return images
 
 
-# Arrays for the signature `tensor`: some are refused, some get what the model gives for them.
+# Arrays for the signature `tensor`: each is refused or gets the model's output.
 ARRAYS = {
     "a number": np.float32(0.5),
     "of rank 1": _images(3),
@@ -149,8 +149,8 @@ _ROW = json.dumps(np.zeros((*SIZE, 3)).tolist())
 
 # Bodies of requests over REST, all to be refused.
 BODIES = {
-    "nothing": "",
-    "no JSON": "image",
+    "an empty body": "",
+    "not JSON": "image",
     "half an object": '{"instances": [',
     "more than an object": '{"instances": []} {}',
     "a list": "[]",
@@ -159,7 +159,7 @@ BODIES = {
     "an empty object": "{}",
     "other keys": '{"images": [1]}',
     "rows and columns": f'{{{TENSOR}"instances": [{_ROW}], "inputs": [{_ROW}]}}',
-    "rows that are no list": f'{{{TENSOR}"instances": 3}}',
+    "rows that are not a list": f'{{{TENSOR}"instances": 3}}',
     "rows that are null": f'{{{TENSOR}"instances": null}}',
     "no rows": f'{{{TENSOR}"instances": []}}',
     "empty rows": f'{{{TENSOR}"instances": [[], []]}}',
@@ -172,23 +172,23 @@ BODIES = {
     "lists of several lengths": f'{{{TENSOR}"instances": [[1, 2], [3]]}}',
     "lists of several depths": f'{{{TENSOR}"instances": [[1, 2], [3, [4]]]}}',
     "images of several sizes": f'{{{TENSOR}"instances": [{_ROW}, [[[0, 0, 0]]]]}}',
-    "a first row that promises more than any memory": f'{{{TENSOR}"instances": [{_ROW}{", 1" * 1_000_000}]}}',
+    "a first row whose shape would need more than any memory": f'{{{TENSOR}"instances": [{_ROW}{", 1" * 1_000_000}]}}',
     "lists in lists": f'{{{TENSOR}"instances": {"[" * 100_000}{"]" * 100_000}}}',
     "objects in objects": '{"a": ' * 100_000 + "1" + "}" * 100_000,
     "a signature that does not exist": f'{{"signature_name": "features", "instances": [{_ROW}]}}',
-    "a signature of TensorFlow's own": '{"signature_name": "__saved_model_init_op", "inputs": {}}',
+    "an internal signature of TensorFlow": '{"signature_name": "__saved_model_init_op", "inputs": {}}',
     "a signature without a name": f'{{"signature_name": "", "instances": [{_ROW}]}}',
     "a signature that is a number": f'{{"signature_name": 3, "instances": [{_ROW}]}}',
     "an input that does not exist": f'{{{TENSOR}"inputs": {{"pictures": [{_ROW}]}}}}',
     "an input too many": f'{{{TENSOR}"inputs": {{"images": [{_ROW}], "more": [1]}}}}',
     "no input": f'{{{TENSOR}"inputs": {{}}}}',
-    "an input that is no list": f'{{{TENSOR}"inputs": {{"images": 1}}}}',
+    "an input that is not a list": f'{{{TENSOR}"inputs": {{"images": 1}}}}',
     "inputs of some rows only": f'{{{TENSOR}"instances": [{{"images": {_ROW}}}, {{}}]}}',
     "rows of several inputs": f'{{{TENSOR}"instances": [{{"images": {_ROW}}}, {{"pictures": {_ROW}}}]}}',
     "a key twice": f'{{{TENSOR}"instances": [{_ROW}], "instances": [{_ROW}]}}',
     "broken base64": f'{{{BYTES}"instances": [{{"b64": "%%%%"}}]}}',
     "base64 that ends early": f'{{{BYTES}"instances": [{{"b64": "iVBORw0KGgo"}}]}}',
-    "base64 of nothing": f'{{{BYTES}"instances": [{{"b64": ""}}]}}',
+    "base64 of no bytes": f'{{{BYTES}"instances": [{{"b64": ""}}]}}',
     "base64 that is a number": f'{{{BYTES}"instances": [{{"b64": 3}}]}}',
     "base64 that is null": f'{{{BYTES}"instances": [{{"b64": null}}]}}',
     "base64 under another key": f'{{{BYTES}"instances": [{{"base64": "aGVsbG8="}}]}}',
@@ -198,16 +198,16 @@ BODIES = {
     "bytes in lists": f'{{{BYTES}"instances": [[{{"b64": "aGVsbG8="}}]]}}',
     "half a character": f'{{{BYTES}"instances": ["\\ud800"]}}',
     "a file name": f'{{{BYTES}"instances": ["/etc/passwd"]}}',
-    "bytes that are no UTF-8": b'{"instances": ["\xff\xfe"]}',
+    "bytes that are not UTF-8": b'{"instances": ["\xff\xfe"]}',
     "a compressed body": zlib.compress(b"{}"),
     "zeros": bytes(1000),
 }
 
 _HEAD = "POST /v1/models/golden:predict HTTP/1.1\r\nHost: localhost\r\n"
 
-# What comes over the wire, all to be refused or cut off.
-WIRES = {
-    "nothing": "",
+# Bytes sent to the server's port, all to be refused or disconnected.
+RAW_REQUESTS = {
+    "no bytes": "",
     "noise": np.random.default_rng(4).bytes(5000),
     "a request of TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),
     "one word": "GET\r\n\r\n",

@@ -1,4 +1,4 @@
-"""The client as a user runs it, against both protocols."""
+"""The command `query_server.py`, over both protocols."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ def _error(done):
 
 @pytest.fixture
 def files(malformed, served, tmp_path):
-    """Two image files and a file of prepared images, as flags; and the lines expected of the first two."""
+    """Two image files and a file of prepared images, as flags, and the lines printed for the first two."""
     (tmp_path / "one.png").write_bytes(malformed.PNG)
     (tmp_path / "two.jpg").write_bytes(malformed.JPEG)
     np.save(tmp_path / "images.npy", served.images)
@@ -58,7 +58,7 @@ def test_prepared_images_go_to_the_signature_tensor(server, files, served):
     assert done.stdout.splitlines() == [f"image {i}: {text}" for i, text in enumerate(expected)]
 
 
-def test_what_is_wrong_is_said_in_one_line(server, files, tmp_path):
+def test_an_error_is_one_line(server, files, tmp_path):
     golden = (f"--port={server.port}", "--model=golden")
     (tmp_path / "text.jpg").write_text("no image")
     (tmp_path / "pickle.npy").write_bytes(b"\x80\x04N.")
@@ -78,11 +78,11 @@ def test_what_is_wrong_is_said_in_one_line(server, files, tmp_path):
         assert message in _error(_query(*arguments)), arguments
 
 
-def test_without_a_server_grpc_says_so_in_one_line(grpc_port, files):
+def test_without_a_server_grpc_gives_an_error_of_one_line(grpc_port, files):
     assert "the server refused" in _error(_query("--protocol=grpc", "--port=1", f"--images={files[0]}"))
 
 
-def test_a_server_of_something_else_is_no_server_of_models(files):
+def test_another_http_server_is_an_error(files):
     class Page(BaseHTTPRequestHandler):
         def do_POST(self):
             self.rfile.read(int(self.headers["Content-Length"]))

@@ -47,7 +47,7 @@ def test_tensors_in_rows_and_in_columns_give_the_probabilities_of_the_jax_refere
         np.testing.assert_allclose(response[key], served.expected, atol=1e-4)
 
 
-def test_files_in_rows_and_in_columns_give_the_models_numbers_and_names(client, served, malformed):
+def test_files_in_rows_and_in_columns_give_the_models_probabilities_and_names(client, served, malformed):
     files = [malformed.PNG, malformed.JPEG, malformed.GIF]
     expected = served.of_files(files)
     best = np.argsort(-expected, -1)
@@ -76,7 +76,7 @@ def test_classify_gives_names_and_scores(client, served, malformed):
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
-def test_the_lines_in_the_readme_of_an_export_work_as_pasted(exported, server, served):
+def test_the_commands_in_the_readme_of_an_export_run(exported, server, served):
     blocks = re.findall(r"```sh\n(.*?)```", (exported / "1" / "README.md").read_text(), re.DOTALL)
     status, response = (
         subprocess.run(
@@ -90,7 +90,7 @@ def test_the_lines_in_the_readme_of_an_export_work_as_pasted(exported, server, s
     assert json.loads(response)["predictions"][0]["top_classes"][0] == served.class_names[expected.argmax()]
 
 
-def test_status_and_metadata_tell_what_is_served(client):
+def test_status_and_metadata_describe_the_model(client):
     code, status = client.request("GET", "")
     assert (code, status["model_version_status"][0]["state"]) == (200, "AVAILABLE")
     assert status["model_version_status"][0]["version"] == "1"
@@ -116,7 +116,7 @@ def test_the_largest_number_is_served(rest_server, exported, tmp_path):
         assert status["model_version_status"][0]["version"] == "10"
 
 
-def test_a_server_without_an_export_or_with_a_broken_one_says_so_and_ends(rest_server, exported, tmp_path):
+def test_a_server_without_an_export_or_with_a_broken_one_ends_with_an_error(rest_server, exported, tmp_path):
     with pytest.raises(ValueError, match="There is no version to serve in"), rest_server.RestServer(tmp_path):
         pass
     (tmp_path / "1").mkdir()
@@ -125,7 +125,7 @@ def test_a_server_without_an_export_or_with_a_broken_one_says_so_and_ends(rest_s
         pass
 
 
-def test_without_a_compiler_the_build_says_what_to_install(rest_server, monkeypatch):
+def test_without_a_compiler_the_error_says_what_to_install(rest_server, monkeypatch):
     monkeypatch.setenv("PATH", "")
     with pytest.raises(ValueError, match=r"g\+\+, which is not installed .*apt-get install g\+\+"):
         rest_server.build()
@@ -143,24 +143,24 @@ def test_without_a_compiler_the_build_says_what_to_install(rest_server, monkeypa
     ],
     ids=["range", "words", "unknown"],
 )
-def test_a_flag_that_is_wrong_is_refused(flag, message, rest_server, exported):
+def test_a_bad_flag_is_refused(flag, message, rest_server, exported):
     with pytest.raises(ValueError, match=message), rest_server.RestServer(exported, **flag):
         pass
 
 
-def test_a_port_that_is_taken_is_refused(server, rest_server, exported):
+def test_a_port_in_use_is_refused(server, rest_server, exported):
     with pytest.raises(ValueError, match="already in use"), rest_server.RestServer(exported, rest_api_port=server.port):
         pass
 
 
 def _get(server, path):
-    with socket.create_connection(("localhost", server.port), timeout=60) as wire:
-        wire.sendall(f"GET {path} HTTP/1.1\r\nConnection: close\r\n\r\n".encode())
-        return json.loads(_everything(wire).partition(b"\r\n\r\n")[2])
+    with socket.create_connection(("localhost", server.port), timeout=60) as connection:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nConnection: close\r\n\r\n".encode())
+        return json.loads(_read_all(connection).partition(b"\r\n\r\n")[2])
 
 
-def _everything(wire):
-    return b"".join(iter(lambda: wire.recv(1 << 16), b""))
+def _read_all(connection):
+    return b"".join(iter(lambda: connection.recv(1 << 16), b""))
 
 
 def test_a_connection_is_kept_for_many_requests(client):
@@ -171,15 +171,15 @@ def test_a_connection_is_kept_for_many_requests(client):
     assert client.connection.sock.getsockname() == first
 
 
-def test_a_client_that_waits_for_leave_to_send_gets_it(server):
-    # As curl does with every body above a megabyte.
+def test_a_client_that_expects_100_continue_gets_it(server):
+    # As curl expects for every body above a megabyte.
     body = b'{"instances": []}'
-    with socket.create_connection(("localhost", server.port), timeout=60) as wire:
+    with socket.create_connection(("localhost", server.port), timeout=60) as connection:
         head = f"POST /v1/models/golden:predict HTTP/1.1\r\nContent-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n"
-        wire.sendall(head.encode())
-        assert wire.recv(100).startswith(b"HTTP/1.1 100 ")
-        wire.sendall(body)
-        assert wire.recv(1000).startswith(b"HTTP/1.1 400 ")
+        connection.sendall(head.encode())
+        assert connection.recv(100).startswith(b"HTTP/1.1 100 ")
+        connection.sendall(body)
+        assert connection.recv(1000).startswith(b"HTTP/1.1 400 ")
 
 
 def test_many_clients_at_once_each_get_their_own_response(server, served, rest_client):
@@ -229,7 +229,7 @@ def _assert_right(probabilities, kind, values, served, name):
         expected = served.probabilities(values.astype("float32"))
     else:
         expected = served.of_files(values)
-    defined = np.isfinite(expected).all(-1)  # where the model itself overflows, nothing is right
+    defined = np.isfinite(expected).all(-1)  # where the model itself overflows, no output is right
     assert defined.any(), name
     np.testing.assert_allclose(np.array(probabilities)[defined], expected[defined], atol=1e-5, err_msg=name)
 
@@ -242,18 +242,18 @@ def test_a_malformed_body_gets_an_error(server, client, served, malformed):
     _assert_golden(client, served, malformed)
 
 
-def test_what_is_not_http_gets_an_error_or_nothing(server, client, served, malformed):
-    for name, sent in malformed.WIRES.items():
-        with socket.create_connection(("localhost", server.port), timeout=60) as wire:
-            wire.sendall(sent if isinstance(sent, bytes) else sent.encode())
-            wire.shutdown(socket.SHUT_WR)
-            response = _everything(wire)
+def test_bytes_that_are_not_http_get_an_error_or_nothing(server, client, served, malformed):
+    for name, sent in malformed.RAW_REQUESTS.items():
+        with socket.create_connection(("localhost", server.port), timeout=60) as connection:
+            connection.sendall(sent if isinstance(sent, bytes) else sent.encode())
+            connection.shutdown(socket.SHUT_WR)
+            response = _read_all(connection)
         assert not response or response.startswith((b"HTTP/1.1 4", b"HTTP/1.1 501")), (name, response)
         assert server.is_running, name
     _assert_golden(client, served, malformed)
 
 
-def test_a_body_beyond_the_bound_is_refused_and_the_client_hears_why(client, served, malformed):
+def test_a_body_above_the_limit_is_refused_and_the_client_reads_why(client, served, malformed):
     code, response = client.request("POST", ":predict", b"0" * (65 << 20))
     assert code == 413 and "A body may have" in response["error"]
     _assert_golden(client, served, malformed)

@@ -1,4 +1,4 @@
-"""Minutes of good and bad requests from many clients at once. Outside the default run: `pytest -m slow`."""
+"""Minutes of good and bad requests from many clients at once; `pytest -m slow` runs it."""
 
 import base64
 import http.client
@@ -13,7 +13,7 @@ CLIENTS = 16
 
 
 def _bad_bodies(malformed):
-    """The small ones: the large would take most of the time."""
+    """Small bad requests: large ones would take most of the time."""
     for files in malformed.BAD_IMAGES.values():
         if len(files) < 100:
             yield {"instances": [{"b64": base64.b64encode(file).decode()} for file in files]}
@@ -24,7 +24,7 @@ def _bad_bodies(malformed):
 
 
 @pytest.mark.slow
-def test_under_load_every_good_answer_is_right_and_memory_does_not_grow(
+def test_under_load_every_response_is_right_and_memory_does_not_grow(
     server, rest_client, served, malformed, pytestconfig
 ):
     seconds = pytestconfig.getoption("--soak_seconds")
@@ -70,5 +70,5 @@ def test_under_load_every_good_answer_is_right_and_memory_does_not_grow(
     assert server.is_running
     assert counts.min() > 0
     fifths = [np.median(part) for part in np.array_split(memory, 5)]  # of five minutes, a minute each
-    print(f"{counts.sum(0)} good and bad answers; MiB: " + ", ".join(f"{fifth:.0f}" for fifth in fifths))
+    print(f"{counts.sum(0)} good and bad requests; MiB: " + ", ".join(f"{fifth:.0f}" for fifth in fifths))
     assert max(fifths[1:]) <= max(memory[: len(memory) // 5]) + 16  # a kilobyte a request would be more

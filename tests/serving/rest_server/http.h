@@ -32,7 +32,7 @@ struct Response {
   std::string json;
 };
 
-// What a client is told is wrong, and under which code.
+// An error that is sent to the client, with its HTTP status code.
 class Error : public std::runtime_error {
  public:
   Error(int code, const std::string& message) : std::runtime_error(message), code(code) {}
@@ -42,7 +42,7 @@ class Error : public std::runtime_error {
 struct Limits {
   size_t header_bytes = 16 << 10;
   size_t body_bytes = 64 << 20;
-  std::chrono::seconds request_time{60};  // from when a request is awaited to its last byte
+  std::chrono::seconds request_time{60};  // from waiting for a request to its last byte
 };
 
 using Handler = std::function<Response(const Request&)>;
@@ -68,21 +68,21 @@ class Connection {
   Connection(int socket, const Limits& limits) : socket_(socket), limits_(limits) {
     const int on = 1;
     setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    const timeval patience{30, 0};
-    setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    const timeval send_timeout{30, 0};
+    setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &send_timeout, sizeof send_timeout);
   }
   ~Connection() { close(socket_); }
   Connection(const Connection&) = delete;
 
-  // Waits for the next request; false where the client has left or stays silent. Throws Error for what is no request.
+  // Waits for the next request; false if the client disconnects or sends nothing. Throws Error for a malformed request.
   bool Read(Request* request) {
     deadline_ = Clock::now() + limits_.request_time;
     size_t end;
     while ((end = received_.find("\r\n\r\n")) == std::string::npos) {
       if (received_.size() > limits_.header_bytes) throw Error(431, "The headers are too long.");
-      const bool silent = received_.empty();
+      const bool nothing_received = received_.empty();
       if (!Receive()) {
-        if (silent) return false;
+        if (nothing_received) return false;
         throw Error(400, "The request ended within its headers.");
       }
     }
@@ -102,14 +102,14 @@ class Connection {
     return true;
   }
 
-  // False where the client has left.
-  bool Answer(const Response& response, bool keep_alive) {
+  // False if the client has disconnected.
+  bool Respond(const Response& response, bool keep_alive) {
     return Send("HTTP/1.1 " + std::to_string(response.code) + " " + Reason(response.code) +
                 "\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(response.json.size()) +
                 "\r\nConnection: " + (keep_alive ? "keep-alive" : "close") + "\r\n\r\n" + response.json);
   }
 
-  // Takes in what the client still sends: closing at once would reset the connection before it has read its answer.
+  // Reads what the client still sends: closing at once would reset the connection before the client reads the response.
   void Drain() {
     shutdown(socket_, SHUT_WR);
     deadline_ = Clock::now() + std::chrono::seconds(5);
@@ -162,11 +162,11 @@ class Connection {
     return head;
   }
 
-  // Appends what has come; false where the client has left or the time is up.
+  // Appends the bytes that have arrived; false if the client has disconnected or the time is up.
   bool Receive() {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now()).count();
+    const auto remaining = std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now()).count();
     pollfd waiting{socket_, POLLIN, 0};
-    if (left <= 0 || poll(&waiting, 1, left) <= 0) return false;
+    if (remaining <= 0 || poll(&waiting, 1, remaining) <= 0) return false;
     char bytes[1 << 16];
     const ssize_t count = recv(socket_, bytes, sizeof bytes, 0);
     if (count > 0) received_.append(bytes, count);
@@ -184,49 +184,49 @@ class Connection {
 
   const int socket_;
   const Limits& limits_;
-  std::string received_;  // and not yet used
+  std::string received_;  // bytes that no request has used yet
   Clock::time_point deadline_;
 };
 
-inline Response Refusal(int code, std::string message) {
-  // TensorFlow's messages may quote the bytes of an image, which are no text.
+inline Response ErrorResponse(int code, std::string message) {
+  // TensorFlow's messages may quote the bytes of an image, which are not text.
   std::replace_if(message.begin(), message.end(), [](unsigned char c) { return c >= 0x80; }, '?');
   return {code, "{\"error\": " + Quoted(message) + "}"};
 }
 
-// What `work` gives, or the refusal that its exception stands for.
-inline Response Guarded(const std::function<Response()>& work) {
+// The response that `work` returns, or the error response for its exception.
+inline Response CatchErrors(const std::function<Response()>& work) {
   try {
     return work();
   } catch (const Error& error) {
-    return Refusal(error.code, error.what());
+    return ErrorResponse(error.code, error.what());
   } catch (const std::bad_alloc&) {
-    return Refusal(503, "There is not enough memory for this request now.");
+    return ErrorResponse(503, "There is not enough memory for this request now.");
   } catch (const std::exception& error) {
-    return Refusal(500, error.what());
+    return ErrorResponse(500, error.what());
   }
 }
 
-// Answers the requests of one connection until either side has had enough.
-inline void Converse(int socket, const Limits& limits, const Handler& handler) {
+// Serves the requests of one connection until either side closes it.
+inline void ServeConnection(int socket, const Limits& limits, const Handler& handler) {
   Connection connection(socket, limits);
-  for (bool goes_on = true; goes_on;) {
+  for (bool keep_alive = true; keep_alive;) {
     Request request;
-    bool read = false, left = false;
-    const Response response = Guarded([&] {
-      left = !connection.Read(&request);
-      read = !left;
-      return read ? handler(request) : Response();
+    bool was_read = false, disconnected = false;
+    const Response response = CatchErrors([&] {
+      disconnected = !connection.Read(&request);
+      was_read = !disconnected;
+      return was_read ? handler(request) : Response();
     });
-    if (left) return;
-    // After what is no request nobody knows where the next one begins.
-    goes_on = read && request.keep_alive;
-    if (!connection.Answer(response, goes_on)) return;
+    if (disconnected) return;
+    // After a malformed request it is unknown where the next one begins.
+    keep_alive = was_read && request.keep_alive;
+    if (!connection.Respond(response, keep_alive)) return;
   }
   connection.Drain();
 }
 
-// A listening socket; `*port` may be 0 for any free one, and becomes the one it is.
+// A listening socket. With `*port` 0 it takes any free port, and writes it there.
 inline int Listen(int* port) {
   const int listener = socket(AF_INET, SOCK_STREAM, 0), on = 1;
   setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -251,12 +251,12 @@ inline void Serve(int listener, int threads, const Limits& limits, const Handler
       while (true) {
         const int socket = accept(listener, nullptr, nullptr);
         if (socket < 0) {
-          std::this_thread::sleep_for(std::chrono::milliseconds(10));  // no descriptors are left, perhaps
+          std::this_thread::sleep_for(std::chrono::milliseconds(10));  // perhaps out of file descriptors
           continue;
         }
         try {
-          Converse(socket, limits, handler);
-        } catch (const std::bad_alloc&) {  // not even for an answer is there memory: the connection was closed
+          ServeConnection(socket, limits, handler);
+        } catch (const std::bad_alloc&) {  // no memory for a response either: the connection was closed
         }
       }
     });

@@ -1,4 +1,4 @@
-// A string as JSON writes it.
+// Strings in JSON.
 #pragma once
 
 #include <cstdio>

@@ -26,11 +26,11 @@ inline const Json& ParseJson(const std::string& text, google::protobuf::Arena* a
 
 inline const Json* Find(const Json& json, const std::string& name) {
   const auto& fields = json.struct_value().fields();
-  const auto found = fields.find(name);
-  return found == fields.end() ? nullptr : &found->second;
+  const auto field = fields.find(name);
+  return field == fields.end() ? nullptr : &field->second;
 }
 
-// {"b64": ...}, which stands for one string of bytes.
+// The value of {"b64": ...}, which encodes one string of bytes.
 inline const Json* Encoded(const Json& json) {
   return json.struct_value().fields_size() == 1 ? Find(json, "b64") : nullptr;
 }
@@ -58,7 +58,7 @@ T Number(const Json& json) {
   return static_cast<T>(number);
 }
 
-// The elements below a value, in order, where its lists are as deep and as long as `dims` says from `depth` on.
+// Appends the elements of nested lists, in order; throws unless the lists have the shape `dims`, from axis `depth` on.
 inline void Flatten(const Json& json, const std::vector<int64_t>& dims, size_t depth,
                     std::vector<const Json*>* elements) {
   if (depth == dims.size()) {
@@ -72,7 +72,7 @@ inline void Flatten(const Json& json, const std::vector<int64_t>& dims, size_t d
   for (const Json& value : json.list_value().values()) Flatten(value, dims, depth + 1, elements);
 }
 
-// A tensor of these rows, its shape that of the first. Whether the shape suits the model is for the graph to say.
+// A tensor of rows that have the shape of the first one. The graph checks whether that shape suits the model.
 inline tensorflow::Tensor TensorFromRows(const std::vector<const Json*>& rows, tensorflow::DataType dtype) {
   if (rows.empty()) throw http::Error(400, "There must be one row or more.");
   std::vector<int64_t> dims = {static_cast<int64_t>(rows.size())};
@@ -80,7 +80,7 @@ inline tensorflow::Tensor TensorFromRows(const std::vector<const Json*>& rows, t
     dims.push_back(first->list_value().values_size());
     if (dims.back() == 0) break;
   }
-  // Before anything is allocated: the first row alone may promise a tensor that no memory holds.
+  // Before the tensor is allocated: the shape of the first row times the number of rows may exceed the memory.
   std::vector<const Json*> elements;
   for (const Json* row : rows) Flatten(*row, dims, 1, &elements);
   tensorflow::Tensor tensor(dtype, tensorflow::TensorShape(dims));
@@ -94,7 +94,7 @@ inline tensorflow::Tensor TensorFromRows(const std::vector<const Json*>& rows, t
     case tensorflow::DT_INT64: fill(tensor.flat<int64_t>().data(), Number<int64_t>); break;
     case tensorflow::DT_UINT8: fill(tensor.flat<uint8_t>().data(), Number<uint8_t>); break;
     case tensorflow::DT_STRING: fill(tensor.flat<tensorflow::tstring>().data(), Bytes); break;
-    default: throw http::Error(400, "No JSON stands for tensors of " + tensorflow::DataTypeString(dtype));
+    default: throw http::Error(400, "JSON cannot represent tensors of " + tensorflow::DataTypeString(dtype));
   }
   return tensor;
 }
@@ -102,7 +102,7 @@ inline tensorflow::Tensor TensorFromRows(const std::vector<const Json*>& rows, t
 template <typename T>
 void AppendNumber(T number, std::string* json) {
   if (std::isnan(number)) {
-    *json += "NaN";  // these three as TensorFlow Serving does, whatever JSON says
+    *json += "NaN";  // these three are not JSON, but TensorFlow Serving writes them
   } else if (std::isinf(number)) {
     *json += number > 0 ? "Infinity" : "-Infinity";
   } else {
@@ -111,7 +111,7 @@ void AppendNumber(T number, std::string* json) {
   }
 }
 
-// The elements from `*next` on that a slice of `tensor` below `dimension` has.
+// Appends a slice of `tensor` whose first axis is `dimension` and whose first element is `*next`, and advances `*next`.
 inline void AppendSlice(const tensorflow::Tensor& tensor, int dimension, bool as_bytes, int64_t* next,
                         std::string* json) {
   if (dimension < tensor.dims()) {
@@ -138,6 +138,6 @@ inline void AppendSlice(const tensorflow::Tensor& tensor, int dimension, bool as
       return;
     }
     default:
-      throw http::Error(400, "No JSON stands for tensors of " + tensorflow::DataTypeString(tensor.dtype()));
+      throw http::Error(400, "JSON cannot represent tensors of " + tensorflow::DataTypeString(tensor.dtype()));
   }
 }

@@ -34,20 +34,20 @@ class Model {
   const auto& Signatures() const { return bundle_.GetSignatures(); }
 
   const tensorflow::SignatureDef& Signature(const std::string& signature) const {
-    const auto found = Signatures().find(signature);
-    // Names that begin with two underscores are TensorFlow's own, and not to be run.
-    if (found != Signatures().end() && signature.compare(0, 2, "__") != 0) return found->second;
+    const auto entry = Signatures().find(signature);
+    // Names that begin with two underscores are internal to TensorFlow and must not be run.
+    if (entry != Signatures().end() && signature.compare(0, 2, "__") != 0) return entry->second;
     throw http::Error(400, "Serving signature name: \"" + signature + "\" not found in signature def");
   }
 
-  // The outputs by their names. Neither this nor the session compares the inputs' shapes with the signature, as in
-  // TensorFlow Serving: a graph that does not do it either may end the process.
+  // The outputs by their names. As in TensorFlow Serving, neither this nor the session compares the inputs' shapes with
+  // the signature: a graph that does not do so either may abort the process.
   Tensors Run(const tensorflow::SignatureDef& signature, const Tensors& inputs) const {
     std::vector<std::pair<std::string, tensorflow::Tensor>> feeds;
     for (const auto& [input, info] : signature.inputs()) {
-      const auto found = inputs.find(input);
-      if (found == inputs.end()) throw http::Error(400, "The input \"" + input + "\" is missing.");
-      feeds.emplace_back(info.name(), found->second);
+      const auto tensor = inputs.find(input);
+      if (tensor == inputs.end()) throw http::Error(400, "The input \"" + input + "\" is missing.");
+      feeds.emplace_back(info.name(), tensor->second);
     }
     std::vector<std::string> names, fetches;
     for (const auto& [output, info] : signature.outputs()) {

@@ -16,7 +16,7 @@ inline std::string SignatureName(const Json& request) {
   return name->string_value();
 }
 
-// Of `{input: value}`, or of the value alone where there is one input only.
+// The values by input, from `{input: value}` or, for a signature of one input, from the value alone.
 inline std::map<std::string, const Json*> ByInput(const Json& value, const tensorflow::SignatureDef& signature) {
   std::map<std::string, const Json*> values;
   if (value.has_struct_value() && Encoded(value) == nullptr) {
@@ -59,7 +59,7 @@ inline Tensors ParseInputs(const Json& request, const tensorflow::SignatureDef& 
   return tensors;
 }
 
-// Outputs whose names end so are written as {"b64": ...}.
+// Outputs whose names end in "_bytes" are written as {"b64": ...}.
 inline bool AsBytes(const std::string& name) {
   return name.size() >= 6 && name.compare(name.size() - 6, 6, "_bytes") == 0;
 }
@@ -86,7 +86,7 @@ inline std::string PredictJson(const Tensors& outputs, bool in_rows) {
     const int64_t count = outputs.begin()->second.dims() == 0 ? 0 : outputs.begin()->second.dim_size(0);
     for (const auto& [name, tensor] : outputs) {
       if (tensor.dims() == 0 || tensor.dim_size(0) != count) {
-        throw http::Error(400, "The output \"" + name + "\" has another batch size; ask with `inputs`.");
+        throw http::Error(400, "The output \"" + name + "\" has another batch size; send `inputs`, not rows.");
       }
     }
     for (int64_t i = 0; i < count; ++i) {

@@ -1,7 +1,7 @@
 // Serves a SavedModel over TensorFlow Serving's REST protocol, with nothing but what the TensorFlow wheel ships.
 //
-// It is for trying and testing exports where TensorFlow Serving itself is not at hand; rest_server.py builds and starts
-// it. POST .../<model>[/versions/<n>]:predict and :classify, GET .../<model>[/versions/<n>] and .../metadata.
+// It tests exports where TensorFlow Serving itself cannot be installed; rest_server.py builds and starts it. It serves
+// POST .../<model>[/versions/<n>]:predict and :classify, GET .../<model>[/versions/<n>] and .../metadata.
 #include <malloc.h>
 
 #include <charconv>
@@ -17,34 +17,34 @@
 
 namespace {
 
-// How many requests may be worked on at a time: each holds the values of its JSON in memory.
-class Gate {
+// A semaphore for the requests that are processed at a time: each holds the values of its JSON in memory.
+class Semaphore {
  public:
-  explicit Gate(int places) : places_(places) {}
+  explicit Semaphore(int count) : count_(count) {}
 
-  // A place for as long as it lives.
-  class Pass {
+  // Acquires the semaphore for as long as it lives.
+  class Lock {
    public:
-    explicit Pass(Gate* gate) : gate_(gate) {
-      std::unique_lock<std::mutex> lock(gate_->mutex_);
-      gate_->free_.wait(lock, [&] { return gate_->places_ > 0; });
-      --gate_->places_;
+    explicit Lock(Semaphore* semaphore) : semaphore_(semaphore) {
+      std::unique_lock<std::mutex> lock(semaphore_->mutex_);
+      semaphore_->free_.wait(lock, [&] { return semaphore_->count_ > 0; });
+      --semaphore_->count_;
     }
-    ~Pass() {
-      const std::lock_guard<std::mutex> lock(gate_->mutex_);
-      ++gate_->places_;
-      gate_->free_.notify_one();
+    ~Lock() {
+      const std::lock_guard<std::mutex> lock(semaphore_->mutex_);
+      ++semaphore_->count_;
+      semaphore_->free_.notify_one();
     }
-    Pass(const Pass&) = delete;
+    Lock(const Lock&) = delete;
 
    private:
-    Gate* const gate_;
+    Semaphore* const semaphore_;
   };
 
  private:
   std::mutex mutex_;
   std::condition_variable free_;
-  int places_;
+  int count_;
 };
 
 std::string StatusJson(const Model& model) {
@@ -67,28 +67,28 @@ std::string MetadataJson(const Model& model) {
          "}}}}";
 }
 
-http::Response Answer(const Model& model, Gate* gate, const http::Request& request) {
+http::Response Handle(const Model& model, Semaphore* semaphore, const http::Request& request) {
   const std::string base = "/v1/models/" + model.name;
   const std::string versioned = base + "/versions/" + std::to_string(model.version);
-  std::string what = request.path;
+  std::string action = request.path;
   for (const std::string& prefix : {versioned, base}) {
     const char next = request.path.size() > prefix.size() ? request.path[prefix.size()] : ':';
     if (request.path.compare(0, prefix.size(), prefix) == 0 && (next == ':' || next == '/')) {
-      what = request.path.substr(prefix.size());
+      action = request.path.substr(prefix.size());
       break;
     }
   }
   const bool post = request.method == "POST", get = request.method == "GET";
-  if (what == ":predict" || what == ":classify") {
-    if (!post) throw http::Error(405, "Ask " + what + " with POST.");
-    const Gate::Pass pass(gate);
-    return {200, (what == ":predict" ? Predict : Classify)(model, request.body)};
+  if (action == ":predict" || action == ":classify") {
+    if (!post) throw http::Error(405, "Send " + action + " with POST.");
+    const Semaphore::Lock semaphore_lock(semaphore);
+    return {200, (action == ":predict" ? Predict : Classify)(model, request.body)};
   }
-  if (what == "" || what == "/metadata") {
-    if (!get) throw http::Error(405, "Ask for status and metadata with GET.");
-    return {200, what == "" ? StatusJson(model) : MetadataJson(model)};
+  if (action == "" || action == "/metadata") {
+    if (!get) throw http::Error(405, "Get status and metadata with GET.");
+    return {200, action == "" ? StatusJson(model) : MetadataJson(model)};
   }
-  throw http::Error(404, "Nothing is served there. The model is at " + base + " and " + versioned + ".");
+  throw http::Error(404, "Nothing is served at this path. The model is at " + base + " and " + versioned + ".");
 }
 
 using Flags = std::map<std::string, std::string>;
@@ -123,7 +123,7 @@ int Integer(const Flags& flags, const std::string& name, int lowest, int highest
 }  // namespace
 
 int main(int argc, char** argv) {
-  mallopt(M_ARENA_MAX, 2);  // a heap for each thread would keep what large requests left behind in every one of them
+  mallopt(M_ARENA_MAX, 2);  // with a heap for each thread, each would keep the freed memory of its large requests
   try {
     const Flags flags = ParseFlags(argc, argv);
     int port = Integer(flags, "rest_api_port", 0, 65535);
@@ -131,11 +131,11 @@ int main(int argc, char** argv) {
     http::Limits limits;
     limits.body_bytes = static_cast<size_t>(Integer(flags, "max_request_megabytes", 1, 2047)) << 20;
     const Model model(flags.at("model_name"), flags.at("model_base_path"));
-    Gate gate(std::max(2u, std::thread::hardware_concurrency()));
+    Semaphore semaphore(std::max(2u, std::thread::hardware_concurrency()));
     const int listener = http::Listen(&port);
     std::cout << "version " << model.version << ", " << model.warm_up_requests << " warm-up requests, port " << port
               << std::endl;
-    http::Serve(listener, threads, limits, [&](const auto& request) { return Answer(model, &gate, request); });
+    http::Serve(listener, threads, limits, [&](const auto& request) { return Handle(model, &semaphore, request); });
   } catch (const std::exception& error) {
     std::cerr << "error: " << error.what() << std::endl;
     return 2;

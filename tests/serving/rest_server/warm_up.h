@@ -1,4 +1,4 @@
-// The requests that an export brings along to be run before anybody asks it.
+// The warm-up requests of an export, which are run before the server listens.
 #pragma once
 
 #include <filesystem>
@@ -24,37 +24,37 @@ struct WarmUpRequest {
 inline std::multimap<int, std::string> Fields(const std::string& message) {
   std::multimap<int, std::string> fields;
   google::protobuf::io::CodedInputStream input(reinterpret_cast<const uint8_t*>(message.data()), message.size());
-  bool right = true;
-  while (const uint32_t tag = right ? input.ReadTag() : 0) {
+  bool valid = true;
+  while (const uint32_t tag = valid ? input.ReadTag() : 0) {
     uint64_t number;
     uint32_t size;
     std::string bytes;
     switch (tag & 7) {
-      case 0: right = input.ReadVarint64(&number); break;
-      case 1: right = input.Skip(8); break;
+      case 0: valid = input.ReadVarint64(&number); break;
+      case 1: valid = input.Skip(8); break;
       case 2:
-        right = input.ReadVarint32(&size) && input.ReadString(&bytes, size);
+        valid = input.ReadVarint32(&size) && input.ReadString(&bytes, size);
         fields.emplace(tag >> 3, std::move(bytes));
         break;
-      case 5: right = input.Skip(4); break;
-      default: right = false;
+      case 5: valid = input.Skip(4); break;
+      default: valid = false;
     }
   }
-  if (!right) throw std::runtime_error("a record of the warm-up file is broken");
+  if (!valid) throw std::runtime_error("a record of the warm-up file is broken");
   return fields;
 }
 
-// The one field of a number, empty where it is not there.
+// The only field with a number, empty if there is none.
 inline std::string Field(const std::string& message, int number) {
   const auto fields = Fields(message);
-  const auto found = fields.find(number);
-  return found == fields.end() ? "" : found->second;
+  const auto field = fields.find(number);
+  return field == fields.end() ? "" : field->second;
 }
 
-// Of a PredictionLog its predict_log (6), and of that the request (1).
+// The request (1) in the predict_log (6) of a PredictionLog.
 inline WarmUpRequest ParseWarmUpRequest(const std::string& log) {
   const std::string request = Field(Field(log, 6), 1);
-  if (request.empty()) throw std::runtime_error("a record of the warm-up file is not of Predict, all that is run here");
+  if (request.empty()) throw std::runtime_error("a record of the warm-up file is not a Predict request");
   WarmUpRequest warm_up{Field(Field(request, 1), 3), {}};  // model_spec.signature_name
   if (warm_up.signature.empty()) warm_up.signature = "serving_default";
   const auto fields = Fields(request);
@@ -78,6 +78,6 @@ inline std::vector<WarmUpRequest> ReadWarmUpRequests(const std::string& path) {
   tensorflow::io::SequentialRecordReader reader(file.get());
   tensorflow::tstring record;
   while ((status = reader.ReadRecord(&record)).ok()) requests.push_back(ParseWarmUpRequest(std::string(record)));
-  if (!absl::IsOutOfRange(status)) throw std::runtime_error(std::string(status.message()));  // that is its end
+  if (!absl::IsOutOfRange(status)) throw std::runtime_error(std::string(status.message()));  // the end of the file
   return requests;
 }
