@@ -13,11 +13,16 @@ ROOT = Path(__file__).parent.parent.parent
 GOLDEN = ROOT / "tests" / "golden"
 TINY = (
     "model.input_shape=32,32,3", "model.patch_size=8", "model.num_layers=2", "model.hidden_size=64",
-    "model.mlp_dim=128", "model.num_heads=4", "data.name=digits", "data.image_size=32", "data.resize_size=36",
+    "model.mlp_dim=128", "model.num_heads=4", "data.name=digits", "data.image_size=32", "data.resize_size=72",
     "data.train_split=train", "data.test_split=test", "batch_size=8", "total_steps=2", "schedule.warmup_steps=1",
 )  # fmt: skip
 COMMANDS = {
-    "hybrid_stem_only.ckpt.npz": ("model.stem=resnet", "model.patch_size=4"),
+    "hybrid_stem_only.ckpt.npz": (
+        "model.stem=resnet",
+        "model.patch_size=4",
+        "model.input_shape=64,64,3",
+        "data.image_size=64",
+    ),
     "timm_token.safetensors": ("model.exact_gelu=True",),
     "hf_token.safetensors": ("model.exact_gelu=True", "model.epsilon=1e-12"),
     "bigvision_map.ckpt.npz": ("model.classifier=map",),
