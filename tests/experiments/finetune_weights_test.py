@@ -32,7 +32,9 @@ COMMANDS = {
 
 @pytest.mark.parametrize("file", COMMANDS)
 def test_a_command_line_fine_tunes_the_weights_of_other_code(file, tmp_path):
-    overrides = [f"--config.{field}" for field in (*TINY, *COMMANDS[file], f"weights={GOLDEN / file}")]
+    # A tuple that is given twice is put together, not replaced.
+    fields = dict(field.split("=", 1) for field in (*TINY, *COMMANDS[file], f"weights={GOLDEN / file}"))
+    overrides = [f"--config.{name}={value}" for name, value in fields.items()]
     values = flags.FlagValues()
     page = f"{ROOT}/experiments/configs/finetune.py:ViT-B/16,cifar10"
     config_flags.DEFINE_config_file("config", page, flag_values=values, sys_argv=["run_tpu.py", *overrides])
