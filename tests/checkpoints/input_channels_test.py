@@ -159,7 +159,7 @@ def test_rules_that_cannot_be_applied_are_refused(golden_files, small, arrays, t
 
 
 def test_a_published_name_means_the_same_file_for_any_channels(tmp_path, monkeypatch):
-    row = published.PublishedWeights("sam", "vit_models/sam", "tiny", "ViT-Ti_16", 5, 32)
+    row = published.PublishedWeights("sam", "vit_models/sam", "tiny", "ViT-Ti/16", 5, 32)
     monkeypatch.setattr(published, "PUBLISHED", (row,))
     monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path))
     (tmp_path / "sam").mkdir()
