@@ -54,8 +54,6 @@ def main(_):
             name=re.sub(r"[^\w.-]", "_", os.path.basename(str(workdir.path))),
             class_names=run.inputs.test.class_names,
             activation=config.loss,
-            rounding=config.data.rounding,
-            exif=config.data.exif,
             recipe=config.to_dict(),
             metrics=run.metrics,
         )

@@ -12,13 +12,14 @@ PACKAGE = ROOT / "keras_vit"
 FLOORS = {
     "files": set(),
     "architectures": set(),
-    "layers": set(),
+    "layers": {"preprocessing"},
     "losses": set(),
     "optimizers": set(),
     "recipes": {"architectures"},
     "checkpoints": {"files", "architectures"},
-    "data": set(),
-    "preprocessing": {"checkpoints"},  # class names come through the cache of weights
+    "data": {"preprocessing"},
+    "preprocessing": set(),
+    "predictions": {"checkpoints"},  # class names come through the cache of weights
     "models": {"layers", "checkpoints", "architectures"},
     "cost": {"layers", "architectures"},
     "inspection": set(),
@@ -26,7 +27,7 @@ FLOORS = {
     "tasks": {"models", "losses", "cost"},
     "training": {"files", "tasks", "layers", "checkpoints", "data", "optimizers", "recipes", "cost"},
     "evaluation": set(),
-    "__init__": {"checkpoints", "layers", "models", "preprocessing"},
+    "__init__": {"checkpoints", "layers", "models", "predictions", "preprocessing"},
 }
 # Files and folders that may import TensorFlow; all others run on any backend.
 MAY_IMPORT_TENSORFLOW = ("data", "export", "files.py", "training/tensorboard.py", "training/tensorflow")
