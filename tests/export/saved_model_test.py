@@ -103,8 +103,8 @@ def test_classify_gives_for_examples_what_their_files_give(signatures):
         ("tensor", np.full((1, *SHAPE), np.nan), "must be finite"),
         ("tensor", np.full((1, *SHAPE), np.inf), "must be finite"),
         ("tensor", np.full((1, *SHAPE), 1e38), "output is not finite"),
-        ("serving_default", [b""], "no image of a known kind"),
-        ("serving_default", [b"text"], "no image of a known kind"),
+        ("serving_default", [b""], "not an image of a known kind"),
+        ("serving_default", [b"text"], "not an image of a known kind"),
         ("serving_default", [FILES[0], FILES[0][:50]], "PNG|image"),
         ("serving_default", FILES[:1] * 8, "1 to 7 images"),
         ("serving_default", [], "1 to 7 images"),
@@ -197,7 +197,17 @@ def test_models_that_have_no_probabilities_or_other_channels_are_refused(tmp_pat
     with pytest.raises(ValueError, match=r"none, softmax or sigmoid. Received: activation='tanh'"):
         export.saved_model(tiny_model(classifier_activation="tanh"), tmp_path)
     with pytest.raises(ValueError, match="only the signature 'tensor'"):
-        export.saved_model(tiny_model(input_shape=(8, 12, 4)), tmp_path)
+        export.saved_model(tiny_model(input_shape=(8, 12, 5)), tmp_path)
+
+
+@pytest.mark.parametrize("channels", [1, 4])
+def test_files_of_other_channels_are_served(channels, tmp_path, unverified):
+    model = tiny_model(input_shape=(8, 12, channels))
+    signature = tf.saved_model.load(export.saved_model(model, tmp_path)).signatures["serving_default"]
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 12, channels), dtype=np.uint8)
+    outputs = signature(image_bytes=tf.io.encode_png(pixels)[None])["probabilities"]
+    images = keras_vit.preprocess_input(pixels[None], model)
+    np.testing.assert_allclose(outputs, keras.ops.softmax(model(images)), atol=1e-6)
 
 
 @pytest.mark.parametrize("activation", ["softmax", "sigmoid"])
