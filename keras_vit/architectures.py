@@ -74,6 +74,13 @@ def is_bit(name):
     return canonical_name(name) in BIT_RESNETS
 
 
+def find_vision_transformer(*, patch_size, num_layers, hidden_size, resnet_blocks=None):
+    """The name of the size that has these numbers, or None."""
+    numbers = (patch_size, num_layers, hidden_size, resnet_blocks)
+    keys = ("patch_size", "num_layers", "hidden_size", "resnet_blocks")
+    return next((name for name, size in VISION_TRANSFORMERS.items() if tuple(map(size.get, keys)) == numbers), None)
+
+
 def model_config(name, *, pre_logits=False, **changes):
     """The `config.task` and `config.model` of a size, for `recipes.defaults`.
 

@@ -43,10 +43,12 @@ def test_every_model_of_table_3_is_a_size():
     assert bit == {"BiT-R50x1", "BiT-R50x2", "BiT-R101x1", "BiT-R152x1", "BiT-R152x2"}
 
 
-def test_no_two_sizes_have_the_same_numbers_and_the_heads_follow_from_the_hidden_size():
-    sizes = list(architectures.VISION_TRANSFORMERS.values())
-    assert all(sizes.count(size) == 1 for size in sizes)
-    assert all(architectures.NUM_HEADS[size["hidden_size"]] == size["num_heads"] for size in sizes)
+def test_a_size_is_found_by_its_numbers():
+    for name, size in architectures.VISION_TRANSFORMERS.items():
+        numbers = {key: size.get(key) for key in ("patch_size", "num_layers", "hidden_size", "resnet_blocks")}
+        assert architectures.find_vision_transformer(**numbers) == name
+        assert architectures.NUM_HEADS[size["hidden_size"]] == size["num_heads"]
+    assert architectures.find_vision_transformer(patch_size=16, num_layers=13, hidden_size=768) is None
 
 
 def test_a_resnet_is_called_by_both_of_its_names():
