@@ -110,7 +110,7 @@ def build_model(variant, weights):
 def read_class_names(source, classes):
     """The lines of a file, or the published names for this number of classes."""
     if source == "published":
-        return keras_vit.preprocessing.class_names(classes)
+        return keras_vit.predictions.class_names(classes)
     if not os.path.exists(source):
         raise ValueError(f"There is no such file. Received: class_names={source!r}")
     return Path(source).read_text(encoding="utf-8").splitlines()

@@ -1,79 +1,63 @@
 """Reads every image of a dataset before training and lists what is wrong with it.
 
     python experiments/verify_data.py --folder=DIR --report=report.json
+    python experiments/verify_data.py --config=experiments/configs/finetune.py:ViT-B/16,cifar10 --config.data.path=DIR
+    python experiments/verify_data.py --data=name=tfrecords --data=path=DIR --data=train_split='train-*' ...
 
-Bad files, images that are there twice and classes without examples; exits with 1 if there are any, and with 2 if the
-data cannot be looked at.
+Bad files, images that are there twice, also in two splits, and classes without examples. All splits of `--folder` are
+read, of other data those of training and testing. Exits with 1 if anything is wrong, and with 2 if the data cannot be
+looked at.
 """
 
-import json
 import os
 import sys
 
 import command_line
+import data_flags
 from absl import flags
 
-from keras_vit import data
+from keras_vit import data, files
 
-flags.DEFINE_string("folder", "", "A folder with one subfolder of images for each class.")
-flags.DEFINE_string("tfds", "", "The name of a dataset of TensorFlow Datasets; with --split and --data_dir.")
-flags.DEFINE_string("tfrecord", "", "The pattern of TFRecord files of tf.train.Example; with --classes.")
-flags.DEFINE_string("list", "", "A CSV or text file of image files and labels.")
-flags.DEFINE_string("split", "", "The split: a subfolder of --folder, or TFDS's words for --tfds (default: train).")
-flags.DEFINE_string("data_dir", "", "Where the TFDS datasets lie, or where the relative names of --list start.")
-flags.DEFINE_integer("classes", 0, "The number of classes of --tfrecord.")
-flags.DEFINE_integer("label_offset", 0, "The label of the first class of --tfrecord.")
-flags.DEFINE_float("max_megapixels", 100.0, "Larger images are bad.", lower_bound=0.0)
+data_flags.define()
+flags.DEFINE_string("folder", "", "A folder of images, DIR/<class>/* or DIR/<split>/<class>/*, of which all is read.")
 flags.DEFINE_integer("threads", 2 * (os.cpu_count() or 1), "Images read at a time.", lower_bound=1)
 flags.DEFINE_string("report", "", "A JSON file to write the findings to.")
 FLAGS = flags.FLAGS
 
 
-def _source():
-    given = [name for name in ("folder", "tfds", "tfrecord", "list") if FLAGS[name].value]
-    if len(given) != 1:
-        raise ValueError(f"One of --folder, --tfds, --tfrecord and --list is needed. Received: {given}")
-    if FLAGS.folder:
-        return data.load_split("folder", FLAGS.split, path=FLAGS.folder)
-    if FLAGS.tfds:
-        name = FLAGS.tfds if FLAGS.tfds in data.DATASETS else f"tfds:{FLAGS.tfds}"
-        return data.load_split(name, FLAGS.split or "train", path=FLAGS.data_dir)
-    if FLAGS.list:
-        return data.load_split("list", FLAGS.list, path=FLAGS.data_dir)
-    return data.load_split("tfrecords", FLAGS.tfrecord, classes=FLAGS.classes, label_offset=FLAGS.label_offset)
-
-
 def main(_):
     from tqdm import tqdm
 
-    source = _source()
-    show = lambda found: tqdm(found, total=source.num_examples, unit=" images")  # noqa: E731
-    report = data.verify(source, FLAGS.max_megapixels, FLAGS.threads, show)
+    folder = os.path.dirname(FLAGS.report) or "."
+    if FLAGS.report and not files.is_dir(folder):
+        raise ValueError(f"The report needs a folder that exists. Received: --report={FLAGS.report}")
+    fields = data_flags.fields()
+    sources = _sources(fields)
+    total = sum(source.num_examples for source in sources.values())
+    show_progress = lambda examples: tqdm(examples, total=total, unit=" images")  # noqa: E731
+    report = data.verify(sources, show_progress, **{**data.option_fields(fields), "threads": FLAGS.threads})
     if FLAGS.report:
-        _write(report)
+        files.write_json(FLAGS.report, report)
     for name, reason in report["reasons"].items():
         print(f"bad: {name}: {reason}")
     for names in report["duplicates"]:
         print(f"the same: {', '.join(names)}")
     for name in report["empty_classes"]:
         print(f"no examples: {name}")
-    found = {key: len(report[key]) for key in ("bad", "duplicates", "empty_classes")}
-    print(
-        f"{report['examples']} examples:", ", ".join(f"{count} {key.replace('_', ' ')}" for key, count in found.items())
-    )
-    if any(found.values()):
+    counts = {key: len(report[key]) for key in ("bad", "duplicates", "empty_classes")}
+    summary = ", ".join(f"{count} {key.replace('_', ' ')}" for key, count in counts.items())
+    print(f"{report['examples']} examples: {summary}")
+    if any(counts.values()):
         sys.exit(1)
 
 
-def _write(report):
-    try:
-        with open(FLAGS.report + ".part", "w") as file:
-            json.dump(report, file, indent=1)
-        os.replace(FLAGS.report + ".part", FLAGS.report)
-    except OSError as error:
-        raise ValueError(
-            f"The report cannot be written ({error.strerror}). Received: --report={FLAGS.report}"
-        ) from None
+def _sources(fields):
+    """`{split: Source}` of what the flags name."""
+    if FLAGS.folder:
+        return data.folder_splits(FLAGS.folder)
+    if not data_flags.names_data():
+        raise ValueError("Data must be named, by --folder, --config or --data. Received: none of them")
+    return data.load_splits(fields)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ from keras_vit.layers import *  # noqa: F403
 from keras_vit.layers import __all__ as _layers
 from keras_vit.models import *  # noqa: F403
 from keras_vit.models import __all__ as _models
-from keras_vit.preprocessing import decode_predictions, preprocess_input, preprocessing_of
+from keras_vit.predictions import decode_predictions
+from keras_vit.preprocessing import Preprocessing, preprocess_input, preprocessing_of
 
 _LAZY = ("cost", "data", "export", "inspection", "losses", "optimizers", "recipes", "training")
 
@@ -31,6 +32,7 @@ __all__ = [
     *_layers,
     *_models,
     *_LAZY,
+    "Preprocessing",
     "checkpoints",
     "decode_predictions",
     "layers",

@@ -1,15 +1,99 @@
-"""Into a model and out of it: pixel values to what it expects, its outputs to names."""
+"""How an image becomes a model's input: the facts, and pixel values to what the model expects."""
+
+import dataclasses
 
 import keras
 from keras import ops
 
-from keras_vit.checkpoints.downloading import fetch
 
-# Class names, one a line, in the order of the heads of the published weights.
-_NAMES = {
-    1000: "https://storage.googleapis.com/bit_models/ilsvrc2012_wordnet_lemmas.txt",
-    21843: "https://storage.googleapis.com/bit_models/imagenet21k_wordnet_lemmas.txt",
-}
+@dataclasses.dataclass(frozen=True)
+class Preprocessing:
+    """How images were prepared for a model: resized, the middle cut out, then `(image - mean) / std`.
+
+    The options of the data make one for evaluation (`data.InputPipeline.preprocessing`), the model carries it in its
+    layer `InputPreprocessing`, and an export prepares image files by it.
+
+    Attributes:
+        mean, std: a number for each channel, on the scale of the pixel values: [0, 255] for most.
+        resize: "stretch" (both sides to the model's over `crop_fraction`, bilinear, without antialiasing, as in the JAX
+            reference `vit_jax`) or "shorter_side" (that side, the aspect kept, by the mean over areas).
+        crop_fraction: the share of the resized image's side that is kept, in (0, 1].
+        rounding: what a resize gives: "float", float32 as it comes, or "uint8", the fraction cut off. Values of more
+            than 8 bits are never rounded.
+        exif: whether photographs are turned as their EXIF orientation says.
+        bit_depth: what image files are decoded to, 8 or 16 bits; 16 for values in [0, 65535].
+
+    Raises:
+        ValueError: a value is out of range.
+    """
+
+    mean: tuple = (127.5, 127.5, 127.5)
+    std: tuple = (127.5, 127.5, 127.5)
+    resize: str = "stretch"
+    crop_fraction: float = 1.0
+    rounding: str = "float"
+    exif: bool = False
+    bit_depth: int = 8
+
+    def __post_init__(self):
+        for field in ("mean", "std"):
+            object.__setattr__(self, field, tuple(float(value) for value in getattr(self, field)))
+        object.__setattr__(self, "crop_fraction", float(self.crop_fraction))
+        if len(self.mean) != len(self.std) or min(self.std, default=0) <= 0:
+            raise ValueError(
+                f"`mean` and `std` must be of equal length, `std` above 0. Received: mean={self.mean}, std={self.std}"
+            )
+        if not 0 < self.crop_fraction <= 1:
+            raise ValueError(f"`crop_fraction` must be in (0, 1]. Received: crop_fraction={self.crop_fraction}")
+        for field, known in (
+            ("resize", ("stretch", "shorter_side")),
+            ("rounding", ("float", "uint8")),
+            ("exif", (True, False)),
+            ("bit_depth", (8, 16)),
+        ):
+            value = getattr(self, field)
+            if value not in known:
+                words = " or ".join(f'"{word}"' if isinstance(word, str) else str(word) for word in known)
+                raise ValueError(f"`{field}` must be {words}. Received: {field}={value!r}")
+
+    @classmethod
+    def from_config(cls, config):
+        """From a dict as `to_config` makes it; what a file of an older version does not have takes its default.
+
+        Raises:
+            ValueError: the dict lacks `mean`, `std`, `resize` or `crop_fraction`, has other keys, or a value is out of
+                range.
+        """
+        fields = [field.name for field in dataclasses.fields(cls)]
+        if not isinstance(config, dict) or not set(fields[:4]) <= set(config) <= set(fields):
+            raise ValueError(
+                f"`preprocessing` must be a `Preprocessing` or a dict with {', '.join(fields[:4])} and, if need be, "
+                f"{', '.join(fields[4:])}. Received: preprocessing={config!r}"
+            )
+        return cls(**config)
+
+    def to_config(self):
+        """A dict of plain Python, as JSON has it."""
+        return {**dataclasses.asdict(self), "mean": list(self.mean), "std": list(self.std)}
+
+    @property
+    def channels(self):
+        return len(self.mean)
+
+    def for_channels(self, channels):
+        """The same for images of other channels, where all channels have one mean and one std.
+
+        Raises:
+            ValueError: they differ, and their number is another.
+        """
+        if channels == self.channels:
+            return self
+        if len({*zip(self.mean, self.std)}) != 1:
+            raise ValueError(
+                f"`mean` and `std` must have a number for each of {channels} channels. "
+                f"Received: mean={self.mean}, std={self.std}"
+            )
+        return dataclasses.replace(self, mean=self.mean[:1] * channels, std=self.std[:1] * channels)
 
 
 def preprocess_input(images, model=None):
@@ -23,9 +107,9 @@ def preprocess_input(images, model=None):
         A float32 tensor of the same shape.
 
     Raises:
-        ValueError: the images have another rank, or not the channels that the model's preprocessing has.
+        ValueError: the images are not of rank 3 or 4, or do not have the channels of the model's preprocessing.
 
-    Reference: the original's `(x - 127.5) / 127.5`.
+    Reference: the JAX reference's (https://github.com/google-research/vision_transformer) `(x - 127.5) / 127.5`.
     """
     images = ops.cast(ops.convert_to_tensor(images), "float32")
     if len(images.shape) not in (3, 4):
@@ -33,7 +117,7 @@ def preprocess_input(images, model=None):
     if model is None:
         return (images - 127.5) / 127.5
     preprocessing = preprocessing_of(model)
-    mean, std = preprocessing["mean"], preprocessing["std"]
+    mean, std = preprocessing.mean, preprocessing.std
     if len(set(zip(mean, std))) == 1:
         return (images - mean[0]) / std[0]
     if images.shape[-1] != len(mean):
@@ -44,15 +128,14 @@ def preprocess_input(images, model=None):
 def preprocessing_of(model):
     """How images must be prepared for a model: what its checkpoint was trained on.
 
-    It is the config of the model's layer `InputPreprocessing`, so it survives saving, `from_config` and `clone_model`;
-    it is found inside another model too.
+    It is in the config of the model's layer `InputPreprocessing`, so it survives saving, `from_config` and
+    `clone_model`; it is found inside another model too.
 
     Args:
         model: a model of this library, or one that has it inside.
 
     Returns:
-        A dict: "mean" and "std" of each channel on the scale of [0, 255]; "resize", "stretch" or "shorter_side";
-        "crop_fraction", the share of the resized image's side that is kept.
+        A `Preprocessing`.
 
     Raises:
         ValueError: there is no such layer in the model.
@@ -60,54 +143,10 @@ def preprocessing_of(model):
     for layer in _layers_of(model):
         config = layer.get_config() if type(layer).__name__ == "InputPreprocessing" else {}
         if "preprocessing" in config:
-            return config["preprocessing"]
+            return Preprocessing.from_config(config["preprocessing"])
     raise ValueError(f"The model does not say how images must be prepared for it. Received: model={model.name!r}")
 
 
 def _layers_of(model):
     for layer in model.layers:
         yield from _layers_of(layer) if isinstance(layer, keras.Model) else [layer]
-
-
-def decode_predictions(predictions, top=5, names=None):
-    """The best classes of each image, with their names.
-
-    Args:
-        predictions: `(B, classes)`, probabilities or logits.
-        top: how many classes, best first.
-        names: a list of names, as many as there are classes; or None, with 1,000 or 21,843 classes, for the published
-            names of ImageNet and ImageNet-21k, which are downloaded once.
-
-    Returns:
-        For each image a list of `(class, name, score)`, the score as it is in `predictions`.
-
-    Raises:
-        ValueError: the predictions have another rank, or not as many classes as there are names.
-        ConnectionError: the published names could not be downloaded.
-    """
-    predictions = ops.convert_to_tensor(predictions)
-    if len(predictions.shape) != 2:
-        raise ValueError(f"Predictions must be (B, classes). Received: shape={tuple(predictions.shape)}")
-    classes = predictions.shape[1]
-    if names is None:
-        if classes not in _NAMES:
-            raise ValueError(
-                f"Names are published for {' and '.join(map(str, _NAMES))} classes; give a list as `names`. "
-                f"Received: classes={classes}"
-            )
-        names = class_names(classes)
-    if len(names) != classes:
-        raise ValueError(f"There must be a name for each class. Received: classes={classes}, names={len(names)}")
-    if isinstance(top, bool) or not isinstance(top, int) or top < 1:
-        raise ValueError(f"`top` must be an integer of 1 or more. Received: top={top!r}")
-    scores, indices = (ops.convert_to_numpy(x) for x in ops.top_k(predictions, min(top, classes)))
-    return [
-        [(int(index), names[index], float(score)) for index, score in zip(row_indices, row_scores)]
-        for row_indices, row_scores in zip(indices, scores)
-    ]
-
-
-def class_names(classes):
-    """The published names of 1,000 (ImageNet) or 21,843 (ImageNet-21k) classes, from the cache of weights."""
-    with open(fetch(_NAMES[classes]), encoding="utf-8") as file:
-        return [line.strip() for line in file if line.strip()]

@@ -12,13 +12,14 @@ PACKAGE = ROOT / "keras_vit"
 FLOORS = {
     "files": set(),
     "architectures": set(),
-    "layers": set(),
+    "layers": {"preprocessing"},
     "checkpoints": {"files", "architectures"},
-    "data": {"files"},
+    "data": {"files", "preprocessing"},
     "losses": set(),
     "optimizers": set(),
     "recipes": {"architectures"},
-    "preprocessing": {"checkpoints"},  # class names come through the cache of weights
+    "predictions": {"checkpoints"},  # class names come through the cache of weights
+    "preprocessing": set(),
     "models": {"layers", "checkpoints", "architectures"},
     "cost": {"layers", "architectures"},
     "inspection": {"layers"},
@@ -26,7 +27,7 @@ FLOORS = {
     "training": {"files", "models", "layers", "checkpoints", "data", "losses", "optimizers", "cost"},
     "evaluation": {"training", "data", "recipes"},
     "tpu": {"training", "models", "cost"},
-    "__init__": {"checkpoints", "layers", "models", "preprocessing"},
+    "__init__": {"checkpoints", "layers", "models", "predictions", "preprocessing"},
 }
 MAY_IMPORT_TENSORFLOW = {"data", "training", "export", "files"}
 MAY_IMPORT_JAX = {"tpu"}

@@ -1,7 +1,10 @@
-"""Pixel values go into a model as it expects them, and its outputs come out as names."""
+"""Pixel values go into a model as it expects them, and the model says what that is."""
 
+import dataclasses
+import json
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import keras
@@ -61,14 +64,14 @@ def test_the_preprocessing_survives_config_clone_and_wrapping():
         wrapped,
         features,
     ):
-        assert keras_vit.preprocessing_of(other) == SPECIAL
+        assert keras_vit.preprocessing_of(other) == keras_vit.Preprocessing(**SPECIAL)
 
 
 def test_the_preprocessing_survives_a_file_and_another_process(tmp_path):
     special().save(tmp_path / "model.keras")
     code = (
         "import sys, keras, keras_vit; "
-        "print(keras_vit.preprocessing_of(keras.saving.load_model(sys.argv[1])))"
+        "print(keras_vit.preprocessing_of(keras.saving.load_model(sys.argv[1])).to_config())"
     )  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "model.keras")],
@@ -77,13 +80,49 @@ def test_the_preprocessing_survives_a_file_and_another_process(tmp_path):
         text=True,
         check=True,
     )
-    assert done.stdout.strip() == str(SPECIAL)
+    assert done.stdout.strip() == str(keras_vit.Preprocessing(**SPECIAL).to_config())
 
 
 def test_what_is_returned_cannot_change_the_model():
     model = special()
-    keras_vit.preprocessing_of(model)["mean"][0] = 0.0
-    assert keras_vit.preprocessing_of(model) == SPECIAL
+    config = model.get_layer("expected_images").get_config()["preprocessing"]
+    config["mean"][0] = 0.0
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        keras_vit.preprocessing_of(model).rounding = "uint8"
+    assert keras_vit.preprocessing_of(model) == keras_vit.Preprocessing(**SPECIAL)
+
+
+def test_all_that_evaluation_does_to_an_image_survives_a_file(tmp_path):
+    everything = {**SPECIAL, "rounding": "uint8", "exif": True, "bit_depth": 16}
+    small(preprocessing=everything).save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert keras_vit.preprocessing_of(loaded) == keras_vit.Preprocessing(**everything)
+
+
+def test_a_file_of_an_earlier_version_loads(tmp_path):
+    """Its layer was called `ExpectedImages` and had four facts."""
+    special().save(tmp_path / "new.keras")
+    with zipfile.ZipFile(tmp_path / "new.keras") as new, zipfile.ZipFile(tmp_path / "old.keras", "w") as old:
+        for name in new.namelist():
+            content = new.read(name)
+            if name == "config.json":
+                config = json.loads(content)
+                layer = next(part for part in config["config"]["layers"] if part["name"] == "expected_images")
+                layer |= {"module": "keras_vit.layers.expected_images", "class_name": "ExpectedImages"}
+                layer["registered_name"] = "keras_vit>ExpectedImages"
+                layer["config"]["preprocessing"] = SPECIAL
+                content = json.dumps(config)
+            old.writestr(name, content)
+    loaded = keras.saving.load_model(tmp_path / "old.keras")
+    assert keras_vit.preprocessing_of(loaded) == keras_vit.Preprocessing(**SPECIAL, rounding="float", exif=False)
+
+
+def test_equal_channels_are_those_of_the_model():
+    model = small(input_shape=(16, 16, 12), preprocessing=keras_vit.Preprocessing(crop_fraction=0.5))
+    assert keras_vit.preprocessing_of(model).mean == (127.5,) * 12
+    assert keras_vit.preprocessing_of(model).channels == 12
+    with pytest.raises(ValueError, match="each of 12 channels"):
+        small(input_shape=(16, 16, 12), preprocessing=SPECIAL)
 
 
 def test_a_load_of_published_weights_sets_it(tmp_path, monkeypatch):
@@ -96,7 +135,7 @@ def test_a_load_of_published_weights_sets_it(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoints.published, "_PREPROCESSING", SPECIAL)
     model = keras_vit.ViT_Ti16(weights="augreg", input_shape=(32, 32, 3))
     assert model.output_shape == (None, 21843)
-    assert keras_vit.preprocessing_of(model) == SPECIAL
+    assert keras_vit.preprocessing_of(model) == keras_vit.Preprocessing(**SPECIAL)
 
 
 def test_a_model_that_says_nothing_is_refused():
@@ -111,48 +150,11 @@ def test_a_model_that_says_nothing_is_refused():
         ({"std": [1.0, 1.0, 0.0]}, "above 0"),
         ({"resize": "crop"}, '"stretch" or "shorter_side"'),
         ({"crop_fraction": 1.5}, r"in \(0, 1\]"),
-        ({"size": 224}, "must be a dict with crop_fraction, mean, resize, std"),
+        ({"size": 224}, "a dict with mean, std, resize, crop_fraction and, if need be, rounding, exif, bit_depth"),
+        ({"rounding": "int8"}, '"float" or "uint8"'),
+        ({"bit_depth": 12}, "8 or 16. Received: bit_depth=12"),
     ],
 )
-def test_a_preprocessing_that_is_none_is_refused(change, message):
+def test_a_preprocessing_that_cannot_be_is_refused(change, message):
     with pytest.raises(ValueError, match=message):
         keras_vit.InputPreprocessing({**SPECIAL, **change})
-
-
-def test_the_best_classes_come_first_with_their_names():
-    scores = np.array([[0.1, 0.7, 0.2], [0.5, 0.2, 0.3]], "float32")
-    decoded = keras_vit.decode_predictions(scores, top=2, names=["cat", "dog", "owl"])
-    assert [[(i, name) for i, name, _ in row] for row in decoded] == [
-        [(1, "dog"), (2, "owl")],
-        [(0, "cat"), (2, "owl")],
-    ]
-    assert decoded[0][0][2] == pytest.approx(0.7)
-    assert len(keras_vit.decode_predictions(scores, top=9, names=["a", "b", "c"])[0]) == 3
-
-
-@pytest.mark.parametrize("classes, file", [(1000, "ilsvrc2012"), (21843, "imagenet21k")])
-def test_the_published_names_come_through_the_mirror(classes, file, tmp_path, monkeypatch):
-    (tmp_path / "bit_models").mkdir()
-    path = tmp_path / "bit_models" / f"{file}_wordnet_lemmas.txt"
-    path.write_text("".join(f"class {i}\n" for i in range(classes)))
-    monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path))
-    scores = np.zeros((1, classes), "float32")
-    scores[0, 17] = 1
-    assert keras_vit.decode_predictions(scores, top=1) == [[(17, "class 17", 1.0)]]
-    path.write_text("one\n")
-    with pytest.raises(ValueError, match=f"a name for each class.*classes={classes}, names=1"):
-        keras_vit.decode_predictions(scores)
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"predictions": np.zeros(3)}, r"\(B, classes\)"),
-        ({"predictions": np.zeros((1, 3))}, "1000 and 21843 classes; give a list"),
-        ({"predictions": np.zeros((1, 3)), "names": ["a"]}, "classes=3, names=1"),
-        ({"predictions": np.zeros((1, 1)), "names": ["a"], "top": 0}, "`top` must be an integer of 1 or more"),
-    ],
-)
-def test_predictions_that_cannot_be_named_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        keras_vit.decode_predictions(**arguments)

@@ -3,11 +3,12 @@
     python experiments/benchmarks/input_pipeline.py
 
 The limit is nothing but fused decode-and-crop and resize of JPEGs in memory, in a bare parallel map: the files and
-windows that the whole pipeline starts with. The limit and the stages leave in groups, so that none pays for Python. The
-plain ones are as Keras' examples write them: whole images decoded, then cropped and flipped, by tf.image or by Keras'
-layers. Grain does the same as the whole pipeline where it is installed. Beside the images a second stands the processor
-time of an image, which other work on the machine disturbs less. `--memory` also shows what more epochs and a longer
-list take; `--million` starts at step 100,000 of a folder of a million (hard links, made in the temporary folder).
+windows that the whole pipeline starts with. The limit and the stages return windows of a batch, so that none pays for
+Python. The plain ones are as Keras' examples write them: whole images decoded, then cropped and flipped, by tf.image or
+by Keras' layers. Grain does the same as the whole pipeline where it is installed. Beside the images a second stands the
+processor time of an image, which other work on the machine disturbs less. `--memory` also shows what more epochs and a
+longer list take; `--million` starts at step 100,000 of a folder of a million (hard links, made in the temporary
+folder).
 """
 
 import os
@@ -22,7 +23,7 @@ import tensorflow as tf
 from absl import app, flags
 
 from keras_vit import data
-from keras_vit.data import examples, images, pipeline, preprocessing
+from keras_vit.data import examples, images, order, transforms
 
 flags.DEFINE_integer("rounds", 5, "Times that each is measured.", lower_bound=1)
 flags.DEFINE_integer("images", 640, "Images in each measurement.", lower_bound=64)
@@ -34,7 +35,7 @@ AUTO = tf.data.AUTOTUNE
 
 
 def _photos(folder):
-    """JPEGs of 500x375: coarse colours, some noise, as many bytes as a photograph of that size."""
+    """JPEGs of 500x375: coarse colors, some noise, as many bytes as a photograph of that size."""
     rng = np.random.default_rng(0)
     for i in range(FILES):
         coarse = rng.integers(0, 256, (12, 16, 3)).astype(np.float32)
@@ -57,8 +58,8 @@ def _pipelines(folder):
     stored = tf.constant([path.read_bytes() for path in sorted(folder.rglob("*.jpg"))])
     seed = lambda i: tf.stack([tf.constant(0, tf.int64), i])  # noqa: E731
     # What the whole pipeline reads first: which files, and which windows of them.
-    indices = pipeline.index_at(tf.range(FLAGS.images + 128, dtype=tf.int64), source.num_examples, 0)[1]
-    windows = tf.stack([preprocessing.inception_window([375, 500], seed(i) + examples.CROP) for i in indices])
+    indices = order.index_at(tf.range(FLAGS.images + 128, dtype=tf.int64), source.num_examples, 0)[1]
+    windows = tf.stack([transforms.inception_window([375, 500], seed(i) + examples.CROP) for i in indices])
     files = indices % FILES
     numbers = tf.data.Dataset.range(len(windows)).repeat()
 
@@ -69,7 +70,7 @@ def _pipelines(folder):
         return tf.image.resize(tf.io.decode_and_crop_jpeg(stored[files[i]], windows[i], channels=3), SIZE)
 
     def decode(i):
-        return images.decode(stored[i % FILES], window=lambda size: preprocessing.inception_window(size, seed(i)))
+        return images.decode(stored[i % FILES], window=lambda size: transforms.inception_window(size, seed(i)))
 
     def batches(**options):
         return lambda: data.train_batches(source, batch_size=BATCH, seed=0, image_size=SIZE[0], **options)
@@ -99,7 +100,7 @@ def _pipelines(folder):
 
     return {
         "limit": (mapped(limit), BATCH),
-        "stage: order": (mapped(lambda i: pipeline.index_at(i, source.num_examples, 0)[1]), BATCH),
+        "stage: order": (mapped(lambda i: order.index_at(i, source.num_examples, 0)[1]), BATCH),
         "stage: read": (mapped(lambda i: source.read(i % source.num_examples)["image"]), BATCH),
         "stage: decode and crop": (mapped(decode), BATCH),
         "whole": (batches(), BATCH),
@@ -120,7 +121,7 @@ def _grain(folder):
 
     class Example(grain.RandomMapTransform):
         def random_map(self, path, rng):
-            window = preprocessing.inception_window([375, 500], rng.integers(0, 2**31, 2))
+            window = transforms.inception_window([375, 500], rng.integers(0, 2**31, 2))
             image = tf.io.decode_and_crop_jpeg(tf.io.read_file(path), window, channels=3)
             image = tf.image.resize(image, SIZE).numpy()
             return (image[:, ::-1] if rng.random() > 0.5 else image) / 127.5 - 1.0
@@ -158,7 +159,7 @@ def _peak():
 
 
 def _memory(folder):
-    """Peaks of the whole pipeline, each run asking for more than the one before."""
+    """Peaks of the whole pipeline, each run larger than the one before."""
     peaks = []
     for repeats, epochs in ((1, 10), (1, 100), (8000, 0)):
         _write_list(folder, repeats)
@@ -172,12 +173,12 @@ def _memory(folder):
 
 
 def _million(folder):
-    originals = [path for path in sorted((folder).rglob("*.jpg"))]
+    photos = sorted(folder.rglob("*.jpg"))
     root = folder / "million"
     for label in range(1000):
         (root / f"{label:04}").mkdir(parents=True)
         for i in range(1000):
-            os.link(originals[label % FILES], root / f"{label:04}" / f"{i:04}.jpg")
+            os.link(photos[label % FILES], root / f"{label:04}" / f"{i:04}.jpg")
     start = time.perf_counter()
     source = data.folder(root)
     listed = time.perf_counter() - start

@@ -1,5 +1,6 @@
 """Loading a checkpoint into a built model, completely or not at all."""
 
+import dataclasses
 import logging
 import warnings
 
@@ -121,4 +122,5 @@ def _set_preprocessing(model, published):
         return
     for layer in model.layers:
         if layer.name == "expected_images":
-            layer.preprocessing = published.preprocessing
+            # How files are decoded is a matter of the data, not of the weights.
+            layer.preprocessing = dataclasses.replace(layer.preprocessing, **published.preprocessing)

@@ -1,16 +1,16 @@
 """From stored images to batches: the only part of the package that knows tf.data.
 
-`load` gives the train and test sources of a dataset; `train_batches` and `eval_batches` make batches of a source;
+`load` returns the train and test sources of a dataset; `train_batches` and `eval_batches` make batches of a source;
 `from_config` does both for a config's `data` group, whose fields `defaults` lists.
 """
 
 from keras_vit.data.bad_examples import BadExamples
-from keras_vit.data.config import InputPipeline, defaults, from_config
+from keras_vit.data.batching import eval_batches, train_batches
+from keras_vit.data.config import InputPipeline, defaults, from_config, load_splits, option_fields
 from keras_vit.data.datasets import DATASETS, load, load_split
 from keras_vit.data.options import Options
-from keras_vit.data.pipeline import eval_batches, train_batches
 from keras_vit.data.service import serve
-from keras_vit.data.sources import Source, arrays, check_splits, file_list, folder, tfds, tfrecords
+from keras_vit.data.sources import Source, arrays, check_splits, file_list, folder, folder_splits, tfds, tfrecords
 from keras_vit.data.verify import verify
 
 __all__ = [
@@ -25,9 +25,12 @@ __all__ = [
     "eval_batches",
     "file_list",
     "folder",
+    "folder_splits",
     "from_config",
     "load",
     "load_split",
+    "load_splits",
+    "option_fields",
     "serve",
     "tfds",
     "tfrecords",

@@ -5,7 +5,7 @@ import logging
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data import examples, pipeline
+from keras_vit.data import examples, order
 from keras_vit.data.options import Options
 
 log = logging.getLogger(__name__)
@@ -22,22 +22,32 @@ class BadExamples:
         seed: the seed of the training batches; for evaluation, -1.
         max_share: the share of the source that may be bad, in [0, 1]; more end the run.
         num_hosts, host_index: as for the batches.
-        warn: takes the lines that name them.
-        **options: the `Options` of the batches.
+        warn: a function of a line that names one.
+        options: the resolved `Options` of the batches, instead of their fields.
+        **fields: fields of `Options`.
 
     Attributes:
         count: how many different examples were found bad.
     """
 
     def __init__(
-        self, source, *, batch_size, seed=-1, max_share=0.01, num_hosts=1, host_index=0, warn=log.warning, **options
+        self,
+        source,
+        *,
+        batch_size,
+        seed=-1,
+        max_share=0.01,
+        num_hosts=1,
+        host_index=0,
+        warn=log.warning,
+        options=None,
+        **fields,
     ):
         if not 0 <= max_share <= 1:
             raise ValueError(f"The share of bad examples is between 0 and 1. Received: max_share={max_share}")
         self._source, self._batch_size, self._seed, self._max_share = source, batch_size, seed, max_share
-        self._options, self._warn = Options(**options).resolve(source), warn
-        share = batch_size // num_hosts
-        self._first = host_index * share
+        self._options, self._warn = options or Options(**fields).resolve(source), warn
+        self._first_slot = order.host_slice(batch_size, num_hosts, host_index).start
         self._reasons = {}
         self._next_line = 2 * NAMED
 
@@ -52,14 +62,14 @@ class BadExamples:
             ValueError: more than `max_share` of the source is bad.
         """
         bad = 0
-        for place in np.flatnonzero(np.asarray(weights) == 0):
-            index = self._index(step * self._batch_size + self._first + int(place))
+        for slot in np.flatnonzero(np.asarray(weights) == 0):
+            index = self._index(step * self._batch_size + self._first_slot + int(slot))
             if index is None:
                 continue
             if index not in self._reasons:
                 self._reasons[index] = self._reason(index)
                 if self._reasons[index]:
-                    self._tell(index)
+                    self._warn_of(index)
             bad += bool(self._reasons[index])
         return bad
 
@@ -71,7 +81,7 @@ class BadExamples:
             # Shuffled through a buffer: known by its position alone.
             return position
         position = tf.constant(position, tf.int64)
-        return int(pipeline.index_at(position, self._source.num_examples, self._seed)[1])
+        return int(order.index_at(position, self._source.num_examples, self._seed)[1])
 
     def _reason(self, index):
         """Why an example is bad; "" for one that is good and only has no right answer."""
@@ -79,7 +89,7 @@ class BadExamples:
             return "cannot be read"
         return examine(self._source, index, self._options)[2]
 
-    def _tell(self, index):
+    def _warn_of(self, index):
         count, total = self.count, self._source.num_examples
         if count <= NAMED:
             ordered = self._source.read is not None or self._seed < 0
@@ -103,7 +113,7 @@ def examine(source, index, options, example=None):
         source: a `Source`.
         index: which example.
         options: resolved `Options`.
-        example: what the source gives for it, where it has no access by index.
+        example: the example, of a source without access by index.
 
     Returns:
         `(stored, labels, reason)`: the bytes of the image, `None` where they cannot be read; the labels, integers, none
@@ -113,12 +123,12 @@ def examine(source, index, options, example=None):
     try:
         example = example or source.read(tf.constant(index, tf.int64))
         image, labels = example["image"].numpy(), example["label"].numpy()
-        stored = image if isinstance(image, bytes) else image.tobytes()
+        stored = image if isinstance(image, bytes) else b"".join(image) if image.dtype == object else image.tobytes()
         if not stored:
             return stored, labels, "the file is empty"
-        examples.pixels(example["image"], source, options)
+        examples.decode_pixels(example["image"], source, options)
         if np.any((labels < 0) | (labels >= len(source.class_names))):
-            return stored, labels, f"the label is none of 0 to {len(source.class_names) - 1}: {labels}"
+            return stored, labels, f"the label is not in 0 to {len(source.class_names) - 1}: {labels}"
     except tf.errors.OpError as error:
         return stored, labels, _first_line(error.message)
     return stored, labels, ""

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import inspect
 
-from keras_vit.data import datasets, pipeline
+from keras_vit.data import batching, datasets
 from keras_vit.data.bad_examples import BadExamples
 from keras_vit.data.options import Options
 from keras_vit.data.sources import Source
@@ -56,39 +56,68 @@ class InputPipeline:
     seed: int
     max_bad_share: float
 
+    @functools.cached_property
+    def train_options(self):
+        """The `Options`, resolved for the training source."""
+        return Options(**self.options).resolve(self.train)
+
+    @functools.cached_property
+    def test_options(self):
+        """The `Options`, resolved for the test source."""
+        return Options(**self.options).resolve(self.test)
+
+    @property
+    def image_shape(self):
+        """`(H, W, C)` of the images in a batch, which a model for this input has."""
+        return self.train_options.image_shape(self.train)
+
     def train_batches(self, start_step=0, num_hosts=1, host_index=0):
         """See `data.train_batches`."""
-        where = {"start_step": start_step, "num_hosts": num_hosts, "host_index": host_index}
-        return pipeline.train_batches(self.train, batch_size=self.batch_size, seed=self.seed, **where, **self.options)
+        share = {"num_hosts": num_hosts, "host_index": host_index, "start_step": start_step}
+        batch = {"batch_size": self.batch_size, "seed": self.seed, "options": self.train_options}
+        return batching.train_batches(self.train, **batch, **share)
 
     def eval_batches(self, num_hosts=1, host_index=0):
         """See `data.eval_batches`."""
-        where = {"num_hosts": num_hosts, "host_index": host_index}
-        return pipeline.eval_batches(self.test, batch_size=self.batch_size, **where, **self.options)
-
-    @functools.cached_property
-    def image_shape(self):
-        """`(H, W, C)` of the images in a batch, which a model for this input has."""
-        _, height, width, channels = self.train_batches().element_spec[0].shape
-        return height, width, channels
+        share = {"num_hosts": num_hosts, "host_index": host_index}
+        return batching.eval_batches(self.test, batch_size=self.batch_size, options=self.test_options, **share)
 
     def model_preprocessing(self):
-        """What test images go through, in the words of a model's `preprocessing` (see `layers.InputPreprocessing`)."""
-        options = Options(**self.options).resolve(self.test)
-        cropped = options.eval_crop.endswith("_crop")
-        middle = [self.test.max_value / 2] * 3
-        return {
-            "mean": middle,
-            "std": middle,
-            "resize": "shorter_side" if options.eval_crop == "resize_small_crop" else "stretch",
-            "crop_fraction": options.image_size / options.resize_size if cropped else 1.0,
-        }
+        """What test images go through: a `keras_vit.Preprocessing`, which the model of a run carries."""
+        return self.test_options.preprocessing(self.test)
 
     def bad_examples(self, split, num_hosts=1, host_index=0, **kwargs):
         """A new `BadExamples` for the batches of a split, "train" or "test"."""
-        source, seed = (self.train, self.seed) if split == "train" else (self.test, -1)
-        where = {"num_hosts": num_hosts, "host_index": host_index, "max_share": self.max_bad_share}
-        return BadExamples(source, batch_size=self.batch_size, seed=seed, **where, **kwargs, **self.options)
+        of_split = {
+            "train": (self.train, self.train_options, self.seed),
+            "test": (self.test, self.test_options, -1),
+        }  # fmt: skip
+        source, options, seed = of_split[split]
+        share = {"num_hosts": num_hosts, "host_index": host_index, "max_share": self.max_bad_share}
+        return BadExamples(source, batch_size=self.batch_size, seed=seed, options=options, **share, **kwargs)
+
+
+def option_fields(config):
+    """Those fields of a config's `data` group that are fields of `Options`, a dict; the others are left out."""
+    return {name: value for name, value in defaults(**dict(config)).items() if name in _OPTIONS}
+
+
+def load_splits(config):
+    """The sources of the training and the test split of a config's `data` group, unchecked for training.
+
+    Args:
+        config: see `from_config`.
+
+    Returns:
+        A dict from the words of `train_split` and `test_split` to a `Source`.
+
+    Raises:
+        ValueError: a field is unknown, or a split cannot be loaded.
+    """
+    fields = defaults(**dict(config))
+    loading = {name: fields[name] for name in _LOADING}
+    splits = dict.fromkeys((fields["train_split"], fields["test_split"]))
+    return {split: datasets.load_split(fields["name"], split, **loading) for split in splits}
 
 
 def from_config(config, *, batch_size, seed):
@@ -106,14 +135,15 @@ def from_config(config, *, batch_size, seed):
         ValueError: a field is unknown or out of range, or the dataset cannot be loaded.
     """
     fields = defaults(**dict(config))
-    options = {name: fields[name] for name in _OPTIONS}
-    Options(**options)
+    options = option_fields(fields)
+    Options(**options)  # before a dataset is loaded
     train, test = datasets.load(
         fields["name"],
         train_split=fields["train_split"],
         test_split=fields["test_split"],
         **{name: fields[name] for name in _LOADING},
     )
-    for source in (train, test):
-        Options(**options).resolve(source)
-    return InputPipeline(train, test, options, batch_size, seed, fields["max_bad_share"])
+    inputs = InputPipeline(train, test, options, batch_size, seed, fields["max_bad_share"])
+    # Options that do not fit are refused here, not at the first batch.
+    _ = inputs.train_options, inputs.test_options
+    return inputs

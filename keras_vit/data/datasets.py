@@ -1,6 +1,6 @@
-"""The datasets of the paper, one row each, and the one function that finds any dataset by name.
+"""The datasets of the paper, one row each, and the one function that loads any dataset by name.
 
-Splits are TFDS's own words. "train" is what a final run trains on; "tune_train" and "tune_val" divide it to choose
+Splits are in TFDS's words. "train" is what a final run trains on; "tune_train" and "tune_val" divide it to choose
 hyper-parameters; "test" is what is reported.
 """
 
@@ -26,7 +26,7 @@ class Dataset:
         image: the feature with the image.
         scale: what pixels are multiplied by.
         test_tfds, test_label: the same for the test split, where another dataset has it.
-        options: what its images want from `Options` wherever that is left on "auto".
+        options: the values of `Options` for its images wherever a field is "auto".
     """
 
     tfds: str
@@ -98,7 +98,7 @@ DATASETS = {
         "imagenet2012:5.*.*", 1000, _IMAGENET, test_tfds="imagenet2012_real", test_label="real_label"
     ),
     "imagenet_v2": Dataset("imagenet2012:5.*.*", 1000, {**_IMAGENET, "test": "test"}, test_tfds="imagenet_v2"),
-    # No TFDS dataset: folders, one subfolder a class.
+    # Not datasets of TFDS: folders, one subfolder a class.
     "imagenet21k": Dataset("", 21843, _splits("train", "test", "train", "test")),
     "objectnet": Dataset("", 1000, {"test": ""}),
     # VTAB-1k: natural, specialized, structured.
@@ -136,7 +136,10 @@ _UNDERSTOOD = {
     "digits": (),
     "folder": ("path", "class_names", "test_share", "split_seed"),
     "list": ("path", "class_names"),
-    "tfrecords": ("path", "classes", "class_names", "image_key", "label_key", "label_offset", "num_examples"),
+    "tfrecords": (
+        *("path", "classes", "class_names", "image_key", "label_key", "label_offset"),
+        *("num_examples", "image_dtype", "image_shape", "max_value"),
+    ),
     "tfds": ("path", "class_names", "image_key", "label_key"),
     "row": ("path", "class_names"),
     "objectnet": ("path",),
@@ -173,6 +176,9 @@ def load_split(
     label_key="",
     label_offset=0,
     num_examples=0,
+    image_dtype="",
+    image_shape=(),
+    max_value=0.0,
 ):
     """One split of a dataset.
 
@@ -187,14 +193,18 @@ def load_split(
         classes: of "tfrecords", how many.
         class_names: a text file with the name of each class, in order, one a line.
         test_share, split_seed: see `folder`.
-        image_key, label_key, label_offset, num_examples: see `tfrecords`; the keys of "tfds:" too.
+        image_key, label_key, label_offset, num_examples, image_dtype, image_shape, max_value: see `tfrecords`; the
+            keys of "tfds:" too.
+
+    Returns:
+        A `Source`.
 
     Raises:
-        ValueError: the name is not known, something that it needs is not given or that it does not understand is, or
-            what the source itself refuses.
+        ValueError: the name is not known, something that it needs is missing, something is set that it does not
+            understand, or what the source itself refuses.
     """
-    given = dict(locals())
-    _check_understood(name, {field: given[field] for field in given.keys() - {"name", "split"}})
+    arguments = dict(locals())
+    _check_understood(name, {field: arguments[field] for field in arguments.keys() - {"name", "split"}})
     names = _lines(class_names) if class_names else None
     if name == "digits":
         sources = digits()
@@ -211,7 +221,8 @@ def load_split(
         keys = {"image_key": image_key or "image/encoded", "label_key": label_key or "image/class/label"}
         pattern = f"{path.rstrip('/')}/{split}" if path else split
         names = names or tuple(map(str, range(classes)))
-        return tfrecords(pattern, names, label_offset=label_offset, num_examples=num_examples, **keys)
+        numbers = {"label_offset": label_offset, "num_examples": num_examples, "max_value": max_value}
+        return tfrecords(pattern, names, image_dtype=image_dtype, image_shape=image_shape, **numbers, **keys)
     if name.startswith("tfds:"):
         keys = {"image_key": image_key or "image", "label_key": label_key or "label"}
         return tfds(name.removeprefix("tfds:"), split, path, class_names=names, **keys)
@@ -223,7 +234,7 @@ def load_split(
     return _row(name, split, path, names, test_share, split_seed)
 
 
-def _check_understood(name, given):
+def _check_understood(name, arguments):
     """Refuses what would have no effect on a dataset, except at its default."""
     kind = name.split(":")[0]
     if kind in DATASETS:
@@ -232,7 +243,7 @@ def _check_understood(name, given):
         return
     understood = _UNDERSTOOD[kind]
     parameters = inspect.signature(load_split).parameters
-    unused = {field: value for field, value in given.items() if value != parameters[field].default}
+    unused = {field: value for field, value in arguments.items() if value != parameters[field].default}
     unused = {field: unused[field] for field in sorted(unused.keys() - set(understood))}
     if unused:
         received = ", ".join(f"{field}={value!r}" for field, value in unused.items())
@@ -251,14 +262,13 @@ def _row(name, split, path, class_names, test_share, split_seed):
     else:
         other = row.test_tfds if split == "test" else ""
         label = row.test_label if other else row.label
-        own = callable(label)
         source = tfds(
             other or row.tfds,
             words,
             path,
             row.image,
-            **({"label": label} if own else {"label_key": label}),
-            class_names=class_names or (tuple(map(str, range(row.classes))) if own else None),
+            **({"label": label} if callable(label) else {"label_key": label}),
+            class_names=class_names or (tuple(map(str, range(row.classes))) if callable(label) else None),
             scale=row.scale,
         )
     if len(source.class_names) != row.classes:

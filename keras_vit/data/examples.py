@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from keras_vit.data import images, mixup, preprocessing
+from keras_vit.data import images, mixup, transforms
 from keras_vit.data.randaugment import randaugment
 
 # Added to a seed, these keep random numbers of different use apart: the seed is an int32, and these stand above it.
@@ -19,75 +19,89 @@ def train_example(example, seed, source, options):
         options: `Options`, resolved for it.
 
     Returns:
-        `(image, label)`: float32 `(H, W, 3)` in [-1, 1], float32 `(classes,)`.
+        `(image, label)`: float32 `(H, W, C)`, in [-1, 1] unless `mean` and `std` say otherwise; float32 `(classes,)`.
     """
     size = (options.image_size, options.image_size)
-    crop, rounding = options.train_crop, _rounding(options)
-    window = (lambda shape: preprocessing.inception_window(shape, seed + CROP)) if crop == "inception" else None
-    image, max_value = pixels(example["image"], source, options, window)
+    crop, rounding = options.train_crop, options.rounding
+    window = (lambda shape: transforms.inception_window(shape, seed + CROP)) if crop == "inception" else None
+    image, white = decode_pixels(example["image"], source, options, window)
     if crop == "resize_small_crop":
-        image = preprocessing.resize_small(image, options.resize_size, rounding)
+        image = transforms.resize_small(image, options.resize_size, rounding)
     elif crop == "resize_crop":
-        image = preprocessing.resize(image, (options.resize_size,) * 2, rounding)
+        image = transforms.resize(image, (options.resize_size,) * 2, rounding)
     elif crop != "none":
-        image = preprocessing.resize(image, size, rounding)
+        image = transforms.resize(image, size, rounding)
     if crop.endswith("_crop"):
-        image = preprocessing.random_crop(image, size, seed + CROP)
+        image = transforms.random_crop(image, size, seed + CROP)
     if options.flip:
-        image = preprocessing.random_flip(image, tf.random.stateless_uniform([], seed + DRAW))
-    image = preprocessing.random_shift(image, options.shift, seed + CROP)
+        image = transforms.random_flip(image, tf.random.stateless_uniform([], seed + DRAW))
+    image = transforms.random_shift(image, options.shift, seed + CROP)
     if options.randaugment_layers:
-        image = randaugment(
-            preprocessing.truncate(tf.cast(image, tf.float32)) if image.dtype != tf.uint8 else image,
-            options.randaugment_layers,
-            options.randaugment_magnitude,
-            seed + RANDAUGMENT,
-            options.solarize_wrap,
-        )
-    return preprocessing.value_range(image, max_value), label_row(example["label"], source)
+        image = _randaugment(image, white, seed + RANDAUGMENT, source, options)
+    return transforms.normalize(image, options.preprocessing(source, white)), one_hot(example["label"], source)
 
 
 def eval_example(example, source, options):
     """An evaluation example: `(image, label)` as in training, nothing of it random."""
-    size = (options.image_size, options.image_size)
-    crop, rounding = options.eval_crop, _rounding(options)
-    image, max_value = pixels(example["image"], source, options)
-    if crop == "resize_small_crop":
-        image = preprocessing.resize_small(image, options.resize_size, rounding)
-    elif crop == "resize_crop":
-        image = preprocessing.resize(image, (options.resize_size,) * 2, rounding)
-    elif crop == "resize":
-        image = preprocessing.resize(image, size, rounding)
-    if crop.endswith("_crop"):
-        image = preprocessing.central_crop(image, size)
-    return preprocessing.value_range(image, max_value), label_row(example["label"], source)
+    size = None if options.eval_crop == "none" else (options.image_size, options.image_size)
+    image, white = decode_pixels(example["image"], source, options)
+    image = transforms.evaluation_image(image, size, options.preprocessing(source, white))
+    return image, one_hot(example["label"], source)
 
 
-def pixels(image, source, options, window=None):
-    """An image as uint8 `(H, W, 3)`, decoded if need be, and its value for white."""
+def decode_pixels(image, source, options, window=None):
+    """An image, decoded if need be, and its value for white.
+
+    Args:
+        image: as a source reads it: scalar string, string `(P,)`, or values `(H, W, C)`.
+        source: the `Source`.
+        options: `Options`, resolved for it.
+        window: see `images.decode`.
+
+    Returns:
+        uint8 `(H, W, C)`, or float32 where the source has more than 8 bits; and a number.
+    """
+    channels = options.channels
     if image.dtype == tf.string:
-        image = images.decode(image, options.max_megapixels, window, options.exif)
-        if source.max_value == 255:
-            return image, 255
-        # Of few values a resize would cut off nearly all; the original stretches them first.
-        return image * (255 // source.max_value), 255 // source.max_value * source.max_value
+        pages = image.shape[0] if image.shape.rank else 1
+        bounds = {"max_megapixels": options.max_megapixels / pages, "window": window, "exif": options.exif}
+        decode = lambda page: images.decode(page, **bounds, channels=channels // pages, bit_depth=options.bit_depth)  # noqa: E731
+        image = tf.concat([decode(page) for page in tf.unstack(image)], -1) if image.shape.rank else decode(image)
+        white = options.white(source)
+        if white >= 255:
+            return image, white
+        # Of few values a resize would cut off nearly all; the JAX reference stretches them first.
+        return image * (255 // white), 255 // white * white
+    image = tf.ensure_shape(image, (None, None, channels))
     if window is not None:
         y, x, height, width = tf.unstack(window(tf.shape(image)[:2]))
         image = image[y : y + height, x : x + width]
-    return image, source.max_value
+    return image if image.dtype == tf.uint8 else tf.cast(image, tf.float32), options.white(source)
 
 
-def label_row(label, source):
+def _randaugment(image, white, seed, source, options):
+    """RandAugment, which is defined on uint8; an image of more bits comes back on its own scale."""
+    deep = options.is_deep(source)
+    if deep:
+        image = tf.cast(image, tf.float32) * (255.0 / white)
+    if image.dtype != tf.uint8:
+        image = transforms.truncate(tf.cast(image, tf.float32))
+    strength = options.randaugment_layers, options.randaugment_magnitude
+    image = randaugment(image, *strength, seed, options.solarize_wrap)
+    return tf.cast(image, tf.float32) * (white / 255.0) if deep else image
+
+
+def one_hot(label, source):
     """A label, or a vector of all that count as right, to float32 `(classes,)` of 0 and 1; zeros for no class."""
     rows = tf.one_hot(label, len(source.class_names))
     return rows if rows.shape.rank == 1 else tf.reduce_max(tf.pad(rows, [[0, 1], [0, 0]]), 0)
 
 
-def weighted(images, labels, smoothing=0.0):
-    """A batch with its weights: 1 for a row with a right answer, 0 for one without, which counts for nothing.
+def with_weights(images, labels, smoothing=0.0):
+    """A batch with its weights: 1 for a row with a right answer, 0 for one without.
 
     Args:
-        images: `(B, H, W, 3)`.
+        images: `(B, H, W, C)`.
         labels: float32 `(B, classes)` of 0 and 1.
         smoothing: the share of a label that is spread over all classes; what has no label stays without one.
 
@@ -100,45 +114,41 @@ def weighted(images, labels, smoothing=0.0):
     return images, labels, weights
 
 
-def mixed_batch(images, labels, weights, own, partners, seed, options):
+def mix_batch(images, labels, weights, host_rows, partner_rows, seed, options):
     """A batch with mixup, or CutMix, or by lot one of them.
 
     An example whose partner cannot be read stays as it is.
 
     Args:
         images, labels, weights: what was read, M examples.
-        own: where in it the B examples of the batch are.
-        partners: where their partners are.
+        host_rows: int `(B,)`, where in it the examples of the batch are.
+        partner_rows: int `(B,)`, where their partners are.
         seed: int64 `(2,)`: the seed of the run and the step.
         options: `Options`, resolved.
 
     Returns:
         `(images, labels, weights)` of B examples.
     """
-    others = tf.where(tf.gather(weights, partners) > 0, partners, own)
-    other_images, other_labels = tf.gather(images, others), tf.gather(labels, others)
-    if len(own) < len(images):  # other hosts' examples were read as partners
-        images, labels = tf.gather(images, own), tf.gather(labels, own)
+    partner_rows = tf.where(tf.gather(weights, partner_rows) > 0, partner_rows, host_rows)
+    partner_images, partner_labels = tf.gather(images, partner_rows), tf.gather(labels, partner_rows)
+    if len(host_rows) < len(images):  # other hosts' examples were read as partners
+        images, labels = tf.gather(images, host_rows), tf.gather(labels, host_rows)
 
     def with_mixup():
         share = mixup.mixing_weight(options.mixup_alpha, seed + MIX, options.mixup_form)
-        return mixup.mix(images, other_images, share), mixup.mix(labels, other_labels, share)
+        return mixup.mixup(images, partner_images, share), mixup.mixup(labels, partner_labels, share)
 
     def with_cutmix():
         share = mixup.mixing_weight(options.cutmix_alpha, seed + MIX, "reverse")
-        mixed, share = mixup.cut(images, other_images, share, seed + CUT)
-        return mixed, mixup.mix(labels, other_labels, share)
+        mixed, share = mixup.cutmix(images, partner_images, share, seed + CUT)
+        return mixed, mixup.mixup(labels, partner_labels, share)
 
-    weights = tf.gather(weights, own)
+    weights = tf.gather(weights, host_rows)
     if options.mixup_alpha and options.cutmix_alpha:
         lot = tf.random.stateless_uniform([], seed + DRAW)
         mixed, labels = tf.cond(lot < 0.5, with_mixup, with_cutmix)
     else:
         mixed, labels = with_mixup() if options.mixup_alpha else with_cutmix()
     # What cannot be read stays empty: its weight is 0, and so is its label.
-    there = tf.cast(weights > 0, tf.float32)
-    return mixed, labels * there[:, None], weights
-
-
-def _rounding(options):
-    return "uint8" if options.randaugment_layers else options.rounding
+    readable = tf.cast(weights > 0, tf.float32)
+    return mixed, labels * readable[:, None], weights

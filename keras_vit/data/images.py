@@ -1,10 +1,13 @@
 """From the bytes of an image file to pixels, the size read from the header before anything is decoded.
 
-JPEG, PNG, GIF (its first frame), BMP and, where TensorFlow has `tf.io.decode_webp`, WebP that does not move. Grey
-images get three equal channels, an alpha channel is dropped, CMYK is converted. Every function runs inside `tf.data`
-and raises a `tf.errors.InvalidArgumentError` for what is no image.
+JPEG, PNG, GIF, BMP and, where TensorFlow has `tf.io.decode_webp`, WebP that is not animated. Every function runs inside
+`tf.data` and raises a `tf.errors.InvalidArgumentError` for what is not an image.
 
-The EXIF orientation of photographs is ignored unless asked for, as by the original and by `tf.io` itself.
+Of three channels: gray images get three equal ones, an alpha channel is dropped, CMYK is converted, a GIF is its first
+picture. Of one channel: colors become gray. Of any other number, the file must have exactly as many: PNG, BMP and WebP
+2 or 4, a GIF any number in pages, either one gray page a channel or one page of RGB for three.
+
+The EXIF orientation of photographs is ignored by default, as by the JAX reference `vit_jax` and by `tf.io` itself.
 """
 
 import tensorflow as tf
@@ -16,49 +19,57 @@ _JPEG_END = b"\xff\xd9"
 _ORIENTATIONS = [(0, False), (0, False), (0, True), (2, False), (2, True), (1, True), (3, False), (3, True), (1, False)]
 
 
-def decode(encoded, max_megapixels=100.0, window=None, exif=False):
+def decode(encoded, max_megapixels=100.0, window=None, exif=False, channels=3, bit_depth=8):
     """The pixels of an image, or of a window of it.
 
     Args:
         encoded: scalar string, the bytes of a file.
         max_megapixels: larger images are refused, in millions of pixels.
         window: a function from the size, int32 `(height, width)`, to a window of it, int32 `(y, x, height, width)`.
-            Of a JPEG nothing but the window is decoded.
+            Of a JPEG of one or three channels nothing but the window is decoded.
         exif: whether to turn the image as its EXIF orientation says. The window is then one of the unturned image.
+        channels: C, 1 or more.
+        bit_depth: 8 or 16. A PNG of 16 bits has all of them only with 16; everything else is then multiplied by 257.
 
     Returns:
-        uint8 `(H, W, 3)`.
+        uint8 `(H, W, C)`, or with a bit depth of 16 float32 in [0, 65535].
     """
-    # A JPEG without its end may be truncated, which only decoding all of it shows.
-    last = -tf.minimum(tf.strings.length(encoded), 2)  # of a file shorter than an end, all of it
-    whole_jpeg = tf.io.is_jpeg(encoded) & (tf.strings.substr(encoded, last, 2) == _JPEG_END)
+
+    def widen(image):
+        return 257.0 * tf.cast(image, tf.float32) if bit_depth == 16 else image
 
     def jpeg():
         size = tf.image.extract_jpeg_shape(encoded)[:2]
         with tf.control_dependencies([_check_size(size, max_megapixels)]):
             if window is None:
-                return tf.io.decode_jpeg(encoded, channels=3)
-            return tf.io.decode_and_crop_jpeg(encoded, window(size), channels=3)
+                return widen(tf.io.decode_jpeg(encoded, channels=channels))
+            return widen(tf.io.decode_and_crop_jpeg(encoded, window(size), channels=channels))
 
     # Not inlined: TensorFlow touches every operation of a branch that is not taken, and this one has many.
     @tf.function(experimental_attributes={"_noinline": True})
     def other():
         size = header_size(encoded)
         with tf.control_dependencies([_check_size(size, max_megapixels)]):
-            image = _decode_any(encoded)
+            image = _decode_any(encoded, channels, bit_depth, max_megapixels, widen)
         if window is None:
             return image
         y, x, height, width = tf.unstack(window(size))
         return image[y : y + height, x : x + width]
 
-    image = tf.cond(whole_jpeg, jpeg, other)
+    if channels in (1, 3):
+        # A JPEG without its end may be truncated, which only decoding all of it shows.
+        last = -tf.minimum(tf.strings.length(encoded), 2)  # of a file shorter than an end, all of it
+        whole_jpeg = tf.io.is_jpeg(encoded) & (tf.strings.substr(encoded, last, 2) == _JPEG_END)
+        image = tf.cond(whole_jpeg, jpeg, other)
+    else:
+        image = other()
     if exif:
         image = _turn(image, orientation(encoded))
-    return tf.ensure_shape(image, (None, None, 3))
+    return tf.ensure_shape(image, (None, None, channels))
 
 
 def header_size(encoded):
-    """The size of an image by its header alone, int32 `(height, width)`; zeros for what is no image."""
+    """The size of an image by its header alone, int32 `(height, width)`; zeros for what is not an image."""
     head = tf.cast(tf.io.decode_raw(encoded, tf.uint8, fixed_length=32), tf.int32)
 
     def number(*places):
@@ -94,31 +105,54 @@ def header_size(encoded):
 
 
 def orientation(encoded):
-    """The EXIF orientation of a JPEG, int32 in 1 to 8; 1, upright, where there is none."""
+    """The EXIF orientation of a JPEG, int32 in 1 to 8; 1, upright, where the file does not say."""
     head = tf.io.decode_raw(tf.strings.substr(encoded, 0, tf.minimum(tf.strings.length(encoded), 4096)), tf.uint8)
     # The entry of the tag in its directory: tag 0x0112, a SHORT (3), one of it, the value.
     big, little = b"\x01\x12\x00\x03\x00\x00\x00\x01\x00", b"\x12\x01\x03\x00\x01\x00\x00\x00"
-    found = tf.constant(1, tf.int32)
+    orientation = tf.constant(1, tf.int32)
     for pattern in (big, little):
         places = tf.maximum(tf.size(head) - len(pattern), 0)
         same = [head[i : i + places] == byte for i, byte in enumerate(pattern)]
         at = tf.reshape(tf.where(tf.reduce_all(tf.stack(same), 0)), [-1])[:1]
         value = tf.cast(tf.gather(head, at + len(pattern)), tf.int32)
-        found = tf.reduce_max(tf.concat([value, [found]], 0))
-    return tf.where(tf.io.is_jpeg(encoded) & (found <= 8), found, 1)
+        orientation = tf.reduce_max(tf.concat([value, [orientation]], 0))
+    return tf.where(tf.io.is_jpeg(encoded) & (orientation <= 8), orientation, 1)
 
 
 def _check_size(size, max_megapixels):
-    pixels = tf.reduce_prod(tf.cast(size, tf.int64))
-    right = (pixels > 0) & (pixels <= int(max_megapixels * 1e6))
+    area = tf.reduce_prod(tf.cast(size, tf.int64))
+    right = (area > 0) & (area <= int(max_megapixels * 1e6))
     # The raw op: `tf.debugging.Assert` adds a conditional, which costs more than all the rest of the check.
-    message = f"no image of a known kind, or one of more than {max_megapixels:g} megapixels; its height and width:"
+    message = f"not an image of a known kind, or one of more than {max_megapixels:g} megapixels; its height and width:"
     return tf.raw_ops.Assert(condition=right, data=[message, size])
 
 
-def _decode_any(encoded):
-    """uint8 `(H, W, 3)` of any known kind."""
+def _decode_any(encoded, channels, bit_depth, max_megapixels, widen):
+    """An image of any known kind; see `decode`."""
+    start = tf.strings.substr(encoded, 0, 4)
 
+    def eight_bits():
+        if channels == 3:
+            return _decode_rgb(encoded)
+        if channels == 1:
+            direct = (start == b"\x89PNG") | tf.io.is_jpeg(encoded)
+            gray = lambda: tf.image.rgb_to_grayscale(_decode_rgb(encoded))  # noqa: E731
+            return tf.cond(direct, lambda: tf.io.decode_image(encoded, channels=1, expand_animations=False), gray)
+        pages = lambda: _decode_pages(encoded, channels, max_megapixels)  # noqa: E731
+        return _of_channels(tf.cond(start == b"GIF8", pages, lambda: _decode_as_stored(encoded)), channels)
+
+    if bit_depth == 8:
+        return eight_bits()
+
+    def png():
+        stored = tf.io.decode_png(encoded, channels if channels in (1, 3) else 0, tf.uint16)
+        return _of_channels(tf.cast(stored, tf.float32), channels)
+
+    return tf.cond(start == b"\x89PNG", png, lambda: widen(eight_bits()))
+
+
+def _decode_rgb(encoded):
+    """uint8 `(H, W, 3)` of any known kind."""
     start = tf.strings.substr(encoded, 0, 4)
     encoded = tf.cond(start == b"GIF8", lambda: gif.first_picture(encoded), lambda: encoded)
 
@@ -127,13 +161,53 @@ def _decode_any(encoded):
 
     if not hasattr(tf.io, "decode_webp"):
         return known()
-    return tf.cond(start == b"RIFF", lambda: _decode_webp(encoded), known)
+    # It refuses to drop an alpha channel, and returns frames even of a picture that is not animated.
+    webp = lambda: tf.ensure_shape(tf.io.decode_webp(encoded)[0, :, :, :3], (None, None, 3))  # noqa: E731
+    return tf.cond(start == b"RIFF", webp, known)
 
 
-def _decode_webp(encoded):
-    # It refuses to drop an alpha channel, and gives frames even of a picture that does not move.
-    image = tf.io.decode_webp(encoded)[0, :, :, :3]
-    return tf.ensure_shape(image, (None, None, 3))
+def _decode_as_stored(encoded):
+    """uint8 `(H, W, C)` of what is not a GIF, with the channels that the file has."""
+
+    def known():
+        return tf.io.decode_image(encoded, expand_animations=False)
+
+    if not hasattr(tf.io, "decode_webp"):
+        return known()
+    return tf.cond(tf.strings.substr(encoded, 0, 4) == b"RIFF", lambda: tf.io.decode_webp(encoded)[0], known)
+
+
+def _decode_pages(encoded, channels, max_megapixels):
+    """uint8 `(H, W, C)` of a GIF whose pages are its channels: one gray page for each, or one RGB page for three."""
+    pages = gif.count_pictures(encoded)
+    known = (pages == channels) | (3 * pages == channels)
+    message = f"a GIF of {channels} channels has as many gray pages, or a third of them in RGB; it has:"
+    checks = [
+        tf.raw_ops.Assert(condition=known, data=[message, pages]),
+        _check_size(tf.concat([gif.picture_size(encoded), [pages]], 0), max_megapixels),
+    ]
+    with tf.control_dependencies(checks):
+        frames = tf.io.decode_gif(encoded)  # (P, H, W, 3)
+    height, width = tf.unstack(tf.shape(frames)[1:3])
+
+    def gray():
+        # Three equal channels, which no conversion may round.
+        return tf.transpose(frames[..., 0], (1, 2, 0))
+
+    def rgb():
+        return tf.reshape(tf.transpose(frames, (1, 2, 0, 3)), (height, width, channels))
+
+    return tf.cond(pages == channels, gray, rgb)
+
+
+def _of_channels(image, channels):
+    """The image, or an error where it has another number of channels."""
+    stored = tf.shape(image)[2]
+    check = tf.raw_ops.Assert(
+        condition=stored == channels, data=[f"an image without {channels} channels; it has:", stored]
+    )
+    with tf.control_dependencies([check]):
+        return tf.ensure_shape(tf.identity(image), (None, None, channels))
 
 
 def _turn(image, orientation):

@@ -1,21 +1,14 @@
 """Batches of mixed images: mixup and CutMix, whose partners are found in the global batch.
 
-Example i of a batch of B is mixed with example i - 1, the last one being before the first ("roll", as in the
-original's pre-training code), or with example B - 1 - i ("reverse", as in its first code for fine-tuning). One weight
-holds for the whole batch. A worker that holds a part of the batch reads the partners of its part too, so that the
-result does not depend on the number of workers or replicas.
+Example i of a batch of B is mixed with example i - 1, the last one being before the first ("roll", as in big_vision),
+or with example B - 1 - i ("reverse", as in the first code of the JAX reference `vit_jax`); see `order.partner_of`. One
+weight holds for the whole batch. A worker that holds a part of the batch reads the partners of its part too, so that
+the result does not depend on the number of workers or replicas.
 
 References: Zhang et al., "mixup: Beyond Empirical Risk Minimization"; Yun et al., "CutMix".
 """
 
 import tensorflow as tf
-
-FORMS = ("roll", "reverse")
-
-
-def partner_of(place, batch_size, form):
-    """Which example of the global batch the one at `place` is mixed with."""
-    return (place - 1) % batch_size if form == "roll" else batch_size - 1 - place
 
 
 def mixing_weight(alpha, seed, form="roll"):
@@ -24,7 +17,7 @@ def mixing_weight(alpha, seed, form="roll"):
     Args:
         alpha: above 0.
         seed: int tensor `(2,)`.
-        form: with "roll" the larger of b and 1 - b, as in the original; with "reverse" b itself.
+        form: with "roll" the larger of b and 1 - b, as in big_vision; with "reverse" b itself.
 
     Returns:
         float32 scalar in [0, 1], [0.5, 1] for "roll".
@@ -38,12 +31,12 @@ def mixing_weight(alpha, seed, form="roll"):
     return tf.cast(share, tf.float32)
 
 
-def mix(values, partners, share):
+def mixup(values, partners, share):
     """`share` of each value and the rest of its partner: float32, any shape."""
     return share * values + (1.0 - share) * partners
 
 
-def cut(images, partners, share, seed):
+def cutmix(images, partners, share, seed):
     """Images with one window of their partners, the same in the whole batch.
 
     Args:

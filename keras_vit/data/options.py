@@ -2,8 +2,9 @@
 
 import dataclasses
 
-from keras_vit.data.mixup import FORMS
+from keras_vit.data.order import FORMS
 from keras_vit.data.randaugment import LEVELS
+from keras_vit.preprocessing import Preprocessing
 
 TRAIN_CROPS = ("auto", "inception", "resize_small_crop", "resize_crop", "resize", "none")
 EVAL_CROPS = ("auto", "resize", "resize_small_crop", "resize_crop", "none")
@@ -14,16 +15,22 @@ class Options:
     """What happens to images on their way into a batch; the fields of a config's `data` group.
 
     Attributes:
-        image_size: height and width of what leaves, in pixels; 0 for images in memory that stay as they are.
+        image_size: height and width of the images in a batch, in pixels; 0 for images in memory that stay as they are.
+        channels: of the images. Files are converted to 1 and 3, and must have as many otherwise; see `images.py`.
+        bit_depth: what image files are decoded to: 8 bits, or 16 for PNGs of 16 bits.
+        mean: of each channel, on the scale of the pixel values as stored: the model sees `(image - mean) / std`. `()`
+            for half the value of white, which together with the same `std` makes [-1, 1].
+        std: the same, above 0.
         train_crop: "inception", a random window resized; "resize_small_crop", the smaller side resized to
             `resize_size`, then a random crop; "resize_crop", both sides resized to `resize_size`, then a random crop;
-            "resize", the whole image resized, its aspect not kept; "none"; or "auto", as the dataset wants, which is
+            "resize", the whole image resized, its aspect not kept; "none"; or "auto", what suits the dataset, which is
             "inception" for most.
         eval_crop: "resize", "resize_small_crop" and "resize_crop", these two with a central crop, "none"; or "auto",
             which is "resize" for most.
-        resize_size: pixels before the crop; 256 for 224 and 448 for 384 in the original. Only for the `_crop` ones.
-        rounding: what a resize gives: "float", float32 as it comes, as in the original's fine-tuning code; "uint8",
-            the fraction cut off, as in its pre-training code. RandAugment always has uint8.
+        resize_size: pixels before the crop; 256 for 224 and 448 for 384 in the JAX reference. Only for the
+            `_crop` ones.
+        rounding: what a resize gives: "float", float32 as it comes, as in the JAX reference `vit_jax`; "uint8", the
+            fraction cut off, as in big_vision's code for pre-training. With RandAugment always "uint8".
         flip: whether half of the training images are mirrored: "on", "off" or "auto", "on" for most. Or a bool.
         shift: pixels by which a training image may move in each direction.
         augreg: a level of AugReg by its name, "none", "light1", "light2", "medium1", "medium2", "strong1" or
@@ -36,16 +43,21 @@ class Options:
         cutmix_alpha: the same for CutMix; 0 means off. With both on, a batch has one of them, drawn half and half.
         label_smoothing: the share of a label that is spread over all classes, in [0, 1).
         max_megapixels: larger images count as broken and are not decoded.
-        exif: whether photographs are turned as their EXIF orientation says. The original does not.
+        exif: whether photographs are turned as their EXIF orientation says. The JAX reference does
+            not.
         shuffle_buffer: encoded examples held in memory to shuffle a source without access by index. All others are
             shuffled as a whole and hold nothing.
-        prefetch: batches made ahead.
+        prefetch: batches that are ready ahead.
         threads: threads that work on images; 0 for one a processor.
         service: addresses of tf.data service dispatchers, "grpc://host:5050,grpc://other:5050", each with one worker;
             "" to work in this process.
     """
 
     image_size: int = 0
+    channels: int = 3
+    bit_depth: int = 8
+    mean: tuple = ()
+    std: tuple = ()
     train_crop: str = "auto"
     eval_crop: str = "auto"
     resize_size: int = 0
@@ -71,6 +83,7 @@ class Options:
         for field, known in (
             ("train_crop", TRAIN_CROPS),
             ("eval_crop", EVAL_CROPS),
+            ("bit_depth", (8, 16)),
             ("rounding", ("float", "uint8")),
             ("flip", ("auto", "on", "off", True, False)),
             ("augreg", tuple(LEVELS)),
@@ -80,13 +93,20 @@ class Options:
             if value not in known:
                 raise ValueError(f"`{field}` must be one of {', '.join(map(str, known))}. Received: {field}={value!r}")
         for field, lowest in (
-            ("image_size", 0), ("resize_size", 0), ("shift", 0), ("randaugment_layers", 0), ("threads", 0),
+            ("image_size", 0), ("channels", 1), ("resize_size", 0), ("shift", 0), ("randaugment_layers", 0),
             ("randaugment_magnitude", 0), ("mixup_alpha", 0), ("cutmix_alpha", 0), ("shuffle_buffer", 1),
-            ("prefetch", 1),
+            ("prefetch", 1), ("threads", 0),
         ):  # fmt: skip
             value = getattr(self, field)
             if value < lowest:
                 raise ValueError(f"`{field}` must be {lowest} or more. Received: {field}={value!r}")
+        for field in ("mean", "std"):
+            value = getattr(self, field)
+            if len(value) not in (0, self.channels) or (min(value, default=1) <= 0 and field == "std"):
+                raise ValueError(
+                    f"`{field}` must be () or a number for each channel, of `std` above 0. "
+                    f"Received: {field}={value}, channels={self.channels}"
+                )
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"`label_smoothing` must be in [0, 1). Received: label_smoothing={self.label_smoothing}")
         if self.max_megapixels <= 0:
@@ -104,11 +124,15 @@ class Options:
             )
 
     def resolve(self, source):
-        """These options with "auto" and `augreg` replaced by what they mean for a source."""
-        wants = {"train_crop": "inception", "eval_crop": "resize", "flip": "on", **source.options}
-        if self.image_size and wants["train_crop"] == wants["eval_crop"] == "none":
-            wants |= {"train_crop": "resize", "eval_crop": "resize"}
-        changes = {field: want for field, want in wants.items() if getattr(self, field) == "auto"}
+        """These options with "auto" and `augreg` replaced by what they mean for a source.
+
+        Raises:
+            ValueError: the options do not fit the source.
+        """
+        defaults = {"train_crop": "inception", "eval_crop": "resize", "flip": "on", **source.options}
+        if self.image_size and defaults["train_crop"] == defaults["eval_crop"] == "none":
+            defaults |= {"train_crop": "resize", "eval_crop": "resize"}
+        changes = {field: default for field, default in defaults.items() if getattr(self, field) == "auto"}
         if self.augreg != "none":
             layers, magnitude, alpha = LEVELS[self.augreg]
             changes |= {
@@ -118,11 +142,78 @@ class Options:
                 "mixup_alpha": alpha,
             }
         changes["flip"] = changes.get("flip", self.flip) in ("on", True)
+        if changes.get("randaugment_layers", self.randaugment_layers):
+            changes["rounding"] = "uint8"
         resolved = dataclasses.replace(self, **changes)
-        if not self.image_size and (resolved.train_crop != "none" or resolved.eval_crop != "none"):
-            raise ValueError(
-                "The size of the images that leave must be given, such as 224. "
-                f"Received: image_size={self.image_size} with train_crop={resolved.train_crop!r}, "
-                f"eval_crop={resolved.eval_crop!r}"
-            )
+        resolved._check_fits(source, unresolved=self)
         return resolved
+
+    def _check_fits(self, source, unresolved):
+        """Raises a ValueError where resolved options do not fit their source."""
+        if not self.image_size and (self.train_crop != "none" or self.eval_crop != "none"):
+            raise ValueError(
+                "The size of the images in a batch must be set, such as 224. "
+                f"Received: image_size={self.image_size} with train_crop={self.train_crop!r}, "
+                f"eval_crop={self.eval_crop!r}"
+            )
+        if self.randaugment_layers and self.channels not in (1, 3):
+            raise ValueError(
+                "RandAugment changes colors, so `augreg` must be 'none' and `randaugment_layers` 0 for images of other "
+                f"than 1 or 3 channels. Received: channels={self.channels}, augreg={unresolved.augreg!r}, "
+                f"randaugment_layers={unresolved.randaugment_layers}"
+            )
+        shape = source.image_spec.shape
+        stored = shape[-1] if shape.rank == 3 else None
+        if stored not in (None, self.channels):
+            raise ValueError(
+                f"`channels` must be that of the source's images, {stored}. Received: channels={self.channels}"
+            )
+        if source.is_encoded and shape.rank and self.channels % shape[0]:
+            raise ValueError(
+                f"`channels` must divide among the {shape[0]} files of an example. Received: channels={self.channels}"
+            )
+        if self.bit_depth == 16 and not source.is_encoded:
+            raise ValueError(
+                "`bit_depth` is of image files, and this source has values of its own dtype, "
+                f"{source.image_spec.dtype.name}: it must be 8. Received: bit_depth=16"
+            )
+
+    # What follows is of resolved options.
+
+    def image_shape(self, source):
+        """`(H, W, C)` of the images in a batch."""
+        if self.image_size:
+            return self.image_size, self.image_size, self.channels
+        return tuple(source.image_spec.shape)
+
+    def white(self, source):
+        """The value of a white pixel in images of a source, as they are stored."""
+        return 65535 if self.bit_depth == 16 and source.max_value == 255 else source.max_value
+
+    def is_deep(self, source):
+        """Whether the images of a source have more than 8 bits a value."""
+        return self.bit_depth == 16 if source.is_encoded else source.image_spec.dtype.name != "uint8"
+
+    def preprocessing(self, source, white=None):
+        """What evaluation images of a source go through.
+
+        Args:
+            source: the `Source`.
+            white: the value of white where the images were stretched, instead of that of the source.
+
+        Returns:
+            A `keras_vit.Preprocessing`.
+        """
+        stored = self.white(source)
+        white = stored if white is None else white
+        scale = white / stored
+        middle = (white / 2,) * self.channels
+        return Preprocessing(
+            mean=tuple(value * scale for value in self.mean) or middle,
+            std=tuple(value * scale for value in self.std) or middle,
+            resize="shorter_side" if self.eval_crop == "resize_small_crop" else "stretch",
+            crop_fraction=self.image_size / self.resize_size if self.eval_crop.endswith("_crop") else 1.0,
+            rounding=self.rounding,
+            exif=self.exif,
+            bit_depth=self.bit_depth,
+        )

@@ -1,7 +1,8 @@
-"""RandAugment as the original's pre-training code has it: sixteen operations on uint8 images.
+"""RandAugment as big_vision has it: sixteen operations on uint8 images of three channels or one.
 
 Each layer draws one operation and always applies it. All share one magnitude M; 10 is the strongest of the RandAugment
-paper, and larger ones extrapolate. What a transformation brings in from outside is grey, 128.
+paper, and larger ones extrapolate. What a transformation brings in from outside is gray, 128. Of one channel, every
+operation is what it is for three equal ones; `color` then changes nothing.
 
 References: Cubuk et al., "RandAugment"; Steiner et al., "How to train your ViT?" (AugReg), section 3.3, and
 big_vision's pp/archive/autoaugment.py, with which every operation agrees on every pixel.
@@ -11,7 +12,7 @@ import math
 
 import tensorflow as tf
 
-GREY = 128
+GRAY = 128
 
 # AugReg's levels: layers and magnitude of RandAugment, alpha of mixup.
 LEVELS = {
@@ -38,17 +39,18 @@ def autocontrast(image):
 def equalize(image):
     """Flattens the histogram of each channel, as PIL does; a channel of one value stays."""
     height, width = tf.unstack(tf.shape(image)[:2])
-    values = tf.reshape(tf.cast(image, tf.int32), [height, width * 3])
+    channels = image.shape[-1]
+    values = tf.reshape(tf.cast(image, tf.int32), [height, width * channels])
     # One histogram and one table for all channels: channel c has the values from 256 c. Added by whole rows, which is
-    # several times faster than by threes.
-    shifted = values + tf.tile(tf.constant([0, 256, 512]), [width])
+    # several times faster than by channels.
+    shifted = values + tf.tile(tf.constant([256 * channel for channel in range(channels)]), [width])
     # The raw op: `tf.math.bincount` looks for the largest value first.
     counts = tf.raw_ops.DenseBincount(
-        input=tf.reshape(shifted, [-1]), size=768, weights=tf.zeros([0], tf.int32), binary_output=False
+        input=tf.reshape(shifted, [-1]), size=256 * channels, weights=tf.zeros([0], tf.int32), binary_output=False
     )
-    counts = tf.reshape(counts, [3, 256])
+    counts = tf.reshape(counts, [channels, 256])
     order = tf.range(256)
-    largest = tf.reduce_max(tf.where(counts > 0, order, -1), axis=1, keepdims=True)  # (3, 1)
+    largest = tf.reduce_max(tf.where(counts > 0, order, -1), axis=1, keepdims=True)  # (C, 1)
     last = tf.reduce_sum(tf.where(order == largest, counts, 0), axis=1, keepdims=True)
     step = (tf.reduce_sum(counts, axis=1, keepdims=True) - last) // 255
     below = tf.cumsum(counts, axis=1, exclusive=True)
@@ -100,14 +102,15 @@ def solarize_add(image, addition, threshold=128):
 
 
 def color(image, factor):
-    """From grey (0) to the image (1) and beyond."""
-    return _blend(tf.image.grayscale_to_rgb(tf.image.rgb_to_grayscale(image)), image, factor)
+    """From gray (0) to the image (1) and beyond."""
+    gray = _gray(image)
+    return _blend(tf.image.grayscale_to_rgb(gray) if image.shape[-1] == 3 else gray, image, factor)
 
 
 def contrast(image, factor):
-    """From the mean of the grey image (0), its fraction cut off, to the image (1) and beyond."""
-    grey = tf.cast(tf.image.rgb_to_grayscale(image), tf.int32)
-    mean = tf.cast(tf.reduce_sum(grey), tf.float32) / tf.cast(tf.size(grey), tf.float32)
+    """From the mean of the gray image (0), its fraction cut off, to the image (1) and beyond."""
+    gray = tf.cast(_gray(image), tf.int32)
+    mean = tf.cast(tf.reduce_sum(gray), tf.float32) / tf.cast(tf.size(gray), tf.float32)
     return _blend(tf.floor(mean), image, factor)
 
 
@@ -119,7 +122,7 @@ def brightness(image, factor):
 def sharpness(image, factor):
     """From a smoothed image (0), its border kept, to the image (1) and beyond."""
     kernel = tf.constant([[1.0, 1, 1], [1, 5, 1], [1, 1, 1]]) / 13.0
-    kernel = tf.tile(kernel[:, :, None, None], [1, 1, 3, 1])
+    kernel = tf.tile(kernel[:, :, None, None], [1, 1, image.shape[-1], 1])
     smooth = tf.nn.depthwise_conv2d(tf.cast(image, tf.float32)[None], kernel, [1, 1, 1, 1], "VALID")[0]
     inner = _blend(_to_uint8(smooth), image[1:-1, 1:-1], factor)
     rows = tf.concat([image[1:-1, :1], inner, image[1:-1, -1:]], 1)
@@ -134,33 +137,34 @@ def shear_y(image, level):
     return _transform(image, [1.0, 0.0, 0.0, level, 1.0, 0.0])
 
 
-def translate_x(image, pixels):
-    """To the left for positive pixels."""
-    general = lambda: _transform(image, [1.0, 0.0, pixels, 0.0, 1.0, 0.0])  # noqa: E731
-    return tf.cond(tf.floor(pixels) == pixels, lambda: _moved(image, pixels, 1), general)
+def translate_x(image, shift):
+    """To the left for a positive shift, in pixels."""
+    general = lambda: _transform(image, [1.0, 0.0, shift, 0.0, 1.0, 0.0])  # noqa: E731
+    return tf.cond(tf.floor(shift) == shift, lambda: _translate_whole(image, shift, 1), general)
 
 
-def translate_y(image, pixels):
-    """Upwards for positive pixels."""
-    general = lambda: _transform(image, [1.0, 0.0, 0.0, 0.0, 1.0, pixels])  # noqa: E731
-    return tf.cond(tf.floor(pixels) == pixels, lambda: _moved(image, pixels, 0), general)
+def translate_y(image, shift):
+    """Upwards for a positive shift, in pixels."""
+    general = lambda: _transform(image, [1.0, 0.0, 0.0, 0.0, 1.0, shift])  # noqa: E731
+    return tf.cond(tf.floor(shift) == shift, lambda: _translate_whole(image, shift, 0), general)
 
 
 def cutout(image, half, y, x):
-    """Greys a square of twice `half` pixels around (y, x), as far as it lies in the image."""
+    """Grays a square of twice `half` pixels around (y, x), as far as it lies in the image."""
     rows, columns = tf.range(tf.shape(image)[0]), tf.range(tf.shape(image)[1])
     inside = ((rows >= y - half) & (rows < y + half))[:, None] & ((columns >= x - half) & (columns < x + half))[None, :]
-    inside = tf.cast(tf.repeat(inside, 3, axis=1), tf.uint8)  # (H, 3 W): rows of bytes, no threes to broadcast over
+    # (H, W C): rows of bytes, no channels to broadcast over.
+    inside = tf.cast(tf.repeat(inside, image.shape[-1], axis=1), tf.uint8)
     flat = tf.reshape(image, tf.shape(inside))
-    return tf.reshape(flat * (1 - inside) + GREY * inside, tf.shape(image))
+    return tf.reshape(flat * (1 - inside) + GRAY * inside, tf.shape(image))
 
 
 def operations(magnitude, wrap=False):
-    """The sixteen operations at a magnitude, by name, in the original's order.
+    """The sixteen operations at a magnitude, by name, in big_vision's order.
 
     Returns:
-        A dict from the name to a function of an image, uint8 `(H, W, 3)`, a sign, 1.0 or -1.0, and two numbers drawn
-        from [0, 1), which place the cutout.
+        A dict from the name to a function of an image, uint8 `(H, W, C)` with C of 1 or 3, a sign, 1.0 or -1.0, and
+        two numbers drawn from [0, 1), which place the cutout.
     """
     level = magnitude / 10.0
     factor = 1.8 * level + 0.1
@@ -192,14 +196,14 @@ def randaugment(image, layers, magnitude, seed, wrap=False):
     """Applies `layers` random operations, one after the other.
 
     Args:
-        image: uint8 `(H, W, 3)`.
+        image: uint8 `(H, W, C)` with C of 1 or 3.
         layers: how many.
         magnitude: 0 or more; 10 is the paper's strongest.
         seed: int tensor `(2,)`.
         wrap: see `solarize`.
 
     Returns:
-        uint8 `(H, W, 3)`.
+        uint8 `(H, W, C)`.
     """
     draws = tf.random.stateless_uniform([layers, 4], seed)
     choices = list(operations(magnitude, wrap).values())
@@ -216,6 +220,10 @@ def _to_uint8(values):
     return tf.cast(tf.clip_by_value(values, 0.0, 255.0), tf.uint8)
 
 
+def _gray(image):
+    return tf.image.rgb_to_grayscale(image) if image.shape[-1] == 3 else image
+
+
 def _blend(start, image, factor):
     """`start` for a factor of 0, the image for 1, and so on in a line."""
     start = tf.cast(start, tf.float32)
@@ -223,24 +231,24 @@ def _blend(start, image, factor):
 
 
 def _transform(image, matrix):
-    """The pixel at (x, y) becomes that at (a x + b y + c, d x + e y + f), grey where there is none."""
+    """The pixel at (x, y) becomes that at (a x + b y + c, d x + e y + f), gray where there is none."""
     return tf.raw_ops.ImageProjectiveTransformV3(
         images=image[None],
         transforms=tf.stack([*matrix, 0.0, 0.0])[None],
         output_shape=tf.shape(image)[:2],
-        fill_value=float(GREY),
+        fill_value=float(GRAY),
         interpolation="NEAREST",
         fill_mode="CONSTANT",
     )[0]
 
 
-def _moved(image, pixels, axis):
+def _translate_whole(image, shift, axis):
     """What `_transform` gives for a translation by whole pixels, without a look at each one."""
     size = tf.shape(image)[axis]
-    before, after = [tf.clip_by_value(tf.cast(side, tf.int32), 0, size) for side in (-pixels, pixels)]
+    before, after = [tf.clip_by_value(tf.cast(side, tf.int32), 0, size) for side in (-shift, shift)]
     inside = image[after : size - before] if axis == 0 else image[:, after : size - before]
 
-    def grey(length):
-        return tf.fill(tf.tensor_scatter_nd_update(tf.shape(image), [[axis]], [length]), tf.constant(GREY, tf.uint8))
+    def gray(length):
+        return tf.fill(tf.tensor_scatter_nd_update(tf.shape(image), [[axis]], [length]), tf.constant(GRAY, tf.uint8))
 
-    return tf.concat([grey(before), inside, grey(after)], axis)
+    return tf.concat([gray(before), inside, gray(after)], axis)

@@ -1,7 +1,7 @@
 """Work on images by other machines, through tf.data service, with the batches and the order of a single process.
 
-tf.data service gives the elements of several workers in no fixed order. Here every dispatcher has one worker, and the
-steps are dealt out among the dispatchers, so the order is known: the first makes the first batch, the second the
+tf.data service returns the elements of several workers in no fixed order. Here every dispatcher has one worker, and the
+steps are dealt out among the dispatchers, so the order is known: the first computes the first batch, the second the
 second, and so on. Each batch carries its step, and one that is not the expected one ends the run.
 """
 
@@ -9,18 +9,18 @@ import tensorflow as tf
 
 
 def distribute(batches, start_step, service):
-    """A dataset of batches that are made elsewhere.
+    """A dataset of batches that other machines compute.
 
     Args:
         batches: a function `(first, stride)` to a dataset of `(step, batch)` for the steps first, first + stride ...
-        start_step: the first step to give.
+        start_step: the first step of the dataset.
         service: the dispatchers, "grpc://host:5050,grpc://other:5050".
 
     Returns:
         A dataset of the batches, in the order of their steps.
 
     Raises:
-        ValueError: an address is not a grpc one.
+        ValueError: an address does not start with grpc://.
     """
     addresses = [address.strip() for address in service.split(",")]
     for address in addresses:
@@ -32,11 +32,11 @@ def distribute(batches, start_step, service):
         )
         for i, address in enumerate(addresses)
     ]
-    turns = tf.data.Dataset.range(len(parts)).repeat()
-    steps = tf.data.Dataset.choose_from_datasets(parts, turns).enumerate(start_step)
+    parts_in_turn = tf.data.Dataset.range(len(parts)).repeat()
+    steps = tf.data.Dataset.choose_from_datasets(parts, parts_in_turn).enumerate(start_step)
 
-    def checked(expected, given):
-        step, batch = given
+    def checked(expected, numbered_batch):
+        step, batch = numbered_batch
         right = tf.debugging.Assert(
             step == expected,
             [
@@ -55,16 +55,16 @@ def serve(dispatcher_port, worker_port, host="localhost"):
     """Starts a dispatcher and its one worker in this process.
 
     Args:
-        dispatcher_port: where training processes ask; 0 for any free port.
+        dispatcher_port: for the training processes; 0 for any free port.
         worker_port: where batches are fetched; 0 for any free port.
         host: the name by which training processes reach this machine.
 
     Returns:
-        `(dispatcher, worker)`; `dispatcher.target` is the address, and both stop when they are forgotten.
+        `(dispatcher, worker)`; `dispatcher.target` is the address, and both stop when nothing refers to them.
     """
     service = tf.data.experimental.service
     dispatcher = service.DispatchServer(service.DispatcherConfig(port=dispatcher_port))
-    # The address that the dispatcher gives to the training processes; without it, they would be told "localhost".
+    # The address under which training processes look for the worker; the default is "localhost".
     worker = service.WorkerServer(
         service.WorkerConfig(
             dispatcher_address=dispatcher.target.split("://")[1],

@@ -8,41 +8,64 @@ import numpy as np
 
 from keras_vit.data.bad_examples import examine
 from keras_vit.data.options import Options
+from keras_vit.data.sources import Source
 
 
-def verify(source, max_megapixels=100.0, threads=8, progress=iter):
-    """Reads and decodes every example.
+def verify(sources, progress=iter, **fields):
+    """Reads and decodes every example, as training would.
 
     Args:
-        source: a `Source`.
-        max_megapixels: larger images are bad.
-        threads: how many examples are read at a time.
-        progress: a function of an iterator over `num_examples` things to one that shows how far it is, such as `tqdm`.
+        sources: a `Source`, or a dict of them by the name of their split. Of several splits, "split: " stands before
+            every name in the report.
+        progress: a function of an iterator over all examples to one that shows how far it is, such as `tqdm`.
+        **fields: fields of `Options`, such as `max_megapixels`, `channels` and `threads`, the number of examples that
+            are read at a time.
 
     Returns:
         A dict: `examples`, how many; `bad`, the names of what cannot be read; `reasons`, from such a name to why;
-        `duplicates`, lists of the names of images that are equal byte for byte; `empty_classes`, names.
+        `duplicates`, lists of the names of images that are equal byte for byte, also between splits; `empty_classes`,
+        names.
+
+    Raises:
+        ValueError: an option is out of range or does not fit a source.
     """
-    options = Options(image_size=8, max_megapixels=max_megapixels).resolve(source)
-    counts = np.zeros(len(source.class_names), np.int64)
-    same, reasons = collections.defaultdict(list), {}
-    for name, digest, reason, labels in progress(_examined(source, options, threads)):
+    sources = {"": sources} if isinstance(sources, Source) else sources
+    prefixes = {split: f"{split}: " if len(sources) > 1 else "" for split in sources}
+    options = Options(**fields)
+    if not options.image_size:  # nothing is resized here
+        options = Options(**{**fields, "image_size": 8, "resize_size": max(8, options.resize_size)})
+    resolved = {split: options.resolve(source) for split, source in sources.items()}
+    counts = {split: np.zeros(len(source.class_names), np.int64) for split, source in sources.items()}
+
+    def examined():
+        for split, source in sources.items():
+            for example in _examined(source, resolved[split]):
+                yield split, example
+
+    names_of, reasons = collections.defaultdict(list), {}
+    for split, (name, digest, reason, labels) in progress(examined()):
+        name = prefixes[split] + name
         if reason:
             reasons[name] = reason
         if digest:
-            same[digest].append(name)
-        known = labels[(labels >= 0) & (labels < len(counts))]
-        np.add.at(counts, known, 1)
+            names_of[digest].append(name)
+        known = labels[(labels >= 0) & (labels < len(counts[split]))]
+        np.add.at(counts[split], known, 1)
     return {
-        "examples": source.num_examples,
+        "examples": sum(source.num_examples for source in sources.values()),
         "bad": list(reasons),
         "reasons": reasons,
-        "duplicates": [names for names in same.values() if len(names) > 1],
-        "empty_classes": [name for name, count in zip(source.class_names, counts) if not count],
+        "duplicates": [names for names in names_of.values() if len(names) > 1],
+        "empty_classes": [
+            prefixes[split] + name
+            for split, source in sources.items()
+            for name, count in zip(source.class_names, counts[split])
+            if not count
+        ],
     }
 
 
-def _examined(source, options, threads):
+def _examined(source, options):
     """`(name, digest, reason, labels)` of each example, in order, a bounded number of them ahead."""
 
     def work(index, example=None):
@@ -56,7 +79,7 @@ def _examined(source, options, threads):
         items = enumerate(source.records())
     else:
         items = ((index,) for index in range(source.num_examples))
-    pending = collections.deque()
+    pending, threads = collections.deque(), options.threads or 8
     with ThreadPoolExecutor(threads) as pool:
         for item in items:
             pending.append(pool.submit(work, *item))

@@ -1,5 +1,6 @@
 """A SavedModel for a server, verified before it gets its version number."""
 
+import dataclasses
 import os
 import re
 
@@ -28,8 +29,8 @@ def saved_model(
     precision="float32",
     activation="softmax",
     top=5,
-    rounding="float",
-    exif=False,
+    rounding=None,
+    exif=None,
     max_megapixels=50.0,
     max_batch_size=512,
     recipe=None,
@@ -59,8 +60,8 @@ def saved_model(
         precision: what the export computes in, "float32" or "bfloat16".
         activation: what turns logits into probabilities: "softmax", or "sigmoid" for a model trained with that loss.
         top: how many classes are named, best first, 1 or more.
-        rounding: the dtype that a resize gives, "float" or "uint8", as in the evaluation; see `data.Options`.
-        exif: whether photographs are turned as their EXIF orientation says.
+        rounding: the dtype that a resize gives, "float" or "uint8"; None for what the model carries.
+        exif: whether photographs are turned as their EXIF orientation says; None for what the model carries.
         max_megapixels: larger images are refused undecoded, in millions of pixels.
         max_batch_size: larger batches are refused, in images.
         recipe: how the model was trained, for the card: a dict that JSON can hold.
@@ -93,10 +94,15 @@ def saved_model(
     copy = inference_copy(model, precision)
     image_shape = tuple(model.input_shape[1:])
     labels = _labels(class_names, model.output_shape[-1])
-    preprocessing = None if serving["signatures"] == ("tensor",) else preprocessing_of(model)
+    if serving["signatures"] != ("tensor",):
+        instead = {field: value for field, value in (("rounding", rounding), ("exif", exif)) if value is not None}
+        preprocessing = dataclasses.replace(preprocessing_of(model), **instead)
+        decoding = {**decoding, "rounding": preprocessing.rounding, "exif": preprocessing.exif}
+        decoder = Decoder(image_shape, preprocessing, max_megapixels)
+    else:
+        preprocessing = decoder = None
 
     def signatures_of(probabilities):
-        decoder = Decoder(image_shape, preprocessing, **decoding) if preprocessing else None
         context = ServingContext(probabilities, image_shape, decoder, labels, min(top, len(labels)))
         return build_signatures(signatures, context, max_batch_size)
 
@@ -105,7 +111,8 @@ def saved_model(
     written, reference = signatures_of(probabilities), signatures_of(probability_function(model, activation))
     image_files = example_files(image_shape)
     card = model_card(
-        copy, class_names=labels, preprocessing={"model": preprocessing, **decoding}, **serving,
+        copy, class_names=labels, **serving,
+        preprocessing={"model": preprocessing and preprocessing.to_config(), **decoding},
         training=recipe or {}, metrics=metrics or {},
     )  # fmt: skip
     with versions.staging_dir(base_dir, kept_after=SelfTestError) as folder:

@@ -66,7 +66,8 @@ def _tensor(context):
     height, width, channels = context.image_shape
 
     def example_inputs(image_files):
-        images = [tf.image.resize(tf.io.decode_jpeg(file), (height, width)) / 127.5 - 1.0 for file in image_files]
+        decoded = [tf.io.decode_image(file, expand_animations=False) for file in image_files]
+        images = [tf.image.resize(image, (height, width)) / 127.5 - 1.0 for image in decoded]
         return tf.repeat(tf.reduce_mean(images, -1, keepdims=True), channels, -1)
 
     return Signature(function, tf.TensorSpec((None, *context.image_shape), tf.float32, "images"), example_inputs)

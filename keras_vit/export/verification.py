@@ -36,11 +36,16 @@ def tolerance_of(model, precision):
 
 
 def example_files(image_shape, count=3):
-    """JPEG files of smooth noise, the same in every call: a list of bytes. Their size is not the model's."""
-    height, width, _ = image_shape
-    noise = tf.constant(np.random.default_rng(0).uniform(0, 255, (count, 5, 7, 3)), tf.float32)
-    images = tf.image.resize(noise, (height + height // 4 + 1, width + width // 2 + 2))
-    return [tf.io.encode_jpeg(tf.cast(image, tf.uint8), quality=95).numpy() for image in images]
+    """Image files of smooth noise, the same in every call: a list of bytes. Their size is not the model's.
+
+    JPEG for models of 1 and 3 channels, and PNG for 2 and 4, which JPEG does not have.
+    """
+    height, width, channels = image_shape
+    stored = channels if channels in (2, 4) else 3
+    noise = tf.constant(np.random.default_rng(0).uniform(0, 255, (count, 5, 7, stored)), tf.float32)
+    images = tf.cast(tf.image.resize(noise, (height + height // 4 + 1, width + width // 2 + 2)), tf.uint8)
+    encode = tf.io.encode_png if channels in (2, 4) else lambda image: tf.io.encode_jpeg(image, quality=95)
+    return [encode(image).numpy() for image in images]
 
 
 def verification_case(signature, image_files):

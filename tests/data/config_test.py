@@ -7,18 +7,18 @@ import pytest
 import tensorflow as tf
 from ml_collections import ConfigDict
 
-from keras_vit import data
+from keras_vit import Preprocessing, data
 
 
 def test_the_defaults_are_the_digits_and_every_field_can_stand_in_a_config_dict():
     config = ConfigDict(data.defaults(shift=1))
-    made = data.from_config(config, batch_size=64, seed=3)
-    (batch,) = made.train_batches(start_step=7).take(1)
+    inputs = data.from_config(config, batch_size=64, seed=3)
+    (batch,) = inputs.train_batches(start_step=7).take(1)
     (same,) = data.train_batches(data.load("digits")[0], batch_size=64, seed=3, start_step=7, shift=1).take(1)
     for part, other in zip(batch, same):
         np.testing.assert_array_equal(part, other)
-    assert sum(float(tf.reduce_sum(weights)) for *_, weights in made.eval_batches()) == 360
-    assert made.bad_examples("train").count == made.bad_examples("test").count == 0
+    assert sum(float(tf.reduce_sum(weights)) for *_, weights in inputs.eval_batches()) == 360
+    assert inputs.bad_examples("train").count == inputs.bad_examples("test").count == 0
     assert None not in config.values()
 
 
@@ -50,12 +50,12 @@ def test_a_field_that_cannot_be_is_refused_at_the_start(fields, message):
 
 def test_a_folder_of_photographs_is_divided_trained_on_and_scored(photos):
     fields = {"name": "folder", "path": str(photos), "test_share": 0.25, "image_size": 8, "augreg": "medium2"}
-    made = data.from_config(fields, batch_size=6, seed=0)
-    images, labels, weights = next(iter(made.train_batches()))
+    inputs = data.from_config(fields, batch_size=6, seed=0)
+    images, labels, weights = next(iter(inputs.train_batches()))
     assert images.shape == (6, 8, 8, 3) and weights.numpy().tolist() == [1] * 6
     np.testing.assert_allclose(tf.reduce_sum(labels, 1), 1, rtol=1e-6)
     assert -1 <= images.numpy().min() < images.numpy().max() <= 1
-    assert sum(float(tf.reduce_sum(weights)) for *_, weights in made.eval_batches()) == 6
+    assert sum(float(tf.reduce_sum(weights)) for *_, weights in inputs.eval_batches()) == 6
 
 
 @pytest.mark.parametrize(
@@ -66,13 +66,12 @@ def test_a_folder_of_photographs_is_divided_trained_on_and_scored(photos):
         ({"image_size": 6, "eval_crop": "resize_small_crop", "resize_size": 8}, "shorter_side", 0.75),
     ],
 )
-def test_a_model_is_told_what_test_images_go_through(fields, resize, crop_fraction, photos):
-    made = data.from_config({"name": "folder", "path": str(photos), "test_share": 0.25, **fields}, batch_size=2, seed=0)
-    assert made.model_preprocessing() == {
-        "mean": [127.5] * 3, "std": [127.5] * 3, "resize": resize, "crop_fraction": crop_fraction,
-    }  # fmt: skip
+def test_a_model_gets_the_preprocessing_of_test_images(fields, resize, crop_fraction, photos):
+    folder = {"name": "folder", "path": str(photos), "test_share": 0.25}
+    inputs = data.from_config({**folder, **fields}, batch_size=2, seed=0)
+    assert inputs.model_preprocessing() == Preprocessing(resize=resize, crop_fraction=crop_fraction)
     digits = data.from_config({}, batch_size=2, seed=0).model_preprocessing()
-    assert digits == {"mean": [8.0] * 3, "std": [8.0] * 3, "resize": "stretch", "crop_fraction": 1.0}
+    assert digits == Preprocessing(mean=[8.0] * 3, std=[8.0] * 3)
 
 
 def test_objectnet_scores_the_classes_that_imagenet_has_with_each_of_its_labels(tmp_path, images_of):

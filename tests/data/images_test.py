@@ -60,7 +60,7 @@ def test_a_webp_that_moves_is_no_image():
     stream = io.BytesIO()
     frames[0].save(stream, "WEBP", save_all=True, append_images=frames[1:])
     assert in_dataset(images.header_size, stream.getvalue()).numpy().tolist() == [0, 0]
-    with pytest.raises(tf.errors.InvalidArgumentError, match="no image of a known kind"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not an image of a known kind"):
         images.decode(tf.constant(stream.getvalue()))
 
 
@@ -110,7 +110,7 @@ def test_a_window_is_that_part_of_the_whole(kind):
     data = encoded(kind, quality=90)
     window = in_dataset(lambda data: images.decode(data, window=lambda size: tf.concat([[3, 5], size - 10], 0)), data)
     whole = in_dataset(images.decode, data)[3:15, 5:26]
-    # At its edges the decoder knows no colours of the neighbours.
+    # At its edges the decoder knows no colors of the neighbours.
     edge = 1 if kind == "JPEG" else 0
     np.testing.assert_array_equal(window[:, edge : 21 - edge], whole[:, edge : 21 - edge])
 

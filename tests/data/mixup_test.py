@@ -9,13 +9,6 @@ from keras_vit.data import mixup
 RNG = np.random.default_rng(3)
 
 
-@pytest.mark.parametrize(("form", "expected"), [("roll", [3, 0, 1, 2]), ("reverse", [3, 2, 1, 0])])
-def test_partners_are_those_of_the_rolled_or_the_reversed_batch(form, expected):
-    assert [mixup.partner_of(place, 4, form) for place in range(4)] == expected
-    roll = np.roll(np.arange(4), 1) if form == "roll" else np.arange(4)[::-1]
-    assert roll.tolist() == expected
-
-
 @pytest.mark.parametrize("alpha", [0.2, 0.8])
 def test_shares_are_draws_of_a_beta_distribution(alpha):
     shares = np.array([mixup.mixing_weight(alpha, tf.constant([1, i], tf.int64), "reverse") for i in range(500)])
@@ -29,7 +22,7 @@ def test_shares_are_draws_of_a_beta_distribution(alpha):
 def test_cutmix_puts_one_window_of_the_partner_into_each_image():
     images, partners = tf.zeros([2, 16, 24, 3]), tf.ones([2, 16, 24, 3])
     for i in range(20):
-        mixed, share = mixup.cut(images, partners, tf.constant(0.75), tf.constant([2, i], tf.int64))
+        mixed, share = mixup.cutmix(images, partners, tf.constant(0.75), tf.constant([2, i], tf.int64))
         inside = mixed.numpy()[0, :, :, 0]
         rows, columns = inside.any(1).sum(), inside.any(0).sum()
         assert inside.sum() == rows * columns  # a rectangle

@@ -67,12 +67,12 @@ def blend(start, factor):
 
 
 @pytest.mark.parametrize("factor", [0.1, 0.64, 1.0, 2.8])
-def test_colour_contrast_brightness_and_sharpness_blend_from_where_they_should(factor):
-    grey = tf.image.rgb_to_grayscale(IMAGE).numpy()
+def test_color_contrast_brightness_and_sharpness_blend_from_where_they_should(factor):
+    gray = tf.image.rgb_to_grayscale(IMAGE).numpy()
     luma = IMAGE @ np.array([0.2989, 0.587, 0.114])
-    assert np.abs(grey[..., 0] - luma).max() <= 1
-    np.testing.assert_array_equal(ra.color(IMAGE, factor), blend(grey, factor))
-    np.testing.assert_array_equal(ra.contrast(IMAGE, factor), blend(np.floor(grey.mean()), factor))
+    assert np.abs(gray[..., 0] - luma).max() <= 1
+    np.testing.assert_array_equal(ra.color(IMAGE, factor), blend(gray, factor))
+    np.testing.assert_array_equal(ra.contrast(IMAGE, factor), blend(np.floor(gray.mean()), factor))
     np.testing.assert_array_equal(ra.brightness(IMAGE, factor), blend(0, factor))
 
 
@@ -87,7 +87,7 @@ def test_sharpness_smooths_all_but_the_border(factor):
 
 
 def nearest(matrix, image=IMAGE):
-    """The transformation by loops: out (x, y) is in (a x + b y + c, d x + e y + f), the nearest pixel, or grey."""
+    """The transformation by loops: out (x, y) is in (a x + b y + c, d x + e y + f), the nearest pixel, or gray."""
     a, b, c, d, e, f = np.float32(matrix)
     height, width, _ = image.shape
     out = np.full_like(image, 128)
@@ -116,7 +116,7 @@ def test_shears_and_translations_move_pixels(sign):
     np.testing.assert_array_equal(ra.translate_y(IMAGE, sign * 9.0), nearest([1, 0, 0, 0, 1, sign * 9]))
 
 
-def test_cutout_greys_a_square_up_to_the_edge():
+def test_cutout_grays_a_square_up_to_the_edge():
     expected = IMAGE.copy()
     expected[:7, 20:30] = 128
     np.testing.assert_array_equal(ra.cutout(tf.constant(IMAGE), 5, 2, 25), expected)

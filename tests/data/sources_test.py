@@ -140,7 +140,7 @@ def test_the_scan_finds_a_label_out_of_range_between_records_in_range(tmp_path, 
     write_records(tmp_path / "r", map(images_of, range(4)), [0, 1, 7, 0])
     report = data.verify(data.tfrecords(tmp_path / "r", ["a", "b"]))
     assert report["bad"] == [f"{tmp_path}/r record 2"]
-    assert "none of 0 to 1: 7" in report["reasons"][report["bad"][0]]
+    assert "not in 0 to 1: 7" in report["reasons"][report["bad"][0]]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The commands that look at data, run as a user runs them."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -44,11 +45,31 @@ def test_a_sound_folder_passes_and_a_broken_one_is_reported_with_exit_code_1(pho
     assert f"bad: {bad}: " in said and "no examples: c" in said and "the same: " in said
 
 
+def test_all_splits_of_a_folder_are_read_with_the_classes_of_each(photos, tmp_path):
+    (tmp_path / "both").mkdir()
+    shutil.copytree(photos, tmp_path / "both" / "train")
+    shutil.copytree(photos / "a", tmp_path / "both" / "val" / "a")
+    code, said, _ = run("verify_data.py", f"--folder={tmp_path}/both", f"--report={tmp_path}/report.json")
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert code == 1 and report["examples"] == 6 and report["bad"] == []
+    assert report["empty_classes"] == ["val: b"] and "no examples: val: b" in said
+    assert [[name.split(":")[0] for name in names] for names in report["duplicates"]] == [["train", "val"]] * 2
+
+
+def test_data_is_named_as_in_the_main_job(photos):
+    page = str(ROOT / "experiments/configs/small_data.py:ViT-Ti/16,folder")
+    config = [f"--config={page}", f"--config.data.path={photos}", "--config.data.test_share=0.5"]
+    code, said, errors = run("verify_data.py", *config)
+    assert code == 0 and "4 examples: 0 bad" in said, errors
+    code, said, errors = run("verify_data.py", *config, "--data=max_megapixels=0.0001")
+    assert code == 1 and "4 examples: 4 bad" in said and "bad: train: " in said, errors
+
+
 def test_a_source_that_is_not_there_is_one_line_and_an_exit_code(tmp_path):
     code, _, errors = run("verify_data.py", f"--folder={tmp_path}/nowhere")
     assert code == 2 and len(errors) == 1 and "no such folder" in errors[0]
     code, _, errors = run("verify_data.py")
-    assert code == 2 and len(errors) == 1 and "--tfrecord" in errors[0]
+    assert code == 2 and len(errors) == 1 and "--folder, --config or --data" in errors[0]
 
 
 def test_a_picture_of_both_batches_is_written(photos, tmp_path):

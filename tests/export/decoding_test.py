@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit import data
+from keras_vit import Preprocessing, data
 from keras_vit.export.decoding import Decoder
 
 from .conftest import image_file
@@ -33,14 +33,14 @@ def test_files_are_prepared_as_in_the_evaluation(crop, rounding, folder):
     inputs = data.from_config(fields, batch_size=len(SIZES), seed=0)
     (images, _, weights), *_ = inputs.eval_batches()
     assert weights.numpy().tolist() == [1] * len(SIZES)
-    decoder = Decoder((6, 6, 3), inputs.model_preprocessing(), rounding)
+    decoder = Decoder((6, 6, 3), inputs.model_preprocessing())
     files = [path.read_bytes() for path in sorted((folder / "test" / "thing").iterdir())]
     # Not more than the last digit: a graph divides by a constant as it multiplies by its reciprocal.
     np.testing.assert_allclose(decoder(tf.constant(files)), images, rtol=0, atol=1.2e-7)
 
 
 def test_the_shorter_side_covers_a_model_that_is_not_square():
-    preprocessing = {"mean": [0.0] * 3, "std": [1.0] * 3, "resize": "shorter_side", "crop_fraction": 0.5}
+    preprocessing = Preprocessing([0.0] * 3, [1.0] * 3, "shorter_side", 0.5)
     file = image_file(16, 64)
     decoded = Decoder((4, 6, 3), preprocessing)(tf.constant([file]))
     image = tf.cast(tf.io.decode_png(file), tf.float32)
@@ -49,16 +49,31 @@ def test_the_shorter_side_covers_a_model_that_is_not_square():
 
 
 def test_every_channel_has_its_own_range():
-    preprocessing = {"mean": [0, 10, 20.0], "std": [1.0, 2.0, 4.0], "resize": "stretch", "crop_fraction": 1.0}
+    preprocessing = Preprocessing([0, 10, 20.0], [1.0, 2.0, 4.0])
     white = tf.io.encode_png(tf.fill((5, 7, 3), tf.constant(250, tf.uint8)))
     decoded = Decoder((2, 3, 3), preprocessing)(white[None])
     np.testing.assert_array_equal(decoded, np.broadcast_to([250, 120, 57.5], (1, 2, 3, 3)))
 
 
 def test_images_too_large_for_the_memory_are_refused():
-    preprocessing = {"mean": [0.0] * 3, "std": [1.0] * 3, "resize": "shorter_side", "crop_fraction": 1.0}
+    preprocessing = Preprocessing([0.0] * 3, [1.0] * 3, "shorter_side")
     strip = tf.io.encode_png(tf.zeros((1, 101, 3), tf.uint8))
     with pytest.raises(tf.errors.InvalidArgumentError, match="more than 100 times as long as it is wide"):
         Decoder((4, 4, 3), preprocessing)(strip[None])
     with pytest.raises(tf.errors.InvalidArgumentError, match="more than 5e-05 megapixels"):
         Decoder((4, 4, 3), preprocessing, max_megapixels=50e-6)(strip[None])
+
+
+@pytest.mark.parametrize(("channels", "bit_depth"), [(1, 8), (4, 8), (1, 16)])
+def test_files_of_other_channels_are_prepared_as_in_the_evaluation(channels, bit_depth, tmp_path):
+    dtype = np.uint8 if bit_depth == 8 else np.uint16
+    for split in ("train", "test"):
+        (tmp_path / split / "thing").mkdir(parents=True)
+        values = np.random.default_rng(1).integers(0, 2**bit_depth, (9, 14, channels)).astype(dtype)
+        (tmp_path / split / "thing" / "0.png").write_bytes(tf.io.encode_png(values).numpy())
+    fields = {"name": "folder", "path": str(tmp_path), "image_size": 6, "channels": channels, "bit_depth": bit_depth}
+    inputs = data.from_config(fields, batch_size=1, seed=0)
+    ((images, *_),) = inputs.eval_batches()
+    file = (tmp_path / "test" / "thing" / "0.png").read_bytes()
+    decoder = Decoder(inputs.image_shape, inputs.model_preprocessing())
+    np.testing.assert_allclose(decoder(tf.constant([file])), images, rtol=0, atol=1.2e-7)

@@ -44,8 +44,9 @@ def served():
 
     def of_files(files):
         """Probabilities of image files, prepared as in the evaluation."""
-        images = [data.preprocessing.resize(data.images.decode(file), (64, 64)) for file in files]
-        return probabilities(np.stack([data.preprocessing.value_range(image) for image in images]))
+        images = [data.transforms.resize(data.images.decode(file), (64, 64)) for file in files]
+        prepared = [data.transforms.normalize(image, keras_vit.Preprocessing()) for image in images]
+        return probabilities(np.stack(prepared))
 
     return types.SimpleNamespace(
         model=model,

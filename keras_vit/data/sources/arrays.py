@@ -3,36 +3,42 @@
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data.sources.source import Source, check_labels
+from keras_vit.data.sources.source import WHITE, Source, check_labels, white_of
 
 
-def arrays(images, labels, class_names, max_value=255):
+def arrays(images, labels, class_names, max_value=0):
     """A source of images held in memory.
 
     Args:
-        images: uint8 `(N, H, W, 3)`, values in [0, max_value].
+        images: `(N, H, W, C)` of real numbers up to `max_value`.
         labels: integers `(N,)` in [0, len(class_names)).
         class_names: a name for each class.
-        max_value: the value of a white pixel.
+        max_value: the value of a white pixel; 0 for 255 of uint8 and 65,535 of uint16. Other dtypes need it.
 
     Raises:
-        ValueError: images are not uint8 of that shape, there are none, their number is not that of the labels, or a
-            label or a pixel is out of range.
+        ValueError: images are not of that shape or of such a dtype, there are none, their number is not that of the
+            labels, or a label or a pixel is out of range.
     """
     images, labels = np.asarray(images), np.asarray(labels)
-    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3 or not len(images):
+    known_white = max_value or images.dtype.name in WHITE
+    if images.ndim != 4 or 0 in images.shape or images.dtype.kind not in "iuf" or not known_white:
         raise ValueError(
-            "`images` must be uint8 (N, H, W, 3) with N of 1 or more. "
-            f"Received: dtype={images.dtype}, shape={images.shape}"
+            "`images` must be uint8 or uint16 (N, H, W, C), or other numbers with `max_value`, with N of 1 or more. "
+            f"Received: dtype={images.dtype}, shape={images.shape}, max_value={max_value}"
         )
+    max_value = white_of(images.dtype, max_value)
     if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
         raise ValueError(
             f"`labels` must be {len(images)} integers, one for each image. "
             f"Received: dtype={labels.dtype}, shape={labels.shape}"
         )
     check_labels(labels, class_names)
-    if images.max() > max_value:
-        raise ValueError(f"Pixels must not exceed `max_value`, {max_value}. Received: a pixel of {images.max()}")
+    lowest, highest = images.min(), images.max()
+    if not (np.isfinite(lowest) and highest <= max_value):
+        extreme = highest if np.isfinite(lowest) else lowest
+        raise ValueError(
+            f"Pixels must be finite and not exceed `max_value`, {max_value}. Received: a pixel of {extreme}"
+        )
     image_tensor, label_tensor = tf.constant(images), tf.constant(labels, tf.int64)
 
     def read(index):
@@ -44,7 +50,7 @@ def arrays(images, labels, class_names, max_value=255):
         tuple(class_names),
         max_value,
         labels=labels,
-        # They are as their owner wants them: nothing is cut off, and a mirrored 2 is no 2.
+        # They are ready as they are: nothing is cropped, and a mirrored 2 is not a 2.
         options={"train_crop": "none", "eval_crop": "none", "flip": "off"},
     )
 
@@ -61,15 +67,15 @@ def digits():
     scans = load_digits()
     images = np.repeat(scans.images[..., None].astype(np.uint8), 3, axis=-1)  # (1797, 8, 8, 3)
     # The split is part of the dataset: it does not follow the seed of a run.
-    train, test = _divided((images, scans.target), 360)
-    tune_train, tune_val = _divided(train, 287)
+    train, test = _divide((images, scans.target), 360)
+    tune_train, tune_val = _divide(train, 287)
     names = [str(name) for name in scans.target_names]
     parts = {"train": train, "test": test, "tune_train": tune_train, "tune_val": tune_val}
     return {split: arrays(*part, names, max_value=16) for split, part in parts.items()}
 
 
-def _divided(part, size):
-    """Images and labels without `size` of them, and these, with every class in both."""
+def _divide(part, size):
+    """Images and labels in two parts, the second of `size` examples, with every class in both."""
     from sklearn.model_selection import train_test_split
 
     images, labels = part

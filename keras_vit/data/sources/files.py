@@ -33,7 +33,7 @@ def folder(path, split="", class_names=None, test_share=0.1, split_seed=0):
         split_seed: another seed divides otherwise.
 
     Raises:
-        ValueError: there is no such folder or split, it holds no images, or a subfolder that is no class.
+        ValueError: there is no such folder or split, it holds no images, or a subfolder that is not a class.
     """
     path = str(path).rstrip("/")
     if not tf.io.gfile.isdir(path):
@@ -70,6 +70,30 @@ def folder(path, split="", class_names=None, test_share=0.1, split_seed=0):
     return _file_source([posixpath.join(root, name) for name in names], flat, labels, labels, names)
 
 
+def folder_splits(path):
+    """A source of each split of a folder: of `path/<split>/<class>/*`, or of `path/<class>/*`, one by the name "".
+
+    Args:
+        path: as in `folder`.
+
+    Returns:
+        A dict from the name of a split to a `Source`. All have the classes of all splits.
+
+    Raises:
+        ValueError: there is no such folder, or a split holds no images.
+    """
+    path = str(path).rstrip("/")
+    if not tf.io.gfile.isdir(path):
+        raise ValueError(f"There is no such folder. Received: path={path!r}")
+    subfolders = sorted(name for name in _entries(path)[0] if not name.startswith("."))
+    classes = {name: _entries(posixpath.join(path, name))[0] for name in subfolders}
+    splits = [name for name in subfolders if classes[name]]
+    if not splits or any(_images(posixpath.join(path, name))[0] for name in subfolders):
+        return {"": folder(path)}
+    names = sorted({name for split in splits for name in classes[split] if not name.startswith(".")})
+    return {split: folder(path, split, names) for split in splits}
+
+
 def file_list(path, root="", class_names=None):
     """A source of the image files that a list names, each with its label.
 
@@ -78,11 +102,11 @@ def file_list(path, root="", class_names=None):
 
     Args:
         path: the list; local or `gs://`.
-        root: the folder that relative names start from; the folder of the list unless given.
+        root: the folder that relative names start from; by default the folder of the list.
         class_names: the classes, in order; otherwise the labels, sorted, or the integers up to the largest.
 
     Raises:
-        ValueError: the list is empty, a line is not a file and a label, a file is missing, or a label is no class.
+        ValueError: the list is empty, a line is not a file and a label, a file is missing, or a label is not a class.
     """
     path = str(path)
     if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
@@ -142,14 +166,14 @@ def _entries(path):
 
 
 def _images(path):
-    """The image files of a folder, sorted, and how many entries are none."""
+    """The image files of a folder, sorted, and how many other entries it has."""
     folders, files = _entries(path)
     images = sorted(name for name in files if name.lower().endswith(IMAGE_ENDINGS) and not name.startswith("."))
     return images, len(folders) + len(files) - len(images)
 
 
 def _part(split, class_name, files, test_share, seed):
-    """The files of one class that belong to a hashed split, in order."""
+    """The files of one class in a hashed split, in order."""
     if not 0 < test_share < 1:
         raise ValueError(f"`test_share` must be between 0 and 1. Received: test_share={test_share}")
     # The same files are drawn wherever the folder lies and whatever else is in it.

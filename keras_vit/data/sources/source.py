@@ -1,37 +1,55 @@
-"""What every source of examples is: labelled images that can be asked for by index, or read from the start."""
+"""What every source of examples is: labeled images that can be read by index, or from the start."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import numpy as np
+import tensorflow as tf
+
+# The value of white by the dtype of the values.
+WHITE = {"uint8": 255, "uint16": 65535}
 
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Labelled images.
+    """Labeled images.
 
     Attributes:
-        read: from a scalar int64 tensor in [0, num_examples) to an example, `{"image": scalar string, an encoded
-            image, or uint8 (H, W, 3), "label": int64}`; runs inside `tf.data`. The label is a scalar, or a vector of
-            every class that counts as right, possibly empty. `None` where there is no access by index.
+        read: from a scalar int64 tensor in [0, num_examples) to an example, `{"image": ..., "label": int64}`; runs
+            inside `tf.data`. The image is a scalar string, an encoded image; or string (P,), encoded images of one
+            size whose channels follow one another; or values (H, W, C) of any dtype. The label is a scalar, or a vector
+            of every class that counts as right, possibly empty. `None` where there is no access by index.
         num_examples: how many there are.
         class_names: the name of each label, in order.
-        max_value: the value of a white pixel; 255 for most, 16 for the digits.
+        max_value: the value of a white pixel, above 0; 255 for most, 16 for the digits.
         records: only without `read`: a function without arguments to a `tf.data.Dataset` of all examples, images not
             decoded, in an order that never changes.
         name_of: from an int index to what a person calls the example: a file, a record.
         labels: `(N,)` integers where they are known without reading the examples, else `None`.
-        options: what this dataset wants from `Preprocessing` wherever that is left on "auto".
+        options: the values of `Options` for its images wherever a field is "auto".
     """
 
     read: Callable | None
     num_examples: int
     class_names: tuple
-    max_value: int = 255
+    max_value: float = 255
     records: Callable | None = None
     name_of: Callable = "example {}".format
     labels: np.ndarray | None = None
     options: dict = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def image_spec(self):
+        """The `tf.TensorSpec` of an image as it is stored."""
+        if self.read is None:
+            return self.records().element_spec["image"]
+        return tf.data.Dataset.range(1).map(self.read).element_spec["image"]
+
+    @property
+    def is_encoded(self):
+        """Whether images are the bytes of files, to be decoded."""
+        return self.image_spec.dtype == tf.string
 
 
 def check_splits(train, test):
@@ -62,6 +80,21 @@ def check_labels(labels, class_names):
             f"Labels of {len(class_names)} classes are 0 to {len(class_names) - 1}. "
             f"Received: labels from {labels.min()} to {labels.max()}"
         )
+
+
+def white_of(dtype, max_value=0):
+    """The value of white for values of a dtype: `max_value`, or with 0 the largest of an unsigned integer.
+
+    Raises:
+        ValueError: it is not known, or not above 0.
+    """
+    white = max_value or WHITE.get(np.dtype(dtype).name, 0)
+    if white <= 0:
+        raise ValueError(
+            f"`max_value`, the value of white, must be above 0 and is known for {' and '.join(WHITE)} alone. "
+            f"Received: max_value={max_value}, dtype={np.dtype(dtype)}"
+        )
+    return white
 
 
 def _few(names, most=10):

@@ -17,7 +17,7 @@ def tfds(name, split, data_dir="", image_key="image", label_key="label", label=N
     Args:
         name: as `tfds.builder` takes it: `cifar10`, `cifar10:3.*.*`, `eurosat/rgb:2.*.*`.
         split: as TFDS has it: `train`, `train[:800]+validation[:200]`, `test[50%:]`.
-        data_dir: where the datasets lie; TFDS's own place unless given.
+        data_dir: where the datasets lie; by default TFDS's own place.
         image_key: the feature with the image.
         label_key: the feature with the label, or with the list of labels that count as right.
         label: a function from all features to the label, int64, instead of `label_key`. Needs `class_names`.
@@ -58,8 +58,8 @@ def tfds(name, split, data_dir="", image_key="image", label_key="label", label=N
         ) from None
 
     def example(record):
-        found = label(record) if label else record[label_key]
-        return {"image": record[image_key], "label": tf.cast(found, tf.int64)}
+        value = label(record) if label else record[label_key]
+        return {"image": record[image_key], "label": tf.cast(value, tf.int64)}
 
     names = tuple(class_names or _class_names(features[label_key]))
     rest = {"num_examples": num_examples, "class_names": names, "max_value": 255 // scale}
@@ -74,7 +74,7 @@ def tfds(name, split, data_dir="", image_key="image", label_key="label", label=N
 
 
 def _local_tfrecords(builder, split):
-    """`(file, (skip, take))` for each file of a split, or nothing where they are not TFRecords on this machine."""
+    """`(file, (skip, take))` for each file of a split, none where they are not TFRecords on this machine."""
     from tensorflow_datasets.core import file_adapters
 
     if builder.info.file_format != file_adapters.FileFormat.TFRECORD:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data.sources.source import Source, check_labels
+from keras_vit.data.sources.source import Source, check_labels, white_of
 
 # A record is its length (uint64), a checksum of it (uint32), the data, and a checksum of the data (uint32).
 _HEADER, _FRAME = 12, 16
@@ -20,6 +20,9 @@ def tfrecords(
     label_key="image/class/label",
     label_offset=0,
     num_examples=0,
+    image_dtype="",
+    image_shape=(),
+    max_value=0,
 ):
     """A source of TFRecords of `tf.train.Example`, uncompressed.
 
@@ -30,10 +33,14 @@ def tfrecords(
     Args:
         pattern: the files, `train-*-of-01024`; local or `gs://`.
         class_names: a name for each class.
-        image_key: the feature with the encoded image.
+        image_key: the feature with the image, bytes; or several, "B02,B03,B08", whose channels follow one another.
         label_key: the feature with the integer label.
         label_offset: the label of the first class; ImageNet's files count from 1.
         num_examples: needed for remote files alone.
+        image_dtype: "" for image files; or the dtype of values, "uint16", which are the tensors of
+            `tf.io.serialize_tensor`, or with `image_shape` bare bytes in its order, little-endian.
+        image_shape: `(H, W, C)` of bare values, or `(H, W)`; of each feature, if there are several.
+        max_value: the value of white of values that are not files; 0 for 255 of uint8 and 65,535 of uint16.
 
     Raises:
         ValueError: no file matches, a file is not TFRecords, an example has no such features, or a label of the first
@@ -42,18 +49,20 @@ def tfrecords(
     files = sorted(tf.io.gfile.glob(str(pattern)))
     if not files:
         raise ValueError(f"No file matches. Received: pattern={str(pattern)!r}")
-    features = {image_key: tf.io.FixedLenFeature([], tf.string), label_key: tf.io.FixedLenFeature([], tf.int64)}
+    image_keys = [key.strip() for key in image_key.split(",")]
+    image = _image_reader(image_keys, image_dtype, tuple(image_shape))
+    rest = {"class_names": tuple(class_names), "max_value": white_of(image_dtype or "uint8", max_value)}
+    features = {key: tf.io.FixedLenFeature([], tf.string) for key in image_keys}
+    features[label_key] = tf.io.FixedLenFeature([], tf.int64)
 
     def parse(record):
         example = tf.io.parse_single_example(record, features)
-        return {"image": example[image_key], "label": example[label_key] - label_offset}
+        return {"image": image(example), "label": example[label_key] - label_offset}
 
     if "://" in files[0]:
         if num_examples < 1:
-            raise ValueError(
-                f"The number of examples in remote files must be given. Received: num_examples={num_examples}"
-            )
-        return Source(None, num_examples, tuple(class_names), records=lambda: tf.data.TFRecordDataset(files).map(parse))
+            raise ValueError(f"`num_examples`, of remote files, must be set. Received: num_examples={num_examples}")
+        return Source(None, num_examples, records=lambda: tf.data.TFRecordDataset(files).map(parse), **rest)
     index = RecordIndex(files)
     for first, last in index.ends:
         for number in (first, last):
@@ -65,7 +74,34 @@ def tfrecords(
                     f"Received: {index.name_of(number)}, {error.message}"
                 ) from None
             check_labels(label.numpy()[None], class_names)
-    return Source(lambda i: parse(index.read(i)), len(index), tuple(class_names), name_of=index.name_of)
+    return Source(lambda i: parse(index.read(i)), len(index), name_of=index.name_of, **rest)
+
+
+def _image_reader(keys, dtype, shape):
+    """From the features of an example to its image, as a `Source` reads it."""
+    if not dtype:
+        if shape:
+            raise ValueError(f"`image_shape` is of values and needs `image_dtype`. Received: image_shape={shape}")
+        return lambda example: example[keys[0]] if len(keys) == 1 else tf.stack([example[key] for key in keys])
+    try:
+        dtype = tf.as_dtype(dtype)
+    except TypeError:
+        dtype = tf.string
+    if not (dtype.is_integer or dtype.is_floating) or (shape and (len(shape) not in (2, 3) or min(shape) < 1)):
+        raise ValueError(
+            "`image_dtype` must be '' or a dtype of numbers, `image_shape` () or (H, W, C). "
+            f"Received: image_dtype={dtype.name!r}, image_shape={shape}"
+        )
+
+    def values(encoded):
+        if shape:
+            return tf.reshape(tf.io.decode_raw(encoded, dtype), shape if len(shape) == 3 else (*shape, 1))
+        tensor = tf.io.parse_tensor(encoded, dtype)
+        # A band of its own may be a matrix.
+        sides = tf.concat([tf.shape(tensor), [1]], 0)[:3]
+        return tf.ensure_shape(tf.reshape(tensor, sides), (None, None, None))
+
+    return lambda example: tf.concat([values(example[key]) for key in keys], -1)
 
 
 class RecordIndex:
@@ -80,7 +116,7 @@ class RecordIndex:
         spans = spans or [(0, -1)] * len(files)
         with ThreadPoolExecutor(min(16, len(files))) as pool:
             offsets = list(pool.map(lambda item: _offsets(item[0], *item[1]), zip(files, spans)))
-        counts = [len(found) for found in offsets]
+        counts = [len(of_file) for of_file in offsets]
         self.files = files
         self.ends = [(e - c, e - 1) for e, c in zip(np.cumsum(counts).tolist(), counts) if c]
         self._skips = [skip for skip, _ in spans]
@@ -114,7 +150,7 @@ class RecordIndex:
 
 def _offsets(path, skip, take):
     """Where the records of one file begin, int64, reading nothing but their lengths."""
-    found, place, number = [], 0, 0
+    offsets, place, number = [], 0, 0
     descriptor = os.open(path, os.O_RDONLY)
     try:
         size = os.fstat(descriptor).st_size
@@ -126,8 +162,8 @@ def _offsets(path, skip, take):
                     f"A TFRecord file must end with a whole record. Received: {path!r}, broken at byte {place}"
                 )
             if number >= skip:
-                found.append(place)
+                offsets.append(place)
             place, number = end, number + 1
     finally:
         os.close(descriptor)
-    return np.array(found, np.int64)
+    return np.array(offsets, np.int64)

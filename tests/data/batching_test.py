@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from keras_vit import data
-from keras_vit.data import pipeline
+from keras_vit.data import order
 
 N = 23
 
@@ -214,9 +214,9 @@ def test_a_broken_example_moves_no_other_without_access_by_index(broken):
         np.testing.assert_array_equal(images[weights > 0], all_images[weights > 0])
         index = np.round((all_images[:, 0, 0, 0] + 1) * 127.5).astype(int)
         assert set(index[(real > 0) & (weights == 0)]) == set(broken) & set(index[real > 0])
-    made = [take(data.train_batches(s, batch_size=4, seed=1, **some), 6) for s in (sound, source)]
+    batches = [take(data.train_batches(s, batch_size=4, seed=1, **some), 6) for s in (sound, source)]
     lost = 0
-    for (all_images, *_), (images, _, weights) in zip(*made):
+    for (all_images, *_), (images, _, weights) in zip(*batches):
         np.testing.assert_array_equal(images[weights > 0], all_images[weights > 0])
         lost += (weights == 0).sum()
     assert lost in (len(broken), len(broken) + 1)  # 24 examples: an epoch and one
@@ -283,7 +283,7 @@ def test_images_of_0_and_1_are_stretched_before_anything_is_rounded():
 
 
 def test_a_million_examples_are_reached_at_once():
-    epoch, index = pipeline.index_at(tf.constant(10**5 * 1024, tf.int64), 10**6, 0)
+    epoch, index = order.index_at(tf.constant(10**5 * 1024, tf.int64), 10**6, 0)
     assert epoch == 102 and 0 <= index < 10**6
 
 

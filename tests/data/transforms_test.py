@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.data import preprocessing
+from keras_vit import Preprocessing
+from keras_vit.data import transforms
 
 RNG = np.random.default_rng(1)
 IMAGE = RNG.integers(0, 256, (13, 22, 3), dtype=np.uint8)
 
 
 def bilinear_1d(values, size):
-    """Half-pixel centres along the first axis, the edge repeated."""
+    """Half-pixel centers along the first axis, the edge repeated."""
     n = len(values)
     at = (np.arange(size) + 0.5) * n / size - 0.5
     low = np.floor(at).astype(int)
@@ -35,14 +36,14 @@ def resized(function, image, height, width):
 
 @pytest.mark.parametrize("size", [(7, 9), (30, 40)])
 def test_resize_is_bilinear_at_half_pixels_without_antialiasing_or_rounding(size):
-    given = preprocessing.resize(IMAGE, size)
+    given = transforms.resize(IMAGE, size)
     assert given.dtype == tf.float32
     np.testing.assert_allclose(given, resized(bilinear_1d, IMAGE, *size), atol=1e-3)
 
 
 def test_rounding_to_uint8_cuts_the_fraction_off():
     exact = resized(bilinear_1d, IMAGE, 30, 40)
-    given = preprocessing.resize(IMAGE, (30, 40), rounding="uint8")
+    given = transforms.resize(IMAGE, (30, 40), rounding="uint8")
     assert given.dtype == tf.uint8
     clear = np.abs(exact - np.round(exact)) > 1e-3
     np.testing.assert_array_equal(given.numpy()[clear], np.floor(exact).astype(np.uint8)[clear])
@@ -53,24 +54,25 @@ def test_rounding_to_uint8_cuts_the_fraction_off():
 )
 def test_resize_small_keeps_the_aspect_by_areas_and_rounds_halves_to_even(shape, smaller, expected):
     image = RNG.integers(0, 256, (*shape, 3), dtype=np.uint8)
-    given = preprocessing.resize_small(image, smaller)
+    given = transforms.resize_small(image, smaller)
     assert given.shape == (*expected, 3)
     np.testing.assert_allclose(given, resized(area_1d, image, *expected), atol=2e-3)
 
 
 def test_the_central_crop_leaves_the_odd_pixel_at_the_bottom_right():
-    np.testing.assert_array_equal(preprocessing.central_crop(IMAGE, (6, 7)), IMAGE[3:9, 7:14])
+    np.testing.assert_array_equal(transforms.central_crop(IMAGE, (6, 7)), IMAGE[3:9, 7:14])
 
 
-def test_the_value_range_is_minus_one_to_one_as_the_original_computes_it():
+def test_the_value_range_is_minus_one_to_one_as_the_reference_computes_it():
     values = np.arange(256, dtype=np.uint8)
     expected = (values.astype(np.float32) - np.float32(127.5)) / np.float32(127.5)
-    np.testing.assert_array_equal(preprocessing.value_range(values), expected)
-    assert preprocessing.value_range(np.uint8([0, 4, 16]), max_value=16).numpy().tolist() == [-1, -0.5, 1]
+    np.testing.assert_array_equal(transforms.normalize(values, Preprocessing()), expected)
+    digits = Preprocessing(mean=[8.0] * 3, std=[8.0] * 3)
+    assert transforms.normalize(np.uint8([0, 4, 16]), digits).numpy().tolist() == [-1, -0.5, 1]
 
 
 def test_inception_windows_cover_the_areas_and_aspects_they_should():
-    windows = np.array([preprocessing.inception_window([300, 400], [7, i]) for i in range(400)])
+    windows = np.array([transforms.inception_window([300, 400], [7, i]) for i in range(400)])
     y, x, height, width = windows.T
     assert (y >= 0).all() and (x >= 0).all() and (y + height <= 300).all() and (x + width <= 400).all()
     share, aspect = height * width / 120000, width / height
@@ -82,8 +84,8 @@ def test_inception_windows_cover_the_areas_and_aspects_they_should():
 
 
 def test_the_flip_mirrors_above_a_half():
-    np.testing.assert_array_equal(preprocessing.random_flip(IMAGE, tf.constant(0.51)), IMAGE[:, ::-1])
-    np.testing.assert_array_equal(preprocessing.random_flip(IMAGE, tf.constant(0.5)), IMAGE)
+    np.testing.assert_array_equal(transforms.random_flip(IMAGE, tf.constant(0.51)), IMAGE[:, ::-1])
+    np.testing.assert_array_equal(transforms.random_flip(IMAGE, tf.constant(0.5)), IMAGE)
 
 
 def test_a_random_shift_moves_by_whole_pixels_and_brings_black_in():
@@ -91,7 +93,7 @@ def test_a_random_shift_moves_by_whole_pixels_and_brings_black_in():
     padded = np.pad(IMAGE, [[1, 1], [1, 1], [0, 0]])
     places = {(y, x): padded[y : y + 13, x : x + 22].tobytes() for y in range(3) for x in range(3)}
     for i in range(60):
-        given = preprocessing.random_shift(tf.constant(IMAGE), 1, [3, i]).numpy().tobytes()
+        given = transforms.random_shift(tf.constant(IMAGE), 1, [3, i]).numpy().tobytes()
         seen |= {place for place, image in places.items() if image == given}
         assert given in places.values()
     assert len(seen) == 9

@@ -1,0 +1,100 @@
+"""Which example stands where: arithmetic on positions, slots and hosts.
+
+The training order is one endless sequence of positions. Position `step * batch_size + slot` is a slot of a batch; epoch
+e holds the positions from `e * num_examples` on, each example once. A host returns the slots of its `host_slice`, and
+reads the slots of their mixing partners too.
+"""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+FORMS = ("roll", "reverse")
+
+
+def host_slice(batch_size, num_hosts, host_index):
+    """The slots of a global batch that one host returns, a `range`.
+
+    Raises:
+        ValueError: the batch does not divide among the hosts, or there is no such host.
+    """
+    if batch_size < 1 or num_hosts < 1 or batch_size % num_hosts or not 0 <= host_index < num_hosts:
+        raise ValueError(
+            "The batch must divide into equal shares, one for each host. "
+            f"Received: batch_size={batch_size}, num_hosts={num_hosts}, host_index={host_index}"
+        )
+    share = batch_size // num_hosts
+    return range(host_index * share, (host_index + 1) * share)
+
+
+def partner_of(slot, batch_size, form):
+    """With which slot of the global batch a slot is mixed: the one before ("roll") or the mirrored one ("reverse")."""
+    return (slot - 1) % batch_size if form == "roll" else batch_size - 1 - slot
+
+
+@dataclasses.dataclass(frozen=True)
+class HostBatch:
+    """What one host reads of each global batch, and where in it the slots of its share and their partners are.
+
+    Attributes:
+        batch_size: slots in the global batch.
+        slots: the slots that are read, ascending; a row of the host's batch is a place in this tuple.
+        host_rows: the row of each slot of the host's share.
+        partner_rows: the row of each of their partners; empty without mixing.
+    """
+
+    batch_size: int
+    slots: tuple
+    host_rows: np.ndarray
+    partner_rows: np.ndarray
+
+    @classmethod
+    def of(cls, host_slots, batch_size, mixup_form=""):
+        """For the slots of a `host_slice`; with mixing, the form says which partners are read too."""
+        partners = [partner_of(slot, batch_size, mixup_form) for slot in host_slots] if mixup_form else []
+        slots = sorted({*host_slots, *partners})
+        return cls(batch_size, tuple(slots), np.searchsorted(slots, host_slots), np.searchsorted(slots, partners))
+
+    def row_at(self, position, first_step, stride):
+        """Where a position of the order comes in the rows of the steps first, first + stride, ..., one after the other.
+
+        Args:
+            position: int64 scalar tensor.
+            first_step, stride: int64 or int.
+
+        Returns:
+            int64 scalar tensor, -1 for a position that this host does not read in these steps.
+        """
+        rows = np.full(self.batch_size, -1)
+        rows[list(self.slots)] = range(len(self.slots))
+        row = tf.constant(rows, tf.int64)[position % self.batch_size]
+        steps = position // self.batch_size - first_step
+        is_read = (row >= 0) & (steps >= 0) & (steps % stride == 0)
+        return tf.where(is_read, steps // stride * len(self.slots) + row, -1)
+
+
+def index_at(position, num_examples, seed):
+    """Which example stands at a position of the training order, counted from the first step.
+
+    Args:
+        position: int64, a scalar or `(B,)`.
+        num_examples: examples in an epoch.
+        seed: the seed of the run, a non-negative int32.
+
+    Returns:
+        `(epoch, index)`, int64 of the same shape.
+    """
+    epoch, place = position // num_examples, position % num_examples
+    # Reading by a shuffled index instead of a shuffle buffer: any step can be reached at once. The raw op, because
+    # `tf.random.experimental.index_shuffle` takes no seed for each index.
+    key = tf.stack([tf.fill(tf.shape(epoch), tf.constant(seed, tf.int64)), epoch, tf.zeros_like(epoch)], -1)
+    last = tf.constant(num_examples - 1, tf.int64)
+    return epoch, tf.raw_ops.RandomIndexShuffle(index=place, seed=key, max_index=last)
+
+
+def eval_rows(num_examples, batch_size, host_slots):
+    """How many examples a host scores, and with how many placeholders it fills up its last batch: two ints."""
+    whole, rest = divmod(num_examples, batch_size)
+    scored = whole * len(host_slots) + sum(slot < rest for slot in host_slots)
+    return scored, -(-num_examples // batch_size) * len(host_slots) - scored

@@ -1,0 +1,251 @@
+"""Images of 1, 2, 4 and 12 channels and of 16 bits: from arrays, files and records to batches and to the model."""
+
+import dataclasses
+import io
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from keras_vit import Preprocessing, data
+from keras_vit.data import images
+from keras_vit.data import randaugment as ra
+
+RNG = np.random.default_rng(7)
+
+
+def png(values):
+    return tf.io.encode_png(values).numpy()
+
+
+def gif(pages):
+    """A GIF of gray pages `(P, H, W)` or RGB pages `(P, H, W, 3)` of few colors."""
+    stream = io.BytesIO()
+    first, *rest = [Image.fromarray(page).convert("P" if page.ndim == 3 else "L") for page in pages]
+    first.save(stream, "GIF", save_all=True, append_images=rest, optimize=False, disposal=2)
+    return stream.getvalue()
+
+
+def encoded(files):
+    """A source of image files in memory."""
+    files = tf.constant(files)
+    return data.Source(lambda i: {"image": files[i], "label": tf.constant(0, tf.int64)}, len(files), ("a",))
+
+
+def batches_of(source, **options):
+    """The one evaluation batch and the first training batch of a source."""
+    options = {"flip": "off", **options}
+    n = source.num_examples
+    ((evaluated, _, weights),) = data.eval_batches(source, batch_size=n, **options)
+    assert weights.numpy().tolist() == [1] * n
+    trained, *_ = next(iter(data.train_batches(source, batch_size=n, seed=0, **options)))
+    assert trained.shape == evaluated.shape
+    return evaluated.numpy(), trained.numpy()
+
+
+@pytest.mark.parametrize("channels", [1, 2, 4, 12])
+@pytest.mark.parametrize(("dtype", "white"), [("uint8", 255), ("uint16", 65535), ("float32", 1.0)])
+def test_arrays_of_any_channels_and_dtype_become_minus_one_to_one(channels, dtype, white):
+    values = (RNG.random((3, 4, 5, channels)) * white).astype(dtype)
+    source = data.arrays(values, [0, 1, 0], ["a", "b"], max_value=0 if dtype != "float32" else white)
+    evaluated, trained = batches_of(source, channels=channels)
+    expected = values.astype(np.float64) / (white / 2) - 1
+    np.testing.assert_allclose(evaluated, expected, atol=1e-6)
+    np.testing.assert_allclose(np.sort(trained.ravel()), np.sort(expected.ravel()), atol=1e-6)
+    mixed = next(iter(data.train_batches(source, batch_size=3, seed=0, channels=channels, cutmix_alpha=1.0, shift=1)))
+    assert mixed[0].shape == (3, 4, 5, channels)
+
+
+def test_every_channel_has_its_own_mean_and_std():
+    values = RNG.integers(0, 256, (2, 4, 5, 4), dtype=np.uint8)
+    mean, std = (10.0, 20.0, 30.0, 40.0), (1.0, 2.0, 4.0, 8.0)
+    evaluated, _ = batches_of(data.arrays(values, [0, 0], ["a"]), channels=4, mean=mean, std=std)
+    np.testing.assert_array_equal(evaluated, (values.astype(np.float32) - mean) / np.float32(std))
+
+
+@pytest.mark.parametrize("channels", [1, 4])
+@pytest.mark.parametrize("crops", [("inception", "resize"), ("resize_small_crop", "resize_small_crop")])
+def test_files_go_through_crops_and_resizes_channel_by_channel(channels, crops, tmp_path):
+    """The batches of the last channel are those of an RGB image of three times this channel."""
+    values = RNG.integers(0, 256, (3, 16, 20, channels), dtype=np.uint8)
+    some = {"image_size": 8, "train_crop": crops[0], "eval_crop": crops[1], "resize_size": 10, "flip": "on"}
+
+    def batches(values, **more):
+        return batches_of(encoded([png(image) for image in values]), **some, **more)
+
+    together = batches(values, channels=channels)
+    rgb = np.repeat(values[..., -1:], 3, -1)
+    for many, three in zip(together, batches(rgb)):
+        np.testing.assert_array_equal(many[..., -1], three[..., 0])
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_a_png_of_16_bits_keeps_them_only_where_asked(channels):
+    values = RNG.integers(0, 65536, (5, 6, channels), dtype=np.uint16)
+    deep = images.decode(tf.constant(png(values)), channels=channels, bit_depth=16)
+    assert deep.dtype == tf.float32
+    np.testing.assert_array_equal(deep, values)
+    shallow = images.decode(tf.constant(png(values)), channels=channels)
+    assert shallow.dtype == tf.uint8 and np.abs(shallow.numpy() - values / 257.0).max() <= 1
+    eight = RNG.integers(0, 256, (5, 6, channels), dtype=np.uint8)
+    widened = images.decode(tf.constant(png(eight)), channels=channels, bit_depth=16)
+    np.testing.assert_array_equal(widened, eight * 257.0)
+
+
+def test_batches_of_16_bits_are_those_of_the_values():
+    values = RNG.integers(0, 65536, (2, 5, 6, 1), dtype=np.uint16)
+    source = encoded([png(image) for image in values])
+    evaluated, _ = batches_of(source, channels=1, bit_depth=16, image_size=6)
+    resized = tf.image.resize(values.astype(np.float32), (6, 6))
+    np.testing.assert_allclose(evaluated, resized / 32767.5 - 1, atol=1e-6)
+    some = {"channels": 1, "bit_depth": 16, "image_size": 6, "augreg": "light2"}
+    augmented = next(iter(data.train_batches(source, batch_size=2, seed=0, **some)))[0].numpy()
+    assert -1 <= augmented.min() < augmented.max() <= 1
+
+
+def test_colors_become_gray_and_of_a_jpeg_of_one_channel_only_the_window_is_decoded():
+    coarse = np.random.default_rng(5).integers(0, 256, (4, 5, 3), dtype=np.uint8)
+    rgb = np.asarray(Image.fromarray(coarse).resize((40, 32), Image.BICUBIC))
+    luma = rgb @ np.array([0.299, 0.587, 0.114])
+    jpeg = tf.io.encode_jpeg(rgb, quality=100).numpy()
+    bmp = io.BytesIO()
+    Image.fromarray(rgb).save(bmp, "BMP")
+    for file in (png(rgb), bmp.getvalue(), jpeg):
+        gray = images.decode(tf.constant(file), channels=1).numpy()
+        assert gray.shape == (32, 40, 1) and np.abs(gray[..., 0] - luma).mean() < 1.5
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        images.decode(tf.constant(jpeg[:-2]), channels=1)
+    window = images.decode(tf.constant(jpeg), channels=1, window=lambda size: tf.constant([8, 8, 16, 16])).numpy()
+    whole = images.decode(tf.constant(jpeg), channels=1).numpy()[8:24, 8:24]
+    np.testing.assert_array_equal(window, whole)
+
+
+@pytest.mark.parametrize("rgb", [False, True])
+def test_the_pages_of_a_gif_are_its_channels(rgb):
+    pages = RNG.integers(0, 2, (4 if rgb else 12, 6, 7, 3) if rgb else (12, 6, 7), dtype=np.uint8) * np.uint8(255)
+    decoded = images.decode(tf.constant(gif(pages)), channels=12).numpy()
+    expected = np.concatenate(list(pages), -1) if rgb else np.moveaxis(pages, 0, -1)
+    np.testing.assert_array_equal(decoded, expected)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"it has: {len(pages)}|{len(pages)}"):
+        images.decode(tf.constant(gif(pages)), channels=6)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="megapixels"):
+        images.decode(tf.constant(gif(pages)), channels=12, max_megapixels=43e-6 * len(pages) / 2)
+
+
+@pytest.mark.parametrize(("stored", "channels"), [(3, 4), (4, 12), (1, 2)])
+def test_a_file_of_other_channels_is_a_bad_example(stored, channels):
+    file = png(RNG.integers(0, 256, (5, 6, stored), dtype=np.uint8))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"without {channels} channels"):
+        images.decode(tf.constant(file), channels=channels)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        images.decode(tf.io.encode_jpeg(np.zeros((5, 6, 3), np.uint8)), channels=channels)
+
+
+def write_records(path, rows):
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for features in rows:
+            feature = {
+                key: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value])) for key, value in features.items()
+            }
+            feature["label"] = tf.train.Feature(int64_list=tf.train.Int64List(value=[1]))
+            writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+
+
+@pytest.mark.parametrize("stored", ["raw", "tensor", "bands raw", "bands tensor", "bands png"])
+def test_records_hold_values_or_a_feature_for_each_band(stored, tmp_path):
+    values = RNG.integers(0, 60_000, (3, 4, 5, 12), dtype=np.uint16)
+    encode = {
+        "raw": lambda value: value.tobytes(),
+        "tensor": lambda value: tf.io.serialize_tensor(value).numpy(),
+        "png": lambda value: png(value[..., None]),
+    }[stored.split()[-1]]
+    if "bands" in stored:
+        rows = [{f"B{i:02}": encode(value[..., i]) for i in range(12)} for value in values]
+        image_key, shape = ",".join(rows[0]), (4, 5)
+    else:
+        rows, image_key, shape = [{"image": encode(value)} for value in values], "image", (4, 5, 12)
+    write_records(tmp_path / "r", rows)
+    is_png = stored.endswith("png")
+    fields = {
+        "name": "tfrecords", "path": str(tmp_path), "train_split": "r", "test_split": "r", "classes": 2,
+        "image_key": image_key, "label_key": "label", "image_dtype": "" if is_png else "uint16",
+        "image_shape": shape if stored.endswith("raw") else (), "bit_depth": 16 if is_png else 8,
+        "channels": 12, "image_size": 5, "train_crop": "resize", "flip": "off",
+    }  # fmt: skip
+    inputs = data.from_config(fields, batch_size=3, seed=0)
+    assert inputs.image_shape == (5, 5, 12) and inputs.model_preprocessing().mean == (32767.5,) * 12
+    ((evaluated, _, weights),) = inputs.eval_batches()
+    assert weights.numpy().tolist() == [1] * 3
+    expected = tf.image.resize(values.astype(np.float32), (5, 5)) / 32767.5 - 1
+    np.testing.assert_allclose(evaluated, expected, atol=1e-6)
+    assert data.verify(inputs.test, **inputs.options)["bad"] == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"image_dtype": "colour"}, "image_dtype='string'|`image_dtype` must be"),
+        ({"image_dtype": "uint16", "image_shape": (4,)}, r"`image_shape` \(\) or \(H, W, C\).*\(4,\)"),
+        ({"image_shape": (4, 5, 12)}, "needs `image_dtype`"),
+        ({"image_dtype": "float32"}, "`max_value`, the value of white"),
+        ({"image_dtype": "uint16", "image_shape": (4, 5, 11)}, "record 0"),
+    ],
+)
+def test_records_that_cannot_be_values_are_refused(wrong, message, tmp_path):
+    write_records(tmp_path / "r", [{"image": np.zeros((4, 5, 12), np.uint16).tobytes()}])
+    with pytest.raises(ValueError, match=message):
+        data.tfrecords(tmp_path / "r", ["a", "b"], image_key="image", label_key="label", **wrong)
+
+
+FOUR = data.arrays(np.zeros((2, 4, 4, 4), np.uint8), [0, 0], ["a"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "`channels` must be that of the source's images, 4. Received: channels=3"),
+        ({"channels": 4, "augreg": "medium1"}, "`augreg` must be 'none'.*1 or 3 channels.*augreg='medium1'"),
+        ({"channels": 4, "randaugment_layers": 1}, "randaugment_layers=1"),
+        ({"channels": 4, "mean": (1.0, 2.0)}, r"`mean` must be .*mean=\(1.0, 2.0\), channels=4"),
+        ({"channels": 4, "std": (1.0, 2.0, 0.0, 1.0)}, "`std` must be"),
+        ({"channels": 0}, "`channels` must be 1 or more"),
+        ({"channels": 4, "bit_depth": 16}, "`bit_depth` is of image files.*uint8.*bit_depth=16"),
+    ],
+)
+def test_options_that_do_not_fit_the_channels_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        data.train_batches(FOUR, batch_size=2, seed=0, **options)
+
+
+def test_a_source_read_in_order_has_channels_too():
+    in_order = dataclasses.replace(
+        FOUR, read=None, records=lambda: tf.data.Dataset.range(2).map(FOUR.read)
+    )  # fmt: skip
+    assert next(iter(data.train_batches(in_order, batch_size=2, seed=0, channels=4)))[0].shape == (2, 4, 4, 4)
+
+
+def test_randaugment_of_one_channel_is_that_of_three_equal_ones():
+    gray = RNG.integers(30, 200, (16, 13, 1), dtype=np.uint8)
+    one, three = tf.constant(gray), tf.constant(np.repeat(gray, 3, -1))
+    for (name, apply), apply_to_three in zip(ra.operations(7).items(), ra.operations(7).values()):
+        given, expected = apply(one, 1.0, 0.4, 0.6).numpy(), apply_to_three(three, 1.0, 0.4, 0.6).numpy()
+        assert given.shape == gray.shape
+        # The gray of three equal channels is rounded: its weights add up to 0.9999.
+        tolerance = {"Color": 2, "Contrast": 1}.get(name, 0)
+        assert np.abs(given.astype(int) - expected[..., :1]).max() <= tolerance, name
+
+
+def test_the_preprocessing_for_a_model_has_all_facts_of_evaluation(tmp_path):
+    (tmp_path / "a").mkdir()
+    for i in range(2):
+        (tmp_path / "a" / f"{i}.png").write_bytes(png(RNG.integers(0, 65536, (9, 9, 1), dtype=np.uint16)))
+    fields = {
+        "name": "folder", "path": str(tmp_path), "test_share": 0.5, "image_size": 6, "resize_size": 8, "channels": 1,
+        "eval_crop": "resize_small_crop", "exif": True, "bit_depth": 16, "mean": (9.0,), "std": (2.0,),
+    }  # fmt: skip
+    inputs = data.from_config(fields, batch_size=1, seed=0)
+    expected = Preprocessing((9.0,), (2.0,), "shorter_side", 0.75, "float", True, 16)
+    assert inputs.model_preprocessing() == expected
+    with_randaugment = data.from_config({**fields, "bit_depth": 8, "augreg": "light1"}, batch_size=1, seed=0)
+    assert with_randaugment.model_preprocessing().rounding == "uint8"

@@ -1,0 +1,60 @@
+"""Which example stands where: arithmetic alone, but for the shuffle itself."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vit.data import order
+
+
+@pytest.mark.parametrize(("form", "expected"), [("roll", [3, 0, 1, 2]), ("reverse", [3, 2, 1, 0])])
+def test_partners_are_those_of_the_rolled_or_the_reversed_batch(form, expected):
+    assert [order.partner_of(place, 4, form) for place in range(4)] == expected
+    roll = np.roll(np.arange(4), 1) if form == "roll" else np.arange(4)[::-1]
+    assert roll.tolist() == expected
+
+
+@pytest.mark.parametrize(("batch_size", "hosts"), [(6, 1), (6, 2), (6, 3), (8, 8)])
+def test_host_slices_divide_a_batch_in_order(batch_size, hosts):
+    slots = [slot for host in range(hosts) for slot in order.host_slice(batch_size, hosts, host)]
+    assert slots == list(range(batch_size))
+
+
+@pytest.mark.parametrize("form", ["", "roll", "reverse"])
+@pytest.mark.parametrize("host", [0, 1, 2])
+def test_a_host_reads_its_slots_and_their_partners_and_no_other(form, host):
+    slots = order.host_slice(12, 3, host)
+    batch = order.HostBatch.of(slots, 12, form)
+    partners = [order.partner_of(slot, 12, form) for slot in slots] if form else []
+    assert set(batch.slots) == {*slots, *partners} and list(batch.slots) == sorted(batch.slots)
+    assert [batch.slots[row] for row in batch.host_rows] == list(slots)
+    assert [batch.slots[row] for row in batch.partner_rows] == partners
+
+
+@pytest.mark.parametrize(("first", "stride"), [(0, 1), (2, 1), (1, 3)])
+def test_rows_number_the_positions_of_a_host_one_after_the_other(first, stride):
+    batch = order.HostBatch.of(order.host_slice(6, 2, 1), 6, "roll")  # slots 2 to 5
+    positions = [
+        step * 6 + slot for step in range(first, first + 3 * stride, stride) for slot in batch.slots
+    ]  # fmt: skip
+    rows = {position: int(batch.row_at(tf.constant(position, tf.int64), first, stride)) for position in range(60)}
+    assert [rows[position] for position in positions] == list(range(12))
+    assert all(row == -1 or row >= 12 for position, row in rows.items() if position not in positions)
+
+
+@pytest.mark.parametrize("num_examples", [1, 7, 8, 9, 40])
+def test_an_epoch_holds_every_index_once(num_examples):
+    positions = tf.range(3 * num_examples, dtype=tf.int64)
+    epochs, indices = order.index_at(positions, num_examples, seed=5)
+    assert epochs.numpy().tolist() == np.repeat(range(3), num_examples).tolist()
+    for epoch in np.split(indices.numpy(), 3):
+        assert sorted(epoch) == list(range(num_examples))
+    one = [int(order.index_at(position, num_examples, 5)[1]) for position in positions]
+    assert one == indices.numpy().tolist()
+
+
+@pytest.mark.parametrize("num_examples", [1, 5, 6, 7, 12])
+def test_hosts_score_every_example_and_fill_up_to_as_many_rows(num_examples):
+    counts = [order.eval_rows(num_examples, 6, order.host_slice(6, 3, host)) for host in range(3)]
+    assert sum(scored for scored, _ in counts) == num_examples
+    assert {scored + padding for scored, padding in counts} == {-(-num_examples // 6) * 2}

@@ -1,0 +1,45 @@
+"""The outputs of a model come out as names."""
+
+import numpy as np
+import pytest
+
+import keras_vit
+
+
+def test_the_best_classes_come_first_with_their_names():
+    scores = np.array([[0.1, 0.7, 0.2], [0.5, 0.2, 0.3]], "float32")
+    decoded = keras_vit.decode_predictions(scores, top=2, names=["cat", "dog", "owl"])
+    assert [[(i, name) for i, name, _ in row] for row in decoded] == [
+        [(1, "dog"), (2, "owl")],
+        [(0, "cat"), (2, "owl")],
+    ]
+    assert decoded[0][0][2] == pytest.approx(0.7)
+    assert len(keras_vit.decode_predictions(scores, top=9, names=["a", "b", "c"])[0]) == 3
+
+
+@pytest.mark.parametrize("classes, file", [(1000, "ilsvrc2012"), (21843, "imagenet21k")])
+def test_the_published_names_come_through_the_mirror(classes, file, tmp_path, monkeypatch):
+    (tmp_path / "bit_models").mkdir()
+    path = tmp_path / "bit_models" / f"{file}_wordnet_lemmas.txt"
+    path.write_text("".join(f"class {i}\n" for i in range(classes)))
+    monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path))
+    scores = np.zeros((1, classes), "float32")
+    scores[0, 17] = 1
+    assert keras_vit.decode_predictions(scores, top=1) == [[(17, "class 17", 1.0)]]
+    path.write_text("one\n")
+    with pytest.raises(ValueError, match=f"a name for each class.*classes={classes}, names=1"):
+        keras_vit.decode_predictions(scores)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"predictions": np.zeros(3)}, r"\(B, classes\)"),
+        ({"predictions": np.zeros((1, 3))}, "1000 and 21843 classes; give a list"),
+        ({"predictions": np.zeros((1, 3)), "names": ["a"]}, "classes=3, names=1"),
+        ({"predictions": np.zeros((1, 1)), "names": ["a"], "top": 0}, "`top` must be an integer of 1 or more"),
+    ],
+)
+def test_predictions_that_cannot_be_named_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        keras_vit.decode_predictions(**arguments)
