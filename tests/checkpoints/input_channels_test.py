@@ -173,3 +173,4 @@ def test_a_published_name_means_the_same_file_for_any_channels(tmp_path, monkeyp
     assert report.adapted == [(EMBEDDING, (16, 16, 1, 192), (3, 1, "sum"))]
     gray = random(1, 32, 32, 1)
     np.testing.assert_allclose(logits(model, gray), logits(rgb, gray.repeat(3, axis=-1)), atol=1e-5)
+    assert keras_vit.preprocessing_of(model).mean == (127.5,)
