@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import keras_vit
 from keras_vit import export
 
 from .conftest import NAMES, SHAPE, image_file, tiny_model
