@@ -11,7 +11,7 @@ import pytest
 
 TESTS = Path(__file__).parent
 # What shares a process.
-PURE = (("layers",), ("models",), ("checkpoints",), ("optimizers", "losses_test.py"))
+PURE = (("layers",), ("models",), ("checkpoints",), ("optimizers", "losses_test.py", "tasks/classification_test.py"))
 
 
 @pytest.mark.skipif(keras.backend.backend() == "jax", reason="these tests run on JAX already")

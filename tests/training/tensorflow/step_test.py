@@ -5,6 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_vit.training.tensorflow.batches import train_batches
+from keras_vit.training.tensorflow.step import make_train_steps
+
 CLIP = 1.5
 OPTIONS = {"clip_norm": CLIP, "ema_decay": 0.75}
 
@@ -156,3 +159,35 @@ def test_float16_lowers_its_scale_until_the_gradient_is_finite_and_raises_it_aga
     assert int(state.optimizer.iterations.numpy()) == finite.sum()
     _, plain, _ = tiny.train(1, steps=int(first) + 1, rate=0.0)
     np.testing.assert_allclose(rows[first, 2], plain[first, 2], rtol=2e-2)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_step_is_one_program_without_a_condition_on_the_host(replicas, tiny, monkeypatch):
+    """Between two steps nothing asks the host, whatever the options: no branch, and one `strategy.run` in the loop."""
+    strategy = tiny.strategy_of(replicas)
+    programs, run = [], strategy.run
+
+    def counted(function, **options):
+        programs.append(function)
+        return run(function, **options)
+
+    monkeypatch.setattr(strategy, "run", counted)
+    train_steps = make_train_steps(
+        strategy,
+        tiny.new_state(strategy, averaged=True, scaled=True),
+        tiny.classification(),
+        batch_size=tiny.batch,
+        seed=0,
+        accumulate_steps=2,
+        clip_norm=1.0,
+        ema_decay=0.5,
+    )
+    iterator = iter(train_batches(strategy, tiny.input_of()))
+    graph = train_steps.get_concrete_function(
+        iterator, tf.constant(0), tf.constant(3), tf.constant(0.0)
+    ).graph.as_graph_def()
+    assert len(programs) == 1
+    operations = {node.op for node in graph.node}
+    operations |= {node.op for function in graph.library.function for node in function.node_def}
+    assert {"While", "StatelessWhile"} & operations
+    assert not {"If", "StatelessIf", "Case", "StatelessCase"} & operations
