@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import keras_vit
 from keras_vit import export
 
 from .conftest import NAMES, SHAPE, image_file, tiny_model
@@ -257,6 +258,7 @@ else:
     import contextlib
     scope = contextlib.nullcontext()
 import keras
+import keras_vit
 from keras_vit import export
 with scope:
     model = keras.saving.load_model(sys.argv[1], compile=False)
