@@ -61,8 +61,8 @@ def main(_):
         for axes, image, label, weight in zip(part.axes, images, labels, weights):
             axes.imshow(_drawable(image), cmap="gray", vmin=0, vmax=1)
             axes.set_title(_title(label, weight, inputs.train.class_names), fontsize=7)
-    with files.atomic_path(FLAGS.output) as beside:
-        figure.savefig(beside, dpi=100)
+    with files.atomic_path(FLAGS.output) as temporary:
+        figure.savefig(temporary, dpi=100)
     print(f"wrote {FLAGS.output}")
 
 

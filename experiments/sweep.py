@@ -4,8 +4,8 @@
     python experiments/sweep.py --config=experiments/configs/digits.py --rates=1e-3,3e-3 --seeds=0,1
 
 Every run is one of `run_tpu.py`, in a folder of its own under the workdir. The same command again goes on where it
-stopped. At the end one table is printed and written, `table.json` and `table.csv`: accuracy and loss of every run, and
-the mean and deviation of the final ones over the seeds.
+stopped. At the end one table is printed and written, `table.json` and `table.csv`: the metrics of every run, and the
+mean and deviation of the final ones over the seeds.
 """
 
 import os
@@ -43,9 +43,10 @@ def main(_):
         seeds=_numbers("seeds", SEEDS.value, int),
         tune_seed=config.seed,
         held_out={"data.train_split": TUNE_TRAIN.value, "data.test_split": TUNE_VAL.value},
+        best_metric=config.best_metric,
     )
     write_table(folder, rows)
-    print("\n".join(summary(rows)))
+    print("\n".join(summary(rows, config.best_metric)))
     print(f"Everything is in {folder}.")
 
 
@@ -70,10 +71,10 @@ def _train(workdir, changes):
     page = config_flags.get_config_filename(flags.FLAGS["config"])
     command = [sys.executable, str(HERE / "run_tpu.py"), f"--config={page}", f"--workdir={workdir}"]
     with subprocess.Popen([*command, *(f"--config.{name}={value}" for name, value in overrides.items())]) as process:
-        ours = signal.signal(signal.SIGTERM, lambda *_: process.terminate())  # it saves and ends, and so does the sweep
+        before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())  # it saves and ends; so does the sweep
         if process.wait():
             sys.exit(process.returncode)
-        signal.signal(signal.SIGTERM, ours)
+        signal.signal(signal.SIGTERM, before)
 
 
 def _numbers(name, words, kind):

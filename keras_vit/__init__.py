@@ -26,7 +26,7 @@ from keras_vit.models import __all__ as _models
 from keras_vit.predictions import decode_predictions
 from keras_vit.preprocessing import Preprocessing, preprocess_input, preprocessing_of
 
-_LAZY = ("cost", "data", "export", "inspection", "losses", "optimizers", "recipes", "training")
+_LAZY = ("cost", "data", "evaluation", "export", "inspection", "losses", "optimizers", "recipes", "tasks", "training")
 
 __all__ = [
     *_layers,

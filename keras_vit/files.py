@@ -67,11 +67,11 @@ def remove_tree(path):
 
 def copy(source, target):
     """Copies a file, over an existing one. Of a local target the copy appears whole or not at all."""
-    with atomic_path(target) as beside:
-        if is_remote(source) or is_remote(beside):
-            _gfile("copy", source, str(beside), overwrite=True)
+    with atomic_path(target) as temporary:
+        if is_remote(source) or is_remote(temporary):
+            _gfile("copy", source, str(temporary), overwrite=True)
         else:
-            shutil.copyfile(source, beside)
+            shutil.copyfile(source, temporary)
 
 
 def read_text(path):
@@ -91,8 +91,8 @@ def open_to_append(path):
 def atomic_path(path, ending=None):
     """Yields a free path beside `path` to write a file to; at the end that file replaces the one at `path` at once.
 
-    Left with an exception, the file beside is removed, and what was at `path` is still there. The path beside has the
-    ending of `path`, and no other process or machine takes the same one.
+    Left with an exception, the temporary file is removed, and what was at `path` is still there. The temporary path has
+    the ending of `path`, and no other process or machine takes the same one.
 
     Args:
         path: where the file is to be, local or remote; its folder exists.
@@ -102,17 +102,17 @@ def atomic_path(path, ending=None):
     if ending is None:
         ending = os.path.splitext(name)[1]
     stem = name.removesuffix(ending)
-    beside = os.path.join(folder, f"{stem}.{uuid.uuid4().hex[:12]}.part{ending}")
+    temporary = os.path.join(folder, f"{stem}.{uuid.uuid4().hex[:12]}.part{ending}")
     try:
-        yield beside
+        yield temporary
         if is_remote(path):
-            _gfile("rename", beside, str(path), overwrite=True)
+            _gfile("rename", temporary, str(path), overwrite=True)
         else:
-            os.replace(beside, path)
+            os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
-            if exists(beside):
-                remove(beside)
+            if exists(temporary):
+                remove(temporary)
         raise
 
 
@@ -124,8 +124,8 @@ def atomic_write(path, mode="w"):
         path: where the file is to be, local or remote; its folder exists.
         mode: "w" for UTF-8 text, "wb" for bytes.
     """
-    with atomic_path(path) as beside:
-        opened = _opened_remote(beside, mode) if is_remote(path) else _opened_local(beside, mode)
+    with atomic_path(path) as temporary:
+        opened = _opened_remote(temporary, mode) if is_remote(path) else _opened_local(temporary, mode)
         with opened as file:
             yield file
 
@@ -137,7 +137,7 @@ def staging_dir(parent, kept_after=()):
     At the end the folder is removed if it still has that name. Everyone may read it, as a folder that `os.mkdir` makes.
 
     Args:
-        parent: the folder it is made in, on the disk where it is to stay; None for the system's temporary folder.
+        parent: the folder to create it in, on the disk where it is to stay; None for the system's temporary folder.
         kept_after: exception types after which the folder is not removed, so that it can be examined.
     """
     folder = tempfile.mkdtemp(prefix="partial-", dir=parent)
@@ -183,7 +183,7 @@ def run_python(arguments, **environment):
 
     Args:
         arguments: the command line after the name of the interpreter, strings.
-        **environment: variables that the child gets beside those of this process.
+        **environment: variables that the child gets besides those of this process.
 
     Returns:
         The last line of its standard output, "" if it printed nothing.

@@ -1,10 +1,10 @@
-"""Losses of single examples. Pure Keras: they run on every backend."""
+"""Losses of single examples, in `keras.ops`."""
 
 from keras import ops
 
 
 def softmax(labels, logits):
-    """Cross-entropy with the softmax of the logits: one right class, or shares of several.
+    """Cross-entropy with the softmax of the logits, for one right class or shares of several.
 
     Args:
         labels: float `(B, classes)`, rows that sum to 1.
@@ -13,7 +13,7 @@ def softmax(labels, logits):
     Returns:
         float32 `(B,)`, in nats; a row of zeros has loss 0.
 
-    Reference: the original's fine-tuning.
+    Reference: the JAX reference (`vit_jax`, https://github.com/google-research/vision_transformer), fine-tuning.
     """
     labels, logits = ops.cast(labels, "float32"), ops.cast(logits, "float32")
     return -ops.sum(labels * ops.log_softmax(logits, axis=-1), axis=-1)

@@ -11,7 +11,7 @@ GOLDEN = Path(__file__).parent / "golden"
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
 
-    # Several replicas on one machine. It must be said before TensorFlow's first operation, so for all tests.
+    # Several replicas on one machine. This must precede TensorFlow's first operation, so it is for all tests.
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(4)])
 
@@ -22,7 +22,7 @@ def pytest_addoption(parser):
 
 @pytest.fixture
 def golden():
-    """Opens a file of the original's numbers: `golden("vit_token.io")`; `.path(name)` gives its path."""
+    """Opens a file of numbers of the JAX reference: `golden("vit_token.io")`; `.path(name)` gives its path."""
 
     def load(name):
         return np.load(GOLDEN / f"{name}.npz", allow_pickle=False)

@@ -11,7 +11,7 @@ import pytest
 
 BACKENDS = ("tensorflow", "jax")
 ROOT = Path(__file__).parent.parent
-LAZY = ("cost", "data", "export", "inspection", "losses", "optimizers", "recipes", "training")
+LAZY = ("cost", "data", "evaluation", "export", "inspection", "losses", "optimizers", "recipes", "tasks", "training")
 
 WHAT_AN_IMPORT_ADDS = """
 import json, sys

@@ -27,8 +27,8 @@ def test_softmax_is_the_cross_entropy_of_the_probabilities():
 def test_sigmoid_sums_the_cross_entropies_of_the_classes():
     labels, logits = _case()
     exact = logits.astype("float64")
-    wanted = labels * np.log1p(np.exp(-exact)) + (1 - labels) * np.log1p(np.exp(exact))
-    np.testing.assert_allclose(_loss("sigmoid", labels, logits), wanted.sum(-1), rtol=1e-6)
+    expected = labels * np.log1p(np.exp(-exact)) + (1 - labels) * np.log1p(np.exp(exact))
+    np.testing.assert_allclose(_loss("sigmoid", labels, logits), expected.sum(-1), rtol=1e-6)
 
 
 def test_sigmoid_takes_several_right_classes_and_none():

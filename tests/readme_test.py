@@ -15,7 +15,7 @@ def test_the_table_of_models_has_every_size_and_its_parameters():
     from keras_vit.layers.resnet_stem import stem_output_channels, stem_output_side
 
     rows = re.findall(r"^\| `(\w*ViT_\w+)` \| (.*) \|$", README, re.MULTILINE)
-    names = {name for name, value in vars(variants).items() if callable(value)} - {"VisionTransformer"}
+    names = {name for name, value in vars(variants).items() if callable(value) and "ViT_" in name}
     assert {name for name, _ in rows} == names
     for name, row in rows:
         patch, d, layers, m, _, stem, count = (cell.strip() for cell in row.split("|"))

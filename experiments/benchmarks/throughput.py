@@ -108,7 +108,7 @@ def start_worker(library):
     return subprocess.Popen(command, **pipes)
 
 
-def ask(process, *command):
+def query(process, *command):
     if command:
         process.stdin.write(json.dumps(command) + "\n")
         process.stdin.flush()
@@ -126,22 +126,22 @@ def measure():
     results = {"build, s": []}
     for library in _LIBRARIES:
         processes[library] = start_worker(library)
-        told = ask(processes[library])
-        results["build, s"].append(told["build"])
-        print(f"{library}: {told['parameters']:,} parameters", flush=True)
+        outputs = query(processes[library])
+        results["build, s"].append(outputs["build"])
+        print(f"{library}: {outputs['parameters']:,} parameters", flush=True)
     for mode in ("inference", "train"):
-        first = [ask(process, mode, 1)["seconds"] for process in processes.values()]
+        first = [query(process, mode, 1)["seconds"] for process in processes.values()]
         results[f"to first {mode} step, s"] = [sum(pair) for pair in zip(results["build, s"], first)]
         seconds = {library: [] for library in _LIBRARIES}
         for number in range(_ROUNDS.value + 1):
             for library, process in processes.items():
-                answer = ask(process, mode, _STEPS.value)
+                answer = query(process, mode, _STEPS.value)
                 if number:
                     seconds[library].append(answer["seconds"])
         images = _STEPS.value * _BATCH.value
         rates = [images / statistics.median(seconds[library]) for library in _LIBRARIES]
         results[f"{mode}, images/s"] = rates
-        results[f"peak memory after {mode}, MB"] = [ask(p, mode, 1)["peak_bytes"] / 1e6 for p in processes.values()]
+        results[f"peak memory after {mode}, MB"] = [query(p, mode, 1)["peak_bytes"] / 1e6 for p in processes.values()]
     for process in processes.values():
         process.stdin.close()
         process.wait()
@@ -154,9 +154,9 @@ def main(_):
         return
     results = measure()
     print(f"\n{'':32}{'keras_vit':>12}{'keras_hub':>12}{'ratio':>8}")
-    for name, (ours, theirs) in results.items():
-        ratio = ours / theirs if name.endswith("images/s") else theirs / ours
-        print(f"{name:32}{ours:12.2f}{theirs:12.2f}{ratio:8.2f}")
+    for name, (keras_vit, keras_hub) in results.items():
+        ratio = keras_vit / keras_hub if name.endswith("images/s") else keras_hub / keras_vit
+        print(f"{name:32}{keras_vit:12.2f}{keras_hub:12.2f}{ratio:8.2f}")
     if _OUTPUT.value:
         with open(_OUTPUT.value, "w") as file:
             json.dump({name: dict(zip(_LIBRARIES, pair)) for name, pair in results.items()}, file, indent=2)

@@ -9,6 +9,7 @@ checkpoint of ViT-B/16 with its optimizer, as a share of 100 steps. remat: what 
 beyond what is there before it, and its time, with and without rematerialisation, each in a process of its own.
 """
 
+import dataclasses
 import json
 import os
 import resource
@@ -24,12 +25,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 from absl import app, flags
+from ml_collections import ConfigDict
 
 import keras_vit
-from keras_vit import losses, optimizers
-from keras_vit.training.checkpoints import Checkpoints
-from keras_vit.training.state import State
-from keras_vit.training.step import make_train_steps
+from keras_vit import optimizers, recipes, tasks
+from keras_vit.training.checkpoint_manager import CheckpointManager
+from keras_vit.training.loop import Counters
+from keras_vit.training.tensorflow import TensorFlowEngine
+from keras_vit.training.tensorflow.state import State
+from keras_vit.training.tensorflow.step import make_train_steps
 
 _MEASURE = flags.DEFINE_multi_enum("measure", ["fit"], ["fit", "save", "remat"], "What to measure.")
 _BATCH = flags.DEFINE_integer("batch_size", 32, "Images of a step.", lower_bound=1)
@@ -48,21 +52,22 @@ def batches(model):
     return tf.data.Dataset.from_tensors((images, labels, tf.ones(_BATCH.value))).repeat()
 
 
-def ours(model):
+def our_loop(model):
     """`(state, run)`: `run(steps)` does them in one call of our loop."""
     optimizer = optimizers.get("adamw", 1e-3)
     optimizer.build(model.trainable_variables)
     state = State(model, optimizer)
-    train_steps = make_train_steps(tf.distribute.get_strategy(), state, losses.softmax, batch_size=_BATCH.value, seed=0)
+    task = tasks.get(ConfigDict(recipes.defaults()))
+    train_steps = make_train_steps(tf.distribute.get_strategy(), state, task, batch_size=_BATCH.value, seed=0)
     iterator = iter(batches(model))
 
     def run(steps):
-        train_steps(iterator, tf.constant(0), tf.constant(steps), tf.constant(0.0))["rows"].numpy()
+        train_steps(iterator, tf.constant(0), tf.constant(steps), tf.constant(0.0))["metrics"].numpy()
 
     return state, run
 
 
-def kerases(model, steps_per_call):
+def keras_fit(model, steps_per_call):
     """`run(steps)` does them with `Model.fit`."""
     model.compile(
         optimizers.AdamW(1e-3, global_clipnorm=1.0),
@@ -83,16 +88,16 @@ def seconds(function, *arguments):
 
 def measure_fit():
     for steps_per_call in (1, 20):
-        _, mine = ours(keras_vit.ViT_Ti16(**SMALL))
-        theirs = kerases(keras_vit.ViT_Ti16(**SMALL), steps_per_call)
+        _, loop = our_loop(keras_vit.ViT_Ti16(**SMALL))
+        fit = keras_fit(keras_vit.ViT_Ti16(**SMALL), steps_per_call)
 
-        def my_calls(mine=mine, steps_per_call=steps_per_call):
+        def loop_calls(loop=loop, steps_per_call=steps_per_call):
             for _ in range(20 // steps_per_call):
-                mine(steps_per_call)
+                loop(steps_per_call)
 
         times = {"ours": [], "fit": []}
         for number in range(_ROUNDS.value + 1):
-            for name, run in (("ours", my_calls), ("fit", lambda theirs=theirs: theirs(20))):
+            for name, run in (("ours", loop_calls), ("fit", lambda fit=fit: fit(20))):
                 spent = seconds(run)
                 if number:
                     times[name].append(spent)
@@ -104,19 +109,22 @@ def measure_fit():
 
 
 def measure_save():
-    state, run = ours(keras_vit.ViT_B16(input_shape=(_SIZE.value, _SIZE.value, 3)))
+    state, run = our_loop(keras_vit.ViT_B16(input_shape=(_SIZE.value, _SIZE.value, 3)))
     run(1)
     step = statistics.median(seconds(run, 1) for _ in range(3))
     with tempfile.TemporaryDirectory() as folder:
-        checkpoints = Checkpoints(folder, state)
-        spent = statistics.median(seconds(checkpoints.save, number) for number in range(3))
+        engine = TensorFlowEngine(tf.distribute.get_strategy())
+        engine.state = state
+        checkpoints = CheckpointManager(folder, engine)
+        counters = dataclasses.asdict(Counters())
+        spent = statistics.median(seconds(checkpoints.save, number, counters) for number in range(3))
     print(f"one save {spent:.2f} s, one step {step:.2f} s: {spent / step:.2f} % of 100 steps")
 
 
 def worker(variant):
     """Prints the bytes at the peak of a step beyond those before it, and its median seconds."""
     model = keras_vit.ViT_B16(input_shape=(_SIZE.value, _SIZE.value, 3), remat=variant == "remat")
-    state, run = ours(model)
+    state, run = our_loop(model)
     for variable in state.optimizer.variables:
         np.asarray(variable)  # lets its memory be there
     before = _peak()
@@ -130,12 +138,12 @@ def _peak():
 
 
 def measure_remat():
-    told = {}
+    measured = {}
     for variant in ("plain", "remat"):
         command = [sys.executable, *sys.argv, f"--worker={variant}"]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        told[variant] = json.loads(done.stdout.splitlines()[-1])
-    plain, remat = told["plain"], told["remat"]
+        child = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        measured[variant] = json.loads(child.stdout.splitlines()[-1])
+    plain, remat = measured["plain"], measured["remat"]
     print(
         f"without {plain['bytes'] / 1e9:.2f} GB and {plain['seconds']:.2f} s a step, with rematerialisation "
         f"{remat['bytes'] / 1e9:.2f} GB ({remat['bytes'] / plain['bytes']:.2f}) and {remat['seconds']:.2f} s "

@@ -28,7 +28,7 @@ def get_config(request=""):
     # What a dataset forbids (a crop, where the label counts what is in the whole image) comes before the recipe.
     fixed = data.DATASETS[dataset].options if dataset in data.DATASETS else {}
     recipe["data"] = data.defaults(name=dataset, **{**recipe["data"], **{field: "auto" for field in fixed}})
-    collections = {row.collection for row in PUBLISHED if row.model == architectures.file_name(model)}
+    collections = {row.collection for row in PUBLISHED if row.model == architectures.canonical_name(model)}
     recipe["weights"] = "imagenet21k" if "imagenet21k" in collections else "augreg"
     if architectures.is_bit(model):
         recipe["weights"] = "bit_m"

@@ -9,8 +9,7 @@ import re
 from keras_vit.architectures import BIT_UNITS, NUM_HEADS
 from keras_vit.checkpoints import position_embeddings
 from keras_vit.checkpoints.dialects import open_checkpoint
-from keras_vit.checkpoints.published import published_model
-from keras_vit.checkpoints.resolving import resolve
+from keras_vit.checkpoints.resolving import resolve, size_name
 from keras_vit.checkpoints.vit_jax_names import BIT_ROOT, CLASS_TOKEN, EMBEDDING, POSITIONS, STEM_ROOT, first_kernel
 
 _BLOCK = "Transformer/encoderblock_"
@@ -137,7 +136,7 @@ def describe(architecture):
     else:
         keys = ("patch_size", "hidden_size", "num_layers", "mlp_dim", "num_heads", "resnet_blocks")
         numbers = {key: architecture[key] for key in keys if architecture[key] is not None}
-    name = published_model(architecture) or ("a BiT ResNet" if is_bit else "a Vision Transformer")
+    name = size_name(architecture) or ("a BiT ResNet" if is_bit else "a Vision Transformer")
     return f"{name} ({', '.join(f'{key}={value}' for key, value in numbers.items())})"
 
 

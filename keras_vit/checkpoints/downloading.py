@@ -102,10 +102,10 @@ def _download(url, target, size, mirrored):
 
 
 def _download_error(url, target, mirrored, error):
-    places = str(target) if mirrored is None else f"{mirrored} or {target}"
+    locations = str(target) if mirrored is None else f"{mirrored} or {target}"
     return ConnectionError(
         f"{target.name} could not be downloaded ({error}). Without a network, fetch {url} elsewhere and put it "
-        f"at {places}, or set {MIRROR} to a folder that mirrors the bucket. Received: {url}"
+        f"at {locations}, or set {MIRROR} to a folder that mirrors the bucket. Received: {url}"
     )
 
 

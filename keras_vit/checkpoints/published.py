@@ -5,12 +5,6 @@ import re
 
 from keras_vit.architectures import VISION_TRANSFORMERS, file_name
 
-# Of each size: patch_size, num_layers, hidden_size, resnet_blocks.
-ARCHITECTURES = {
-    file_name(name): tuple(map(size.get, ("patch_size", "num_layers", "hidden_size", "resnet_blocks")))
-    for name, size in VISION_TRANSFORMERS.items()
-}
-
 # `vit_jax` resizes both sides to the model's and scales to [-1, 1], for all of its files.
 _PREPROCESSING = {"mean": [127.5] * 3, "std": [127.5] * 3, "resize": "stretch", "crop_fraction": 1.0}
 _BUCKET = "https://storage.googleapis.com/"
@@ -24,7 +18,7 @@ class PublishedWeights:
         collection: what `weights=` calls it, such as "imagenet21k".
         folder: its bucket and folder under storage.googleapis.com.
         name: name of the file, without ".npz".
-        model: a key of `ARCHITECTURES`, or of a BiT ResNet depth and width, "R50x1".
+        model: name of the size in `keras_vit.architectures`, such as "ViT-B/16" or "BiT-R50x1".
         classes: units of its head, or None where neither the table nor the name gives them.
         resolution: side in pixels of the images of its last training, or None.
         representation_size: units of `pre_logits`, 0 for none.
@@ -51,9 +45,8 @@ class PublishedWeights:
 
 def _rows(collection, classes, resolution, files):
     for model, representation_size, size in files:
-        yield PublishedWeights(
-            collection, f"vit_models/{collection}", model, model, classes, resolution, representation_size, size
-        )
+        folder, name = f"vit_models/{collection}", file_name(model)
+        yield PublishedWeights(collection, folder, name, model, classes, resolution, representation_size, size)
 
 
 def _augreg(model, aug, wd, do=0.0, sd=0.0):
@@ -62,62 +55,62 @@ def _augreg(model, aug, wd, do=0.0, sd=0.0):
 
 
 def _augreg_model(model):
-    return model.replace("ViT-", "").replace("+", "_")
+    """How AugReg's file names spell a size: "B_16", "R26_S_32"."""
+    return file_name(model).replace("ViT-", "").replace("+", "_")
 
 
 # fmt: off
 PUBLISHED = (
     # The heads of ViT-L_32 and ViT-H_14 are said to be all zeros.
     *_rows("imagenet21k", 21843, 224, [
-        ("ViT-B_16", 768, "393.69 MiB"),
-        ("ViT-B_32", 768, "400.01 MiB"),
-        ("ViT-B_8", 768, "393.72 MiB"),
-        ("ViT-L_16", 1024, "1.22 GiB"),
-        ("ViT-L_32", 1024, "1.23 GiB"),
-        ("ViT-H_14", 1280, "2.46 GiB"),
-        ("R26+ViT-B_32", 768, "450.23 MiB"),
-        ("R50+ViT-B_16", 768, "439.85 MiB"),
-        ("R50+ViT-L_32", 1024, "1.31 GiB"),
+        ("ViT-B/16", 768, "393.69 MiB"),
+        ("ViT-B/32", 768, "400.01 MiB"),
+        ("ViT-B/8", 768, "393.72 MiB"),
+        ("ViT-L/16", 1024, "1.22 GiB"),
+        ("ViT-L/32", 1024, "1.23 GiB"),
+        ("ViT-H/14", 1280, "2.46 GiB"),
+        ("R26+ViT-B/32", 768, "450.23 MiB"),
+        ("R50+ViT-B/16", 768, "439.85 MiB"),
+        ("R50+ViT-L/32", 1024, "1.31 GiB"),
     ]),
     *_rows("imagenet21k+imagenet2012", 1000, 384, [
-        ("ViT-B_16", 0, "331.4 MiB"),
-        ("ViT-B_32", 0, "336.89 MiB"),
-        ("ViT-B_8", 0, "334.78 MiB"),
-        ("ViT-L_16", 0, None),
-        ("ViT-L_32", 0, None),
-        ("R50+ViT-B_16", 0, "377.57 MiB"),
+        ("ViT-B/16", 0, "331.4 MiB"),
+        ("ViT-B/32", 0, "336.89 MiB"),
+        ("ViT-B/8", 0, "334.78 MiB"),
+        ("ViT-L/16", 0, None),
+        ("ViT-L/32", 0, None),
+        ("R50+ViT-B/16", 0, "377.57 MiB"),
     ]),
     *(
-        PublishedWeights("imagenet21k+imagenet2012", "vit_models/imagenet21k+imagenet2012", f"{model}-224", model, 1000,
-                         224, size=size)
-        for model, size in [("ViT-B_16", "330.29 MiB"), ("ViT-L_16", None)]
+        PublishedWeights("imagenet21k+imagenet2012", "vit_models/imagenet21k+imagenet2012", f"{file_name(model)}-224",
+                         model, 1000, 224, size=size)
+        for model, size in [("ViT-B/16", "330.29 MiB"), ("ViT-L/16", None)]
     ),
     # The file of ViT-S_16 holds its optimizer's state too.
     *_rows("sam", 1000, 224, [
-        ("ViT-B_16", 0, None), ("ViT-B_32", 0, None), ("ViT-L_16", 0, None), ("ViT-L_32", 0, None),
-        ("ViT-S_16", 0, None),
+        ("ViT-B/16", 0, None), ("ViT-B/32", 0, None), ("ViT-L/16", 0, None), ("ViT-L/32", 0, None),
+        ("ViT-S/16", 0, None),
     ]),
     # The pre-trained file that AugReg's authors recommend for each size. Their "light0" and "light1" are light1 and
     # light2 of the paper.
-    _augreg("ViT-L_16", "strong1", 0.1),
-    _augreg("ViT-B_16", "medium1", 0.1),
-    _augreg("ViT-S_16", "light1", 0.03),
-    _augreg("R50+ViT-L_32", "medium1", 0.1, 0.1, 0.1),
-    _augreg("R26+ViT-S_32", "light1", 0.1),
-    _augreg("ViT-Ti_16", "none", 0.03),
-    _augreg("ViT-B_32", "light1", 0.1),
-    _augreg("ViT-S_32", "none", 0.1),
-    _augreg("R+ViT-Ti_16", "none", 0.03),
-    _augreg("ViT-B_8", "medium2", 0.1),
+    _augreg("ViT-L/16", "strong1", 0.1),
+    _augreg("ViT-B/16", "medium1", 0.1),
+    _augreg("ViT-S/16", "light1", 0.03),
+    _augreg("R50+ViT-L/32", "medium1", 0.1, 0.1, 0.1),
+    _augreg("R26+ViT-S/32", "light1", 0.1),
+    _augreg("ViT-Ti/16", "none", 0.03),
+    _augreg("ViT-B/32", "light1", 0.1),
+    _augreg("ViT-S/32", "none", 0.1),
+    _augreg("R+ViT-Ti/16", "none", 0.03),
+    _augreg("ViT-B/8", "medium2", 0.1),
     *(
-        PublishedWeights(collection, "bit_models", f"{file}-R{depth}x{width}{ending}", f"R{depth}x{width}", classes,
-                         None)
+        PublishedWeights(collection, "bit_models", f"{file}-{size}{ending}", f"BiT-{size}", classes, None)
         for collection, file, ending, classes in [
             ("bit_s", "BiT-S", "", 1000),
             ("bit_m", "BiT-M", "", 21843),
             ("bit_m+imagenet2012", "BiT-M", "-ILSVRC2012", 1000),
         ]
-        for depth, width in [(50, 1), (50, 3), (101, 1), (101, 3), (152, 2), (152, 4)]
+        for size in ("R50x1", "R50x3", "R101x1", "R101x3", "R152x2", "R152x4")
     ),
 )
 # fmt: on
@@ -138,25 +131,12 @@ _DOWNSTREAM_CLASSES = {
 }
 
 
-def published_model(sizes):
-    """The published name of a model's size, such as "ViT-B_16" or "R50x1", or None.
-
-    Args:
-        sizes: a dict with `patch_size`, `num_layers`, `hidden_size` and `resnet_blocks`, or `depth` and `width_factor`.
-    """
-    if "depth" in sizes:
-        known = sizes["depth"] and sizes["width_factor"]
-        return f"R{sizes['depth']}x{sizes['width_factor']}" if known else None
-    key = tuple(sizes[name] for name in ("patch_size", "num_layers", "hidden_size", "resnet_blocks"))
-    return next((name for name, numbers in ARCHITECTURES.items() if numbers == key), None)
-
-
 def find(source, model, resolution=None):
     """The row of published weights that a name means for a model.
 
     Args:
         source: "imagenet21k", "augreg:B_16-i21k-300ep-...", a path, a URL, ...
-        model: the model's size, such as "ViT-B_16", or None where it is not a published size.
+        model: the model's size, such as "ViT-B/16", or None where it is not a published size.
         resolution: side of the model's images in pixels, or None. Where a collection holds several files of one
             model, the file of that resolution is taken, or else the first.
 
@@ -191,7 +171,7 @@ def parse(collection, name):
         ValueError: the name does not follow the collection's rule.
     """
     if collection == "augreg" and (match := _AUGREG_NAME.fullmatch(name)):
-        model = next((m for m in ARCHITECTURES if _augreg_model(m) == match["model"]), None)
+        model = next((m for m in VISION_TRANSFORMERS if _augreg_model(m) == match["model"]), None)
         if model is not None:
             classes = {"i1k": 1000}.get(match["ds"], 21843)
             if match["adapt_ds"]:
@@ -201,7 +181,7 @@ def parse(collection, name):
         classes = {"S": 1000, "M": 21843}[match["kind"]]
         if match["adapted"]:
             classes = 1000 if match["adapted"] == "-ILSVRC2012" else None
-        return PublishedWeights(collection, "bit_models", name, match["model"], classes, None)
+        return PublishedWeights(collection, "bit_models", name, f"BiT-{match['model']}", classes, None)
     rules = {
         "augreg": "{model}-{ds}-{epochs}ep-lr_{lr}-aug_{aug}-wd_{wd}-do_{do}-sd_{sd}, and for fine-tuned files "
         "--{adapt_ds}-steps_{k}k-lr_{lr}-res_{pixels} after it",

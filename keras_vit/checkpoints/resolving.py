@@ -4,6 +4,7 @@ import os
 import re
 import typing
 
+from keras_vit.architectures import find_vision_transformer
 from keras_vit.checkpoints import downloading, published
 from keras_vit.checkpoints.published import PublishedWeights
 
@@ -39,9 +40,7 @@ def find_published(source, input_shape=(None, None, None), **sizes):
     """
     if _is_url(source) or _is_path(source):
         return None
-    blocks = sizes.get("resnet_blocks")
-    sizes["resnet_blocks"] = tuple(blocks) if isinstance(blocks, list) else blocks
-    return published.find(source, published.published_model(sizes), input_shape[0])
+    return published.find(source, size_name(sizes), input_shape[0])
 
 
 def resolve(source, architecture, resolution):
@@ -68,12 +67,28 @@ def resolve(source, architecture, resolution):
         return ResolvedCheckpoint(downloading.fetch(text))
     if os.path.sep in text or text.endswith((".npz", ".safetensors")):
         raise ValueError(f"There is no such file. Received: {text}")
-    model = None if architecture is None else published.published_model(architecture)
+    model = None if architecture is None else size_name(architecture)
     row = published.find(text, model, resolution)
     if row is None:
         names = "" if architecture is None else " " + published.known_names(model)
         raise ValueError(f"There is no such file, and no published weights of that name.{names} Received: {text}")
     return ResolvedCheckpoint(downloading.fetch(row.url, row.size), published=row)
+
+
+def size_name(architecture):
+    """The name of the size in `keras_vit.architectures` that an architecture has, such as "ViT-B/16", or None.
+
+    Args:
+        architecture: a dict with `patch_size`, `num_layers`, `hidden_size` and `resnet_blocks`, or with `depth` and
+            `width_factor`.
+    """
+    if "depth" in architecture:
+        known = architecture["depth"] and architecture["width_factor"]
+        return f"BiT-R{architecture['depth']}x{architecture['width_factor']}" if known else None
+    numbers = {key: architecture[key] for key in ("patch_size", "num_layers", "hidden_size", "resnet_blocks")}
+    if numbers["resnet_blocks"] is not None:
+        numbers["resnet_blocks"] = tuple(numbers["resnet_blocks"])
+    return find_vision_transformer(**numbers)
 
 
 def _is_url(source):

@@ -175,8 +175,8 @@ def _by_index(rows_of, count, function, placeholder, size, threads):
         readable = rows.map(lambda place, row: (place, function(*row)), **parallel).ignore_errors()
         return readable.batch(size).concatenate(empty).take(1).map(scatter)
 
-    def scatter(places, element):
-        parts = [tf.scatter_nd(places[:, None], part, [size, *part.shape[1:]]) for part in element]
+    def scatter(indices, element):
+        parts = [tf.scatter_nd(indices[:, None], part, [size, *part.shape[1:]]) for part in element]
         return tuple(tf.ensure_shape(part, [size, *part.shape[1:]]) for part in parts)
 
     numbers = tf.data.Dataset.range(count)

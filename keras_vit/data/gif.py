@@ -12,8 +12,8 @@ def picture_size(encoded):
     """The size of the decoded first picture, int32 `(height, width)`; zeros where there is none."""
     data = _bytes(encoded)
     at = _first_picture(data)
-    left, top, width, height = [_number(data, at + place) for place in (1, 3, 5, 7)]
-    size = tf.stack([tf.maximum(_number(data, 8), top + height), tf.maximum(_number(data, 6), left + width)])
+    x_offset, y_offset, width, height = [_number(data, at + place) for place in (1, 3, 5, 7)]
+    size = tf.stack([tf.maximum(_number(data, 8), y_offset + height), tf.maximum(_number(data, 6), x_offset + width)])
     return tf.where(data[at] == _PICTURE, size, 0)
 
 

@@ -72,9 +72,9 @@ def header_size(encoded):
     """The size of an image by its header alone, int32 `(height, width)`; zeros for what is not an image."""
     head = tf.cast(tf.io.decode_raw(encoded, tf.uint8, fixed_length=32), tf.int32)
 
-    def number(*places):
+    def number(*offsets):
         """An integer of bytes, the lowest first."""
-        return tf.add_n([head[place] * 256**i for i, place in enumerate(places)])
+        return tf.add_n([head[offset] * 256**i for i, offset in enumerate(offsets)])
 
     def webp():
         kind = tf.strings.substr(encoded, 12, 4)
@@ -111,8 +111,8 @@ def orientation(encoded):
     big, little = b"\x01\x12\x00\x03\x00\x00\x00\x01\x00", b"\x12\x01\x03\x00\x01\x00\x00\x00"
     orientation = tf.constant(1, tf.int32)
     for pattern in (big, little):
-        places = tf.maximum(tf.size(head) - len(pattern), 0)
-        same = [head[i : i + places] == byte for i, byte in enumerate(pattern)]
+        starts = tf.maximum(tf.size(head) - len(pattern), 0)
+        same = [head[i : i + starts] == byte for i, byte in enumerate(pattern)]
         at = tf.reshape(tf.where(tf.reduce_all(tf.stack(same), 0)), [-1])[:1]
         value = tf.cast(tf.gather(head, at + len(pattern)), tf.int32)
         orientation = tf.reduce_max(tf.concat([value, [orientation]], 0))

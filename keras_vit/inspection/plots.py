@@ -4,12 +4,12 @@ import numpy as np
 
 
 def predictions(path, images, labels, probabilities, class_names, columns=8):
-    """StepSeeds images with the model's answers: green where right, red where wrong.
+    """Draws images with the model's predictions: green if right, red if wrong.
 
     Args:
         path: the file to write; its ending decides the format.
         images: `(N, H, W, 3)` in [-1, 1].
-        labels: integers `(N,)`, the right answers.
+        labels: integers `(N,)`, the right classes.
         probabilities: `(N, classes)`.
         class_names: the name of each class.
         columns: images in a row.
@@ -23,22 +23,22 @@ def predictions(path, images, labels, probabilities, class_names, columns=8):
     for axes in figure.subplots(rows, columns, squeeze=False).flat:
         axes.set_axis_off()
     for axes, image, label, row in zip(figure.axes, images, labels, probabilities):
-        answer = int(np.argmax(row))
+        prediction = int(np.argmax(row))
         axes.imshow((np.asarray(image) + 1) / 2, vmin=0, vmax=1)
-        title = f"{class_names[answer]}  {100 * row[answer]:.0f} %"
-        if answer != label:
+        title = f"{class_names[prediction]}  {100 * row[prediction]:.0f} %"
+        if prediction != label:
             title += f"\nis {class_names[label]}"
-        axes.set_title(title, fontsize=9, color="green" if answer == label else "red")
+        axes.set_title(title, fontsize=9, color="green" if prediction == label else "red")
     figure.savefig(path, dpi=100)
 
 
 def training_curve(path, columns, evaluations=None):
-    """StepSeeds how training went: loss, accuracy, rate and gradient norm over the steps, each in a plot of its own.
+    """Draws how training went: loss, accuracy, rate and gradient norm over the steps, each in a plot of its own.
 
     Args:
         path: the file to write; its ending decides the format.
         columns: numbers `(rows,)` by name, of which `step` is one and every other becomes a plot; what
-            `training.metrics_log.read_metrics` gives.
+            `training.read_metrics` gives.
         evaluations: the same for evaluations, `step` too; points in the plots of the same names.
 
     Raises:
@@ -68,7 +68,7 @@ def training_curve(path, columns, evaluations=None):
 
 
 def _running_mean(values, width):
-    """The mean of each `width` neighbours: `(N,)` to `(N - width + 1,)`."""
+    """The mean of each `width` neighbors: `(N,)` to `(N - width + 1,)`."""
     return np.lib.stride_tricks.sliding_window_view(values, width).mean(-1)
 
 

@@ -23,7 +23,7 @@ FIELDS = {
     "checkpoint_every_steps": 1000,
     "eval_every_steps": 0,  # 0 is at the end only
     "evals": (),  # names of further evaluators, of keras_vit.evaluation
-    "best_metric": "accuracy",  # the checkpoint where it is highest is kept
+    "best_metric": "accuracy",  # whose best checkpoint is kept; a name that ends in loss or error: the lowest
     "log_every_steps": 100,
     "profile": False,  # writes a trace of some steps for TensorBoard
     "model": {},  # what the task builds: MODEL_FIELDS

@@ -1,13 +1,37 @@
-"""Our own training loop under `tf.distribute`.
+"""Training: a loop that knows neither the task nor the framework, and engines that compute its steps.
 
-`run(config, workdir)` is the one way in. `strategy` chooses the devices, `gradients` and `step` compute, `loop` goes
-from step to step, `state` and `checkpoints` remember, `journal` tells.
+`run(config, workdir)` is the way in. A run is a config, from which come a task (what is learned), an engine (how it is
+computed), the input, and the loop. One step of training, on any engine, is one program on every device:
+
+    batch                 this device's part of the global batch of the step
+    losses, metrics       task.losses_and_metrics(model, batch), randomness keyed by (seed, step, device, micro-batch)
+    loss                  sum(losses * example_weights) / global batch size
+    gradients             of loss, summed over micro-batches and then over devices
+    gradients             clipped by their global norm, which is that of the whole batch
+    use                   whether loss, metrics and norm are finite, and no step before in this call ended it
+    weights, optimizer    the update of the optimizer where `use`, else as they were
+    averages              average + (1 - ema_decay) * (weights - average) where `use`, else as they were
+
+`loop` goes from call to call of several steps; `engine` is the contract of both sides; `training/tensorflow` computes
+under `tf.distribute`; `checkpoint_manager`, `metric_writer` and `workdir` write what stays.
 """
 
-from keras_vit.training.interruption import EXIT_CODE, Interrupted
-from keras_vit.training.metrics_log import read_metrics
-from keras_vit.training.run import run
-from keras_vit.training.strategy import choose_strategy, is_chief
+from keras_vit.training.engine import Engine, TrainOutputs, choose_engine
+from keras_vit.training.hosts import is_chief
+from keras_vit.training.metrics_table import read_metrics
+from keras_vit.training.preemption import EXIT_CODE, Preempted
+from keras_vit.training.run import RunResult, run
 from keras_vit.training.workdir import Workdir
 
-__all__ = ["EXIT_CODE", "Interrupted", "Workdir", "choose_strategy", "is_chief", "read_metrics", "run"]
+__all__ = [
+    "EXIT_CODE",
+    "Engine",
+    "Preempted",
+    "RunResult",
+    "TrainOutputs",
+    "Workdir",
+    "choose_engine",
+    "is_chief",
+    "read_metrics",
+    "run",
+]

@@ -1,177 +1,175 @@
 """The loop over the steps of a run: calls, saves, evaluations, and every way in which it can end."""
 
-import contextlib
 import dataclasses
-import itertools
 import time
 from collections.abc import Callable
 
 import numpy as np
-import tensorflow as tf
 
 from keras_vit import data
-from keras_vit.training import batches, diagnosis, interruption
-from keras_vit.training.state import State
-from keras_vit.training.step import METRICS, make_train_steps
-from keras_vit.training.strategy import hosts
+from keras_vit.training import preemption
+from keras_vit.training.checkpoint_manager import CheckpointManager
+from keras_vit.training.engine import Engine
+from keras_vit.training.metric_writer import MetricWriter
+from keras_vit.training.progress import Progress
 from keras_vit.training.workdir import Workdir
 
 
+@dataclasses.dataclass
+class Counters:
+    """The numbers that a run keeps from step to step; they are in its checkpoints.
+
+    Attributes:
+        step: steps that are done, which is also the position in the data.
+        skipped_steps: steps that were not finite and changed nothing.
+        train_seconds: seconds of training so far, evaluations not counted.
+        best_step, best_value: of the best evaluation so far; -1 and None before the first.
+    """
+
+    step: int = 0
+    skipped_steps: int = 0
+    train_seconds: float = 0.0
+    best_step: int = -1
+    best_value: float | None = None
+
+
 @dataclasses.dataclass(frozen=True)
-class Job:
-    """What a run works with.
+class Loop:
+    """What the loop works with.
 
     Attributes:
         config: the recipe.
-        workdir: its folder.
-        strategy: the devices.
-        made: the input.
-        state: model, optimizer, averages and counters.
-        loss: from labels and logits to losses `(B,)`.
-        total_steps: when it is done.
+        workdir: the `Workdir`.
+        engine: the `Engine`, built.
+        inputs: the `data.InputPipeline`.
+        evaluate: gives the metrics of the model as it is, a dict of floats.
+        checkpoints: the `CheckpointManager`.
+        metric_writer: the `MetricWriter`.
+        progress: the `Progress`.
+        counters: the `Counters`.
+        total_steps: of the whole run.
         write: takes lines of text.
     """
 
     config: object
     workdir: Workdir
-    strategy: tf.distribute.Strategy
-    made: data.InputPipeline
-    state: State
-    loss: Callable
+    engine: Engine
+    inputs: data.InputPipeline
+    evaluate: Callable
+    checkpoints: CheckpointManager
+    metric_writer: MetricWriter
+    progress: Progress
+    counters: Counters
     total_steps: int
     write: Callable
 
+    def run(self):
+        """Trains from where the counters are to the last step.
 
-def train(job, checkpoints, journal, evaluate):
-    """Trains from where the state is to the last step.
+        Returns:
+            How many different examples could not be read.
 
-    Args:
-        job: the `Job`.
-        checkpoints: the `Checkpoints` of the run.
-        journal: the `Journal` of the run.
-        evaluate: gives `(loss, accuracy)` of the model as it is.
-
-    Returns:
-        How many different examples could not be read.
-
-    Raises:
-        Interrupted: SIGTERM came, and all is saved.
-        ValueError: training cannot go on; the last checkpoint is as it was.
-    """
-    config, state = job.config, job.state
-    step = int(state.step.numpy())
-    count, index = hosts(job.strategy)
-    bad = job.made.bad_examples("train", num_hosts=count, host_index=index, warn=job.write)
-    iterator = iter(batches.train_batches(job.strategy, job.made, step))
-    train_steps = make_train_steps(
-        job.strategy,
-        state,
-        job.loss,
-        **{name: config[name] for name in ("batch_size", "seed", "accumulate_steps", "clip_norm")},
-        **{name: config[name] for name in ("ema_decay", "skip_nonfinite", "xla")},
-    )
-    profiled = _profiler(job)
-    with interruption.watching() as asked:
-        while step < job.total_steps:
-            first, until = step, _next_stop(step, job)
-            leaving = tf.constant(float(asked.made))
-            with _explained(), profiled():
-                told = train_steps(iterator, tf.constant(step), tf.constant(until - step), leaving)
-                rows = told["rows"].numpy()
-            step += len(rows)
-            for number, weights in enumerate(told["weights"].numpy(), start=first):
-                bad.update(number, weights)
-            state.step.assign(step)
-            state.seconds.assign_add(journal.add(step, rows, float(told["waited"])))
-            if not told["can_go_on"]:
-                raise ValueError(_what_broke(job, checkpoints, step - 1, rows[-1]))
-            broken = int((~np.isfinite(rows).all(-1)).sum())
-            if broken:
-                state.skipped.assign_add(broken)
-                job.write(f"{broken} of {len(rows)} steps were left out, {state.skipped.numpy()} so far: not finite")
-            leave = bool(told["leaving"]) or (count == 1 and asked.made)
-            if _due(step, config.eval_every_steps) and step < job.total_steps:
-                _evaluated(state, journal, evaluate, step)
-            last, best = step == job.total_steps, state.best_step.numpy() == step
-            if leave or last or best or _due(step, config.checkpoint_every_steps):
-                checkpoints.save(step)
-            if leave and step < job.total_steps:
-                raise interruption.Interrupted(
-                    f"stopped by SIGTERM after step {step} and saved; the same command goes on from there"
+        Raises:
+            Preempted: SIGTERM came, and everything is saved.
+            ValueError: training cannot go on; the last checkpoint is as it was.
+        """
+        config, engine, counters = self.config, self.engine, self.counters
+        host = {"num_hosts": engine.num_hosts, "host_index": engine.host_index}
+        bad_examples = self.inputs.bad_examples("train", **host, warn=self.write)
+        profile_folders = iter([None, self.workdir.tensorboard if config.profile else None])  # the second call's
+        clock = time.monotonic()
+        with preemption.catch_sigterm() as sigterm:
+            while counters.step < self.total_steps:
+                first = counters.step
+                profile_folder = next(profile_folders, None)
+                outputs = engine.train(
+                    first,
+                    self._next_stop() - first,
+                    stop_requested=sigterm.received,
+                    profile_folder=profile_folder,
                 )
-    return bad.count
+                if profile_folder:
+                    self.write(f"wrote a trace of some steps: tensorboard --logdir {profile_folder}")
+                counters.step += len(outputs.metrics["loss"])
+                for step, example_weights in enumerate(outputs.example_weights, start=first):
+                    bad_examples.update(step, example_weights)
+                self.metric_writer.write_steps(counters.step, outputs)
+                self._count_nonfinite(outputs)
+                stop = outputs.stop_requested or (engine.num_hosts == 1 and sigterm.received)
+                counters.train_seconds += time.monotonic() - clock
+                if _due(counters.step, config.eval_every_steps) and counters.step < self.total_steps:
+                    self._evaluate()
+                clock = time.monotonic()
+                if self._save_is_due(stop):
+                    self.checkpoints.save(counters.step, dataclasses.asdict(counters))
+                if stop and counters.step < self.total_steps:
+                    raise preemption.Preempted(
+                        f"stopped by SIGTERM after step {counters.step} and saved; the same command goes on from there"
+                    )
+        return bad_examples.count
+
+    def _next_stop(self):
+        """Where the next call ends: at the same steps whether or not the run was interrupted."""
+        config, step = self.config, self.counters.step
+        every = (
+            config.steps_per_call,
+            config.log_every_steps,
+            config.eval_every_steps,
+            config.checkpoint_every_steps,
+        )
+        return min([self.total_steps, *(step - step % n + n for n in every if n)])
+
+    def _save_is_due(self, stop):
+        step = self.counters.step
+        return (
+            stop
+            or step in (self.total_steps, self.counters.best_step)
+            or _due(step, self.config.checkpoint_every_steps)
+        )
+
+    def _evaluate(self):
+        start = time.monotonic()
+        with self.engine.ema_scope():
+            metrics = self.evaluate()
+        self.progress.exclude(time.monotonic() - start)
+        self.metric_writer.write_evaluation(self.counters.step, metrics)
+        name = self.config.best_metric
+        if name not in metrics:
+            raise ValueError(f"`best_metric` must be one of {', '.join(metrics)}. Received: best_metric={name!r}")
+        if is_better(name, metrics[name], self.counters.best_value):
+            self.counters.best_value, self.counters.best_step = metrics[name], self.counters.step
+
+    def _count_nonfinite(self, outputs):
+        counters, steps = self.counters, len(outputs.metrics["loss"])
+        if not outputs.can_go_on:
+            last = {name: values[-1].item() for name, values in outputs.metrics.items()}
+            raise ValueError(self._nonfinite_message(last))
+        nonfinite = int((~np.isfinite(list(outputs.metrics.values())).all(0)).sum())
+        if nonfinite:
+            counters.skipped_steps += nonfinite
+            self.write(f"{nonfinite} of {steps} steps were skipped, {counters.skipped_steps} so far: not finite")
+
+    def _nonfinite_message(self, metrics):
+        """The message for the last step, which was not finite. Its update was not applied: the weights are those it
+        started with."""
+        layer = self.engine.diagnose(self.counters.step - 1)
+        last = self.checkpoints.last_kept()
+        kept = "there is no checkpoint yet" if last is None else f"the last good checkpoint is {last}"
+        received = ", ".join(f"{name}={value}" for name, value in metrics.items())
+        return (
+            f"Loss or gradients are not finite at step {self.counters.step}: {layer}; {kept}. A lower `schedule.base`, "
+            "`clip_norm=1`, or another `precision` may help, and `skip_nonfinite` skips such steps. "
+            f"Received: {received}"
+        )
 
 
-def _next_stop(step, job):
-    """Where the next call ends: at the same steps whether or not the run was interrupted."""
-    config = job.config
-    every = (
-        config.steps_per_call,
-        config.log_every_steps,
-        config.eval_every_steps,
-        config.checkpoint_every_steps,
-    )
-    return min([job.total_steps, *(step - step % n + n for n in every if n)])
+def is_better(name, value, best):
+    """Whether a metric is better than the best so far, None before the first: lower where its name ends in "loss" or
+    "error", else higher."""
+    if best is None:
+        return True
+    return value < best if name.endswith(("loss", "error")) else value > best
 
 
 def _due(step, every):
     return every > 0 and step % every == 0
-
-
-def _evaluated(state, journal, evaluate, step):
-    start = time.monotonic()
-    with state.averages_in_the_model():
-        loss, accuracy = evaluate()
-    journal.evaluated(step, loss, accuracy, time.monotonic() - start)
-    if accuracy > state.best_accuracy.numpy():
-        state.best_accuracy.assign(accuracy)
-        state.best_step.assign(step)
-
-
-def _what_broke(job, checkpoints, step, row):
-    """The message for a step that was not finite. Its update was not applied: the weights are those it started with."""
-    images, labels, _ = (part.numpy() for part in batches.one_batch(job.strategy, job.made, step))
-    pieces = job.strategy.num_replicas_in_sync * job.config.accumulate_steps
-    layer = diagnosis.first_broken_layer(job.state.model, job.loss, images, labels, pieces)
-    last = max(checkpoints.steps(), default=None)
-    kept = "there is no checkpoint yet" if last is None else f"the last good checkpoint is {checkpoints.path(last)}"
-    told = ", ".join(f"{name}={value}" for name, value in zip(METRICS, row.tolist()))
-    return (
-        f"Loss or gradient are not finite at step {step + 1}: {layer}; {kept}. A lower `schedule.base`, "
-        "`clip_norm=1`, or another `precision` may help, and `skip_nonfinite` leaves such steps out. "
-        f"Received: {told}"
-    )
-
-
-@contextlib.contextmanager
-def _explained():
-    try:
-        yield
-    except tf.errors.ResourceExhaustedError as error:
-        reason = error.message.split("\n")[0][:200]
-        raise ValueError(f"{diagnosis.OUT_OF_MEMORY} Received: {reason}") from error
-    except tf.errors.NotFoundError as error:
-        if "transfer manager" not in error.message:
-            raise
-        raise ValueError(
-            "This TensorFlow has no XLA for its device: `xla` must be False. Received: xla=True"
-        ) from error
-
-
-def _profiler(job):
-    """Gives a context for each call; the one of the second call writes TensorBoard's trace, if that is asked for."""
-    numbers = itertools.count()
-
-    @contextlib.contextmanager
-    def call():
-        if not job.config.profile or next(numbers) != 1:
-            yield
-            return
-        tf.profiler.experimental.start(str(job.workdir.tensorboard))
-        try:
-            yield
-        finally:
-            tf.profiler.experimental.stop()
-        job.write(f"wrote a trace of some steps: tensorboard --logdir {job.workdir.tensorboard}")
-
-    return call

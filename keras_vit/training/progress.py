@@ -1,20 +1,10 @@
-"""The lines that tell how training goes."""
+"""The lines that say how training is going."""
 
-import resource
 import time
-
-import tensorflow as tf
-
-
-def memory_in_use():
-    """Bytes at the peak so far: of the first GPU where there is one, else of this process."""
-    if tf.config.list_logical_devices("GPU"):
-        return tf.config.experimental.get_memory_info("GPU:0")["peak"]
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts in KiB
 
 
 class Progress:
-    """Prints a line for each stretch of steps: how training goes, how fast, and the time left.
+    """Prints a line for each stretch of steps: metrics, speed and the time left.
 
     Args:
         total_steps: steps of the whole run.
@@ -22,60 +12,64 @@ class Progress:
         devices: how many devices share a batch.
         write: takes a line of text.
         clock: gives seconds.
-        memory: gives bytes.
     """
 
-    def __init__(self, total_steps, batch_size, devices=1, write=print, clock=time.monotonic, memory=memory_in_use):
-        self.total_steps = total_steps
-        self.batch_size = batch_size
-        self.devices = devices
+    def __init__(self, total_steps, batch_size, devices, write=print, clock=time.monotonic):
+        self._total_steps = total_steps
+        self._batch_size = batch_size
+        self._devices = devices
         self._write = write
         self._clock = clock
-        self._memory = memory
-        self._since = clock()
+        self._start = clock()
 
-    def leave_out(self, seconds):
+    def exclude(self, seconds):
         """Does not count seconds in which there was no training."""
-        self._since += seconds
+        self._start += seconds
 
-    def report(self, step, steps, loss, accuracy, learning_rate=None, grad_norm=None, waited=None):
-        """Tells of the last `steps` steps.
+    def report(self, step, steps, metrics, input_wait, peak_memory):
+        """Prints the line of the last `steps` steps.
 
         Args:
             step: number of the last one, from 1.
             steps: how many.
-            loss, accuracy: their means.
-            learning_rate: of the last step.
-            grad_norm: mean of the gradient's norm before clipping.
-            waited: seconds in which the devices waited for input.
-
-        Returns:
-            The seconds that the stretch took.
+            metrics: their means by name, with "grad_norm", and "learning_rate", which is that of the last step.
+            input_wait: seconds in which the devices waited for input.
+            peak_memory: bytes in use at the peak so far.
         """
         now = self._clock()
-        seconds, self._since = now - self._since, now
-        speed = steps * self.batch_size / max(seconds, 1e-9)
-        left = (self.total_steps - step) * self.batch_size / speed
+        seconds, self._start = now - self._start, now
+        speed = steps * self._batch_size / max(seconds, 1e-9)
+        remaining = (self._total_steps - step) * self._batch_size / speed
+        per_device = f" ({speed / self._devices:,.0f} a device)" if self._devices > 1 else ""
+        shown = {name: value for name, value in metrics.items() if name not in ("grad_norm", "learning_rate")}
         parts = [
-            f"step {step:{len(str(self.total_steps))}}/{self.total_steps}",
-            f"loss {loss:.4f}",
-            f"accuracy {100 * accuracy:5.1f} %",
+            f"step {step:{len(str(self._total_steps))}}/{self._total_steps}",
+            format_metrics(shown, separator="  ", percent="5.1f"),
+            f"rate {metrics['learning_rate']:.2e}",
+            f"gradient {metrics['grad_norm']:.3g}",
+            f"waiting for input {100 * input_wait / max(seconds, 1e-9):.0f} %",
+            f"memory {peak_memory / 1e9:.1f} GB",
+            f"{speed:,.0f} images/s{per_device}",
+            f"{format_seconds(remaining)} left",
         ]
-        if learning_rate is not None:
-            parts.append(f"rate {learning_rate:.2e}")
-        if grad_norm is not None:
-            parts.append(f"gradient {grad_norm:.3g}")
-        if waited is not None:
-            parts.append(f"waiting for input {100 * waited / max(seconds, 1e-9):.0f} %")
-        parts.append(f"memory {self._memory() / 1e9:.1f} GB")
-        each = f" ({speed / self.devices:,.0f} a device)" if self.devices > 1 else ""
-        parts.append(f"{speed:,.0f} images/s{each}")
-        parts.append(f"{clock_time(left)} left")
         self._write("  ".join(parts))
-        return seconds
 
 
-def clock_time(seconds):
+def format_metrics(metrics, separator=", ", percent=".2f"):
+    """Metrics for people: accuracies in percent, all others with four decimals.
+
+    Args:
+        metrics: floats by name.
+        separator: stands between two of them.
+        percent: the format of a percentage.
+    """
+    return separator.join(
+        f"{name} {100 * value:{percent}} %" if name.endswith("accuracy") else f"{name} {value:.4f}"
+        for name, value in metrics.items()
+    )
+
+
+def format_seconds(seconds):
     """Seconds as `m:ss`, or `h:mm:ss` from an hour on."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

@@ -1,112 +1,157 @@
 """A whole training run, from a config to a trained and evaluated model."""
 
+import contextlib
+import dataclasses
+import random
+
 import keras
+import numpy as np
 
 from keras_vit import checkpoints as weights
-from keras_vit import data, losses, optimizers
-from keras_vit.models import VisionTransformer
-from keras_vit.training import batches, diagnosis, settings
-from keras_vit.training.checkpoints import Checkpoints
-from keras_vit.training.introduction import introduction
-from keras_vit.training.journal import Journal, Silence
-from keras_vit.training.loop import Job, train
-from keras_vit.training.scoring import make_evaluate
-from keras_vit.training.state import State
-from keras_vit.training.strategy import choose_strategy, hosts
+from keras_vit import data, tasks
+from keras_vit.training import validation
+from keras_vit.training.checkpoint_manager import CheckpointManager
+from keras_vit.training.diagnosis import batch_warnings
+from keras_vit.training.engine import choose_engine
+from keras_vit.training.loop import Counters, Loop
+from keras_vit.training.metric_writer import MetricWriter
+from keras_vit.training.progress import Progress
+from keras_vit.training.run_summary import run_summary
 
 
-def run(config, workdir, write=print, strategy=None):
+@dataclasses.dataclass(frozen=True)
+class RunResult:
+    """What a run made.
+
+    Attributes:
+        model: the trained `keras.Model`, with the averages of its weights if there are any.
+        inputs: the `data.InputPipeline` that it was trained and evaluated on.
+        metrics: floats by name: `test/loss` and `test/` with each metric of the task and of the evaluators,
+            `train/bad_examples`, `train/skipped_steps`, `train/seconds` and `train/images_per_second`.
+    """
+
+    model: keras.Model
+    inputs: data.InputPipeline
+    metrics: dict
+
+
+def run(config, workdir, write=print, *, task=None, evaluators=None, engine=None):
     """Trains a model as a config says and evaluates it; goes on where an interrupted run of the workdir stopped.
+
+    Keras' global dtype policy and the global random states are left as they were.
 
     Args:
         config: a recipe, as in `experiments/configs/digits.py`; `keras_vit/recipes/defaults.py` has its fields.
         workdir: the run's `Workdir`.
-        write: takes the lines that tell how it goes.
-        strategy: a `tf.distribute.Strategy` instead of the one that the config asks for.
+        write: takes the lines that say how it is going.
+        task: a `tasks.Task` instead of the one that `config.task` names.
+        evaluators: by the names in `config.evals`, functions `evaluate(engine, inputs)` to a dict of floats, as
+            `keras_vit.evaluation.get` gives them; their metrics stand beside the task's own.
+        engine: an `Engine` instead of the one that the config asks for.
 
     Returns:
-        `(model, result)`: the trained `keras.Model`, with the averages of its weights if there are any, and a dict with
-        `test/accuracy`, `test/loss`, `train/bad_examples`, `train/skipped_steps`, `train/seconds`,
-        `train/images_per_second`.
+        A `RunResult`.
 
     Raises:
-        ValueError: the config asks for what cannot be, or training cannot go on.
-        Interrupted: SIGTERM came; the run is saved, and the same call goes on.
+        ValueError: the config cannot be satisfied, or training cannot go on.
+        Preempted: SIGTERM came; the run is saved, and the same call goes on.
     """
-    strategy = strategy or choose_strategy(config.strategy, config.tpu_address)
-    settings.check(config, strategy)
-    chief = hosts(strategy)[1] == 0
+    engine = engine or choose_engine(config)
+    evaluators = evaluators or {}
+    task = task or tasks.get(config)
+    validation.validate_config(config, engine.num_devices)
+    validation.validate_evaluators(config, task, evaluators)
+    chief = engine.host_index == 0
     if not chief:
-        write = _nothing
-    keras.utils.set_random_seed(config.seed)
-    keras.config.set_dtype_policy(config.precision)
-    made = data.from_config(config.data, batch_size=config.batch_size, seed=config.seed)
-    total_steps = settings.total_steps(config, made.train.num_examples)
-    with strategy.scope():
-        state = _new_state(config, made, total_steps)
-    job = Job(config, workdir, strategy, made, state, losses.get(config.loss), total_steps, write)
-    sizes = {"num_examples": made.train.num_examples, "parameters": state.model.count_params()}
-    for line in introduction(config, strategy=strategy, total_steps=total_steps, **sizes):
+        write = _discard
+    with _global_state(config):
+        inputs = data.from_config(config.data, batch_size=config.batch_size, seed=config.seed)
+        total_steps = validation.total_steps(config, inputs.train.num_examples)
+        checkpoints = CheckpointManager(workdir.checkpoints, engine, write, chief)
+        engine.build(config, task, inputs, total_steps, None if checkpoints.steps() else _weights_loader(config, write))
+    summary = {"total_steps": total_steps, "num_examples": inputs.train.num_examples}
+    for line in run_summary(config, engine=engine, task=task, **summary):
         write(line)
-    checkpoints = Checkpoints(workdir.checkpoints, state, write, chief)
-    step = checkpoints.restore()
-    if not step:
-        _begin(job)
-    evaluate = make_evaluate(strategy, state.model, job.loss, made)
-    journal = Silence()
-    if chief:
-        journal = Journal(
-            workdir,
-            step,
-            total_steps=total_steps,
-            batch_size=config.batch_size,
-            devices=strategy.num_replicas_in_sync,
-            log_every_steps=config.log_every_steps,
-            test_examples=made.test.num_examples,
-            write=write,
-        )
-    try:
-        bad = train(job, checkpoints, journal, evaluate)
-        state.average_the_model()
-        loss, accuracy = evaluate()
-        journal.evaluated(total_steps, loss, accuracy)
-    finally:
-        journal.close()
-    seconds = float(state.seconds.numpy())
-    return state.model, {
-        "test/accuracy": accuracy,
-        "test/loss": loss,
-        "train/bad_examples": bad,
-        "train/skipped_steps": int(state.skipped.numpy()),
-        "train/seconds": seconds,
-        "train/images_per_second": total_steps * config.batch_size / seconds if seconds else 0.0,
-    }
-
-
-def _new_state(config, made, total_steps):
-    model = VisionTransformer(
-        classes=len(made.train.class_names),
-        preprocessing=made.model_preprocessing(),
-        remat=config.remat,
-        **config.model,
+    counters = Counters(**checkpoints.restore())
+    if not counters.step:
+        host = {"num_hosts": engine.num_hosts, "host_index": engine.host_index}
+        for line in batch_warnings(next(iter(inputs.train_batches(0, **host))), engine.model):
+            write(f"warning: {line}")
+    progress = Progress(total_steps, config.batch_size, engine.num_devices, write)
+    metric_writer = MetricWriter(
+        workdir,
+        counters.step,
+        ("loss", *task.metrics, "grad_norm", "learning_rate"),
+        progress,
+        log_every_steps=config.log_every_steps,
+        total_steps=total_steps,
+        test_examples=inputs.test.num_examples,
+        write=write,
+        enabled=chief,
     )
-    schedule = optimizers.Schedule(total_steps=total_steps, **config.schedule)
-    optimizer = optimizers.get(schedule=schedule, **config.optimizer)
-    optimizer.build(model.trainable_variables)
-    return State(model, optimizer, averaged=config.ema_decay > 0, scaled=config.precision == "mixed_float16")
+
+    def evaluate():
+        metrics = engine.evaluate()
+        for name in config.evals:
+            metrics |= {f"{name}/{metric}": value for metric, value in evaluators[name](engine, inputs).items()}
+        return metrics
+
+    loop = Loop(
+        config=config,
+        workdir=workdir,
+        engine=engine,
+        inputs=inputs,
+        evaluate=evaluate,
+        checkpoints=checkpoints,
+        metric_writer=metric_writer,
+        progress=progress,
+        counters=counters,
+        total_steps=total_steps,
+        write=write,
+    )
+    try:
+        bad_examples = loop.run()
+        engine.swap_ema()  # for good
+        metrics = evaluate()
+        metric_writer.write_evaluation(total_steps, metrics)
+    finally:
+        metric_writer.close()
+    seconds = counters.train_seconds
+    return RunResult(
+        engine.model,
+        inputs,
+        {
+            **{f"test/{name}": value for name, value in metrics.items()},
+            "train/bad_examples": bad_examples,
+            "train/skipped_steps": counters.skipped_steps,
+            "train/seconds": seconds,
+            "train/images_per_second": total_steps * config.batch_size / seconds if seconds else 0.0,
+        },
+    )
 
 
-def _begin(job):
-    """What only a run from the start does: starting weights, and a look at the first batch."""
-    if job.config.weights:
-        with job.strategy.scope():
-            channels = job.config.weights_channels or None
-            job.write(str(weights.load(job.state.model, job.config.weights, head="new", channels=channels)))
-        job.state.weights_changed()
-    first = batches.one_batch(job.strategy, job.made, 0)
-    for line in diagnosis.warnings_about(*first, job.state.model):
-        job.write(f"warning: {line}")
+def _weights_loader(config, write):
+    """A function that gives a model the weights that training starts from; None for its initial ones."""
+    if not config.weights:
+        return None
+    options = {"head": "new", "channels": config.weights_channels or None}
+    return lambda model: write(str(weights.load(model, config.weights, **options)))
 
 
-def _nothing(line):
-    """Of several workers only the first one tells."""
+@contextlib.contextmanager
+def _global_state(config):
+    """While it is open, Keras has the config's dtype policy, and initializers draw from the config's seed."""
+    policy, states = keras.config.dtype_policy(), (random.getstate(), np.random.get_state())
+    keras.config.set_dtype_policy(config.precision)
+    random.seed(config.seed)  # where Keras' initializers take their seeds from
+    np.random.seed(config.seed)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(policy)
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+
+
+def _discard(line):
+    """Of several workers only the first one writes lines."""

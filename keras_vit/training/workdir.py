@@ -3,49 +3,48 @@
 import json
 import platform
 import sys
-from pathlib import Path
 
 import keras
 import numpy as np
-import tensorflow as tf
 
-from keras_vit.training.strategy import is_chief
+from keras_vit import files
+from keras_vit.training.hosts import is_chief
 
 
 class Workdir:
     """A folder that belongs to one config.
 
     Args:
-        path: the folder, on this machine or wherever `tf.io.gfile` reaches ("gs://bucket/run"); made if it is not
-            there. All workers of a run share it, and the first one writes.
-        config: nested dict of plain values, what the run is asked to do.
+        path: the folder, local or remote ("gs://bucket/run"); created if it does not exist. All hosts of a run share
+            it, and the chief writes.
+        config: nested dict of plain values, the recipe of the run.
 
     Attributes:
-        path, checkpoints, export, tensorboard: the folder and folders in it, which `/` goes on from.
+        path, checkpoints, export, tensorboard: the folder and folders in it, which `/` extends.
 
     Raises:
         ValueError: the folder cannot be written, or belongs to a run with another config.
     """
 
     def __init__(self, path, config):
-        self.path = _Remote(str(path).rstrip("/")) if "://" in str(path) else Path(path)
+        self.path = files.as_path(path)
         self.checkpoints = self.path / "checkpoints"
         self.export = self.path / "export"
         self.tensorboard = self.path / "tensorboard"
         try:
-            tf.io.gfile.makedirs(str(self.path))
+            files.make_dirs(self.path)
             self._claim(_flat(config))
             if self.results() is None:
                 self._write_json("command.json", _command(config))
-        except (OSError, tf.errors.OpError) as error:
-            reason = getattr(error, "strerror", None) or getattr(error, "message", error)
+        except OSError as error:
             raise ValueError(
-                f"The workdir must be a folder that can be written ({reason}). Received: workdir={path}"
+                f"The workdir must be a folder that can be written ({error.strerror or error}). "
+                f"Received: workdir={path}"
             ) from error
 
     def results(self):
         """The results of the run if it is done, else None."""
-        return self._read_json("results.json")
+        return files.read_json(self.path / "results.json")
 
     def write_results(self, results):
         """Writes the results, a flat dict of numbers; the run is done."""
@@ -53,49 +52,31 @@ class Workdir:
 
     def _claim(self, config):
         config = json.loads(json.dumps(config))  # as it will be read back: a tuple becomes a list
-        theirs = self._read_json("config.json")
-        if theirs is not None:
-            names = sorted(n for n in config.keys() | theirs.keys() if config.get(n) != theirs.get(n))
+        existing = files.read_json(self.path / "config.json")
+        if existing is not None:
+            names = sorted(n for n in config.keys() | existing.keys() if config.get(n) != existing.get(n))
             if names:
-                difference = ", ".join(f"{n} was {theirs.get(n)!r} and is {config.get(n)!r}" for n in names)
+                difference = ", ".join(f"{n} was {existing.get(n)!r} and is {config.get(n)!r}" for n in names)
                 raise ValueError(
-                    f"The workdir belongs to a run with another config: {difference}. Take another workdir. "
+                    f"The workdir belongs to a run with another config: {difference}. Choose another workdir. "
                     f"Received: workdir={self.path}"
                 )
         self._write_json("config.json", config)
 
-    def _read_json(self, name):
-        file = str(self.path / name)
-        if not tf.io.gfile.exists(file):
-            return None
-        with tf.io.gfile.GFile(file) as opened:
-            return json.loads(opened.read())
-
     def _write_json(self, name, content):
-        if not is_chief():
-            return
-        file = str(self.path / name)
-        with tf.io.gfile.GFile(f"{file}.partial", "w") as partial:
-            partial.write(json.dumps(content, indent=2, sort_keys=True) + "\n")
-        tf.io.gfile.rename(f"{file}.partial", file, overwrite=True)
-
-
-class _Remote(str):
-    """A path that `pathlib` would not leave as it is."""
-
-    def __truediv__(self, name):
-        return _Remote(f"{self}/{name}")
+        if is_chief():
+            files.write_json(self.path / name, content)
 
 
 def _command(config):
-    """What was run, to run it again: the last command of this folder, the seed and the versions."""
+    """What it takes to repeat the run: the last command of this folder, the seed and the versions."""
     return {
         "command": sys.argv,
         "seed": config.get("seed"),
         "versions": {
             "python": platform.python_version(),
             "keras": keras.__version__,
-            "tensorflow": tf.__version__,
+            keras.backend.backend(): sys.modules[keras.backend.backend()].__version__,
             "numpy": np.__version__,
         },
     }

@@ -23,7 +23,7 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def server():
-    """A server on this machine; `requests` counts, `cut` ends the answer half way."""
+    """A server on this machine; `requests` counts, `truncate` ends the answer half way."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
@@ -34,12 +34,12 @@ def server():
             self.send_response(200)
             self.send_header("Content-Length", str(len(CONTENT)))
             self.end_headers()
-            self.wfile.write(CONTENT[: len(CONTENT) // 2] if Handler.cut else CONTENT)
+            self.wfile.write(CONTENT[: len(CONTENT) // 2] if Handler.truncate else CONTENT)
 
         def log_message(self, *_):
             pass
 
-    Handler.requests, Handler.cut = [], False
+    Handler.requests, Handler.truncate = [], False
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
         thread = threading.Thread(target=running.serve_forever)
         thread.start()
@@ -69,11 +69,11 @@ def test_two_folders_with_a_file_of_one_name_are_two_files(server):
 
 
 def test_a_download_cut_half_way_leaves_nothing_and_the_next_one_is_whole(server, home):
-    server.cut = True
+    server.truncate = True
     with pytest.raises(ConnectionError, match="could not be downloaded"):
         downloading.fetch(f"{server.url}/x.npz")
     assert files_below(home) == []
-    server.cut = False
+    server.truncate = False
     assert Path(downloading.fetch(f"{server.url}/x.npz")).read_bytes() == CONTENT
 
 

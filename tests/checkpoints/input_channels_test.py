@@ -159,7 +159,7 @@ def test_rules_that_cannot_be_applied_are_refused(golden_files, small, arrays, t
 
 
 def test_a_published_name_means_the_same_file_for_any_channels(tmp_path, monkeypatch):
-    row = published.PublishedWeights("sam", "vit_models/sam", "tiny", "ViT-Ti_16", 5, 32)
+    row = published.PublishedWeights("sam", "vit_models/sam", "tiny", "ViT-Ti/16", 5, 32)
     monkeypatch.setattr(published, "PUBLISHED", (row,))
     monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path))
     (tmp_path / "sam").mkdir()
@@ -173,3 +173,4 @@ def test_a_published_name_means_the_same_file_for_any_channels(tmp_path, monkeyp
     assert report.adapted == [(EMBEDDING, (16, 16, 1, 192), (3, 1, "sum"))]
     gray = random(1, 32, 32, 1)
     np.testing.assert_allclose(logits(model, gray), logits(rgb, gray.repeat(3, axis=-1)), atol=1e-5)
+    assert keras_vit.preprocessing_of(model).mean == (127.5,)

@@ -5,17 +5,19 @@ import pytest
 
 import keras_vit
 from keras_vit import checkpoints
+from keras_vit.architectures import BIT_RESNETS, VISION_TRANSFORMERS
 from keras_vit.checkpoints import published
-from keras_vit.checkpoints.published import ARCHITECTURES, PUBLISHED
+from keras_vit.checkpoints.published import PUBLISHED
+from keras_vit.checkpoints.resolving import size_name
 
-HIDDEN = {"Ti": (192, 768, 3), "S": (384, 1536, 6), "B": (768, 3072, 12), "L": (1024, 4096, 16), "H": (1280, 5120, 16)}
 STEMS = {(): 9_536, (2, 2, 2, 2): 13_946_176, (3, 4, 9): 11_894_848, (3, 4, 6, 3): 23_508_032}
 
 
 def parameters(row):
     """Parameters of the model that a row is of, by the formula of the paper's architecture."""
-    patch, layers, hidden, blocks = ARCHITECTURES[row.model]
-    mlp = 4 * hidden
+    size = VISION_TRANSFORMERS[row.model]
+    patch, layers, hidden, mlp = (size[key] for key in ("patch_size", "num_layers", "hidden_size", "mlp_dim"))
+    blocks = size.get("resnet_blocks")
     stride = patch if blocks is None else patch * 2 ** (2 + max(len(blocks) - 1, 0))
     channels = 3 if blocks is None else 256 * 2 ** (len(blocks) - 1) if blocks else 64
     tokens = (row.resolution // stride) ** 2 + 1
@@ -57,8 +59,9 @@ def test_every_row_has_what_a_row_needs():
         assert "+" not in row.url.rpartition("/")[2]
         assert row.classes in (1000, 21843)
         assert row.preprocessing["mean"] == [127.5] * 3
+        assert row.model in VISION_TRANSFORMERS or row.model in BIT_RESNETS
         if row.folder.startswith("vit_models"):
-            assert row.model in ARCHITECTURES and row.resolution in (224, 384)
+            assert row.model in VISION_TRANSFORMERS and row.resolution in (224, 384)
 
 
 def test_the_collections_hold_what_was_published():
@@ -79,16 +82,16 @@ def test_the_collections_hold_what_was_published():
 @pytest.mark.parametrize(
     "source, model, url",
     [
-        ("imagenet21k", "ViT-B_16", "vit_models/imagenet21k/ViT-B_16.npz"),
-        ("imagenet21k", "R50+ViT-B_16", "vit_models/imagenet21k/R50%2BViT-B_16.npz"),
+        ("imagenet21k", "ViT-B/16", "vit_models/imagenet21k/ViT-B_16.npz"),
+        ("imagenet21k", "R50+ViT-B/16", "vit_models/imagenet21k/R50%2BViT-B_16.npz"),
         (
             "augreg",
-            "R50+ViT-L_32",
+            "R50+ViT-L/32",
             "vit_models/augreg/R50_L_32-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.1-sd_0.1.npz",
         ),
-        ("augreg", "R+ViT-Ti_16", "vit_models/augreg/R_Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0.npz"),
-        ("bit_m", "R50x1", "bit_models/BiT-M-R50x1.npz"),
-        ("bit:BiT-S-R101x3-ILSVRC2012", "R101x3", "bit_models/BiT-S-R101x3-ILSVRC2012.npz"),
+        ("augreg", "R+ViT-Ti/16", "vit_models/augreg/R_Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0.npz"),
+        ("bit_m", "BiT-R50x1", "bit_models/BiT-M-R50x1.npz"),
+        ("bit:BiT-S-R101x3-ILSVRC2012", "BiT-R101x3", "bit_models/BiT-S-R101x3-ILSVRC2012.npz"),
     ],
 )
 def test_a_name_means_a_file(source, model, url):
@@ -97,16 +100,16 @@ def test_a_name_means_a_file(source, model, url):
 
 def test_the_resolution_chooses_where_a_collection_has_two_files_of_a_model():
     collection = "imagenet21k+imagenet2012"
-    assert published.find(collection, "ViT-B_16", 224).name == "ViT-B_16-224"
-    assert published.find(collection, "ViT-B_16", 384).name == "ViT-B_16"
-    assert published.find(collection, "ViT-B_16", 512).name == "ViT-B_16"
-    assert published.find(collection + ":ViT-B_16-224", "ViT-B_16", 384).name == "ViT-B_16-224"
+    assert published.find(collection, "ViT-B/16", 224).name == "ViT-B_16-224"
+    assert published.find(collection, "ViT-B/16", 384).name == "ViT-B_16"
+    assert published.find(collection, "ViT-B/16", 512).name == "ViT-B_16"
+    assert published.find(collection + ":ViT-B_16-224", "ViT-B/16", 384).name == "ViT-B_16-224"
 
 
 def test_an_augreg_name_says_what_the_file_is():
     name = "Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0--cifar100-steps_10k-lr_0.03-res_384"
-    row = published.find(f"augreg:{name}.npz", "ViT-Ti_16")
-    assert (row.model, row.classes, row.resolution, row.representation_size) == ("ViT-Ti_16", 100, 384, 0)
+    row = published.find(f"augreg:{name}.npz", "ViT-Ti/16")
+    assert (row.model, row.classes, row.resolution, row.representation_size) == ("ViT-Ti/16", 100, 384, 0)
     assert row.url == f"https://storage.googleapis.com/vit_models/augreg/{name}.npz"
     assert published.parse("augreg", name.partition("--")[0]).classes == 21843
     assert published.parse("augreg", name.partition("--")[0].replace("i21k", "i1k")).classes == 1000
@@ -115,12 +118,12 @@ def test_an_augreg_name_says_what_the_file_is():
 @pytest.mark.parametrize(
     "source, model, message",
     [
-        ("sam", "ViT-H_14", r"published weights of ViT-H_14 are imagenet21k; a path"),
-        ("imagenet21k", None, "Weights have been published for ViT-B_16, .* the model is not one of them"),
-        ("augreg:B_16-i21k", "ViT-B_16", "must follow the rule {model}-{ds}"),
-        ("augreg:X_16-i1k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0", "ViT-B_16", "must follow the rule"),
-        ("augreg:S_16-i1k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0", "ViT-B_16", "is of ViT-S_16"),
-        ("imagenet21k:ViT-B_7", "ViT-B_16", "must be one of ViT-B_16, ViT-B_32"),
+        ("sam", "ViT-H/14", r"published weights of ViT-H/14 are imagenet21k; a path"),
+        ("imagenet21k", None, "Weights have been published for ViT-B/16, .* the model is not one of them"),
+        ("augreg:B_16-i21k", "ViT-B/16", "must follow the rule {model}-{ds}"),
+        ("augreg:X_16-i1k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0", "ViT-B/16", "must follow the rule"),
+        ("augreg:S_16-i1k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0", "ViT-B/16", "is of ViT-S/16"),
+        ("imagenet21k:ViT-B_7", "ViT-B/16", "must be one of ViT-B_16, ViT-B_32"),
     ],
 )
 def test_a_name_that_means_nothing_is_answered_with_those_that_do(source, model, message):
@@ -130,7 +133,7 @@ def test_a_name_that_means_nothing_is_answered_with_those_that_do(source, model,
 
 def test_an_unknown_name_lists_those_of_the_model():
     model = keras_vit.ViT_Ti16(classes=3)
-    with pytest.raises(ValueError, match=r"published weights of ViT-Ti_16 are augreg, augreg:<file name>; a path"):
+    with pytest.raises(ValueError, match=r"published weights of ViT-Ti/16 are augreg, augreg:<file name>; a path"):
         checkpoints.load(model, "imagenet22k")
 
 
@@ -141,15 +144,20 @@ def test_a_folder_of_the_same_name_does_not_hide_published_weights(tmp_path, mon
     assert checkpoints.find_published("sam", (224, 224, 3), **numbers).name == "ViT-B_16"
 
 
-def test_every_constructor_of_a_size_has_its_published_name():
-    for name, (patch, layers, hidden, blocks) in ARCHITECTURES.items():
-        numbers = {"patch_size": patch, "num_layers": layers, "hidden_size": hidden, "resnet_blocks": blocks}
-        assert published.published_model(numbers) == name
+def test_every_size_is_named_from_its_numbers():
+    for name, size in VISION_TRANSFORMERS.items():
+        assert size_name({"resnet_blocks": None, **size}) == name
+        if "resnet_blocks" in size:  # a config's tuples may be lists
+            assert size_name({**size, "resnet_blocks": list(size["resnet_blocks"])}) == name
+    for name, size in BIT_RESNETS.items():
+        assert size_name(size) == name
+    assert size_name({"depth": None, "width_factor": 1}) is None
+    assert size_name({"patch_size": 8, "num_layers": 2, "hidden_size": 64, "resnet_blocks": None}) is None
 
 
 def test_a_published_name_brings_classes_and_pre_logits(tmp_path, monkeypatch):
     monkeypatch.setattr(published, "PUBLISHED", (
-        published.PublishedWeights("sam", "vit_models/sam", "tiny", "ViT-Ti_16", 5, 32, 24),
+        published.PublishedWeights("sam", "vit_models/sam", "tiny", "ViT-Ti/16", 5, 32, 24),
     ))  # fmt: skip
     monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path))
     (tmp_path / "sam").mkdir()

@@ -21,11 +21,11 @@ def test_broken_files_are_named_once_with_a_reason(photos, broken):
     source, said = data.folder(photos), []
     some = {"batch_size": 5, "seed": 4, "image_size": 8}
     bad = data.BadExamples(source, max_share=0.5, warn=said.append, **some)
-    found = sum(
+    actual = sum(
         bad.update(step, weights) for step, (*_, weights) in enumerate(data.train_batches(source, **some).take(14))
     )
     assert bad.count == len(said) == 3
-    assert found in range(3 * 3, 3 * 4 + 1)  # 70 examples: three epochs and a bit
+    assert actual in range(3 * 3, 3 * 4 + 1)  # 70 examples: three epochs and a bit
     for name in broken:
         (line,) = [line for line in said if name in line]
         assert line.split(name)[1].strip(": ")

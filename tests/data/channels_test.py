@@ -229,11 +229,11 @@ def test_randaugment_of_one_channel_is_that_of_three_equal_ones():
     gray = RNG.integers(30, 200, (16, 13, 1), dtype=np.uint8)
     one, three = tf.constant(gray), tf.constant(np.repeat(gray, 3, -1))
     for (name, apply), apply_to_three in zip(ra.operations(7).items(), ra.operations(7).values()):
-        given, expected = apply(one, 1.0, 0.4, 0.6).numpy(), apply_to_three(three, 1.0, 0.4, 0.6).numpy()
-        assert given.shape == gray.shape
+        actual, expected = apply(one, 1.0, 0.4, 0.6).numpy(), apply_to_three(three, 1.0, 0.4, 0.6).numpy()
+        assert actual.shape == gray.shape
         # The gray of three equal channels is rounded: its weights add up to 0.9999.
         tolerance = {"Color": 2, "Contrast": 1}.get(name, 0)
-        assert np.abs(given.astype(int) - expected[..., :1]).max() <= tolerance, name
+        assert np.abs(actual.astype(int) - expected[..., :1]).max() <= tolerance, name
 
 
 def test_the_preprocessing_for_a_model_has_all_facts_of_evaluation(tmp_path):

@@ -50,9 +50,9 @@ def test_lossless_files_become_the_three_channels_that_pillow_reads(kind, mode):
 def test_a_jpeg_becomes_three_channels(mode):
     data = encoded("JPEG", mode, quality=95, subsampling=0)
     expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGB")).astype(int)
-    given = in_dataset(images.decode, data)
+    actual = in_dataset(images.decode, data)
     # Two builds of the library, each with its own arithmetic; a swapped channel would be far off.
-    assert given.shape == expected.shape and np.abs(given.numpy() - expected).mean() < 3
+    assert actual.shape == expected.shape and np.abs(actual.numpy() - expected).mean() < 3
 
 
 def test_a_webp_that_moves_is_no_image():

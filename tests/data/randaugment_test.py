@@ -123,8 +123,8 @@ def test_cutout_grays_a_square_up_to_the_edge():
 
 
 def test_there_are_sixteen_operations_in_the_originals_order_each_with_its_strength():
-    given = ra.operations(15)
-    assert list(given) == [
+    actual = ra.operations(15)
+    assert list(actual) == [
         "AutoContrast", "Equalize", "Invert", "Rotate", "Posterize", "Solarize", "Color", "Contrast", "Brightness",
         "Sharpness", "ShearX", "ShearY", "TranslateX", "TranslateY", "Cutout", "SolarizeAdd",
     ]  # fmt: skip
@@ -137,7 +137,7 @@ def test_there_are_sixteen_operations_in_the_originals_order_each_with_its_stren
         "TranslateX": ra.translate_x(image, -150.0), "TranslateY": ra.translate_y(image, -150.0),
         "Cutout": ra.cutout(image, 60, 12, 9), "SolarizeAdd": ra.solarize_add(image, 165),
     }  # fmt: skip
-    for name, function in given.items():
+    for name, function in actual.items():
         np.testing.assert_array_equal(function(image, -1.0, 0.5, 0.25), expected[name], err_msg=name)
 
 
@@ -157,8 +157,8 @@ def test_layers_draw_every_operation_equally_and_follow_the_seed():
             known.setdefault(apply(image, sign, 0.0, 0.0).numpy().tobytes(), name)
     counts = {}
     for i in range(640):
-        given = run(tf.constant([5, i])).numpy().tobytes()
-        name = known.get(given, "Cutout")  # its place is drawn too
+        actual = run(tf.constant([5, i])).numpy().tobytes()
+        name = known.get(actual, "Cutout")  # its place is drawn too
         counts[name] = counts.get(name, 0) + 1
     # 40 of each on average; three and a half standard deviations.
     assert len(counts) == 16 and min(counts.values()) > 18 and max(counts.values()) < 62, counts

@@ -39,8 +39,8 @@ def test_one_and_two_services_give_the_batches_of_one_process_in_order(services,
     some = {"batch_size": 4, "seed": 3, "image_size": 8, "start_step": 2, "mixup_alpha": 0.3}
     expected = list(data.train_batches(source, **some).take(9))
     for addresses in (services[0], ",".join(services)):
-        given = list(data.train_batches(source, service=addresses, **some).take(9))
-        for batch, other in zip(expected, given, strict=True):
+        actual = list(data.train_batches(source, service=addresses, **some).take(9))
+        for batch, other in zip(expected, actual, strict=True):
             for part, other_part in zip(batch, other):
                 np.testing.assert_array_equal(part, other_part)
 

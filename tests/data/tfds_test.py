@@ -54,8 +54,8 @@ def test_a_prepared_dataset_and_its_sub_splits_are_read_by_index(prepared, split
     assert source.read is not None and source.class_names == ("x", "y", "z")
     order = list(reversed(range(source.num_examples)))
     examples = tf.data.Dataset.from_tensor_slices(order).map(lambda i: source.read(tf.cast(i, tf.int64)))
-    found = [(int(tf.io.decode_image(example["image"])[0, 0, 0]), int(example["label"])) for example in examples]
-    assert found == [(i, i % 3) for i in reversed(list(expected))]
+    actual = [(int(tf.io.decode_image(example["image"])[0, 0, 0]), int(example["label"])) for example in examples]
+    assert actual == [(i, i % 3) for i in reversed(list(expected))]
 
 
 @pytest.mark.parametrize(

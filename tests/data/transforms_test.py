@@ -36,17 +36,17 @@ def resized(function, image, height, width):
 
 @pytest.mark.parametrize("size", [(7, 9), (30, 40)])
 def test_resize_is_bilinear_at_half_pixels_without_antialiasing_or_rounding(size):
-    given = transforms.resize(IMAGE, size)
-    assert given.dtype == tf.float32
-    np.testing.assert_allclose(given, resized(bilinear_1d, IMAGE, *size), atol=1e-3)
+    actual = transforms.resize(IMAGE, size)
+    assert actual.dtype == tf.float32
+    np.testing.assert_allclose(actual, resized(bilinear_1d, IMAGE, *size), atol=1e-3)
 
 
 def test_rounding_to_uint8_cuts_the_fraction_off():
     exact = resized(bilinear_1d, IMAGE, 30, 40)
-    given = transforms.resize(IMAGE, (30, 40), rounding="uint8")
-    assert given.dtype == tf.uint8
+    actual = transforms.resize(IMAGE, (30, 40), rounding="uint8")
+    assert actual.dtype == tf.uint8
     clear = np.abs(exact - np.round(exact)) > 1e-3
-    np.testing.assert_array_equal(given.numpy()[clear], np.floor(exact).astype(np.uint8)[clear])
+    np.testing.assert_array_equal(actual.numpy()[clear], np.floor(exact).astype(np.uint8)[clear])
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,9 @@ def test_rounding_to_uint8_cuts_the_fraction_off():
 )
 def test_resize_small_keeps_the_aspect_by_areas_and_rounds_halves_to_even(shape, smaller, expected):
     image = RNG.integers(0, 256, (*shape, 3), dtype=np.uint8)
-    given = transforms.resize_small(image, smaller)
-    assert given.shape == (*expected, 3)
-    np.testing.assert_allclose(given, resized(area_1d, image, *expected), atol=2e-3)
+    actual = transforms.resize_small(image, smaller)
+    assert actual.shape == (*expected, 3)
+    np.testing.assert_allclose(actual, resized(area_1d, image, *expected), atol=2e-3)
 
 
 def test_the_central_crop_leaves_the_odd_pixel_at_the_bottom_right():
@@ -91,9 +91,9 @@ def test_the_flip_mirrors_above_a_half():
 def test_a_random_shift_moves_by_whole_pixels_and_brings_black_in():
     seen = set()
     padded = np.pad(IMAGE, [[1, 1], [1, 1], [0, 0]])
-    places = {(y, x): padded[y : y + 13, x : x + 22].tobytes() for y in range(3) for x in range(3)}
+    windows = {(y, x): padded[y : y + 13, x : x + 22].tobytes() for y in range(3) for x in range(3)}
     for i in range(60):
-        given = transforms.random_shift(tf.constant(IMAGE), 1, [3, i]).numpy().tobytes()
-        seen |= {place for place, image in places.items() if image == given}
-        assert given in places.values()
+        actual = transforms.random_shift(tf.constant(IMAGE), 1, [3, i]).numpy().tobytes()
+        seen |= {place for place, image in windows.items() if image == actual}
+        assert actual in windows.values()
     assert len(seen) == 9

@@ -55,7 +55,7 @@ def finished(tmp_path_factory):
 
 def test_it_trains_evaluates_exports_and_asks(finished):
     workdir, output = finished
-    for told in (
+    for text in (
         "step 20/60  loss ",
         "step 60/60  loss ",
         " images/s  0:00 left",
@@ -63,7 +63,7 @@ def test_it_trains_evaluates_exports_and_asks(finished):
         f"exported to {workdir}/export/1",
         "image of ",
     ):
-        assert told in output
+        assert text in output
     results = json.loads((workdir / "results.json").read_text())
     assert {"test/accuracy", "train/seconds", "train/images_per_second"} <= results.keys()
     assert all(isinstance(value, int | float) for value in results.values())
@@ -129,9 +129,9 @@ def test_a_run_that_is_asked_to_end_saves_says_so_and_goes_on(finished, tmp_path
             if line.startswith("step 20/60"):
                 process.send_signal(signal.SIGTERM)
                 break
-        told = process.stdout.read()
+        output = process.stdout.read()
     assert process.returncode == 75
-    assert "stopped by SIGTERM after step " in told
+    assert "stopped by SIGTERM after step " in output
     assert not (workdir / "results.json").exists()
     done = _run(f"--workdir={workdir}", *TINY)
     assert done.returncode == 0, done.stderr
@@ -152,7 +152,7 @@ def test_a_run_that_is_asked_to_end_saves_says_so_and_goes_on(finished, tmp_path
         (["digits"], "only flags are understood. Received: digits"),
         (["--config.data.name=mnist"], "known by name are: digits.*Received: name='mnist'"),
         (["--config.model.num_heads=5"], "`num_heads` must divide `hidden_size`. Received: num_heads=5"),
-        (["--config.strategy=tpu"], "No TPU is here: .*Received: strategy='tpu'"),
+        (["--config.strategy=tpu"], "There is no TPU: .*Received: strategy='tpu'"),
         (["--config.tpu_address=grpc://localhost:1"], "No TPU answers there .*Received: tpu_address="),
         (["--config.strategy=gpus"], "`strategy` must be one of .*Received: strategy='gpus'"),
         (["--config.total_steps=5"], "One of `total_steps` and `total_epochs`.*Received: total_steps=5, total_epochs="),
@@ -168,7 +168,7 @@ def test_bad_input_ends_in_one_line(arguments, message, tmp_path):
 
 
 def test_a_workdir_of_another_config_or_that_cannot_be_written_is_refused(finished, tmp_path):
-    assert "seed was 0 and is 1. Take another workdir" in _error(
+    assert "seed was 0 and is 1. Choose another workdir" in _error(
         _run(f"--workdir={finished[0]}", *TINY, "--config.seed=1")
     )
     (tmp_path / "file").write_text("")

@@ -28,25 +28,25 @@ def table():
 
 
 def _rows(table, accuracies, losses=(1.0, 1.0, 1.0)):
-    """The rows of a sweep over three rates and two seeds, and the runs it asked for."""
-    asked = []
+    """The rows of a sweep over three rates and two seeds, and the runs that it made."""
+    runs = []
 
     def train(name, changes):
-        asked.append((name, changes))
+        runs.append((name, changes))
         if name.startswith("rate="):
-            return {"test/accuracy": accuracies[len(asked) - 1], "test/loss": losses[len(asked) - 1]}
+            return {"test/accuracy": accuracies[len(runs) - 1], "test/loss": losses[len(runs) - 1]}
         return {"test/accuracy": 0.75 + 0.125 * changes["seed"], "test/loss": 0.5}
 
     held_out = {"data.train_split": "tune_train", "data.test_split": "tune_val"}
-    return table.make_rows(train, rates=(0.1, 0.2, 0.3), seeds=(0, 1), tune_seed=7, held_out=held_out), asked
+    return table.make_rows(train, rates=(0.1, 0.2, 0.3), seeds=(0, 1), tune_seed=7, held_out=held_out), runs
 
 
 def test_rates_are_compared_on_the_held_out_part_and_the_best_is_run_on_everything(table):
-    rows, asked = _rows(table, [0.5, 0.7, 0.6])
-    for _, changes in asked[:3]:
+    rows, runs = _rows(table, [0.5, 0.7, 0.6])
+    for _, changes in runs[:3]:
         assert changes["data.train_split"] == "tune_train" and changes["data.test_split"] == "tune_val"
         assert changes["seed"] == 7
-    assert asked[3:] == [
+    assert runs[3:] == [
         ("final-rate=0.2-seed=0", {"schedule.base": 0.2, "seed": 0}),
         ("final-rate=0.2-seed=1", {"schedule.base": 0.2, "seed": 1}),
     ]
@@ -59,9 +59,14 @@ def test_of_equal_accuracies_the_lower_loss_is_the_better(table):
     assert rows[-1]["rate"] == 0.3
 
 
+def test_where_the_loss_decides_the_lowest_is_the_best(table):
+    rows = [{"rate": rate, "loss": loss, "accuracy": 0.5} for rate, loss in ((0.1, 2.0), (0.2, 1.0), (0.3, 3.0))]
+    assert table.best_rate(rows, "loss") == 0.2
+
+
 def test_the_table_ends_with_mean_and_deviation_and_is_written_whole(table, tmp_path):
     rows, _ = _rows(table, [0.5, 0.7, 0.6])
-    assert table.summary(rows)[-1] == "final: 81.25 +- 8.84 % over 2 seeds, the deviation of one run"
+    assert table.summary(rows)[-1] == "final accuracy: 81.25 % +- 8.84 % over 2 seeds, the deviation of one run"
     assert "+-" not in table.summary(rows[:-1])[-1]
     table.write_table(tmp_path, rows)
     assert json.loads((tmp_path / "table.json").read_text()) == rows
@@ -104,7 +109,7 @@ def test_the_command_makes_the_runs_that_are_not_done_and_prints_one_table(tmp_p
     rows = json.loads((tmp_path / "table.json").read_text())
     assert [row["accuracy"] for row in rows] == [0.25, 0.5, results["test/accuracy"]]
     assert f"run {tmp_path}/final-rate=0.01-seed=3" in done.stdout and f"run {tmp_path}/rate" not in done.stdout
-    assert done.stdout.count("run    rate      seed  accuracy  loss") == 1
+    assert done.stdout.count("run    rate      seed  metrics") == 1
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from ml_collections import ConfigDict
 
-from keras_vit import VisionTransformer, data, losses, optimizers
+from keras_vit import VisionTransformer, data, optimizers, recipes, tasks
 from keras_vit.data.config import InputPipeline
-from keras_vit.training.batches import train_batches
-from keras_vit.training.state import State
-from keras_vit.training.step import make_train_steps
+from keras_vit.training.tensorflow.batches import train_batches
+from keras_vit.training.tensorflow.state import State
+from keras_vit.training.tensorflow.step import make_train_steps
 
 BATCH = 8
 CLASSES = 3
@@ -47,23 +48,27 @@ def new_state(strategy, optimizer="sgd", rate=0.1, averaged=False, scaled=False,
         random = np.random.default_rng(0)
         head = model.get_layer("head").kernel
         head.assign(random.normal(size=head.shape))
-        chosen = optimizers.get(optimizer, rate)
-        chosen.build(model.trainable_variables)
-        return State(model, chosen, averaged=averaged, scaled=scaled)
+        optimizer = optimizers.get(optimizer, rate)
+        optimizer.build(model.trainable_variables)
+        return State(model, optimizer, averaged=averaged, scaled=scaled)
 
 
-def train(replicas=1, steps=5, steps_per_call=None, state=None, made=None, options=(), **what):
-    """Trains from the start; gives the `State`, the rows of metrics `(steps, 4)`, and the last call's whole answer."""
+def classification(**changes):
+    return tasks.get(ConfigDict(recipes.defaults(**changes)))
+
+
+def train(replicas=1, steps=5, steps_per_call=None, state=None, inputs=None, options=(), **what):
+    """Trains from the start; gives the `State`, the metrics `(steps, 4)`, and all outputs of the last call."""
     strategy = strategy_of(replicas)
     state = state or new_state(strategy, averaged="ema_decay" in dict(options), **what)
-    train_steps = make_train_steps(strategy, state, losses.softmax, batch_size=BATCH, **{"seed": 0, **dict(options)})
-    iterator = iter(train_batches(strategy, made or input_of()))
-    rows = []
+    train_steps = make_train_steps(strategy, state, classification(), batch_size=BATCH, **{"seed": 0, **dict(options)})
+    iterator = iter(train_batches(strategy, inputs or input_of()))
+    metrics = []
     for first in range(0, steps, steps_per_call or steps):
         number = min(steps_per_call or steps, steps - first)
-        told = train_steps(iterator, tf.constant(first), tf.constant(number), tf.constant(0.0))
-        rows.append(told["rows"].numpy())
-    return state, np.concatenate(rows), told
+        outputs = train_steps(iterator, tf.constant(first), tf.constant(number), tf.constant(0.0))
+        metrics.append(outputs["metrics"].numpy())
+    return state, np.concatenate(metrics), outputs
 
 
 def weights_of(state):
@@ -73,5 +78,5 @@ def weights_of(state):
 @pytest.fixture(scope="session")
 def tiny():
     """The functions above."""
-    functions = (strategy_of, source_of, input_of, new_state, train, weights_of)
+    functions = (strategy_of, source_of, input_of, new_state, classification, train, weights_of)
     return types.SimpleNamespace(**{function.__name__: function for function in functions}, batch=BATCH)

@@ -30,14 +30,14 @@ def _weights(model):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Runs that nobody killed, one of a kind: `(workdir, model, result)`."""
-    done = {}
+    """Runs that nobody killed, one of a kind: `(workdir, RunResult)`."""
+    results = {}
 
     def run(kind):
-        if kind not in done:
+        if kind not in results:
             workdir = tmp_path_factory.mktemp(kind)
-            done[kind] = (workdir, *small_run.start(kind, workdir, write=lambda line: None))
-        return done[kind]
+            results[kind] = (workdir, small_run.start(kind, workdir, write=lambda line: None))
+        return results[kind]
 
     return run
 
@@ -51,14 +51,15 @@ def test_after_kill_9_the_losses_and_the_weights_are_those_of_the_whole_run(kind
     assert died.returncode == -9, died.stderr
     assert len((tmp_path / "metrics.csv").read_text().splitlines()) > step
     lines = []
-    model, result = small_run.start(kind, tmp_path, write=lines.append)
+    result = small_run.start(kind, tmp_path, write=lines.append)
     assert f"going on from step {step}, {tmp_path}/checkpoints/00000000{step}" in lines
-    workdir, expected_model, expected = whole(kind)
+    workdir, expected = whole(kind)
     assert _files(tmp_path) == _files(workdir)
     assert (tmp_path / "metrics.csv").read_text().count("\n") == 1 + small_run.STEPS
-    for ours, theirs in zip(_weights(model), _weights(expected_model)):
+    for ours, theirs in zip(_weights(result.model), _weights(expected.model)):
         np.testing.assert_array_equal(ours, theirs)
-    assert {k: v for k, v in result.items() if "test" in k} == {k: v for k, v in expected.items() if "test" in k}
+    ours, theirs = ({k: v for k, v in run.metrics.items() if "test" in k} for run in (result, expected))
+    assert ours == theirs
 
 
 def test_sigterm_saves_and_the_same_call_goes_on(whole, tmp_path):
@@ -66,7 +67,7 @@ def test_sigterm_saves_and_the_same_call_goes_on(whole, tmp_path):
         if line.startswith("step  2/11"):
             os.kill(os.getpid(), signal.SIGTERM)
 
-    with pytest.raises(training.Interrupted, match="stopped by SIGTERM after step 2 and saved"):
+    with pytest.raises(training.Preempted, match="stopped by SIGTERM after step 2 and saved"):
         small_run.start("alone", tmp_path, write=write)
     assert (tmp_path / "checkpoints" / "000000002" / "finished").exists()
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
@@ -77,7 +78,7 @@ def test_sigterm_saves_and_the_same_call_goes_on(whole, tmp_path):
 
 
 def _workers(workdir, moment=""):
-    """Two processes that train together; the first one, which tells, may kill itself."""
+    """Two processes that train together; the first one, which writes lines, may kill itself."""
     ports = []
     for _ in range(2):
         with socket.socket() as free:

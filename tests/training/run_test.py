@@ -1,14 +1,16 @@
 """Whole runs of a few steps."""
 
 import importlib.util
+import random
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import keras_vit
-from keras_vit.training import loop
+from keras_vit.training.tensorflow import engine as tensorflow_engine
 
 SPEC = importlib.util.spec_from_file_location("small_run", Path(__file__).parent / "small_run.py")
 small_run = importlib.util.module_from_spec(SPEC)
@@ -18,15 +20,17 @@ SPEC.loader.exec_module(small_run)
 def _start(workdir, **changes):
     lines = []
     try:
-        return (*small_run.start("alone", workdir, write=lines.append, **changes), lines)
+        return small_run.start("alone", workdir, write=lines.append, **changes), lines
     except ValueError as error:
-        return None, str(error), lines
+        return str(error), lines
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_with_its_step_and_layer(tmp_path):
     schedule = {"decay": "constant", "base": 1e30}
-    _, error, _ = _start(tmp_path, schedule=schedule, checkpoint_every_steps=1, ema_decay=0.0)
-    assert error.startswith("Loss or gradient are not finite at step 2: on its way back, the gradient breaks in the")
+    error, _ = _start(tmp_path, schedule=schedule, checkpoint_every_steps=1, ema_decay=0.0)
+    assert error.startswith(
+        "Loss or gradients are not finite at step 2: in the backward pass, the gradient stops being finite in the "
+    )
     assert (
         f"layer 'encoder_norm'; the last good checkpoint is {tmp_path}/checkpoints/000000001. A lower `schedule.base`"
         in error
@@ -37,37 +41,38 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_step_and_layer(tmp_path
 
 def test_a_run_starts_from_weights_with_a_head_of_zeros_and_writes_a_trace(tmp_path):
     sizes = small_run.config_of().model.to_dict()
-    given = keras_vit.VisionTransformer(classes=7, **sizes)
-    keras_vit.checkpoints.save(given, tmp_path / "given.npz")
-    model, result, lines = _start(
+    source = keras_vit.VisionTransformer(classes=7, **sizes)
+    keras_vit.checkpoints.save(source, tmp_path / "source.npz")
+    result, lines = _start(
         tmp_path / "run",
-        weights=str(tmp_path / "given.npz"),
+        weights=str(tmp_path / "source.npz"),
         total_steps=4,
         steps_per_call=1,
         ema_decay=0.0,
         schedule={"base": 1e-12},
         profile=True,
     )
+    model = result.model
     assert model.output_shape == (None, 10)
     for name in ("embedding", "encoderblock_1"):
-        for ours, theirs in zip(model.get_layer(name).weights, given.get_layer(name).weights):
+        for ours, theirs in zip(model.get_layer(name).weights, source.get_layer(name).weights):
             np.testing.assert_allclose(ours.numpy(), theirs.numpy(), atol=1e-6)
     assert np.abs(model.get_layer("head").kernel.numpy()).max() < 1e-6
-    assert result["train/skipped_steps"] == 0
+    assert result.metrics["train/skipped_steps"] == 0
     assert list((tmp_path / "run" / "tensorboard" / "plugins" / "profile").iterdir())
     assert any(line.startswith("wrote a trace of some steps: tensorboard --logdir ") for line in lines)
     assert any("GFLOPs an image forward" in line for line in lines)
 
 
-def test_a_full_memory_is_told_with_three_settings_that_help(monkeypatch):
+def test_a_full_memory_is_reported_with_three_settings_that_help(monkeypatch):
     def steps(*_, **__):
         def fail(*_):
             raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor\nmore")
 
         return fail
 
-    monkeypatch.setattr(loop, "make_train_steps", steps)
-    _, error, _ = _start("ram://run_test/full")  # any file system of TensorFlow will do
+    monkeypatch.setattr(tensorflow_engine, "make_train_steps", steps)
+    error, _ = _start("ram://run_test/full")  # any file system of TensorFlow will do
     assert tf.io.gfile.exists("ram://run_test/full/metrics.csv")
     for setting in ("accumulate_steps=8", "remat=True", "precision='mixed_bfloat16'"):
         assert setting in error
@@ -97,9 +102,85 @@ def test_weights_for_one_channel_start_a_run_on_rgb_by_the_rule_of_the_config(tm
     gray = keras_vit.VisionTransformer(classes=7, **{**sizes, "input_shape": (*sizes["input_shape"][:2], 1)})
     keras_vit.checkpoints.save(gray, tmp_path / "gray.npz")
     arguments = {"weights": str(tmp_path / "gray.npz"), "total_steps": 1, "schedule": {"base": 1e-12}, "ema_decay": 0.0}
-    _, error, _ = _start(tmp_path / "refused", **arguments)
+    error, _ = _start(tmp_path / "refused", **arguments)
     assert "`weights_channels` in a config" in error
-    model, _, lines = _start(tmp_path / "run", weights_channels="sum", **arguments)
-    kernel, expected = (m.get_layer("embedding").kernel.numpy() for m in (model, gray))
+    result, lines = _start(tmp_path / "run", weights_channels="sum", **arguments)
+    kernel, expected = (m.get_layer("embedding").kernel.numpy() for m in (result.model, gray))
     np.testing.assert_allclose(kernel.reshape(-1, 3, kernel.shape[1])[:, 1], expected / 3, atol=1e-6)
     assert any('adapted embedding/kernel from 1 to 3 channels by "sum"' in line for line in lines)
+
+
+def test_global_policy_and_random_states_are_left_as_they_were(tmp_path):
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    random.seed(5)
+    np.random.seed(5)
+    before = random.getstate(), np.random.get_state()[1].tolist()
+    result, _ = _start(tmp_path, total_steps=2, eval_every_steps=0, schedule={})
+    assert keras.config.dtype_policy().name == "mixed_bfloat16"
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before
+    assert {variable.dtype for variable in result.model.trainable_variables} == {"float32"}
+    assert result.model.get_layer("encoderblock_0").compute_dtype == "float32"
+    assert result.inputs.test.num_examples == 360
+
+
+def test_evaluators_stand_beside_the_task_and_may_decide_which_checkpoint_is_best(tmp_path):
+    worse_and_worse = iter([0.9, 0.5, 0.7])
+    evaluators = {"toy": lambda engine, inputs: {"score": next(worse_and_worse)}}
+    changes = {"evals": ("toy",), "best_metric": "toy/score", "checkpoint_every_steps": 2}
+    result, lines = _start(tmp_path, evaluators=evaluators, **changes)
+    assert (tmp_path / "evaluations.csv").read_text().startswith("step,loss,accuracy,toy/score\n5,")
+    assert result.metrics["test/toy/score"] == 0.7
+    assert any(", toy/score 0.9000 of 360 test images" in line for line in lines)
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["000000005", "000000010", "000000011"]
+
+
+def test_what_a_run_prints_first_is_what_differs_from_the_defaults(tmp_path):
+    _, lines = _start(tmp_path, total_steps=1, eval_every_steps=0, schedule={})
+    first = "\n".join(lines[:7])
+    assert "  run: accumulate_steps=2 batch_size=320 checkpoint_every_steps=4 clip_norm=1.0 ema_decay=0.5 " in first
+    assert "data: shift=1\n" in first and "optimizer: name='adamw'\n" in first
+    assert "precision=" not in first and "flip=" not in first and "randaugment" not in first
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"evals": ("knn",)},
+            r"in `evals` needs an evaluator.*Received: evals=\('knn',\), evaluators=\(\)",
+        ),
+        ({"best_metric": "precision"}, "must be one of loss, accuracy, or .*Received: best_metric='precision'"),
+        ({"best_metric": "knn/accuracy"}, r"Received: best_metric='knn/accuracy', evals=\(\)"),
+        ({"task": "detection"}, "`task` must be one of"),
+    ],
+)
+def test_metrics_that_nobody_measures_are_refused(changes, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        small_run.start("alone", tmp_path, **changes)
+
+
+def test_a_resnet_trains_resumes_and_says_what_it_costs(tmp_path):
+    changes = {
+        "task": "resnet_classification",
+        "model": {"depth": 26},
+        "batch_size": 16,
+        "total_steps": 2,
+        "accumulate_steps": 1,
+        "checkpoint_every_steps": 1,
+        "eval_every_steps": 0,
+        "steps_per_call": 1,
+        "schedule": {"base": 1e-3},
+    }
+    lines = []
+
+    def stop(line):
+        lines.append(line)
+        if line.startswith("step 2/2"):
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        small_run.start("alone", tmp_path, stop, **changes)
+    assert any("GFLOPs an image forward" in line for line in lines)
+    result, lines = _start(tmp_path, **changes)
+    assert any(line.startswith("going on from step 1,") for line in lines)
+    assert result.model.name == "bit_resnet" and 0 <= result.metrics["test/accuracy"] <= 1

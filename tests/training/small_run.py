@@ -2,7 +2,7 @@
 
     python small_run.py KIND WORKDIR [LINE | saving]
 
-With a LINE it ends by SIGKILL as soon as it is told a line that starts so; with "saving", in the middle of its second
+With a LINE it ends by SIGKILL as soon as it writes a line that starts so; with "saving", in the middle of its second
 save. One that ends well leaves its weights in `weights.npz`.
 """
 
@@ -16,7 +16,8 @@ import tensorflow as tf
 from ml_collections import ConfigDict
 
 from keras_vit import data, recipes, training
-from keras_vit.training import checkpoints
+from keras_vit.training import checkpoint_manager
+from keras_vit.training.tensorflow import TensorFlowEngine
 
 # One that drops and accumulates, with averages; one over two replicas; and two processes.
 KINDS = {
@@ -29,7 +30,7 @@ STEPS = 11
 
 def config_of(kind="alone", **changes):
     """Epochs of 4.5 steps, checkpoints after steps 4 and 8, evaluations after 5 and 10."""
-    given = {
+    fields = {
         "batch_size": 320,
         "total_steps": STEPS,
         "checkpoint_every_steps": 4,
@@ -43,7 +44,7 @@ def config_of(kind="alone", **changes):
         "optimizer": {"name": "adamw"},
         "schedule": {"base": 1e-2, "warmup_steps": 2},
     }  # fmt: skip
-    return ConfigDict(recipes.defaults(**{**given, **KINDS[kind], **changes}))
+    return ConfigDict(recipes.defaults(**{**fields, **KINDS[kind], **changes}))
 
 
 @functools.cache
@@ -52,11 +53,12 @@ def mirrored():
     return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice())
 
 
-def start(kind, workdir, write=print, **changes):
-    """Runs to the end; gives the model and the result."""
+def start(kind, workdir, write=print, custom_task=None, evaluators=None, **changes):
+    """Runs to the end; gives the `RunResult`."""
     config = config_of(kind, **changes)
-    strategy = mirrored() if kind == "mirrored" else None
-    return training.run(config, training.Workdir(workdir, config.to_dict()), write, strategy)
+    engine = TensorFlowEngine(mirrored()) if kind == "mirrored" else None
+    workdir = training.Workdir(workdir, config.to_dict())
+    return training.run(config, workdir, write, task=custom_task, evaluators=evaluators, engine=engine)
 
 
 def _die():
@@ -73,17 +75,17 @@ def main(kind, workdir, moment=""):
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(4)])
     if moment == "saving":
-        finished, saves = checkpoints.tf.io.gfile.GFile, []
+        write_json, saves = checkpoint_manager.files.write_json, []
 
-        def dying(path, mode="r"):
-            if path.endswith(checkpoints.FINISHED) and len(saves) == 1:
-                _die()
-            if path.endswith(checkpoints.FINISHED) and mode == "w":
+        def dying(path, content):
+            if str(path).endswith(checkpoint_manager.MARKER):
+                if saves:
+                    _die()
                 saves.append(path)
-            return finished(path, mode)
+            write_json(path, content)
 
-        checkpoints.tf.io.gfile.GFile = dying
-    model, _ = start(kind, workdir, write)
+        checkpoint_manager.files.write_json = dying
+    model = start(kind, workdir, write).model
     if training.is_chief():
         np.savez(
             f"{workdir}/weights.npz", **{weight.path.replace("/", "."): weight.numpy() for weight in model.weights}

@@ -12,7 +12,9 @@ CONFIG = {"seed": 0, "model": {"input_shape": (8, 8, 3), "dropout": 0.0}}
 def test_a_workdir_belongs_to_its_config(tmp_path):
     Workdir(tmp_path / "a" / "run", CONFIG)
     Workdir(tmp_path / "a" / "run", CONFIG)
-    with pytest.raises(ValueError, match="another config: model.dropout was 0.0 and is 0.1, seed was 0 and is 1. Take"):
+    with pytest.raises(
+        ValueError, match="another config: model.dropout was 0.0 and is 0.1, seed was 0 and is 1. Choose"
+    ):
         Workdir(tmp_path / "a" / "run", {"seed": 1, "model": {"input_shape": (8, 8, 3), "dropout": 0.1}})
     with pytest.raises(ValueError, match="extra was None and is 2"):
         Workdir(tmp_path / "a" / "run", {**CONFIG, "extra": 2})
@@ -40,7 +42,7 @@ def test_the_last_command_the_seed_and_the_versions_are_written(tmp_path):
     assert written["versions"]["keras"] == keras.__version__
 
 
-def test_any_file_system_of_tensorflow_will_do():
+def test_a_remote_workdir_works_as_a_local_one():
     workdir = Workdir("ram://workdir_test/run/", CONFIG)
     workdir.write_results({"test/accuracy": 0.5})
     assert str(workdir.path / "export") == "ram://workdir_test/run/export"

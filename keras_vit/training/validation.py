@@ -1,12 +1,10 @@
 """Checks of a config's own fields, and what follows from them."""
 
-import tensorflow as tf
-
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
 
-def check(config, strategy):
-    """Raises a `ValueError` unless a run can be made of the fields of a config under a strategy."""
+def validate_config(config, num_devices):
+    """Raises a `ValueError` unless the fields of a config describe a run on a number of devices."""
     if config.precision not in PRECISIONS:
         raise ValueError(
             f"`precision` must be one of {', '.join(PRECISIONS)}. Received: precision={config.precision!r}"
@@ -20,19 +18,32 @@ def check(config, strategy):
                 raise ValueError(f"`{name}` must be {least} or more. Received: {name}={config[name]}")
     if not 0 <= config.ema_decay < 1:
         raise ValueError(f"`ema_decay` must be in [0, 1). Received: ema_decay={config.ema_decay}")
-    if config.xla and isinstance(strategy, tf.distribute.TPUStrategy):
-        raise ValueError("On a TPU everything is compiled, and `xla` must be False. Received: xla=True")
-    replicas = strategy.num_replicas_in_sync
-    parts = replicas * config.accumulate_steps
-    if config.batch_size % parts:
+    if config.batch_size % (num_devices * config.accumulate_steps):
         raise ValueError(
-            f"The batch must divide among {replicas} replicas, and there into {config.accumulate_steps} parts. "
+            f"The batch must divide among {num_devices} replicas, and there into {config.accumulate_steps} parts. "
             f"Received: batch_size={config.batch_size}, accumulate_steps={config.accumulate_steps}"
         )
     if (config.total_steps > 0) == (config.total_epochs > 0):
         raise ValueError(
             "One of `total_steps` and `total_epochs` must be more than 0, the other 0. "
             f"Received: total_steps={config.total_steps}, total_epochs={config.total_epochs}"
+        )
+
+
+def validate_evaluators(config, task, evaluators):
+    """Raises a `ValueError` unless there is an evaluator for each name in `evals`, and `best_metric` is measured."""
+    missing = [name for name in config.evals if name not in evaluators]
+    if missing:
+        raise ValueError(
+            "Every name in `evals` needs an evaluator: pass `evaluators=keras_vit.evaluation.get(config.evals)`. "
+            f"Received: evals={tuple(config.evals)}, evaluators={tuple(evaluators)}"
+        )
+    known = ("loss", *task.metrics)
+    evaluator, _, metric = config.best_metric.partition("/")
+    if config.best_metric not in known and not (metric and evaluator in config.evals):
+        raise ValueError(
+            f"`best_metric` must be one of {', '.join(known)}, or a metric of an evaluator in `evals`, such as "
+            f"'fewshot/accuracy'. Received: best_metric={config.best_metric!r}, evals={tuple(config.evals)}"
         )
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from keras_vit.training import choose_strategy, strategy
+from keras_vit.training import hosts
+from keras_vit.training.tensorflow import choose_strategy, strategy
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def test_one_device_is_the_default_strategy(no_tpu):
 
 
 def test_what_is_not_there_is_refused(no_tpu):
-    with pytest.raises(ValueError, match="No TPU is here: .*Received: strategy='tpu'"):
+    with pytest.raises(ValueError, match="There is no TPU: .*Received: strategy='tpu'"):
         choose_strategy("tpu")
     with pytest.raises(ValueError, match="No GPU is visible"):
         choose_strategy("mirrored")
@@ -29,25 +30,25 @@ def test_what_is_not_there_is_refused(no_tpu):
     ):
         choose_strategy("gpu")
 
-    with pytest.raises(ValueError, match="TF_CONFIG does not say.*Received: strategy='multi_worker'"):
+    with pytest.raises(ValueError, match="TF_CONFIG does not name.*Received: strategy='multi_worker'"):
         choose_strategy("multi_worker")
 
 
 @pytest.fixture
 def calls(monkeypatch):
     """The calls that lead to a strategy, in their order, none of which does anything."""
-    made = []
+    recorded = []
 
     def record(step, result=None):
-        return lambda *args, **kwargs: made.append((step, args, kwargs)) or result
+        return lambda *args, **kwargs: recorded.append((step, args, kwargs)) or result
 
     monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", record("resolve", "resolver"))
     monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", record("connect"))
-    monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", record("initialise"))
+    monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", record("initialize"))
     monkeypatch.setattr(tf.distribute, "TPUStrategy", record("tpu", "a TPU strategy"))
     monkeypatch.setattr(tf.distribute, "MirroredStrategy", record("mirrored", "a mirrored strategy"))
     monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", record("workers", "a strategy of workers"))
-    return made
+    return recorded
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def calls(monkeypatch):
         ("tpu", "node-1", "my-tpu", "node-1"),
     ],
 )
-def test_a_tpu_is_resolved_connected_initialised_and_used_in_this_order(
+def test_a_tpu_is_resolved_connected_initialized_and_used_in_this_order(
     name, address, environment, used, calls, monkeypatch
 ):
     if environment:
@@ -68,7 +69,7 @@ def test_a_tpu_is_resolved_connected_initialised_and_used_in_this_order(
     assert calls == [
         ("resolve", (), {"tpu": used}),
         ("connect", ("resolver",), {}),
-        ("initialise", ("resolver",), {}),
+        ("initialize", ("resolver",), {}),
         ("tpu", ("resolver",), {}),
     ]
 
@@ -94,7 +95,7 @@ def test_a_tpu_that_does_not_start_is_an_error_in_one_line(calls, monkeypatch):
 
 
 def test_we_never_hide_a_tpu_from_tensorflow():
-    for file in Path(strategy.__file__).parent.parent.rglob("*.py"):
+    for file in Path(strategy.__file__).parent.parent.parent.rglob("*.py"):
         assert "TPU_SKIP_MDS_QUERY" not in file.read_text(), file
 
 
@@ -119,8 +120,8 @@ def _tf_config(kind, index, **cluster):
 )
 def test_tf_config_says_who_trains_together(tf_config, expected, no_tpu, calls, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", tf_config)
-    assert strategy.workers() == expected
-    assert strategy.is_chief() == (expected[1] == 0)
+    assert hosts.workers() == expected
+    assert hosts.is_chief() == (expected[1] == 0)
     assert choose_strategy("auto") == choose_strategy("multi_worker") == "a strategy of workers"
 
 
@@ -131,7 +132,7 @@ def test_tf_config_says_who_trains_together(tf_config, expected, no_tpu, calls, 
         _tf_config("ps", 0, ps=["a:1"]), _tf_config("worker", 0, worker=["a:1"], ps=["b:1"]),
     ],
 )  # fmt: skip
-def test_a_tf_config_that_is_none_is_refused(tf_config, no_tpu, monkeypatch):
+def test_a_malformed_tf_config_is_refused(tf_config, no_tpu, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", tf_config)
     with pytest.raises(ValueError, match="TF_CONFIG must be like .* Received: TF_CONFIG="):
         choose_strategy("auto")

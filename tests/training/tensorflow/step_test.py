@@ -39,13 +39,13 @@ def alone(tiny):
 )
 def test_loss_norm_weights_and_averages_are_those_of_one_replica_and_one_part(optimizer, replicas, parts, alone, tiny):
     options = {**OPTIONS, "accumulate_steps": parts}
-    found = tiny.train(replicas, optimizer=optimizer, rate=RATES[optimizer], options=options)
-    _assert_same(tiny, found, alone[optimizer])
+    result = tiny.train(replicas, optimizer=optimizer, rate=RATES[optimizer], options=options)
+    _assert_same(tiny, result, alone[optimizer])
 
 
 def test_the_weights_move_and_the_averages_follow_them(alone, tiny):
-    state, rows, told = alone["sgd"]
-    assert rows.shape == (5, 4) and bool(told["can_go_on"]) and not bool(told["leaving"])
+    state, rows, outputs = alone["sgd"]
+    assert rows.shape == (5, 4) and outputs["running"].numpy().all() and not outputs["stop_requested"].numpy()
     before = tiny.new_state(tiny.strategy_of(1))
     for variable, first, average in zip(
         state.model.trainable_variables, before.model.trainable_variables, state.averages
@@ -66,25 +66,27 @@ def test_several_steps_a_call_are_the_same_steps(tiny):
 
 @pytest.mark.parametrize("dropped", [{"dropout": 0.3, "attention_dropout": 0.3}, {"stochastic_depth": 0.6}])
 def test_masks_differ_between_replicas_micro_batches_and_steps_and_are_the_same_again(dropped, tiny):
-    from keras_vit import losses
-    from keras_vit.training.gradients import make_replica_gradients
+    from keras_vit.training.tensorflow.gradients import make_replica_gradients
 
     strategy = tiny.strategy_of(2)
     model = tiny.new_state(strategy, num_layers=3, **dropped).model
     # Every example of the batch is the same one: only masks can make a difference.
     image = np.random.default_rng(0).normal(size=(1, 4, 6, 3)).astype("float32")
     seen = []
+    task = tiny.classification()
+    cross_entropy = task.loss
 
     def recording(labels, logits):
         zero = tf.py_function(lambda values: seen.append(values.numpy()) or 0.0, [tf.stop_gradient(logits)], tf.float32)
-        return losses.softmax(labels, logits) + tf.ensure_shape(zero, ())
+        return cross_entropy(labels, logits) + tf.ensure_shape(zero, ())
 
-    compute = make_replica_gradients(strategy, model, recording, batch_size=8, seed=0, accumulate_steps=2)
+    task.loss = recording
+    compute = make_replica_gradients(strategy, model, task, batch_size=8, seed=0, accumulate_steps=2)
     parts = (np.tile(image, (4, 1, 1, 1)), np.eye(3, dtype="float32")[[0] * 4], np.ones(4, "float32"))
 
     @tf.function
     def gradients(step):
-        return strategy.run(compute, args=(step, *map(tf.constant, parts)))
+        return strategy.run(compute, args=(step, [tf.constant(part) for part in parts]))
 
     for step in (3, 4, 3):
         gradients(tf.constant(step))
@@ -126,22 +128,22 @@ def test_a_step_that_is_not_finite_changes_nothing_and_ends_the_call(tiny):
         assert int(state.optimizer.iterations.numpy()) == 0
         return result
 
-    _, rows, told = poisoned()
-    assert len(rows) == 1 and not bool(told["can_go_on"])
-    _, rows, told = poisoned(skip_nonfinite=True)
-    assert len(rows) == 5 and bool(told["can_go_on"]) and not np.isfinite(rows[:, 0]).any()
+    _, _, outputs = poisoned()
+    assert not outputs["running"].numpy().any()
+    _, rows, outputs = poisoned(skip_nonfinite=True)
+    assert len(rows) == 5 and outputs["running"].numpy().all() and not np.isfinite(rows[:, 0]).any()
 
 
 def test_float16_lowers_its_scale_until_the_gradient_is_finite_and_raises_it_again(tiny, monkeypatch):
-    from keras_vit.training import step
+    from keras_vit.training.tensorflow import step
 
-    monkeypatch.setattr(step, "STEPS_OF_A_SCALE", 3)
+    monkeypatch.setattr(step, "LOSS_SCALE_GROWTH_STEPS", 3)
     state = tiny.new_state(tiny.strategy_of(2), scaled=True, policy="mixed_float16")
-    state.scale.assign(2.0**26)
-    _, rows, told = tiny.train(2, state=state, steps=24)
+    state.loss_scale.assign(2.0**26)
+    _, rows, outputs = tiny.train(2, state=state, steps=24)
     keras.config.set_dtype_policy("float32")
     finite = np.isfinite(rows[:, 2])
-    assert np.isfinite(rows[:, 0]).all() and bool(told["can_go_on"])
+    assert np.isfinite(rows[:, 0]).all() and outputs["running"].numpy().all()
     first = finite.argmax()
     assert first > 2 and finite[first : first + 3].all()
     # Half after each bad step, twice after three good ones.
@@ -150,7 +152,7 @@ def test_float16_lowers_its_scale_until_the_gradient_is_finite_and_raises_it_aga
         good = good + 1 if fine else 0
         exponent += (1 if good == 3 else 0) if fine else -1
         good %= 3
-    assert state.scale.numpy() == 2.0**exponent
+    assert state.loss_scale.numpy() == 2.0**exponent
     assert int(state.optimizer.iterations.numpy()) == finite.sum()
     _, plain, _ = tiny.train(1, steps=int(first) + 1, rate=0.0)
     np.testing.assert_allclose(rows[first, 2], plain[first, 2], rtol=2e-2)

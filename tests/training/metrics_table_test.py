@@ -2,19 +2,21 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.training.metrics_log import MetricsLog, Scalars, read_metrics
+from keras_vit.training.metrics_table import MetricsTable, read_metrics
+from keras_vit.training.tensorboard import Scalars
 
 COLUMNS = ("loss", "grad_norm")
 
 
 def _values(*steps):
-    return [np.array([1 / step, step / 3], "float32") for step in steps]
+    steps = np.array(steps, "float64")
+    return {"loss": (1 / steps).astype("float32"), "grad_norm": (steps / 3).astype("float32")}
 
 
 def test_every_digit_comes_back(tmp_path):
-    log = MetricsLog(tmp_path / "metrics.csv", COLUMNS)
+    log = MetricsTable(tmp_path / "metrics.csv", COLUMNS)
     log.append(1, _values(1, 2, 3))
-    log.append(4, [(0.1, float("nan"))])
+    log.append(4, {"loss": [0.1], "grad_norm": [float("nan")]})
     log.close()
     read = read_metrics(tmp_path / "metrics.csv")
     assert list(read) == ["step", "loss", "grad_norm"]
@@ -25,7 +27,7 @@ def test_every_digit_comes_back(tmp_path):
 
 
 def test_rows_are_in_the_file_as_soon_as_they_are_appended(tmp_path):
-    log = MetricsLog(tmp_path / "metrics.csv", COLUMNS)
+    log = MetricsTable(tmp_path / "metrics.csv", COLUMNS)
     log.append(1, _values(1, 2))
     assert len(read_metrics(tmp_path / "metrics.csv")["step"]) == 2
     log.close()
@@ -38,30 +40,30 @@ def test_rows_are_in_the_file_as_soon_as_they_are_appended(tmp_path):
 )
 def test_a_run_that_goes_on_leaves_no_step_twice(end, tmp_path):
     path = tmp_path / "metrics.csv"
-    uninterrupted, killed = tmp_path / "uninterrupted.csv", MetricsLog(path, COLUMNS)
+    uninterrupted, killed = tmp_path / "uninterrupted.csv", MetricsTable(path, COLUMNS)
     killed.append(1, _values(1, 2, 3, 4, 5))
     killed.close()
     path.write_text(path.read_text() + end)
-    resumed = MetricsLog(path, COLUMNS, step=3)
+    resumed = MetricsTable(path, COLUMNS, step=3)
     resumed.append(4, _values(4, 5, 6))
     resumed.close()
-    whole = MetricsLog(uninterrupted, COLUMNS)
+    whole = MetricsTable(uninterrupted, COLUMNS)
     whole.append(1, _values(1, 2, 3, 4, 5, 6))
     whole.close()
     assert path.read_bytes() == uninterrupted.read_bytes()
-    assert not list(tmp_path.glob("*.partial"))
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["metrics.csv", "uninterrupted.csv"]
 
 
 def test_a_new_run_starts_a_new_table(tmp_path):
     (tmp_path / "metrics.csv").write_text("step,loss,grad_norm\n1,0.5,0.5\n")
-    MetricsLog(tmp_path / "metrics.csv", COLUMNS).close()
+    MetricsTable(tmp_path / "metrics.csv", COLUMNS).close()
     assert read_metrics(tmp_path / "metrics.csv")["loss"].shape == (0,)
 
 
-def test_any_file_system_of_tensorflow_will_do():
+def test_a_remote_table_works_as_a_local_one():
     tf.io.gfile.makedirs("ram://run")
     for step in (0, 2):
-        log = MetricsLog("ram://run/metrics.csv", COLUMNS, step)
+        log = MetricsTable("ram://run/metrics.csv", COLUMNS, step)
         log.append(step + 1, _values(step + 1, step + 2))
         log.close()
     np.testing.assert_array_equal(read_metrics("ram://run/metrics.csv")["step"], [1, 2, 3, 4])
@@ -71,10 +73,24 @@ def test_a_table_of_something_else_is_refused_and_stays(tmp_path):
     path = tmp_path / "metrics.csv"
     path.write_text("step,loss\n1,0.5\n")
     with pytest.raises(ValueError, match="must have the columns step,loss,grad_norm. Received: step,loss in "):
-        MetricsLog(path, COLUMNS)
+        MetricsTable(path, COLUMNS)
     assert path.read_text() == "step,loss\n1,0.5\n"
     with pytest.raises(ValueError, match="There is no table of metrics. Received: path="):
         read_metrics(tmp_path / "nothing.csv")
+
+
+def test_columns_may_come_from_the_first_row_or_from_the_file(tmp_path):
+    path = tmp_path / "evaluations.csv"
+    table = MetricsTable(path)
+    assert not path.exists()
+    table.append(5, {"loss": [0.5], "knn/accuracy": [0.25]})
+    table.close()
+    table = MetricsTable(path, step=5)
+    table.append(10, {"knn/accuracy": [0.75], "loss": [0.125]})  # in any order
+    with pytest.raises(ValueError, match="must have the columns loss, knn/accuracy, in .*Received: loss$"):
+        table.append(15, {"loss": [0.125]})
+    table.close()
+    assert path.read_text() == "step,loss,knn/accuracy\n5,0.5,0.25\n10,0.125,0.75\n"
 
 
 def test_tensorboard_gets_the_numbers(tmp_path):
@@ -83,10 +99,10 @@ def test_tensorboard_gets_the_numbers(tmp_path):
     scalars.write(7, {"train/loss": 0.125})
     scalars.close()
     (file,) = tmp_path.glob("events.out.tfevents.*")
-    found = {}
+    written = {}
     for record in tf.data.TFRecordDataset(str(file)):
         event = tf.compat.v1.Event.FromString(record.numpy())
         for value in event.summary.value:
             assert value.metadata.plugin_data.plugin_name == "scalars"
-            found[value.tag, event.step] = tf.make_ndarray(value.tensor).item()
-    assert found == {("train/loss", 5): 0.25, ("train/accuracy", 5): 0.5, ("train/loss", 7): 0.125}
+            written[value.tag, event.step] = tf.make_ndarray(value.tensor).item()
+    assert written == {("train/loss", 5): 0.25, ("train/accuracy", 5): 0.5, ("train/loss", 7): 0.125}

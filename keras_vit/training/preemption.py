@@ -4,32 +4,32 @@ import contextlib
 import signal
 import threading
 
-# Of sysexits.h, "try again": the same command goes on. A run that was killed unsaved ends with 143 or 137 instead.
+# "Try again" in sysexits.h: the same command goes on. A run that was killed unsaved ends with 143 or 137 instead.
 EXIT_CODE = 75
 
 
-class Interrupted(Exception):
+class Preempted(Exception):
     """A run was asked to end before its last step, and is saved."""
 
 
-class Request:
+class StopRequest:
     """Attributes:
-    made: whether SIGTERM came.
+    received: whether SIGTERM came.
     """
 
-    made = False
+    received = False
 
 
 @contextlib.contextmanager
-def watching():
-    """While it is open, SIGTERM ends nothing and is noted in the `Request` that it gives."""
-    request = Request()
+def catch_sigterm():
+    """While it is open, SIGTERM does not end the process; the `StopRequest` that it yields notes it."""
+    request = StopRequest()
 
     def note(signum, frame):
-        request.made = True
+        request.received = True
 
     if threading.current_thread() is not threading.main_thread():
-        yield request  # only the main thread may ask for signals
+        yield request  # only the main thread may install signal handlers
         return
     before = signal.signal(signal.SIGTERM, note)
     try:

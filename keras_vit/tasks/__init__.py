@@ -1,0 +1,24 @@
+"""What is learned: one task per file, in `keras.ops`.
+
+A task builds the model of a config, and gives the losses and metrics of a model on a batch. Training, on any engine,
+and evaluation know nothing else about it. To add a task, write a class like those here and add its row to `TASKS`.
+"""
+
+from keras_vit.tasks.classification import Classification, ResNetClassification
+from keras_vit.tasks.task import Task
+
+TASKS = {"classification": Classification, "resnet_classification": ResNetClassification}
+
+
+def get(config):
+    """The task that a config names, `config.task`, a key of `TASKS`.
+
+    Raises:
+        ValueError: the name is not known, or the config asks for something that the task cannot do.
+    """
+    if config.task not in TASKS:
+        raise ValueError(f"`task` must be one of {', '.join(TASKS)}. Received: task={config.task!r}")
+    return TASKS[config.task](config)
+
+
+__all__ = ["TASKS", "Classification", "ResNetClassification", "Task", "get"]

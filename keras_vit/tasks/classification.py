@@ -1,0 +1,66 @@
+"""Images to classes: one right class (softmax), or any number of them (sigmoid)."""
+
+from keras import ops
+
+from keras_vit import cost, losses
+from keras_vit.models import BiTResNet, VisionTransformer
+from keras_vit.tasks.task import Task
+
+
+class Classification(Task):
+    """A Vision Transformer that classifies images.
+
+    `config.model` holds the arguments of `VisionTransformer`. `config.loss` is "softmax" for one right class, or
+    shares of several that sum to 1, or "sigmoid" for any number of right classes. An example counts as right where the
+    largest logit is that of the largest label.
+
+    Raises:
+        ValueError: the loss is not known.
+    """
+
+    metrics = ("accuracy",)
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.loss = losses.get(config.loss)
+
+    def build_model(self, inputs):
+        return VisionTransformer(**self._arguments(inputs), remat=self.config.remat)
+
+    def _arguments(self, inputs):
+        return {
+            **self.config.model,
+            "input_shape": tuple(self.config.model.get("input_shape") or inputs.image_shape),
+            "classes": len(inputs.train.class_names),
+            "preprocessing": inputs.model_preprocessing(),
+        }
+
+    def losses_and_metrics(self, model, batch, training=False):
+        images, labels, _ = batch
+        logits = model(images, training=training)
+        right = ops.equal(ops.argmax(labels, axis=-1), ops.argmax(logits, axis=-1))
+        return self.loss(labels, logits), {"accuracy": ops.cast(right, "float32")}
+
+    def multiply_accumulates(self, model):
+        return cost.multiply_accumulates(**{**self.config.model, "input_shape": model.input_shape[1:]})
+
+
+class ResNetClassification(Classification):
+    """A BiT ResNet that classifies images: the paper's baseline, the ResNet rows of its Table 3.
+
+    `config.model` holds the arguments of `BiTResNet`.
+
+    Raises:
+        ValueError: the loss is not known, or `config.remat` is set, which is for Transformer blocks.
+    """
+
+    def __init__(self, config):
+        super().__init__(config)
+        if config.remat:
+            raise ValueError("`remat` recomputes Transformer blocks, and a ResNet has none. Received: remat=True")
+
+    def build_model(self, inputs):
+        return BiTResNet(**self._arguments(inputs))
+
+    def multiply_accumulates(self, model):
+        return cost.bit_multiply_accumulates(**{**self.config.model, "input_shape": model.input_shape[1:]})

@@ -1,0 +1,54 @@
+"""What every task is."""
+
+import abc
+
+
+class Task(abc.ABC):
+    """What is learned. The methods are pure `keras.ops`, so that every engine can run them.
+
+    A batch is `(images, labels, example_weights)`: float32 `(B, H, W, C)`, in [-1, 1] for most models; float32 `(B,
+    classes)`; float32 `(B,)`.
+
+    Args:
+        config: the recipe.
+
+    Attributes:
+        metrics: the names of the metrics, in the order in which tables and plots show them; without "loss".
+        config: the recipe.
+    """
+
+    metrics = ()
+
+    def __init__(self, config):
+        self.config = config
+
+    @abc.abstractmethod
+    def build_model(self, inputs):
+        """The model of the config, with its initial weights.
+
+        Args:
+            inputs: the `data.InputPipeline`, which knows the shape of the images, the classes and the preprocessing.
+
+        Returns:
+            A built `keras.Model`; its input is the images.
+        """
+
+    @abc.abstractmethod
+    def losses_and_metrics(self, model, batch, training=False):
+        """The losses of single examples, and whatever else is measured of each.
+
+        The engine applies the example weights and takes the means. Random numbers are drawn as `layers.dropout` does:
+        from `current_seeds()`, or from a `keras.random.SeedGenerator` where that is None.
+
+        Args:
+            model: a model of `build_model`.
+            batch: `(images, labels, example_weights)`.
+            training: whether dropout is active.
+
+        Returns:
+            `(losses, metrics)`: float32 `(B,)`, and a dict of float32 `(B,)` by the names in `metrics`.
+        """
+
+    def multiply_accumulates(self, model):
+        """The multiply-accumulates of one image on its way forward, for the summary of a run; 0 where unknown."""
+        return 0

@@ -1,0 +1,142 @@
+"""What the loop needs of an engine, and choosing one."""
+
+import abc
+import contextlib
+import dataclasses
+
+import keras
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainOutputs:
+    """What a call of `Engine.train` gives; S is the number of steps that were done.
+
+    Attributes:
+        metrics: "loss", the task's metrics, "grad_norm" (before clipping) and "learning_rate": float32 `(S,)` by name.
+        example_weights: float32 `(S, examples of this process)`.
+        input_wait: seconds spent waiting for batches.
+        peak_memory: bytes in use at the peak so far: of the first accelerator if there is one, else of this process.
+        stop_requested: whether any process asked for a stop.
+        can_go_on: False if the last of the steps was not finite, and that must not be skipped.
+    """
+
+    metrics: dict
+    example_weights: np.ndarray
+    input_wait: float
+    peak_memory: int
+    stop_requested: bool
+    can_go_on: bool
+
+
+class Engine(abc.ABC):
+    """How a run is computed: devices, state and steps. Its methods take and give numpy and plain Python.
+
+    Attributes:
+        description: what it computes on, for people.
+        num_devices: devices that share a batch, over all hosts.
+        num_hosts, host_index: the processes that share a batch, and which one this is.
+        model: the model, once `build` was called.
+    """
+
+    @abc.abstractmethod
+    def build(self, config, task, inputs, total_steps, load_weights=None):
+        """Creates model, optimizer and averages on the devices.
+
+        Args:
+            config: the recipe.
+            task: the `tasks.Task`.
+            inputs: the `data.InputPipeline`.
+            total_steps: of the whole run, for the schedule.
+            load_weights: `load_weights(model)` is called before averages are taken; None leaves the initial weights.
+
+        Raises:
+            ValueError: the config cannot be satisfied.
+        """
+
+    @abc.abstractmethod
+    def train(self, first, steps, *, stop_requested=False, profile_folder=None):
+        """Does steps number `first` to `first + steps - 1`, and ends early only at a step that was not finite.
+
+        Args:
+            first: the first step. The first call decides where the input begins; every other one goes on where the
+                one before ended.
+            steps: how many, 1 or more.
+            stop_requested: whether this process was asked to stop.
+            profile_folder: where to write a trace of the call for TensorBoard; None for no trace.
+
+        Returns:
+            `TrainOutputs`.
+
+        Raises:
+            ValueError: the devices cannot do it; the message says what would help.
+        """
+
+    @abc.abstractmethod
+    def evaluate(self, compute=None):
+        """Weighted means over all evaluation examples, exact whatever the batches.
+
+        Args:
+            compute: `compute(model, batch)` to a dict of float32 `(B,)`, in `keras.ops`; None for "loss" and the
+                metrics of the task.
+
+        Returns:
+            A dict of floats.
+
+        Raises:
+            ValueError: no example can be read, or none has a label.
+        """
+
+    @abc.abstractmethod
+    def swap_ema(self):
+        """Lets the weights and their averages trade places on the devices; changes nothing if there are none."""
+
+    @contextlib.contextmanager
+    def ema_scope(self):
+        """While it is open, the model has the averages as its weights, if there are any."""
+        self.swap_ema()
+        try:
+            yield
+        finally:
+            self.swap_ema()
+
+    @abc.abstractmethod
+    def save(self, path):
+        """Writes model, optimizer, averages and loss scale to files whose names begin with `path`.
+
+        Every host must call it, since some variables are read by all together.
+
+        Raises:
+            ValueError: a weight is not finite; nothing was written.
+            OSError: it cannot be written.
+        """
+
+    @abc.abstractmethod
+    def restore(self, path):
+        """Reads what `save` wrote.
+
+        Raises:
+            ValueError: the files are damaged, or of another model.
+        """
+
+    @abc.abstractmethod
+    def diagnose(self, step):
+        """A phrase that names the layer in which the batch of a step stops being finite."""
+
+
+def choose_engine(config):
+    """The engine for Keras' backend, on the devices that a config asks for.
+
+    On several hosts or a TPU, it must come before every other operation of the backend in the process.
+
+    Raises:
+        ValueError: there is no engine for this backend, or the devices are not there.
+    """
+    backend = keras.backend.backend()
+    if backend != "tensorflow":
+        raise ValueError(
+            f"Training runs on the TensorFlow backend: set KERAS_BACKEND=tensorflow. Received: backend={backend!r}"
+        )
+    from keras_vit.training.tensorflow import TensorFlowEngine, choose_strategy
+
+    return TensorFlowEngine(choose_strategy(config.strategy, config.tpu_address))

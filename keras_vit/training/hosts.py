@@ -1,0 +1,42 @@
+"""The processes that train together."""
+
+import json
+import os
+
+
+def workers():
+    """How many processes train together, and which of them this one is, from the environment variable TF_CONFIG.
+
+    Returns:
+        `(count, index)`, of which index 0 is the chief; None without a TF_CONFIG.
+
+    Raises:
+        ValueError: TF_CONFIG is not what TensorFlow asks for.
+    """
+    text = os.environ.get("TF_CONFIG", "")
+    if not text:
+        return None
+    try:
+        content = json.loads(text)
+        cluster, task = content["cluster"], content["task"]
+        counts = {kind: len(cluster.get(kind, ())) for kind in ("chief", "worker")}
+        kind, index = task["type"], int(task["index"])
+        valid = set(cluster) <= set(counts) and 0 <= index < counts[kind]
+    except (KeyError, TypeError, ValueError, AttributeError):
+        valid = False
+    if not valid:
+        raise ValueError(
+            'TF_CONFIG must be like {"cluster": {"worker": ["host:port", "other:port"]}, "task": {"type": "worker", '
+            f'"index": 0}}}}, with nothing but workers and perhaps a chief. Received: TF_CONFIG={text}'
+        )
+    return sum(counts.values()), index + (counts["chief"] if kind == "worker" else 0)
+
+
+def hosts_and_index():
+    """`(count, index)` of the processes that train together; `(1, 0)` without a TF_CONFIG."""
+    return workers() or (1, 0)
+
+
+def is_chief():
+    """Whether this process writes the files of a run; of several workers the first one does."""
+    return hosts_and_index()[1] == 0

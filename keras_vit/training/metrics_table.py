@@ -1,0 +1,111 @@
+"""A CSV table of metrics with a row for each step: `metrics.csv` and `evaluations.csv`."""
+
+import csv
+import itertools
+
+import numpy as np
+
+from keras_vit import files
+
+
+class MetricsTable:
+    """A CSV table with a row for each step.
+
+    Numbers are written with all their digits, so that equality can be checked. Rows are written whole and at once; a
+    process that was killed leaves at most half a last line, which the next one cuts, together with everything after a
+    line that is not a row. No step stands twice: a run that is resumed from a checkpoint cuts the rows of the steps
+    after it. So that none is missing either, the rows of a step must be appended before its checkpoint is saved.
+
+    Args:
+        path: the file, local or remote; its folder exists.
+        columns: the names of the numbers in a row, after its step; None to take those of the file, or of the first row
+            that is appended.
+        step: the step that training is resumed from; the rows of later ones are cut.
+
+    Raises:
+        ValueError: the file has other columns.
+    """
+
+    def __init__(self, path, columns=None, step=0):
+        self._path = str(path)
+        lines = _whole_lines(self._path)
+        if columns is None and not lines:
+            self._columns = self._file = None
+            return
+        if columns is None:
+            columns = lines[0].strip().split(",")[1:]
+        header = _line(("step", *columns))
+        if lines and lines[0] != header:
+            raise ValueError(
+                f"The table must have the columns {header.strip()}. Received: {lines[0].strip()} in {self._path}"
+            )
+        self._columns = tuple(columns)
+        self._open(itertools.takewhile(lambda line: self._is_row(line, step), lines[1:]))
+
+    def _open(self, rows=()):
+        with files.atomic_write(self._path) as file:
+            file.write("".join([_line(("step", *self._columns)), *rows]))
+        self._file = files.open_to_append(self._path)
+
+    def _is_row(self, line, step):
+        number, *values = line.split(",")
+        return len(values) == len(self._columns) and number.isdigit() and int(number) <= step
+
+    def append(self, step, metrics):
+        """Writes the rows of several steps.
+
+        Args:
+            step: the first of them.
+            metrics: a dict of equally long sequences of numbers, one for every column.
+
+        Raises:
+            ValueError: the names are not those of the columns.
+        """
+        if self._file is None:
+            self._columns = tuple(metrics)
+            self._open()
+        if sorted(metrics) != sorted(self._columns):
+            raise ValueError(
+                f"Every row must have the columns {', '.join(self._columns)}, in {self._path}. "
+                f"Received: {', '.join(metrics)}"
+            )
+        rows = zip(*(metrics[name] for name in self._columns))
+        self._file.write("".join(_line((number, *row)) for number, row in enumerate(rows, start=step)))
+        self._file.flush()
+
+    def close(self):
+        if self._file is not None:
+            self._file.close()
+
+
+def read_metrics(path):
+    """The columns of a table that `MetricsTable` wrote.
+
+    Args:
+        path: the file, local or remote.
+
+    Returns:
+        A dict of float64 `(rows,)` by column name.
+
+    Raises:
+        ValueError: there is no such file, or nothing in it.
+    """
+    lines = _whole_lines(str(path))
+    if not lines:
+        raise ValueError(f"There is no table of metrics. Received: path={path}")
+    names, *rows = csv.reader(lines)
+    columns = np.array(rows, np.float64).reshape(len(rows), len(names))
+    return dict(zip(names, columns.T))
+
+
+def _line(values):
+    """`repr` has every digit: reading it gives the same number."""
+    words = (value if isinstance(value, str) else repr(np.asarray(value).item()) for value in values)
+    return ",".join(words) + "\n"
+
+
+def _whole_lines(path):
+    """The lines of a file that end in a line break; none if there is no file."""
+    if not files.exists(path):
+        return []
+    return [line for line in files.read_text(path).splitlines(keepends=True) if line.endswith("\n")]

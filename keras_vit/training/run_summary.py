@@ -1,0 +1,45 @@
+"""What a run prints before it starts: the fields that differ from the defaults, the devices, and the cost."""
+
+from keras_vit import cost, data, recipes
+
+
+def run_summary(config, *, engine, task, total_steps, num_examples):
+    """The lines that a run starts with.
+
+    Args:
+        config: the recipe.
+        engine: the `Engine`, built.
+        task: the `tasks.Task`.
+        total_steps: of the whole run.
+        num_examples: of the training split.
+
+    Returns:
+        A list of lines.
+    """
+    model = recipes.MODEL_FIELDS.get(config.task, {})
+    defaults = {**recipes.defaults(), "data": data.defaults(), "model": model}
+    lines = ["config, where it differs from the defaults (config.json has every field):"]
+    top = {name: value for name, value in config.items() if not hasattr(value, "items")}
+    lines += _line("run", _changed(top, defaults))
+    for name, value in config.items():
+        if name not in top:
+            lines += _line(name, _changed(value, defaults.get(name, {})))
+    epochs = total_steps * config.batch_size / num_examples
+    lines.append(
+        f"{engine.description}: {engine.num_devices} x {config.batch_size // engine.num_devices} images a step, "
+        f"{config.precision}, {engine.model.count_params():,} parameters, {total_steps} steps on {num_examples:,} "
+        f"images ({epochs:.4g} epochs)"
+    )
+    forward = task.multiply_accumulates(engine.model)
+    if forward:
+        total = cost.exaflops(forward, total_steps * config.batch_size)
+        lines.append(f"{2 * forward / 1e9:.4g} GFLOPs an image forward, {total:.3g} exaFLOPs for the whole training")
+    return lines
+
+
+def _changed(fields, defaults):
+    return {name: value for name, value in fields.items() if name not in defaults or value != defaults[name]}
+
+
+def _line(group, fields):
+    return [f"  {group}: " + " ".join(f"{name}={value!r}" for name, value in fields.items())] if fields else []

@@ -1,0 +1,6 @@
+"""The engine on TensorFlow: all that knows `tf.distribute`."""
+
+from keras_vit.training.tensorflow.engine import TensorFlowEngine
+from keras_vit.training.tensorflow.strategy import choose_strategy
+
+__all__ = ["TensorFlowEngine", "choose_strategy"]

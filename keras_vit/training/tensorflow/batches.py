@@ -1,0 +1,21 @@
+"""The batches of an `InputPipeline` on the devices of a strategy, divided among hosts and replicas in order."""
+
+
+def train_batches(strategy, inputs, start_step=0):
+    """A distributed dataset of the training batches from a step on."""
+    return _distributed(strategy, inputs, lambda **host: inputs.train_batches(start_step, **host))
+
+
+def eval_batches(strategy, inputs):
+    """A distributed dataset of the evaluation batches."""
+    return _distributed(strategy, inputs, inputs.eval_batches)
+
+
+def _distributed(strategy, inputs, host_batches):
+    def replica_batches(context):
+        hosts, host_index = context.num_input_pipelines, context.input_pipeline_id
+        batches = host_batches(num_hosts=hosts, host_index=host_index)
+        size = context.get_per_replica_batch_size(inputs.batch_size)
+        return batches if size == inputs.batch_size // hosts else batches.rebatch(size, drop_remainder=True)
+
+    return strategy.distribute_datasets_from_function(replica_batches)

@@ -1,0 +1,184 @@
+"""The engine on TensorFlow."""
+
+import contextlib
+import resource
+
+import tensorflow as tf
+
+from keras_vit import optimizers
+from keras_vit.training.engine import Engine, TrainOutputs
+from keras_vit.training.hosts import hosts_and_index
+from keras_vit.training.tensorflow import batches, diagnosis
+from keras_vit.training.tensorflow.state import State, make_swap_ema
+from keras_vit.training.tensorflow.step import make_train_steps, metric_names
+
+_STEP_OPTIONS = ("batch_size", "seed", "accumulate_steps", "clip_norm", "ema_decay", "skip_nonfinite", "xla")
+
+
+class TensorFlowEngine(Engine):
+    """Trains under a `tf.distribute.Strategy`; see `Engine`.
+
+    Args:
+        strategy: of one device, MirroredStrategy, MultiWorkerMirroredStrategy or TPUStrategy.
+
+    Attributes:
+        strategy: the argument.
+        state: the `State`, once `build` was called.
+    """
+
+    def __init__(self, strategy):
+        self.strategy = strategy
+        self.num_devices = strategy.num_replicas_in_sync
+        several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+        self.num_hosts, self.host_index = hosts_and_index() if several else (1, 0)
+        self._iterator = None
+        self._evaluations = {}
+
+    @property
+    def description(self):
+        name = type(self.strategy).__name__
+        # TensorFlow's public names of two of its classes.
+        return {"CollectiveAllReduceStrategy": "MultiWorkerMirroredStrategy"}.get(name, name.lstrip("_"))
+
+    @property
+    def model(self):
+        return self.state.model
+
+    def build(self, config, task, inputs, total_steps, load_weights=None):
+        if config.xla and isinstance(self.strategy, tf.distribute.TPUStrategy):
+            raise ValueError("On a TPU everything is compiled, and `xla` must be False. Received: xla=True")
+        self._config, self._task, self._inputs = config, task, inputs
+        with self.strategy.scope():
+            model = task.build_model(inputs)
+            if load_weights is not None:
+                load_weights(model)
+            schedule = optimizers.Schedule(total_steps=total_steps, **config.schedule)
+            optimizer = optimizers.get(schedule=schedule, **config.optimizer)
+            optimizer.build(model.trainable_variables)
+            scaled = config.precision == "mixed_float16"
+            self.state = State(model, optimizer, averaged=config.ema_decay > 0, scaled=scaled)
+        self._swap_ema = make_swap_ema(self.strategy, self.state)
+        options = {name: config[name] for name in _STEP_OPTIONS}
+        self._train_steps = make_train_steps(self.strategy, self.state, task, **options)
+
+    def train(self, first, steps, *, stop_requested=False, profile_folder=None):
+        if self._iterator is None:
+            self._iterator = iter(batches.train_batches(self.strategy, self._inputs, first))
+        with _explained_errors(), _profile(profile_folder):
+            outputs = self._train_steps(
+                self._iterator, tf.constant(first), tf.constant(steps), tf.constant(float(stop_requested))
+            )
+            outputs = {name: output.numpy() for name, output in outputs.items()}
+        # The step that ended the call is the last one that counts.
+        count = min(int(outputs["running"].sum()) + 1, steps)
+        metrics = outputs["metrics"][:count]
+        return TrainOutputs(
+            metrics=dict(zip(metric_names(self._task), metrics.T)),
+            example_weights=outputs["example_weights"][:count],
+            input_wait=float(outputs["input_wait"]),
+            peak_memory=_peak_memory(),
+            stop_requested=bool(outputs["stop_requested"]),
+            can_go_on=bool(outputs["running"][-1]),
+        )
+
+    def evaluate(self, compute=None):
+        compute = compute or self._task_metrics
+        if compute not in self._evaluations:
+            self._evaluations[compute] = self._make_sums(compute)
+        sums = self._evaluations[compute]
+        inputs = self._inputs
+        iterator = iter(batches.eval_batches(self.strategy, inputs))
+        totals, weight = {}, 0.0
+        for _ in range(-(-inputs.test.num_examples // inputs.batch_size)):
+            batch_sums, batch_weight = sums(*next(iterator))
+            # In float64: float32 would stop counting single examples at 2^24.
+            weight += float(batch_weight.numpy())
+            for name, value in batch_sums.items():
+                totals[name] = totals.get(name, 0.0) + float(value.numpy())
+        if not weight:
+            raise ValueError(
+                f"No evaluation example can be read and has a label. Received: {inputs.test.num_examples} examples"
+            )
+        return {name: value / weight for name, value in totals.items()}
+
+    def _task_metrics(self, model, batch):
+        losses, metrics = self._task.losses_and_metrics(model, batch, training=False)
+        return {"loss": losses, **{name: metrics[name] for name in self._task.metrics}}
+
+    def _make_sums(self, compute):
+        @tf.autograph.experimental.do_not_convert
+        def replica_sums(*batch):
+            weights = batch[-1]
+            values = compute(self.model, batch)
+            return {name: tf.reduce_sum(v * weights) for name, v in values.items()}, tf.reduce_sum(weights)
+
+        @tf.function
+        def sums(*batch):
+            reduce = lambda value: self.strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None)  # noqa: E731
+            replica, weight = self.strategy.run(replica_sums, args=batch)
+            return {name: reduce(value) for name, value in replica.items()}, reduce(weight)
+
+        return sums
+
+    def swap_ema(self):
+        self._swap_ema()
+
+    def save(self, path):
+        if not self.state.all_finite():
+            raise ValueError("The weights are not finite")
+        try:
+            self.state.checkpoint.write(str(path))
+        except tf.errors.OpError as error:
+            raise OSError(error.message.split("\n")[0]) from error
+
+    def restore(self, path):
+        try:
+            self.state.checkpoint.read(str(path)).assert_existing_objects_matched()
+        except (tf.errors.OpError, AssertionError, LookupError, RuntimeError, ValueError) as error:
+            raise ValueError(str(getattr(error, "message", error)).split("\n")[0][:200]) from error
+
+    def diagnose(self, step):
+        host = {"num_hosts": self.num_hosts, "host_index": self.host_index}
+        batch = next(iter(self._inputs.train_batches(step, **host)))
+        pieces = self.num_devices * self._config.accumulate_steps
+        return diagnosis.first_nonfinite_layer(self.model, self._task, batch, pieces)
+
+
+def _peak_memory():
+    if tf.config.list_logical_devices("GPU"):
+        return tf.config.experimental.get_memory_info("GPU:0")["peak"]
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts in KiB
+
+
+@contextlib.contextmanager
+def _profile(folder):
+    if folder is None:
+        yield
+        return
+    tf.profiler.experimental.start(str(folder))
+    try:
+        yield
+    finally:
+        tf.profiler.experimental.stop()
+
+
+_OUT_OF_MEMORY = (
+    "The memory of a device is full. Three settings help, the first two without changing a number of the training: "
+    "accumulate_steps=8 computes the batch in parts, remat=True computes the blocks twice instead of keeping what is "
+    "in them, and precision='mixed_bfloat16' halves what is kept; so does half the batch_size."
+)
+
+
+@contextlib.contextmanager
+def _explained_errors():
+    try:
+        yield
+    except tf.errors.ResourceExhaustedError as error:
+        reason = error.message.split("\n")[0][:200]
+        raise ValueError(f"{_OUT_OF_MEMORY} Received: {reason}") from error
+    except tf.errors.NotFoundError as error:
+        if "transfer manager" not in error.message:
+            raise
+        raise ValueError(
+            "This TensorFlow has no XLA for its device: `xla` must be False. Received: xla=True"
+        ) from error

@@ -1,0 +1,73 @@
+"""The gradients of a step on one replica, summed over its micro-batches."""
+
+import tensorflow as tf
+
+from keras_vit.layers.dropout import StepSeeds, seed_scope
+
+
+def make_replica_gradients(strategy, model, task, *, batch_size, seed, accumulate_steps=1, xla=False):
+    """The function that computes the gradients of a step; it changes nothing.
+
+    Args:
+        strategy: the strategy in whose scope the model was built.
+        model: the model of the task.
+        task: the `tasks.Task`.
+        batch_size: examples in a batch, over all replicas.
+        seed: keys the random numbers, together with the step, the replica and the micro-batch.
+        accumulate_steps: number of micro-batches into which a replica divides its part of the batch.
+        xla: whether the forward and backward pass are compiled with XLA. Not on a TPU, where everything is.
+
+    Returns:
+        `replica_gradients(step, batch, loss_scale=None)`: the replica's part of the gradients of the mean loss of the
+        global batch, a list; and its part of the means of the loss and of the task's metrics, float32
+        `(1 + metrics,)`. The sums over all replicas are the gradients and the means. `loss_scale` multiplies the loss
+        on its way to the gradients, and stays in them.
+    """
+    variables = model.trainable_variables
+    replica_size = batch_size // strategy.num_replicas_in_sync
+    fold_in = tf.random.experimental.stateless_fold_in
+
+    @tf.autograph.experimental.do_not_convert
+    def micro_batch_gradients(batch, key, loss_scale):
+        example_weights = batch[-1]
+
+        def mean(values):
+            # The global batch divides, so that the sum over micro-batches and replicas is the mean over the batch.
+            return tf.reduce_sum(values * example_weights) / batch_size
+
+        with tf.GradientTape() as tape:
+            with seed_scope(StepSeeds(key)):
+                losses, metrics = task.losses_and_metrics(model, batch, training=True)
+            loss = mean(losses)
+            scaled = loss if loss_scale is None else loss * loss_scale
+        gradients = tape.gradient(scaled, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        return gradients, tf.stack([loss, *(mean(metrics[name]) for name in task.metrics)])
+
+    if xla:
+        micro_batch_gradients = tf.function(micro_batch_gradients, jit_compile=True, autograph=False)
+
+    @tf.autograph.experimental.do_not_convert
+    def replica_gradients(step, batch, loss_scale=None):
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        # Iterators of several workers forget the size of the batch.
+        batch = [tf.ensure_shape(part, (replica_size, *part.shape[1:])) for part in batch]
+        key = fold_in(tf.stack([tf.constant(seed, tf.int32), step]), replica)
+        if accumulate_steps == 1:
+            gradients, means = micro_batch_gradients(batch, fold_in(key, 0), loss_scale)
+        else:
+            parts = [tf.reshape(part, (accumulate_steps, -1, *part.shape[1:])) for part in batch]
+
+            def add(i, gradients, means):
+                more, more_means = micro_batch_gradients([part[i] for part in parts], fold_in(key, i), loss_scale)
+                return i + 1, [a + b for a, b in zip(gradients, more)], means + more_means
+
+            zeros = [tf.zeros(v.shape, v.dtype) for v in variables]
+            _, gradients, means = tf.while_loop(
+                lambda i, *_: i < accumulate_steps,
+                add,
+                (0, zeros, tf.zeros(1 + len(task.metrics))),
+                parallel_iterations=1,
+            )
+        return gradients, means
+
+    return replica_gradients

@@ -1,0 +1,59 @@
+"""The variables that training changes: all that an engine's checkpoint holds."""
+
+import numpy as np
+import tensorflow as tf
+
+INITIAL_LOSS_SCALE = 2.0**15
+
+
+class State:
+    """Model, optimizer and averages; to be created in the scope of the strategy.
+
+    Args:
+        model: a built `keras.Model`.
+        optimizer: a Keras optimizer, built on the model's trainable variables.
+        averaged: whether averages of the weights are kept.
+        scaled: whether the loss is scaled, as float16 needs.
+
+    Attributes:
+        model, optimizer: the arguments.
+        averages: a variable for each trainable one, which starts as a copy; none if not `averaged`.
+        loss_scale: what the loss is multiplied with, or None.
+        good_steps: finite steps since the scale was changed, or None.
+        running: whether the steps of the current call still change anything; not in the checkpoint.
+        checkpoint: the `tf.train.Checkpoint` of all others.
+    """
+
+    def __init__(self, model, optimizer, averaged=False, scaled=False):
+        self.model = model
+        self.optimizer = optimizer
+        self.averages = [_variable(v.numpy()) for v in model.trainable_variables] if averaged else []
+        self.loss_scale = _variable(np.float32(INITIAL_LOSS_SCALE)) if scaled else None
+        self.good_steps = _variable(np.int64(0)) if scaled else None
+        self.running = _variable(True)
+        scaling = {"loss_scale": self.loss_scale, "good_steps": self.good_steps} if scaled else {}
+        self.checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, averages=self.averages, **scaling)
+
+    def all_finite(self):
+        """Whether every trainable weight is finite."""
+        return all(bool(tf.reduce_all(tf.math.is_finite(v.value))) for v in self.model.trainable_variables)
+
+
+def make_swap_ema(strategy, state):
+    """The function that lets weights and averages trade places on the devices; without averages it does nothing."""
+
+    @tf.autograph.experimental.do_not_convert
+    def replica_swap():
+        for average, variable in zip(state.averages, state.model.trainable_variables):
+            old = tf.identity(variable.value)
+            variable.value.assign(average)
+            average.assign(old)
+
+    if not state.averages:
+        return lambda: None
+    return tf.function(lambda: strategy.run(replica_swap), autograph=False)
+
+
+def _variable(value):
+    # Every replica computes the same new value for its own copy. Any other aggregation would send the values around.
+    return tf.Variable(value, trainable=False, aggregation=tf.VariableAggregation.NONE)

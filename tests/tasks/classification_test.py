@@ -1,0 +1,80 @@
+"""The losses and metrics of classification are those of a second implementation in numpy, on every backend."""
+
+import types
+
+import keras
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+
+from keras_vit import recipes, tasks
+
+VIT = {"patch_size": 4, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "num_layers": 1}
+RESNET = {"depth": 26, "width_factor": 1}
+
+
+def _inputs(image_shape=(8, 12, 3), classes=5):
+    """What a task asks of an `InputPipeline`."""
+    return types.SimpleNamespace(
+        image_shape=image_shape,
+        train=types.SimpleNamespace(class_names=tuple(map(str, range(classes)))),
+        model_preprocessing=lambda: None,
+    )
+
+
+def _task(name="classification", **changes):
+    model = {"classification": VIT, "resnet_classification": RESNET}[name]
+    return tasks.get(ConfigDict(recipes.defaults(task=name, **{"model": model, **changes})))
+
+
+def _batch(labels):
+    images = np.random.default_rng(0).uniform(-1, 1, (len(labels), 8, 12, 3)).astype("float32")
+    return images, np.array(labels, "float32"), np.ones(len(labels), "float32")
+
+
+# One right class, a mixture of two, several right ones, none.
+LABELS = [[0, 1, 0, 0, 0], [0, 0, 0.25, 0.75, 0], [1, 0, 0, 0, 1], [0, 0, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("loss", ["softmax", "sigmoid"])
+def test_losses_and_accuracy_are_those_of_numpy(loss):
+    task = _task(loss=loss)
+    model = task.build_model(_inputs())
+    head = model.get_layer("head")
+    head.kernel.assign(np.random.default_rng(1).normal(size=head.kernel.shape))
+    batch = _batch(LABELS)
+    images, labels, _ = batch
+    losses, metrics = task.losses_and_metrics(model, batch)
+    logits = keras.ops.convert_to_numpy(model(images)).astype("float64")
+    if loss == "softmax":
+        expected = -(labels * (logits - np.log(np.exp(logits).sum(-1, keepdims=True)))).sum(-1)
+    else:
+        expected = (np.log1p(np.exp(logits)) - labels * logits).sum(-1)
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(losses), expected, rtol=1e-5, atol=1e-6)
+    assert list(metrics) == list(task.metrics) == ["accuracy"]
+    right = keras.ops.convert_to_numpy(metrics["accuracy"])
+    np.testing.assert_array_equal(right, logits.argmax(-1) == labels.argmax(-1))
+
+
+def test_the_shape_of_the_images_comes_from_the_data_unless_the_config_has_one():
+    assert _task().build_model(_inputs((4, 16, 1))).input_shape == (None, 4, 16, 1)
+    fixed = _task(model={**VIT, "input_shape": (8, 8, 3)})
+    model = fixed.build_model(_inputs((4, 16, 1)))
+    assert model.input_shape == (None, 8, 8, 3)
+    assert fixed.multiply_accumulates(model) > 0
+
+
+def test_a_resnet_is_the_second_task():
+    task = _task("resnet_classification")
+    model = task.build_model(_inputs((32, 48, 3)))
+    assert model.output_shape == (None, 5) and model.name == "bit_resnet"
+    assert task.multiply_accumulates(model) > 5e7
+    with pytest.raises(ValueError, match="`remat` recomputes Transformer blocks.*Received: remat=True"):
+        _task("resnet_classification", remat=True)
+
+
+def test_what_a_config_cannot_ask_for_is_refused():
+    with pytest.raises(ValueError, match="`loss` must be one of .*Received: loss='hinge'"):
+        _task(loss="hinge")
+    with pytest.raises(ValueError, match="`task` must be one of classification.*Received: task='detection'"):
+        tasks.get(ConfigDict(recipes.defaults(task="detection")))

@@ -1,0 +1,75 @@
+"""A task that only this file knows trains, evaluates, resumes and averages, on one and on two replicas."""
+
+import importlib.util
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_vit import tasks, training
+from keras_vit.layers.dropout import current_seeds
+
+SPEC = importlib.util.spec_from_file_location("small_run", Path(__file__).parent.parent / "training" / "small_run.py")
+small_run = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(small_run)
+
+
+class Brightness(tasks.Task):
+    """Regression to the mean of an image, from the image with noise."""
+
+    metrics = ("error",)
+
+    def build_model(self, inputs):
+        return keras.Sequential([keras.Input(inputs.image_shape), keras.layers.Flatten(), keras.layers.Dense(1)])
+
+    def losses_and_metrics(self, model, batch, training=False):
+        images = (
+            batch[0] + 0.1 * keras.random.normal(ops.shape(batch[0]), seed=current_seeds()) if training else batch[0]
+        )
+        difference = model(images)[:, 0] - ops.mean(batch[0], axis=(1, 2, 3))
+        return ops.square(difference), {"error": ops.absolute(difference)}
+
+
+def _run(kind, workdir, write=lambda line: None, **changes):
+    config = small_run.config_of(kind, ema_decay=0.5, best_metric="error", **changes)
+    return small_run.start(
+        kind, workdir, write, custom_task=Brightness(config), ema_decay=0.5, best_metric="error", **changes
+    )
+
+
+@pytest.mark.parametrize("kind", ["alone", "mirrored"])
+def test_a_toy_task_trains_evaluates_resumes_and_averages(kind, tmp_path):
+    whole = _run(kind, tmp_path / "whole")
+    metrics = training.read_metrics(tmp_path / "whole" / "metrics.csv")
+    assert list(metrics) == ["step", "loss", "error", "grad_norm", "learning_rate"]
+    assert metrics["error"][-3:].mean() < 0.7 * metrics["error"][1:4].mean()
+    assert 0 < whole.metrics["test/error"] < metrics["error"][0]
+    assert (tmp_path / "whole" / "evaluations.csv").read_text().startswith("step,loss,error\n5,")
+    lines = []
+
+    def stop(line):
+        lines.append(line)
+        if line.startswith("after step 5"):
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        _run(kind, tmp_path / "killed", stop)
+    resumed = _run(kind, tmp_path / "killed", lines.append)
+    assert any(line.startswith("going on from step 4,") for line in lines)
+    assert resumed.metrics["test/error"] == whole.metrics["test/error"]
+    for ours, theirs in zip(resumed.model.get_weights(), whole.model.get_weights()):
+        np.testing.assert_array_equal(ours, theirs)
+    for name in ("metrics.csv", "evaluations.csv"):
+        assert (tmp_path / "killed" / name).read_text() == (tmp_path / "whole" / name).read_text()
+
+
+def test_random_numbers_of_a_task_are_those_of_the_step(tmp_path):
+    losses = []
+    for name in ("first", "second"):
+        _run("alone", tmp_path / name, total_steps=3, checkpoint_every_steps=0, eval_every_steps=0)
+        losses.append(training.read_metrics(tmp_path / name / "metrics.csv")["loss"])
+    np.testing.assert_array_equal(losses[0], losses[1])
+    _run("alone", tmp_path / "other", total_steps=3, checkpoint_every_steps=0, eval_every_steps=0, seed=1)
+    assert (training.read_metrics(tmp_path / "other" / "metrics.csv")["loss"] != losses[0]).all()

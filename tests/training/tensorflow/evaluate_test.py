@@ -1,0 +1,78 @@
+"""Evaluation on devices: every example counts once, with the averages of the weights where there are any."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from ml_collections import ConfigDict
+
+from keras_vit import evaluation, recipes
+from keras_vit.training.tensorflow import TensorFlowEngine
+
+
+def _engine(tiny, replicas, inputs, ema_decay=0.0):
+    """An engine with the weights of `tiny.new_state`."""
+    model = {"patch_size": 2, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "num_layers": 1}
+    config = ConfigDict(recipes.defaults(batch_size=8, total_steps=5, ema_decay=ema_decay, model=model))
+    weights = tiny.new_state(tiny.strategy_of(1)).model.get_weights()
+    engine = TensorFlowEngine(tiny.strategy_of(replicas))
+    task = tiny.classification(model=model)
+    engine.build(config, task, inputs, total_steps=5, load_weights=lambda model: model.set_weights(weights))
+    return engine
+
+
+def _logits_and_labels(model, source):
+    images = np.stack([source.read(i)["image"] for i in range(source.num_examples)]).astype("float32") / 127.5 - 1
+    return np.asarray(model(images), "float64"), np.asarray(source.labels)
+
+
+@pytest.mark.parametrize(("replicas", "examples"), [(1, 11), (2, 11), (2, 16), (4, 1)])
+def test_every_example_counts_once_whatever_their_number(replicas, examples, tiny):
+    inputs = tiny.input_of(test=examples)
+    engine = _engine(tiny, replicas, inputs)
+    metrics = engine.evaluate()
+    logits, labels = _logits_and_labels(engine.model, inputs.test)
+    losses = np.log(np.exp(logits).sum(-1)) - logits[np.arange(examples), labels]
+    assert list(metrics) == ["loss", "accuracy"]
+    np.testing.assert_allclose(metrics["loss"], losses.mean(), rtol=1e-5)
+    assert metrics["accuracy"] == (logits.argmax(-1) == labels).mean()
+    evaluated = evaluation.get(["classification"])["classification"](engine, inputs)
+    assert evaluated == {"accuracy": metrics["accuracy"], "top5_accuracy": 1.0}
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_averages_start_from_loaded_weights_and_trade_places_with_them(replicas, tiny):
+    engine = _engine(tiny, replicas, tiny.input_of(), ema_decay=0.5)
+    weights = [variable.numpy() for variable in engine.model.trainable_variables]
+    for average, weight in zip(engine.state.averages, weights):
+        np.testing.assert_array_equal(average.numpy(), weight)
+        average.assign(average + 1.0)
+    averages = [average.numpy() for average in engine.state.averages]
+
+    def model_has(expected):
+        for variable, value in zip(engine.model.trainable_variables, expected):
+            for copy in engine.strategy.experimental_local_results(variable.value):
+                np.testing.assert_array_equal(copy.numpy(), value)
+
+    plain = engine.evaluate()
+    with pytest.raises(KeyError), engine.ema_scope():
+        model_has(averages)
+        assert engine.evaluate() != plain
+        raise KeyError
+    model_has(weights)
+    assert engine.evaluate() == plain
+    engine.swap_ema()
+    model_has(averages)
+    for average, value in zip(engine.state.averages, weights):
+        np.testing.assert_array_equal(average.numpy(), value)
+
+
+def test_without_an_example_to_count_there_is_no_mean(tiny):
+    inputs = tiny.input_of(test=3)
+    labeled = inputs.test.read
+    no_label = tf.zeros([0], tf.int64)
+    test = dataclasses.replace(inputs.test, read=lambda index: {**labeled(index), "label": no_label}, labels=None)
+    engine = _engine(tiny, 1, dataclasses.replace(inputs, test=test))
+    with pytest.raises(ValueError, match="No evaluation example can be read and has a label. Received: 3 examples"):
+        engine.evaluate()
