@@ -258,6 +258,7 @@ else:
     import contextlib
     scope = contextlib.nullcontext()
 import keras
+import keras_vit
 from keras_vit import export
 with scope:
     model = keras.saving.load_model(sys.argv[1], compile=False)
