@@ -1,4 +1,4 @@
-"""Trains a Vision Transformer on the devices that are there (TPU, GPUs, CPU), exports it, and asks the export.
+"""Trains a Vision Transformer on the devices that are there (TPU, GPUs, CPU), exports it, and predicts with the export.
 
 python experiments/run_tpu.py
 python experiments/run_tpu.py --config=experiments/configs/digits.py --workdir=runs/mine --config.seed=1
@@ -11,18 +11,19 @@ import sys
 import tempfile
 from pathlib import Path
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hides TensorFlow's start-up messages; must precede its import
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hides most start-up messages; must precede TensorFlow's import
 
 import command_line
 import numpy as np
 from absl import flags
 
-from keras_vit import evaluation, export, files, training
+from keras_vit import evaluation, export, files, tasks, training
 from keras_vit.inspection import plots
 from keras_vit.training.progress import format_metrics
 
 HERE = Path(__file__).parent
 CONFIG = command_line.define_config(HERE / "configs/digits.py")
+flags.declare_key_flag("config")  # for --help
 WORKDIR = flags.DEFINE_string("workdir", "", "Folder of the run; runs/<name of the config file> if not given.")
 
 
@@ -34,8 +35,9 @@ def main(_):
         metrics = {name.removeprefix("test/"): value for name, value in results.items() if name.startswith("test/")}
         print(f"This run is done: {format_metrics(metrics)}. Everything is in {workdir.path}.")
         return
+    task = tasks.get(config)
     try:
-        run = training.run(config, workdir, evaluators=evaluation.get(config.evals))
+        run = training.run(config, workdir, task=task, evaluators=evaluation.get(config.evals))
     except training.Preempted as preempted:
         print(preempted)
         sys.exit(training.EXIT_CODE)
@@ -43,6 +45,14 @@ def main(_):
         return
     tables = (training.read_metrics(workdir.path / name) for name in ("metrics.csv", "evaluations.csv"))
     draw(workdir.path / "curve.png", plots.training_curve, *tables)
+    if task.export_options() is not None:
+        export_and_predict(config, task, workdir, run)
+    workdir.write_results(run.metrics)
+    print(f"Everything is in {workdir.path}.")
+
+
+def export_and_predict(config, task, workdir, run):
+    """Exports the model of a run, unless that was done before, and predicts with the export."""
     version = workdir.export / "1"
     if files.exists(version):
         print(f"{version} was exported before and stays as it is")
@@ -53,18 +63,16 @@ def main(_):
             version=1,
             name=re.sub(r"[^\w.-]", "_", os.path.basename(str(workdir.path))),
             class_names=run.inputs.test.class_names,
-            activation=config.loss,
+            **task.export_options(),
             recipe=config.to_dict(),
             metrics=run.metrics,
         )
         print(f"exported to {version}")
     predict(version, run.inputs, workdir.path / "predictions.png")
-    workdir.write_results(run.metrics)
-    print(f"Everything is in {workdir.path}.")
 
 
 def predict(version, inputs, picture, number=32):
-    """Asks the exported model, in a process of its own, about the first test images; prints and draws its answers."""
+    """Predicts the first test images with the exported model, in a process of its own; prints and draws the results."""
     images, labels, _ = (array.numpy()[:number] for array in next(iter(inputs.eval_batches())))
     labels = labels.argmax(-1)
     with tempfile.TemporaryDirectory() as folder:

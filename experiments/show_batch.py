@@ -16,6 +16,8 @@ from absl import flags
 from keras_vit import data, files
 
 data_flags.define()
+for name in ("config", "data"):
+    flags.declare_key_flag(name)  # for --help
 flags.DEFINE_integer("batch_size", 16, "Images in a batch.", lower_bound=1)
 flags.DEFINE_integer("seed", 0, "The seed of the training batch.")
 flags.DEFINE_integer("step", 0, "The step of the training batch.", lower_bound=0)

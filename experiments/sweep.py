@@ -25,6 +25,7 @@ from keras_vit import recipes, training
 
 HERE = Path(__file__).parent
 CONFIG = command_line.define_config(HERE / "configs/digits.py")
+flags.declare_key_flag("config")  # for --help
 WORKDIR = flags.DEFINE_string("workdir", "", "Folder of the sweep; runs/sweep-<name of the config> if not given.")
 RATES = flags.DEFINE_list("rates", [], "Learning rates to try; those of the dataset's row in Table 4 if not given.")
 SEEDS = flags.DEFINE_list("seeds", ["0"], "Seeds of the final runs.")

@@ -19,6 +19,8 @@ from absl import flags
 from keras_vit import data, files
 
 data_flags.define()
+for name in ("config", "data"):
+    flags.declare_key_flag(name)  # for --help
 flags.DEFINE_string("folder", "", "A folder of images, DIR/<class>/* or DIR/<split>/<class>/*, of which all is read.")
 flags.DEFINE_integer("threads", 2 * (os.cpu_count() or 1), "Images read at a time.", lower_bound=1)
 flags.DEFINE_string("report", "", "A JSON file to write the findings to.")

@@ -6,7 +6,7 @@
 fit: images a second of the same model, optimizer, clipping and batch on one device, at 1 and at 20 steps a call; the
 two take turns in one process, and the ratio is of the medians (more than 1 means that ours is faster). save: one
 checkpoint of ViT-B/16 with its optimizer, as a share of 100 steps. remat: what a step of ViT-B/16 holds at its peak
-beyond what is there before it, and its time, with and without rematerialisation, each in a process of its own.
+beyond what is there before it, and its time, with and without rematerialization, each in a process of its own.
 """
 
 import dataclasses
@@ -145,7 +145,7 @@ def measure_remat():
         measured[variant] = json.loads(child.stdout.splitlines()[-1])
     plain, remat = measured["plain"], measured["remat"]
     print(
-        f"without {plain['bytes'] / 1e9:.2f} GB and {plain['seconds']:.2f} s a step, with rematerialisation "
+        f"without {plain['bytes'] / 1e9:.2f} GB and {plain['seconds']:.2f} s a step, with rematerialization "
         f"{remat['bytes'] / 1e9:.2f} GB ({remat['bytes'] / plain['bytes']:.2f}) and {remat['seconds']:.2f} s "
         f"({remat['seconds'] / plain['seconds']:.2f})"
     )

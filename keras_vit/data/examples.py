@@ -80,15 +80,15 @@ def decode_pixels(image, source, options, window=None):
 
 
 def _randaugment(image, white, seed, source, options):
-    """RandAugment, which is defined on uint8; an image of more bits comes back on its own scale."""
-    deep = options.is_deep(source)
-    if deep:
+    """RandAugment, which is defined on [0, 255]; an image of more bits or of few values comes back on its own scale."""
+    scaled = options.is_deep(source) or white < 128
+    if scaled:
         image = tf.cast(image, tf.float32) * (255.0 / white)
     if image.dtype != tf.uint8:
         image = transforms.truncate(tf.cast(image, tf.float32))
     strength = options.randaugment_layers, options.randaugment_magnitude
     image = randaugment(image, *strength, seed, options.solarize_wrap)
-    return tf.cast(image, tf.float32) * (white / 255.0) if deep else image
+    return tf.cast(image, tf.float32) * (white / 255.0) if scaled else image
 
 
 def one_hot(label, source):

@@ -1,17 +1,18 @@
 """What a model is worth: one evaluator per file.
 
-An evaluator is `evaluate(engine, inputs)` to a dict of floats: it asks the engine of a run for means over all
-evaluation examples, and knows neither the devices nor the batches. `config.evals` names evaluators; their metrics stand
-beside those of the task, as `<evaluator>/<metric>`. To add one, write a file like `classification.py` and its row here.
+An evaluator is a module with `METRICS`, the names of what it measures, and `evaluate(engine, inputs)` to a dict of
+floats with these names: it asks the engine of a run for means over all evaluation examples, and knows neither the
+devices nor the batches. `config.evals` names evaluators; their metrics stand beside those of the task, as
+`<evaluator>/<metric>`. To add one, write a file like `classification.py` and its row here.
 """
 
 from keras_vit.evaluation import classification
 
-EVALUATORS = {"classification": classification.evaluate}
+EVALUATORS = {"classification": classification}
 
 
 def get(names):
-    """The evaluators of some names, a dict of functions.
+    """The evaluators of some names, a dict of modules.
 
     Raises:
         ValueError: a name is not a key of `EVALUATORS`.

@@ -2,6 +2,8 @@
 
 from keras import ops
 
+METRICS = ("accuracy", "top5_accuracy")
+
 
 def evaluate(engine, inputs):
     """The accuracies of the engine's model over all test examples that can be read and have a label.
@@ -14,10 +16,10 @@ def evaluate(engine, inputs):
         `accuracy`, the share of examples whose largest logit is that of the largest label, and `top5_accuracy`, the
         share of those where the label's logit is among the five largest (or among all, where there are fewer).
     """
-    return engine.evaluate(_right)
+    return engine.evaluate(_top_k_accuracy)
 
 
-def _right(model, batch):
+def _top_k_accuracy(model, batch):
     images, labels, _ = batch
     logits = ops.cast(model(images, training=False), "float32")
     label = ops.argmax(labels, axis=-1)

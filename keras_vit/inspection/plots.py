@@ -33,7 +33,7 @@ def predictions(path, images, labels, probabilities, class_names, columns=8):
 
 
 def training_curve(path, columns, evaluations=None):
-    """Draws how training went: loss, accuracy, rate and gradient norm over the steps, each in a plot of its own.
+    """Draws how training went: every metric over the steps, each in a plot of its own.
 
     Args:
         path: the file to write; its ending decides the format.

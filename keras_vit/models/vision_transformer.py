@@ -135,7 +135,7 @@ def VisionTransformer(
     )
     grid = patch_grid(input_shape, patch_size, resnet_blocks)
     has_class_token = classifier.startswith("token")
-    norm = {"exact_gelu": exact_gelu, "epsilon": epsilon}
+    block_options = {"exact_gelu": exact_gelu, "epsilon": epsilon}
 
     images = keras.Input(shape=input_shape, name="images")
     x = layers.InputPreprocessing(preprocessing, name="expected_images")(images)
@@ -160,7 +160,7 @@ def VisionTransformer(
             first_token_only=classifier == "token" and i == num_layers - 1,
             remat=remat,
             name=f"encoderblock_{i}",
-            **norm,
+            **block_options,
         )(x)
     x = keras.layers.LayerNormalization(epsilon=epsilon, name="encoder_norm")(x)
     if classifier == "token":
@@ -168,7 +168,7 @@ def VisionTransformer(
     elif classifier == "gap":
         x = keras.layers.GlobalAveragePooling1D(data_format="channels_last", name="pool")(x)
     elif classifier == "map":
-        x = layers.AttentionPooling(num_heads, mlp_dim, name="pool", **norm)(x)
+        x = layers.AttentionPooling(num_heads, mlp_dim, name="pool", **block_options)(x)
     if representation_size:
         x = keras.layers.Dense(
             representation_size, activation="tanh", kernel_initializer="lecun_normal", name="pre_logits"

@@ -83,9 +83,5 @@ class AdamW(Optimizer):
         return update, [(self.momentums[index], momentum), (self.velocities[index], velocity)]
 
     def get_config(self):
-        names = ("beta_1", "beta_2", "epsilon", "decay_mask", "no_decay")
-        return {
-            **super().get_config(),
-            "weight_decay": self.decay,
-            **{name: getattr(self, name) for name in names},
-        }
+        names = ("beta_1", "beta_2", "epsilon")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

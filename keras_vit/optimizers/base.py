@@ -161,7 +161,12 @@ class Optimizer(keras.optimizers.Optimizer):
         super()._backend_update_step(grads, trainable_variables, rate)
 
     def get_config(self):
-        return {**super().get_config(), "layer_decay": self.layer_decay, "momentum_dtype": self.momentum_dtype}
+        names = ("decay_mask", "no_decay", "layer_decay", "momentum_dtype")
+        return {
+            **super().get_config(),
+            "weight_decay": self.decay,
+            **{name: getattr(self, name) for name in names},
+        }
 
 
 def decay_flags(variables, decay_mask, no_decay):

@@ -39,4 +39,7 @@ class SGD(Optimizer):
         return rate * momentum, [(self.momentums[index], momentum)]
 
     def get_config(self):
-        return {**super().get_config(), "momentum": self.momentum}
+        config = super().get_config()
+        for name in ("weight_decay", "decay_mask", "no_decay"):  # of the paper's SGD nothing decays
+            del config[name]
+        return {**config, "momentum": self.momentum}

@@ -41,6 +41,9 @@ class Classification(Task):
         right = ops.equal(ops.argmax(labels, axis=-1), ops.argmax(logits, axis=-1))
         return self.loss(labels, logits), {"accuracy": ops.cast(right, "float32")}
 
+    def export_options(self):
+        return {"activation": self.config.loss}
+
     def multiply_accumulates(self, model):
         return cost.multiply_accumulates(**{**self.config.model, "input_shape": model.input_shape[1:]})
 

@@ -49,6 +49,11 @@ class Task(abc.ABC):
             `(losses, metrics)`: float32 `(B,)`, and a dict of float32 `(B,)` by the names in `metrics`.
         """
 
+    def export_options(self):
+        """What `export.saved_model` has to know of the task, a dict of its arguments; None where the models of the task
+        are not exported by the main job."""
+        return None
+
     def multiply_accumulates(self, model):
         """The multiply-accumulates of one image on its way forward, for the summary of a run; 0 where unknown."""
         return 0

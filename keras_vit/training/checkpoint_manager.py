@@ -64,8 +64,8 @@ class CheckpointManager:
             reason = str(error).split("\n")[0]
             self._remove(step)
             raise ValueError(
-                f"The checkpoint cannot be written ({reason}). {self._last_kept()}: make room, and repeat the same "
-                f"command. Received: {path}"
+                f"The checkpoint cannot be written ({reason}). {self._newest_sentence()}: make room, and repeat the "
+                f"same command. Received: {path}"
             ) from error
         self._prune(step, counters["best_step"])
 
@@ -100,18 +100,15 @@ class CheckpointManager:
         try:
             self._engine.save(path)
         except ValueError as error:
-            raise ValueError(
-                f"{error} any more, and are not saved; a lower `schedule.base` may help. {self._last_kept()}. "
-                f"Received: step={step}"
-            ) from error
+            raise ValueError(f"{error}. Nothing was saved. {self._newest_sentence()}. Received: step={step}") from error
 
-    def last_kept(self):
+    def newest_path(self):
         """The path of the newest finished checkpoint, or None."""
         last = max(self.steps(), default=None)
         return None if last is None else self.path(last)
 
-    def _last_kept(self):
-        path = self.last_kept()
+    def _newest_sentence(self):
+        path = self.newest_path()
         return "There is no checkpoint yet" if path is None else f"The last one, {path}, is as it was"
 
     def _folders(self):

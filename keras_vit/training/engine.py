@@ -124,6 +124,11 @@ class Engine(abc.ABC):
         """A phrase that names the layer in which the batch of a step stops being finite."""
 
 
+def step_metrics(task):
+    """The names of the metrics of a step, in the order of its columns: the loss, the task's, and the engine's own."""
+    return ("loss", *task.metrics, "grad_norm", "learning_rate")
+
+
 def choose_engine(config):
     """The engine for Keras' backend, on the devices that a config asks for.
 

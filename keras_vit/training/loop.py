@@ -134,8 +134,6 @@ class Loop:
         self.progress.exclude(time.monotonic() - start)
         self.metric_writer.write_evaluation(self.counters.step, metrics)
         name = self.config.best_metric
-        if name not in metrics:
-            raise ValueError(f"`best_metric` must be one of {', '.join(metrics)}. Received: best_metric={name!r}")
         if is_better(name, metrics[name], self.counters.best_value):
             self.counters.best_value, self.counters.best_step = metrics[name], self.counters.step
 
@@ -153,7 +151,7 @@ class Loop:
         """The message for the last step, which was not finite. Its update was not applied: the weights are those it
         started with."""
         layer = self.engine.diagnose(self.counters.step - 1)
-        last = self.checkpoints.last_kept()
+        last = self.checkpoints.newest_path()
         kept = "there is no checkpoint yet" if last is None else f"the last good checkpoint is {last}"
         received = ", ".join(f"{name}={value}" for name, value in metrics.items())
         return (

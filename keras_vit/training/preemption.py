@@ -13,8 +13,10 @@ class Preempted(Exception):
 
 
 class StopRequest:
-    """Attributes:
-    received: whether SIGTERM came.
+    """Whether this process was asked to stop.
+
+    Attributes:
+        received: whether SIGTERM came.
     """
 
     received = False

@@ -12,7 +12,7 @@ from keras_vit import data, tasks
 from keras_vit.training import validation
 from keras_vit.training.checkpoint_manager import CheckpointManager
 from keras_vit.training.diagnosis import batch_warnings
-from keras_vit.training.engine import choose_engine
+from keras_vit.training.engine import choose_engine, step_metrics
 from keras_vit.training.loop import Counters, Loop
 from keras_vit.training.metric_writer import MetricWriter
 from keras_vit.training.progress import Progress
@@ -45,7 +45,7 @@ def run(config, workdir, write=print, *, task=None, evaluators=None, engine=None
         workdir: the run's `Workdir`.
         write: takes the lines that say how it is going.
         task: a `tasks.Task` instead of the one that `config.task` names.
-        evaluators: by the names in `config.evals`, functions `evaluate(engine, inputs)` to a dict of floats, as
+        evaluators: by the names in `config.evals`, what has `METRICS` and `evaluate(engine, inputs)`, as
             `keras_vit.evaluation.get` gives them; their metrics stand beside the task's own.
         engine: an `Engine` instead of the one that the config asks for.
 
@@ -81,7 +81,7 @@ def run(config, workdir, write=print, *, task=None, evaluators=None, engine=None
     metric_writer = MetricWriter(
         workdir,
         counters.step,
-        ("loss", *task.metrics, "grad_norm", "learning_rate"),
+        step_metrics(task),
         progress,
         log_every_steps=config.log_every_steps,
         total_steps=total_steps,
@@ -93,7 +93,9 @@ def run(config, workdir, write=print, *, task=None, evaluators=None, engine=None
     def evaluate():
         metrics = engine.evaluate()
         for name in config.evals:
-            metrics |= {f"{name}/{metric}": value for metric, value in evaluators[name](engine, inputs).items()}
+            metrics |= {
+                f"{name}/{metric}": value for metric, value in evaluators[name].evaluate(engine, inputs).items()
+            }
         return metrics
 
     loop = Loop(

@@ -38,12 +38,12 @@ def validate_evaluators(config, task, evaluators):
             "Every name in `evals` needs an evaluator: pass `evaluators=keras_vit.evaluation.get(config.evals)`. "
             f"Received: evals={tuple(config.evals)}, evaluators={tuple(evaluators)}"
         )
-    known = ("loss", *task.metrics)
-    evaluator, _, metric = config.best_metric.partition("/")
-    if config.best_metric not in known and not (metric and evaluator in config.evals):
+    known = ["loss", *task.metrics]
+    known += [f"{name}/{metric}" for name in config.evals for metric in evaluators[name].METRICS]
+    if config.best_metric not in known:
         raise ValueError(
-            f"`best_metric` must be one of {', '.join(known)}, or a metric of an evaluator in `evals`, such as "
-            f"'fewshot/accuracy'. Received: best_metric={config.best_metric!r}, evals={tuple(config.evals)}"
+            f"`best_metric` must be one of {', '.join(known)}; `evals` adds those of further evaluators. "
+            f"Received: best_metric={config.best_metric!r}, evals={tuple(config.evals)}"
         )
 
 

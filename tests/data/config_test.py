@@ -90,3 +90,11 @@ def test_objectnet_scores_the_classes_that_imagenet_has_with_each_of_its_labels(
     assert [np.flatnonzero(row).tolist() for row in labels.numpy()] == [[700], [5, 9], []]
     assert weights.numpy().tolist() == [1, 1, 0] and source.class_names[9] == "hamper"
     assert source.name_of(1).endswith("basket/1.png")
+
+
+def test_randaugment_of_values_far_below_255_stays_in_the_range_of_the_model():
+    inputs = data.from_config({"name": "digits", "augreg": "medium1", "image_size": 8}, batch_size=32, seed=0)
+    images, _, weights = next(iter(inputs.train_batches()))
+    assert weights.numpy().all()
+    assert -1 <= images.numpy().min() and images.numpy().max() <= 1
+    assert images.numpy().std(axis=(1, 2, 3)).mean() > 0.2  # and the strokes are still there

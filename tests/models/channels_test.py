@@ -1,4 +1,4 @@
-"""Models take images of any number of channels: grey, RGB with infrared, satellite bands."""
+"""Models take images of any number of channels: gray, RGB with infrared, satellite bands."""
 
 import keras
 import numpy as np

@@ -28,7 +28,10 @@ def test_fixed_positions_have_no_weights():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"position_embedding": "2d"}, "`position_embedding` must be one of learned, sincos2d"),
+        (
+            {"position_embedding": "2d"},
+            "`position_embedding` must be one of learned.*Received: position_embedding='2d'",
+        ),
         ({"position_embedding": "sincos2d"}, "pass `class_token_position=False`"),
         ({"epsilon": 0}, "`epsilon` must be a number above 0"),
         ({"classifier": "attention"}, "`classifier` must be one of token, gap, map"),

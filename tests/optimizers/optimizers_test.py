@@ -195,7 +195,7 @@ def test_an_average_moves_a_share_of_the_way():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"name": "lamb"}, "`name` must be one of adamw, sgd. Received: name='lamb'"),
+        ({"name": "lamb"}, f"`name` must be one of {', '.join(optimizers.OPTIMIZERS)}. Received: name='lamb'"),
         ({"name": "sgd", "weight_decay": 0.1}, "SGD has no weight decay: it must be 0. Received: weight_decay=0.1"),
         ({"weight_decay": -1}, "`weight_decay` must be 0 or more.* Received: weight_decay=-1"),
         ({"decay_mask": "biases"}, "`decay_mask` must be one of all, kernels. Received: decay_mask='biases'"),

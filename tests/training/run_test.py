@@ -2,6 +2,7 @@
 
 import importlib.util
 import random
+import types
 from pathlib import Path
 
 import keras
@@ -125,7 +126,8 @@ def test_global_policy_and_random_states_are_left_as_they_were(tmp_path):
 
 def test_evaluators_stand_beside_the_task_and_may_decide_which_checkpoint_is_best(tmp_path):
     worse_and_worse = iter([0.9, 0.5, 0.7])
-    evaluators = {"toy": lambda engine, inputs: {"score": next(worse_and_worse)}}
+    toy = types.SimpleNamespace(METRICS=("score",), evaluate=lambda engine, inputs: {"score": next(worse_and_worse)})
+    evaluators = {"toy": toy}
     changes = {"evals": ("toy",), "best_metric": "toy/score", "checkpoint_every_steps": 2}
     result, lines = _start(tmp_path, evaluators=evaluators, **changes)
     assert (tmp_path / "evaluations.csv").read_text().startswith("step,loss,accuracy,toy/score\n5,")
@@ -149,7 +151,7 @@ def test_what_a_run_prints_first_is_what_differs_from_the_defaults(tmp_path):
             {"evals": ("knn",)},
             r"in `evals` needs an evaluator.*Received: evals=\('knn',\), evaluators=\(\)",
         ),
-        ({"best_metric": "precision"}, "must be one of loss, accuracy, or .*Received: best_metric='precision'"),
+        ({"best_metric": "precision"}, "must be one of loss, accuracy; .*Received: best_metric='precision'"),
         ({"best_metric": "knn/accuracy"}, r"Received: best_metric='knn/accuracy', evals=\(\)"),
         ({"task": "detection"}, "`task` must be one of"),
     ],

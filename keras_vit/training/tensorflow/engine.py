@@ -6,11 +6,11 @@ import resource
 import tensorflow as tf
 
 from keras_vit import optimizers
-from keras_vit.training.engine import Engine, TrainOutputs
+from keras_vit.training.engine import Engine, TrainOutputs, step_metrics
 from keras_vit.training.hosts import hosts_and_index
 from keras_vit.training.tensorflow import batches, diagnosis
 from keras_vit.training.tensorflow.state import State, make_swap_ema
-from keras_vit.training.tensorflow.step import make_train_steps, metric_names
+from keras_vit.training.tensorflow.step import make_train_steps
 
 _STEP_OPTIONS = ("batch_size", "seed", "accumulate_steps", "clip_norm", "ema_decay", "skip_nonfinite", "xla")
 
@@ -73,7 +73,7 @@ class TensorFlowEngine(Engine):
         count = min(int(outputs["running"].sum()) + 1, steps)
         metrics = outputs["metrics"][:count]
         return TrainOutputs(
-            metrics=dict(zip(metric_names(self._task), metrics.T)),
+            metrics=dict(zip(step_metrics(self._task), metrics.T)),
             example_weights=outputs["example_weights"][:count],
             input_wait=float(outputs["input_wait"]),
             peak_memory=_peak_memory(),
@@ -125,7 +125,7 @@ class TensorFlowEngine(Engine):
 
     def save(self, path):
         if not self.state.all_finite():
-            raise ValueError("The weights are not finite")
+            raise ValueError("The weights are not finite any more. A lower `schedule.base` may help")
         try:
             self.state.checkpoint.write(str(path))
         except tf.errors.OpError as error:

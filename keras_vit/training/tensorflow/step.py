@@ -30,7 +30,7 @@ def make_replica_step(
 
     Returns:
         `replica_step(step, first, stop_requested, batch)`, where `first` is the first step of the call: the metrics of
-        the step, float32 `(metrics,)` in the order of `metric_names`; a bool, whether the steps after it change
+        the step, float32 `(metrics,)` in the order of `step_metrics`; a bool, whether the steps after it change
         anything; and the sum of `stop_requested`, a float32 scalar, over the replicas.
     """
     model, optimizer = state.model, state.optimizer
@@ -75,11 +75,6 @@ def all_reduce_sum(tensors):
     return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
 
-def metric_names(task):
-    """The names of what `replica_step` gives, in its order."""
-    return ("loss", *task.metrics, "grad_norm", "learning_rate")
-
-
 def update_loss_scale(state, loss_scale, all_finite, running):
     """Doubles the scale of the loss after `LOSS_SCALE_GROWTH_STEPS` finite steps, halves it after one that is not.
 
@@ -102,7 +97,7 @@ def make_train_steps(strategy, state, task, **options):
 
     Returns:
         `train_steps(iterator, first, steps, stop_requested)`: does `steps` steps from number `first` on; returns a
-        dict with "metrics", float32 `(steps, metrics)` in the order of `metric_names`; "running", bool `(steps,)`,
+        dict with "metrics", float32 `(steps, metrics)` in the order of `step_metrics`; "running", bool `(steps,)`,
         False from the step on that ended the call; "example_weights", float32 `(steps, examples of this process)`;
         "input_wait", the seconds spent waiting for batches, float64; and "stop_requested", whether `stop_requested`, a
         float32 scalar, was above 0 on any worker.

@@ -37,7 +37,7 @@ def test_every_example_counts_once_whatever_their_number(replicas, examples, tin
     assert list(metrics) == ["loss", "accuracy"]
     np.testing.assert_allclose(metrics["loss"], losses.mean(), rtol=1e-5)
     assert metrics["accuracy"] == (logits.argmax(-1) == labels).mean()
-    evaluated = evaluation.get(["classification"])["classification"](engine, inputs)
+    evaluated = evaluation.get(["classification"])["classification"].evaluate(engine, inputs)
     assert evaluated == {"accuracy": metrics["accuracy"], "top5_accuracy": 1.0}
 
 
