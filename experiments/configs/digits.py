@@ -19,8 +19,7 @@ def get_config():
             total_epochs=75.0,
             steps_per_call=20,
             checkpoint_every_steps=200,
-            model={  # arguments of keras_vit.VisionTransformer; the classes come from the data
-                "input_shape": (8, 8, 3),
+            model={  # arguments of keras_vit.VisionTransformer; classes and input shape come from the data
                 "patch_size": 4,
                 "num_layers": 4,
                 "hidden_size": 96,

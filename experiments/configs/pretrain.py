@@ -18,6 +18,6 @@ def get_config(request=""):
     model, dataset, choices = recipes.parse_config_arg(request, "ViT-B/16,imagenet2012")
     preset = recipes.augreg if "augreg" in choices else recipes.pretraining
     recipe = preset(model, dataset, **choices)
-    recipe |= architectures.model_config(model, input_shape=(224, 224, 3), **recipe["model"])
+    recipe |= architectures.model_config(model, **recipe["model"])
     recipe["data"] = data.defaults(name="tfrecords" if dataset == "jft300m" else dataset, **recipe["data"])
     return ConfigDict(recipes.defaults(**recipe))

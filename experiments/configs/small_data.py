@@ -26,7 +26,7 @@ def get_config(request=""):
             total_steps=2000,
             clip_norm=1.0,
             weights="bit_m" if bit else "augreg",
-            **architectures.model_config(model, input_shape=(224, 224, 3), **stochastic_depth),
+            **architectures.model_config(model, **stochastic_depth),
             data=data.defaults(name=dataset, image_size=224, augreg="light1", label_smoothing=0.1),
             optimizer={
                 "name": "adamw",

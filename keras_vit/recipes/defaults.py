@@ -53,7 +53,7 @@ MODEL_FIELDS = {
         "hidden_size": int,
         "mlp_dim": int,
         "num_heads": int,
-        "input_shape": (),  # (height, width, channels)
+        "input_shape": (),  # (height, width, channels); () is that of the data
         "classifier": "token",  # token, gap, map, and without pooling unpooled, token_unpooled
         "representation_size": 0,
         "dropout": 0.0,

@@ -145,7 +145,7 @@ def finetuning(model, dataset, **choices):
         "total_steps": row.steps,
         "clip_norm": 1.0,
         "ema_decay": tables.POLYAK_DECAY if pixels == averaged else 0.0,
-        "model": {"input_shape": (pixels, pixels, 3), **dropout},
+        "model": dropout,
         # Section 4.1, as in BiT: resized to 448 and cropped to 384, and the same shares elsewhere.
         "data": {
             "image_size": pixels,

@@ -12,7 +12,7 @@ from keras_vit import training
 ROOT = Path(__file__).parent.parent.parent
 GOLDEN = ROOT / "tests" / "golden"
 TINY = (
-    "model.input_shape=32,32,3", "model.patch_size=8", "model.num_layers=2", "model.hidden_size=64",
+    "model.patch_size=8", "model.num_layers=2", "model.hidden_size=64",
     "model.mlp_dim=128", "model.num_heads=4", "data.name=digits", "data.image_size=32", "data.resize_size=72",
     "data.train_split=train", "data.test_split=test", "batch_size=8", "total_steps=2", "schedule.warmup_steps=1",
 )  # fmt: skip
@@ -20,7 +20,6 @@ COMMANDS = {
     "hybrid_stem_only.ckpt.npz": (
         "model.stem=resnet",
         "model.patch_size=4",
-        "model.input_shape=64,64,3",
         "data.image_size=64",
     ),
     "timm_token.safetensors": ("model.exact_gelu=True",),
@@ -40,11 +39,11 @@ def test_a_command_line_fine_tunes_the_weights_of_other_code(file, tmp_path):
     config_flags.DEFINE_config_file("config", page, flag_values=values, sys_argv=["run_tpu.py", *overrides])
     values(["run_tpu.py", *overrides])
     config, lines = values.config, []
-    run = training.run(config, training.Workdir(tmp_path, config.to_dict()), write=lines.append)
-    model, results = run[0], run[1]
+    result = training.run(config, training.Workdir(tmp_path, config.to_dict()), write=lines.append)
+    model = result.model
     # Every weight but the new head comes from the file.
     report = next(line for line in lines if "arrays loaded" in line)
     assert f"{len(model.weights) - 2} arrays loaded" in report, report
     assert any(line.startswith("step 2/2") for line in lines)
-    assert np.isfinite(results["test/loss"])
+    assert np.isfinite(result.metrics["test/loss"])
     assert np.asarray(model.get_layer("head").kernel).any()

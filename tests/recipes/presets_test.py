@@ -64,7 +64,7 @@ def test_a_row_of_table_3(model, dataset, choices, expected):
 def test_a_row_of_table_4(dataset):
     config = recipes.finetuning("ViT-B/16", dataset)
     assert (config["total_steps"], recipes.rates(dataset)) == TABLE_4[dataset]
-    assert (config["batch_size"], config["clip_norm"], config["model"]["input_shape"]) == (512, 1.0, (384, 384, 3))
+    assert (config["batch_size"], config["clip_norm"], config["data"]["image_size"]) == (512, 1.0, 384)
     assert (config["optimizer"]["name"], config["schedule"]["decay"], config["ema_decay"]) == ("sgd", "cosine", 0.0)
     assert config["schedule"]["base"] in recipes.rates(dataset)
     assert config["schedule"]["warmup_steps"] < config["total_steps"]
@@ -83,14 +83,14 @@ def test_every_row_of_table_4_is_a_dataset_that_is_known():
 
 def test_patches_of_14_are_fine_tuned_at_378_pixels_and_the_recipe_says_so():
     config = recipes.finetuning("ViT-H/14", "cifar10")
-    assert config["model"]["input_shape"] == (378, 378, 3) and config["data"]["image_size"] == 378
+    assert config["data"]["image_size"] == 378
     assert "378 pixels (384 are not filled by patches of 14)" in config["recipe"]
 
 
 @pytest.mark.parametrize(("model", "pixels"), [("ViT-L/16", 512), ("ViT-H/14", 518)])
 def test_larger_images_are_fine_tuned_with_an_average_of_the_weights(model, pixels):
     config = recipes.finetuning(model, "imagenet2012", resolution=pixels)
-    assert (config["ema_decay"], config["model"]["input_shape"]) == (0.9999, (pixels, pixels, 3))
+    assert (config["ema_decay"], config["data"]["image_size"]) == (0.9999, pixels)
 
 
 @pytest.mark.parametrize("name", architectures.VISION_TRANSFORMERS)
@@ -99,7 +99,7 @@ def test_every_size_fits_the_images_it_is_fine_tuned_on(name):
 
     config = recipes.finetuning(name, "cifar10")
     size = architectures.VISION_TRANSFORMERS[name]
-    assert min(patch_grid(config["model"]["input_shape"], size["patch_size"], size.get("resnet_blocks"))) > 1
+    assert min(patch_grid(2 * (config["data"]["image_size"],), size["patch_size"], size.get("resnet_blocks"))) > 1
 
 
 def test_a_resnet_is_called_by_both_of_its_names_and_has_no_dropout():
@@ -107,7 +107,7 @@ def test_a_resnet_is_called_by_both_of_its_names_and_has_no_dropout():
         config = recipes.pretraining(name, "jft300m")
         assert config["recipe"] == "pre-training of BiT-R50x1 on jft300m, Table 3"
         assert (config["model"], config["schedule"]["base"]) == ({"head_bias": -10.0}, 1e-3)
-    assert recipes.finetuning("R50x1", "cifar10")["model"] == {"input_shape": (384, 384, 3)}
+    assert recipes.finetuning("R50x1", "cifar10")["model"] == {}
 
 
 def test_augreg_needs_every_choice():
