@@ -45,7 +45,7 @@ def best_rate(rows, best_metric="accuracy"):
     best = rows[0]
     for row in rows[1:]:
         better = is_better(best_metric, row[best_metric], best[best_metric])
-        if better or (row[best_metric] == best[best_metric] and row["loss"] < best["loss"]):
+        if better or (row[best_metric] == best[best_metric] and is_better("loss", row["loss"], best["loss"])):
             best = row
     return best["rate"]
 

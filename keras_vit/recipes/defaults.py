@@ -54,7 +54,7 @@ MODEL_FIELDS = {
         "mlp_dim": int,
         "num_heads": int,
         "input_shape": (),  # (height, width, channels); () is that of the data
-        "classifier": "token",  # token, gap, map, and without pooling unpooled, token_unpooled
+        "classifier": "token",  # token, gap, map
         "representation_size": 0,
         "dropout": 0.0,
         "attention_dropout": 0.0,

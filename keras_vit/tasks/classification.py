@@ -1,5 +1,7 @@
 """Images to classes: one right class (softmax), or any number of them (sigmoid)."""
 
+import inspect
+
 from keras import ops
 
 from keras_vit import cost, losses
@@ -15,17 +17,30 @@ class Classification(Task):
     largest logit is that of the largest label.
 
     Raises:
-        ValueError: the loss is not known.
+        ValueError: the loss is not known, or `config.model` has a field that the architecture does not take, or a
+            classifier that gives logits of every token.
     """
 
     metrics = ("accuracy",)
+    architecture = staticmethod(VisionTransformer)
 
     def __init__(self, config):
         super().__init__(config)
         self.loss = losses.get(config.loss)
+        unknown = sorted(set(config.model) - set(inspect.signature(self.architecture).parameters))
+        if unknown:
+            raise ValueError(
+                f"The models of the task {config.task!r} do not take these fields of `config.model`; another page, or "
+                f"another `task`, may. Received: {', '.join(unknown)}"
+            )
+        if config.model.get("classifier", "").endswith("unpooled"):
+            raise ValueError(
+                "`classifier` must give one row of logits per image: token, gap or map. "
+                f"Received: classifier={config.model.classifier!r}"
+            )
 
     def build_model(self, inputs):
-        return VisionTransformer(**self._arguments(inputs), remat=self.config.remat)
+        return self.architecture(**self._arguments(inputs), remat=self.config.remat)
 
     def _arguments(self, inputs):
         return {
@@ -54,8 +69,10 @@ class ResNetClassification(Classification):
     `config.model` holds the arguments of `BiTResNet`.
 
     Raises:
-        ValueError: the loss is not known, or `config.remat` is set, which is for Transformer blocks.
+        ValueError: as `Classification`, or `config.remat` is set, which is for Transformer blocks.
     """
+
+    architecture = staticmethod(BiTResNet)
 
     def __init__(self, config):
         super().__init__(config)
@@ -63,7 +80,7 @@ class ResNetClassification(Classification):
             raise ValueError("`remat` recomputes Transformer blocks, and a ResNet has none. Received: remat=True")
 
     def build_model(self, inputs):
-        return BiTResNet(**self._arguments(inputs))
+        return self.architecture(**self._arguments(inputs))
 
     def multiply_accumulates(self, model):
         return cost.bit_multiply_accumulates(**{**self.config.model, "input_shape": model.input_shape[1:]})

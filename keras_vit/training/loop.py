@@ -1,6 +1,7 @@
 """The loop over the steps of a run: calls, saves, evaluations, and every way in which it can end."""
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable
 
@@ -164,8 +165,8 @@ class Loop:
 def is_better(name, value, best):
     """Whether a metric is better than the best so far, None before the first: lower where its name ends in "loss" or
     "error", else higher."""
-    if best is None:
-        return True
+    if best is None or math.isnan(best):
+        return not math.isnan(value) or best is None
     return value < best if name.endswith(("loss", "error")) else value > best
 
 

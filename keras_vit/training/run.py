@@ -7,8 +7,9 @@ import random
 import keras
 import numpy as np
 
-from keras_vit import checkpoints as weights
 from keras_vit import data, tasks
+from keras_vit.checkpoints import load
+from keras_vit.layers import InputPreprocessing
 from keras_vit.training import validation
 from keras_vit.training.checkpoint_manager import CheckpointManager
 from keras_vit.training.diagnosis import batch_warnings
@@ -68,10 +69,14 @@ def run(config, workdir, write=print, *, task=None, evaluators=None, engine=None
         inputs = data.from_config(config.data, batch_size=config.batch_size, seed=config.seed)
         total_steps = validation.total_steps(config, inputs.train.num_examples)
         checkpoints = CheckpointManager(workdir.checkpoints, engine, write, chief)
-        engine.build(config, task, inputs, total_steps, None if checkpoints.steps() else _weights_loader(config, write))
+        reports = []
+        load_weights = None if checkpoints.steps() else _weights_loader(config, reports.append)
+        engine.build(config, task, inputs, total_steps, load_weights)
     summary = {"total_steps": total_steps, "num_examples": inputs.train.num_examples}
     for line in run_summary(config, engine=engine, task=task, **summary):
         write(line)
+    for report in reports:
+        write(report)
     counters = Counters(**checkpoints.restore())
     if not counters.step:
         host = {"num_hosts": engine.num_hosts, "host_index": engine.host_index}
@@ -136,18 +141,25 @@ def _weights_loader(config, write):
     """A function that gives a model the weights that training starts from; None for its initial ones."""
     if not config.weights:
         return None
-    options = {"head": "new", "channels": config.weights_channels or None}
-    return lambda model: write(str(weights.load(model, config.weights, **options)))
+
+    def load_weights(model):
+        layers = [layer for layer in model.layers if isinstance(layer, InputPreprocessing)]
+        preprocessings = [layer.preprocessing for layer in layers]
+        write(str(load(model, config.weights, head="new", channels=config.weights_channels or None)))
+        for layer, preprocessing in zip(layers, preprocessings):
+            layer.preprocessing = preprocessing  # what it is trained on, not what the published weights were
+
+    return load_weights
 
 
 @contextlib.contextmanager
 def _global_state(config):
     """While it is open, Keras has the config's dtype policy, and initializers draw from the config's seed."""
     policy, states = keras.config.dtype_policy(), (random.getstate(), np.random.get_state())
-    keras.config.set_dtype_policy(config.precision)
-    random.seed(config.seed)  # where Keras' initializers take their seeds from
-    np.random.seed(config.seed)
     try:
+        keras.config.set_dtype_policy(config.precision)
+        random.seed(config.seed)  # where Keras' initializers take their seeds from
+        np.random.seed(config.seed)
         yield
     finally:
         keras.config.set_dtype_policy(policy)

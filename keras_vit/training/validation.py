@@ -14,8 +14,10 @@ def validate_config(config, num_devices):
         (("seed", "checkpoint_every_steps", "eval_every_steps", "clip_norm"), 0),
     ):
         for name in names:
-            if config[name] < least:
+            if not config[name] >= least:  # nor is it not a number
                 raise ValueError(f"`{name}` must be {least} or more. Received: {name}={config[name]}")
+    if config.seed >= 2**31:
+        raise ValueError(f"`seed` must be below 2**31. Received: seed={config.seed}")
     if not 0 <= config.ema_decay < 1:
         raise ValueError(f"`ema_decay` must be in [0, 1). Received: ema_decay={config.ema_decay}")
     if config.batch_size % (num_devices * config.accumulate_steps):
@@ -38,6 +40,8 @@ def validate_evaluators(config, task, evaluators):
             "Every name in `evals` needs an evaluator: pass `evaluators=keras_vit.evaluation.get(config.evals)`. "
             f"Received: evals={tuple(config.evals)}, evaluators={tuple(evaluators)}"
         )
+    if len(set(config.evals)) < len(config.evals):
+        raise ValueError(f"`evals` must be different names. Received: evals={tuple(config.evals)}")
     known = ["loss", *task.metrics]
     known += [f"{name}/{metric}" for name in config.evals for metric in evaluators[name].METRICS]
     if config.best_metric not in known:

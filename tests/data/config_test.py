@@ -96,5 +96,5 @@ def test_randaugment_of_values_far_below_255_stays_in_the_range_of_the_model():
     inputs = data.from_config({"name": "digits", "augreg": "medium1", "image_size": 8}, batch_size=32, seed=0)
     images, _, weights = next(iter(inputs.train_batches()))
     assert weights.numpy().all()
-    assert -1 <= images.numpy().min() and images.numpy().max() <= 1
+    assert images.numpy().min() >= -1 and images.numpy().max() <= 1
     assert images.numpy().std(axis=(1, 2, 3)).mean() > 0.2  # and the strokes are still there

@@ -1,7 +1,9 @@
 """Whole runs of a few steps."""
 
+import dataclasses
 import importlib.util
 import random
+import sys
 import types
 from pathlib import Path
 
@@ -9,8 +11,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras import ops
 
 import keras_vit
+from keras_vit import tasks
+from keras_vit.training.loop import is_better
 from keras_vit.training.tensorflow import engine as tensorflow_engine
 
 SPEC = importlib.util.spec_from_file_location("small_run", Path(__file__).parent / "small_run.py")
@@ -84,6 +89,9 @@ def test_a_full_memory_is_reported_with_three_settings_that_help(monkeypatch):
     ("changes", "message"),
     [
         ({"precision": "float8"}, "`precision` must be one of .*Received: precision='float8'"),
+        ({"seed": 2**32}, r"`seed` must be below 2\*\*31. Received: seed=4294967296"),
+        ({"clip_norm": float("nan")}, "`clip_norm` must be 0 or more. Received: clip_norm=nan"),
+        ({"model": {**small_run.config_of().model, "classifier": "unpooled"}}, "one row of logits per image"),
         ({"batch_size": 321}, "and there into 2 parts. Received: batch_size=321, accumulate_steps=2"),
         ({"accumulate_steps": 0}, "`accumulate_steps` must be 1 or more. Received: accumulate_steps=0"),
         ({"steps_per_call": 0}, "`steps_per_call` must be 1 or more"),
@@ -151,6 +159,7 @@ def test_what_a_run_prints_first_is_what_differs_from_the_defaults(tmp_path):
             {"evals": ("knn",)},
             r"in `evals` needs an evaluator.*Received: evals=\('knn',\), evaluators=\(\)",
         ),
+        ({"evals": ("a", "a")}, r"needs an evaluator"),
         ({"best_metric": "precision"}, "must be one of loss, accuracy; .*Received: best_metric='precision'"),
         ({"best_metric": "knn/accuracy"}, r"Received: best_metric='knn/accuracy', evals=\(\)"),
         ({"task": "detection"}, "`task` must be one of"),
@@ -186,3 +195,39 @@ def test_a_resnet_trains_resumes_and_says_what_it_costs(tmp_path):
     result, lines = _start(tmp_path, **changes)
     assert any(line.startswith("going on from step 1,") for line in lines)
     assert result.model.name == "bit_resnet" and 0 <= result.metrics["test/accuracy"] <= 1
+
+
+def test_values_that_are_not_numbers_are_never_the_best():
+    nan = float("nan")
+    assert is_better("loss", 0.1, nan) and not is_better("loss", nan, 0.1) and is_better("loss", 0.1, 0.2)
+    assert is_better("accuracy", 0.2, 0.1) and not is_better("accuracy", nan, 0.1) and is_better("accuracy", 0.1, None)
+
+
+def test_a_model_carries_the_preprocessing_of_its_data_whatever_weights_it_starts_from(tmp_path, monkeypatch):
+    def load(model, *_, **__):
+        layer = model.get_layer("expected_images")
+        layer.preprocessing = dataclasses.replace(layer.preprocessing, crop_fraction=0.5)
+
+    monkeypatch.setattr(sys.modules["keras_vit.training.run"], "load", load)
+    result, _ = _start(tmp_path / "run", weights="published", total_steps=1, eval_every_steps=0, schedule={})
+    assert keras_vit.preprocessing_of(result.model) == result.inputs.model_preprocessing()
+
+
+def test_statistics_of_a_layer_stay_finite_where_steps_are_skipped(tmp_path):
+    class Normalized(tasks.Classification):
+        """Some batches are not finite."""
+
+        def build_model(self, inputs):
+            layers = [keras.layers.Flatten(), keras.layers.BatchNormalization(), keras.layers.Dense(10)]
+            return keras.Sequential([keras.Input(inputs.image_shape), *layers])
+
+        def losses_and_metrics(self, model, batch, training=False):
+            images, labels, weights = batch
+            broken = ops.where(images[:1, :1, :1, :1] > -0.9, float("nan"), 0.0) if training else 0.0
+            return super().losses_and_metrics(model, (images + broken, labels, weights), training)
+
+    changes = {"total_steps": 6, "eval_every_steps": 0, "skip_nonfinite": True, "ema_decay": 0.0, "clip_norm": 0.0}
+    changes |= {"accumulate_steps": 1, "schedule": {"base": 1e-3}, "batch_size": 32}
+    config = small_run.config_of("alone", **changes)
+    result, _ = _start(tmp_path, custom_task=Normalized(config), **changes)
+    assert all(np.isfinite(weight).all() for weight in result.model.get_weights())

@@ -1,5 +1,6 @@
 """Where a step stops being finite."""
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -9,16 +10,19 @@ def first_nonfinite_layer(model, task, batch, pieces):
     from the loss.
 
     Args:
-        model: a functional `keras.Model`, with the weights that the step started with.
+        model: a `keras.Model`, functional for a diagnosis by layers, with the weights that the step started with.
         task: the `tasks.Task`.
         batch: `(images, labels, example_weights)`, of the step.
         pieces: number of parts into which the batch is divided, to save memory.
 
     Returns:
-        A phrase that names the layer.
+        A phrase that names the layer, or says that it is not known of a model that is not functional.
     """
     names = [layer.name for layer in model.layers]
-    all_outputs = type(model)(model.input, [layer.output for layer in model.layers])
+    try:
+        all_outputs = keras.Model(model.inputs, [layer.output for layer in model.layers])
+    except (AttributeError, ValueError):
+        return "the layer is not known, since the model is not functional"
     first, last = len(names), -1
     for piece in zip(*(np.array_split(np.asarray(part), pieces) for part in batch)):
         if not len(piece[0]):

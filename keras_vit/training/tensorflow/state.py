@@ -35,8 +35,9 @@ class State:
         self.checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, averages=self.averages, **scaling)
 
     def all_finite(self):
-        """Whether every trainable weight is finite."""
-        return all(bool(tf.reduce_all(tf.math.is_finite(v.value))) for v in self.model.trainable_variables)
+        """Whether every weight is finite."""
+        weights = [v.value for v in self.model.weights if v.value.dtype.is_floating]
+        return all(bool(tf.reduce_all(tf.math.is_finite(weight))) for weight in weights)
 
 
 def make_swap_ema(strategy, state):

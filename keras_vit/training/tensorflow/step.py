@@ -38,12 +38,15 @@ def make_replica_step(
     # The gradients are summed over replicas before they are clipped, and Keras must not sum them again. This name of
     # Keras' is private: equal weights for any number of replicas are the test of it.
     optimizer._all_reduce_sum_gradients = lambda gradients_and_variables: gradients_and_variables
+    # What layers write in the forward pass, such as the statistics of BatchNormalization.
+    statistics = [v.value for v in model.non_trainable_variables if v.value.dtype.is_floating]
 
     @tf.autograph.experimental.do_not_convert
     def replica_step(step, first, stop_requested, batch):
         running = state.running | (step == first)
         learning_rate = tf.cast(optimizer.learning_rate, tf.float32)
         loss_scale = None if state.loss_scale is None else tf.identity(state.loss_scale)
+        statistics_before = [tf.identity(variable) for variable in statistics]
 
         gradients, means = replica_gradients(step, batch, loss_scale)
         *gradients, means = all_reduce_sum([*gradients, tf.concat([means, [stop_requested]], 0)])
@@ -58,6 +61,9 @@ def make_replica_step(
             optimizer.apply(gradients, model.trainable_variables)
         for average, variable in zip(state.averages, model.trainable_variables):
             average.assign(tf.where(use, optimizers.ema_update(average, variable, ema_decay), average))
+
+        for variable, before in zip(statistics, statistics_before):
+            variable.assign(tf.where(use, variable, before))
 
         can_go_on = all_finite | skip_nonfinite
         if loss_scale is not None:
@@ -120,13 +126,13 @@ def make_train_steps(strategy, state, task, **options):
         input_wait = tf.constant(0.0, tf.float64)
         for i in tf.range(steps):
             # The clock waits for the batch and not for the step before, which a device may still be computing.
-            start = tf.constant(0.0, tf.float64)
+            start = tf.timestamp()
             with tf.control_dependencies([start]):
                 batch = next(iterator)
             with tf.control_dependencies(
                 [tf.identity(part) for part in strategy.experimental_local_results(batch[-1])]
             ):
-                input_wait += start
+                input_wait += tf.timestamp() - start
             metrics, running, stop, example_weights = strategy.run(
                 replica_outputs, args=(first + i, first, stop_requested, *batch)
             )

@@ -49,6 +49,7 @@ def test_loss_norm_weights_and_averages_are_those_of_one_replica_and_one_part(op
 def test_the_weights_move_and_the_averages_follow_them(alone, tiny):
     state, rows, outputs = alone["sgd"]
     assert rows.shape == (5, 4) and outputs["running"].numpy().all() and not outputs["stop_requested"].numpy()
+    assert outputs["input_wait"].numpy() > 0
     before = tiny.new_state(tiny.strategy_of(1))
     for variable, first, average in zip(
         state.model.trainable_variables, before.model.trainable_variables, state.averages
