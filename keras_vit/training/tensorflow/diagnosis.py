@@ -20,7 +20,8 @@ def first_nonfinite_layer(model, task, batch, pieces):
     """
     names = [layer.name for layer in model.layers]
     try:
-        all_outputs = keras.Model(model.inputs, [layer.output for layer in model.layers])
+        (images,) = model.inputs
+        all_outputs = keras.Model(images, [layer.output for layer in model.layers])
     except (AttributeError, ValueError):
         return "the layer is not known, since the model is not functional"
     first, last = len(names), -1
