@@ -54,7 +54,8 @@ def test_its_card_and_readme_describe_a_resnet(resnet, exported):
         "classes": 5, "depth": 26, "width_factor": 1, "version": 2,
     }  # fmt: skip
     assert export.load_card(exported) == card
-    assert "\nBiT-R26x1 (depth=26, width_factor=1, version=2).\n" in Path(exported, "README.md").read_text(encoding="utf-8")
+    readme = Path(exported, "README.md").read_text(encoding="utf-8")
+    assert "\nBiT-R26x1 (depth=26, width_factor=1, version=2).\n" in readme
 
 
 def test_it_is_loaded_as_it_was(resnet, exported):
