@@ -9,6 +9,7 @@ model. To add one, write a file like `top1.py` and its row here.
     fewshot:digits             on a dataset
     knn:cifar10@/data/tfds     on a dataset that lies in a folder
     fewshot:digits+cifar10     on several, with one ridge weight for all of them
+    real:real.json@FOLDER      ReaL's labels from their file, for ImageNet's validation images in a folder
 """
 
 import dataclasses
@@ -76,6 +77,9 @@ class Evaluator:
             if inputs is None:
                 raise ValueError(f"The evaluator needs a dataset, such as {self.name}:digits. Received: {self.name!r}")
             return self.module.evaluate(model, inputs, engine)
+        if hasattr(self.module, "evaluate_json") and datasets[0].endswith(".json"):
+            inputs = load_inputs(model, "folder", self.path, splits=("",))
+            return self.module.evaluate_json(model, inputs, datasets[0])
         loaded = {name: self._load(model, name) for name in datasets}
         if len(loaded) > 1:
             return self.module.evaluate_datasets(model, loaded)

@@ -13,7 +13,7 @@ def load_inputs(model, name, path="", splits=("train", "test"), batch_size=64):
         model: a `keras.Model` of images `(B, H, W, C)`.
         name: of the dataset, as `data.load_split` takes it: "digits", "cifar10", "imagenet_v2", "tfds:NAME", "folder".
         path: where it lies; "" for the usual place.
-        splits: which ones are loaded. A pipeline needs both; the one that is left out is the other one again.
+        splits: which ones are loaded; `("",)` is all of a folder. A pipeline needs both; the one that is left out is the other one again.
         batch_size: images that are computed at a time.
 
     Returns:
@@ -23,7 +23,7 @@ def load_inputs(model, name, path="", splits=("train", "test"), batch_size=64):
         ValueError: there is no such dataset, or it is not where it was looked for.
     """
     loaded = {split: data.load_split(name, split, path=path) for split in splits}
-    train, test = loaded.get("train", loaded.get("test")), loaded.get("test", loaded.get("train"))
+    train, test = loaded[splits[0]], loaded[splits[-1]]
     return data.InputPipeline(train, test, options_for(model, test), batch_size, 0, 1.0)
 
 
