@@ -13,7 +13,7 @@ def load_inputs(model, name, path="", splits=("train", "test"), batch_size=64):
         model: a `keras.Model` of images `(B, H, W, C)`.
         name: of the dataset, as `data.load_split` takes it: "digits", "cifar10", "imagenet_v2", "tfds:NAME", "folder".
         path: where it lies; "" for the usual place.
-        splits: which ones are loaded; `("",)` is all of a folder. A pipeline needs both; the one that is left out is the other one again.
+        splits: which ones are loaded; `("",)` is all of a folder. Of one, the pipeline has it for both.
         batch_size: images that are computed at a time.
 
     Returns:
