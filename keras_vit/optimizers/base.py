@@ -2,12 +2,17 @@
 
 import contextlib
 import re
+import sys
 import threading
+import warnings
 
 import keras
 from keras import ops
 
 DECAY_MASKS = ("all", "kernels")
+
+# Options of Keras' optimizers that are another thing on several replicas: they see the gradients before their sum.
+_WRONG_ON_REPLICAS = ("clipnorm", "global_clipnorm", "clipvalue", "gradient_accumulation_steps")
 
 # `MirroredStrategy` runs every replica in a separate thread, and each has its condition.
 _THREAD = threading.local()
@@ -152,6 +157,7 @@ class Optimizer(keras.optimizers.Optimizer):
     def apply(self, grads, trainable_variables=None):
         guard = self._guard()
         before = ops.copy(ops.convert_to_tensor(self._iterations))
+        self._warn_about_replicas()
         super().apply(grads, trainable_variables)
         if guard is not None:  # Keras has counted the step
             self._iterations.assign(guard(self._iterations, before))
@@ -163,6 +169,21 @@ class Optimizer(keras.optimizers.Optimizer):
         guard = self._guard()
         rate = learning_rate if guard is None else (learning_rate, guard)
         super()._backend_update_step(grads, trainable_variables, rate)
+
+    def _warn_about_replicas(self):
+        options = [name for name in _WRONG_ON_REPLICAS if getattr(self, name)]
+        # Not imported: where a strategy is in use, TensorFlow has been imported.
+        tensorflow = sys.modules.get("tensorflow")
+        if not options or keras.backend.backend() != "tensorflow":
+            return
+        replicas = tensorflow.distribute.get_strategy().num_replicas_in_sync
+        if replicas > 1:
+            warnings.warn(
+                f"On {replicas} replicas Keras applies {', '.join(options)} to the gradients of each replica alone, "
+                "which is another update than that of the whole batch. `keras_vit.training` has `clip_norm` and "
+                "`accumulate_steps` instead.",
+                stacklevel=3,
+            )
 
     def get_config(self):
         names = ("decay_mask", "no_decay", "layer_decay", "momentum_dtype")

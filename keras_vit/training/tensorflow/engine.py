@@ -96,9 +96,11 @@ class TensorFlowEngine(Engine):
             self._evaluations[compute] = self._make_sums(compute)
         sums = self._evaluations[compute]
         inputs = self._inputs
-        iterator = iter(batches.eval_batches(self.strategy, inputs))
-        number = -(-inputs.test.num_examples // inputs.batch_size)
-        return weighted_means((sums(*next(iterator)) for _ in range(number)), inputs.test.num_examples)
+        parts = self._config.accumulate_steps  # what fits into memory in training fits here
+        iterator = iter(batches.eval_batches(self.strategy, inputs, parts))
+        number = parts * -(-inputs.test.num_examples // inputs.batch_size)
+        with _explained_errors():
+            return weighted_means((sums(*next(iterator)) for _ in range(number)), inputs.test.num_examples)
 
     def _make_sums(self, compute):
         @tf.autograph.experimental.do_not_convert
