@@ -131,7 +131,7 @@ def test_several_replicas_are_warned_of_what_keras_does_to_each_of_them(option):
         variables = [keras.Variable([1.0, 2.0])]
         optimizer = optimizers.AdamW(0.1, **{option: 2})
         optimizer.build(variables)
-    with pytest.warns(UserWarning, match=f"On 2 replicas Keras applies {option} to the gradients of each replica alone"):
+    with pytest.warns(UserWarning, match=f"On 2 replicas Keras applies {option} to the gradients of each replica"):
         strategy.run(lambda: optimizer.apply([tf.ones(2)], variables))
     optimizers.AdamW(0.1, **{option: 2}).apply([tf.ones(2)], [keras.Variable([1.0, 2.0])])  # warnings are errors
 
