@@ -12,11 +12,11 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hides TensorFlow's start-up messages; must precede its import
 
 import command_line
-import keras
 from absl import flags
 
 import keras_vit
 from keras_vit import export
+from keras_vit.models import load_keras_file
 
 FORMATS = {
     "litert": export.litert,
@@ -77,9 +77,7 @@ def main(_):
 def load_model(source):
     """A model, and what its export or run says about it: a dict of arguments of `export.saved_model`."""
     if source.endswith(".keras"):
-        if not os.path.exists(source):
-            raise ValueError(f"There is no such file. Received: model={source!r}")
-        return keras.saving.load_model(source, compile=False), {}
+        return load_keras_file(source, compile=False), {}
     folder = Path(source)
     versions = [path for path in (folder / "export").glob("*") if path.name.isdecimal()]
     if versions:

@@ -13,8 +13,8 @@ def evaluate(engine, inputs):
         inputs: its `data.InputPipeline`.
 
     Returns:
-        `accuracy`, the share of examples whose largest logit is that of a label above 0, and `top5_accuracy`, the share
-        of those where such a logit is among the five largest (or among all, where there are fewer).
+        `accuracy`, the share of examples whose largest logit is that of the largest label, and `top5_accuracy`, the
+        share of those where the label's logit is among the five largest (or among all, where there are fewer).
     """
     return engine.evaluate(_top_k_accuracy)
 
@@ -22,6 +22,7 @@ def evaluate(engine, inputs):
 def _top_k_accuracy(model, batch):
     images, labels, _ = batch
     logits = ops.cast(model(images, training=False), "float32")
+    label = ops.argmax(labels, axis=-1)
     _, best = ops.top_k(logits, min(5, logits.shape[-1]))  # (B, 5), best first
-    right = ops.cast(ops.take_along_axis(labels, best, axis=-1) > 0, "float32")
-    return {"accuracy": right[:, 0], "top5_accuracy": ops.max(right, axis=-1)}
+    right = ops.cast(ops.equal(ops.cast(best, label.dtype), label[:, None]), "float32")
+    return {"accuracy": right[:, 0], "top5_accuracy": ops.sum(right, axis=-1)}

@@ -8,7 +8,6 @@ import pytest
 from ml_collections import ConfigDict
 
 from keras_vit import recipes, tasks
-from keras_vit.evaluation import classification
 
 VIT = {"patch_size": 4, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "num_layers": 1}
 RESNET = {"depth": 26, "width_factor": 1}
@@ -68,8 +67,6 @@ def test_each_of_several_right_answers_is_right():
     for training, expected in ((False, [1, 1, 1, 1, 1, 0]), (True, [1, 1, 1, 0, 0, 0])):
         _, metrics = _task().losses_and_metrics(answers, (logits, labels, np.ones(6)), training=training)
         np.testing.assert_array_equal(keras.ops.convert_to_numpy(metrics["accuracy"]), expected)
-    top5 = classification._top_k_accuracy(answers, (logits, labels, np.ones(6)))
-    np.testing.assert_array_equal(keras.ops.convert_to_numpy(top5["accuracy"]), [1, 1, 1, 1, 1, 0])
 
 
 def test_the_shape_of_the_images_comes_from_the_data_unless_the_config_has_one():
