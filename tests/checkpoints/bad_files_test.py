@@ -227,7 +227,7 @@ def edited_header(golden_files, tmp_path):
         (lambda h: h.pop("cls_token"), "leave a gap"),
         (
             lambda h: h["pos_embed"].update(shape=[1, 1 << 40, 64], data_offsets=[320552, 320552 + (1 << 48)]),
-            "arrays end at",
+            "a shape or offsets that are not sizes",
         ),
         (lambda h: "[]", "not a JSON object"),
         (lambda h: "{", "is not JSON"),
