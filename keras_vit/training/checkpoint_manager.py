@@ -4,6 +4,8 @@ import json
 import re
 import tempfile
 
+import keras
+
 from keras_vit import files
 
 MARKER = "finished"
@@ -46,12 +48,10 @@ class CheckpointManager:
         Raises:
             ValueError: it cannot be written, or a weight is not finite; the checkpoints before it are still there.
         """
-        if not self._chief:
-            # Some variables are read by all workers together.
-            with tempfile.TemporaryDirectory() as discarded:
-                self._save_state(f"{discarded}/state", step)
-            return
         path = self.path(step)
+        if not self._chief:
+            self._save_part(path, step)
+            return
         try:
             self._remove(step)
             files.make_dirs(path)
@@ -83,11 +83,11 @@ class CheckpointManager:
             path = self.path(step)
             try:
                 counters = dict(json.loads(files.read_text(f"{path}/{MARKER}")))
-                self._engine.restore(f"{path}/state")
+                written_on = self._engine.restore(f"{path}/state")
             except (OSError, TypeError, ValueError) as error:
                 self._write(f"the checkpoint {path} is corrupt and not used: {error}")
             else:
-                self._write(f"going on from step {step}, {path}")
+                self._write(f"going on from step {step}, {path}{_backend_note(written_on)}")
                 return counters
         if steps:
             raise ValueError(
@@ -95,6 +95,20 @@ class CheckpointManager:
                 f"workdir. Received: {self.folder}"
             )
         return {}
+
+    def _save_part(self, path, step):
+        """What a host does that is not the chief."""
+        if not self._engine.saves_on_every_host:
+            # Some variables are read by all workers together.
+            with tempfile.TemporaryDirectory() as discarded:
+                self._save_state(f"{discarded}/state", step)
+            return
+        try:
+            self._save_state(f"{path}/state", step)
+        except OSError as error:
+            raise ValueError(
+                f"This host's part of the checkpoint cannot be written ({error}). Received: {path}"
+            ) from error
 
     def _save_state(self, path, step):
         try:
@@ -131,3 +145,11 @@ class CheckpointManager:
             files.remove(f"{path}/{MARKER}")  # first, so that it never marks half a checkpoint
         if files.is_dir(path):
             files.remove_tree(path)
+
+
+def _backend_note(written_on):
+    """What the log says of a checkpoint that another backend wrote."""
+    backend = keras.backend.backend()
+    if written_on == backend:
+        return ""
+    return f", written on {written_on}: on {backend} the numbers are the same within rounding, and dropout draws others"

@@ -125,7 +125,7 @@ def run(config, workdir, write=print, *, task=None, evaluators=None, engine=None
         metric_writer.close()
     seconds = counters.train_seconds
     return RunResult(
-        engine.model,
+        engine.gather_model(),
         inputs,
         {
             **{f"test/{name}": value for name, value in metrics.items()},

@@ -4,6 +4,7 @@ import contextlib
 
 import tensorflow as tf
 
+from keras_vit.training import state_files
 from keras_vit.training.engine import (
     OUT_OF_MEMORY,
     Engine,
@@ -18,7 +19,7 @@ from keras_vit.training.hosts import hosts_and_index
 from keras_vit.training.nonfinite import first_nonfinite_layer
 from keras_vit.training.tensorflow import batches
 from keras_vit.training.tensorflow.diagnosis import make_compute_gradients
-from keras_vit.training.tensorflow.state import State, make_swap_ema
+from keras_vit.training.tensorflow.state import State, make_swap_ema, read_state_files
 from keras_vit.training.tensorflow.step import make_train_steps
 
 _STEP_OPTIONS = ("batch_size", "seed", "accumulate_steps", "clip_norm", "ema_decay", "skip_nonfinite", "xla")
@@ -56,6 +57,11 @@ class TensorFlowEngine(Engine):
     def build(self, config, task, inputs, total_steps, load_weights=None):
         if config.xla and isinstance(self.strategy, tf.distribute.TPUStrategy):
             raise ValueError("On a TPU everything is compiled, and `xla` must be False. Received: xla=True")
+        if config.shard:
+            raise ValueError(
+                "`shard` is for the JAX backend, KERAS_BACKEND=jax; on TensorFlow it must be ''. "
+                f"Received: shard={config.shard!r}"
+            )
         self._config, self._task, self._inputs = config, task, inputs
         self._task_metrics = make_task_metrics(task)
         with self.strategy.scope():
@@ -127,10 +133,15 @@ class TensorFlowEngine(Engine):
             raise OSError(error.message.split("\n")[0]) from error
 
     def restore(self, path):
+        if state_files.has_state(path):
+            with self.strategy.scope():
+                read_state_files(self.state, path)
+            return "jax"
         try:
             self.state.checkpoint.read(str(path)).assert_existing_objects_matched()
         except (tf.errors.OpError, AssertionError, LookupError, RuntimeError, ValueError) as error:
             raise ValueError(str(getattr(error, "message", error)).split("\n")[0][:200]) from error
+        return "tensorflow"
 
     def diagnose(self, step):
         host = {"num_hosts": self.num_hosts, "host_index": self.host_index}
