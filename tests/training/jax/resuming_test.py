@@ -77,28 +77,44 @@ def _workers(workdir, moment=""):
     for index in range(2):
         task = {"cluster": {"worker": [f"localhost:{p}" for p in ports]}, "task": {"type": "worker", "index": index}}
         command = [sys.executable, str(SCRIPT), "workers", str(workdir), moment]
-        flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "TF_CONFIG": json.dumps(task)}
+        flags = os.environ.get("XLA_FLAGS", "").replace("device_count=4", "device_count=2")
+        environment = {**os.environ, "XLA_FLAGS": flags, "TF_CONFIG": json.dumps(task)}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        processes.append(subprocess.Popen(command, env={**os.environ, **flags}, **pipes))
+        processes.append(subprocess.Popen(command, env=environment, **pipes))
     return processes
 
 
-def test_two_processes_that_were_killed_end_as_two_that_were_not(tmp_path):
-    outputs = [process.communicate()[0] for process in _workers(tmp_path / "whole")]
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """The workdir of two processes that nobody killed."""
+    workdir = tmp_path_factory.mktemp("pair")
+    outputs = [process.communicate()[0] for process in _workers(workdir)]
     assert "JAX on 4 x cpu of 2 hosts, weights and optimizer whole on each: 4 x 80 images a step" in outputs[0], outputs
-    killed = _workers(tmp_path / "killed", moment="step  7/11")
+    return workdir
+
+
+def test_two_processes_of_two_devices_have_the_numbers_of_one_of_four_masks_included(pair, tmp_path):
+    small_run.start("workers", tmp_path, write=lambda line: None, strategy="auto")
+    for name in ("metrics.csv", "evaluations.csv"):
+        ours, theirs = (training.read_metrics(workdir / name) for workdir in (pair, tmp_path))
+        np.testing.assert_allclose(ours["loss"], theirs["loss"], rtol=1e-5)
+    checkpoint = pair / "checkpoints" / f"{small_run.STEPS:09}"
+    assert {file.name for file in checkpoint.iterdir()} == {
+        "finished", "state-00000-of-00002.npz", "state-00001-of-00002.npz",
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_two_processes_that_were_killed_end_as_two_that_were_not(pair, tmp_path):
+    killed = _workers(tmp_path, moment="step  7/11")
     outputs = [killed[0].communicate()[0]]
     killed[1].kill()  # it would find out by itself, after a while
     outputs.append(killed[1].communicate()[0])
     assert killed[0].returncode == -9, outputs
-    outputs = [process.communicate()[0] for process in _workers(tmp_path / "killed")]
+    outputs = [process.communicate()[0] for process in _workers(tmp_path)]
     assert "going on from step 5," in outputs[0], outputs
-    assert _files(tmp_path / "killed") == _files(tmp_path / "whole")
-    ours, theirs = (np.load(tmp_path / name / "weights.npz", allow_pickle=False) for name in ("killed", "whole"))
+    assert _files(tmp_path) == _files(pair)
+    ours, theirs = (np.load(workdir / "weights.npz", allow_pickle=False) for workdir in (tmp_path, pair))
     assert sorted(ours) == sorted(theirs)
     for name in ours:
         np.testing.assert_array_equal(ours[name], theirs[name])
-    # Two processes of two devices give the numbers of one process of four, masks included.
-    small_run.start("workers", tmp_path / "one", write=lambda line: None, strategy="auto")
-    ours, theirs = (training.read_metrics(tmp_path / name / "metrics.csv") for name in ("whole", "one"))
-    np.testing.assert_allclose(ours["loss"], theirs["loss"], rtol=1e-5)

@@ -35,7 +35,10 @@ def alone(tiny, jax_engines):
     return rows, jax_engines.arrays_of(engine)
 
 
-@pytest.mark.parametrize(("devices", "shard"), [(2, ""), (4, ""), (2, "optimizer"), (4, "parameters")])
+@pytest.mark.parametrize(
+    ("devices", "shard"),
+    [(2, ""), (4, "optimizer"), (4, "parameters"), pytest.param(4, "", marks=pytest.mark.slow)],
+)
 def test_the_numbers_are_those_of_one_device_masks_included(devices, shard, alone, tiny, jax_engines):
     engine = jax_engines.engine_of(devices, tiny.input_of(), model=DROPOUT, shard=shard, **ADAMW)
     rows, _ = jax_engines.train(engine)
@@ -64,6 +67,7 @@ def test_micro_batches_steps_per_call_and_remat_change_no_number(tiny, jax_engin
     _assert_same(jax_engines.arrays_of(other), jax_engines.arrays_of(plain))
 
 
+@pytest.mark.slow
 def test_steps_of_one_call_and_of_several_are_equal_to_the_bit(tiny, jax_engines):
     changes = {"model": DROPOUT, "accumulate_steps": 2, "steps_per_call": 3}
     together, apart = (jax_engines.engine_of(1, tiny.input_of(), **changes) for _ in range(2))
@@ -99,7 +103,7 @@ def test_masks_differ_between_examples_micro_batches_and_steps_and_are_the_same_
     assert len(np.unique(np.round(np.concatenate([first, other]), 4), axis=0)) == 16
 
 
-@pytest.mark.parametrize("skip", [False, True])
+@pytest.mark.parametrize("skip", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_step_that_is_not_finite_changes_nothing_and_ends_the_call(skip, tiny, jax_engines):
     weights = [*jax_engines.initial_weights()[:-1], np.array([np.inf, 0, 0], "float32")]
     engine = jax_engines.engine_of(2, tiny.input_of(), weights=weights, skip_nonfinite=skip, steps_per_call=4)
