@@ -16,6 +16,13 @@ PARTS = (
     ("models",),
     ("checkpoints",),
     ("optimizers", "losses_test.py", "tasks/classification_test.py"),
+    (
+        "inspection/attention_test.py::test_layers_are_counted_from_one_and_heads_are_averaged",
+        "inspection/attention_test.py::test_relevance_has_the_gradients_of_finite_differences[wrapped]",
+        "inspection/distance_test.py",
+        "inspection/embeddings_test.py",
+        "evaluation",
+    ),
     ("training/jax",),
 )
 # For the engine: four virtual devices, which wait for each other however busy the machine is. What is compiled runs

@@ -11,7 +11,17 @@ from keras_vit.data.datasets import DATASETS, load, load_split
 from keras_vit.data.devices import hide_accelerators_from_tensorflow
 from keras_vit.data.options import Options
 from keras_vit.data.service import serve
-from keras_vit.data.sources import Source, arrays, check_splits, file_list, folder, folder_splits, tfds, tfrecords
+from keras_vit.data.sources import (
+    Source,
+    arrays,
+    check_splits,
+    file_list,
+    folder,
+    folder_splits,
+    subset,
+    tfds,
+    tfrecords,
+)
 from keras_vit.data.verify import verify
 
 __all__ = [
@@ -34,6 +44,7 @@ __all__ = [
     "load_splits",
     "option_fields",
     "serve",
+    "subset",
     "tfds",
     "tfrecords",
     "train_batches",

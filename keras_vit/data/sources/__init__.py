@@ -3,7 +3,19 @@
 from keras_vit.data.sources.arrays import arrays, digits
 from keras_vit.data.sources.files import file_list, folder, folder_splits
 from keras_vit.data.sources.source import Source, check_splits
+from keras_vit.data.sources.subset import subset
 from keras_vit.data.sources.tfds import tfds
 from keras_vit.data.sources.tfrecords import tfrecords
 
-__all__ = ["Source", "arrays", "check_splits", "digits", "file_list", "folder", "folder_splits", "tfds", "tfrecords"]
+__all__ = [
+    "Source",
+    "arrays",
+    "check_splits",
+    "digits",
+    "file_list",
+    "folder",
+    "folder_splits",
+    "subset",
+    "tfds",
+    "tfrecords",
+]

@@ -22,7 +22,7 @@ def test_every_example_counts_once_whatever_their_number(devices, examples, part
     assert list(metrics) == ["loss", "accuracy"]
     np.testing.assert_allclose(metrics["loss"], loss, rtol=1e-5)
     assert metrics["accuracy"] == accuracy
-    evaluated = evaluation.get(["classification"])["classification"].evaluate(engine, inputs)
+    evaluated = evaluation.get(["top1"])["top1"].evaluate(engine.model, inputs, engine)
     assert evaluated == {"accuracy": accuracy, "top5_accuracy": 1.0}
 
 
