@@ -15,6 +15,7 @@ import numpy as np
 
 from keras_vit import files
 from keras_vit.checkpoints.npz import NpzFile
+from keras_vit.training.engine import CorruptCheckpointError
 
 
 def state_names(model, optimizer, averaged, scaled):
@@ -66,7 +67,8 @@ class StateReader:
         path: as for `write_state`.
 
     Raises:
-        ValueError: a file is missing or damaged.
+        CorruptCheckpointError: a file is damaged.
+        OSError: one cannot be read; a `FileNotFoundError` where it is missing.
     """
 
     def __init__(self, path):
@@ -75,11 +77,11 @@ class StateReader:
         expected = [_file_name(path, host, number) for host in range(number)]
         missing = sorted(set(expected) - {name for name, _, _ in existing})
         if missing:
-            raise ValueError(f"A file of the checkpoint is missing. Received: {missing[0]}")
+            raise FileNotFoundError(f"{missing[0]} is missing")
         self._pieces, self._last = {}, (None, None)
         with contextlib.ExitStack() as stack:
             for name in expected:
-                arrays = stack.enter_context(NpzFile(_local(name, stack))).arrays
+                arrays = _open(_local(name, stack), stack).arrays
                 for member, array in arrays.items():
                     whole, _, start = member.rpartition("@")
                     if not re.fullmatch(r"\d+(,\d+)*", start):
@@ -120,6 +122,9 @@ class StateReader:
 
         Returns:
             A numpy array; bfloat16 and float16 as float32.
+
+        Raises:
+            CorruptCheckpointError: the array is damaged.
         """
         index = [s.indices(n)[:2] for s, n in zip(index or (slice(None),) * len(shape), shape)]
         result = None
@@ -138,7 +143,8 @@ class StateReader:
     def _read_piece(self, name, start, array):
         # Kept, since several devices may ask for parts of it, one after the other.
         if self._last[0] != (name, start):
-            self._last = (name, start), array.read()
+            with _corruption():
+                self._last = (name, start), array.read()
         return self._last[1]
 
 
@@ -153,6 +159,21 @@ def _existing(path):
         return []
     matches = [re.fullmatch(re.escape(stem) + r"-(\d{5})-of-(\d{5})\.npz", name) for name in files.list_dir(folder)]
     return [(f"{folder}/{match[0]}", int(match[1]), int(match[2])) for match in matches if match]
+
+
+def _open(path, stack):
+    """An `NpzFile`, open until the stack is closed."""
+    open(path, "rb").close()  # an OSError is no damage
+    with _corruption():
+        return stack.enter_context(NpzFile(path))
+
+
+@contextlib.contextmanager
+def _corruption():
+    try:
+        yield
+    except ValueError as error:
+        raise CorruptCheckpointError(str(error)) from error
 
 
 def _local(path, stack):

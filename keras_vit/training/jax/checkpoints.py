@@ -62,11 +62,14 @@ def restore(path, state, shardings, names):
         names: see `names`.
 
     Returns:
-        `(state, backend)`: the `State`, on the devices, and the name of the backend that wrote it. What only JAX has,
-        the states of Keras' random generators, stays as it is where TensorFlow wrote the rest.
+        `(state, backend)`: the `State`, on the devices, and the name of the backend that wrote it. What the files need
+        not have stays as it is: the states of Keras' random generators, which TensorFlow does not write, and the scale
+        of a loss that was not scaled.
 
     Raises:
-        ValueError: the files are missing, damaged, or of another model.
+        CorruptCheckpointError: the files are damaged.
+        ValueError: they are those of another model.
+        OSError: they cannot be read now; a `FileNotFoundError` where one is missing.
     """
     backend = "tensorflow" if files.exists(f"{path}.index") else "jax"
     fields = {}
@@ -76,11 +79,11 @@ def restore(path, state, shardings, names):
             for field, field_names in names.items()
         }
         for name, array, _ in [each for arrays in expected.values() for each in arrays]:
-            if not _is_random_state(name, array) or reader.has(name):
+            if not _is_optional(name, array) or reader.has(name):
                 reader.check(name, array.shape)
 
         def read(name, array, sharding):
-            if _is_random_state(name, array) and not reader.has(name):
+            if _is_optional(name, array) and not reader.has(name):
                 return array
 
             def part(index):
@@ -101,5 +104,7 @@ def _open(path, backend):
     return CheckpointReader(path)
 
 
-def _is_random_state(name, array):
-    return name.startswith("statistics/") and not jax.numpy.issubdtype(array.dtype, jax.numpy.floating)
+def _is_optional(name, array):
+    """Whether a checkpoint may lack an array: a random generator's state, or the loss scale."""
+    generator = name.startswith("statistics/") and not jax.numpy.issubdtype(array.dtype, jax.numpy.floating)
+    return generator or name.startswith("scaling/")

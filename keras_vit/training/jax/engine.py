@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import time
+import zlib
 
 import jax
 import jax.numpy as jnp
@@ -222,6 +223,17 @@ class JaxEngine(Engine):
         state, backend = checkpoints.restore(path, self.state, self._shardings, self._names())
         self._set_state(state)
         return backend
+
+    def gather_hosts(self, values):
+        if self.num_hosts == 1:
+            return super().gather_hosts(values)
+        rows = multihost_utils.process_allgather(np.array(values, np.uint32))
+        return [tuple(map(int, row)) for row in rows]
+
+    def weights_checksum(self):
+        # Of what every host has whole: a host cannot read the parts of another alone.
+        whole = [array for array in [*self.state.weights, *self.state.slots] if array.is_fully_replicated]
+        return zlib.crc32(b"".join(np.asarray(array).tobytes() for array in (whole[0], whole[-1])))
 
     def _names(self):
         return checkpoints.names(self._model, self._optimizer, self.state)

@@ -5,6 +5,8 @@ import contextlib
 import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
+from keras_vit.training.engine import CorruptCheckpointError
+
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
@@ -15,11 +17,12 @@ class CheckpointReader:
         path: as for `Engine.save`.
 
     Raises:
-        ValueError: the files are missing or damaged.
+        CorruptCheckpointError: the files are damaged.
+        OSError: they cannot be read now; a `FileNotFoundError` where one is missing.
     """
 
     def __init__(self, path):
-        with _value_errors():
+        with _explained():
             self._reader = tf.train.load_checkpoint(str(path))
             self._shapes = self._reader.get_variable_to_shape_map()
             graph = self._reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH")
@@ -47,7 +50,7 @@ class CheckpointReader:
 
     def read(self, name, shape, index=()):
         """A part of an array, `index` being a tuple of slices; () for the whole."""
-        with _value_errors():
+        with _explained():
             return self._reader.get_tensor(self._key(name))[tuple(index)]
 
     def _key(self, name):
@@ -60,9 +63,23 @@ class CheckpointReader:
         return f"{path if group == 'scaling' else f'{folder}/{number}'}{_SUFFIX}"
 
 
+def read_error(error):
+    """The exception to raise for what TensorFlow says of a checkpoint that it could not read.
+
+    Its reader of checkpoints raises plain `OpError`s, of which only the message tells what happened.
+    """
+    reason = str(getattr(error, "message", error)).split("\n")[0][:200]
+    damages = (tf.errors.DataLossError, tf.errors.OutOfRangeError, IndexError)
+    if isinstance(error, damages) or "sstable" in reason:
+        return CorruptCheckpointError(reason)
+    if isinstance(error, tf.errors.NotFoundError) or "No such file" in reason:
+        return FileNotFoundError(reason)
+    return OSError(reason) if isinstance(error, tf.errors.OpError) else ValueError(reason)
+
+
 @contextlib.contextmanager
-def _value_errors():
+def _explained():
     try:
         yield
-    except (tf.errors.OpError, RuntimeError) as error:
-        raise ValueError(str(getattr(error, "message", error)).split("\n")[0][:200]) from error
+    except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
+        raise read_error(error) from error

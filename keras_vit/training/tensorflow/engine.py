@@ -2,6 +2,7 @@
 
 import contextlib
 
+import numpy as np
 import tensorflow as tf
 
 from keras_vit.training import state_files
@@ -18,6 +19,7 @@ from keras_vit.training.engine import (
 from keras_vit.training.hosts import hosts_and_index
 from keras_vit.training.nonfinite import first_nonfinite_layer
 from keras_vit.training.tensorflow import batches
+from keras_vit.training.tensorflow.checkpoint_reader import read_error
 from keras_vit.training.tensorflow.diagnosis import make_compute_gradients
 from keras_vit.training.tensorflow.state import State, make_swap_ema, read_state_files
 from keras_vit.training.tensorflow.step import make_train_steps
@@ -102,9 +104,11 @@ class TensorFlowEngine(Engine):
             self._evaluations[compute] = self._make_sums(compute)
         sums = self._evaluations[compute]
         inputs = self._inputs
-        iterator = iter(batches.eval_batches(self.strategy, inputs))
-        number = -(-inputs.test.num_examples // inputs.batch_size)
-        return weighted_means((sums(*next(iterator)) for _ in range(number)), inputs.test.num_examples)
+        parts = self._config.accumulate_steps  # what fits into memory in training fits here
+        iterator = iter(batches.eval_batches(self.strategy, inputs, parts))
+        number = parts * -(-inputs.test.num_examples // inputs.batch_size)
+        with _explained_errors():
+            return weighted_means((sums(*next(iterator)) for _ in range(number)), inputs.test.num_examples)
 
     def _make_sums(self, compute):
         @tf.autograph.experimental.do_not_convert
@@ -138,10 +142,25 @@ class TensorFlowEngine(Engine):
                 read_state_files(self.state, path)
             return "jax"
         try:
-            self.state.checkpoint.read(str(path)).assert_existing_objects_matched()
+            self.state.restore(str(path))
         except (tf.errors.OpError, AssertionError, LookupError, RuntimeError, ValueError) as error:
-            raise ValueError(str(getattr(error, "message", error)).split("\n")[0][:200]) from error
+            raise read_error(error) from error
         return "tensorflow"
+
+    def gather_hosts(self, values):
+        if self.num_hosts == 1:
+            return super().gather_hosts(values)
+        # Two digits of 16 bits, which float32 holds exactly even as a sum over the replicas of a host.
+        digits = np.array([divmod(value, 2**16) for value in values], np.float32)
+        rows = np.zeros((self.num_hosts, *digits.shape), np.float32)
+        rows[self.host_index] = digits
+
+        @tf.function(autograph=False)
+        def gather(rows):
+            return self.strategy.reduce(tf.distribute.ReduceOp.SUM, self.strategy.run(tf.identity, args=(rows,)), None)
+
+        rows = gather(tf.constant(rows)).numpy().astype("int64") * self.num_hosts // self.num_devices
+        return [tuple(int(high) * 2**16 + int(low) for high, low in row) for row in rows]
 
     def diagnose(self, step):
         host = {"num_hosts": self.num_hosts, "host_index": self.host_index}

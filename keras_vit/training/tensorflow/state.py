@@ -32,8 +32,18 @@ class State:
         self.loss_scale = _variable(np.float32(INITIAL_LOSS_SCALE)) if scaled else None
         self.good_steps = _variable(np.int64(0)) if scaled else None
         self.running = _variable(True)
+        self._unscaled = {"model": model, "optimizer": optimizer, "averages": self.averages}
         scaling = {"loss_scale": self.loss_scale, "good_steps": self.good_steps} if scaled else {}
-        self.checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, averages=self.averages, **scaling)
+        self.checkpoint = tf.train.Checkpoint(**self._unscaled, **scaling)
+
+    def restore(self, path):
+        """Reads a checkpoint; of a run whose loss was not scaled, the scale starts anew."""
+        checkpoint = self.checkpoint
+        if self.loss_scale is not None:
+            reader = tf.compat.v1.train.NewCheckpointReader(path)
+            if not any(name.startswith("loss_scale/") for name in reader.get_variable_to_shape_map()):
+                checkpoint = tf.train.Checkpoint(**self._unscaled)
+        checkpoint.read(path).assert_existing_objects_matched()
 
     def all_finite(self):
         """Whether every weight is finite."""
@@ -44,8 +54,12 @@ class State:
 def read_state_files(state, path):
     """Gives a `State` the numbers that the engine of another backend wrote, as `state_files` describes them.
 
+    Where the loss was not scaled, its scale starts anew.
+
     Raises:
-        ValueError: the files are missing, damaged, or of another model.
+        CorruptCheckpointError: the files are damaged.
+        ValueError: they are those of another model.
+        OSError: they cannot be read now; a `FileNotFoundError` where one is missing.
     """
     model, optimizer = state.model, state.optimizer
     names = state_names(model, optimizer, averaged=bool(state.averages), scaled=state.loss_scale is not None)
@@ -57,7 +71,12 @@ def read_state_files(state, path):
         "scaling": [state.loss_scale, state.good_steps],
     }
     with StateReader(path) as reader:
-        pairs = [pair for group, group_names in names.items() for pair in zip(group_names, variables[group])]
+        pairs = [
+            (name, variable)
+            for group, group_names in names.items()
+            for name, variable in zip(group_names, variables[group])
+            if group != "scaling" or reader.has(name)
+        ]
         for name, variable in pairs:
             reader.check(name, variable.shape)
         for name, variable in pairs:
