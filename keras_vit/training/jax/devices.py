@@ -12,6 +12,9 @@ from keras_vit.training.hosts import coordinator_address, workers
 # The one axis of every mesh. Batches are divided along it, and with `shard` weights or the optimizer's state too.
 AXIS = "data"
 
+# Seconds that a process which is done waits at its end for the others: the chief still exports.
+_SHUTDOWN_SECONDS = 3600
+
 
 def choose_mesh(name="auto", tpu_address=""):
     """The devices that JAX has on this machine and on those that train with it.
@@ -74,7 +77,9 @@ def _join(count, index):
         return
     address = coordinator_address()
     try:
-        jax.distributed.initialize(address, num_processes=count, process_id=index)
+        jax.distributed.initialize(
+            address, num_processes=count, process_id=index, shutdown_timeout_seconds=_SHUTDOWN_SECONDS
+        )
     except RuntimeError as error:
         reason = str(error).strip().split("\n")[0][:200]
         raise ValueError(f"The workers of TF_CONFIG do not find each other ({reason}). Received: {address}") from error

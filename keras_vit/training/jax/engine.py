@@ -79,7 +79,7 @@ class JaxEngine(Engine):
         self._config, self._task, self._inputs = config, task, inputs
         self._task_metrics = make_task_metrics(task)
         # The weights begin in the memory of the host: whole, they may be too much for one device.
-        with jax.default_device(jax.local_devices(backend="cpu")[0]):
+        with jax.default_device(_host_device()):
             self._model = task.build_model(inputs)
             if load_weights is not None:
                 load_weights(self._model)
@@ -266,6 +266,14 @@ class JaxEngine(Engine):
     def _peak_memory(self):
         statistics = self.mesh.local_devices[0].memory_stats() or {}
         return statistics.get("peak_bytes_in_use") or process_peak_memory()
+
+
+def _host_device():
+    """The CPU, or None, the default device, where JAX_PLATFORMS leaves the CPU out."""
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:
+        return None
 
 
 @contextlib.contextmanager
