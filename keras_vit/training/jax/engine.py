@@ -6,10 +6,8 @@ import time
 import zlib
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import NamedSharding, PartitionSpec
 
 from keras_vit.training.engine import (
     OUT_OF_MEMORY,
@@ -23,7 +21,7 @@ from keras_vit.training.engine import (
 )
 from keras_vit.training.jax import checkpoints
 from keras_vit.training.jax.batches import DeviceBatches, put_batch
-from keras_vit.training.jax.gradients import micro_batches, model_scope
+from keras_vit.training.jax.evaluation import make_sum_gradients, make_sums
 from keras_vit.training.jax.state import SHARDS, all_finite, initial_state, put, state_shardings
 from keras_vit.training.jax.step import make_swap_ema, make_train_steps
 from keras_vit.training.nonfinite import first_nonfinite_layer
@@ -160,7 +158,8 @@ class JaxEngine(Engine):
     def evaluate(self, compute=None):
         compute = compute or self._task_metrics
         if compute not in self._evaluations:
-            self._evaluations[compute] = self._make_sums(compute)
+            parts = self._config.accumulate_steps  # what fits into memory in training fits here
+            self._evaluations[compute] = make_sums(self.mesh, self._model, compute, parts)
         sums, inputs = self._evaluations[compute], self._inputs
         batches = inputs.eval_batches(num_hosts=self.num_hosts, host_index=self.host_index).as_numpy_iterator()
 
@@ -174,34 +173,6 @@ class JaxEngine(Engine):
 
         with _explained_errors():
             return weighted_means(batch_sums(), inputs.test.num_examples)
-
-    def _make_sums(self, compute):
-        """A function of weights, statistics and a batch: the weighted sums of what `compute` gives by name, and the sum
-        of the example weights."""
-        names = []  # in the order of `compute`; what is compiled gives dicts sorted by key
-
-        def part_sums(weights, statistics, batch):
-            with model_scope(self._model, weights, statistics):
-                values = compute(self._model, batch)
-            names[:] = values
-            return [jnp.sum(value * batch[-1]) for value in values.values()], jnp.sum(batch[-1])
-
-        def sums(weights, statistics, batch):
-            number = self._config.accumulate_steps
-            if number == 1:
-                return part_sums(weights, statistics, batch)
-            parts = jax.lax.map(
-                lambda part: part_sums(weights, statistics, part), micro_batches(self.mesh, batch, number)
-            )
-            return jax.tree.map(jnp.sum, parts)
-
-        compiled = jax.jit(sums, out_shardings=NamedSharding(self.mesh, PartitionSpec()))
-
-        def named_sums(weights, statistics, batch):
-            values, weight = compiled(weights, statistics, batch)
-            return dict(zip(names, values)), weight
-
-        return named_sums
 
     def swap_ema(self):
         self._set_state(self._swap_ema(self.state))
@@ -243,24 +214,8 @@ class JaxEngine(Engine):
         batch = next(iter(self._inputs.train_batches(step, **host)))
         pieces = self.num_devices * self._config.accumulate_steps
         # Each host looks at its own part of the batch, with weights of its own.
-        model, task = self.gather_model(), self._task
-
-        @jax.jit
-        def gradients(weights, statistics, piece):
-            def total(weights):
-                with model_scope(model, weights, statistics):
-                    losses, _ = task.losses_and_metrics(model, piece, training=False)
-                return jnp.sum(losses)
-
-            return jax.value_and_grad(total)(weights)
-
-        def compute_gradients(piece):
-            values = [
-                [variable.value for variable in variables]
-                for variables in (model.trainable_variables, model.non_trainable_variables)
-            ]
-            return gradients(*values, piece)
-
+        model = self.gather_model()
+        compute_gradients = make_sum_gradients(model, self._task)
         return first_nonfinite_layer(model, compute_gradients, batch, pieces)
 
     def _peak_memory(self):
