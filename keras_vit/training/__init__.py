@@ -14,8 +14,8 @@ computed), the input, and the loop. One step of training, on any engine, is one 
     averages              average + (1 - ema_decay) * (weights - average) where `use`, else as they were
 
 `loop` goes from call to call of several steps; `engine` is the contract of both sides; `training/tensorflow` computes
-under `tf.distribute`, `training/jax` by one function over the whole batch, which the compiler divides among the devices;
-`checkpoint_manager`, `metric_writer` and `workdir` write what stays, `state_files` what both backends read.
+under `tf.distribute`, `training/jax` by one function of the whole batch, which the compiler divides among the devices;
+`checkpoint_manager`, `metric_writer` and `workdir` write what stays, and `state_files` what every backend reads.
 """
 
 from keras_vit.training.engine import Engine, TrainOutputs, choose_engine
