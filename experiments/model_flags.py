@@ -1,5 +1,6 @@
 """What commands take for `--model`, and for `--variant` with `--weights`."""
 
+import os
 from pathlib import Path
 
 import keras_vit
@@ -10,6 +11,8 @@ from keras_vit.models import load_keras_file
 def load_model(source):
     """A model, and what its export or run says about it: a dict of arguments of `export.saved_model`."""
     if source.endswith(".keras"):
+        if not os.path.exists(source):
+            raise ValueError(f"There is no such file. Received: model={source!r}")
         return load_keras_file(source, compile=False), {}
     folder = Path(source)
     versions = [path for path in (folder / "export").glob("*") if path.name.isdecimal()]

@@ -23,7 +23,7 @@ FLOORS = {
     "models": {"layers", "checkpoints", "architectures"},
     "cost": {"layers", "architectures"},
     "inspection": {"files", "layers", "models"},
-    "export": {"files", "data", "checkpoints", "preprocessing"},
+    "export": {"files", "data", "models", "checkpoints", "preprocessing"},
     "tasks": {"models", "losses", "cost"},
     "training": {"files", "tasks", "layers", "checkpoints", "data", "optimizers", "recipes", "cost"},
     "evaluation": {"data", "files", "inspection", "models", "preprocessing"},

@@ -106,14 +106,14 @@ def test_one_run_at_a_time_is_in_a_workdir_and_a_dead_one_holds_nothing(tmp_path
 
 
 def test_a_remote_workdir_is_locked_until_its_run_says_nothing_any_more():
-    here = {"host": socket.gethostname(), "pid": os.getpid(), "time": time.time()}
+    holder_now = {"host": socket.gethostname(), "pid": os.getpid(), "time": time.time()}
     files.make_dirs("ram://lock_test/run")
     for holder, held in (
-        (here, True),
-        ({**here, "time": 0.0}, False),
-        ({**here, "host": "another"}, True),
-        ({**here, "host": "another", "time": 0.0}, False),
-        ({**here, "pid": 2**22 + 1}, False),
+        (holder_now, True),
+        ({**holder_now, "time": 0.0}, False),
+        ({**holder_now, "host": "another"}, True),
+        ({**holder_now, "host": "another", "time": 0.0}, False),
+        ({**holder_now, "pid": 2**22 + 1}, False),
     ):
         files.write_json("ram://lock_test/run/lock", holder)
         if held:

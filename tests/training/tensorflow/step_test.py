@@ -110,14 +110,14 @@ def test_no_two_draws_of_a_step_have_the_same_seed(tiny):
     model = tiny.new_state(strategy).model
     seeds = []
 
-    class Draws(type(tiny.classification())):
+    class FiveDraws(type(tiny.classification())):
         def losses_and_metrics(self, model, batch, training=False):
             drawn = tf.stack([current_seeds().next() for _ in range(5)])
             recorded = tf.py_function(lambda values: seeds.extend(values.numpy()) or 0.0, [drawn], tf.float32)
             losses, metrics = super().losses_and_metrics(model, batch, training)
             return losses + tf.ensure_shape(recorded, ()), metrics
 
-    task = Draws(tiny.classification().config)
+    task = FiveDraws(tiny.classification().config)
     compute = make_replica_gradients(strategy, model, task, batch_size=8, seed=0, accumulate_steps=4)
     parts = [tf.zeros((4, 4, 6, 3)), tf.one_hot([0] * 4, 3), tf.ones(4)]
 
