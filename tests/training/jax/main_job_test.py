@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent.parent.parent
 TINY = [
     "--config.total_epochs=0",
@@ -39,6 +41,7 @@ def test_it_trains_evaluates_exports_and_predicts(tmp_path):
     assert "jax" in json.loads((tmp_path / "run" / "command.json").read_text())["versions"]
 
 
+@pytest.mark.slow
 def test_bad_input_ends_in_one_line(tmp_path):
     done = _run(f"--workdir={tmp_path}/run", *TINY, "--config.shard=parameters")
     assert done.returncode == 2, done.stderr

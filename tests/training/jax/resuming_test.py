@@ -53,6 +53,7 @@ def test_after_kill_9_the_losses_and_the_weights_are_those_of_the_whole_run(mome
     assert ours == theirs
 
 
+@pytest.mark.slow
 def test_sigterm_saves_and_the_same_call_goes_on(whole, tmp_path):
     def write(line):
         if line.startswith("step  2/11"):

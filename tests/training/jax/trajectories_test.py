@@ -13,9 +13,11 @@ from keras_vit import checkpoints, recipes, tasks
 @pytest.mark.parametrize(
     ("case", "optimizer", "schedule", "devices", "parts"),
     [
-        ("train_sgd_cosine_clip1", {"name": "sgd"}, {"decay": "cosine", "base": 0.1}, 2, 1),
+        pytest.param(
+            "train_sgd_cosine_clip1", {"name": "sgd"}, {"decay": "cosine", "base": 0.1}, 1, 1, marks=pytest.mark.slow
+        ),
         (
-            "train_adamw_linear_clip1", {"name": "adamw", "weight_decay": 0.1}, {"decay": "linear", "base": 3e-3}, 1, 2
+            "train_adamw_linear_clip1", {"name": "adamw", "weight_decay": 0.1}, {"decay": "linear", "base": 3e-3}, 2, 2
         ),
     ],
 )  # fmt: skip
