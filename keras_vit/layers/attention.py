@@ -85,24 +85,24 @@ class MultiHeadAttention(keras.layers.Layer):
         key, value = self.key(tokens), self.value(tokens)  # (B, N, heads, D/heads)
         dropped = training and self.dropout > 0
         if keras.backend.backend() == "jax" and (query.shape[1] or 0) > LONG_SEQUENCE and not dropped:
-            return self.out(self._mix_in_chunks(query, key, value))
-        return self.out(self._mix(query, key, value, training))
+            return self.out(self._attend_in_chunks(query, key, value))
+        return self.out(self._attend(query, key, value, training))
 
-    def _mix(self, query, key, value, training=False):
+    def _attend(self, query, key, value, training=False):
         """The values by the scores of their keys, of the shape of `query`."""
         scores = self.drop(self.scores(query, key), training=training)
         mixed = ops.matmul(scores, ops.transpose(value, (0, 2, 1, 3)))  # (B, heads, M, D/heads)
         return ops.transpose(mixed, (0, 2, 1, 3))
 
-    def _mix_in_chunks(self, query, key, value):
-        """`_mix`, for some of the queries at a time."""
+    def _attend_in_chunks(self, query, key, value):
+        """`_attend`, for some of the queries at a time."""
         batch, queries, heads, size = query.shape
         batch = ops.shape(query)[0] if batch is None else batch
         chunks = -(-queries // CHUNK)
         length = -(-queries // chunks)
         query = ops.pad(query, ((0, 0), (0, chunks * length - queries), (0, 0), (0, 0)))
         query = ops.transpose(ops.reshape(query, (batch, chunks, length, heads, size)), (1, 0, 2, 3, 4))
-        mixed = ops.map(keras.remat(lambda part: self._mix(part, key, value)), query)
+        mixed = ops.map(keras.remat(lambda part: self._attend(part, key, value)), query)
         mixed = ops.reshape(ops.transpose(mixed, (1, 0, 2, 3, 4)), (batch, chunks * length, heads, size))
         return mixed[:, :queries]
 

@@ -19,8 +19,8 @@ def test_a_long_sequence_in_chunks_has_the_outputs_and_gradients_of_a_whole_one(
     whole = outputs(), _gradients(layer, tokens, arguments)
     monkeypatch.setattr(attention, "LONG_SEQUENCE", 6)
     monkeypatch.setattr(attention, "CHUNK", 4)
-    calls, mix = [], layer._mix
-    monkeypatch.setattr(layer, "_mix", lambda query, *rest: calls.append(query.shape[1]) or mix(query, *rest))
+    calls, attend = [], layer._attend
+    monkeypatch.setattr(layer, "_attend", lambda query, *rest: calls.append(query.shape[1]) or attend(query, *rest))
     np.testing.assert_allclose(outputs(), whole[0], atol=1e-6)
     # On JAX 11 queries are three parts of 4, and 7 are two.
     assert set(calls) == ({4} if keras.backend.backend() == "jax" else {queries or 11})
