@@ -83,8 +83,8 @@ class InputPipeline:
         return batching.eval_batches(self.test, batch_size=self.batch_size, options=self.test_options, **share)
 
     def model_preprocessing(self):
-        """What test images go through: a `keras_vit.Preprocessing`, which the model of a run carries."""
-        return self.test_options.preprocessing(self.test)
+        """What image files must go through to be as the test images: the `keras_vit.Preprocessing` of a run's model."""
+        return self.test_options.model_preprocessing(self.test)
 
     def bad_examples(self, split, num_hosts=1, host_index=0, **kwargs):
         """A new `BadExamples` for the batches of a split, "train" or "test"."""

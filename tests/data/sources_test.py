@@ -49,7 +49,7 @@ def test_files_that_are_no_images_are_left_out_and_counted(photos, caplog):
     (photos / "ant" / "notes.txt").write_text("no image")
     (photos / "bee" / "deeper").mkdir()
     assert data.folder(photos).num_examples == 23
-    assert "2 files do not end like images" in caplog.text
+    assert "2 entries are not files that end like images" in caplog.text
 
 
 @pytest.mark.parametrize("header", ["", "file,label\n"])
@@ -112,7 +112,7 @@ def write(path, content):
         (lambda p: data.folder(p / "photos" / "ant"), "here are none"),
         (lambda p: data.folder(p / "photos", "half"), "'half'"),
         (lambda p: data.folder(p / "photos", class_names=["ant", "bee"]), r"\['cat'\]"),
-        (lambda p: data.file_list(p / "nowhere.csv"), "no such list"),
+        (lambda p: data.file_list(p / "nowhere.csv"), "no such file"),
         (lambda p: data.file_list(write(p / "empty.csv", "")), "list is empty"),
         (lambda p: data.file_list(write(p / "one.csv", "a.jpg\n")), "a file and a label.*a.jpg"),
         (lambda p: data.file_list(write(p / "gone.csv", "photos/ant/00.jpg,a\nphotos/x,b\n")), "1 of 2 .* missing.*x"),

@@ -1,9 +1,21 @@
 """Where examples come from: one file for each kind of place, all returning a `Source`."""
 
 from keras_vit.data.sources.arrays import arrays, digits
-from keras_vit.data.sources.files import file_list, folder, folder_splits
+from keras_vit.data.sources.files import folder, folder_splits
+from keras_vit.data.sources.lists import file_list, read_text_file
 from keras_vit.data.sources.source import Source, check_splits
 from keras_vit.data.sources.tfds import tfds
 from keras_vit.data.sources.tfrecords import tfrecords
 
-__all__ = ["Source", "arrays", "check_splits", "digits", "file_list", "folder", "folder_splits", "tfds", "tfrecords"]
+__all__ = [
+    "Source",
+    "arrays",
+    "check_splits",
+    "digits",
+    "file_list",
+    "folder",
+    "folder_splits",
+    "read_text_file",
+    "tfds",
+    "tfrecords",
+]
