@@ -95,8 +95,15 @@ def _randaugment(image, white, seed, source, options):
 
 
 def one_hot(label, source):
-    """A label, or a vector of all that count as right, to float32 `(classes,)` of 0 and 1; zeros for no class."""
-    rows = tf.one_hot(label, len(source.class_names))
+    """A label, or a vector of all that count as right, to float32 `(classes,)` of 0 and 1; zeros for an empty vector.
+
+    A label that no class has is a `tf.errors.InvalidArgumentError`.
+    """
+    classes = len(source.class_names)
+    in_range = tf.reduce_all((label >= 0) & (label < classes))
+    check = tf.raw_ops.Assert(condition=in_range, data=[f"the label is not in 0 to {classes - 1}:", label])
+    with tf.control_dependencies([check]):
+        rows = tf.one_hot(label, classes)
     return rows if rows.shape.rank == 1 else tf.reduce_max(tf.pad(rows, [[0, 1], [0, 0]]), 0)
 
 
