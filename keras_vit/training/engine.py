@@ -3,9 +3,15 @@
 import abc
 import contextlib
 import dataclasses
+import resource
 
 import keras
 import numpy as np
+
+from keras_vit import optimizers
+
+# What `config.strategy` may be, on every backend.
+STRATEGIES = ("auto", "default", "mirrored", "multi_worker", "tpu")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,6 +133,62 @@ class Engine(abc.ABC):
 def step_metrics(task):
     """The names of the metrics of a step, in the order of its columns: the loss, the task's, and the engine's own."""
     return ("loss", *task.metrics, "grad_norm", "learning_rate")
+
+
+def make_optimizer(config, total_steps):
+    """The optimizer of a config, not built; its schedule ends after `total_steps`.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+    schedule = optimizers.Schedule(total_steps=total_steps, **config.schedule)
+    return optimizers.get(schedule=schedule, **config.optimizer)
+
+
+def make_task_metrics(task):
+    """The `compute` of `Engine.evaluate` for "loss" and the metrics of a task."""
+
+    def task_metrics(model, batch):
+        losses, metrics = task.losses_and_metrics(model, batch, training=False)
+        return {"loss": losses, **{name: metrics[name] for name in task.metrics}}
+
+    return task_metrics
+
+
+def weighted_means(sums, num_examples):
+    """The means over an evaluation.
+
+    Args:
+        sums: for each batch, the weighted sums by name and the sum of the example weights: scalars.
+        num_examples: how many there are, for the message.
+
+    Returns:
+        A dict of floats.
+
+    Raises:
+        ValueError: no example has a weight.
+    """
+    totals, weight = {}, 0.0
+    for batch_sums, batch_weight in sums:
+        # In float64: float32 would stop counting single examples at 2^24.
+        weight += float(np.asarray(batch_weight))
+        for name, value in batch_sums.items():
+            totals[name] = totals.get(name, 0.0) + float(np.asarray(value))
+    if not weight:
+        raise ValueError(f"No evaluation example can be read and has a label. Received: {num_examples} examples")
+    return {name: value / weight for name, value in totals.items()}
+
+
+def process_peak_memory():
+    """Bytes that this process had in use at its peak."""
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts in KiB
+
+
+OUT_OF_MEMORY = (
+    "The memory of a device is full. Three settings help, the first two without changing a number of the training: "
+    "accumulate_steps=8 computes the batch in parts, remat=True computes the blocks twice instead of keeping what is "
+    "in them, and precision='mixed_bfloat16' halves what is kept; so does half the batch_size."
+)
 
 
 def choose_engine(config):

@@ -1,60 +1,15 @@
-"""Where a step stops being finite."""
+"""The gradients with which a diagnosis looks for what is not finite."""
 
-import keras
-import numpy as np
 import tensorflow as tf
 
 
-def first_nonfinite_layer(model, task, batch, pieces):
-    """The layer in which a batch stops being finite: forward from the images, or, if all is finite there, backward
-    from the loss.
+def make_compute_gradients(model, task):
+    """The function that `nonfinite.first_nonfinite_layer` asks for the gradients of a part of a batch."""
 
-    Args:
-        model: a `keras.Model`, functional for a diagnosis by layers, with the weights that the step started with.
-        task: the `tasks.Task`.
-        batch: `(images, labels, example_weights)`, of the step.
-        pieces: number of parts into which the batch is divided, to save memory.
-
-    Returns:
-        A phrase that names the layer, or says that it is not known of a model that is not functional.
-    """
-    names = [layer.name for layer in model.layers]
-    try:
-        (images,) = model.inputs
-        all_outputs = keras.Model(images, [layer.output for layer in model.layers])
-    except (AttributeError, ValueError):
-        return "the layer is not known, since the model is not functional"
-    first, last = len(names), -1
-    for piece in zip(*(np.array_split(np.asarray(part), pieces) for part in batch)):
-        if not len(piece[0]):
-            continue
-        outputs = all_outputs(piece[0], training=False)
-        nonfinite = [i for i, output in enumerate(outputs) if not _finite(output)]
-        first = min([first, *nonfinite])
-        if nonfinite:
-            continue
+    def compute_gradients(piece):
         with tf.GradientTape() as tape:
             losses, _ = task.losses_and_metrics(model, piece, training=False)
             total = tf.reduce_sum(losses)
-        if not _finite(total):
-            continue
-        gradients = tape.gradient(total, model.trainable_variables)
-        for gradient, variable in zip(gradients, model.trainable_variables):
-            # Its squares, which the norm adds up, may overflow where the gradient does not.
-            if gradient is not None and not _finite(tf.reduce_sum(tf.square(gradient))):
-                last = max(last, _layer_of(model, variable))
-    if first < len(names):
-        if not all(_finite(weight.value) for weight in model.layers[first].weights):
-            return f"the weights of the layer {names[first]!r} are not finite"
-        return f"the first layer whose output is not finite is {names[first]!r}"
-    if last >= 0:
-        return f"in the backward pass, the gradient stops being finite in the layer {names[last]!r}"
-    return "every layer is finite without dropout"
+        return total, tape.gradient(total, model.trainable_variables)
 
-
-def _layer_of(model, variable):
-    return next(i for i, layer in enumerate(model.layers) if any(weight is variable for weight in layer.weights))
-
-
-def _finite(tensor):
-    return not tensor.dtype.is_floating or bool(tf.reduce_all(tf.math.is_finite(tensor)))
+    return compute_gradients

@@ -1,14 +1,23 @@
 """The engine on TensorFlow."""
 
 import contextlib
-import resource
 
 import tensorflow as tf
 
-from keras_vit import optimizers
-from keras_vit.training.engine import Engine, TrainOutputs, step_metrics
+from keras_vit.training.engine import (
+    OUT_OF_MEMORY,
+    Engine,
+    TrainOutputs,
+    make_optimizer,
+    make_task_metrics,
+    process_peak_memory,
+    step_metrics,
+    weighted_means,
+)
 from keras_vit.training.hosts import hosts_and_index
-from keras_vit.training.tensorflow import batches, diagnosis
+from keras_vit.training.nonfinite import first_nonfinite_layer
+from keras_vit.training.tensorflow import batches
+from keras_vit.training.tensorflow.diagnosis import make_compute_gradients
 from keras_vit.training.tensorflow.state import State, make_swap_ema
 from keras_vit.training.tensorflow.step import make_train_steps
 
@@ -48,12 +57,12 @@ class TensorFlowEngine(Engine):
         if config.xla and isinstance(self.strategy, tf.distribute.TPUStrategy):
             raise ValueError("On a TPU everything is compiled, and `xla` must be False. Received: xla=True")
         self._config, self._task, self._inputs = config, task, inputs
+        self._task_metrics = make_task_metrics(task)
         with self.strategy.scope():
             model = task.build_model(inputs)
             if load_weights is not None:
                 load_weights(model)
-            schedule = optimizers.Schedule(total_steps=total_steps, **config.schedule)
-            optimizer = optimizers.get(schedule=schedule, **config.optimizer)
+            optimizer = make_optimizer(config, total_steps)
             optimizer.build(model.trainable_variables)
             scaled = config.precision == "mixed_float16"
             self.state = State(model, optimizer, averaged=config.ema_decay > 0, scaled=scaled)
@@ -88,22 +97,8 @@ class TensorFlowEngine(Engine):
         sums = self._evaluations[compute]
         inputs = self._inputs
         iterator = iter(batches.eval_batches(self.strategy, inputs))
-        totals, weight = {}, 0.0
-        for _ in range(-(-inputs.test.num_examples // inputs.batch_size)):
-            batch_sums, batch_weight = sums(*next(iterator))
-            # In float64: float32 would stop counting single examples at 2^24.
-            weight += float(batch_weight.numpy())
-            for name, value in batch_sums.items():
-                totals[name] = totals.get(name, 0.0) + float(value.numpy())
-        if not weight:
-            raise ValueError(
-                f"No evaluation example can be read and has a label. Received: {inputs.test.num_examples} examples"
-            )
-        return {name: value / weight for name, value in totals.items()}
-
-    def _task_metrics(self, model, batch):
-        losses, metrics = self._task.losses_and_metrics(model, batch, training=False)
-        return {"loss": losses, **{name: metrics[name] for name in self._task.metrics}}
+        number = -(-inputs.test.num_examples // inputs.batch_size)
+        return weighted_means((sums(*next(iterator)) for _ in range(number)), inputs.test.num_examples)
 
     def _make_sums(self, compute):
         @tf.autograph.experimental.do_not_convert
@@ -141,13 +136,14 @@ class TensorFlowEngine(Engine):
         host = {"num_hosts": self.num_hosts, "host_index": self.host_index}
         batch = next(iter(self._inputs.train_batches(step, **host)))
         pieces = self.num_devices * self._config.accumulate_steps
-        return diagnosis.first_nonfinite_layer(self.model, self._task, batch, pieces)
+        compute_gradients = make_compute_gradients(self.model, self._task)
+        return first_nonfinite_layer(self.model, compute_gradients, batch, pieces)
 
 
 def _peak_memory():
     if tf.config.list_logical_devices("GPU"):
         return tf.config.experimental.get_memory_info("GPU:0")["peak"]
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts in KiB
+    return process_peak_memory()
 
 
 @contextlib.contextmanager
@@ -162,20 +158,13 @@ def _profile(folder):
         tf.profiler.experimental.stop()
 
 
-_OUT_OF_MEMORY = (
-    "The memory of a device is full. Three settings help, the first two without changing a number of the training: "
-    "accumulate_steps=8 computes the batch in parts, remat=True computes the blocks twice instead of keeping what is "
-    "in them, and precision='mixed_bfloat16' halves what is kept; so does half the batch_size."
-)
-
-
 @contextlib.contextmanager
 def _explained_errors():
     try:
         yield
     except tf.errors.ResourceExhaustedError as error:
         reason = error.message.split("\n")[0][:200]
-        raise ValueError(f"{_OUT_OF_MEMORY} Received: {reason}") from error
+        raise ValueError(f"{OUT_OF_MEMORY} Received: {reason}") from error
     except tf.errors.NotFoundError as error:
         if "transfer manager" not in error.message:
             raise

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-INITIAL_LOSS_SCALE = 2.0**15
+from keras_vit.training.loss_scaling import INITIAL_LOSS_SCALE
 
 
 class State:

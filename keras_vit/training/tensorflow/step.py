@@ -3,10 +3,8 @@
 import tensorflow as tf
 
 from keras_vit import optimizers
+from keras_vit.training.loss_scaling import update_loss_scale
 from keras_vit.training.tensorflow.gradients import make_replica_gradients
-
-# The scale of a float16 loss doubles after this many finite steps in a row, and halves after one that is not.
-LOSS_SCALE_GROWTH_STEPS = 2000
 
 
 def make_replica_step(
@@ -67,7 +65,9 @@ def make_replica_step(
 
         can_go_on = all_finite | skip_nonfinite
         if loss_scale is not None:
-            new_scale = update_loss_scale(state, loss_scale, all_finite, running)
+            new_scale, good_steps = update_loss_scale(loss_scale, state.good_steps.read_value(), all_finite, running)
+            state.loss_scale.assign(new_scale)
+            state.good_steps.assign(good_steps)
             can_go_on |= tf.math.is_finite(means[0]) & (new_scale >= 1.0)
         running &= can_go_on
         state.running.assign(running)
@@ -79,20 +79,6 @@ def make_replica_step(
 def all_reduce_sum(tensors):
     """The sums of tensors over all replicas, the same on each."""
     return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
-
-
-def update_loss_scale(state, loss_scale, all_finite, running):
-    """Doubles the scale of the loss after `LOSS_SCALE_GROWTH_STEPS` finite steps, halves it after one that is not.
-
-    Returns:
-        The new scale, a float32 scalar; the old one, and no change, where `running` is False.
-    """
-    good_steps = tf.where(all_finite, state.good_steps + 1, 0)
-    growth = tf.where(good_steps == LOSS_SCALE_GROWTH_STEPS, 2.0, 1.0)
-    new_scale = tf.where(running, loss_scale * tf.where(all_finite, growth, 0.5), loss_scale)
-    state.good_steps.assign(tf.where(running, good_steps % LOSS_SCALE_GROWTH_STEPS, state.good_steps))
-    state.loss_scale.assign(new_scale)
-    return new_scale
 
 
 def make_train_steps(strategy, state, task, **options):

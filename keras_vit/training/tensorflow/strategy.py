@@ -6,9 +6,8 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from keras_vit.training.engine import STRATEGIES
 from keras_vit.training.hosts import workers
-
-STRATEGIES = ("auto", "default", "mirrored", "multi_worker", "tpu")
 
 # Seconds in which a TPU's address must accept a connection. TensorFlow itself would wait for minutes.
 TPU_CONNECT_SECONDS = 4

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_vit.training import loss_scaling
 from keras_vit.training.tensorflow.batches import train_batches
 from keras_vit.training.tensorflow.step import make_train_steps
 
@@ -139,9 +140,7 @@ def test_a_step_that_is_not_finite_changes_nothing_and_ends_the_call(tiny):
 
 
 def test_float16_lowers_its_scale_until_the_gradient_is_finite_and_raises_it_again(tiny, monkeypatch):
-    from keras_vit.training.tensorflow import step
-
-    monkeypatch.setattr(step, "LOSS_SCALE_GROWTH_STEPS", 3)
+    monkeypatch.setattr(loss_scaling, "LOSS_SCALE_GROWTH_STEPS", 3)
     state = tiny.new_state(tiny.strategy_of(2), scaled=True, policy="mixed_float16")
     state.loss_scale.assign(2.0**26)
     _, rows, outputs = tiny.train(2, state=state, steps=24)
