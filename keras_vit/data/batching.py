@@ -181,6 +181,7 @@ def _make_batch(rows, source, decode, placeholder, size, options):
         `(images, labels, failed)`; failed is int64 `(size,)`: the index of an example that failed, `MISSING` or `FINE`.
     """
     parallel = {"num_parallel_calls": options.threads or os.cpu_count() or 1, "deterministic": True}
+    decode = tf.function(decode, autograph=False)  # which is used twice and traced once
     read = _reader(source)
     fine = tf.fill([size], _int64(FINE))
 
