@@ -132,6 +132,24 @@ def test_evaluation_scores_every_example_once_and_pads_with_weight_0(kind, n, ho
         assert seen == sorted(seen)
 
 
+def test_images_keep_their_labels_and_are_float32():
+    for images, labels, weights in take(data.train_batches(numbered(), batch_size=4, seed=0), 6):
+        assert images.dtype == labels.dtype == weights.dtype == np.float32
+        np.testing.assert_array_equal(labels.argmax(-1), numbers(images) % 5)
+        np.testing.assert_array_equal(images, np.broadcast_to(images[:, :1, :1, :1], images.shape))
+        assert labels.sum(-1).tolist() == weights.tolist() == [1] * 4
+
+
+def test_a_shift_moves_the_image_by_up_to_its_pixels_and_fills_with_black():
+    image = np.zeros((1, 5, 5, 3), np.uint8)
+    image[0, 2, 2] = 10
+    source = data.arrays(image, [0], ["dot"], max_value=10)
+    images = np.concatenate([b[0] for b in take(data.train_batches(source, batch_size=20, seed=0, shift=1), 10)])
+    bright = {tuple(np.argwhere(one[..., 0] == 1)[0]) for one in images}
+    assert bright == {(row, column) for row in (1, 2, 3) for column in (1, 2, 3)}
+    assert set(np.unique(images)) == {-1, 1}
+
+
 def test_shapes_are_static():
     for batches in (
         data.train_batches(numbered(), batch_size=4, seed=0, mixup_alpha=0.2),

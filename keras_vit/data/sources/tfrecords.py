@@ -12,6 +12,8 @@ from keras_vit.data.sources.source import Source, check_labels, white_of
 
 # A record is its length (uint64), a checksum of it (uint32), the data, and a checksum of the data (uint32).
 _HEADER, _FRAME = 12, 16
+# What is read in order comes from so many files in turns: one remote file alone would be as slow as its latency.
+FILES_AT_A_TIME, RECORDS_AT_A_TIME = 16, 16
 
 
 def tfrecords(
@@ -28,8 +30,8 @@ def tfrecords(
     """A source of TFRecords of `tf.train.Example`, uncompressed.
 
     Local files are indexed by one pass over the lengths of the records, so that any example can be read at once.
-    Remote files are read in order, because that pass would fetch them whole; `num_examples` says how many there are.
-    What follows a broken record in a remote file cannot be found, and counts as bad too.
+    Remote files are read in order, some of them in turns, because that pass would fetch them whole; `num_examples` says
+    how many examples there are. What follows a broken record in a remote file cannot be found, and counts as bad too.
 
     Args:
         pattern: the files, `train-*-of-01024`; local or `gs://`.
@@ -68,7 +70,7 @@ def tfrecords(
     if "://" in files[0]:
         if num_examples < 1:
             raise ValueError(f"`num_examples`, of remote files, must be set. Received: num_examples={num_examples}")
-        return Source(None, num_examples, records=lambda: tf.data.TFRecordDataset(files).map(parse), **rest)
+        return Source(None, num_examples, records=lambda: interleaved(files).map(parse), **rest)
     index = RecordIndex(files)
     for first, last in index.ends:
         for number in (first, last):
@@ -83,6 +85,17 @@ def tfrecords(
                 ) from None
             check_labels(label.numpy()[None], class_names)
     return Source(lambda i: parse(index.read(i)), len(index), name_of=index.name_of, **rest)
+
+
+def interleaved(files):
+    """The records of files, `FILES_AT_A_TIME` of which are read ahead, in an order that depends on nothing."""
+    return tf.data.Dataset.from_tensor_slices(files).interleave(
+        tf.data.TFRecordDataset,
+        cycle_length=FILES_AT_A_TIME,
+        block_length=RECORDS_AT_A_TIME,
+        num_parallel_calls=FILES_AT_A_TIME,
+        deterministic=True,
+    )
 
 
 def _image_reader(keys, dtype, shape):
