@@ -138,7 +138,7 @@ def eval_batches(source, *, batch_size, num_hosts=1, host_index=0, options=None,
     n, size = source.num_examples, len(host_slots)
     steps = tf.data.Dataset.range(-(-n // batch_size))
 
-    def decode(_, record):
+    def decode(number, record):  # nothing here is random
         return examples.eval_example(record, source, options)
 
     if source.read is None:
@@ -309,6 +309,8 @@ def _finished(batches, batch_size, host_slots, options, failures):
     result.deterministic = True
     # Batches are divided among hosts above, by arithmetic.
     result.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    # TensorFlow would give every map threads of its own, each of which holds a batch.
+    result.experimental_optimization.map_parallelization = False
     if options.threads:
         result.threading.private_threadpool_size = options.threads
     return batches.map(note).prefetch(options.prefetch).with_options(result)

@@ -1,6 +1,7 @@
 """Batches: every example once, the same from any step, on any number of hosts and threads, whatever is broken."""
 
 import dataclasses
+import threading
 
 import numpy as np
 import pytest
@@ -148,6 +149,38 @@ def test_a_shift_moves_the_image_by_up_to_its_pixels_and_fills_with_black():
     bright = {tuple(np.argwhere(one[..., 0] == 1)[0]) for one in images}
     assert bright == {(row, column) for row in (1, 2, 3) for column in (1, 2, 3)}
     assert set(np.unique(images)) == {-1, 1}
+
+
+@KINDS
+def test_no_more_batches_are_made_ahead_than_those_that_are_ready_and_two(kind):
+    sound, condition, highest = numbered(90), threading.Condition(), [-1]
+
+    def note(index):
+        with condition:
+            highest[0] = max(highest[0], int(index))
+            condition.notify_all()
+        return index
+
+    def read(index):
+        return sound.read(tf.ensure_shape(tf.numpy_function(note, [index], tf.int64), []))
+
+    def encoded(index):
+        return read(index) | {"image": tf.io.encode_png(tf.zeros([2, 2, 3], tf.uint8))}
+
+    if kind is in_order:
+        # Records are read one batch ahead, undecoded.
+        source = dataclasses.replace(
+            sound, read=None, records=lambda: tf.data.Dataset.range(90).map(encoded), max_value=255
+        )
+    else:
+        source = dataclasses.replace(sound, read=read)
+    crops = {"image_size": 2, "eval_crop": "resize"}
+    batches = iter(data.eval_batches(source, batch_size=2, prefetch=3, threads=4, **crops))
+    for taken in range(1, 40):
+        next(batches)
+        with condition:
+            assert condition.wait_for(lambda: highest[0] >= 2 * (taken + 3) - 1, timeout=60)  # noqa: B023
+            assert highest[0] < 2 * (taken + 3 + 2 + (kind is in_order))
 
 
 def test_shapes_are_static():
