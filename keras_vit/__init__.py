@@ -27,11 +27,20 @@ from keras_vit.predictions import decode_predictions
 from keras_vit.preprocessing import Preprocessing, preprocess_input, preprocessing_of
 
 _LAZY = ("cost", "data", "evaluation", "export", "inspection", "losses", "optimizers", "recipes", "tasks", "training")
+# What is used on a model that exists, by the module that has it.
+_FUNCTIONS = {
+    "FeatureModel": "models.features",
+    "backbone": "models.backbone",
+    "enable_lora": "models.freezing",
+    "features": "models.features",
+    "freeze": "models.freezing",
+}
 
 __all__ = [
     *_layers,
     *_models,
     *_LAZY,
+    *_FUNCTIONS,
     "Preprocessing",
     "checkpoints",
     "decode_predictions",
@@ -46,6 +55,8 @@ __all__ = [
 def __getattr__(name):
     if name in _LAZY:
         return importlib.import_module(f"keras_vit.{name}")
+    if name in _FUNCTIONS:
+        return getattr(importlib.import_module(f"keras_vit.{_FUNCTIONS[name]}"), name)
     raise AttributeError(f"module 'keras_vit' has no attribute {name!r}")
 
 

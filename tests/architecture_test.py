@@ -22,11 +22,11 @@ FLOORS = {
     "predictions": {"checkpoints"},  # class names come through the cache of weights
     "models": {"layers", "checkpoints", "architectures"},
     "cost": {"layers", "architectures"},
-    "inspection": set(),
+    "inspection": {"files", "layers", "models"},
     "export": {"files", "data", "checkpoints", "preprocessing"},
     "tasks": {"models", "losses", "cost"},
     "training": {"files", "tasks", "layers", "checkpoints", "data", "optimizers", "recipes", "cost"},
-    "evaluation": set(),
+    "evaluation": {"data", "files", "inspection", "models", "preprocessing"},
     "__init__": {"checkpoints", "layers", "models", "predictions", "preprocessing"},
 }
 # Files and folders that may import TensorFlow; all others run on any backend.

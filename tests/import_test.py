@@ -72,5 +72,8 @@ def test_the_parts_that_need_more_are_there_when_asked_for():
     for name in LAZY:
         assert getattr(keras_vit, name).__name__ == f"keras_vit.{name}"
         assert name in dir(keras_vit)
+    for name in ("FeatureModel", "backbone", "enable_lora", "features", "freeze"):
+        assert getattr(keras_vit, name).__name__ == name
+        assert name in dir(keras_vit)
     with pytest.raises(AttributeError, match="has no attribute 'modles'"):
         keras_vit.modles  # noqa: B018

@@ -11,7 +11,19 @@ import pytest
 
 TESTS = Path(__file__).parent
 # What shares a process.
-PURE = (("layers",), ("models",), ("checkpoints",), ("optimizers", "losses_test.py", "tasks/classification_test.py"))
+PURE = (
+    ("layers",),
+    ("models",),
+    ("checkpoints",),
+    ("optimizers", "losses_test.py", "tasks/classification_test.py"),
+    (
+        "inspection/attention_test.py::test_layers_are_counted_from_one_and_heads_are_averaged",
+        "inspection/attention_test.py::test_relevance_has_the_gradients_of_finite_differences[wrapped]",
+        "inspection/distance_test.py",
+        "inspection/embeddings_test.py",
+        "evaluation",
+    ),
+)
 
 
 @pytest.mark.skipif(keras.backend.backend() == "jax", reason="these tests run on JAX already")

@@ -10,7 +10,17 @@ from keras_vit.data.config import InputPipeline, defaults, from_config, load_spl
 from keras_vit.data.datasets import DATASETS, load, load_split
 from keras_vit.data.options import Options
 from keras_vit.data.service import serve
-from keras_vit.data.sources import Source, arrays, check_splits, file_list, folder, folder_splits, tfds, tfrecords
+from keras_vit.data.sources import (
+    Source,
+    arrays,
+    check_splits,
+    file_list,
+    folder,
+    folder_splits,
+    subset,
+    tfds,
+    tfrecords,
+)
 from keras_vit.data.verify import verify
 
 __all__ = [
@@ -32,6 +42,7 @@ __all__ = [
     "load_splits",
     "option_fields",
     "serve",
+    "subset",
     "tfds",
     "tfrecords",
     "train_batches",

@@ -1,26 +1,140 @@
 """What a model is worth: one evaluator per file.
 
-An evaluator is a module with `METRICS`, the names of what it measures, and `evaluate(engine, inputs)` to a dict of
-floats with these names: it asks the engine of a run for means over all evaluation examples, and knows neither the
-devices nor the batches. `config.evals` names evaluators; their metrics stand beside those of the task, as
-`<evaluator>/<metric>`. To add one, write a file like `classification.py` and its row here.
+An evaluator is a module with `METRICS`, the names of what it measures, `SPLITS`, which parts of a dataset it needs, and
+`evaluate(model, inputs, engine=None)` to a dict of floats with these names. `config.evals` names the evaluators of a
+run, whose metrics stand beside those of the task, as `<evaluator>/<metric>`; `experiments/evaluate.py` runs them on any
+model. To add one, write a file like `top1.py` and its row here.
+
+    top1                       on the data of the run
+    fewshot:digits             on a dataset
+    knn:cifar10@/data/tfds     on a dataset that lies in a folder
+    fewshot:digits+cifar10     on several, with one ridge weight for all of them
+    real:real.json@FOLDER      ReaL's labels from their file, for ImageNet's validation images in a folder
 """
 
-from keras_vit.evaluation import classification
+import dataclasses
 
-EVALUATORS = {"classification": classification}
+from keras_vit.evaluation import (
+    calibration,
+    fewshot,
+    imagenet_real,
+    imagenet_v2,
+    knn,
+    linear_probe,
+    objectnet,
+    top1,
+)
+from keras_vit.evaluation.collecting import show_progress
+from keras_vit.evaluation.inputs import load_inputs
+
+EVALUATORS = {
+    "top1": top1,
+    "real": imagenet_real,
+    "imagenet_v2": imagenet_v2,
+    "objectnet": objectnet,
+    "fewshot": fewshot,
+    "linear_probe": linear_probe,
+    "knn": knn,
+    "calibration": calibration,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluator:
+    """An evaluator on some data.
+
+    Attributes:
+        name: what was asked for, "fewshot:cifar10@/data/tfds".
+        module: its row of `EVALUATORS`.
+        datasets: the names of its datasets; () for that of the run, or the one that belongs to the evaluator.
+        path: the folder where they lie; "" for the usual place.
+    """
+
+    name: str
+    module: object
+    datasets: tuple = ()
+    path: str = ""
+
+    @property
+    def METRICS(self):
+        if len(self.datasets) > 1:
+            return self.module.metrics_of_datasets(self.datasets)
+        return self.module.METRICS
+
+    def evaluate(self, model, inputs=None, engine=None):
+        """The metrics of a model, a dict of floats by the names in `METRICS`.
+
+        Args:
+            model: a `keras.Model`.
+            inputs: the `data.InputPipeline` of the run, for an evaluator without a dataset of its own.
+            engine: the `training.Engine` of the run; None outside of one.
+
+        Raises:
+            ValueError: there is no such dataset, it is not where it was looked for, or does not fit the model.
+        """
+        datasets = self.datasets or ((self.module.DATASET,) if hasattr(self.module, "DATASET") else ())
+        if not datasets:
+            if inputs is None:
+                raise ValueError(f"The evaluator needs a dataset, such as {self.name}:digits. Received: {self.name!r}")
+            return self.module.evaluate(model, inputs, engine)
+        if hasattr(self.module, "evaluate_json") and datasets[0].endswith(".json"):
+            inputs = load_inputs(model, "folder", self.path, splits=("",))
+            return self.module.evaluate_json(model, inputs, datasets[0])
+        loaded = {name: self._load(model, name) for name in datasets}
+        if len(loaded) > 1:
+            return self.module.evaluate_datasets(model, loaded)
+        return self.module.evaluate(model, *loaded.values())
+
+    def _load(self, model, dataset):
+        try:
+            return load_inputs(model, dataset, self.path, self.module.SPLITS)
+        except ValueError as error:
+            evaluator = self.name.partition(":")[0]
+            raise ValueError(
+                f"{self.name} cannot have its dataset; {evaluator}:{dataset}@FOLDER names a local copy. {error}"
+            ) from error
 
 
 def get(names):
-    """The evaluators of some names, a dict of modules.
+    """The evaluators of some names, `NAME[:DATASET[+DATASET...][@FOLDER]]`, a dict of `Evaluator`s.
 
     Raises:
-        ValueError: a name is not a key of `EVALUATORS`.
+        ValueError: a name is not a key of `EVALUATORS`, or several datasets are named for one that takes one.
     """
-    unknown = [name for name in names if name not in EVALUATORS]
-    if unknown:
-        raise ValueError(f"The evaluators are {', '.join(EVALUATORS)}. Received: evals={tuple(names)}")
-    return {name: EVALUATORS[name] for name in names}
+    return {name: _parse(name) for name in names}
 
 
-__all__ = ["EVALUATORS", "classification", "get"]
+def _parse(text):
+    name, _, place = text.partition(":")
+    words, _, path = place.partition("@")
+    # "tfds:NAME" has a colon of its own.
+    datasets = tuple(word for word in words.split("+") if word)
+    if name not in EVALUATORS:
+        raise ValueError(f"The evaluators are {', '.join(EVALUATORS)}. Received: {text!r}")
+    module = EVALUATORS[name]
+    if len(datasets) > 1 and not hasattr(module, "evaluate_datasets"):
+        raise ValueError(f"{name} takes one dataset at a time. Received: {text!r}")
+    if len(set(datasets)) < len(datasets):
+        raise ValueError(f"The datasets must be different ones. Received: {text!r}")
+    return Evaluator(text, module, datasets, path)
+
+
+def evaluate(model, names, inputs=None):
+    """The metrics of several evaluators: a dict of floats, `<evaluator>/<metric>`.
+
+    Args:
+        model: a `keras.Model`.
+        names: of the evaluators, as `get` takes them.
+        inputs: the `data.InputPipeline` of those that name no dataset.
+
+    Raises:
+        ValueError: as `get` and `Evaluator.evaluate`.
+    """
+    metrics = {}
+    for name, evaluator in get(names).items():
+        values = evaluator.evaluate(model, inputs)
+        metrics |= {f"{name}/{metric}": value for metric, value in values.items()}
+    return metrics
+
+
+__all__ = ["EVALUATORS", "Evaluator", "evaluate", "get", "load_inputs", "show_progress"]

@@ -67,6 +67,244 @@ def training_curve(path, columns, evaluations=None):
     figure.savefig(path, dpi=100)
 
 
+def attention(path, images, maps):
+    """Draws images beside what a model attends to, as in Figures 6 and 14: one row an image.
+
+    Args:
+        path: the file to write; its ending decides the format.
+        images: `(N, H, W, 3)` in [0, 1].
+        maps: for the title of each column, `(N, H, W)`, 0 or more; each is divided by its largest value and shown as
+            the brightness of its image, and the first ones also as colors.
+
+    Raises:
+        ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
+    """
+    columns = 2 + len(maps)
+    size = 2.2
+    figure = _figure_class()(
+        figsize=(size * columns + 0.8, (size * images.shape[1] / images.shape[2] + 0.15) * len(images) + 0.4),
+        layout="constrained",
+    )
+    grid = figure.subplots(len(images), columns, squeeze=False)
+    for axes in grid.flat:
+        axes.set_axis_off()
+    first = next(iter(maps))
+    for axes, title in zip(grid[0], ["image", *maps, f"{first}, as colors"]):
+        axes.set_title(title, fontsize=11)
+    for number, (image, row) in enumerate(zip(images, grid)):
+        row[0].imshow(image)
+        unit = {name: values[number] / max(values[number].max(), 1e-30) for name, values in maps.items()}
+        for axes, values in zip(row[1:], unit.values()):
+            axes.imshow(image * values[..., None])
+        shown = row[-1].imshow(unit[first], cmap="viridis", vmin=0, vmax=1)
+    figure.colorbar(shown, ax=grid[:, -1].tolist(), label="share of the largest", fraction=0.08)
+    figure.savefig(path, dpi=100)
+
+
+def attention_heads(path, image, maps):
+    """Draws what each head of a layer attends to in one image.
+
+    Args:
+        path: the file to write; its ending decides the format.
+        image: `(H, W, 3)` in [0, 1].
+        maps: `(heads, rows, columns)`, attention to each patch.
+
+    Raises:
+        ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
+    """
+    columns = min(5, len(maps) + 1)
+    rows = -(-(len(maps) + 1) // columns)
+    figure = _figure_class()(figsize=(2.2 * columns + 0.8, 2.4 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
+    for part in axes:
+        part.set_axis_off()
+    axes[0].imshow(image)
+    axes[0].set_title("image", fontsize=11)
+    for number, (part, values) in enumerate(zip(axes[1:], maps), start=1):
+        shown = part.imshow(values, cmap="viridis", vmin=0, vmax=maps.max(), aspect="auto")
+        part.set_box_aspect(image.shape[0] / image.shape[1])
+        part.set_title(f"head {number}", fontsize=11)
+    figure.colorbar(shown, ax=axes, label="attention to a patch", fraction=0.05)
+    figure.savefig(path, dpi=100)
+
+
+def attention_distance(path, distances, side):
+    """Draws the mean attention distance of each head over the depth: Figures 7 (right) and 11.
+
+    Args:
+        path: the file to write; its ending decides the format.
+        distances: `(layers, heads)`, in pixels.
+        side: the width of the images, in pixels.
+
+    Raises:
+        ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
+    """
+    layers, heads = distances.shape
+    figure = _figure_class()(figsize=(7, 4.5), layout="constrained")
+    axes = figure.subplots()
+    colors = _head_colors(heads)
+    for head in range(heads):
+        label = f"head {head + 1}" if heads <= 4 or head in (0, heads - 1) else None
+        axes.scatter(range(1, layers + 1), distances[:, head], s=22, color=colors[head], label=label, alpha=0.85)
+    axes.plot(range(1, layers + 1), distances.mean(1), color="black", linewidth=1, label="mean of the heads")
+    axes.set_xlabel("layer")
+    axes.set_ylabel("mean attention distance (pixels)")
+    axes.set_title(f"How far heads look, in images of {side} pixels")
+    axes.set_ylim(0, 1.1 * distances.max() or 1)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=9)
+    figure.savefig(path, dpi=100)
+
+
+def position_similarity(path, similarities):
+    """Draws the similarity of position embeddings as a grid of grids, of several models side by side: Figures 7, 10.
+
+    Args:
+        path: the file to write; its ending decides the format.
+        similarities: for the title of each, `(rows, columns, rows, columns)` in [-1, 1].
+
+    Raises:
+        ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
+    """
+    figure = _figure_class()(figsize=(6 * len(similarities) + 1, 5.8), layout="constrained")
+    parts = figure.subplots(1, len(similarities), squeeze=False)[0].tolist()
+    for axes, (title, similarity) in zip(parts, similarities.items()):
+        rows, columns = similarity.shape[:2]
+        cells = -(-14 // min(rows, columns))  # of a value, so that the gap after each tile is thin
+        similarity = similarity.repeat(cells, 2).repeat(cells, 3)
+        height, width = similarity.shape[2:]
+        tiles = np.full((rows, height + 1, columns, width + 1), np.nan)
+        tiles[:, :-1, :, :-1] = similarity.transpose(0, 2, 1, 3)
+        shown = axes.imshow(
+            tiles.reshape(rows * (height + 1), columns * (width + 1))[:-1, :-1],
+            cmap="viridis", vmin=-1, vmax=1, interpolation="nearest",
+        )  # fmt: skip
+        for set_ticks, count, side in ((axes.set_yticks, rows, height), (axes.set_xticks, columns, width)):
+            numbers = range(0, count, max(1, count // 7))
+            set_ticks([number * (side + 1) + (side - 1) / 2 for number in numbers], [n + 1 for n in numbers])
+        axes.set_xlabel("column of the patch")
+        axes.set_ylabel("row of the patch")
+        axes.set_title(title)
+    figure.colorbar(shown, ax=parts, label="cosine similarity", fraction=0.04)
+    figure.savefig(path, dpi=100)
+
+
+def filters(path, components):
+    """Draws the principal components of the filters of the patches: Figure 7 (left).
+
+    Args:
+        path: the file to write; its ending decides the format.
+        components: `(N, P, P, C)` in [0, 1]; of other than 1 or 3 channels the first one is drawn.
+
+    Raises:
+        ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
+    """
+    columns = min(7, len(components))
+    rows = -(-len(components) // columns)
+    figure = _figure_class()(figsize=(1.2 * columns, 1.2 * rows + 0.5), layout="constrained")
+    figure.suptitle("Principal components of the filters of the patches")
+    for axes in figure.subplots(rows, columns, squeeze=False).flat:
+        axes.set_axis_off()
+    for axes, component in zip(figure.axes, components):
+        axes.imshow(component if component.shape[-1] == 3 else component[..., 0], cmap="gray", vmin=0, vmax=1)
+    figure.savefig(path, dpi=100)
+
+
+def patch_components(path, images, colors, title="components"):
+    """Draws three components of the tokens of patches as colors, beside their images.
+
+    Args:
+        path: the file to write; its ending decides the format.
+        images: `(N, H, W, 3)` in [0, 1].
+        colors: `(N, rows, columns, 3)` in [0, 1].
+        title: of the colors.
+
+    Raises:
+        ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
+    """
+    height, width = images.shape[1:3]
+    pairs = min(3, len(images))
+    rows = -(-len(images) // pairs)
+    figure = _figure_class()(figsize=(5 * pairs, 2.5 * rows * height / width + 0.5), layout="constrained")
+    axes = figure.subplots(rows, 2 * pairs, squeeze=False).ravel()
+    for part in axes:
+        part.set_axis_off()
+    for image, color, photograph, map_axes in zip(images, colors, axes[::2], axes[1::2]):
+        photograph.imshow(image, extent=(0, width, height, 0))
+        map_axes.imshow(color, extent=(0, width, height, 0), interpolation="nearest")
+    for part, text in zip(axes[: 2 * pairs], ("image", title) * pairs):
+        part.set_title(text, fontsize=11)
+    figure.savefig(path, dpi=100)
+
+
+def reliability(path, counts, confidence, accuracy):
+    """Draws how right predictions of each confidence are: a bar on the diagonal is calibrated.
+
+    Args:
+        path: the file to write; its ending decides the format.
+        counts, confidence, accuracy: `(bins,)`, as `evaluation.calibration.calibration_bins` gives them.
+
+    Raises:
+        ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
+    """
+    figure = _figure_class()(figsize=(5.5, 6), layout="constrained")
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+    edges = np.linspace(0, 1, len(counts) + 1)
+    filled = counts > 0
+    upper.bar(edges[:-1][filled], accuracy[filled], 1 / len(counts), align="edge", edgecolor="white", label="right")
+    upper.plot(confidence[filled], accuracy[filled], "o-", color="tab:orange", label="mean confidence of the bin")
+    upper.plot([0, 1], [0, 1], "--", color="black", linewidth=1)
+    upper.set_ylabel("share of right predictions")
+    upper.set_title("Calibration")
+    upper.set_ylim(0, 1.02)
+    upper.legend(fontsize=9, loc="upper left")
+    lower.bar(edges[:-1], counts, 1 / len(counts), align="edge", edgecolor="white", color="tab:gray")
+    lower.set_ylabel("predictions")
+    lower.set_xlabel("confidence: the largest probability")
+    lower.set_xlim(0, 1)
+    figure.savefig(path, dpi=100)
+
+
+def confusion(path, matrix, class_names):
+    """Draws a confusion matrix; each row is a right class, its colors are shares of the row.
+
+    Args:
+        path: the file to write; its ending decides the format.
+        matrix: integers `(classes, classes)`.
+        class_names: the name of each class; written where there are 40 classes or fewer, and numbers where 20.
+
+    Raises:
+        ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
+    """
+    classes = len(matrix)
+    side = float(np.clip(0.45 * classes + 2, 5, 12))
+    figure = _figure_class()(figsize=(side + 1, side), layout="constrained")
+    axes = figure.subplots()
+    shares = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
+    shown = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    axes.set_title("Confusion")
+    axes.set_xlabel("predicted")
+    axes.set_ylabel("right class")
+    if classes <= 40:
+        axes.set_xticks(range(classes), class_names, rotation=90 if max(map(len, class_names)) > 2 else 0)
+        axes.set_yticks(range(classes), class_names)
+    if classes <= 20:
+        for row, column in np.argwhere(matrix):
+            color = "white" if shares[row, column] > 0.5 else "black"
+            axes.text(column, row, matrix[row, column], ha="center", va="center", color=color, fontsize=8)
+    figure.colorbar(shown, ax=axes, label="share of the row", fraction=0.046)
+    figure.savefig(path, dpi=100)
+
+
+def _head_colors(count):
+    """`count` colors from dark to bright, `(count, 4)`."""
+    _figure_class()
+    from matplotlib import colormaps
+
+    return colormaps["plasma"](np.linspace(0, 0.9, count))
+
+
 def _running_mean(values, width):
     """The mean of each `width` neighbors: `(N,)` to `(N - width + 1,)`."""
     return np.lib.stride_tricks.sliding_window_view(values, width).mean(-1)

@@ -82,15 +82,18 @@ class MultiHeadAttention(keras.layers.Layer):
         mixed = ops.matmul(scores, value)  # (B, heads, M, D/heads)
         return self.out(ops.transpose(mixed, (0, 2, 1, 3)))
 
-    def scores(self, query, key):
-        """What each query takes from each key: `(B, N, heads, D/heads)` twice to `(B, heads, M, N)`; rows sum to 1."""
+    def scores(self, query, key, dtype=None):
+        """What each query takes from each key: `(B, N, heads, D/heads)` twice to `(B, heads, M, N)`; rows sum to 1.
+
+        The softmax is in float32 or more; `dtype` is that of the result, None for the compute dtype.
+        """
         query = query * (query.shape[-1] ** -0.5)
         query = ops.transpose(query, (0, 2, 1, 3))  # (B, heads, M, D/heads)
         key = ops.transpose(key, (0, 2, 3, 1))  # (B, heads, D/heads, N)
         scores = ops.matmul(query, key)
         if self.compute_dtype in ("float16", "bfloat16"):
             scores = ops.cast(scores, "float32")
-        return ops.cast(ops.softmax(scores, axis=-1), self.compute_dtype)
+        return ops.cast(ops.softmax(scores, axis=-1), dtype or self.compute_dtype)
 
     def compute_output_shape(self, tokens_shape, queries_shape=None):
         return tokens_shape if queries_shape is None else queries_shape

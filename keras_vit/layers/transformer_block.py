@@ -90,11 +90,12 @@ class TransformerBlock(keras.layers.Layer):
     def call(self, tokens, training=False):
         if self.remat and training:
             return self._rematerialized(tokens)
-        return self._encode(tokens, training)
+        return self.encode(tokens, training, self.first_token_only)
 
-    def _encode(self, tokens, training):
+    def encode(self, tokens, training=False, first_token_only=False):
+        """What `call` computes, without rematerialization, for every token or for the first one."""
         x = self.norm_1(tokens)
-        if self.first_token_only:
+        if first_token_only:
             x, tokens = self.attention(x, queries=x[:, :1], training=training), tokens[:, :1]
         else:
             x = self.attention(x, training=training)
@@ -114,7 +115,7 @@ class TransformerBlock(keras.layers.Layer):
                 seeds.count = first  # the second computation draws the seeds of the first
             # `tf.recompute_grad` may run the second one in another thread, or after the scope has ended.
             with seed_scope(seeds):
-                return self._encode(tokens, training=True)
+                return self.encode(tokens, training=True, first_token_only=self.first_token_only)
 
         return keras.remat(encode)(tokens)
 

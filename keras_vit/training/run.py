@@ -46,7 +46,7 @@ def run(config, workdir, write=print, *, task=None, evaluators=None, engine=None
         workdir: the run's `Workdir`.
         write: takes the lines that say how it is going.
         task: a `tasks.Task` instead of the one that `config.task` names.
-        evaluators: by the names in `config.evals`, what has `METRICS` and `evaluate(engine, inputs)`, as
+        evaluators: by the names in `config.evals`, what has `METRICS` and `evaluate(model, inputs, engine)`, as
             `keras_vit.evaluation.get` gives them; their metrics stand beside the task's own.
         engine: an `Engine` instead of the one that the config asks for.
 
@@ -98,9 +98,8 @@ def run(config, workdir, write=print, *, task=None, evaluators=None, engine=None
     def evaluate():
         metrics = engine.evaluate()
         for name in config.evals:
-            metrics |= {
-                f"{name}/{metric}": value for metric, value in evaluators[name].evaluate(engine, inputs).items()
-            }
+            values = evaluators[name].evaluate(engine.model, inputs, engine)
+            metrics |= {f"{name}/{metric}": value for metric, value in values.items()}
         return metrics
 
     loop = Loop(

@@ -134,7 +134,9 @@ def test_global_policy_and_random_states_are_left_as_they_were(tmp_path):
 
 def test_evaluators_stand_beside_the_task_and_may_decide_which_checkpoint_is_best(tmp_path):
     worse_and_worse = iter([0.9, 0.5, 0.7])
-    toy = types.SimpleNamespace(METRICS=("score",), evaluate=lambda engine, inputs: {"score": next(worse_and_worse)})
+    toy = types.SimpleNamespace(
+        METRICS=("score",), evaluate=lambda model, inputs, engine: {"score": next(worse_and_worse)}
+    )
     evaluators = {"toy": toy}
     changes = {"evals": ("toy",), "best_metric": "toy/score", "checkpoint_every_steps": 2}
     result, lines = _start(tmp_path, evaluators=evaluators, **changes)

@@ -37,8 +37,12 @@ def test_every_example_counts_once_whatever_their_number(replicas, examples, tin
     assert list(metrics) == ["loss", "accuracy"]
     np.testing.assert_allclose(metrics["loss"], losses.mean(), rtol=1e-5)
     assert metrics["accuracy"] == (logits.argmax(-1) == labels).mean()
-    evaluated = evaluation.get(["classification"])["classification"].evaluate(engine, inputs)
+    evaluated = evaluation.get(["top1"])["top1"].evaluate(engine.model, inputs, engine)
     assert evaluated == {"accuracy": metrics["accuracy"], "top5_accuracy": 1.0}
+    # Without the engine's devices, the same.
+    assert evaluation.evaluate(engine.model, ["top1"], inputs) == {
+        "top1/accuracy": pytest.approx(metrics["accuracy"]), "top1/top5_accuracy": 1.0
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

@@ -1,0 +1,102 @@
+"""Evaluates a model, prints a table and writes `results.json`; run again, it does what is missing.
+
+    python experiments/evaluate.py --model=runs/digits --evals=top1,calibration,fewshot:digits --output=evaluation
+    python experiments/evaluate.py --variant=ViT_B16 --weights=augreg:FILE --evals=real,fewshot:cifar100@/data/tfds
+
+What is evaluated is NAME, on the data of the run or of `--data`, or NAME:DATASET, or NAME:DATASET@FOLDER for a local
+copy; `keras_vit/evaluation/__init__.py` has the names. Images are prepared as the model's own preprocessing says. With
+`--pages`, a page shows calibration, confusions and the worst-classified images.
+"""
+
+import os
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hides TensorFlow's start-up messages; must precede its import
+
+import command_line
+from absl import flags
+from model_flags import build_model, load_model
+
+from keras_vit import data, evaluation, files
+from keras_vit.evaluation.report import write_report
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("model", "", "A finished run's workdir, the folder of an export, or a .keras file.")
+flags.DEFINE_string("variant", "", "Instead of a model: a constructor of keras_vit, such as ViT_B16, for --weights.")
+flags.DEFINE_string("weights", "", "The name of published weights, a path, or a URL; random ones if not given.")
+flags.DEFINE_list("evals", ["top1"], f"Some of {', '.join(evaluation.EVALUATORS)}, each alone or with :DATASET.")
+flags.DEFINE_string("data", "", "The dataset of those that name none; that of the run if not given.")
+flags.DEFINE_string("data_path", "", "Where it lies, unless it is in the usual place.")
+flags.DEFINE_bool("pages", False, "Whether to write a page of calibration, confusions and the worst images.")
+flags.DEFINE_string("output", "evaluation", "The folder to write to.")
+
+
+def main(_):
+    if bool(FLAGS.model) == bool(FLAGS.variant):
+        raise ValueError(
+            f"Either --model or --variant is needed. Received: model={FLAGS.model!r}, variant={FLAGS.variant!r}"
+        )
+    evaluators = evaluation.get(FLAGS.evals)
+    model, details = load_model(FLAGS.model) if FLAGS.model else (build_model(FLAGS.variant, FLAGS.weights), {})
+    output = files.as_path(FLAGS.output)
+    files.make_dirs(output)
+    what = {"model": FLAGS.model, "variant": FLAGS.variant, "weights": FLAGS.weights, "data": FLAGS.data}
+    results = read_results(output / "results.json", what)
+    inputs = None
+    for name, evaluator in evaluators.items():
+        if name in results["metrics"]:
+            print(f"{name} was evaluated before")
+            continue
+        inputs = inputs or load_inputs(model, details)
+        with evaluation.show_progress(lambda done, total, name=name: show(name, done, total)):
+            results["metrics"][name] = evaluator.evaluate(model, inputs)
+        files.write_json(output / "results.json", results)
+    print_table({name: results["metrics"][name] for name in evaluators})
+    if FLAGS.pages:
+        inputs = inputs or load_inputs(model, details)
+        if inputs is None:
+            raise ValueError("The page needs a dataset: --data=digits. Received: data=''")
+        print(f"wrote {write_report(model, inputs, output, FLAGS.model or FLAGS.variant)}")
+    print(f"wrote {output / 'results.json'}")
+
+
+def read_results(path, what):
+    """What was evaluated before, of the same model and data: `{"of": what, "metrics": {evaluator: metrics}}`."""
+    results = files.read_json(path)
+    if results is None:
+        return {"of": what, "metrics": {}}
+    if not isinstance(results, dict) or results.get("of") != what:
+        raise ValueError(
+            f"The folder has the results of another model or data; another --output keeps them. Received: {path}"
+        )
+    return results
+
+
+def load_inputs(model, details):
+    """The dataset of `--data`, or that of the run, or None where neither is known."""
+    config = (details.get("recipe") or {}).get("data") or {}
+    if FLAGS.data or not config:
+        return evaluation.load_inputs(model, FLAGS.data, FLAGS.data_path) if FLAGS.data else None
+    # JSON has lists where a config has tuples.
+    config = {name: tuple(value) if isinstance(value, list) else value for name, value in config.items()}
+    path = {"path": FLAGS.data_path} if FLAGS.data_path else {}
+    return data.from_config({**config, **path}, batch_size=64, seed=0)
+
+
+def show(name, done, total):
+    """One line that is written over, on a terminal; else a line at the end."""
+    if sys.stderr.isatty():
+        print(f"\r{name}: {done}/{total}", end="\n" if done == total else "", file=sys.stderr, flush=True)
+    elif done == total:
+        print(f"{name}: {total} examples", file=sys.stderr)
+
+
+def print_table(metrics_of):
+    width = max(len(name) for name in metrics_of)
+    for name, metrics in metrics_of.items():
+        for index, (metric, value) in enumerate(metrics.items()):
+            print(f"{name if not index else '':{width}}  {metric:28} {value:.4f}")
+
+
+if __name__ == "__main__":
+    command_line.run(main)

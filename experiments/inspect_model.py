@@ -1,0 +1,74 @@
+"""Draws what there is to see of a model on some images, with a page, `index.html`, to look at.
+
+    python experiments/inspect_model.py --model=runs/digits --images=digits --output=inspection
+    python experiments/inspect_model.py --model=mine.keras --images=photographs --output=inspection
+    python experiments/inspect_model.py --variant=ViT_B16 --weights=augreg --images=photographs --output=inspection
+
+Attention (rollout, last layer, relevance) and its distance, position embeddings, filters, and patches. Image files are
+prepared as the model's own preprocessing says; of a dataset, the first test images are taken.
+"""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hides TensorFlow's start-up messages; must precede its import
+
+import command_line
+import numpy as np
+from absl import flags
+from model_flags import build_model, load_model
+
+import keras_vit
+from keras_vit import evaluation
+from keras_vit.export.decoding import Decoder
+from keras_vit.inspection.report import write_report
+
+ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("model", "", "A finished run's workdir, the folder of an export, or a .keras file.")
+flags.DEFINE_string("variant", "", "Instead of a model: a constructor of keras_vit, such as ViT_B16, for --weights.")
+flags.DEFINE_string("weights", "", "The name of published weights, a path, or a URL; random ones if not given.")
+flags.DEFINE_list("others", [], "Further models, whose position embeddings are drawn side by side.")
+flags.DEFINE_string("images", "", "A folder with image files, or the name of a dataset: digits, cifar10, ...")
+flags.DEFINE_string("data_path", "", "Where the dataset lies, unless it is in the usual place.")
+flags.DEFINE_integer("count", 128, "How many images are read at most.", lower_bound=1)
+flags.DEFINE_integer("shown", 8, "How many of them are drawn.", lower_bound=1)
+flags.DEFINE_string("output", "inspection", "The folder to write to.")
+
+
+def main(_):
+    if not FLAGS.images or bool(FLAGS.model) == bool(FLAGS.variant):
+        raise ValueError(
+            "--images is needed, and either --model or --variant. "
+            f"Received: images={FLAGS.images!r}, model={FLAGS.model!r}, variant={FLAGS.variant!r}"
+        )
+    model = load_model(FLAGS.model)[0] if FLAGS.model else build_model(FLAGS.variant, FLAGS.weights)
+    images = read_images(model, FLAGS.images, FLAGS.count)
+    print(f"{len(images)} images of {FLAGS.images}")
+    title = FLAGS.model or (f"{FLAGS.variant} with {FLAGS.weights or 'random'} weights")
+    others = {path: load_model(path)[0] for path in FLAGS.others}
+    page = write_report(model, images, FLAGS.output, title, others, FLAGS.shown)
+    print(f"wrote {page}")
+
+
+def read_images(model, source, count):
+    """The first images of a folder or of a dataset, as the model takes them: float32 `(N, H, W, C)`."""
+    if not os.path.isdir(source):
+        if os.sep in source or source.startswith("."):
+            raise ValueError(f"There is no such folder. Received: images={source!r}")
+        inputs = evaluation.load_inputs(model, source, FLAGS.data_path, splits=("test",))
+        batches, images = iter(inputs.eval_batches()), np.zeros((0, *inputs.image_shape), "float32")
+        while len(images) < min(count, inputs.test.num_examples):
+            batch, _, weights = (array.numpy() for array in next(batches))
+            images = np.concatenate([images, batch[weights > 0]])
+        return images[:count]
+    paths = sorted(path for path in Path(source).rglob("*") if path.suffix.lower() in ENDINGS)[:count]
+    if not paths:
+        raise ValueError(f"The folder holds no image ({', '.join(ENDINGS)}). Received: images={source!r}")
+    decoder = Decoder(tuple(model.input_shape[1:]), keras_vit.preprocessing_of(model))
+    return np.stack([decoder.image(path.read_bytes()).numpy() for path in paths])
+
+
+if __name__ == "__main__":
+    command_line.run(main)

@@ -1,0 +1,61 @@
+"""A dataset as a model takes it: to be evaluated on, or to be represented."""
+
+import keras
+
+from keras_vit import data
+from keras_vit.preprocessing import preprocessing_of
+
+
+def load_inputs(model, name, path="", splits=("train", "test"), batch_size=64):
+    """The input pipeline of a dataset for a model, with the preprocessing that the model carries.
+
+    Args:
+        model: a `keras.Model` of images `(B, H, W, C)`.
+        name: of the dataset, as `data.load_split` takes it: "digits", "cifar10", "imagenet_v2", "tfds:NAME", "folder".
+        path: where it lies; "" for the usual place.
+        splits: which ones are loaded; `("",)` is all of a folder. Of one, the pipeline has it for both.
+        batch_size: images that are computed at a time.
+
+    Returns:
+        A `data.InputPipeline`.
+
+    Raises:
+        ValueError: there is no such dataset, or it is not where it was looked for.
+    """
+    loaded = {split: data.load_split(name, split, path=path) for split in splits}
+    train, test = loaded[splits[0]], loaded[splits[-1]]
+    return data.InputPipeline(train, test, options_for(model, test), batch_size, 0, 1.0)
+
+
+def options_for(model, source):
+    """The fields of `data.Options` with which images of a source become those of a model, a dict.
+
+    Raises:
+        ValueError: the model's images are not square, and the source's are of another size.
+    """
+    height, width, channels = keras.tree.flatten(model.input)[0].shape[1:]
+    options = {"channels": channels}
+    stored = tuple(source.image_spec.shape) if source.image_spec.shape.rank == 3 else None
+    if stored != (height, width, channels):
+        if height != width:
+            raise ValueError(
+                "The images of datasets are made square; the model must have square images, or those of the dataset. "
+                f"Received: a model of {height}x{width} pixels"
+            )
+        options |= {"image_size": height, "eval_crop": "resize"}
+    try:
+        preprocessing = preprocessing_of(model)
+    except ValueError:  # another model than those of this library: images in [-1, 1]
+        return options
+    if preprocessing.mean != preprocessing.std:
+        # Else it is half of white, whatever white is in the source.
+        scale = source.max_value / (65535 if preprocessing.bit_depth == 16 else 255)
+        options["mean"] = tuple(value * scale for value in preprocessing.mean)
+        options["std"] = tuple(value * scale for value in preprocessing.std)
+    options |= {"rounding": preprocessing.rounding, "exif": preprocessing.exif}
+    if source.is_encoded:
+        options["bit_depth"] = preprocessing.bit_depth
+    if "image_size" in options and (preprocessing.crop_fraction < 1 or preprocessing.resize == "shorter_side"):
+        options["eval_crop"] = "resize_small_crop" if preprocessing.resize == "shorter_side" else "resize_crop"
+        options["resize_size"] = round(height / preprocessing.crop_fraction)
+    return options

@@ -1,0 +1,56 @@
+"""Accuracy of an ImageNet classifier on the 113 classes of ObjectNet that ImageNet has too."""
+
+import numpy as np
+from keras import ops
+
+from keras_vit.evaluation.collecting import check_classes, collect
+
+METRICS = ("accuracy", "top5_accuracy", "mapped_accuracy", "mapped_top5_accuracy")
+SPLITS = ("test",)
+DATASET = "objectnet"
+
+
+def evaluate(model, inputs, engine=None):
+    """Both conventions of scoring ObjectNet; several classes of ImageNet may stand for one of ObjectNet.
+
+    Args:
+        model: a `keras.Model` whose outputs are 1,000 logits, in ImageNet's order.
+        inputs: the `data.InputPipeline` of ObjectNet.
+        engine: of a run; not used.
+
+    Returns:
+        `accuracy` and `top5_accuracy`: any right class is among the first or the five largest of all 1,000 logits.
+        `mapped_accuracy` and `mapped_top5_accuracy`: the same among ObjectNet's classes alone, each with the largest
+        logit of its classes of ImageNet.
+
+    Raises:
+        ValueError: the model has other classes than the data, or no image can be read.
+
+    Reference: Barbu et al., "ObjectNet" (2019); the paper's appendix D.9 does not say which one it reports.
+    """
+    check_classes(model, inputs.test)
+    arrays = collect(model, _outputs, inputs.test, inputs.options, inputs.batch_size)
+    counted = arrays["weights"] > 0
+    return score(arrays["outputs"][counted], arrays["labels"][counted] > 0)
+
+
+def score(outputs, right):
+    """The metrics of `evaluate` from logits and right classes, `(N, 1000)` both, the second one Booleans."""
+    groups, group_of = np.unique(right, axis=0, return_inverse=True)
+    grouped = np.stack([outputs[:, group].max(1) for group in groups], axis=1)
+    mapped_right = np.eye(len(groups), dtype=bool)[group_of.ravel()]
+    names = iter(METRICS)
+    return {
+        next(names): float(_any_of_largest(values, answers, count).mean())
+        for values, answers in ((outputs, right), (grouped, mapped_right))
+        for count in (1, 5)
+    }
+
+
+def _any_of_largest(values, right, count):
+    best = np.argsort(-values, axis=1, kind="stable")[:, :count]
+    return np.take_along_axis(right, best, axis=1).any(1)
+
+
+def _outputs(model, batch):
+    return {"outputs": ops.cast(model(batch[0], training=False), "float32")}

@@ -1,0 +1,115 @@
+"""Maps of what a model attends to."""
+
+import numpy as np
+from keras import ops
+
+from keras_vit.inspection.relevance import attention_relevance
+from keras_vit.inspection.scores import attention_scores, iterate_scores
+from keras_vit.models.encoder import Encoder
+
+METHODS = ("rollout", "mean", "relevance")
+
+
+def attention_rollout(scores, residual=True):
+    """The attention of all layers multiplied: how much of each input token is in each token of the output.
+
+    With the residual connections, `A_l = 0.5 (mean over heads + I)`; then `R_l = A_l R_(l-1)`, from `R_0 = I`.
+
+    Args:
+        scores: `(L, ..., heads, N, N)`, of all layers, the first one first; rows sum to 1.
+        residual: whether the identity is added, as in Abnar and Zuidema's code. The paper's text does not name it.
+
+    Returns:
+        float64 `(..., N, N)`; rows sum to 1.
+
+    Raises:
+        ValueError: the scores are not of this shape.
+
+    Reference: paper appendix D.8; Abnar and Zuidema, "Quantifying Attention Flow in Transformers".
+    """
+    scores = np.asarray(scores)
+    if scores.ndim < 4 or scores.shape[-1] != scores.shape[-2] or not len(scores):
+        raise ValueError(f"Scores must be (L, ..., heads, N, N). Received: shape={scores.shape}")
+    rollout = np.eye(scores.shape[-1])
+    for layer in scores:
+        rollout = _mixed(layer.astype("float64").mean(-3), residual) @ rollout
+    return rollout
+
+
+def attention_maps(model, images, method="rollout", residual=True, layer=-1, targets=None, upsample=True):
+    """How much a model attends to each place of its images.
+
+    It is the row of the class token, which the head reads; in models without one, the mean over the rows of all
+    tokens.
+
+    Args:
+        model, images: as of `attention_scores`.
+        method: "rollout", of all layers (`attention_rollout`); "mean", over the heads of one layer; or "relevance",
+            all layers weighted by the gradient of a class (`attention_relevance`).
+        residual: see `attention_rollout`.
+        layer: of "mean".
+        targets: of "relevance": the class of each image, integers `(B,)`; None for the predicted ones.
+        upsample: whether maps have the size of the images, or a value a patch.
+
+    Returns:
+        float32 `(B, H, W)`, or `(B, rows, columns)`; 0 or more.
+
+    Raises:
+        ValueError: as `attention_scores`, or the method is not known.
+    """
+    if method not in METHODS:
+        raise ValueError(f"`method` must be one of {', '.join(METHODS)}. Received: method={method!r}")
+    encoder = Encoder(model)
+    images = images if hasattr(images, "dtype") else np.asarray(images)
+    encoder.check_images(images)
+    if method == "mean":
+        matrix = attention_scores(model, images, layer, reduce="mean")
+    elif method == "rollout":
+        matrix = np.concatenate([_rollout_of(encoder, images[i : i + 1], residual) for i in range(len(images))])
+    else:
+        matrix = attention_relevance(model, images, targets)
+    prefix = encoder.num_prefix_tokens
+    rows = matrix[:, 0] if prefix else matrix.mean(1)
+    maps = rows[:, prefix:].reshape(-1, *encoder.grid).astype("float32")
+    return upsample_maps(maps, images.shape[1:3]) if upsample else maps
+
+
+def upsample_maps(maps, size):
+    """Maps `(B, rows, columns)` to `(B, H, W)`, bilinear: float32."""
+    resized = ops.image.resize(np.asarray(maps, "float32")[..., None], size, "bilinear", data_format="channels_last")
+    return ops.convert_to_numpy(resized)[..., 0]
+
+
+def overlay(images, maps):
+    """Images as bright as a model attends to them: Figures 6 and 14 of the paper.
+
+    Args:
+        images: `(B, H, W, C)` in [-1, 1]; the first three channels are shown, or the one.
+        maps: `(B, H, W)`, 0 or more; each is divided by its largest value.
+
+    Returns:
+        float32 `(B, H, W, 3)` in [0, 1].
+    """
+    images, maps = np.asarray(images, "float32"), np.asarray(maps, "float32")
+    if images.shape[:3] != maps.shape:
+        raise ValueError(f"There must be a map of its size for each image. Received: {images.shape} and {maps.shape}")
+    largest = maps.max((1, 2), keepdims=True)
+    return to_rgb(images) * (maps / np.where(largest > 0, largest, 1))[..., None]
+
+
+def to_rgb(images):
+    """Images `(B, H, W, C)` in [-1, 1] to float32 `(B, H, W, 3)` in [0, 1]: the first three channels, or the one."""
+    channels = images[..., :3] if images.shape[-1] >= 3 else np.repeat(images[..., :1], 3, axis=-1)
+    return np.clip((np.asarray(channels, "float32") + 1) / 2, 0, 1)
+
+
+def _mixed(attention, residual):
+    return 0.5 * (attention + np.eye(attention.shape[-1])) if residual else attention
+
+
+def _rollout_of(encoder, images, residual):
+    """The rollout, layer by layer, without keeping the scores."""
+    rollout = np.eye(encoder.grid[0] * encoder.grid[1] + encoder.num_prefix_tokens)
+    for _, scores in iterate_scores(encoder, images):
+        rollout = _mixed(ops.convert_to_numpy(scores).astype("float64").mean(1), residual) @ rollout
+    return rollout

@@ -1,0 +1,82 @@
+"""How far attention looks: the receptive field of each head, in pixels."""
+
+import numpy as np
+from keras import ops
+
+from keras_vit.inspection.scores import iterate_scores
+from keras_vit.models.encoder import Encoder
+
+
+def attention_distance(model, images, class_token="out", batch_size=8):
+    """The mean attention distance of every layer and head, over images and queries: Figures 7 (right) and 11.
+
+    Args:
+        model: a `keras.Model` with a Vision Transformer in it, also wrapped inside other models.
+        images: `(N, H, W, C)`, as the model takes them; the paper takes 128.
+        class_token: see `mean_distance`.
+        batch_size: images that are computed at a time; scores are never kept for more than one layer.
+
+    Returns:
+        float64 `(layers, heads)`, in pixels.
+
+    Raises:
+        ValueError: there is no Vision Transformer in the model, no image, or the images are not of its size.
+    """
+    encoder = Encoder(model)
+    images = images if hasattr(images, "dtype") else np.asarray(images)
+    encoder.check_images(images)
+    if not len(images):
+        raise ValueError(f"There must be an image. Received: images of shape {tuple(images.shape)}")
+    distances = _grid_distances(encoder.grid, encoder.patch_size)
+    totals = np.zeros((len(encoder.blocks), encoder.blocks[0].num_heads))
+    for start in range(0, len(images), batch_size):
+        batch = images[start : start + batch_size]
+        for number, scores in iterate_scores(encoder, batch):
+            means = _mean_distances(scores, distances, encoder.num_prefix_tokens, class_token)
+            totals[number - 1] += ops.convert_to_numpy(means).astype("float64").sum(0)
+    return totals / len(images)
+
+
+def mean_distance(scores, grid, patch_size, num_prefix_tokens=0, class_token="out"):
+    """The mean distance between a patch and what it attends to: the sum over keys of attention times distance.
+
+    Args:
+        scores: `(..., heads, N, N)`, attention after the softmax, from query to key.
+        grid: `(rows, columns)` of the patches.
+        patch_size: `(height, width)` of a patch, in pixels.
+        num_prefix_tokens: tokens before those of the patches, 1 for a class token. They are no queries here.
+        class_token: what becomes of the attention to them: "out", it is left out, and the rest sums to 1 again; "in",
+            it counts as attention of distance 0.
+
+    Returns:
+        float32 `(..., heads)`, in pixels; a numpy array.
+
+    Raises:
+        ValueError: `class_token` is neither, or the scores do not fit the grid.
+
+    Reference: paper appendix D.7, which does not say what becomes of the class token.
+    """
+    scores = np.asarray(scores)
+    tokens = grid[0] * grid[1] + num_prefix_tokens
+    if scores.ndim < 3 or scores.shape[-2:] != (tokens, tokens):
+        raise ValueError(f"Scores must be (..., heads, {tokens}, {tokens}). Received: shape={scores.shape}")
+    means = _mean_distances(scores, _grid_distances(grid, patch_size), num_prefix_tokens, class_token)
+    return ops.convert_to_numpy(means)
+
+
+def _mean_distances(scores, distances, prefix, class_token):
+    if class_token not in ("in", "out"):
+        raise ValueError(f"`class_token` must be 'in' or 'out'. Received: class_token={class_token!r}")
+    patches = scores[..., prefix:, prefix:]
+    sums = ops.sum(patches * ops.convert_to_tensor(distances, "float32"), axis=-1)  # (..., heads, queries)
+    if class_token == "out" and prefix:
+        # A query may give everything to the class token, and nothing is left.
+        sums = sums / ops.maximum(ops.sum(patches, axis=-1), 1e-30)
+    return ops.mean(sums, axis=-1)
+
+
+def _grid_distances(grid, patch_size):
+    """The distance between the centers of any two patches, in pixels: float32 `(P, P)`."""
+    rows, columns = np.indices(grid).reshape(2, -1)
+    y, x = rows * patch_size[0], columns * patch_size[1]
+    return np.hypot(y[:, None] - y, x[:, None] - x).astype("float32")

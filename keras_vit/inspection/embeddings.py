@@ -1,0 +1,101 @@
+"""What the embeddings learned: positions, filters of the patches, and the tokens of images."""
+
+import numpy as np
+from keras import ops
+
+from keras_vit import layers
+from keras_vit.models.encoder import Encoder
+from keras_vit.models.features import features
+
+
+def position_similarity(model):
+    """The cosine similarity of the position embeddings of any two patches: Figures 7 (center) and 10.
+
+    Args:
+        model: a `keras.Model` with a Vision Transformer in it.
+
+    Returns:
+        float32 `(rows, columns, rows, columns)` in [-1, 1]: entry `[i, j]` is the map of patch (i, j); 0 for an
+        embedding of zeros. The class token's position is left out.
+
+    Raises:
+        ValueError: there is no Vision Transformer in the model.
+    """
+    encoder = Encoder(model)
+    layer = next(layer for layer in encoder.vit.layers if getattr(layer, "grid", None) is not None)
+    patches = encoder.grid[0] * encoder.grid[1]
+    learned = getattr(layer, "pos_embedding", None)
+    tokens = patches if learned is None else learned.shape[1]
+    # Added to zeros, the embedding itself, whatever its kind.
+    positions = ops.convert_to_numpy(ops.cast(layer(ops.zeros((1, tokens, encoder.hidden_size))), "float32"))
+    positions = positions[0, tokens - patches :]
+    norms = np.linalg.norm(positions, axis=-1, keepdims=True)
+    unit = positions / np.where(norms > 0, norms, 1)
+    return (unit @ unit.T).reshape(*encoder.grid, *encoder.grid)
+
+
+def filter_components(model, count=28):
+    """The first principal components of the filters that embed the patches: Figure 7 (left).
+
+    The filters are the samples, and their mean is subtracted, as in scikit-learn's PCA.
+
+    Args:
+        model: a `keras.Model` with a Vision Transformer in it, not a hybrid.
+        count: how many components, 1 or more; at most as many as there are filters or values of a filter.
+
+    Returns:
+        float32 `(count, P, P, C)`, each scaled to [0, 1].
+
+    Raises:
+        ValueError: there is no Vision Transformer in the model, or it is a hybrid, whose patches are of features.
+    """
+    vit = Encoder(model).vit
+    if any(isinstance(layer, layers.ResNetStem) for layer in vit.layers):
+        raise ValueError(
+            f"The patches of a hybrid are of features, and their filters are no images. Received: model={vit.name!r}"
+        )
+    patch_size = next(layer for layer in vit.layers if isinstance(layer, layers.Patches)).patch_size
+    kernel = next(layer for layer in vit.layers if isinstance(layer, layers.PatchEncoder)).kernel
+    filters = ops.convert_to_numpy(kernel).T.astype("float32")  # (D, P*P*C)
+    components = _principal_components(filters, count).components_
+    return _unit_range(components, axis=-1).reshape(len(components), patch_size, patch_size, -1).astype("float32")
+
+
+def patch_components(model, images, layer=-1, count=3):
+    """The first principal components of the tokens of patches: with three of them, a color for each patch.
+
+    Args:
+        model: a `keras.Model` with a Vision Transformer in it, also wrapped inside other models.
+        images: `(B, H, W, C)`, as the model takes them; the components are those of all of them together.
+        layer: whose tokens, counted from 1; see `keras_vit.features`.
+        count: how many components, 1 or more.
+
+    Returns:
+        float32 `(B, rows, columns, count)`, each component scaled to [0, 1] over all images.
+
+    Raises:
+        ValueError: as `keras_vit.features`, or there are fewer patches or sizes of a token than components.
+    """
+    tokens = features(model, images, layer, tokens="patch", grid=True, norm=Encoder(model).norm is not None)
+    samples = tokens.reshape(-1, tokens.shape[-1])
+    if min(samples.shape) < count:
+        raise ValueError(
+            f"Components are at most as many as patches and as the size of a token. Received: count={count}, "
+            f"{samples.shape[0]} patches of size {samples.shape[1]}"
+        )
+    values = _principal_components(samples, count).transform(samples)
+    return _unit_range(values, axis=0).reshape(*tokens.shape[:-1], count).astype("float32")
+
+
+def _principal_components(samples, count):
+    # scikit-learn takes about a second to import.
+    from sklearn.decomposition import PCA
+
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise ValueError(f"`count` must be an integer of 1 or more. Received: count={count!r}")
+    return PCA(min(count, *samples.shape), svd_solver="full").fit(samples)
+
+
+def _unit_range(values, axis):
+    lowest, highest = values.min(axis, keepdims=True), values.max(axis, keepdims=True)
+    return (values - lowest) / np.where(highest > lowest, highest - lowest, 1)

@@ -1,0 +1,131 @@
+"""Everything there is to see of a model on some images, as pictures and a page that shows them."""
+
+import html
+
+import numpy as np
+
+from keras_vit import files
+from keras_vit.inspection import plots
+from keras_vit.inspection.attention_maps import attention_maps, to_rgb
+from keras_vit.inspection.distance import attention_distance
+from keras_vit.inspection.embeddings import filter_components, patch_components, position_similarity
+from keras_vit.inspection.scores import attention_scores
+from keras_vit.layers import ResNetStem
+from keras_vit.models.encoder import Encoder
+
+
+def write_report(model, images, output, title="model", others=None, shown=8, write=print):
+    """Draws all pictures of a model, and writes `index.html` beside them.
+
+    Args:
+        model: a `keras.Model` with a Vision Transformer in it, also wrapped inside other models.
+        images: `(N, H, W, C)`, as the model takes them; all of them count for the attention distance.
+        output: the folder to write to, made if it does not exist; pictures in it are replaced.
+        title: what the page calls the model.
+        others: further models by their titles, whose position embeddings are drawn side by side with the model's.
+        shown: how many images are drawn.
+        write: takes a line for each picture.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        ValueError: there is no Vision Transformer in the model, no image, or the images are not of its size.
+        ImportError: matplotlib is not installed.
+    """
+    encoder = Encoder(model)
+    images = np.asarray(images, "float32")
+    encoder.check_images(images)
+    if not len(images):
+        raise ValueError(f"There must be an image. Received: images of shape {images.shape}")
+    output = files.as_path(output)
+    files.make_dirs(output)
+    few, photographs, pictures = images[:shown], to_rgb(_unit_range(images[:shown])), []
+
+    def draw(name, heading, text, function, *arguments):
+        with files.atomic_path(output / name) as path:
+            function(path, *arguments)
+        pictures.append((name, heading, text))
+        write(f"drew {output / name}")
+
+    maps = {
+        "rollout": attention_maps(model, few),
+        "rollout without residual": attention_maps(model, few, residual=False),
+        "last layer": attention_maps(model, few, "mean"),
+    }
+    if len(model.output_shape) == 2:
+        relevance = attention_maps(model, few, "relevance")
+        if relevance.any():
+            maps["relevance"] = relevance
+        else:
+            write("the relevance is not drawn: it is zero everywhere, as that of a head of zeros is")
+    draw(
+        "attention.png", "Attention",
+        "What the output attends to, as the brightness of each image: the attention of all layers multiplied (rollout, "
+        "with and without the residual connections), the mean over the heads of the last layer, and, unless the head "
+        "is still zero, all layers weighted by the gradient of the predicted class (relevance).",
+        plots.attention, photographs, maps,
+    )  # fmt: skip
+    prefix = encoder.num_prefix_tokens
+    scores = attention_scores(model, few[:1], -1)[0]
+    rows = scores[:, 0, prefix:] if prefix else scores.mean(1)
+    draw(
+        "heads.png", "Heads of the last layer",
+        "What each head of the last layer attends to in the first image.",
+        plots.attention_heads, photographs[0], rows.reshape(-1, *encoder.grid),
+    )  # fmt: skip
+    draw(
+        "attention_distance.png", "Attention distance",
+        f"How far each head looks, the mean over {len(images)} images; attention to the class token is left out.",
+        plots.attention_distance, attention_distance(model, images), images.shape[2],
+    )  # fmt: skip
+    draw(
+        "positions.png", "Position embeddings",
+        "Each tile is the similarity of the position of one patch to those of all patches.",
+        plots.position_similarity,
+        {name: position_similarity(other) for name, other in {title: model, **(others or {})}.items()},
+    )  # fmt: skip
+    if not any(isinstance(layer, ResNetStem) for layer in encoder.vit.layers):
+        draw(
+            "filters.png", "Filters",
+            "The principal components of the filters that embed the patches.",
+            plots.filters, filter_components(model),
+        )  # fmt: skip
+    if min(len(few) * encoder.grid[0] * encoder.grid[1], encoder.hidden_size) >= 3:
+        draw(
+            "patches.png", "Patches",
+            "The first three principal components of the last layer's tokens, of all images together, as red, green "
+            "and blue.",
+            plots.patch_components, photographs, patch_components(model, few), "last layer",
+        )  # fmt: skip
+    with files.atomic_write(output / "index.html") as file:
+        file.write(_page(title, encoder, len(images), pictures))
+    return output / "index.html"
+
+
+def _unit_range(images):
+    """Images as they are if they are in [-1, 1], else scaled to it, for models of another preprocessing."""
+    lowest, highest = images.min(), images.max()
+    if lowest >= -1 and highest <= 1:
+        return images
+    return (images - lowest) / (highest - lowest) * 2 - 1
+
+
+def _page(title, encoder, count, pictures):
+    block = encoder.blocks[0]
+    facts = (
+        f"{len(encoder.blocks)} layers, {block.num_heads} heads, tokens of size {encoder.hidden_size}, "
+        f"{encoder.grid[0]} x {encoder.grid[1]} patches"
+        f"{' and a class token' if encoder.num_prefix_tokens else ''}; {count} images"
+    )
+    parts = "\n".join(
+        f'<h2>{html.escape(heading)}</h2>\n<p>{html.escape(text)}</p>\n<a href="{name}"><img src="{name}" '
+        f'alt="{html.escape(heading)}"></a>'
+        for name, heading, text in pictures
+    )
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{html.escape(title)}</title>\n'
+        "<style>body { font-family: sans-serif; max-width: 75em; margin: 2em auto; padding: 0 1em; } "
+        "img { max-width: 100%; }</style>\n</head>\n<body>\n"
+        f"<h1>{html.escape(title)}</h1>\n<p>{html.escape(facts)}</p>\n{parts}\n</body>\n</html>\n"
+    )

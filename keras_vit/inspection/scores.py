@@ -1,0 +1,60 @@
+"""Attention scores of any layers."""
+
+import numpy as np
+from keras import ops
+
+from keras_vit.models.encoder import Encoder
+
+
+def attention_scores(model, images, layers=None, reduce="none"):
+    """What every token takes from every other one, after the softmax.
+
+    Args:
+        model: a `keras.Model` with a Vision Transformer in it, also wrapped inside other models.
+        images: `(B, H, W, C)`, as the model takes them.
+        layers: a number, counted from 1 for the first block, -1 for the last; a list of numbers; None for all layers.
+        reduce: "none", or "mean" over the heads.
+
+    Returns:
+        float32 `(L, B, heads, N, N)`, from query to key, the class token first if there is one; rows sum to 1, also
+        of models in mixed precision, and in the last block too, where the model itself needs the class token's row
+        alone. Without the axis L for a number, and without heads for the mean.
+
+    Raises:
+        ValueError: there is no Vision Transformer in the model, no such layer, or the images are not of its size.
+    """
+    if reduce not in ("none", "mean"):
+        raise ValueError(f"`reduce` must be 'none' or 'mean'. Received: reduce={reduce!r}")
+    encoder = Encoder(model)
+    is_single = isinstance(layers, int) and not isinstance(layers, bool)
+    wanted_layers = range(1, len(encoder.blocks) + 1) if layers is None else [layers] if is_single else layers
+    numbers = [encoder.layer_number(layer, least=1) for layer in wanted_layers]
+    if not numbers:
+        raise ValueError("`layers` must name a layer. Received: layers=[]")
+    scores = {number: None for number in numbers}
+    for number, values in iterate_scores(encoder, images, last=max(numbers)):
+        if number in scores:
+            values = ops.mean(values, axis=1) if reduce == "mean" else values
+            scores[number] = ops.convert_to_numpy(values)
+    return scores[numbers[0]] if is_single else np.stack([scores[number] for number in numbers])
+
+
+def iterate_scores(encoder, images, last=None):
+    """Yields `(layer, scores)` for each layer in turn, tensors `(B, heads, N, N)`, and keeps none of them.
+
+    Args:
+        encoder: a `models.encoder.Encoder`.
+        images: `(B, H, W, C)`.
+        last: the last layer; None for the last one that there is.
+    """
+    images = images if hasattr(images, "dtype") else np.asarray(images)
+    encoder.check_images(images)
+    last = last or len(encoder.blocks)
+    tokens = encoder.embed(images)
+    for number in range(1, last + 1):
+        block = encoder.blocks[number - 1]
+        x = block.norm_1(tokens)
+        attention = block.attention
+        yield number, attention.scores(attention.query(x), attention.key(x), dtype="float32")
+        if number < last:
+            tokens = encoder.block(number, tokens)

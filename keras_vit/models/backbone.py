@@ -1,0 +1,106 @@
+"""Feature maps of several strides, for heads that detect or segment."""
+
+import keras
+from keras import ops
+
+from keras_vit.models.encoder import Encoder
+from keras_vit.models.features import FeatureModel
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class Backbone(keras.Model):
+    """Feature maps of several layers and strides of a Vision Transformer: a feature pyramid.
+
+    The tokens of the patches of a layer are a map whose stride is the patch size. To a smaller stride it is enlarged
+    by transposed convolutions of stride 2, with LayerNorm and GELU between two; to a larger one it is max-pooled.
+
+    Args:
+        model: a `keras.Model` with a Vision Transformer in it. Its layers are shared: training the backbone trains
+            them, unless they were frozen (`keras_vit.freeze`).
+        layers: a layer for each map, counted from 1; see `features`.
+        strides: pixels of the image from one value of a map to the next; the patch size times or divided by a power
+            of two.
+        norm: whether the LayerNorm after the last block is applied to each layer.
+
+    Call arguments:
+        images: `(B, H, W, C)`, as the model takes them.
+        training: whether dropout is active.
+
+    Returns:
+        A list of maps `(B, H / stride, W / stride, D)`; where a stride does not divide the side, the last values of a
+        row or column are left out.
+
+    Raises:
+        ValueError: there is no Vision Transformer in the model, no such layer, a stride does not follow from the patch
+            size, or `layers` and `strides` are not of one length.
+
+    Reference: the necks of BEiT (Bao et al., 2021) on its layers 3, 6, 9 and 12 of 12, with LayerNorm for BatchNorm.
+    """
+
+    def __init__(self, model, layers=(3, 6, 9, 12), strides=(4, 8, 16, 32), norm=True, **kwargs):
+        super().__init__(**{"dtype": "float32", **kwargs})
+        if len(layers) != len(strides) or not layers:
+            raise ValueError(
+                f"There must be as many `strides` as `layers`, 1 or more. Received: layers={layers}, strides={strides}"
+            )
+        encoder = Encoder(model)
+        powers = [_power_of_two(encoder.patch_size, stride) for stride in strides]
+        self.layer_numbers, self.strides, self.norm = tuple(layers), tuple(strides), norm
+        self.feature_model = FeatureModel(model, list(layers), tokens="patch", grid=True, norm=norm, name="features")
+        self.necks = [_neck(power, encoder.hidden_size, name=f"neck_{index}") for index, power in enumerate(powers)]
+        self.build((None, *encoder.vit.input_shape[1:]))
+
+    def build(self, input_shape):
+        encoder = self.feature_model.encoder
+        for neck in self.necks:
+            neck.build((None, *encoder.grid, encoder.hidden_size))
+        self.built = True
+
+    def call(self, images, training=False):
+        maps = self.feature_model(images, training=training)
+        return [neck(ops.cast(x, "float32"), training=training) for neck, x in zip(self.necks, maps)]
+
+    def get_config(self):
+        return {
+            "name": self.name,
+            "model": keras.saving.serialize_keras_object(self.feature_model.model),
+            "layers": self.layer_numbers,
+            "strides": self.strides,
+            "norm": self.norm,
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        config = dict(config)
+        model = keras.saving.deserialize_keras_object(config.pop("model"), custom_objects=custom_objects)
+        return cls(model, **config)
+
+
+def backbone(model, layers=(3, 6, 9, 12), strides=(4, 8, 16, 32), norm=True):
+    """A `Backbone`: a Keras model from images to feature maps of several strides; arguments and errors as there."""
+    return Backbone(model, layers, strides, norm)
+
+
+def _power_of_two(patch_size, stride):
+    """How often the stride must be halved (positive) or doubled (negative) from that of the patches."""
+    height, width = patch_size
+    for power in range(-8, 9):
+        if height == width and height == stride * 2.0**power:
+            return power
+    raise ValueError(
+        f"A stride must be the size of a patch, {height:g}x{width:g} pixels, times or divided by a power of two. "
+        f"Received: stride={stride}"
+    )
+
+
+def _neck(power, hidden_size, name):
+    steps = []
+    for index in range(power):
+        if index:
+            steps += [keras.layers.LayerNormalization(epsilon=1e-6), keras.layers.Activation("gelu")]
+        steps.append(keras.layers.Conv2DTranspose(hidden_size, 2, strides=2, data_format="channels_last"))
+    if power < 0:
+        steps.append(keras.layers.MaxPooling2D(2**-power, data_format="channels_last"))
+    if not power:
+        steps.append(keras.layers.Identity())
+    return keras.Sequential(steps, name=name)

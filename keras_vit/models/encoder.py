@@ -1,0 +1,211 @@
+"""The Vision Transformer inside a model, wherever it is: its blocks, and the way from images to their tokens."""
+
+import threading
+
+import keras
+
+from keras_vit import layers
+
+_lock = threading.RLock()
+
+
+class Encoder:
+    """The encoder of a Vision Transformer inside a model; it has no variables of its own.
+
+    Layers are counted as in the paper: layer 1 is the first block (`encoderblock_0`), and layer 0 are the tokens
+    before it.
+
+    Args:
+        model: a `keras.Model` with one Vision Transformer in it, at any depth.
+
+    Attributes:
+        model: the argument.
+        vit: the innermost `keras.Model` that has the blocks.
+        blocks: the `TransformerBlock`s, in order.
+        norm: the LayerNorm after the last block, or None.
+        pool_layer, pre_logits: the layers of these purposes after it, or None.
+        grid: `(rows, columns)` of the patches.
+        patch_size: `(height, width)` of a patch in pixels of the image, floats.
+        num_prefix_tokens: how many tokens come before those of the patches: 1 with a class token, else 0.
+        hidden_size: size of a token.
+
+    Raises:
+        ValueError: there is no Vision Transformer in the model or more than one, or its blocks do not follow one
+            another.
+    """
+
+    def __init__(self, model):
+        owners = {id(owner): owner for owner in _owners(model)} if isinstance(model, keras.Model) else {}
+        if len(owners) != 1:
+            count = "more than one Vision Transformer" if owners else "no Vision Transformer"
+            raise ValueError(
+                "The model must be, or have inside, one Vision Transformer of keras_vit (with layers of the type "
+                f"TransformerBlock); this one has {count}. Received: model={getattr(model, 'name', model)!r}"
+            )
+        (self.vit,) = owners.values()
+        self.model = model
+        self.blocks = _of_type(self.vit, layers.TransformerBlock)
+        self._check_order()
+        after = self.vit.layers[self.vit.layers.index(self.blocks[-1]) + 1 :]
+        norms = [layer for layer in after if isinstance(layer, keras.layers.LayerNormalization)]
+        self.norm = norms[0] if norms else None
+        pools = (layers.AttentionPooling, keras.layers.GlobalAveragePooling1D)
+        self.pool_layer = next((layer for layer in after if isinstance(layer, pools)), None)
+        self.pre_logits = next((layer for layer in after if layer.name == "pre_logits"), None)
+        self.num_prefix_tokens = len(_of_type(self.vit, layers.ClassToken))
+        self.grid = self._find_grid()
+        height, width = self.vit.input_shape[1:3]
+        self.patch_size = (height / self.grid[0], width / self.grid[1])
+        self.hidden_size = int(self.blocks[0].norm_1.gamma.shape[-1])
+
+    def _check_order(self):
+        for before, after in zip(self.blocks, self.blocks[1:]):
+            try:
+                follows = after.input is before.output
+            except (AttributeError, ValueError):  # a layer that was called more than once has no one input
+                continue
+            if not follows:
+                raise ValueError(
+                    "Every block must read the output of the one before it. "
+                    f"Received: something else between {before.name!r} and {after.name!r}"
+                )
+
+    def _find_grid(self):
+        for layer in self.vit.layers:
+            if getattr(layer, "grid", None) is not None:
+                return tuple(layer.grid)
+        raise ValueError(
+            "The position embedding must know its grid: pass `grid` to `PositionEmbedding`. "
+            f"Received: model={self.vit.name!r}"
+        )
+
+    @property
+    def image_shape(self):
+        """`(H, W, C)` of the model's images; a subclass of `keras.Model` around the Vision Transformer does not say."""
+        try:
+            return tuple(keras.tree.flatten(self.model.input)[0].shape[1:])
+        except (AttributeError, ValueError):
+            return (None, None, None)
+
+    def layers_before(self, layer):
+        """The layers that compute what `layer`, one of the Vision Transformer, reads, and that layer."""
+        model, used = self.model, []
+        while model is not self.vit:
+            inner = next(other for other in model.layers if _is_inside(self.vit, other))
+            used += model.layers[: model.layers.index(inner)]
+            model = inner
+        return used + self.vit.layers[: self.vit.layers.index(layer) + 1]
+
+    def layer_number(self, layer, least=0):
+        """A layer as a number from `least` to the number of blocks; negative ones count from the end, -1 is the last.
+
+        Raises:
+            ValueError: there is no such layer.
+        """
+        last = len(self.blocks)
+        number = layer + last + 1 if isinstance(layer, int) and layer < 0 else layer
+        if isinstance(layer, bool) or not isinstance(layer, int) or not least <= number <= last:
+            raise ValueError(
+                f"The layers of {self.vit.name!r} are {least} to {last}, counted from 1 for the first block, or "
+                f"{least - last - 1} to -1 from the end. Received: layer={layer!r}"
+            )
+        return number
+
+    def check_images(self, images):
+        """Raises a `ValueError` unless images `(B, H, W, C)` are of the model's size and in its range of numbers."""
+        shape, dtype = tuple(images.shape), keras.backend.standardize_dtype(images.dtype)
+        expected = self.image_shape
+        fits = len(shape) == 4 and all(want in (None, have) for want, have in zip(expected, shape[1:]))
+        if not fits:
+            raise ValueError(
+                f"The model's images are (B, {', '.join(map(str, expected))}); resize them, or build the model for "
+                f"another `input_shape`. Received: images of shape {shape}"
+            )
+        if self.model is self.vit and not dtype.startswith(("float", "bfloat")):
+            raise ValueError(
+                "Images must be floats in the range that the model was trained on, [-1, 1] for most: "
+                f"`keras_vit.preprocess_input(images, model)`. Received: dtype={dtype}"
+            )
+
+    def embed(self, images, training=False):
+        """Images `(B, H, W, C)` to the tokens before the first block, `(B, N, D)`: layer 0.
+
+        What stands before the Vision Transformer in the model is computed too, and nothing after those tokens.
+        """
+        block = self.blocks[0]
+
+        def stop(tokens, *args, **kwargs):
+            raise _Reached(tokens)
+
+        if not self.model.built:
+            self.model(images)
+        with _lock:
+            object.__setattr__(block, "call", stop)
+            try:
+                self.model(_as_inputs(self.model, images), training=training)
+            except _Reached as reached:
+                return reached.tokens
+            finally:
+                object.__delattr__(block, "call")
+        raise ValueError(f"The model must call its first block. Received: model={self.model.name!r}")
+
+    def block(self, number, tokens, training=False, all_tokens=True):
+        """The tokens of layer `number`, from 1, from those of the layer before: `(B, N, D)` to `(B, N, D)`.
+
+        Without `all_tokens` the last block of a model with the class token classifier gives that one alone.
+        """
+        block = self.blocks[number - 1]
+        if block.first_token_only and all_tokens:
+            return block.encode(tokens, training=training)
+        return block(tokens, training=training)
+
+    def pool(self, tokens, is_last):
+        """What the model's head reads, from tokens after the norm: `(B, N, D)` to `(B, F)`.
+
+        `pre_logits`, where the model has it, is applied to the last layer alone.
+
+        Raises:
+            ValueError: the model pools nothing.
+        """
+        if self.pool_layer is not None:
+            x = self.pool_layer(tokens)
+        elif self.num_prefix_tokens:
+            x = tokens[:, 0]
+        else:
+            raise ValueError(
+                "The model does not pool its tokens; `tokens` must be 'patch' or 'all'. Received: tokens='pooled', "
+                f"model={self.vit.name!r}"
+            )
+        return self.pre_logits(x) if is_last and self.pre_logits is not None else x
+
+
+class _Reached(BaseException):
+    """Ends a call of a model at its first block. Not an `Exception`, which Keras would wrap in one of its own."""
+
+    def __init__(self, tokens):
+        super().__init__()
+        self.tokens = tokens
+
+
+def _as_inputs(model, images):
+    """The images as the model has its inputs, alone or as a list of one."""
+    try:
+        return [images] if isinstance(model.input, list) else images
+    except (AttributeError, ValueError):
+        return images
+
+
+def _is_inside(vit, model):
+    return model is vit or (isinstance(model, keras.Model) and any(_is_inside(vit, other) for other in model.layers))
+
+
+def _owners(model):
+    if _of_type(model, layers.TransformerBlock):
+        yield model
+    for layer in model.layers:
+        if isinstance(layer, keras.Model):
+            yield from _owners(layer)
+
+
+def _of_type(model, kind):
+    return [layer for layer in model.layers if isinstance(layer, kind)]

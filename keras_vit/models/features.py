@@ -1,0 +1,169 @@
+"""Representations of any block of a Vision Transformer, inside any model."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit.models.encoder import Encoder
+
+TOKENS = ("class", "patch", "all", "pooled")
+
+
+def features(model, images, layers=None, tokens="class", grid=False, norm=True, batch_size=32):
+    """Representations of images, from one pass that ends after the last layer that is asked for.
+
+    Args:
+        model: a `keras.Model` with a Vision Transformer in it, also wrapped inside other models.
+        images: `(N, H, W, C)`, float, as the model takes them.
+        layers: a number, or a list of numbers in any order: 1 is the first block, 0 are the tokens before it, -1 is
+            the last block. None for the last.
+        tokens: "class", the class token `(N, D)`; "patch", the tokens of the patches, row by row, `(N, P, D)`; "all",
+            both, the class token first; "pooled", what the model's head reads, `(N, F)`, of the last layer after
+            `pre_logits` if there is one.
+        grid: whether the tokens of the patches are `(N, rows, columns, D)`.
+        norm: whether the LayerNorm after the last block is applied to each layer; "pooled" needs it.
+        batch_size: images that are computed at a time.
+
+    Returns:
+        float32 numpy arrays: one, or a list if `layers` is a list.
+
+    Raises:
+        ValueError: there is no Vision Transformer in the model, no such layer, no class token, or the images are not
+            of the model's size.
+    """
+    extractor = FeatureModel(model, layers, tokens=tokens, grid=grid, norm=norm)
+    images = images if hasattr(images, "dtype") else np.asarray(images)
+    if not isinstance(batch_size, int) or batch_size < 1:
+        raise ValueError(f"`batch_size` must be an integer of 1 or more. Received: batch_size={batch_size!r}")
+    extractor.encoder.check_images(images)
+    # At least one call: no images give arrays of no rows, of the right shape.
+    starts = range(0, max(len(images), 1), batch_size)
+    parts = [extractor(images[start : start + batch_size], training=False) for start in starts]
+    if extractor.is_single:
+        parts = [[part] for part in parts]
+    arrays = [np.concatenate([_to_numpy(part[i]) for part in parts]) for i in range(len(parts[0]))]
+    return arrays[0] if extractor.is_single else arrays
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class FeatureModel(keras.Model):
+    """The same as `features` as a Keras model, to be trained further, saved or exported: images to representations.
+
+    It shares the layers of `model`.
+
+    Args:
+        model, layers, tokens, grid, norm: as of `features`.
+
+    Call arguments:
+        images: `(B, H, W, C)`.
+        training: whether dropout is active.
+
+    Returns:
+        A tensor, or a list if `layers` is a list, in the compute dtype.
+
+    Raises:
+        ValueError: as `features`.
+    """
+
+    def __init__(self, model, layers=None, tokens="class", grid=False, norm=True, **kwargs):
+        super().__init__(**{"dtype": "float32", **kwargs})
+        encoder = Encoder(model)
+        self.is_single = layers is None or isinstance(layers, int)
+        numbers = [-1 if layers is None else layers] if self.is_single else list(layers)
+        if not numbers:
+            raise ValueError("`layers` must name a layer. Received: layers=[]")
+        self._numbers = [encoder.layer_number(number) for number in numbers]
+        _validate(encoder, tokens, grid, norm)
+        self.encoder = encoder
+        self.model, self.layer_numbers, self.tokens, self.use_grid, self.norm = model, layers, tokens, grid, norm
+        self.build((None, *encoder.vit.input_shape[1:]))
+
+    def build(self, input_shape):
+        self.built = True  # its layers are those of the model, which is built
+
+    def _used_layers(self):
+        encoder = self.encoder
+        used = encoder.layers_before(encoder.blocks[max(*self._numbers, 1) - 1])
+        if self.norm:
+            used.append(encoder.norm)
+        if self.tokens == "pooled":
+            used += [layer for layer in (encoder.pool_layer, encoder.pre_logits) if layer is not None]
+        return used
+
+    def _only_used(self, variables):
+        """Without the variables that nothing is computed with, the head's: they have no gradient."""
+        used = {id(variable) for layer in self._used_layers() for variable in layer.variables}
+        return [variable for variable in variables if id(variable) in used]
+
+    @property
+    def variables(self):
+        return self._only_used(super().variables)
+
+    @property
+    def weights(self):
+        return self._only_used(super().weights)
+
+    def call(self, images, training=False):
+        encoder, outputs = self.encoder, {}
+        x = encoder.embed(images, training=training)
+        last = max(self._numbers)
+        all_tokens = self.tokens in ("patch", "all")
+        for number in range(last + 1):
+            if number:
+                x = encoder.block(number, x, training=training, all_tokens=all_tokens)
+            if number in self._numbers:
+                outputs[number] = self._select(x, number)
+        result = [outputs[number] for number in self._numbers]
+        return result[0] if self.is_single else result
+
+    def _select(self, x, number):
+        encoder = self.encoder
+        if self.norm:
+            x = encoder.norm(x)
+        if self.tokens == "pooled":
+            return encoder.pool(x, is_last=number == len(encoder.blocks))
+        if self.tokens == "class":
+            return x[:, 0]
+        if self.tokens == "all":
+            return x
+        x = x[:, encoder.num_prefix_tokens :]
+        return ops.reshape(x, (-1, *encoder.grid, encoder.hidden_size)) if self.use_grid else x
+
+    def get_config(self):
+        return {
+            "name": self.name,
+            "model": keras.saving.serialize_keras_object(self.model),
+            "layers": self.layer_numbers,
+            "tokens": self.tokens,
+            "grid": self.use_grid,
+            "norm": self.norm,
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        config = dict(config)
+        model = keras.saving.deserialize_keras_object(config.pop("model"), custom_objects=custom_objects)
+        return cls(model, **config)
+
+
+def _validate(encoder, tokens, grid, norm):
+    name = encoder.model.name
+    if tokens not in TOKENS:
+        raise ValueError(f"`tokens` must be one of {', '.join(TOKENS)}. Received: tokens={tokens!r}")
+    if tokens == "class" and not encoder.num_prefix_tokens:
+        raise ValueError(
+            f"The model has no class token; `tokens` may be 'pooled', 'patch' or 'all'. Received: tokens='class', "
+            f"model={name!r}"
+        )
+    if grid and tokens != "patch":
+        raise ValueError(
+            f"Only the tokens of patches are a grid: `tokens` must be 'patch'. Received: tokens={tokens!r}"
+        )
+    if norm and encoder.norm is None:
+        raise ValueError(f"The model has no LayerNorm after its blocks: pass norm=False. Received: model={name!r}")
+    if tokens == "pooled" and not norm:
+        raise ValueError("What the head reads is after the norm: pass norm=True. Received: tokens='pooled', norm=False")
+
+
+def _to_numpy(tensor):
+    return ops.convert_to_numpy(ops.cast(tensor, "float32"))

@@ -1,0 +1,104 @@
+"""Which part of a model trains: freezing, and low-rank adapters (LoRA)."""
+
+import math
+
+from keras_vit.models.encoder import Encoder
+
+LORA_TARGETS = ("query", "key", "value", "out", "mlp_1", "mlp_2")
+
+
+def freeze(model, up_to="head", write=print):
+    """Freezes a Vision Transformer from its input up to some layer, and prints what still trains.
+
+    A model that is compiled must be compiled again. `model.trainable = True` thaws everything.
+
+    Args:
+        model: a `keras.Model` with a Vision Transformer in it.
+        up_to: the last block that is frozen, counted from 1, or from the end for negative numbers, -1 the last; 0 for
+            the embedding alone. Or "head": everything that the head reads, which leaves a linear probe.
+        write: takes the line that says what trains.
+
+    Returns:
+        How many parameters train.
+
+    Raises:
+        ValueError: there is no Vision Transformer in the model, or no such block.
+    """
+    encoder = Encoder(model)
+    layers = encoder.vit.layers
+    if up_to == "head":
+        heads = [index for index, layer in enumerate(layers) if layer.name in ("pool", "pre_logits")]
+        end = max(heads, default=layers.index(encoder.norm or encoder.blocks[-1]))
+    elif isinstance(up_to, int) and not isinstance(up_to, bool):
+        number = encoder.layer_number(up_to)
+        end = layers.index(encoder.blocks[number - 1]) if number else layers.index(encoder.blocks[0]) - 1
+    else:
+        raise ValueError(f"`up_to` must be the number of a block, or 'head'. Received: up_to={up_to!r}")
+    for layer in layers[: end + 1]:
+        layer.trainable = False
+    return _report(model, write)
+
+
+def enable_lora(model, rank, targets=("query", "value"), alpha=None, write=print):
+    """Freezes a Vision Transformer but its head, and trains low-rank changes of some kernels of every block.
+
+    The adapters are Keras' own (`Dense.enable_lora`); saving the model as `.keras` adds them to the kernels. A model
+    that is compiled must be compiled again.
+
+    Args:
+        model: a `keras.Model` with a Vision Transformer in it.
+        rank: of the changes, 1 or more.
+        targets: some of "query", "key", "value", "out", "mlp_1", "mlp_2".
+        alpha: the changes are scaled by `alpha / rank`; None for `rank`.
+        write: takes the line that says what trains.
+
+    Returns:
+        How many parameters train.
+
+    Raises:
+        ValueError: there is no Vision Transformer in the model, the rank is not a positive integer, a target is
+            unknown, or the adapters are there already.
+
+    Reference: Hu et al., "LoRA" (2021), which adapts queries and values.
+    """
+    if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
+        raise ValueError(f"`rank` must be an integer of 1 or more. Received: rank={rank!r}")
+    unknown = [target for target in targets if target not in LORA_TARGETS]
+    if unknown or not targets:
+        raise ValueError(f"`targets` must be some of {', '.join(LORA_TARGETS)}. Received: targets={tuple(targets)}")
+    encoder = Encoder(model)
+    kernels = [_targets(block, targets) for block in encoder.blocks]
+    if any(layer.lora_enabled for layers in kernels for layer in layers):
+        raise ValueError(f"The adapters of a layer are added once. Received: a model that has some, {model.name!r}")
+    freeze(model, "head", write=lambda line: None)
+    for block, adapted in zip(encoder.blocks, kernels):
+        block.trainable = True
+        for layer in (block.norm_1, block.norm_2, block.mlp_1, block.mlp_2, *_targets(block, LORA_TARGETS[:4])):
+            layer.trainable = any(layer is other for other in adapted)
+        for layer in adapted:
+            layer.enable_lora(rank, lora_alpha=alpha)
+            layer.bias.trainable = False
+    return _report(model, write)
+
+
+def _targets(block, targets):
+    return [getattr(block if name.startswith("mlp") else block.attention, name) for name in targets]
+
+
+def _report(model, write):
+    counts = {}
+    for variable in model.trainable_variables:
+        group = _group(model, variable)
+        counts[group] = counts.get(group, 0) + math.prod(variable.shape)
+    trained = sum(counts.values())
+    total = sum(math.prod(variable.shape) for variable in model.weights)
+    parts = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+    share = 100 * trained / total if total else 0.0
+    write(f"{trained:,} of {total:,} parameters train ({share:.2g} %)" + (f": {parts}" if parts else ""))
+    return trained
+
+
+def _group(model, variable):
+    """The layer that a variable is shown under: the first part of its path below the model."""
+    parts = variable.path.split("/")
+    return next((part for part in parts[:-1] if part != model.name), parts[-1])

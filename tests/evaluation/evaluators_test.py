@@ -1,0 +1,197 @@
+"""Evaluators on a model whose answers are known, alone and in a run."""
+
+import json
+import logging
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import data, evaluation
+from keras_vit.evaluation import calibration, fewshot, imagenet_real, knn, linear_probe, objectnet
+from keras_vit.evaluation.representations import representation_model
+
+CLASSES = 3
+
+
+def inputs_of(train=60, test=11, classes=CLASSES, seed=0):
+    """Images of one color a class, which a random model tells apart."""
+    random = np.random.default_rng(seed)
+    colors = np.array([[200, 30, 30], [30, 200, 30], [30, 30, 200]])
+    names = [f"class {i}" for i in range(classes)]
+
+    def source(count):
+        labels = random.permutation(np.arange(count) % classes)
+        images = colors[labels % 3][:, None, None] + random.integers(-25, 25, (count, 8, 8, 3))
+        return data.arrays(images.astype("uint8"), labels, names)
+
+    return data.InputPipeline(source(train), source(test), {}, batch_size=4, seed=0, max_bad_share=0.0)
+
+
+@pytest.fixture(scope="module")
+def model():
+    keras.utils.set_random_seed(3)
+    return keras_vit.VisionTransformer(
+        input_shape=(8, 8, 3), patch_size=4, num_layers=1, hidden_size=8, mlp_dim=12, num_heads=2, classes=CLASSES
+    )
+
+
+def mean_color(wrong=()):
+    """A model whose largest logit is that of the largest color; the class of `wrong` examples is another one."""
+    images = keras.Input((8, 8, 3))
+    x = keras.layers.GlobalAveragePooling2D()(images)
+    return keras.Model(images, keras.layers.Dense(3, kernel_initializer="identity", name="head")(10 * x))
+
+
+def test_accuracies_count_every_example_once_and_any_right_label():
+    inputs = inputs_of(test=11)
+    metrics = evaluation.evaluate(mean_color(), ["top1"], inputs)
+    assert metrics == {"top1/accuracy": 1.0, "top1/top5_accuracy": 1.0}
+    wrong = keras.Sequential([mean_color(), keras.layers.Dense(3, kernel_initializer=_moved)])
+    wrong.build((None, 8, 8, 3))
+    labels = inputs.test.labels
+    assert evaluation.evaluate(wrong, ["top1"], inputs)["top1/accuracy"] == pytest.approx((labels == 2).mean())
+
+
+def _moved(shape, dtype=None):
+    """Classes 0 and 1 trade places."""
+    return keras.ops.convert_to_tensor([[0.0, 1, 0], [1, 0, 0], [0, 0, 1]])
+
+
+def test_frozen_features_tell_colors_apart(model, caplog):
+    inputs = inputs_of(train=60)
+    with caplog.at_level(logging.WARNING, "keras_vit"):
+        metrics = evaluation.evaluate(model, ["fewshot", "knn", "linear_probe"], inputs)
+    assert metrics["fewshot/25shot"] == metrics["knn/accuracy"] == metrics["linear_probe/accuracy"] == 1
+    assert 1 / 3 <= metrics["fewshot/1shot"] <= 1
+    # Of 20 examples a class, 25 shots are all there are.
+    assert "3 of 3 classes have fewer than 25 training images" in caplog.text
+
+
+def test_features_are_computed_of_the_drawn_examples_alone_and_once(model, monkeypatch):
+    sizes = []
+    collect = fewshot.train_and_test
+
+    def counted(model, inputs, indices):
+        sizes.append(len(indices))
+        return collect(model, inputs, indices)
+
+    monkeypatch.setattr(fewshot, "train_and_test", counted)
+    monkeypatch.setattr(fewshot, "SHOTS", (1, 2))
+    few = fewshot.evaluate(model, inputs_of(train=300))
+    assert len(sizes) == 1 and 6 <= sizes[0] <= 18
+    assert set(few) == {"1shot", "2shot"}
+
+
+def test_one_ridge_weight_is_chosen_for_several_datasets(model):
+    inputs = {"one": inputs_of(seed=1), "two": inputs_of(seed=2)}
+    metrics = fewshot.evaluate_datasets(model, inputs)
+    assert set(metrics) == set(fewshot.metrics_of_datasets(inputs))
+    assert metrics["5shot"] == pytest.approx((metrics["one_5shot"] + metrics["two_5shot"]) / 2)
+    assert np.log2(metrics["5shot_l2"]) in range(-10, 20)
+
+
+def test_neighbors_vote_by_their_similarity():
+    x = np.array([[1.0, 0], [0.9, 0.1], [0, 1], [0.1, 0.9], [0.2, 0.8]])
+    predictions, _ = knn.predict(x, np.array([0, 0, 1, 1, 1]), np.array([[2.0, 0.1]]), np.array([0]), 2)
+    assert predictions.tolist() == [0]  # three of the five are of class 1, but far
+    predictions, _ = knn.predict(x, np.array([0, 0, 1, 1, 1]), np.array([[2.0, 0.1]]), np.array([0]), 2, temperature=99)
+    assert predictions.tolist() == [1]
+
+
+def test_calibration_is_that_of_the_definition():
+    probabilities = np.array([[0.95, 0.05], [0.95, 0.05], [0.3, 0.7], [0.45, 0.55]])
+    labels = np.array([0, 1, 1, 0])
+    expected = (2 * abs(0.95 - 0.5) + abs(0.7 - 1) + abs(0.55 - 0)) / 4
+    assert calibration.expected_calibration_error(probabilities, labels) == pytest.approx(expected)
+    assert calibration.confusion_matrix(probabilities, labels).tolist() == [[1, 1], [1, 1]]
+    metrics = evaluation.evaluate(mean_color(), ["calibration"], inputs_of())
+    softmax = keras.Sequential([mean_color(), keras.layers.Softmax()])
+    softmax.build((None, 8, 8, 3))
+    assert evaluation.evaluate(softmax, ["calibration"], inputs_of()) == pytest.approx(metrics, abs=1e-6)
+    assert 0 < metrics["calibration/log_loss"] < 0.1
+
+
+def test_objectnet_has_both_conventions():
+    right = np.zeros((3, 6), bool)
+    right[0, [1, 2]] = right[1, 4] = right[2, [1, 2]] = True
+    outputs = np.array([[9.0, 1, 8, 0, 0, 0], [9, 8, 0, 7, 6, 5], [0, 5, 0, 9, 4, 8]])
+    metrics = objectnet.score(outputs, right)
+    assert metrics == {
+        "accuracy": 0, "top5_accuracy": 1, "mapped_accuracy": pytest.approx(2 / 3), "mapped_top5_accuracy": 1
+    }  # fmt: skip
+
+
+def test_real_labels_of_the_file_count_any_right_one_and_skip_empty_ones(tmp_path):
+    inputs = inputs_of(test=4)
+    answers = inputs.test.labels.tolist()
+    order = [3, 0, 2, 1]  # the number of each image, from 1, is not its index
+    labels = [None] * 4
+    for index, number in enumerate(order):
+        labels[number] = [[answers[index], 9], [], [(answers[index] + 1) % 3], [answers[index]]][index]
+    (tmp_path / "real.json").write_text(json.dumps(labels))
+    names = lambda index: f"folder/ILSVRC2012_val_{order[index] + 1:08}.JPEG"  # noqa: E731
+    source = data.arrays(np.zeros((4, 8, 8, 3), "uint8"), np.zeros(4, int), inputs.test.class_names)
+    test = type(source)(**{**vars(inputs.test), "name_of": names})
+    inputs = data.InputPipeline(inputs.train, test, {}, 4, 0, 0.0)
+    path = str(tmp_path / "real.json")
+    assert imagenet_real.evaluate_json(mean_color(), inputs, path) == {"accuracy": pytest.approx(2 / 3)}
+    (tmp_path / "real.json").write_text(json.dumps(labels[:2]))
+    with pytest.raises(ValueError, match="to 00000002, as the list"):
+        imagenet_real.evaluate_json(mean_color(), inputs, path)
+
+
+def test_what_cannot_be_read_is_left_out_and_counted(caplog):
+    inputs = inputs_of(test=5)
+    read = inputs.test.read
+    none = read(0)["label"][None][:0]
+    test = type(inputs.test)(
+        **{**vars(inputs.test), "read": lambda i: {**read(i), "label": none}, "labels": None}  # no label at all
+    )
+    inputs = data.InputPipeline(inputs.train, test, {}, 4, 0, 0.0)
+    with caplog.at_level(logging.WARNING, "keras_vit"), pytest.raises(ValueError, match="Received: 5 examples"):
+        evaluation.evaluate(mean_color(), ["top1"], inputs)
+    assert "5 of 5 examples cannot be read or have no label" in caplog.text
+
+
+def test_digits_are_found_by_name_and_prepared_as_the_model_says():
+    model = keras_vit.VisionTransformer(
+        input_shape=(16, 16, 3), patch_size=8, num_layers=1, hidden_size=8, mlp_dim=12, num_heads=2, classes=10,
+        preprocessing={"mean": [0, 0, 0], "std": [255, 255, 255], "resize": "stretch", "crop_fraction": 1.0},
+    )  # fmt: skip
+    inputs = evaluation.load_inputs(model, "digits", splits=("test",))
+    images = np.asarray(next(iter(inputs.eval_batches()))[0])
+    assert images.shape == (64, 16, 16, 3) and images.min() == 0 and images.max() == 1
+    (evaluator,) = evaluation.get(["top1:digits"]).values()
+    assert evaluator.METRICS == ("accuracy", "top5_accuracy")
+    assert 0 <= evaluator.evaluate(model)["accuracy"] < 0.5
+
+
+def test_other_models_are_represented_before_their_last_layer():
+    model = mean_color()
+    assert representation_model(model).output_shape == (None, 3)
+    with pytest.raises(ValueError, match="no Vision Transformer"):
+        representation_model(keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten()]))
+
+
+def test_bad_requests_are_refused(model):
+    four = inputs_of(classes=4)
+    for match, call in (
+        ("evaluators are top1, .*Received: 'top2:digits'", lambda: evaluation.get(["top2:digits"])),
+        ("one dataset at a time", lambda: evaluation.get(["knn:digits+cifar10"])),
+        ("different ones", lambda: evaluation.get(["fewshot:digits+digits"])),
+        ("needs a dataset, such as top1:digits", lambda: evaluation.evaluate(model, ["top1"])),
+        (r"each of the 4 classes of the data. Received: output_shape=\(None, 3\)",
+         lambda: evaluation.evaluate(model, ["top1"], four)),
+        ("each of the 10 classes", lambda: evaluation.evaluate(model, ["calibration:digits"])),
+        ("knn:nothing@FOLDER names a local copy.*Received: name='nothing'",
+         lambda: evaluation.evaluate(model, ["knn:nothing@/data"])),
+        ("real cannot have its dataset; real:imagenet2012_real@FOLDER",
+         lambda: evaluation.evaluate(model, ["real"])),
+        ("There is no such folder", lambda: evaluation.evaluate(model, ["real:real.json@nowhere"])),
+        ("two training examples or more",
+         lambda: linear_probe.fit_and_score(np.eye(3), np.arange(3), np.eye(3), np.arange(3))),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=match):
+            call()

@@ -1,0 +1,169 @@
+"""Attention scores and maps: golden numbers, properties, and the same inside of other models."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_vit
+from keras_vit import inspection
+
+SIZES = {
+    "input_shape": (24, 16, 3), "patch_size": 8, "num_layers": 3, "hidden_size": 12, "mlp_dim": 20, "num_heads": 3,
+    "classes": 4,
+}  # fmt: skip
+
+
+def build(**changes):
+    model = keras_vit.VisionTransformer(**SIZES | changes)
+    random = np.random.default_rng(1)
+    for weight in model.weights:
+        weight.assign(0.5 * random.standard_normal(weight.shape))
+    return model
+
+
+def images_of(model, count=2):
+    return np.random.default_rng(0).uniform(-1, 1, (count, *model.input_shape[1:])).astype("float32")
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"classifier": "gap"}, {"resnet_blocks": (1,), "patch_size": 2}], ids=["token", "gap", "hybrid"]
+)
+def test_scores_of_every_token_sum_to_one_and_give_what_the_block_computes(changes):
+    model = build(**changes)
+    images, tokens = images_of(model), 6 + ("classifier" not in changes)
+    scores = inspection.attention_scores(model, images)
+    assert scores.shape == (3, 2, 3, tokens, tokens) and scores.dtype == np.float32
+    np.testing.assert_allclose(scores.sum(-1), 1, atol=1e-5)
+    # The attention layer's own output, from these scores.
+    block = model.get_layer("encoderblock_1")
+    x = block.norm_1(keras.Model(model.input, block.input)(images))
+    value = np.einsum("bnd,dhk->bhnk", x, block.attention.value.kernel)
+    value += np.array(block.attention.value.bias)[:, None]
+    mixed = np.einsum("bhqn,bhnk->bqhk", scores[1], value)
+    out = np.einsum("bqhk,hkd->bqd", mixed, block.attention.out.kernel) + np.array(block.attention.out.bias)
+    np.testing.assert_allclose(block.attention(x), out, atol=1e-4)
+
+
+def test_layers_are_counted_from_one_and_heads_are_averaged():
+    model = build()
+    images = images_of(model)
+    everything = inspection.attention_scores(model, images)
+    np.testing.assert_array_equal(inspection.attention_scores(model, images, -1), everything[2])
+    np.testing.assert_array_equal(inspection.attention_scores(model, images, [3, 1]), everything[[2, 0]])
+    mean = inspection.attention_scores(model, images, [2], reduce="mean")
+    np.testing.assert_allclose(mean[0], everything[1].mean(1), atol=1e-6)
+
+
+def test_rows_sum_to_one_in_mixed_precision():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    model = build()
+    scores = inspection.attention_scores(model, images_of(model))
+    np.testing.assert_allclose(scores.sum(-1), 1, atol=1e-5)
+
+
+def test_the_rollout_is_that_of_the_reference():
+    # reference/spec.md, section 12: Abnar and Zuidema's code on random scores.
+    scores = np.random.RandomState(3).rand(3, 2, 5, 5)
+    scores /= scores.sum(-1, keepdims=True)
+    for residual, expected in (
+        (True, [0.297334, 0.179080, 0.179350, 0.143235, 0.201001]),
+        (False, [0.237098, 0.196690, 0.196411, 0.137072, 0.232729]),
+    ):
+        rollout = inspection.attention_rollout(scores, residual)
+        np.testing.assert_allclose(rollout[0], expected, atol=1e-6)
+        np.testing.assert_allclose(rollout.sum(-1), 1, atol=1e-12)
+
+
+def test_maps_are_the_class_tokens_row_of_the_scores_on_the_grid():
+    model, gap = build(), build(classifier="gap")
+    images = images_of(model)
+    scores = inspection.attention_scores(model, images)
+    rollout = inspection.attention_rollout(scores)
+    ours = inspection.attention_maps(model, images, upsample=False)
+    np.testing.assert_allclose(ours, rollout[:, 0, 1:].reshape(2, 3, 2), atol=1e-6)
+    mean = inspection.attention_maps(model, images, "mean", layer=1, upsample=False)
+    np.testing.assert_allclose(mean, scores[0].mean(1)[:, 0, 1:].reshape(2, 3, 2), atol=1e-6)
+    ours = inspection.attention_maps(gap, images, upsample=False)
+    rollout = inspection.attention_rollout(inspection.attention_scores(gap, images))
+    np.testing.assert_allclose(ours, rollout.mean(1).reshape(2, 3, 2), atol=1e-6)
+    large = inspection.attention_maps(model, images)
+    assert large.shape == (2, 24, 16)
+    # Bilinear: the middle of a patch at the corner keeps its value.
+    np.testing.assert_allclose(large[:, 0, 0], inspection.attention_maps(model, images, upsample=False)[:, 0, 0])
+
+
+@pytest.mark.parametrize("kind", ["gap", "wrapped"])
+def test_relevance_has_the_gradients_of_finite_differences(kind):
+    small = {"num_layers": 2, "input_shape": (8, 16, 3), "hidden_size": 8, "num_heads": 2}
+    model = build(**small, **({"classifier": "gap"} if kind == "gap" else {}))
+    images = images_of(model, 1)
+    whole = model
+    if kind == "wrapped":
+        whole = keras.Sequential([keras.Input(images.shape[1:]), keras.layers.Rescaling(1.0), model])
+    relevance = inspection.attention_relevance(whole, images, [2])
+    tokens = relevance.shape[1]
+    scores = inspection.attention_scores(model, images)[:, 0]  # (L, heads, N, N)
+    block = model.get_layer("encoderblock_0").attention
+    original, gradient, step = block.scores, np.zeros((2, tokens, tokens)), 1e-2
+    for head, query, key in np.ndindex(*gradient.shape):
+        change = np.zeros((1, 2, tokens, tokens), "float32")
+        change[0, head, query, key] = step
+        outputs = []
+        for sign in (1, -1):
+            object.__setattr__(block, "scores", lambda q, k, moved=sign * change: original(q, k) + moved)
+            outputs.append(float(model(images)[0, 2]))
+        gradient[head, query, key] = (outputs[0] - outputs[1]) / (2 * step)
+    object.__delattr__(block, "scores")
+    first = np.maximum(gradient * scores[0], 0).mean(0)
+    # Two layers: R = (I + A2) (I + A1) - I, so what is left beside A2 follows from A1.
+    second = np.linalg.solve((np.eye(tokens) + first).T, (relevance[0] + np.eye(tokens)).T).T - np.eye(tokens)
+    assert np.abs(first).max() > 1e-3 and np.abs(second).max() > 1e-3
+    assert second.min() > -2e-3 * np.abs(second).max()
+    if kind != "gap":
+        np.testing.assert_allclose(second[1:], 0, atol=5e-3 * np.abs(second).max())  # only the class token is read
+    ours = relevance[0] - second @ first - second
+    np.testing.assert_allclose(ours, first, atol=5e-3 * np.abs(first).max())
+    assert "scores" not in vars(block)
+
+
+def test_relevance_of_the_predicted_class_is_the_default():
+    model = build()
+    images = images_of(model)
+    predicted = ops.convert_to_numpy(model(images)).argmax(-1)
+    np.testing.assert_allclose(
+        inspection.attention_relevance(model, images), inspection.attention_relevance(model, images, predicted)
+    )
+    before = [np.array(weight) for weight in model.weights]
+    inspection.attention_maps(model, images, "relevance", targets=[0, 1])
+    for old, new in zip(before, model.weights):
+        np.testing.assert_array_equal(old, new)
+
+
+def test_overlays_are_dark_where_nothing_is_attended_to():
+    images = np.ones((1, 4, 6, 3), "float32")
+    maps = np.zeros((1, 4, 6), "float32")
+    maps[0, 1, 2] = 0.25
+    shown = inspection.overlay(images, maps)
+    assert shown[0, 1, 2].tolist() == [1, 1, 1] and shown.sum() == 3
+    assert inspection.overlay(images[..., :1], 0 * maps).sum() == 0
+
+
+def test_bad_requests_are_refused():
+    model = build()
+    images = images_of(model)
+    unpooled = build(classifier="unpooled")
+    for match, call in (
+        ("Received: layer=0", lambda: inspection.attention_scores(model, images, 0)),
+        ("Received: layer=4", lambda: inspection.attention_scores(model, images, [1, 4])),
+        ("Received: reduce='max'", lambda: inspection.attention_scores(model, images, reduce="max")),
+        ("images are", lambda: inspection.attention_scores(model, images[:, :8])),
+        ("Received: method='gradcam'", lambda: inspection.attention_maps(model, images, "gradcam")),
+        (r"Received: targets=\[4, 0\]", lambda: inspection.attention_maps(model, images, "relevance", targets=[4, 0])),
+        (r"for each of 2 images", lambda: inspection.attention_relevance(model, images, [1])),
+        (r"must be \(B, classes\)", lambda: inspection.attention_relevance(unpooled, images)),
+        (r"Received: shape=\(3, 4, 5\)", lambda: inspection.attention_rollout(np.ones((3, 4, 5)))),
+        (r"a map of its size", lambda: inspection.overlay(images, np.ones((2, 3, 2)))),
+    ):
+        with pytest.raises(ValueError, match=match):
+            call()

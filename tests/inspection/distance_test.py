@@ -1,0 +1,47 @@
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import inspection
+
+
+@pytest.mark.parametrize(
+    "side, patch, out, kept", [(14, 16, 116.49, 115.90), (7, 32, 115.50, 113.19), (16, 14, 116.57, 116.11)]
+)
+def test_uniform_attention_has_the_distance_of_the_grid(side, patch, out, kept):
+    tokens = side * side + 1  # reference/spec.md, section 7.5
+    scores = np.full((2, tokens, tokens), 1 / tokens, "float32")
+    arguments = ((side, side), (patch, patch), 1)
+    np.testing.assert_allclose(inspection.mean_distance(scores, *arguments), out, atol=0.005)
+    np.testing.assert_allclose(inspection.mean_distance(scores, *arguments, class_token="in"), kept, atol=0.005)
+
+
+def test_identity_has_none_and_neighbors_have_the_side_of_a_patch_that_is_not_square():
+    identity = np.eye(6, dtype="float32")[None]
+    assert inspection.mean_distance(identity, (3, 2), (8, 5)).tolist() == [0]
+    right, below = np.zeros((2, 6, 6), "float32")
+    for row in range(3):
+        right[2 * row, 2 * row + 1] = right[2 * row + 1, 2 * row] = 1
+    below[range(6), [2, 3, 4, 5, 2, 3]] = 1
+    np.testing.assert_allclose(inspection.mean_distance(np.stack([right, below]), (3, 2), (8, 5)), [5, 8], atol=1e-5)
+
+
+def test_a_model_has_the_mean_over_its_images_whatever_the_batches():
+    model = keras_vit.VisionTransformer(
+        input_shape=(24, 16, 3), patch_size=8, num_layers=2, hidden_size=12, mlp_dim=20, num_heads=3, classes=4
+    )
+    images = np.random.default_rng(0).uniform(-1, 1, (3, 24, 16, 3)).astype("float32")
+    for class_token in ("in", "out"):
+        ours = inspection.attention_distance(model, images, class_token, batch_size=2)
+        scores = inspection.attention_scores(model, images)
+        expected = inspection.mean_distance(scores, (3, 2), (8, 8), 1, class_token).mean(1)
+        assert ours.shape == (2, 3)
+        np.testing.assert_allclose(ours, expected, atol=1e-4)
+
+
+def test_bad_requests_are_refused():
+    scores = np.full((1, 6, 6), 1 / 6)
+    with pytest.raises(ValueError, match="Received: class_token='drop'"):
+        inspection.mean_distance(scores, (3, 2), (8, 8), class_token="drop")
+    with pytest.raises(ValueError, match=r"heads, 7, 7\)"):
+        inspection.mean_distance(scores, (3, 2), (8, 8), 1)

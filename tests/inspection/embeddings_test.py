@@ -1,0 +1,71 @@
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import inspection
+
+SIZES = {
+    "input_shape": (24, 16, 3), "patch_size": 8, "num_layers": 2, "hidden_size": 12, "mlp_dim": 20, "num_heads": 3,
+    "classes": 4,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", [{}, {"classifier": "gap"}], ids=["token", "gap"])
+def test_positions_are_compared_without_the_class_token(changes):
+    model = keras_vit.VisionTransformer(**SIZES, **changes)
+    model = keras.Sequential([keras.Input((24, 16, 3)), model])
+    layer = model.layers[-1].get_layer("position_embedding")
+    layer.pos_embedding.assign(np.random.default_rng(0).standard_normal(layer.pos_embedding.shape))
+    similarity = inspection.position_similarity(model)
+    assert similarity.shape == (3, 2, 3, 2)
+    first, last = np.array(layer.pos_embedding)[0, [-6, -1]]
+    cosine = first @ last / np.linalg.norm(first) / np.linalg.norm(last)
+    np.testing.assert_allclose(similarity[0, 0, 2, 1], cosine, atol=1e-6)
+    np.testing.assert_allclose(similarity.reshape(6, 6).diagonal(), 1, atol=1e-6)
+    np.testing.assert_allclose(similarity, similarity.transpose(2, 3, 0, 1), atol=1e-6)
+    layer.pos_embedding.assign(np.zeros(layer.pos_embedding.shape))
+    assert not inspection.position_similarity(model).any()
+
+
+def test_fixed_sines_are_compared_too():
+    options = {"position_embedding": "sincos2d", "class_token_position": False}
+    similarity = inspection.position_similarity(keras_vit.VisionTransformer(**SIZES, **options))
+    rows = similarity[0, 0]
+    assert rows[0, 0] > rows[1, 0] > rows[1, 1]  # nearer ones are more alike
+
+
+def test_components_of_filters_are_those_of_a_singular_value_decomposition():
+    model = keras_vit.VisionTransformer(**SIZES)
+    components = inspection.filter_components(model, 5)
+    assert components.shape == (5, 8, 8, 3) and components.min() == 0 and components.max() == 1
+    filters = np.array(model.get_layer("embedding").kernel).T
+    _, _, rows = np.linalg.svd(filters - filters.mean(0), full_matrices=False)
+    for component, row in zip(components, rows):
+        assert abs(np.corrcoef(component.ravel(), row)[0, 1]) > 0.999
+    assert len(inspection.filter_components(model)) == 12  # of 28, as many as there are filters
+
+
+def test_components_of_patches_are_colors_of_all_images_together():
+    model = keras_vit.VisionTransformer(**SIZES)
+    images = np.random.default_rng(0).uniform(-1, 1, (3, 24, 16, 3)).astype("float32")
+    colors = inspection.patch_components(model, images, layer=1)
+    assert colors.shape == (3, 3, 2, 3)
+    np.testing.assert_allclose(colors.min((0, 1, 2)), 0, atol=1e-6)
+    np.testing.assert_allclose(colors.max((0, 1, 2)), 1, atol=1e-6)
+    # Uncorrelated over the patches of all images.
+    np.testing.assert_allclose(np.corrcoef(colors.reshape(-1, 3).T), np.eye(3), atol=1e-3)
+
+
+def test_bad_requests_are_refused():
+    model = keras_vit.VisionTransformer(**SIZES)
+    images = np.zeros((1, 24, 16, 3), "float32")
+    hybrid = keras_vit.VisionTransformer(**SIZES | {"patch_size": 2}, resnet_blocks=(1,))
+    for match, call in (
+        ("hybrid are of features", lambda: inspection.filter_components(hybrid)),
+        ("Received: count=0", lambda: inspection.filter_components(model, 0)),
+        ("Received: count=7, 6 patches", lambda: inspection.patch_components(model, images, count=7)),
+        ("no Vision Transformer", lambda: inspection.position_similarity(keras.Sequential([keras.layers.Dense(1)]))),
+    ):
+        with pytest.raises(ValueError, match=match):
+            call()

@@ -1,0 +1,63 @@
+"""All pictures and the page, of models whose images are not square."""
+
+import keras
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib")
+
+import keras_vit
+from keras_vit.inspection import plots
+from keras_vit.inspection.report import write_report
+
+SIZES = {
+    "input_shape": (24, 16, 3), "patch_size": 8, "num_layers": 2, "hidden_size": 12, "mlp_dim": 20, "num_heads": 3,
+    "classes": 4,
+}  # fmt: skip
+
+
+def test_the_page_shows_every_picture(tmp_path):
+    model = keras_vit.VisionTransformer(**SIZES)
+    wrapped = keras.Sequential([keras.Input((24, 16, 3)), model])
+    lines = []
+    images = np.random.default_rng(0).uniform(-1, 1, (3, 24, 16, 3))
+    page = write_report(wrapped, images, tmp_path / "out", "a <model>", {"other": model}, shown=2, write=lines.append)
+    text = page.read_text(encoding="utf-8")
+    pictures = {path.name for path in (tmp_path / "out").glob("*.png")}
+    assert pictures == {
+        "attention.png", "heads.png", "attention_distance.png", "positions.png", "filters.png", "patches.png"
+    }  # fmt: skip
+    assert all(f'src="{name}"' in text for name in pictures)
+    assert "a &lt;model&gt;" in text and "<model>" not in text
+    assert len(list((tmp_path / "out").iterdir())) == 7
+    assert any("head of zeros" in line for line in lines)  # a new model's head is
+
+
+def test_a_hybrid_has_no_pictures_of_filters(tmp_path):
+    model = keras_vit.VisionTransformer(**SIZES | {"patch_size": 2, "classifier": "gap"}, resnet_blocks=(1,))
+    model.get_layer("head").kernel.assign(np.random.default_rng(0).standard_normal((12, 4)))
+    lines = []
+    write_report(model, np.zeros((1, 24, 16, 3)), tmp_path, write=lines.append)
+    assert not (tmp_path / "filters.png").exists() and "filters.png" not in (tmp_path / "index.html").read_text()
+
+
+def test_an_overlay_is_drawn_where_it_is_attended_to(tmp_path):
+    from matplotlib.image import imread
+
+    images, maps = np.ones((1, 8, 12, 3)), np.zeros((1, 8, 12))
+    maps[0, :, 6:] = 1
+    plots.attention(tmp_path / "picture.png", images, {"map": maps})
+    picture = imread(tmp_path / "picture.png")
+    height, width = picture.shape[:2]
+    # The second of three columns: its left half is black, its right half white.
+    row = picture[height // 2, width // 4 : width // 2, 0]
+    dark = np.flatnonzero(row < 0.1)
+    assert len(dark) > 0.3 * len(row) and (row[dark[-1] + 2 :] > 0.9).all()
+
+
+def test_bad_requests_write_nothing(tmp_path):
+    model = keras_vit.VisionTransformer(**SIZES)
+    for match, images in (("must be an image", np.zeros((0, 24, 16, 3))), ("images are", np.zeros((1, 16, 16, 3)))):
+        with pytest.raises(ValueError, match=match):
+            write_report(model, images, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

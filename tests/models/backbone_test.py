@@ -1,0 +1,52 @@
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+
+SIZES = {"patch_size": 8, "num_layers": 4, "hidden_size": 16, "mlp_dim": 24, "num_heads": 2, "classes": 3}
+
+
+def test_maps_have_their_strides_and_all_of_it_trains_and_is_saved(tmp_path):
+    vit = keras_vit.VisionTransformer(**SIZES, input_shape=(32, 48, 3))
+    backbone = keras_vit.backbone(vit, layers=[1, 2, 3, 4], strides=[2, 4, 8, 16])
+    images = np.random.default_rng(0).uniform(-1, 1, (2, 32, 48, 3)).astype("float32")
+    maps = backbone(images)
+    assert [tuple(x.shape) for x in maps] == [(2, 16, 24, 16), (2, 8, 12, 16), (2, 4, 6, 16), (2, 2, 3, 16)]
+    # The map of the patches' own stride is the tokens as they are; the next one keeps the largest of four.
+    np.testing.assert_allclose(maps[2], keras_vit.features(vit, images, 3, "patch", grid=True), atol=1e-5)
+    last = keras_vit.features(vit, images, 4, "patch", grid=True)
+    np.testing.assert_allclose(maps[3], last.reshape(2, 2, 2, 3, 2, 16).max((2, 4)), atol=1e-5)
+    backbone.save(tmp_path / "backbone.keras")
+    loaded = keras.models.load_model(tmp_path / "backbone.keras")
+    for ours, theirs in zip(loaded(images), maps):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+@pytest.mark.skipif(keras.backend.backend() == "jax", reason="it takes long to compile, and FeatureModel trains on JAX")
+def test_a_segmentation_head_learns_shapes():
+    # The ten lines of the README.
+    vit = keras_vit.VisionTransformer(**SIZES | {"num_layers": 2}, input_shape=(32, 32, 3))
+    inputs = keras.Input((32, 32, 3))
+    maps = keras_vit.backbone(vit, layers=[1, 2], strides=[4, 8])(inputs)
+    maps = [keras.layers.Resizing(32, 32)(x) for x in maps]
+    masks = keras.layers.Conv2D(1, 1, activation="sigmoid")(keras.layers.Concatenate()(maps))
+    model = keras.Model(inputs, masks)
+    model.compile(keras.optimizers.Adam(1e-2), "binary_crossentropy", jit_compile=False)
+    random, y, x = np.random.default_rng(0), *np.mgrid[:32, :32]
+    centers = random.uniform(8, 24, (48, 2, 1, 1))
+    shapes = (np.hypot(y - centers[:, 0], x - centers[:, 1]) < 7)[..., None].astype("float32")  # discs
+    images = shapes * 1.2 - 0.6 + 0.1 * random.standard_normal((48, 32, 32, 3)).astype("float32")
+    model.fit(images[:32], shapes[:32], batch_size=8, epochs=8, verbose=0)
+    right = (np.array(model(images[32:])) > 0.5) == shapes[32:]
+    assert right.mean() > 0.95  # discs cover 15 % of an image
+
+
+def test_bad_strides_and_layers_are_refused():
+    vit = keras_vit.VisionTransformer(**SIZES, input_shape=(32, 32, 3))
+    with pytest.raises(ValueError, match="size of a patch, 8x8 pixels.*Received: stride=12"):
+        keras_vit.backbone(vit, layers=[1], strides=[12])
+    with pytest.raises(ValueError, match="as many `strides` as `layers`"):
+        keras_vit.backbone(vit, layers=[1, 2], strides=[8])
+    with pytest.raises(ValueError, match="Received: layer=6"):
+        keras_vit.backbone(vit, layers=[3, 6], strides=[8, 16])

@@ -1,0 +1,221 @@
+"""Representations agree with sub-models of the same layers, wherever the Vision Transformer is."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_vit
+from keras_vit.models.encoder import Encoder
+
+SIZES = {
+    "input_shape": (24, 16, 3), "patch_size": 8, "num_layers": 3, "hidden_size": 12, "mlp_dim": 20, "num_heads": 3,
+    "classes": 4,
+}  # fmt: skip
+KINDS = {
+    "token": {},
+    "token without position": {"class_token_position": False, "position_embedding": "sincos2d"},
+    "gap": {"classifier": "gap"},
+    "hybrid": {"resnet_blocks": (1,), "patch_size": 2},
+}
+
+
+def build(**changes):
+    model = keras_vit.VisionTransformer(**SIZES | {"dropout": 0.1, "stochastic_depth": 0.2} | changes)
+    random = np.random.default_rng(1)
+    for weight in model.weights:
+        weight.assign(0.3 * random.standard_normal(weight.shape))
+    return model
+
+
+def images_of(model, count=2, seed=0):
+    return np.random.default_rng(seed).uniform(-1, 1, (count, *model.input_shape[1:])).astype("float32")
+
+
+def reference(model, number, images):
+    """Normalized tokens of a layer, from a model that ends there; of the last one from a block that keeps them all."""
+    name = "dropout" if number == 0 else f"encoderblock_{number - 1}"
+    block = model.get_layer(name)
+    if getattr(block, "first_token_only", False):
+        whole = keras_vit.TransformerBlock(block.num_heads, block.mlp_dim)
+        tokens = keras.Model(model.input, block.input)(images, training=False)
+        whole.build(tokens.shape)
+        whole.set_weights(block.get_weights())
+        tokens = whole(tokens)
+    else:
+        tokens = keras.Model(model.input, block.output)(images, training=False)
+    return ops.convert_to_numpy(model.get_layer("encoder_norm")(tokens))
+
+
+class Subclass(keras.Model):
+    def __init__(self, vit):
+        super().__init__()
+        self.vit = vit
+        self.head = keras.layers.Dense(2)
+
+    def call(self, images, training=False):
+        return self.head(self.vit(images / 2, training=training))
+
+
+def wrap(vit, how):
+    """A model around a Vision Transformer, whose images are twice as large as those of the inner one."""
+    if how == "subclass":
+        return Subclass(vit)
+    half = keras.layers.Rescaling(0.5)
+    if how == "sequential":
+        return keras.Sequential([keras.Input(vit.input_shape[1:]), half, vit, keras.layers.Dense(2)])
+    images = keras.Input(vit.input_shape[1:])
+    inner = keras.Model(images, keras.layers.Dense(2)(vit(half(images))))
+    images = keras.Input(vit.input_shape[1:])
+    return keras.Model(images, keras.layers.Softmax()(inner(images)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_layer_is_that_of_a_model_that_ends_there(kind):
+    model = build(**KINDS[kind])
+    images, prefix = images_of(model), int(kind != "gap")
+    layers = [3, 0, 1, -1]
+    everything = keras_vit.features(model, images, layers, tokens="all")
+    maps = keras_vit.features(model, images, layers, tokens="patch", grid=True)
+    for number, tokens, grid in zip([3, 0, 1, 3], everything, maps):
+        expected = reference(model, number, images)
+        assert tokens.shape[1] == 6 + prefix
+        np.testing.assert_allclose(tokens, expected, atol=2e-5)
+        np.testing.assert_allclose(grid, expected[:, prefix:].reshape(2, 3, 2, 12), atol=2e-5)
+    if prefix:
+        token = keras_vit.features(model, images)
+        np.testing.assert_allclose(token, reference(model, 3, images)[:, 0], atol=2e-5)
+
+
+@pytest.mark.parametrize("options", [{"representation_size": 7}, {"classifier": "gap"}, {"classifier": "map"}], ids=str)
+def test_pooled_is_what_the_head_reads(options):
+    model = build(**options)
+    images = images_of(model)
+    pooled = keras_vit.features(model, images, tokens="pooled")
+    np.testing.assert_allclose(model.get_layer("head")(pooled), model(images), atol=2e-5)
+    middle = keras_vit.features(model, images, 1, tokens="pooled")
+    assert middle.shape == (2, 12)  # without pre_logits, which is of the last layer
+
+
+@pytest.mark.parametrize("how", ["sequential", "twice", "subclass"])
+def test_a_wrapped_model_is_seen_through_with_what_comes_before_it(how):
+    vit = build()
+    images = images_of(vit)
+    wrapped = wrap(vit, how)
+    for options in ({"layers": [1, 3], "tokens": "all"}, {"layers": [2, 3], "tokens": "class"}):
+        inner = keras_vit.features(vit, images / 2, **options)
+        outer = keras_vit.features(wrapped, images, **options)
+        np.testing.assert_allclose(outer, inner, atol=1e-6)
+    before = ops.convert_to_numpy(vit(images))
+    np.testing.assert_array_equal(before, vit(images))  # the models are as they were
+    assert vit.get_layer("encoderblock_0").output.shape == (None, 7, 12)
+    assert "call" not in vars(vit.get_layer("encoderblock_0"))
+
+
+def test_mixed_precision_gives_float32_near_the_exact_ones():
+    exact = build()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    model = build()
+    images = images_of(model)
+    ours, theirs = (keras_vit.features(m, images, [1, 3], tokens="all") for m in (model, exact))
+    for mixed, full in zip(ours, theirs):
+        assert mixed.dtype == np.float32
+        assert np.abs(mixed - full).max() < 0.1 * np.abs(full).max()
+
+
+def test_batches_are_put_together_in_order():
+    model = build()
+    images = images_of(model, 5)
+    np.testing.assert_allclose(
+        keras_vit.features(model, images, batch_size=2), keras_vit.features(model, images), atol=1e-5
+    )
+    assert keras_vit.features(model, images[:0], [1, 2], tokens="patch")[1].shape == (0, 6, 12)
+
+
+def test_nothing_after_the_last_layer_is_computed():
+    model = build()
+    model.get_layer("encoderblock_2").mlp_1.kernel.assign(np.nan * np.ones((12, 20)))
+    model.get_layer("head").kernel.assign(np.nan * np.ones((12, 4)))
+    calls = []
+    blocks = Encoder(model).blocks
+    for block in blocks:
+        call = block.call
+        block.call = lambda *a, call=call, block=block, **k: (calls.append(block.name), call(*a, **k))[1]
+    keras_vit.features(model, images_of(model), [1, 2], tokens="patch")
+    assert "encoderblock_2" not in calls
+
+
+def test_the_keras_model_trains_saves_and_loads(tmp_path):
+    model = build()
+    images = images_of(model)
+    extractor = keras_vit.FeatureModel(model, [2, 3], tokens="patch", grid=True)
+    inputs = keras.Input(model.input_shape[1:])
+    low, high = extractor(inputs)
+    head = keras.layers.Conv2D(2, 1)(keras.layers.Concatenate()([low, high]))
+    whole = keras.Model(inputs, head)
+    assert head.shape == (None, 3, 2, 2)
+    whole.compile("sgd", "mse", jit_compile=False)
+    before = np.array(model.get_layer("embedding").kernel)
+    whole.fit(images, np.ones((2, 3, 2, 2)), verbose=0)
+    assert np.abs(before - np.array(model.get_layer("embedding").kernel)).max() > 0
+    whole.save(tmp_path / "whole.keras")
+    loaded = keras.models.load_model(tmp_path / "whole.keras")
+    np.testing.assert_allclose(loaded(images), whole(images), atol=1e-6)
+    extractor.save(tmp_path / "features.keras")
+    loaded = keras.models.load_model(tmp_path / "features.keras")
+    for ours, theirs in zip(loaded(images), keras_vit.features(model, images, [2, 3], "patch", grid=True)):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_bad_input_is_told_apart():
+    model, gap = build(), build(classifier="gap")
+    images = images_of(model)
+    dense = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    for match, call in (
+        ("has no Vision Transformer", lambda: keras_vit.features(dense, images)),
+        ("has more than one Vision Transformer", lambda: keras_vit.features(_two(model, build(name="other")), images)),
+        (r"are 0 to 3.*Received: layer=4", lambda: keras_vit.features(model, images, [1, 4])),
+        (r"Received: layer=-5", lambda: keras_vit.features(model, images, -5)),
+        (r"Received: layer=1.0", lambda: keras_vit.features(model, images, [1.0])),
+        (r"Received: layers=\[\]", lambda: keras_vit.features(model, images, [])),
+        (r"images are \(B, 24, 16, 3\).*Received: images of shape \(2, 16, 16, 3\)",
+         lambda: keras_vit.features(model, images[:, :16])),
+        ("Received: images of shape", lambda: keras_vit.features(model, images[0])),
+        ("dtype=uint8", lambda: keras_vit.features(model, np.zeros((1, 24, 16, 3), "uint8"))),
+        ("has no class token.*Received: tokens='class'", lambda: keras_vit.features(gap, images)),
+        ("one of class, patch", lambda: keras_vit.features(model, images, tokens="cls")),
+        ("`tokens` must be 'patch'", lambda: keras_vit.features(model, images, grid=True)),
+        ("norm=False", lambda: keras_vit.features(model, images, tokens="pooled", norm=False)),
+        ("does not pool", lambda: keras_vit.features(build(classifier="unpooled"), images, tokens="pooled")),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=match):
+            call()
+
+
+def _two(first, second):
+    images = keras.Input(first.input_shape[1:])
+    return keras.Model(images, [first(images), second(images)])
+
+
+def test_layers_between_blocks_are_refused():
+    model = build()
+    images = keras.Input(model.input_shape[1:])
+    x = images
+    for layer in model.layers[1:]:
+        x = layer(x)
+        if layer.name == "encoderblock_0":
+            x = keras.layers.Dense(12, name="adapter")(x)
+    changed = keras.models.clone_model(keras.Model(images, x))
+    with pytest.raises(ValueError, match="something else between 'encoderblock_0' and 'encoderblock_1'"):
+        keras_vit.features(changed, images_of(model))
+
+
+def test_a_cut_model_ends_at_its_own_last_block():
+    model = build()
+    images = images_of(model)
+    shortened = keras.Model(model.inputs, model.get_layer("encoderblock_1").output)
+    with pytest.raises(ValueError, match="no LayerNorm after its blocks: pass norm=False"):
+        keras_vit.features(shortened, images)
+    np.testing.assert_allclose(
+        keras_vit.features(shortened, images, tokens="all", norm=False), shortened([images], training=False), atol=1e-6
+    )

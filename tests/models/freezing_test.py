@@ -1,0 +1,80 @@
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+
+SIZES = {
+    "input_shape": (16, 24, 3), "patch_size": 8, "num_layers": 3, "hidden_size": 12, "mlp_dim": 20, "num_heads": 3,
+    "classes": 4,
+}  # fmt: skip
+
+
+def _trainable_layers(model):
+    return {variable.path.split("/")[0] for variable in model.trainable_variables}
+
+
+@pytest.mark.parametrize(
+    "up_to, trained",
+    [
+        ("head", {"head"}),
+        (0, {"encoderblock_0", "encoderblock_1", "encoderblock_2", "encoder_norm", "head"}),
+        (2, {"encoderblock_2", "encoder_norm", "head"}),
+        (-1, {"encoder_norm", "head"}),
+    ],
+)
+def test_what_is_frozen_keeps_its_weights_and_the_rest_is_counted(up_to, trained):
+    model, lines = keras_vit.VisionTransformer(**SIZES), []
+    count = keras_vit.freeze(model, up_to=up_to, write=lines.append)
+    assert _trainable_layers(model) == trained
+    assert count == sum(int(np.prod(v.shape)) for v in model.trainable_variables)
+    assert lines[0].startswith(f"{count:,} of {model.count_params():,} parameters train (")
+    if up_to != 2:
+        return
+    before = [np.array(weight) for weight in model.get_layer("embedding").weights]
+    model.compile("sgd", "mse", jit_compile=False)
+    model.fit(np.ones((2, 16, 24, 3), "float32"), np.ones((2, 4)), verbose=0)
+    for old, new in zip(before, model.get_layer("embedding").weights):
+        np.testing.assert_array_equal(old, new)
+
+
+def test_a_wrapped_model_trains_what_is_around_it():
+    vit, lines = keras_vit.VisionTransformer(**SIZES, include_top=False), []
+    model = keras.Sequential([vit, keras.layers.Dense(2, name="mine")])
+    model.build((None, 16, 24, 3))
+    assert keras_vit.freeze(model, write=lines.append) == 12 * 2 + 2
+    assert "mine 26" in lines[0]
+
+
+def test_lora_trains_adapters_and_the_head_and_is_saved_as_plain_weights(tmp_path):
+    model, lines = keras_vit.VisionTransformer(**SIZES), []
+    images = np.random.default_rng(0).uniform(-1, 1, (4, 16, 24, 3)).astype("float32")
+    untouched = np.array(model(images))
+    count = keras_vit.enable_lora(model, 2, ("query", "value", "mlp_1"), write=lines.append)
+    query = 12 * 3 * 2 + 2 * 4  # Keras' adapter of a kernel (D, heads, D/heads)
+    assert count == 3 * (2 * query + 2 * (12 + 20)) + 12 * 4 + 4
+    np.testing.assert_allclose(model(images), untouched, atol=1e-6)  # the changes start at zero
+    model.compile(keras.optimizers.SGD(1.0), "mse", jit_compile=False)
+    frozen = {v.path: np.array(v) for v in model.non_trainable_variables}
+    model.fit(images, np.ones((4, 4)), epochs=2, verbose=0)
+    for variable in model.non_trainable_variables:
+        np.testing.assert_array_equal(frozen[variable.path], variable)
+    assert np.abs(np.array(model.get_layer("encoderblock_0").attention.query.lora_kernel_b)).max() > 0
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(loaded(images), model(images), atol=1e-5)
+    with pytest.raises(ValueError, match="added once"):
+        keras_vit.enable_lora(model, 2, write=lines.append)
+
+
+def test_bad_requests_change_nothing():
+    model = keras_vit.VisionTransformer(**SIZES)
+    for match, call in (
+        ("Received: layer=4", lambda: keras_vit.freeze(model, up_to=4)),
+        ("Received: up_to='tail'", lambda: keras_vit.freeze(model, up_to="tail")),
+        ("Received: rank=0", lambda: keras_vit.enable_lora(model, 0)),
+        (r"Received: targets=\('head',\)", lambda: keras_vit.enable_lora(model, 1, ("head",))),
+    ):
+        with pytest.raises(ValueError, match=match):
+            call()
+    assert len(model.trainable_variables) == len(model.weights)
