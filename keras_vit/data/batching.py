@@ -203,9 +203,9 @@ def _make_batch(rows, source, decode, placeholder, size, options):
         readable = rows.enumerate().interleave(once, deterministic=True, **at_a_time)
         no_row = tf.data.Dataset.from_tensors((_int64(0), placeholder)).batch(1)
         none = no_row.map(lambda place, row: (place[:0], tuple(part[:0] for part in row)))
-        places, parts = readable.batch(size).concatenate(none).take(1).get_single_element()
-        parts = [tf.scatter_nd(places[:, None], part, [size, *part.shape[1:]]) for part in parts]
-        return *parts, tf.tensor_scatter_nd_update(failed, places[:, None], tf.fill(tf.shape(places), _int64(FINE)))
+        slots, parts = readable.batch(size).concatenate(none).take(1).get_single_element()
+        parts = [tf.scatter_nd(slots[:, None], part, [size, *part.shape[1:]]) for part in parts]
+        return *parts, tf.tensor_scatter_nd_update(failed, slots[:, None], tf.fill(tf.shape(slots), _int64(FINE)))
 
     # Mapped and batched in one, which TensorFlow does without a copy. One that is short fails too.
     decoded = rows.map(lambda *row: decode(*read(*row)), **parallel)

@@ -76,7 +76,7 @@ def header_size(encoded):
         """An integer of bytes, the lowest first."""
         return tf.add_n([head[offset] * 256**i for i, offset in enumerate(offsets)])
 
-    def nothing():
+    def no_image():
         return tf.zeros([2], tf.int32)
 
     def png():
@@ -96,7 +96,7 @@ def header_size(encoded):
                 (kind == b"VP8L", lambda: tf.stack([lossless // 2**14 % 2**14 + 1, lossless % 2**14 + 1])),
                 (kind == b"VP8 ", lambda: tf.stack(lossy)),
             ],
-            default=nothing,  # the decoder would look for a picture elsewhere
+            default=no_image,  # the decoder would look for a picture elsewhere
         )
 
     start = lambda length: tf.strings.substr(encoded, 0, length)  # noqa: E731
@@ -109,7 +109,7 @@ def header_size(encoded):
             (start(2) == b"BM", lambda: tf.abs(tf.stack([number(22, 23, 24, 25), number(18, 19, 20, 21)]))),
             (start(4) == b"RIFF", webp),
         ],
-        default=nothing,
+        default=no_image,
     )
 
 
