@@ -174,14 +174,11 @@ def decoder(source, options):
 
 
 def _first_line(message):
-    """The reason in an error of TensorFlow, without where in its graph it was and what the code around it was."""
-    # "Graph execution error:\n\nDetected at node ... defined at (most recent call last):\n<stack frames>\n reason"
-    lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
-    if lines and lines[0].startswith("Graph execution error"):
-        rest = [line for line in lines if line.startswith("{{function_node") or "assertion failed" in line]
-        after_stack = [line for line in lines[1:] if not line.startswith(("Detected at", "Stack trace", "File ", "<"))]
-        lines = rest or after_stack or lines
-    # "{{function_node ...}} assertion failed: [...] [Op:Name]" and the like.
-    text = lines[0].split("}} ", 1)[-1] if lines else "it cannot be decoded"
-    text = re.split(r" \[Op:|\s*\[\[\{\{", text)[0].removeprefix("assertion failed: ")
-    return " ".join(text.split())[:300]
+    """The reason in an error of TensorFlow, without the functions and the lines of code that it came through."""
+    text = re.sub(r"\{\{\w+ [^}]*\}\}", " ", message)
+    lines = [line.strip() for line in text.splitlines()]
+    # "Graph execution error:", "Detected at node ... (most recent call last):", stack frames, and then the reason.
+    stack = ("Graph execution error", "Detected at node", "File ", "<stack traces", "Stack trace", "[[")
+    reasons = [line for line in lines if line and not line.startswith(stack)]
+    text = reasons[0].split(" [Op:")[0] if reasons else "it cannot be decoded"
+    return " ".join(text.removeprefix("assertion failed: ").split())[:300]

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from keras_vit import data
+from keras_vit.data import examples
 from keras_vit.data.config import InputPipeline
 
 
@@ -103,6 +104,30 @@ def test_the_scan_finds_what_is_broken_twice_or_empty(photos, broken, images_of)
     assert report["reasons"][str(photos / "cat" / "02.jpg")] == "the file is empty"
     assert report["duplicates"] == [[str(photos / "ant" / "00.jpg"), str(photos / "bee" / "twin.jpg")]]
     assert report["empty_classes"] == ["dog"]
+
+
+def test_the_reasons_of_a_scan_are_one_line_and_its_graph_is_traced_once(photos, images_of, monkeypatch):
+    png = tf.io.encode_png(np.random.default_rng(0).integers(0, 256, (20, 28, 3)).astype(np.uint8)).numpy()
+    bad = {
+        "text": b"this is no image", "half.jpg": images_of(0)[:300], "half.png": png[: len(png) // 2],
+        "flip.png": png[:200] + bytes([png[200] ^ 1]) + png[201:], "gif": b"GIF89a" + bytes(30),
+        "bmp": b"BM" + bytes(20),
+    }  # fmt: skip
+    for name, content in bad.items():
+        (photos / "cat" / f"{name}.{'png' if 'png' in name else 'jpg'}").write_bytes(content)
+    for number in range(5):
+        (photos / "bee" / f"sound{number}.png").write_bytes(png)
+    traces, decode_pixels = [], examples.decode_pixels
+    monkeypatch.setattr(
+        examples, "decode_pixels", lambda *args, **kwargs: traces.append(1) or decode_pixels(*args, **kwargs)
+    )
+    report = data.verify(data.folder(photos))
+    assert len(report["bad"]) == len(bad) and len(traces) == 1
+    for reason in report["reasons"].values():
+        assert not any(word in reason for word in ("function_node", "Graph execution", "File ", "\n", "Op:", "[[")), (
+            reason
+        )
+        assert any(word in reason for word in ("not an image of a known kind", "Invalid PNG", "Invalid JPEG")), reason
 
 
 def test_the_scan_bounds_the_size_of_images(photos):
