@@ -1,6 +1,8 @@
 """What every command here does with its flags and with bad input."""
 
+import errno
 import importlib.util
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -30,7 +32,8 @@ def run_name():
 
 
 def run(main):
-    """Parses the flags and runs `main`; bad input ends in one line on standard error and exit code 2.
+    """Parses the flags and runs `main`; bad input and a full disk end in one line on standard error and exit code 2,
+    Ctrl-C in one line and exit code 130.
 
     A `ValueError` or `ImportError` that this project raises is bad input. Every other exception is a defect and keeps
     its traceback.
@@ -63,6 +66,20 @@ def _guarded(main, argv):
         if not traceback.extract_tb(error.__traceback__)[-1].filename.startswith(_OURS):
             raise
         _end(error)
+    except KeyboardInterrupt:
+        print("interrupted; what was saved before is as it was", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
+    except Exception as error:
+        if not _is_full_disk(error):
+            raise
+        _end(f"the disk is full: {_text(error)}")
+
+
+def _is_full_disk(error):
+    """Whether a file could not be written for want of room, by an exception of Python, or of TensorFlow."""
+    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or (
+        "No space left on device" in str(error)
+    )
 
 
 def _refused_request(error):

@@ -14,6 +14,7 @@ from absl import app, flags
 
 import keras_vit
 from keras_vit import files
+from keras_vit.models import load_keras_file
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("verify", None, "An .npz file with `inputs` (B, H, W, C) and the expected `logits` (B, classes).")
@@ -29,7 +30,7 @@ ENDINGS = (".keras", ".weights.h5", ".npz")
 def read(source):
     """The model that a file is of, with its weights."""
     if source.endswith(".keras"):
-        return keras.saving.load_model(source, compile=False)
+        return load_keras_file(source, compile=False)
     grid = _integers("grid", FLAGS.grid, 2)
     constructor, arguments = keras_vit.checkpoints.infer_architecture(source, num_heads=FLAGS.num_heads, grid=grid)
     arguments["input_shape"] = _integers("input_shape", FLAGS.input_shape, 3) or arguments.get("input_shape")

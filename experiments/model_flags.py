@@ -3,10 +3,9 @@
 import os
 from pathlib import Path
 
-import keras
-
 import keras_vit
 from keras_vit import export
+from keras_vit.models import load_keras_file
 
 
 def load_model(source):
@@ -14,7 +13,7 @@ def load_model(source):
     if source.endswith(".keras"):
         if not os.path.exists(source):
             raise ValueError(f"There is no such file. Received: model={source!r}")
-        return keras.saving.load_model(source, compile=False), {}
+        return load_keras_file(source, compile=False), {}
     folder = Path(source)
     versions = [path for path in (folder / "export").glob("*") if path.name.isdecimal()]
     if versions:

@@ -26,16 +26,27 @@ CONFIG = command_line.define_config(HERE / "configs/digits.py")
 flags.declare_key_flag("config")  # for --help
 WORKDIR = flags.DEFINE_string("workdir", "", "Folder of the run; runs/<name of the config file> if not given.")
 
+CHANGE = flags.DEFINE_bool(
+    "change", False, "Go on from the last checkpoint with a config that differs; changes.json of the run records it."
+)
+
 
 def main(_):
     config = CONFIG.value
-    workdir = training.Workdir(WORKDIR.value or f"runs/{command_line.run_name()}", config.to_dict())
+    path = WORKDIR.value or f"runs/{command_line.run_name()}"
+    workdir = training.Workdir(path, config.to_dict(), change=CHANGE.value)
     results = workdir.results()
     if results:
         metrics = {name.removeprefix("test/"): value for name, value in results.items() if name.startswith("test/")}
         print(f"This run is done: {format_metrics(metrics)}. Everything is in {workdir.path}.")
         return
     task = tasks.get(config)
+    with workdir.lock():
+        train_and_export(config, task, workdir)
+
+
+def train_and_export(config, task, workdir):
+    """Everything that a run writes."""
     try:
         run = training.run(config, workdir, task=task, evaluators=evaluation.get(config.evals))
     except training.Preempted as preempted:

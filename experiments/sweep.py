@@ -72,10 +72,14 @@ def _train(workdir, changes):
     page = config_flags.get_config_filename(flags.FLAGS["config"])
     command = [sys.executable, str(HERE / "run_tpu.py"), f"--config={page}", f"--workdir={workdir}"]
     with subprocess.Popen([*command, *(f"--config.{name}={value}" for name, value in overrides.items())]) as process:
-        before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())  # it saves and ends; so does the sweep
+        # The run saves and ends, and then so does the sweep. Ctrl-C reaches both of them by itself.
+        handlers = {number: (lambda *_: process.terminate()) for number in (signal.SIGTERM, signal.SIGHUP)}
+        handlers[signal.SIGINT] = lambda *_: None
+        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         if process.wait():
             sys.exit(process.returncode)
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _numbers(name, words, kind):

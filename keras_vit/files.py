@@ -65,6 +65,11 @@ def remove_tree(path):
     _gfile("rmtree", path) if is_remote(path) else shutil.rmtree(path)
 
 
+def rename(source, target):
+    """Renames a file or folder; there is nothing at `target`."""
+    _gfile("rename", source, target) if is_remote(source) else os.rename(source, target)
+
+
 def copy(source, target):
     """Copies a file, over an existing one. Of a local target the copy appears whole or not at all."""
     with atomic_path(target) as temporary:
@@ -223,6 +228,11 @@ def _gfile(function, *arguments, **options):
 
     with _as_os_error():
         return getattr(tf.io.gfile, function)(*map(str, arguments), **options)
+
+
+def os_errors(path):
+    """A context in which the errors of a file that `open_to_append` opened are `OSError`s."""
+    return _as_os_error() if is_remote(path) else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

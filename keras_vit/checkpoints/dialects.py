@@ -2,8 +2,7 @@
 
 import contextlib
 import dataclasses
-
-import numpy as np
+import re
 
 from keras_vit.checkpoints import bit_names, huggingface_names, timm_names
 from keras_vit.checkpoints.big_vision_names import from_big_vision
@@ -11,8 +10,9 @@ from keras_vit.checkpoints.npz import NpzFile
 from keras_vit.checkpoints.safetensors import SafetensorsFile
 from keras_vit.checkpoints.vit_jax_names import from_vit_jax
 
-# What `save` adds where the grid of patches is not square; other readers ignore it.
-GRID = "keras_vit/grid"
+# The comment of the archive that `save` writes where the grid of patches is not square. The array readers of other
+# libraries, strict ones too, do not see it.
+GRID_COMMENT = "keras_vit grid {}x{}"
 
 
 @dataclasses.dataclass
@@ -56,9 +56,7 @@ def open_checkpoint(path, subtree="", num_heads=None):
     reader = SafetensorsFile if str(path).endswith(".safetensors") else NpzFile
     with reader(path) as file:
         arrays = dict(file.arrays)
-        grid = arrays.pop(GRID, None)
-        if grid is not None:
-            grid = _read_grid(grid, path)
+        grid = _parse_grid(file.comment)
         if timm_names.MARKER in arrays:
             yield Checkpoint("timm", timm_names.from_timm(arrays, num_heads), {}, grid)
         elif huggingface_names.MARKER in arrays or f"vit.{huggingface_names.MARKER}" in arrays:
@@ -70,8 +68,7 @@ def open_checkpoint(path, subtree="", num_heads=None):
             yield Checkpoint("vit_jax", from_big_vision(weights), other_arrays, grid)
 
 
-def _read_grid(array, path):
-    grid = array.read() if array.shape == (2,) else np.zeros(0)
-    if grid.size != 2 or grid.dtype.kind not in "iu" or grid.min() < 1:
-        raise ValueError(f"{GRID!r} of the checkpoint must hold two integers, rows and columns. Received: {path}")
-    return tuple(int(side) for side in grid)
+def _parse_grid(comment):
+    """`(rows, columns)` of a comment as `GRID_COMMENT`; None for any other one."""
+    match = re.fullmatch(GRID_COMMENT.format(r"([1-9]\d{0,5})", r"([1-9]\d{0,5})"), comment)
+    return match and (int(match[1]), int(match[2]))

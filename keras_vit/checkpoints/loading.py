@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import math
 import warnings
 
 import numpy as np
@@ -12,6 +13,8 @@ from keras_vit.checkpoints.dialects import open_checkpoint
 from keras_vit.checkpoints.input_channels import RULES
 from keras_vit.checkpoints.planning import LoadPlan
 from keras_vit.checkpoints.resolving import resolve
+
+_SMALL = 10**7  # numbers that are read for any model
 
 _LOG = logging.getLogger("keras_vit")
 
@@ -73,6 +76,8 @@ def load(model, source, head="keep", *, source_grid=None, scipy_border=False, ch
         # The file is read twice, so that a bad array at its end leaves the model unchanged while only one array is in
         # memory; in the file's order, so that the slices of one array come one after the other.
         assignments = sorted(plan.assignments.items(), key=lambda item: item[1].array.names)
+        for name, assignment in assignments:
+            _check_size(name, assignment.array.shape, model, source)
         head_is_zero = False
         for name, assignment in assignments:
             array = assignment.array.read(verify=True)
@@ -106,6 +111,16 @@ def _validate(head, source_grid, channels):
         raise ValueError(f"`source_grid` must be (rows, columns). Received: source_grid={source_grid!r}")
     if channels is not None and channels not in RULES:
         raise ValueError(f'`channels` must be "sum", "tile" or None. Received: channels={channels!r}')
+
+
+def _check_size(name, shape, model, source):
+    """Of positions and first kernels, whose shape is free, none has more numbers than the model: it is not read."""
+    most = max(model.count_params(), _SMALL)
+    if math.prod(shape) > most:
+        raise ValueError(
+            f"{name!r} of the checkpoint has the shape {tuple(shape)}, more numbers than the whole model; it was not "
+            f"read. Received: {source}"
+        )
 
 
 def _initialize_head(model, new_entries):

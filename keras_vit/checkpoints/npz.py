@@ -2,6 +2,7 @@
 
 import io
 import math
+import struct
 import zipfile
 import zlib
 
@@ -14,7 +15,11 @@ _MAX_HEADER = 10_000
 # Expanded size over file size. Trained weights hardly compress; Deflate reaches 1032, and members that overlap in the
 # file have no bound.
 _MAX_EXPANSION = 200
-_ERRORS = (OSError, ValueError, KeyError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+# What `zipfile` raises for a damaged archive, directory or member.
+_ERRORS = (
+    OSError, ValueError, KeyError, IndexError, EOFError, RuntimeError, OverflowError, zipfile.BadZipFile, zlib.error,
+    struct.error,
+)  # fmt: skip
 
 
 class NpzFile:
@@ -25,6 +30,7 @@ class NpzFile:
 
     Attributes:
         arrays: `{name: LazyArray}`, which can be read while the file is open.
+        comment: that of the archive, a string.
 
     Raises:
         ValueError: the file is missing, is not an .npz, is cut short, expands without bound, or holds pickled objects.
@@ -38,6 +44,11 @@ class NpzFile:
             raise self._unreadable(error) from error
         try:
             self._zip = zipfile.ZipFile(self._file)
+            self.comment = self._zip.comment.decode("utf-8", "replace")
+        except _ERRORS as error:
+            self._file.close()
+            raise self._unreadable(error) from error
+        try:
             self._check_expansion()
             self.arrays = {}
             for member in self._zip.infolist():
@@ -45,9 +56,6 @@ class NpzFile:
                 if name in self.arrays:
                     raise ValueError(f"The checkpoint holds {name!r} twice. Received: {path}")
                 self.arrays[name] = self._lazy_array(name, member)
-        except zipfile.BadZipFile as error:
-            self._file.close()
-            raise self._unreadable(error) from error
         except BaseException:
             self._file.close()
             raise

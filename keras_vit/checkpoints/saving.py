@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_vit import files
 from keras_vit.checkpoints import bit_names, vit_jax_names
-from keras_vit.checkpoints.dialects import GRID
+from keras_vit.checkpoints.dialects import GRID_COMMENT
 
 
 def save(model, path):
@@ -15,8 +15,8 @@ def save(model, path):
 
     `vit_jax` and timm read it: the published numbering of modules, convolution kernels `(height, width, in, out)`,
     GroupNorm arrays `(1, 1, 1, C)`, float32; a pre-activation BiT ResNet gets the names of the published BiT files.
-    `load` restores every number bit for bit. Where the grid of patches is not square, which `vit_jax` does not have, an
-    array `keras_vit/grid` holds it; other readers ignore that array.
+    `load` restores every number bit for bit. Where the grid of patches is not square, which `vit_jax` does not have,
+    the comment of the archive says it; other readers do not look at the comment.
 
     The layout has no place for exact GELU, another epsilon or fixed positions: the model that loads the file must be
     built with them. Parts that only big_vision has (a MAP head) get big_vision's names inside the same layout; a class
@@ -47,7 +47,7 @@ def save(model, path):
                 _write_array(archive, *_to_published(name, array, model, shapes))
             grid = _grid_if_not_square(model)
             if grid is not None:
-                _write_array(archive, GRID, np.array(grid, np.int32))
+                archive.comment = GRID_COMMENT.format(*grid).encode()
     except OSError as error:
         raise ValueError(f"The checkpoint cannot be written ({error}). Received: path={path!r}") from error
 

@@ -3,11 +3,10 @@
 import os
 import tempfile
 
-import keras
-
 from keras_vit import files
 from keras_vit.export.assets import MODEL
 from keras_vit.export.model_card import CARD
+from keras_vit.models import load_keras_file
 
 
 def load(path):
@@ -20,7 +19,7 @@ def load(path):
         A `keras.Model`; compiled if the exported one was.
 
     Raises:
-        ValueError: the folder is not an export.
+        ValueError: the folder is not an export, or its model is damaged.
     """
     source = os.path.join(os.fspath(path), MODEL)
     if not files.exists(source):
@@ -28,7 +27,7 @@ def load(path):
     with tempfile.TemporaryDirectory() as folder:
         local = os.path.join(folder, "model.keras")
         files.copy(source, local)
-        return keras.saving.load_model(local)
+        return load_keras_file(local)
 
 
 def load_card(path):

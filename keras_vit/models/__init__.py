@@ -1,6 +1,7 @@
 """The Vision Transformer, the BiT ResNet and their named sizes."""
 
 from keras_vit.models.bit_resnet import BiTResNet
+from keras_vit.models.keras_file import load_keras_file
 from keras_vit.models.variants import (
     BiT_R50x1,
     BiT_R50x2,
@@ -58,4 +59,5 @@ __all__ = [
     "ViT_S32",
     "ViT_Ti16",
     "VisionTransformer",
+    "load_keras_file",
 ]

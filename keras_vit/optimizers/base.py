@@ -2,12 +2,17 @@
 
 import contextlib
 import re
+import sys
 import threading
+import warnings
 
 import keras
 from keras import ops
 
 DECAY_MASKS = ("all", "kernels")
+
+# Options of Keras' optimizers that are another thing on several replicas: they see the gradients before their sum.
+_WRONG_ON_REPLICAS = ("clipnorm", "global_clipnorm", "clipvalue", "gradient_accumulation_steps")
 
 # `MirroredStrategy` runs every replica in a separate thread, and each has its condition.
 _THREAD = threading.local()
@@ -94,9 +99,9 @@ class Optimizer(keras.optimizers.Optimizer):
         raise NotImplementedError
 
     def update_step(self, gradient, variable, learning_rate):
-        condition = None
+        guard = None
         if isinstance(learning_rate, tuple):
-            learning_rate, condition = learning_rate
+            learning_rate, guard = learning_rate
         index = self._get_variable_index(variable)
         rate = ops.cast(learning_rate, "float32") * self.layerwise_multipliers[index]
         update, slots = self.compute_update(ops.cast(gradient, "float32"), index, rate)
@@ -105,14 +110,14 @@ class Optimizer(keras.optimizers.Optimizer):
         update = ops.cast(update, variable.dtype)
         for slot, value in slots:
             value = ops.cast(value, slot.dtype)
-            self.assign(slot, value if condition is None else _where(condition, value, slot))
-        if condition is None:
+            self.assign(slot, value if guard is None else guard(value, slot))
+        if guard is None:
             self.assign_sub(variable, update)
         else:
-            self.assign(variable, _where(condition, variable - update, variable))
+            self.assign(variable, guard(variable - update, variable))
 
     @contextlib.contextmanager
-    def only_if(self, condition):
+    def only_if(self, condition, where=ops.where):
         """While it is open, `apply` and `stateless_apply` of this thread change something only where `condition` holds.
 
         Where it does, the update is the plain one to the bit. Where it does not, parameters, slots and `iterations`
@@ -124,6 +129,8 @@ class Optimizer(keras.optimizers.Optimizer):
 
         Args:
             condition: boolean tensor, a scalar; the same on every replica.
+            where: `where(condition, new, old)` selects one of two tensors of the same shape; an engine may have one
+                that copies less.
 
         Raises:
             ValueError: the optimizer has an option of Keras' that writes variables outside of `update_step`.
@@ -135,30 +142,48 @@ class Optimizer(keras.optimizers.Optimizer):
                     f"Received: {option}={getattr(self, option)}"
                 )
         before = getattr(_THREAD, "guard", None)
-        _THREAD.guard = (self, condition)
+        # JAX takes no Keras variable.
+        select = lambda new, old: where(condition, ops.convert_to_tensor(new), ops.convert_to_tensor(old))  # noqa: E731
+        _THREAD.guard = (self, select)
         try:
             yield
         finally:
             _THREAD.guard = before
 
-    def _condition(self):
-        optimizer, condition = getattr(_THREAD, "guard", None) or (None, None)
-        return condition if optimizer is self else None
+    def _guard(self):
+        optimizer, guard = getattr(_THREAD, "guard", None) or (None, None)
+        return guard if optimizer is self else None
 
     def apply(self, grads, trainable_variables=None):
-        condition = self._condition()
+        guard = self._guard()
         before = ops.copy(ops.convert_to_tensor(self._iterations))
+        self._warn_about_replicas()
         super().apply(grads, trainable_variables)
-        if condition is not None:  # Keras has counted the step
-            self._iterations.assign(_where(condition, self._iterations, before))
+        if guard is not None:  # Keras has counted the step
+            self._iterations.assign(guard(self._iterations, before))
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
         # A strategy may run `update_step` in another thread, where each replica's gradients and learning rate are
-        # passed on; the condition goes along with the latter. The name is private to Keras; the test of `only_if`
+        # passed on; the guard goes along with the latter. The name is private to Keras; the test of `only_if`
         # under a `MirroredStrategy` fails if it changes.
-        condition = self._condition()
-        rate = learning_rate if condition is None else (learning_rate, condition)
+        guard = self._guard()
+        rate = learning_rate if guard is None else (learning_rate, guard)
         super()._backend_update_step(grads, trainable_variables, rate)
+
+    def _warn_about_replicas(self):
+        options = [name for name in _WRONG_ON_REPLICAS if getattr(self, name)]
+        # Not imported: where a strategy is in use, TensorFlow has been imported.
+        tensorflow = sys.modules.get("tensorflow")
+        if not options or keras.backend.backend() != "tensorflow":
+            return
+        replicas = tensorflow.distribute.get_strategy().num_replicas_in_sync
+        if replicas > 1:
+            warnings.warn(
+                f"On {replicas} replicas Keras applies {', '.join(options)} to the gradients of each replica alone, "
+                "which is another update than that of the whole batch. `keras_vit.training` has `clip_norm` and "
+                "`accumulate_steps` instead.",
+                stacklevel=3,
+            )
 
     def get_config(self):
         names = ("decay_mask", "no_decay", "layer_decay", "momentum_dtype")
@@ -227,10 +252,6 @@ def layerwise_multipliers(variables, layer_decay):
             depth += 1
         depths.append(depth)
     return [layer_decay ** (max(numbers) + 2 - depth) for depth in depths]
-
-
-def _where(condition, new, old):
-    return ops.where(condition, *(ops.convert_to_tensor(value) for value in (new, old)))  # JAX takes no Keras variable
 
 
 def _path(variable):

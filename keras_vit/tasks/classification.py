@@ -13,8 +13,9 @@ class Classification(Task):
     """A Vision Transformer that classifies images.
 
     `config.model` holds the arguments of `VisionTransformer`. `config.loss` is "softmax" for one right class, or
-    shares of several that sum to 1, or "sigmoid" for any number of right classes. An example counts as right where the
-    largest logit is that of the largest label.
+    shares of several that sum to 1, or "sigmoid" for any number of right classes. In evaluation an answer, the class of
+    the largest logit, is right if its label is above 0: of several right classes any will do. In training, where labels
+    may be mixed or smoothed, it is right if its label is the largest.
 
     Raises:
         ValueError: the loss is not known, or `config.model` has a field that the architecture does not take, or a
@@ -53,7 +54,10 @@ class Classification(Task):
     def losses_and_metrics(self, model, batch, training=False):
         images, labels, _ = batch
         logits = model(images, training=training)
-        right = ops.equal(ops.argmax(labels, axis=-1), ops.argmax(logits, axis=-1))
+        label_of_answer = ops.take_along_axis(labels, ops.argmax(logits, axis=-1, keepdims=True), axis=-1)[:, 0]
+        right = label_of_answer > 0
+        if training:
+            right &= ops.equal(label_of_answer, ops.max(labels, axis=-1))
         return self.loss(labels, logits), {"accuracy": ops.cast(right, "float32")}
 
     def export_options(self):

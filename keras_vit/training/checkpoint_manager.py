@@ -3,10 +3,21 @@
 import json
 import re
 import tempfile
+import time
 
 from keras_vit import files
+from keras_vit.training.engine import CorruptCheckpointError
 
 MARKER = "finished"
+
+# Seconds before each further attempt to read what could not be read.
+RETRY_SECONDS = (1, 5, 25)
+
+
+def finished_steps(folder):
+    """The steps of all finished checkpoints in a folder, in order; none if there is no folder."""
+    folder = str(folder)
+    return [step for step in _step_folders(folder) if files.exists(f"{folder}/{step:09}/{MARKER}")]
 
 
 class CheckpointManager:
@@ -30,11 +41,16 @@ class CheckpointManager:
 
     def steps(self):
         """The steps of all finished checkpoints, in order."""
-        return sorted(step for step in self._folders() if files.exists(f"{self.path(step)}/{MARKER}"))
+        return finished_steps(self.folder)
 
     def path(self, step):
         """The folder of the checkpoint of a step."""
         return f"{self.folder}/{step:09}"
+
+    def newest_path(self):
+        """The path of the newest finished checkpoint, or None."""
+        last = max(self.steps(), default=None)
+        return None if last is None else self.path(last)
 
     def save(self, step, counters):
         """Saves the engine's state; keeps the two newest checkpoints and that of the best evaluation.
@@ -64,31 +80,62 @@ class CheckpointManager:
             reason = str(error).split("\n")[0]
             self._remove(step)
             raise ValueError(
-                f"The checkpoint cannot be written ({reason}). {self._newest_sentence()}: make room, and repeat the "
-                f"same command. Received: {path}"
+                f"The checkpoint cannot be written ({reason}). {self._newest_sentence()}: make room if the disk is "
+                f"full, and repeat the same command. Received: {path}"
             ) from error
         self._prune(step, counters["best_step"])
 
     def restore(self):
-        """Restores the newest checkpoint that can be read.
+        """Restores the newest checkpoint that is sound, on all hosts the one that the chief chooses.
+
+        One whose content is damaged is set aside as `<step>.corrupt` and never deleted. Any other failure to read is
+        tried again after the `RETRY_SECONDS`, and then ends the run: an error of the network is not damage.
 
         Returns:
-            Its counters, with `step`; an empty dict if there is no checkpoint at all.
+            The counters of the checkpoint, with `step`; an empty dict if there is no checkpoint at all.
 
         Raises:
-            ValueError: there are checkpoints, and none can be read.
+            ValueError: there are checkpoints and none can be read, or the hosts do not agree on the step and the
+                weights. Then it is raised on every host.
         """
-        steps = self.steps()
-        for step in reversed(steps):
-            path = self.path(step)
+        counters, error = {}, None
+        if self._chief:
             try:
-                counters = dict(json.loads(files.read_text(f"{path}/{MARKER}")))
-                self._engine.restore(f"{path}/state")
-            except (OSError, TypeError, ValueError) as error:
-                self._write(f"the checkpoint {path} is corrupt and not used: {error}")
-            else:
-                self._write(f"going on from step {step}, {path}")
-                return counters
+                counters = self._restore_newest()
+            except ValueError as reason:
+                error = reason
+        # All values count from 1; 0 is a failure.
+        (chosen,), *_ = self._engine.gather_hosts([0 if error else 1 + counters.get("step", 0)])
+        if not self._chief and chosen > 1:
+            try:
+                counters = self._restore(chosen - 1)
+            except ValueError as reason:
+                error = reason
+        step = 0 if error else 1 + counters.get("step", 0)
+        hosts = self._engine.gather_hosts([step, self._engine.weights_checksum() if step else 0])
+        if error:
+            raise error
+        if len(set(hosts)) > 1:
+            steps = ", ".join(f"host {i} {step - 1 if step else 'failed'}" for i, (step, _) in enumerate(hosts))
+            raise ValueError(
+                "The hosts did not restore the same step and weights. All of them must see the same workdir and start "
+                f"from the same `weights`. Received: {steps}, of {self.folder}"
+            )
+        return counters
+
+    def _restore_newest(self):
+        steps, corrupt = self._retry(self.steps, self.folder), []
+        for step in reversed(steps):
+            try:
+                counters = self._restore(step)
+            except CorruptCheckpointError as error:
+                corrupt.append(step)
+                self._write(f"the checkpoint {self.path(step)} is corrupt and not used: {error}")
+                continue
+            for number in corrupt:
+                self._set_aside(number)
+            self._write(f"going on from step {step}, {self.path(step)}")
+            return counters
         if steps:
             raise ValueError(
                 "No checkpoint of this run can be read. Delete them to train from the start, or choose another "
@@ -96,33 +143,59 @@ class CheckpointManager:
             )
         return {}
 
+    def _restore(self, step):
+        path = self.path(step)
+        try:
+            text = self._retry(lambda: files.read_text(f"{path}/{MARKER}"), path)
+            self._retry(lambda: self._engine.restore(f"{path}/state"), path)
+        except FileNotFoundError as error:
+            raise CorruptCheckpointError(f"a file is missing: {_first_line(error)}") from error
+        try:
+            return dict(json.loads(text))
+        except (TypeError, ValueError) as error:
+            raise CorruptCheckpointError(f"its file `{MARKER}` is not JSON: {error}") from error
+
+    def _retry(self, function, path):
+        """The result of a function that reads; again, after a while, where it raises an `OSError`."""
+        for seconds in (*RETRY_SECONDS, None):
+            try:
+                return function()
+            except OSError as error:
+                if seconds is None and isinstance(error, FileNotFoundError):
+                    raise
+                reason = _first_line(error)
+            if seconds is not None:
+                self._write(f"{path} cannot be read ({reason}); the next attempt is in {seconds} s")
+                time.sleep(seconds)
+        raise ValueError(
+            f"A checkpoint cannot be read ({reason}), after {1 + len(RETRY_SECONDS)} attempts. Nothing was changed: "
+            f"repeat the same command once it can. Received: {path}"
+        )
+
+    def _set_aside(self, step):
+        target, number = f"{self.path(step)}.corrupt", 1
+        while files.exists(target):
+            number += 1
+            target = f"{self.path(step)}.corrupt-{number}"
+        files.rename(self.path(step), target)
+        self._write(f"set aside as {target}")
+
     def _save_state(self, path, step):
         try:
             self._engine.save(path)
         except ValueError as error:
             raise ValueError(f"{error}. Nothing was saved. {self._newest_sentence()}. Received: step={step}") from error
 
-    def newest_path(self):
-        """The path of the newest finished checkpoint, or None."""
-        last = max(self.steps(), default=None)
-        return None if last is None else self.path(last)
-
     def _newest_sentence(self):
         path = self.newest_path()
         return "There is no checkpoint yet" if path is None else f"The last one, {path}, is as it was"
 
-    def _folders(self):
-        if not files.is_dir(self.folder):
-            return []
-        return [int(name) for name in files.list_dir(self.folder) if re.fullmatch(r"\d{9,}", name)]
-
     def _prune(self, newest, best):
-        """Removes what is not kept: older ones, unfinished ones, and those of a run that came further and could not be
-        restored."""
-        finished = [step for step in self.steps() if step <= newest]
-        keep = {*finished[-2:], best}
-        for step in self._folders():
-            if step not in keep or step > newest:
+        """Removes older checkpoints that are not kept, and unfinished ones."""
+        finished = self.steps()
+        keep = {*[step for step in finished if step <= newest][-2:], best}
+        for step in _step_folders(self.folder):
+            if step not in finished or (step < newest and step not in keep):
                 self._remove(step)
 
     def _remove(self, step):
@@ -131,3 +204,14 @@ class CheckpointManager:
             files.remove(f"{path}/{MARKER}")  # first, so that it never marks half a checkpoint
         if files.is_dir(path):
             files.remove_tree(path)
+
+
+def _step_folders(folder):
+    """The steps, in order, that folders in a folder are named by."""
+    if not files.is_dir(folder):
+        return []
+    return sorted(int(name) for name in files.list_dir(folder) if re.fullmatch(r"\d{9,}", name))
+
+
+def _first_line(error):
+    return str(error).split("\n")[0][:200]

@@ -4,6 +4,7 @@ import abc
 import contextlib
 import dataclasses
 import resource
+import zlib
 
 import keras
 import numpy as np
@@ -33,6 +34,10 @@ class TrainOutputs:
     peak_memory: int
     stop_requested: bool
     can_go_on: bool
+
+
+class CorruptCheckpointError(ValueError):
+    """The content of a checkpoint is damaged: reading it again would not help."""
 
 
 class Engine(abc.ABC):
@@ -122,8 +127,27 @@ class Engine(abc.ABC):
         """Reads what `save` wrote.
 
         Raises:
-            ValueError: the files are damaged, or of another model.
+            CorruptCheckpointError: the files are damaged.
+            ValueError: they are those of another model.
+            OSError: they cannot be read now; a `FileNotFoundError` where one is missing.
         """
+
+    def gather_hosts(self, values):
+        """What every host passes to it, on each of them; all hosts must call it together.
+
+        Args:
+            values: a list of integers of at least 0 and below 2^32, of the same length on every host.
+
+        Returns:
+            A list with a tuple of integers for each host, in their order. This one is for a single host.
+        """
+        return [tuple(values)]
+
+    def weights_checksum(self):
+        """A number of 32 bits from the first and the last trainable weights, the same on hosts that have the same."""
+        weights = self.model.trainable_weights
+        arrays = [keras.ops.convert_to_numpy(weights[index]) for index in (0, -1)]
+        return zlib.crc32(b"".join(array.tobytes() for array in arrays))
 
     @abc.abstractmethod
     def diagnose(self, step):

@@ -73,7 +73,7 @@ class Loop:
             How often an example could not be read, at most once an epoch each.
 
         Raises:
-            Preempted: SIGTERM came, and everything is saved.
+            Preempted: SIGTERM, SIGHUP or Ctrl-C came, and everything is saved.
             ValueError: training cannot go on; the last checkpoint is as it was.
         """
         config, engine, counters = self.config, self.engine, self.counters
@@ -81,14 +81,14 @@ class Loop:
         bad_examples = self.inputs.bad_examples("train", **host, warn=self.write, counts=counters.bad_examples)
         profile_folders = iter([None, self.workdir.tensorboard if config.profile else None])  # the second call's
         clock = time.monotonic()
-        with preemption.catch_sigterm() as sigterm:
+        with preemption.catch_stop_signals() as request:
             while counters.step < self.total_steps:
                 first = counters.step
                 profile_folder = next(profile_folders, None)
                 outputs = engine.train(
                     first,
                     self._next_stop() - first,
-                    stop_requested=sigterm.received,
+                    stop_requested=request.received,
                     profile_folder=profile_folder,
                 )
                 if profile_folder:
@@ -99,16 +99,18 @@ class Loop:
                 counters.bad_examples = bad_examples.counts
                 self.metric_writer.write_steps(counters.step, outputs, bad_counts)
                 self._count_nonfinite(outputs)
-                stop = outputs.stop_requested or (engine.num_hosts == 1 and sigterm.received)
+                stop = outputs.stop_requested or (engine.num_hosts == 1 and request.received)
                 counters.train_seconds += time.monotonic() - clock
                 if _due(counters.step, config.eval_every_steps) and counters.step < self.total_steps:
                     self._evaluate()
                 clock = time.monotonic()
                 if self._save_is_due(stop):
+                    self.metric_writer.flush()
                     self.checkpoints.save(counters.step, dataclasses.asdict(counters))
                 if stop and counters.step < self.total_steps:
                     raise preemption.Preempted(
-                        f"stopped by SIGTERM after step {counters.step} and saved; the same command goes on from there"
+                        f"stopped by {request.signal or 'another host'} after step {counters.step} and saved; the same "
+                        "command goes on from there"
                     )
         return bad_examples.count
 

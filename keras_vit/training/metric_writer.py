@@ -41,8 +41,6 @@ class MetricWriter:
     def write_steps(self, step, outputs, bad_counts):
         """Writes the metrics of the steps up to `step`, and a line where one is due.
 
-        The rows are in the table when it returns.
-
         Args:
             step: number of the last of the steps, from 1.
             outputs: the `TrainOutputs` of these steps.
@@ -60,10 +58,17 @@ class MetricWriter:
             return
         means = {name: float(np.mean(values, dtype="float64")) for name, values in self._since_line.items()}
         means["learning_rate"] = float(self._since_line["learning_rate"][-1])
+        self.flush()
         self._progress.report(step, steps, means, self._input_wait, outputs.peak_memory)
         self._scalars.write(step, {f"train/{name}": value for name, value in means.items()})
         self._since_line = {name: [] for name in metrics}
         self._input_wait = 0.0
+
+    def flush(self):
+        """Lets the tables have all rows; before the checkpoint of their last step is saved."""
+        if self._enabled:
+            self._metrics.flush()
+            self._evaluations.flush()
 
     def write_evaluation(self, step, metrics):
         """Writes the metrics of an evaluation after `step` steps, a dict of floats."""

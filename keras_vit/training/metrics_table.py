@@ -1,5 +1,6 @@
 """A CSV table of metrics with a row for each step: `metrics.csv` and `evaluations.csv`."""
 
+import contextlib
 import csv
 import itertools
 
@@ -14,7 +15,10 @@ class MetricsTable:
     Numbers are written with all their digits, so that equality can be checked. Rows are written whole and at once; a
     process that was killed leaves at most half a last line, which the next one cuts, together with everything after a
     line that is not a row. No step stands twice: a run that is resumed from a checkpoint cuts the rows of the steps
-    after it. So that none is missing either, the rows of a step must be appended before its checkpoint is saved.
+    after it. So that none is missing either, the rows of a step must be flushed before its checkpoint is saved.
+
+    A local file has the rows as soon as they are appended. A remote one, which an object store takes only as a whole,
+    gets them by `flush`.
 
     Args:
         path: the file, local or remote; its folder exists.
@@ -59,7 +63,7 @@ class MetricsTable:
             metrics: a dict of equally long sequences of numbers, one for every column.
 
         Raises:
-            ValueError: the names are not those of the columns.
+            ValueError: the names are not those of the columns, or the file cannot be written.
         """
         if self._file is None:
             self._columns = tuple(metrics)
@@ -70,12 +74,38 @@ class MetricsTable:
                 f"Received: {', '.join(metrics)}"
             )
         rows = zip(*(metrics[name] for name in self._columns))
-        self._file.write("".join(_line((number, *row)) for number, row in enumerate(rows, start=step)))
-        self._file.flush()
+        text = "".join(_line((number, *row)) for number, row in enumerate(rows, start=step))
+        with self._explained():
+            self._file.write(text)
+        if not files.is_remote(self._path):
+            self.flush()
+
+    def flush(self):
+        """Lets the file have all rows.
+
+        Raises:
+            ValueError: it cannot be written.
+        """
+        if self._file is not None:
+            with self._explained():
+                self._file.flush()
 
     def close(self):
         if self._file is not None:
-            self._file.close()
+            with self._explained():
+                self._file.close()
+
+    @contextlib.contextmanager
+    def _explained(self):
+        try:
+            with files.os_errors(self._path):
+                yield
+        except OSError as error:
+            reason = str(error.strerror or error).split("\n")[0]
+            raise ValueError(
+                f"The metrics cannot be written ({reason}). Make room if the disk is full, and repeat the same "
+                f"command, which goes on from the last checkpoint. Received: {self._path}"
+            ) from error
 
 
 def read_metrics(path):

@@ -7,6 +7,9 @@ import threading
 # "Try again" in sysexits.h: the same command goes on. A run that was killed unsaved ends with 143 or 137 instead.
 EXIT_CODE = 75
 
+# Of Windows only the first two.
+_STOP_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
+
 
 class Preempted(Exception):
     """A run was asked to end before its last step, and is saved."""
@@ -16,25 +19,36 @@ class StopRequest:
     """Whether this process was asked to stop.
 
     Attributes:
-        received: whether SIGTERM came.
+        signal: the name of the signal that came, such as "SIGTERM", or "".
     """
 
-    received = False
+    signal = ""
+
+    @property
+    def received(self):
+        """Whether a signal came."""
+        return bool(self.signal)
 
 
 @contextlib.contextmanager
-def catch_sigterm():
-    """While it is open, SIGTERM does not end the process; the `StopRequest` that it yields notes it."""
+def catch_stop_signals():
+    """While it is open, SIGTERM, SIGHUP and the first Ctrl-C do not end the process; the `StopRequest` that it yields
+    notes them. A second Ctrl-C ends it at once, by `KeyboardInterrupt`. What is ignored, as `nohup` makes SIGHUP, stays
+    ignored."""
     request = StopRequest()
 
     def note(signum, frame):
-        request.received = True
+        if request.received and signum == signal.SIGINT:
+            raise KeyboardInterrupt
+        request.signal = signal.Signals(signum).name
 
     if threading.current_thread() is not threading.main_thread():
         yield request  # only the main thread may install signal handlers
         return
-    before = signal.signal(signal.SIGTERM, note)
+    signals = [number for number in _STOP_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, note) for number in signals}
     try:
         yield request
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -62,9 +62,14 @@ def run(config, workdir, write=print, *, task=None, evaluators=None, engine=None
     task = task or tasks.get(config)
     validation.validate_config(config, engine.num_devices)
     validation.validate_evaluators(config, task, evaluators)
-    chief = engine.host_index == 0
-    if not chief:
+    if engine.host_index:
         write = _discard
+    with workdir.lock():
+        return _run(config, workdir, write, task, evaluators, engine)
+
+
+def _run(config, workdir, write, task, evaluators, engine):
+    chief = engine.host_index == 0
     with _global_state(config):
         inputs = data.from_config(config.data, batch_size=config.batch_size, seed=config.seed)
         total_steps = validation.total_steps(config, inputs.train.num_examples)
@@ -78,6 +83,7 @@ def run(config, workdir, write=print, *, task=None, evaluators=None, engine=None
     for report in reports:
         write(report)
     counters = Counters(**checkpoints.restore())
+    workdir.claim()
     if not counters.step:
         host = {"num_hosts": engine.num_hosts, "host_index": engine.host_index}
         for line in batch_warnings(next(iter(inputs.train_batches(0, **host))), engine.model):

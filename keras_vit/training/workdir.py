@@ -1,5 +1,6 @@
 """The folder of one run: its config, its checkpoints and its results."""
 
+import contextlib
 import json
 import platform
 import sys
@@ -8,64 +9,143 @@ import keras
 import numpy as np
 
 from keras_vit import files
+from keras_vit.training.checkpoint_manager import finished_steps
 from keras_vit.training.hosts import is_chief
+from keras_vit.training.workdir_lock import workdir_lock
+
+# Fields of a config that change no number of a run: where and how it is computed and logged. They may differ from one
+# start of it to the next.
+FREE_FIELDS = (
+    "recipe", "strategy", "tpu_address", "steps_per_call", "checkpoint_every_steps", "log_every_steps", "profile",
+    "data.path", "data.prefetch", "data.threads", "data.service",
+)  # fmt: skip
 
 
 class Workdir:
     """A folder that belongs to one config.
 
+    Creating one reads, and writes nothing; `claim` writes the config, and is called once it is known that the run can
+    start.
+
     Args:
-        path: the folder, local or remote ("gs://bucket/run"); created if it does not exist. All hosts of a run share
-            it, and the chief writes.
+        path: the folder, local or remote ("gs://bucket/run"). All hosts of a run share it, and the chief writes.
         config: nested dict of plain values, the recipe of the run.
+        change: whether a run that is not done goes on from its last checkpoint with another config. The `FREE_FIELDS`
+            may always differ.
 
     Attributes:
         path, checkpoints, export, tensorboard: the folder and folders in it, which `/` extends.
 
     Raises:
-        ValueError: the folder cannot be written, or belongs to a run with another config.
+        ValueError: the folder belongs to a run with another config, or a file in it is damaged.
     """
 
-    def __init__(self, path, config):
+    def __init__(self, path, config, change=False):
         self.path = files.as_path(path)
         self.checkpoints = self.path / "checkpoints"
         self.export = self.path / "export"
         self.tensorboard = self.path / "tensorboard"
-        try:
-            files.make_dirs(self.path)
-            self._claim(_flat(config))
-            if self.results() is None:
-                self._write_json("command.json", _command(config))
-        except OSError as error:
-            raise ValueError(
-                f"The workdir must be a folder that can be written ({error.strerror or error}). "
-                f"Received: workdir={path}"
-            ) from error
+        self._locks = 0
+        self._config = json.loads(json.dumps(_flat(config)))  # as it will be read back: a tuple becomes a list
+        self._changes = self._compare(change)
 
     def results(self):
         """The results of the run if it is done, else None."""
-        return files.read_json(self.path / "results.json")
+        return self._read_json("results.json")
 
     def write_results(self, results):
         """Writes the results, a flat dict of numbers; the run is done."""
         self._write_json("results.json", results)
 
-    def _claim(self, config):
-        config = json.loads(json.dumps(config))  # as it will be read back: a tuple becomes a list
-        existing = files.read_json(self.path / "config.json")
-        if existing is not None:
-            names = sorted(n for n in config.keys() | existing.keys() if config.get(n) != existing.get(n))
-            if names:
-                difference = ", ".join(f"{n} was {existing.get(n)!r} and is {config.get(n)!r}" for n in names)
-                raise ValueError(
-                    f"The workdir belongs to a run with another config: {difference}. Choose another workdir. "
-                    f"Received: workdir={self.path}"
-                )
-        self._write_json("config.json", config)
+    def claim(self):
+        """Writes the config and the command; where the config is another one than before, `changes.json` gets an entry
+        with the step of the last checkpoint and the old and new values.
+
+        Raises:
+            ValueError: the folder cannot be written.
+        """
+        with self._written():
+            files.make_dirs(self.path)
+            if self._changes:
+                entry = {"step": max(finished_steps(self.checkpoints), default=0), "changes": self._changes}
+                self._write_json("changes.json", [*(self._read_json("changes.json") or []), entry])
+            self._write_json("config.json", self._config)
+            if self.results() is None:
+                self._write_json("command.json", _command(self._config))
+
+    @contextlib.contextmanager
+    def lock(self):
+        """While it is open, no other run can use the folder; it may be opened again inside itself.
+
+        Raises:
+            ValueError: another run is at work in it, or it cannot be written.
+        """
+        with contextlib.ExitStack() as stack:
+            if not self._locks and is_chief():
+                with self._written():
+                    files.make_dirs(self.path)
+                    stack.enter_context(workdir_lock(self.path))
+            self._locks += 1
+            try:
+                yield
+            finally:
+                self._locks -= 1
+
+    def _compare(self, change):
+        """What differs from the config of the run so far: `{name: [before, now]}`."""
+        existing = self._read_json("config.json")
+        if existing is None:
+            return {}
+        names = sorted(n for n in self._config.keys() | existing.keys() if self._config.get(n) != existing.get(n))
+        changes = {name: [existing.get(name), self._config.get(name)] for name in names}
+        fixed = {name: values for name, values in changes.items() if name not in FREE_FIELDS}
+        if fixed and (not change or self.results() is not None):
+            difference = ", ".join(f"{name} was {before!r} and is {now!r}" for name, (before, now) in fixed.items())
+            advice = (
+                "The run is done; choose another workdir"
+                if self.results() is not None
+                else "Choose another workdir, or go on from the last checkpoint with the new values by --change"
+            )
+            raise ValueError(
+                f"The workdir belongs to a run with another config: {difference}. {advice}. Received: "
+                f"workdir={self.path}"
+            )
+        return changes
+
+    def _read_json(self, name):
+        try:
+            content = files.read_json(self.path / name)
+        except ValueError as error:
+            raise ValueError(
+                f"A file of the workdir is damaged ({error}). Repair it, or choose another workdir. "
+                f"Received: {self.path / name}"
+            ) from error
+        except OSError as error:
+            raise _unusable(error, self.path) from error
+        if content is not None and not isinstance(content, list if name == "changes.json" else dict):
+            raise ValueError(
+                f"A file of the workdir is damaged: it holds {type(content).__name__}. Repair it, or choose another "
+                f"workdir. Received: {self.path / name}"
+            )
+        return content
 
     def _write_json(self, name, content):
         if is_chief():
-            files.write_json(self.path / name, content)
+            with self._written():
+                files.write_json(self.path / name, content)
+
+    @contextlib.contextmanager
+    def _written(self):
+        try:
+            yield
+        except OSError as error:
+            raise _unusable(error, self.path) from error
+
+
+def _unusable(error, path):
+    return ValueError(
+        f"The workdir must be a folder that can be written ({error.strerror or error}). Received: workdir={path}"
+    )
 
 
 def _command(config):

@@ -50,6 +50,42 @@ def test_a_file_that_is_not_an_npz(refused, tmp_path):
     refused(path, "readable .npz file")
 
 
+def test_a_damaged_directory_of_the_archive(refused, golden_files, tmp_path):
+    """Every byte of the end of the file in turn; some damages are no harm, and none may end in another exception."""
+    whole = (golden_files / "vit_token.ckpt.npz").read_bytes()
+    path = tmp_path / "damaged.npz"
+    random = np.random.default_rng(0)
+    start = whole.rindex(b"PK\x05\x06")
+    directory = whole.index(b"PK\x01\x02")
+    for position in [*range(start, len(whole)), *random.integers(directory, start, 60)]:
+        content = bytearray(whole)
+        content[position] ^= 0xFF
+        path.write_bytes(content)
+        try:
+            checkpoints.infer_architecture(path)
+        except ValueError as error:
+            assert str(path) in str(error)
+
+
+def test_a_header_that_takes_long_to_multiply(refused, tmp_path):
+    huge = {"a": {"dtype": "F32", "shape": [10**300] * 4000, "data_offsets": [0, 4]}}
+    _write_safetensors(tmp_path / "huge.safetensors", huge, 4)
+    refused(tmp_path / "huge.safetensors", "a shape or offsets that are not sizes")
+    deep = {"a": {"dtype": "F32", "shape": [1] * 100, "data_offsets": [0, 4]}}
+    _write_safetensors(tmp_path / "deep.safetensors", deep, 4)
+    refused(tmp_path / "deep.safetensors", "a shape or offsets that are not sizes")
+
+
+def _write_safetensors(path, header, size):
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(size))
+
+
+def test_positions_larger_than_the_model_are_not_read(refused, edited):
+    name = "Transformer__posembed_input__pos_embedding"
+    refused(edited(**{name: np.zeros((1, 1 + 400**2, 64), np.float32)}), "more numbers than the whole model")
+
+
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.999])
 def test_a_truncated_file(share, refused, golden_files, tmp_path):
     whole = (golden_files / "vit_token.ckpt.npz").read_bytes()
@@ -191,7 +227,7 @@ def edited_header(golden_files, tmp_path):
         (lambda h: h.pop("cls_token"), "leave a gap"),
         (
             lambda h: h["pos_embed"].update(shape=[1, 1 << 40, 64], data_offsets=[320552, 320552 + (1 << 48)]),
-            "arrays end at",
+            "a shape or offsets that are not sizes",
         ),
         (lambda h: "[]", "not a JSON object"),
         (lambda h: "{", "is not JSON"),

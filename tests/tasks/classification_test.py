@@ -36,15 +36,16 @@ def _batch(labels):
 LABELS = [[0, 1, 0, 0, 0], [0, 0, 0.25, 0.75, 0], [1, 0, 0, 0, 1], [0, 0, 0, 0, 0]]
 
 
+@pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("loss", ["softmax", "sigmoid"])
-def test_losses_and_accuracy_are_those_of_numpy(loss):
+def test_losses_and_accuracy_are_those_of_numpy(loss, training):
     task = _task(loss=loss)
     model = task.build_model(_inputs())
     head = model.get_layer("head")
     head.kernel.assign(np.random.default_rng(1).normal(size=head.kernel.shape))
     batch = _batch(LABELS)
     images, labels, _ = batch
-    losses, metrics = task.losses_and_metrics(model, batch)
+    losses, metrics = task.losses_and_metrics(model, batch, training=training)
     logits = keras.ops.convert_to_numpy(model(images)).astype("float64")
     if loss == "softmax":
         expected = -(labels * (logits - np.log(np.exp(logits).sum(-1, keepdims=True)))).sum(-1)
@@ -53,7 +54,19 @@ def test_losses_and_accuracy_are_those_of_numpy(loss):
     np.testing.assert_allclose(keras.ops.convert_to_numpy(losses), expected, rtol=1e-5, atol=1e-6)
     assert list(metrics) == list(task.metrics) == ["accuracy"]
     right = keras.ops.convert_to_numpy(metrics["accuracy"])
-    np.testing.assert_array_equal(right, logits.argmax(-1) == labels.argmax(-1))
+    label_of_answer = labels[np.arange(len(labels)), logits.argmax(-1)]
+    least = labels.max(-1) if training else 1e-9
+    np.testing.assert_array_equal(right, (label_of_answer > 0) & (label_of_answer >= least))
+
+
+def test_each_of_several_right_answers_is_right():
+    """In evaluation any label above 0, so that ReaL's and ObjectNet's count; in training the largest of a mixture."""
+    answers = keras.Sequential([keras.Input((5,)), keras.layers.Identity()])  # the images are the logits
+    logits = 9.0 * np.eye(5, dtype="float32")[[0, 4, 3, 2, 2, 1]]
+    labels = np.array([[1, 0, 0, 0, 1], [1, 0, 0, 0, 1], *4 * [[0, 0, 0.25, 0.75, 0]]], "float32")
+    for training, expected in ((False, [1, 1, 1, 1, 1, 0]), (True, [1, 1, 1, 0, 0, 0])):
+        _, metrics = _task().losses_and_metrics(answers, (logits, labels, np.ones(6)), training=training)
+        np.testing.assert_array_equal(keras.ops.convert_to_numpy(metrics["accuracy"]), expected)
 
 
 def test_the_shape_of_the_images_comes_from_the_data_unless_the_config_has_one():

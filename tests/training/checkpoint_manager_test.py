@@ -1,11 +1,15 @@
 """Checkpoints are whole or not at all."""
 
+import concurrent.futures
+import functools
 import resource
+import threading
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_vit.training import checkpoint_manager
 from keras_vit.training.checkpoint_manager import CheckpointManager
 from keras_vit.training.tensorflow import TensorFlowEngine
 
@@ -16,6 +20,11 @@ def _engine(state, strategy=None):
     engine = TensorFlowEngine(strategy or tf.distribute.get_strategy())
     engine.state = state
     return engine
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch):
+    monkeypatch.setattr(checkpoint_manager, "RETRY_SECONDS", (0, 0, 0))
 
 
 @pytest.fixture
@@ -98,16 +107,113 @@ def test_a_corrupt_checkpoint_is_named_and_the_one_before_is_used(damage, state,
     _damaged(tmp_path / "000000020", damage)
     _at(state, 0)
     assert checkpoints.restore()["step"] == 10 and _is_at(state, 10)
-    assert lines[0].startswith(f"the checkpoint {tmp_path}/000000020 is corrupt and not used: ")
+    assert any(line.startswith(f"the checkpoint {tmp_path}/000000020 is corrupt and not used: ") for line in lines)
     _saved(tmp_path, state, 15)  # the run goes on from 10, without 20
     assert checkpoints.steps() == [10, 15]
+    assert (tmp_path / "000000020.corrupt").is_dir()  # for whoever wants to look
 
 
 def test_without_one_that_can_be_read_nothing_is_started_over(state, tmp_path):
     checkpoints, _ = _saved(tmp_path, state, 10)
     _damaged(tmp_path / "000000010", "a flipped bit")
-    with pytest.raises(ValueError, match="No checkpoint of this run can be read.*Received: "):
-        checkpoints.restore()
+    for _ in range(2):
+        with pytest.raises(ValueError, match="No checkpoint of this run can be read.*Received: "):
+            checkpoints.restore()
+
+
+@pytest.mark.parametrize("failures", [1, 3, 4])
+def test_a_failure_to_read_that_is_not_damage_is_tried_again_and_then_ends_the_run(failures, state, tmp_path):
+    checkpoints, lines = _saved(tmp_path, state, 10, 20)
+    engine, restore = checkpoints._engine, checkpoints._engine.restore
+    errors = [OSError("503 service unavailable")] * failures
+    engine.restore = lambda path: restore(path) if not errors else _raise(errors.pop())
+    if failures < 4:
+        assert checkpoints.restore()["step"] == 20 and _is_at(state, 20)
+        assert lines[0] == f"{tmp_path}/000000020 cannot be read (503 service unavailable); the next attempt is in 0 s"
+    else:
+        with pytest.raises(
+            ValueError, match=r"cannot be read \(503 service unavailable\), after 4 attempts. Nothing was"
+        ):
+            checkpoints.restore()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["000000010", "000000020"]
+
+
+def _raise(error):
+    raise error
+
+
+def test_a_checkpoint_of_another_model_is_not_called_corrupt(state, tiny, tmp_path):
+    _saved(tmp_path, state, 10)
+    other = tiny.new_state(tiny.strategy_of(1), averaged=True, num_layers=2)
+    with pytest.raises(ValueError) as error:
+        CheckpointManager(tmp_path, _engine(other), write=lambda line: None).restore()
+    assert "corrupt" not in str(error.value)
+    assert [file.name for file in tmp_path.iterdir()] == ["000000010"]
+
+
+def test_a_run_that_was_not_scaled_goes_on_with_a_scaled_loss(state, tiny, tmp_path):
+    _saved(tmp_path, state, 10)
+    scaled = tiny.new_state(tiny.strategy_of(1), averaged=True, scaled=True)
+    assert CheckpointManager(tmp_path, _engine(scaled), write=lambda line: None).restore()["step"] == 10
+    assert _is_at(scaled, 10) and scaled.loss_scale.numpy() == 2.0**15
+
+
+class Hosts:
+    """Engines of two hosts, of which each is asked in its own thread; `gather_hosts` waits for both."""
+
+    def __init__(self, *engines):
+        self._barrier, self._rows = threading.Barrier(2, timeout=60), {}
+        for index, engine in enumerate(engines):
+            engine.gather_hosts = functools.partial(self._gather, index)
+
+    def _gather(self, index, values):
+        self._rows[index] = tuple(values)
+        self._barrier.wait()
+        rows = [self._rows[0], self._rows[1]]
+        self._barrier.wait()
+        return rows
+
+
+def _restored_on_two_hosts(tiny, folders):
+    """The counters or the error of each host, and their states."""
+    states = [tiny.new_state(tiny.strategy_of(1), averaged=True) for _ in folders]
+    engines = [_engine(state) for state in states]
+    Hosts(*engines)
+    managers = [
+        CheckpointManager(folder, engine, write=lambda line: None, chief=not index)
+        for index, (folder, engine) in enumerate(zip(folders, engines))
+    ]
+
+    def restore(manager):
+        try:
+            return manager.restore()
+        except ValueError as error:
+            return str(error)
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        return list(pool.map(restore, managers)), states
+
+
+def test_a_host_follows_the_chief_to_an_older_checkpoint(state, tiny, tmp_path):
+    """The chief finds 20 corrupt, or does not see it; the other host can read it, and must not."""
+    _saved(tmp_path / "a", state, 10)
+    _saved(tmp_path / "b", state, 10, 20)
+    counters, states = _restored_on_two_hosts(tiny, [tmp_path / "a", tmp_path / "b"])
+    assert [c["step"] for c in counters] == [10, 10] and all(_is_at(s, 10) for s in states)
+
+
+def test_hosts_that_cannot_agree_end_together(state, tiny, tmp_path):
+    _saved(tmp_path / "a", state, 10, 20)
+    _saved(tmp_path / "b", state, 10)
+    ((chief, other), _) = _restored_on_two_hosts(tiny, [tmp_path / "a", tmp_path / "b"])
+    assert "The hosts did not restore the same step" in chief and "host 0 20, host 1 failed" in chief
+    assert "a file is missing" in other
+    ((chief, other), _) = _restored_on_two_hosts(tiny, [tmp_path / "none", tmp_path / "b"])
+    assert chief == other == {}  # the chief starts from the first step, and so do all
+    _at(state, 21)
+    CheckpointManager(tmp_path / "b", _engine(state)).save(20, COUNTERS)
+    ((chief, other), _) = _restored_on_two_hosts(tiny, [tmp_path / "a", tmp_path / "b"])
+    assert "same step and weights" in chief and "same step and weights" in other
 
 
 def test_a_full_disk_leaves_the_last_one_as_it_was(state, tmp_path):

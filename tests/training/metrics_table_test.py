@@ -1,3 +1,6 @@
+import resource
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -67,6 +70,34 @@ def test_a_remote_table_works_as_a_local_one():
         log.append(step + 1, _values(step + 1, step + 2))
         log.close()
     np.testing.assert_array_equal(read_metrics("ram://run/metrics.csv")["step"], [1, 2, 3, 4])
+
+
+def test_a_remote_table_is_written_when_it_is_flushed_and_not_at_every_row():
+    tf.io.gfile.makedirs("ram://flushed")
+    table = MetricsTable("ram://flushed/metrics.csv", COLUMNS)
+    file, flushes = table._file, []
+    table._file = types.SimpleNamespace(
+        write=file.write, close=file.close, flush=lambda: flushes.append(1) or file.flush()
+    )
+    for step in (1, 2):
+        table.append(step, _values(step))
+    assert not flushes  # an object store would take the whole file each time
+    table.flush()
+    assert len(flushes) == 1
+    np.testing.assert_array_equal(read_metrics("ram://flushed/metrics.csv")["step"], [1, 2])
+    table.close()
+
+
+def test_a_full_disk_is_said_in_one_line(tmp_path):
+    table = MetricsTable(tmp_path / "metrics.csv", COLUMNS)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # no file may grow any further
+        with pytest.raises(ValueError, match="The metrics cannot be written .*Make room .*Received: .*metrics.csv"):
+            table.append(1, _values(*range(1, 100)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        table.close()
 
 
 def test_a_table_of_something_else_is_refused_and_stays(tmp_path):

@@ -1,19 +1,28 @@
 import json
+import os
+import socket
+import subprocess
 import sys
+import time
 
 import keras
 import pytest
 
+from keras_vit import files
 from keras_vit.training import Workdir
+from keras_vit.training.workdir_lock import workdir_lock
 
 CONFIG = {"seed": 0, "model": {"input_shape": (8, 8, 3), "dropout": 0.0}}
 
 
 def test_a_workdir_belongs_to_its_config(tmp_path):
     Workdir(tmp_path / "a" / "run", CONFIG)
-    Workdir(tmp_path / "a" / "run", CONFIG)
+    assert not list(tmp_path.iterdir())  # a run that is refused leaves it to others
+    Workdir(tmp_path / "a" / "run", CONFIG).claim()
+    Workdir(tmp_path / "a" / "run", CONFIG).claim()
     with pytest.raises(
-        ValueError, match="another config: model.dropout was 0.0 and is 0.1, seed was 0 and is 1. Choose"
+        ValueError,
+        match="another config: model.dropout was 0.0 and is 0.1, seed was 0 and is 1. .* by --change",
     ):
         Workdir(tmp_path / "a" / "run", {"seed": 1, "model": {"input_shape": (8, 8, 3), "dropout": 0.1}})
     with pytest.raises(ValueError, match="extra was None and is 2"):
@@ -23,6 +32,7 @@ def test_a_workdir_belongs_to_its_config(tmp_path):
 
 def test_results_are_there_once_they_are_written(tmp_path):
     workdir = Workdir(tmp_path, CONFIG)
+    workdir.claim()
     assert workdir.results() is None
     workdir.write_results({"test/accuracy": 0.5})
     assert Workdir(tmp_path, CONFIG).results() == {"test/accuracy": 0.5}
@@ -32,11 +42,91 @@ def test_results_are_there_once_they_are_written(tmp_path):
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="must be a folder that can be written .*Received: workdir=.*/file/run"):
-        Workdir(tmp_path / "file" / "run", CONFIG)
+        Workdir(tmp_path / "file" / "run", CONFIG).claim()
+
+
+@pytest.mark.parametrize("name", ["config.json", "results.json", "changes.json"])
+@pytest.mark.parametrize("content", ["", '{"seed": 0', "\x00\x00", "3"])
+def test_a_damaged_file_is_named(name, content, tmp_path):
+    Workdir(tmp_path, CONFIG).claim()
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=f"A file of the workdir is damaged .*|.* Received: .*{name}"):
+        workdir = Workdir(tmp_path, {**CONFIG, "recipe": "new words"})
+        workdir.results()
+        workdir.claim()
+
+
+def test_what_changes_no_number_may_change_and_is_recorded(tmp_path):
+    Workdir(tmp_path, {**CONFIG, "tpu_address": "a", "data": {"threads": 0}}).claim()
+    (tmp_path / "checkpoints" / "000000040").mkdir(parents=True)
+    (tmp_path / "checkpoints" / "000000040" / "finished").write_text("{}")
+    for _ in range(2):
+        Workdir(tmp_path, {**CONFIG, "tpu_address": "b", "data": {"threads": 4}}).claim()
+    changes = {"tpu_address": ["a", "b"], "data.threads": [0, 4]}
+    assert json.loads((tmp_path / "changes.json").read_text()) == [{"step": 40, "changes": changes}]
+
+
+def test_other_changes_are_made_on_purpose_and_not_to_a_run_that_is_done(tmp_path):
+    Workdir(tmp_path, CONFIG).claim()
+    changed = {**CONFIG, "clip_norm": 1.0}
+    with pytest.raises(ValueError, match="clip_norm was None and is 1.0"):
+        Workdir(tmp_path, changed)
+    workdir = Workdir(tmp_path, changed, change=True)
+    workdir.claim()
+    assert json.loads((tmp_path / "changes.json").read_text()) == [{"step": 0, "changes": {"clip_norm": [None, 1.0]}}]
+    assert json.loads((tmp_path / "config.json").read_text())["clip_norm"] == 1.0
+    workdir.write_results({})
+    with pytest.raises(ValueError, match="clip_norm was 1.0 and is None. The run is done; choose another workdir"):
+        Workdir(tmp_path, CONFIG, change=True)
+
+
+HOLD = """
+import sys, time
+from keras_vit.training.workdir_lock import workdir_lock
+with workdir_lock(sys.argv[1]):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_one_run_at_a_time_is_in_a_workdir_and_a_dead_one_holds_nothing(tmp_path):
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLD, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with other:
+        assert other.stdout.readline() == "locked\n"
+        with pytest.raises(ValueError, match=f"at work in this workdir: process {other.pid} on .*Received: workdir="):
+            Workdir(tmp_path, CONFIG).lock().__enter__()
+        other.kill()
+    workdir = Workdir(tmp_path, CONFIG)
+    with workdir.lock(), workdir.lock(), pytest.raises(ValueError, match="at work"), Workdir(tmp_path, CONFIG).lock():
+        pass
+    with workdir.lock():
+        pass
+
+
+def test_a_remote_workdir_is_locked_until_its_run_says_nothing_any_more():
+    holder_now = {"host": socket.gethostname(), "pid": os.getpid(), "time": time.time()}
+    files.make_dirs("ram://lock_test/run")
+    for holder, held in (
+        (holder_now, True),
+        ({**holder_now, "time": 0.0}, False),
+        ({**holder_now, "host": "another"}, True),
+        ({**holder_now, "host": "another", "time": 0.0}, False),
+        ({**holder_now, "pid": 2**22 + 1}, False),
+    ):
+        files.write_json("ram://lock_test/run/lock", holder)
+        if held:
+            with pytest.raises(ValueError, match="Another run is at work"), workdir_lock("ram://lock_test/run"):
+                pass
+        else:
+            with workdir_lock("ram://lock_test/run"):
+                assert files.read_json("ram://lock_test/run/lock")["pid"] == os.getpid()
+            assert not files.exists("ram://lock_test/run/lock")
 
 
 def test_the_last_command_the_seed_and_the_versions_are_written(tmp_path):
-    Workdir(tmp_path, CONFIG)
+    Workdir(tmp_path, CONFIG).claim()
     written = json.loads((tmp_path / "command.json").read_text())
     assert written["command"] == sys.argv and written["seed"] == 0
     assert written["versions"]["keras"] == keras.__version__
@@ -44,6 +134,7 @@ def test_the_last_command_the_seed_and_the_versions_are_written(tmp_path):
 
 def test_a_remote_workdir_works_as_a_local_one():
     workdir = Workdir("ram://workdir_test/run/", CONFIG)
+    workdir.claim()
     workdir.write_results({"test/accuracy": 0.5})
     assert str(workdir.path / "export") == "ram://workdir_test/run/export"
     assert Workdir("ram://workdir_test/run", CONFIG).results() == {"test/accuracy": 0.5}
@@ -54,5 +145,8 @@ def test_a_remote_workdir_works_as_a_local_one():
 def test_of_several_workers_the_first_one_writes(tmp_path, monkeypatch):
     cluster = {"worker": ["a:1", "b:1"]}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 1}}))
-    Workdir(tmp_path, CONFIG).write_results({})
+    workdir = Workdir(tmp_path, CONFIG)
+    with workdir.lock():
+        workdir.claim()
+        workdir.write_results({})
     assert not list(tmp_path.iterdir())

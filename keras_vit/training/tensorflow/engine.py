@@ -2,10 +2,12 @@
 
 import contextlib
 
+import numpy as np
 import tensorflow as tf
 
 from keras_vit.training.engine import (
     OUT_OF_MEMORY,
+    CorruptCheckpointError,
     Engine,
     TrainOutputs,
     make_optimizer,
@@ -96,9 +98,11 @@ class TensorFlowEngine(Engine):
             self._evaluations[compute] = self._make_sums(compute)
         sums = self._evaluations[compute]
         inputs = self._inputs
-        iterator = iter(batches.eval_batches(self.strategy, inputs))
-        number = -(-inputs.test.num_examples // inputs.batch_size)
-        return weighted_means((sums(*next(iterator)) for _ in range(number)), inputs.test.num_examples)
+        parts = self._config.accumulate_steps  # what fits into memory in training fits here
+        iterator = iter(batches.eval_batches(self.strategy, inputs, parts))
+        number = parts * -(-inputs.test.num_examples // inputs.batch_size)
+        with _explained_errors():
+            return weighted_means((sums(*next(iterator)) for _ in range(number)), inputs.test.num_examples)
 
     def _make_sums(self, compute):
         @tf.autograph.experimental.do_not_convert
@@ -128,9 +132,25 @@ class TensorFlowEngine(Engine):
 
     def restore(self, path):
         try:
-            self.state.checkpoint.read(str(path)).assert_existing_objects_matched()
+            self.state.restore(str(path))
         except (tf.errors.OpError, AssertionError, LookupError, RuntimeError, ValueError) as error:
-            raise ValueError(str(getattr(error, "message", error)).split("\n")[0][:200]) from error
+            reason = str(getattr(error, "message", error)).split("\n")[0][:200]
+            raise _read_error(error, reason)(reason) from error
+
+    def gather_hosts(self, values):
+        if self.num_hosts == 1:
+            return super().gather_hosts(values)
+        # Two digits of 16 bits, which float32 holds exactly even as a sum over the replicas of a host.
+        digits = np.array([divmod(value, 2**16) for value in values], np.float32)
+        rows = np.zeros((self.num_hosts, *digits.shape), np.float32)
+        rows[self.host_index] = digits
+
+        @tf.function(autograph=False)
+        def gather(rows):
+            return self.strategy.reduce(tf.distribute.ReduceOp.SUM, self.strategy.run(tf.identity, args=(rows,)), None)
+
+        rows = gather(tf.constant(rows)).numpy().astype("int64") * self.num_hosts // self.num_devices
+        return [tuple(int(high) * 2**16 + int(low) for high, low in row) for row in rows]
 
     def diagnose(self, step):
         host = {"num_hosts": self.num_hosts, "host_index": self.host_index}
@@ -138,6 +158,19 @@ class TensorFlowEngine(Engine):
         pieces = self.num_devices * self._config.accumulate_steps
         compute_gradients = make_compute_gradients(self.model, self._task)
         return first_nonfinite_layer(self.model, compute_gradients, batch, pieces)
+
+
+def _read_error(error, reason):
+    """The type of exception for what TensorFlow says of a checkpoint that it could not read.
+
+    Its reader of checkpoints raises plain `OpError`s, of which only the message tells what happened.
+    """
+    damages = (tf.errors.DataLossError, tf.errors.OutOfRangeError, IndexError)
+    if isinstance(error, damages) or "sstable" in reason:
+        return CorruptCheckpointError
+    if isinstance(error, tf.errors.NotFoundError) or "No such file" in reason:
+        return FileNotFoundError
+    return OSError if isinstance(error, tf.errors.OpError) else ValueError
 
 
 def _peak_memory():

@@ -27,6 +27,11 @@ def make_replica_gradients(strategy, model, task, *, batch_size, seed, accumulat
     replica_size = batch_size // strategy.num_replicas_in_sync
     fold_in = tf.random.experimental.stateless_fold_in
 
+    def key_of(key, micro_batch):
+        # Folded once more, since `fold_in(key, i)` is (hash of the key, i) and draws count in the second place too:
+        # draw n + 1 of a micro-batch would have the seed of draw n of the next one.
+        return fold_in(fold_in(key, micro_batch), 0)
+
     @tf.autograph.experimental.do_not_convert
     def micro_batch_gradients(batch, key, loss_scale):
         example_weights = batch[-1]
@@ -53,12 +58,12 @@ def make_replica_gradients(strategy, model, task, *, batch_size, seed, accumulat
         batch = [tf.ensure_shape(part, (replica_size, *part.shape[1:])) for part in batch]
         key = fold_in(tf.stack([tf.constant(seed, tf.int32), step]), replica)
         if accumulate_steps == 1:
-            gradients, means = micro_batch_gradients(batch, fold_in(key, 0), loss_scale)
+            gradients, means = micro_batch_gradients(batch, key_of(key, 0), loss_scale)
         else:
             parts = [tf.reshape(part, (accumulate_steps, -1, *part.shape[1:])) for part in batch]
 
             def add(i, gradients, means):
-                more, more_means = micro_batch_gradients([part[i] for part in parts], fold_in(key, i), loss_scale)
+                more, more_means = micro_batch_gradients([part[i] for part in parts], key_of(key, i), loss_scale)
                 return i + 1, [a + b for a, b in zip(gradients, more)], means + more_means
 
             zeros = [tf.zeros(v.shape, v.dtype) for v in variables]

@@ -31,8 +31,18 @@ class State:
         self.loss_scale = _variable(np.float32(INITIAL_LOSS_SCALE)) if scaled else None
         self.good_steps = _variable(np.int64(0)) if scaled else None
         self.running = _variable(True)
+        self._unscaled = {"model": model, "optimizer": optimizer, "averages": self.averages}
         scaling = {"loss_scale": self.loss_scale, "good_steps": self.good_steps} if scaled else {}
-        self.checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, averages=self.averages, **scaling)
+        self.checkpoint = tf.train.Checkpoint(**self._unscaled, **scaling)
+
+    def restore(self, path):
+        """Reads a checkpoint; of a run whose loss was not scaled, the scale starts anew."""
+        checkpoint = self.checkpoint
+        if self.loss_scale is not None:
+            reader = tf.compat.v1.train.NewCheckpointReader(path)
+            if not any(name.startswith("loss_scale/") for name in reader.get_variable_to_shape_map()):
+                checkpoint = tf.train.Checkpoint(**self._unscaled)
+        checkpoint.read(path).assert_existing_objects_matched()
 
     def all_finite(self):
         """Whether every weight is finite."""

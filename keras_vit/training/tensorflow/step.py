@@ -55,13 +55,13 @@ def make_replica_step(
         all_finite = tf.reduce_all(tf.math.is_finite(means)) & tf.math.is_finite(norm)
         use = running & all_finite
 
-        with optimizer.only_if(use):
+        with optimizer.only_if(use, where):
             optimizer.apply(gradients, model.trainable_variables)
         for average, variable in zip(state.averages, model.trainable_variables):
-            average.assign(tf.where(use, optimizers.ema_update(average, variable, ema_decay), average))
+            average.assign(where(use, optimizers.ema_update(average, variable, ema_decay), average))
 
         for variable, before in zip(statistics, statistics_before):
-            variable.assign(tf.where(use, variable, before))
+            variable.assign(where(use, variable, before))
 
         can_go_on = all_finite | skip_nonfinite
         if loss_scale is not None:
@@ -74,6 +74,12 @@ def make_replica_step(
         return tf.concat([means, [norm, learning_rate]], 0), running, stop_requested
 
     return replica_step
+
+
+def where(condition, new, old):
+    """`new` if the scalar `condition` holds, else `old`: `tf.where` without its pass over memory on a CPU, where the
+    older operation hands on the buffer of the tensor that it selects."""
+    return tf.raw_ops.Select(condition=condition, x=new, y=old)
 
 
 def all_reduce_sum(tensors):

@@ -1,5 +1,7 @@
 """Choosing the devices to train on."""
 
+import contextlib
+import logging
 import os
 import socket
 from pathlib import Path
@@ -9,16 +11,23 @@ import tensorflow as tf
 from keras_vit.training.engine import STRATEGIES
 from keras_vit.training.hosts import workers
 
+log = logging.getLogger(__name__)
+
 # Seconds in which a TPU's address must accept a connection. TensorFlow itself would wait for minutes.
 TPU_CONNECT_SECONDS = 4
+
+# As JAX finds TPUs (`jax/_src/hardware_utils.py`). Google's other devices, such as its network card, are no TPUs.
+GOOGLE_PCI_VENDOR = "0x1ae0"
+TPU_PCI_DEVICES = ("0x0027", "0x005e", "0x0056", "0x0062", "0x0063", "0x006f", "0x0076")
 
 
 def choose_strategy(name="auto", tpu_address=""):
     """The distribution strategy for the devices of this machine.
 
     Args:
-        name: "auto" (a TPU if there is one, else the workers of TF_CONFIG, else all GPUs if there are several, else one
-            device), "default" (one device), "mirrored" (all GPUs), "multi_worker" (TF_CONFIG) or "tpu".
+        name: "auto" (a TPU if there is one that can be used, else the workers of TF_CONFIG, else all GPUs if there are
+            several, else one device), "default" (one device), "mirrored" (all GPUs), "multi_worker" (TF_CONFIG) or
+            "tpu".
         tpu_address: the name of a TPU, or its "grpc://host:port"; "" for TPU_NAME, or else this machine's.
 
     Returns:
@@ -30,8 +39,13 @@ def choose_strategy(name="auto", tpu_address=""):
     """
     if name not in STRATEGIES:
         raise ValueError(f"`strategy` must be one of {', '.join(STRATEGIES)}. Received: strategy={name!r}")
-    if name == "tpu" or (name == "auto" and (tpu_address or _has_tpu())):
+    if name == "tpu" or (name == "auto" and (tpu_address or "TPU_NAME" in os.environ)):
         return _tpu_strategy(tpu_address)
+    if name == "auto" and _tpu_chips():
+        try:
+            return _tpu_strategy("")
+        except ValueError as error:  # such as a TensorFlow without TPUs on a machine that has one
+            log.warning("this machine has a TPU that is not used: %s", error)
     if name == "multi_worker" or (name == "auto" and workers() is not None):
         if workers() is None:
             raise ValueError("TF_CONFIG does not name the workers. Received: strategy='multi_worker'")
@@ -44,15 +58,24 @@ def choose_strategy(name="auto", tpu_address=""):
     return tf.distribute.get_strategy()
 
 
-def _has_tpu():
-    """Whether this machine has a TPU, or TPU_NAME names one; no server is asked."""
-    return "TPU_NAME" in os.environ or any(Path("/dev").glob("accel*")) or any(Path("/dev/vfio").glob("[0-9]*"))
+def _tpu_chips(devices="/sys/bus/pci/devices"):
+    """The PCI devices of this machine that are TPUs, by their files of Linux.
+
+    A file such as /dev/accel0 or /dev/vfio/0 says less: NPUs of laptops and devices of virtual machines have them too.
+    """
+    chips = []
+    for device in sorted(Path(devices).glob("*")):
+        with contextlib.suppress(OSError):
+            ids = tuple((device / name).read_text().strip() for name in ("vendor", "device"))
+            if ids[0] == GOOGLE_PCI_VENDOR and ids[1] in TPU_PCI_DEVICES:
+                chips.append(device)
+    return chips
 
 
 def _tpu_strategy(address):
-    if not address and not _has_tpu():
+    if not address and "TPU_NAME" not in os.environ and not _tpu_chips():
         raise ValueError(
-            "There is no TPU: `tpu_address` is empty, TPU_NAME is not set, and there is no /dev/accel* or /dev/vfio. "
+            "There is no TPU: `tpu_address` is empty, TPU_NAME is not set, and no PCI device of this machine is one. "
             "Received: strategy='tpu'"
         )
     address = address or os.environ.get("TPU_NAME", "local")

@@ -11,10 +11,10 @@ from keras_vit import evaluation, recipes
 from keras_vit.training.tensorflow import TensorFlowEngine
 
 
-def _engine(tiny, replicas, inputs, ema_decay=0.0):
+def _engine(tiny, replicas, inputs, ema_decay=0.0, **changes):
     """An engine with the weights of `tiny.new_state`."""
     model = {"patch_size": 2, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "num_layers": 1}
-    config = ConfigDict(recipes.defaults(batch_size=8, total_steps=5, ema_decay=ema_decay, model=model))
+    config = ConfigDict(recipes.defaults(batch_size=8, total_steps=5, ema_decay=ema_decay, model=model, **changes))
     weights = tiny.new_state(tiny.strategy_of(1)).model.get_weights()
     engine = TensorFlowEngine(tiny.strategy_of(replicas))
     task = tiny.classification(model=model)
@@ -43,6 +43,30 @@ def test_every_example_counts_once_whatever_their_number(replicas, examples, tin
     assert evaluation.evaluate(engine.model, ["top1"], inputs) == {
         "top1/accuracy": pytest.approx(metrics["accuracy"]), "top1/top5_accuracy": 1.0
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_evaluation_computes_a_batch_in_as_many_parts_as_training_does(replicas, tiny):
+    sizes = []
+
+    def compute(model, batch):
+        sizes.append(batch[-1].shape[0])
+        return {"mean": tf.reduce_mean(batch[0], (1, 2, 3))}
+
+    whole = _engine(tiny, replicas, tiny.input_of()).evaluate(compute)
+    parts = _engine(tiny, replicas, tiny.input_of(), accumulate_steps=4).evaluate(compute)
+    assert {*sizes} == {8 // replicas, 8 // replicas // 4}
+    assert parts["mean"] == pytest.approx(whole["mean"], abs=1e-7)
+
+
+def test_evaluation_that_does_not_fit_into_memory_says_what_would_help(tiny):
+    def sums(*batch):
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+
+    engine = _engine(tiny, 1, tiny.input_of())
+    engine._make_sums = lambda compute: sums
+    with pytest.raises(ValueError, match="accumulate_steps=8.*Received: OOM when allocating"):
+        engine.evaluate()
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

@@ -101,6 +101,35 @@ def test_masks_differ_between_replicas_micro_batches_and_steps_and_are_the_same_
     assert len(distinct) == 8  # two steps, two replicas, two micro-batches
 
 
+def test_no_two_draws_of_a_step_have_the_same_seed(tiny):
+    """Nor do draw n + 1 of a micro-batch and draw n of the next one, or another step, or another replica."""
+    from keras_vit.layers.dropout import current_seeds
+    from keras_vit.training.tensorflow.gradients import make_replica_gradients
+
+    strategy = tiny.strategy_of(2)
+    model = tiny.new_state(strategy).model
+    seeds = []
+
+    class FiveDraws(type(tiny.classification())):
+        def losses_and_metrics(self, model, batch, training=False):
+            drawn = tf.stack([current_seeds().next() for _ in range(5)])
+            recorded = tf.py_function(lambda values: seeds.extend(values.numpy()) or 0.0, [drawn], tf.float32)
+            losses, metrics = super().losses_and_metrics(model, batch, training)
+            return losses + tf.ensure_shape(recorded, ()), metrics
+
+    task = FiveDraws(tiny.classification().config)
+    compute = make_replica_gradients(strategy, model, task, batch_size=8, seed=0, accumulate_steps=4)
+    parts = [tf.zeros((4, 4, 6, 3)), tf.one_hot([0] * 4, 3), tf.ones(4)]
+
+    @tf.function
+    def gradients(step):
+        return strategy.run(compute, args=(step, parts))
+
+    for step in range(3):
+        gradients(tf.constant(step))
+    assert len({tuple(seed) for seed in seeds}) == len(seeds) == 3 * 2 * 4 * 5
+
+
 def test_fitting_under_a_strategy_warns_of_masks_that_do_not_differ(tiny):
     strategy = tiny.strategy_of(2)
     model = tiny.new_state(strategy, dropout=0.5).model

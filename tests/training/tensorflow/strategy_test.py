@@ -11,7 +11,7 @@ from keras_vit.training.tensorflow import choose_strategy, strategy
 
 @pytest.fixture
 def no_tpu(monkeypatch):
-    monkeypatch.setattr(strategy, "_has_tpu", lambda: False)
+    monkeypatch.setattr(strategy, "_tpu_chips", list)
     monkeypatch.delenv("TF_CONFIG", raising=False)
 
 
@@ -32,6 +32,32 @@ def test_what_is_not_there_is_refused(no_tpu):
 
     with pytest.raises(ValueError, match="TF_CONFIG does not name.*Received: strategy='multi_worker'"):
         choose_strategy("multi_worker")
+
+
+def test_a_tpu_is_what_has_the_ids_of_one_on_the_bus(tmp_path):
+    """Not an NPU of a laptop, whose file is /dev/accel0 too, nor Google's network card."""
+    ids = {"npu": ("0x8086", "0x7d1d"), "nic": ("0x1ae0", "0x0042")}
+    ids |= {"v5e": ("0x1ae0", "0x0063"), "v3": ("0x1ae0", "0x0027")}
+    for name, (vendor, device) in ids.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "vendor").write_text(f"{vendor}\n")
+        (tmp_path / name / "device").write_text(f"{device}\n")
+    (tmp_path / "unreadable").mkdir()
+    assert [chip.name for chip in strategy._tpu_chips(tmp_path)] == ["v3", "v5e"]
+    assert strategy._tpu_chips(tmp_path / "none") == []
+
+
+def test_a_tpu_that_cannot_be_used_leaves_auto_to_the_other_devices(no_tpu, monkeypatch, caplog):
+    def refuse(**kwargs):
+        raise RuntimeError("no TPU in this TensorFlow")
+
+    monkeypatch.setattr(strategy, "_tpu_chips", lambda: ["chip"])
+    monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", refuse)
+    monkeypatch.delenv("TPU_NAME", raising=False)
+    assert choose_strategy("auto") is tf.distribute.get_strategy()
+    assert "a TPU that is not used: The TPU cannot be used (no TPU in this TensorFlow)" in caplog.text
+    with pytest.raises(ValueError, match="The TPU cannot be used"):
+        choose_strategy("tpu")
 
 
 @pytest.fixture

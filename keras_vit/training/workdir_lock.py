@@ -1,0 +1,117 @@
+"""One run at a time in a workdir."""
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+
+from keras_vit import files
+
+try:
+    import fcntl
+except ImportError:  # not on Windows, where nothing is locked
+    fcntl = None
+
+# A remote lock is written anew every so many seconds, and is stale once it is as old as the second number.
+REFRESH_SECONDS = 20
+STALE_SECONDS = 90
+
+
+@contextlib.contextmanager
+def workdir_lock(workdir):
+    """While it is open, no other run can open it for the same folder.
+
+    A local file is locked by the operating system, which releases it when the process ends, however it ends; a file
+    system that has no locks locks nothing. A remote file says who holds it and when that was last confirmed: one that
+    was not confirmed for `STALE_SECONDS`, or whose process of this host has ended, is taken over.
+
+    Args:
+        workdir: the folder, local or remote, which exists.
+
+    Raises:
+        ValueError: another run holds it.
+    """
+    path = files.as_path(workdir) / "lock"
+    hold = _hold_remote if files.is_remote(path) else _hold_local
+    with hold(path, workdir):
+        yield
+
+
+@contextlib.contextmanager
+def _hold_local(path, workdir):
+    with open(path, "a+", encoding="utf-8") as file:
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                raise _refusal(_holder(file.read()), workdir) from None
+            except OSError:
+                pass  # this file system has no locks
+        file.truncate(0)
+        file.write(json.dumps(_this_process()))
+        file.flush()
+        try:
+            yield
+        finally:
+            # The file stays: a process that has opened it already would lock one that nobody else finds.
+            file.truncate(0)
+
+
+@contextlib.contextmanager
+def _hold_remote(path, workdir):
+    holder = _holder(files.read_text(path)) if files.exists(path) else {}
+    if holder and not _is_stale(holder):
+        raise _refusal(holder, workdir)
+    files.write_json(path, _this_process())
+    end = threading.Event()
+
+    def refresh():
+        while not end.wait(REFRESH_SECONDS):
+            with contextlib.suppress(OSError):  # the next one may work
+                files.write_json(path, _this_process())
+
+    thread = threading.Thread(target=refresh, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
+        with contextlib.suppress(OSError):
+            files.remove(path)
+
+
+def _this_process():
+    return {"host": socket.gethostname(), "pid": os.getpid(), "time": time.time()}
+
+
+def _holder(text):
+    try:
+        return dict(json.loads(text))
+    except (TypeError, ValueError):
+        return {}
+
+
+def _is_stale(holder):
+    if time.time() - holder.get("time", 0.0) > STALE_SECONDS:
+        return True
+    if holder.get("host") != socket.gethostname():
+        return False
+    try:
+        os.kill(int(holder["pid"]), 0)
+    except (ProcessLookupError, KeyError, ValueError):
+        return True
+    except PermissionError:  # it lives, and is somebody else's
+        return False
+    return False
+
+
+def _refusal(holder, workdir):
+    who = f"process {holder.get('pid', 'unknown')} on {holder.get('host', 'an unknown host')}"
+    return ValueError(
+        f"Another run is at work in this workdir: {who}. Wait for its end, stop it, or choose another workdir. "
+        f"Received: workdir={workdir}"
+    )

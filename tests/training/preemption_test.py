@@ -1,0 +1,37 @@
+"""What asks a run to stop, and what ends it at once."""
+
+import os
+import signal
+
+import pytest
+
+from keras_vit.training.preemption import catch_stop_signals
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
+def test_a_signal_is_noted_and_its_handler_comes_back(name):
+    number = getattr(signal, name)
+    before = signal.getsignal(number)
+    with catch_stop_signals() as request:
+        assert not request.received
+        os.kill(os.getpid(), number)
+        assert request.received and request.signal == name
+    assert signal.getsignal(number) == before
+
+
+def test_a_second_ctrl_c_ends_at_once():
+    with pytest.raises(KeyboardInterrupt), catch_stop_signals() as request:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)  # machines repeat it
+        assert request.signal == "SIGTERM"
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_what_is_ignored_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` does
+    try:
+        with catch_stop_signals() as request:
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert not request.received
+    finally:
+        signal.signal(signal.SIGHUP, before)
