@@ -38,6 +38,7 @@ def main(_):
     results = workdir.results()
     if results:
         metrics = {name.removeprefix("test/"): value for name, value in results.items() if name.startswith("test/")}
+        metrics = {name: value for name, value in metrics.items() if not name.endswith("examples")}
         print(f"This run is done: {format_metrics(metrics)}. Everything is in {workdir.path}.")
         return
     task = tasks.get(config)

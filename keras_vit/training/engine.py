@@ -92,7 +92,7 @@ class Engine(abc.ABC):
                 metrics of the task.
 
         Returns:
-            A dict of floats.
+            A dict of floats, with "examples": how many can be read and have a label.
 
         Raises:
             ValueError: no example can be read, or none has a label.
@@ -187,7 +187,7 @@ def weighted_means(sums, num_examples):
         num_examples: how many there are, for the message.
 
     Returns:
-        A dict of floats.
+        A dict of floats, with "examples": how many had a weight.
 
     Raises:
         ValueError: no example has a weight.
@@ -200,7 +200,7 @@ def weighted_means(sums, num_examples):
             totals[name] = totals.get(name, 0.0) + float(np.asarray(value))
     if not weight:
         raise ValueError(f"No evaluation example can be read and has a label. Received: {num_examples} examples")
-    return {name: value / weight for name, value in totals.items()}
+    return {**{name: value / weight for name, value in totals.items()}, "examples": weight}
 
 
 def process_peak_memory():
