@@ -90,6 +90,7 @@ def test_a_full_memory_is_reported_with_three_settings_that_help(monkeypatch):
     [
         ({"precision": "float8"}, "`precision` must be one of .*Received: precision='float8'"),
         ({"seed": 2**32}, r"`seed` must be below 2\*\*31. Received: seed=4294967296"),
+        ({"weights_channels": "sum"}, "which are not given. Received: weights_channels='sum'"),
         ({"clip_norm": float("nan")}, "`clip_norm` must be 0 or more. Received: clip_norm=nan"),
         ({"model": {**small_run.config_of().model, "classifier": "unpooled"}}, "one row of logits per image"),
         ({"batch_size": 321}, "and there into 2 parts. Received: batch_size=321, accumulate_steps=2"),
