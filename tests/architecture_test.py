@@ -23,10 +23,12 @@ FLOORS = {
     "models": {"layers", "checkpoints", "architectures"},
     "cost": {"layers", "architectures"},
     "inspection": {"files", "layers", "models"},
-    "export": {"files", "data", "models", "checkpoints", "preprocessing"},
+    "export": {"files", "data", "checkpoints", "inspection", "models", "preprocessing"},
     "tasks": {"models", "losses", "cost"},
     "training": {"files", "tasks", "layers", "checkpoints", "data", "optimizers", "recipes", "cost"},
-    "evaluation": {"data", "files", "inspection", "models", "preprocessing"},
+    "evaluation": {
+        *("checkpoints", "data", "files", "inspection", "layers", "models", "preprocessing", "recipes", "training"),
+    },
     "__init__": {"checkpoints", "layers", "models", "predictions", "preprocessing"},
 }
 # Files and folders that may import TensorFlow; all others run on any backend.

@@ -3,6 +3,10 @@
 import keras
 import tensorflow as tf
 
+from keras_vit.inspection.attention_maps import rollout_map
+from keras_vit.models.encoder import Encoder
+from keras_vit.models.features import FeatureModel
+
 ACTIVATIONS = {"softmax": tf.nn.softmax, "sigmoid": tf.nn.sigmoid}
 
 
@@ -48,6 +52,38 @@ def probability_function(model, activation="softmax"):
         return ACTIVATIONS[activation](outputs) if gives_logits else outputs
 
     return probabilities
+
+
+def representation_function(model):
+    """A function from images to `(representation, patches)`: float32 `(B, F)`, what the model's head reads, and `(B,
+    rows, columns, D)`, the tokens of the patches after the last norm.
+
+    Raises:
+        ValueError: there is no Vision Transformer in the model.
+    """
+    feature_model = FeatureModel(model, tokens="all")
+    encoder = feature_model.encoder
+
+    def representation(images):
+        tokens = feature_model(images, training=False)
+        patches = tf.reshape(tokens[:, encoder.num_prefix_tokens :], (-1, *encoder.grid, encoder.hidden_size))
+        return tf.cast(encoder.pool(tokens, is_last=True), tf.float32), tf.cast(patches, tf.float32)
+
+    return representation
+
+
+def attention_function(model):
+    """A function from images to what the model attends to: the attention of all layers multiplied, float32 `(B, H, W)`.
+
+    Raises:
+        ValueError: there is no Vision Transformer in the model.
+    """
+    encoder, (height, width, _) = Encoder(model), model.input_shape[1:]
+
+    def attention(images):
+        return tf.image.resize(rollout_map(encoder, images)[..., None], (height, width))[..., 0]
+
+    return attention
 
 
 def write_graph(folder, model, endpoints):

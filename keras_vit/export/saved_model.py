@@ -10,7 +10,12 @@ import tensorflow as tf
 from keras_vit.export import versions, via_tensorflow
 from keras_vit.export.assets import write_assets
 from keras_vit.export.decoding import Decoder
-from keras_vit.export.graph import probability_function, write_graph
+from keras_vit.export.graph import (
+    attention_function,
+    probability_function,
+    representation_function,
+    write_graph,
+)
 from keras_vit.export.inference_copy import inference_copy
 from keras_vit.export.model_card import model_card, write_card, write_readme
 from keras_vit.export.signatures import ServingContext, build_signatures
@@ -45,6 +50,10 @@ def saved_model(
             through the model's own preprocessing (`keras_vit.preprocessing_of`).
         `tensor`: `images` (B, H, W, C) as the model expects them, in [-1, 1] for most, to `probabilities`.
         `classify`: `inputs`, string (B,), `tf.train.Example` with `image/encoded`, to `classes` and `scores` (B, top).
+        `features`: `image_bytes` to `representation` (B, F), what the model's head reads, and `patches` (B, rows,
+            columns, D), the tokens of the patches after the last norm.
+        `attention`: `image_bytes` to `attention` (B, H, W), the attention of all layers multiplied (rollout), of the
+            size of the model's images, 0 or more.
 
     With the graph come the labels, a warm-up file, a model card, the model itself for `export.load`, files for
     TensorFlow Serving's flags, and a README. Before the version gets its number, a process that imports only TensorFlow
@@ -56,7 +65,8 @@ def saved_model(
         version: a positive integer that no version has yet, or None for the number after the largest.
         name: the model's name on the server, of letters, digits and `_.-`; None for the name of `base_dir`.
         class_names: the name of each class, in order, without line breaks; None to number them.
-        signatures: some of "serving_default", "tensor" and "classify".
+        signatures: some of "serving_default", "tensor", "classify", and of Vision Transformers "features" and
+            "attention".
         precision: what the export computes in, "float32" or "bfloat16".
         activation: what turns logits into probabilities: "softmax", or "sigmoid" for a model trained with that loss.
         top: how many classes are named, best first, 1 or more.
@@ -102,13 +112,18 @@ def saved_model(
     else:
         preprocessing = decoder = None
 
-    def signatures_of(probabilities):
-        context = ServingContext(probabilities, image_shape, decoder, labels, min(top, len(labels)))
+    images = tf.TensorSpec((None, *image_shape), tf.float32)
+    in_graph = lambda function: tf.function(function, input_signature=[images], autograph=False)  # noqa: E731
+
+    def signatures_of(model, wrap=lambda function: function):
+        context = ServingContext(
+            wrap(probability_function(model, activation)), image_shape, decoder, labels, min(top, len(labels)),
+            representation=wrap(representation_function(model)) if "features" in serving["signatures"] else None,
+            attention=wrap(attention_function(model)) if "attention" in serving["signatures"] else None,
+        )  # fmt: skip
         return build_signatures(signatures, context, max_batch_size)
 
-    images = tf.TensorSpec((None, *image_shape), tf.float32)
-    probabilities = tf.function(probability_function(copy, activation), input_signature=[images], autograph=False)
-    written, reference = signatures_of(probabilities), signatures_of(probability_function(model, activation))
+    written, reference = signatures_of(copy, in_graph), signatures_of(model)
     image_files = example_files(image_shape)
     card = model_card(
         copy, class_names=labels, **serving,

@@ -18,6 +18,8 @@ class ServingContext:
         decoder: a function from image files, string `(B,)`, to images; None where no signature takes image files.
         class_names: the name of each class, in order.
         top: how many classes are named, best first.
+        representation: a function from images to `(B, F)` and `(B, rows, columns, D)`; None where it is not needed.
+        attention: a function from images to `(B, H, W)`; None where it is not needed.
     """
 
     probabilities: Callable
@@ -25,6 +27,8 @@ class ServingContext:
     decoder: Callable | None
     class_names: tuple
     top: int
+    representation: Callable | None = None
+    attention: Callable | None = None
 
     def top_classes(self, probabilities):
         """The names of the best classes, string `(B, top)`, and their probabilities, float32 `(B, top)`."""
@@ -87,7 +91,28 @@ def _classify(context):
     return Signature(function, tf.TensorSpec((None,), tf.string, "inputs"), example_inputs)
 
 
-SIGNATURES = {"serving_default": _serving_default, "tensor": _tensor, "classify": _classify}
+def _features(context):
+    def function(image_bytes):
+        representation, patches = context.representation(context.decoder(image_bytes))
+        return {"representation": representation, "patches": patches}
+
+    return Signature(function, tf.TensorSpec((None,), tf.string, "image_bytes"), tf.constant)
+
+
+def _attention(context):
+    def function(image_bytes):
+        return {"attention": context.attention(context.decoder(image_bytes))}
+
+    return Signature(function, tf.TensorSpec((None,), tf.string, "image_bytes"), tf.constant)
+
+
+SIGNATURES = {
+    "serving_default": _serving_default,
+    "tensor": _tensor,
+    "classify": _classify,
+    "features": _features,
+    "attention": _attention,
+}
 
 
 def build_signatures(names, context, max_batch_size):

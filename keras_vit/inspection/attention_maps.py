@@ -32,7 +32,8 @@ def attention_rollout(scores, residual=True):
         raise ValueError(f"Scores must be (L, ..., heads, N, N). Received: shape={scores.shape}")
     rollout = np.eye(scores.shape[-1])
     for layer in scores:
-        rollout = _mixed(layer.astype("float64").mean(-3), residual) @ rollout
+        mixed = layer.astype("float64").mean(-3)
+        rollout = (0.5 * (mixed + np.eye(mixed.shape[-1])) if residual else mixed) @ rollout
     return rollout
 
 
@@ -65,13 +66,40 @@ def attention_maps(model, images, method="rollout", residual=True, layer=-1, tar
     if method == "mean":
         matrix = attention_scores(model, images, layer, reduce="mean")
     elif method == "rollout":
-        matrix = np.concatenate([_rollout_of(encoder, images[i : i + 1], residual) for i in range(len(images))])
+        parts = [rollout_map(encoder, images[i : i + 1], residual) for i in range(len(images))]
+        maps = np.concatenate([ops.convert_to_numpy(part) for part in parts])
     else:
         matrix = attention_relevance(model, images, targets)
-    prefix = encoder.num_prefix_tokens
-    rows = matrix[:, 0] if prefix else matrix.mean(1)
-    maps = rows[:, prefix:].reshape(-1, *encoder.grid).astype("float32")
+    if method != "rollout":
+        maps = ops.convert_to_numpy(_row_of_output(encoder, matrix.astype("float32")))
     return upsample_maps(maps, images.shape[1:3]) if upsample else maps
+
+
+def rollout_map(encoder, images, residual=True):
+    """The rollout of `attention_maps` in `keras.ops` alone, layer by layer: also in a graph.
+
+    Args:
+        encoder: a `models.encoder.Encoder`.
+        images: `(B, H, W, C)`.
+        residual: see `attention_rollout`.
+
+    Returns:
+        A float32 tensor `(B, rows, columns)`.
+    """
+    rollout = None
+    for _, scores in iterate_scores(encoder, images):
+        mixed = ops.mean(scores, axis=1)
+        if residual:
+            mixed = 0.5 * (mixed + ops.eye(mixed.shape[-1], dtype="float32"))
+        rollout = mixed if rollout is None else ops.matmul(mixed, rollout)
+    return _row_of_output(encoder, rollout)
+
+
+def _row_of_output(encoder, matrix):
+    """From `(B, N, N)` to what the output takes of each patch, `(B, rows, columns)`."""
+    prefix = encoder.num_prefix_tokens
+    rows = matrix[:, 0] if prefix else ops.mean(matrix, axis=1)
+    return ops.reshape(rows[:, prefix:], (-1, *encoder.grid))
 
 
 def upsample_maps(maps, size):
@@ -101,15 +129,3 @@ def to_rgb(images):
     """Images `(B, H, W, C)` in [-1, 1] to float32 `(B, H, W, 3)` in [0, 1]: the first three channels, or the one."""
     channels = images[..., :3] if images.shape[-1] >= 3 else np.repeat(images[..., :1], 3, axis=-1)
     return np.clip((np.asarray(channels, "float32") + 1) / 2, 0, 1)
-
-
-def _mixed(attention, residual):
-    return 0.5 * (attention + np.eye(attention.shape[-1])) if residual else attention
-
-
-def _rollout_of(encoder, images, residual):
-    """The rollout, layer by layer, without keeping the scores."""
-    rollout = np.eye(encoder.grid[0] * encoder.grid[1] + encoder.num_prefix_tokens)
-    for _, scores in iterate_scores(encoder, images):
-        rollout = _mixed(ops.convert_to_numpy(scores).astype("float64").mean(1), residual) @ rollout
-    return rollout

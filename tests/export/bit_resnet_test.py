@@ -14,6 +14,7 @@ from keras_vit import export
 from keras_vit.layers.preactivation_resnet import PreActivationResNet
 
 SHAPE = (32, 48, 3)
+SIGNATURES = ("serving_default", "tensor", "classify")
 IMAGES = np.random.default_rng(1).uniform(-1, 1, (3, *SHAPE)).astype("float32")
 
 
@@ -30,7 +31,14 @@ def resnet():
 @pytest.fixture(scope="module")
 def exported(resnet, tmp_path_factory):
     folder = tmp_path_factory.mktemp("resnet")
-    return export.saved_model(resnet, folder, class_names="abcde", signatures=export.SIGNATURES)
+    return export.saved_model(resnet, folder, class_names="abcde", signatures=SIGNATURES)
+
+
+@pytest.mark.parametrize("name", ["features", "attention"])
+def test_what_only_a_vision_transformer_has_is_refused(resnet, tmp_path, name):
+    with pytest.raises(ValueError, match="has no Vision Transformer"):
+        export.saved_model(resnet, tmp_path, class_names="abcde", signatures=[name])
+    assert not list(tmp_path.iterdir())
 
 
 def test_its_signatures_give_its_probabilities(resnet, exported):

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
-from keras_vit import export
+from keras_vit import export, inspection
 
 from .conftest import NAMES, SHAPE, image_file, tiny_model
 
@@ -59,6 +59,11 @@ def test_every_signature_has_named_inputs_and_outputs_and_a_free_batch(signature
             {"inputs": ("string", [None])},
             {"classes": ("string", [None, 3]), "scores": ("float32", [None, 3])},
         ),
+        "features": (
+            {"image_bytes": ("string", [None])},
+            {"representation": ("float32", [None, 8]), "patches": ("float32", [None, 2, 3, 8])},
+        ),
+        "attention": ({"image_bytes": ("string", [None])}, {"attention": ("float32", [None, *SHAPE[:2]])}),
     }
 
 
@@ -93,6 +98,16 @@ def test_classify_gives_for_examples_what_their_files_give(signatures):
         signatures["classify"](inputs=tf.constant([tf.train.Example().SerializeToString()]))
 
 
+def test_features_and_attention_are_those_of_the_model(exported, signatures):
+    model, images = exported[1], np.stack([resized(file) for file in FILES])
+    outputs = signatures["features"](image_bytes=tf.constant(FILES))
+    np.testing.assert_allclose(outputs["representation"], keras_vit.features(model, images, tokens="pooled"), atol=1e-5)
+    patches = keras_vit.features(model, images, tokens="patch", grid=True)
+    np.testing.assert_allclose(outputs["patches"], patches, atol=1e-5)
+    maps = signatures["attention"](image_bytes=tf.constant(FILES))["attention"]
+    np.testing.assert_allclose(maps, inspection.attention_maps(model, images), atol=1e-6)
+
+
 # That a wrong rank raises and does not abort is verified in a child process by every export.
 @pytest.mark.parametrize(
     ("name", "values", "message"),
@@ -109,6 +124,10 @@ def test_classify_gives_for_examples_what_their_files_give(signatures):
         ("serving_default", [FILES[0], FILES[0][:50]], "PNG|image"),
         ("serving_default", FILES[:1] * 8, "1 to 7 images"),
         ("serving_default", [], "1 to 7 images"),
+        ("features", [b"text"], "not an image of a known kind"),
+        ("features", FILES[:1] * 8, "1 to 7 images"),
+        ("attention", [FILES[0], FILES[0][:50]], "PNG|image"),
+        ("attention", [], "1 to 7 images"),
     ],
 )
 def test_bad_input_is_an_error_and_the_next_output_right(signatures, name, values, message):
@@ -178,7 +197,10 @@ def test_an_export_that_cannot_be_renamed_leaves_nothing(tmp_path, monkeypatch, 
         ({"max_batch_size": 1.5}, "Received: max_batch_size=1.5"),
         ({"class_names": ["a", "b"]}, "each of 5 classes. Received: 2 names"),
         ({"class_names": ["a", "b", "c", "d", "e\nf"]}, "without line breaks"),
-        ({"signatures": ("predict",)}, r"are serving_default, tensor, classify. Received: signatures=\('predict',\)"),
+        (
+            {"signatures": ("predict",)},
+            r"are serving_default, tensor, classify, features, attention. Received: signatures=\('predict',\)",
+        ),
         ({"signatures": ()}, r"Received: signatures=\(\)"),
         ({"precision": "float16"}, "must be one of float32, bfloat16. Received: precision='float16'"),
         ({"activation": "tanh"}, "must be one of softmax, sigmoid. Received: activation='tanh'"),
@@ -259,7 +281,7 @@ else:
     scope = contextlib.nullcontext()
 import keras
 import keras_vit
-from keras_vit import export
+from keras_vit import export, inspection
 with scope:
     model = keras.saving.load_model(sys.argv[1], compile=False)
 print(export.saved_model(model, sys.argv[3], class_names=list("abcde")))

@@ -1,0 +1,106 @@
+"""python experiments/benchmarks/evaluation.py [--task=distance,fewshot,features] [--rounds=3]
+
+Measures what looking at a model costs, each task in a process of its own, since the peak of memory never goes down:
+
+    distance    attention_distance of ViT-L/16 on --images images of 224 pixels, against forward passes of the model,
+                in turns; bounds: 6 GiB, three forward passes
+    fewshot     the ridge classifier on 50,000 training and 50,000 test features of 1,024 and 1,000 classes, for all 30
+                ridge weights; bounds: a minute, 4 GiB
+    features    features of layer 6 of ViT-B/16 against the model that ends there, in turns; bound: 1.1
+"""
+
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+from absl import app, flags
+
+FLAGS = flags.FLAGS
+flags.DEFINE_list("task", ["distance", "fewshot", "features"], "What to measure.")
+flags.DEFINE_integer("rounds", 3, "How often what is compared is run, in turn, after one to warm up.", lower_bound=1)
+flags.DEFINE_integer("images", 128, "Images of `distance`; a forward pass is of as many.", lower_bound=8)
+flags.DEFINE_bool("child", False, "Internal: measures in this process.")
+
+
+def distance():
+    import keras_vit
+    from keras_vit import inspection
+
+    model = keras_vit.ViT_L16()
+    images = np.random.default_rng(0).uniform(-1, 1, (FLAGS.images, 224, 224, 3)).astype("float32")
+
+    def forward():
+        for start in range(0, len(images), 8):
+            np.asarray(model(images[start : start + 8], training=False))
+
+    return _in_turns({"forward": forward, "distance": lambda: inspection.attention_distance(model, images)})
+
+
+def fewshot():
+    from keras_vit.evaluation import ridge
+
+    random = np.random.default_rng(0)
+    centers = random.standard_normal((1000, 1024), dtype="float32")
+
+    def draw():
+        y = random.permutation(np.arange(50_000) % 1000)
+        return centers[y] + 4 * random.standard_normal((50_000, 1024), dtype="float32"), y
+
+    x, y = draw()
+    x_test, y_test = draw()
+    start = time.perf_counter()
+    accuracies = ridge.accuracies(x, y, x_test, y_test, 1000, ridge.L2_GRID)
+    return {"seconds": time.perf_counter() - start, "accuracy": [round(float(a), 4) for a in accuracies[::10]]}
+
+
+def features():
+    import keras
+
+    import keras_vit
+
+    model = keras_vit.ViT_B16()
+    images = np.random.default_rng(0).uniform(-1, 1, (8, 224, 224, 3)).astype("float32")
+    block = keras.Model(model.input, model.get_layer("encoderblock_5").output)
+    return _in_turns(
+        {
+            "forward": lambda: np.asarray(block(images, training=False)),
+            "features": lambda: keras_vit.features(model, images, 6, tokens="patch", norm=False),
+        }
+    )
+
+
+def _in_turns(work):
+    times = {name: [] for name in work}
+    for _ in range(FLAGS.rounds + 1):
+        for name, function in work.items():
+            start = time.perf_counter()
+            function()
+            times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values[1:]) for name, values in times.items()}
+
+
+def main(_):
+    if FLAGS.child:
+        result = {"distance": distance, "fewshot": fewshot, "features": features}[FLAGS.task[0]]()
+        result["peak_gib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        print(json.dumps(result))
+        return
+    for task in FLAGS.task:
+        command = [sys.executable, __file__, "--child", f"--task={task}"]
+        command += [f"--{name}={FLAGS[name].value}" for name in ("rounds", "images")]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        result = json.loads(done.stdout.splitlines()[-1])
+        if "forward" in result:
+            result["ratio"] = result[task] / result["forward"]
+        print(task, {name: round(value, 3) if isinstance(value, float) else value for name, value in result.items()})
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,144 @@
+"""VTAB-1k: a model is fine-tuned on 1,000 examples of each of 19 tasks; its score is their mean test accuracy."""
+
+import hashlib
+
+import keras
+import numpy as np
+from ml_collections import ConfigDict
+
+from keras_vit import checkpoints, data, files, layers, recipes, training
+from keras_vit.checkpoints.architecture_inference import architecture_of
+from keras_vit.checkpoints.vit_jax_names import vit_jax_shapes
+from keras_vit.models.encoder import Encoder
+
+GROUPS = {
+    "natural": ("caltech101", "cifar100", "dtd", "flowers", "pets", "sun397", "svhn"),
+    "specialized": ("camelyon", "eurosat", "resisc45", "retinopathy"),
+    "structured": (
+        "clevr_count", "clevr_distance", "dmlab", "dsprites_location", "dsprites_orientation", "kitti",
+        "smallnorb_azimuth", "smallnorb_elevation",
+    ),
+}  # fmt: skip
+TASKS = tuple(task for tasks in GROUPS.values() for task in tasks)
+METRICS = (*TASKS, *GROUPS, "mean")
+
+
+def evaluate(model, workdir, *, path="", tasks=TASKS, seed=0, edit=None, write=print):
+    """The test accuracy on each task after fine-tuning, and their means.
+
+    Every task has a folder of its own in `workdir`. The same call goes on where an interrupted one stopped, task by
+    task and step by step, and does nothing for tasks that are done.
+
+    Args:
+        model: a Vision Transformer of this library, whose weights every task starts from, with a new head.
+        workdir: the folder of the runs, which belongs to this model.
+        path: where TFDS has the datasets; "" for its usual place.
+        tasks: some of `TASKS`.
+        seed: of the runs; the paper takes the mean of three.
+        edit: None, or `edit(config)`, which changes the config of every task before it is used.
+        write: takes lines that say how it is going.
+
+    Returns:
+        A dict of floats: the accuracy by the name of each task, the mean of each group of which all tasks are done,
+        "natural", "specialized" and "structured", and "mean", over all tasks that were asked for.
+
+    Raises:
+        ValueError: a task is not known, the model is not such a Vision Transformer, a dataset is not where it was
+            looked for, or the workdir belongs to another model.
+        Preempted: SIGTERM came; the same call goes on.
+
+    Reference: Zhai et al., "VTAB" (2019); the paper's Table 4 for the recipe, the same for all tasks.
+    """
+    unknown = [task for task in tasks if task not in TASKS]
+    if unknown or not tasks or len(set(tasks)) < len(tasks):
+        raise ValueError(f"The tasks are {', '.join(TASKS)}, each once. Received: tasks={tuple(tasks)}")
+    workdir = files.as_path(workdir)
+    files.make_dirs(workdir)
+    weights = _keep_weights(model, workdir)
+    metrics = {}
+    for number, task in enumerate(tasks, start=1):
+        config = config_of(model, task, weights=str(weights), path=path, seed=seed)
+        if edit is not None:
+            edit(config)
+        folder = training.Workdir(workdir / task, config.to_dict())
+        results = folder.results()
+        if results is None:
+            write(f"task {number} of {len(tasks)}: {task}")
+            results = training.run(config, folder, write).metrics
+            folder.write_results(results)
+            keras.utils.clear_session()
+        metrics[task] = results["test/accuracy"]
+        write(f"{task}: {metrics[task]:.4f}")
+    return {**metrics, **_means(metrics)}
+
+
+def config_of(model, task, *, weights, path="", seed=0):
+    """The config of the run of a task: the paper's recipe for VTAB and the sizes of a model, a `ConfigDict`."""
+    name, sizes = f"vtab/{task}", _sizes(model)
+    # The recipe knows models by name for their patches alone: those of 14 pixels do not fill 384.
+    recipe = recipes.finetuning("ViT-H/14" if sizes["patch_size"] == 14 else "ViT-B/16", name)
+    # What a task forbids (a crop, where the label counts what is in the whole image) comes before the recipe.
+    fixed = {field: "auto" for field in data.DATASETS[name].options}
+    return ConfigDict(
+        recipes.defaults(
+            **{
+                **recipe,
+                "recipe": f"VTAB-1k, {task}, Table 4",
+                "seed": seed,
+                "weights": weights,
+                "model": sizes,
+                "data": data.defaults(name=name, path=path, **{**recipe["data"], **fixed}),
+            }
+        )
+    )
+
+
+def _sizes(model):
+    """The fields of `config.model` that describe a Vision Transformer."""
+    encoder = Encoder(model)
+    if encoder.vit is not model:
+        raise ValueError(f"VTAB fine-tunes a Vision Transformer itself. Received: model={model.name!r} around one")
+    architecture, block = architecture_of(vit_jax_shapes(model)), encoder.blocks[0]
+    position = next(layer for layer in model.layers if getattr(layer, "grid", None) is not None)
+    learned = hasattr(position, "pos_embedding")
+    if isinstance(encoder.pool_layer, layers.AttentionPooling):
+        classifier = "map"
+    else:
+        classifier = "token" if encoder.num_prefix_tokens and encoder.pool_layer is None else "gap"
+    stem = architecture.get("resnet_blocks")
+    return {
+        "patch_size": architecture["patch_size"],
+        "num_layers": len(encoder.blocks),
+        "hidden_size": encoder.hidden_size,
+        "mlp_dim": block.mlp_dim,
+        "num_heads": block.num_heads,
+        "classifier": classifier,
+        "position_embedding": "learned" if learned else "sincos2d",
+        "class_token_position": bool(learned and position.pos_embedding.shape[1] > encoder.grid[0] * encoder.grid[1]),
+        "exact_gelu": block.exact_gelu,
+        "epsilon": block.epsilon,
+        **({} if stem is None else {"stem": "resnet", "resnet_blocks": tuple(stem)}),
+    }
+
+
+def _keep_weights(model, workdir):
+    """Saves the weights that all tasks start from, or makes sure that they are the ones that were saved."""
+    digest = hashlib.sha256()
+    for weight in model.get_weights():
+        digest.update(np.ascontiguousarray(weight).tobytes())
+    saved = files.read_json(workdir / "weights.json")
+    if saved is None:
+        checkpoints.save(model, str(workdir / "weights.npz"))
+        files.write_json(workdir / "weights.json", {"sha256": digest.hexdigest()})
+    elif saved != {"sha256": digest.hexdigest()}:
+        raise ValueError(f"The workdir belongs to a model with other weights. Received: workdir={workdir}")
+    return workdir / "weights.npz"
+
+
+def _means(metrics):
+    groups = {
+        group: sum(metrics[task] for task in tasks) / len(tasks)
+        for group, tasks in GROUPS.items()
+        if all(task in metrics for task in tasks)
+    }
+    return {**groups, "mean": sum(metrics.values()) / len(metrics)}

@@ -1,0 +1,70 @@
+"""VTAB-1k fine-tunes task by task, and goes on where it stopped; the digits stand for its datasets."""
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("fine-tuning is tested on TensorFlow", allow_module_level=True)
+
+import keras_vit
+from keras_vit import data
+from keras_vit.evaluation import vtab
+
+SIZES = {
+    "input_shape": (8, 8, 3), "patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2,
+    "classes": 5,
+}  # fmt: skip
+
+
+def _to_digits(config):
+    config.update({"total_steps": 3, "batch_size": 16, "log_every_steps": 3})
+    config.schedule.warmup_steps = 1
+    config.data = data.defaults(name="digits")
+
+
+def test_tasks_are_the_nineteen_of_the_datasets_with_the_recipe_of_the_paper():
+    assert len(vtab.TASKS) == 19
+    assert {f"vtab/{task}" for task in vtab.TASKS} == {name for name in data.DATASETS if name.startswith("vtab/")}
+    model = keras_vit.VisionTransformer(**SIZES | {"patch_size": 2, "resnet_blocks": ()}, classifier="gap")
+    config = vtab.config_of(model, "clevr_count", weights="w.npz", path="/data")
+    assert (config.total_steps, config.batch_size, config.schedule.base) == (2500, 512, 0.01)
+    assert (config.data.image_size, config.data.path, config.data.train_crop) == (384, "/data", "auto")
+    assert config.data.train_split == "train" and config.weights == "w.npz"
+    assert config.model.classifier == "gap" and config.model.resnet_blocks == () and config.model.stem == "resnet"
+
+
+def test_it_goes_on_where_it_stopped_and_keeps_to_its_model(tmp_path):
+    model, lines = keras_vit.VisionTransformer(**SIZES), []
+    tasks = ("svhn", "eurosat")
+    options = {"edit": _to_digits, "write": lines.append}
+    first = vtab.evaluate(model, tmp_path, tasks=tasks[:1], **options)
+    assert set(first) == {"svhn", "mean"}
+    lines.clear()
+    both = vtab.evaluate(model, tmp_path, tasks=tasks, **options)
+    assert both["svhn"] == first["svhn"] and "task 2 of 2: eurosat" in lines
+    assert not any(line.startswith("task 1") for line in lines)
+    assert both["mean"] == pytest.approx((both["svhn"] + both["eurosat"]) / 2)
+    model.get_layer("head").bias.assign(np.ones(5))
+    with pytest.raises(ValueError, match="other weights"):
+        vtab.evaluate(model, tmp_path, tasks=tasks, **options)
+
+
+def test_means_are_over_tasks_and_whole_groups():
+    metrics = {task: float(number) for number, task in enumerate(vtab.TASKS)}
+    means = vtab._means(metrics)
+    assert means == {"natural": 3.0, "specialized": 8.5, "structured": 14.5, "mean": 9.0}
+    del metrics["kitti"]
+    assert set(vtab._means(metrics)) == {"natural", "specialized", "mean"}
+
+
+def test_bad_requests_are_refused(tmp_path):
+    model = keras_vit.VisionTransformer(**SIZES)
+    wrapped = keras.Sequential([keras.Input((8, 8, 3)), model])
+    for match, call in (
+        (r"Received: tasks=\('mnist',\)", lambda: vtab.evaluate(model, tmp_path, tasks=("mnist",))),
+        ("a Vision Transformer itself", lambda: vtab.config_of(wrapped, "svhn", weights="")),
+    ):
+        with pytest.raises(ValueError, match=match):
+            call()
+    assert not list(tmp_path.iterdir())
