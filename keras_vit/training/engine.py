@@ -139,8 +139,13 @@ class Engine(abc.ABC):
             values: a list of integers of at least 0 and below 2^32, of the same length on every host.
 
         Returns:
-            A list with a tuple of integers for each host, in their order. This one is for a single host.
+            A list with a tuple of integers for each host, in their order.
+
+        Raises:
+            ValueError: another host has ended.
         """
+        if self.num_hosts > 1:
+            raise NotImplementedError("an engine of several hosts has a `gather_hosts` of its own")
         return [tuple(values)]
 
     def weights_checksum(self):
