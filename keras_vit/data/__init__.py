@@ -8,6 +8,7 @@ from keras_vit.data.bad_examples import BadExamples
 from keras_vit.data.batching import eval_batches, train_batches
 from keras_vit.data.config import InputPipeline, defaults, from_config, load_splits, option_fields
 from keras_vit.data.datasets import DATASETS, load, load_split
+from keras_vit.data.devices import hide_accelerators_from_tensorflow
 from keras_vit.data.options import Options
 from keras_vit.data.service import serve
 from keras_vit.data.sources import (
@@ -37,6 +38,7 @@ __all__ = [
     "folder",
     "folder_splits",
     "from_config",
+    "hide_accelerators_from_tensorflow",
     "load",
     "load_split",
     "load_splits",

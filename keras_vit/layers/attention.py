@@ -8,6 +8,11 @@ from keras import ops
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.validation import check_positive_int, check_rate
 
+# For more queries than LONG_SEQUENCE, on JAX, scores are computed for CHUNK of them at a time, and a second time for
+# the gradient, so that they never need the memory of the square of the tokens. 384 pixels, patches of 16: 577 tokens.
+LONG_SEQUENCE = 1024
+CHUNK = 256
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MultiHeadAttention(keras.layers.Layer):
@@ -77,10 +82,29 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def call(self, tokens, queries=None, training=False):
         query = self.query(tokens if queries is None else queries)  # (B, M, heads, D/heads)
-        scores = self.drop(self.scores(query, self.key(tokens)), training=training)
-        value = ops.transpose(self.value(tokens), (0, 2, 1, 3))  # (B, heads, N, D/heads)
-        mixed = ops.matmul(scores, value)  # (B, heads, M, D/heads)
-        return self.out(ops.transpose(mixed, (0, 2, 1, 3)))
+        key, value = self.key(tokens), self.value(tokens)  # (B, N, heads, D/heads)
+        dropped = training and self.dropout > 0
+        if keras.backend.backend() == "jax" and (query.shape[1] or 0) > LONG_SEQUENCE and not dropped:
+            return self.out(self._attend_in_chunks(query, key, value))
+        return self.out(self._attend(query, key, value, training))
+
+    def _attend(self, query, key, value, training=False):
+        """The values by the scores of their keys, of the shape of `query`."""
+        scores = self.drop(self.scores(query, key), training=training)
+        mixed = ops.matmul(scores, ops.transpose(value, (0, 2, 1, 3)))  # (B, heads, M, D/heads)
+        return ops.transpose(mixed, (0, 2, 1, 3))
+
+    def _attend_in_chunks(self, query, key, value):
+        """`_attend`, for some of the queries at a time."""
+        batch, queries, heads, size = query.shape
+        batch = ops.shape(query)[0] if batch is None else batch
+        chunks = -(-queries // CHUNK)
+        length = -(-queries // chunks)
+        query = ops.pad(query, ((0, 0), (0, chunks * length - queries), (0, 0), (0, 0)))
+        query = ops.transpose(ops.reshape(query, (batch, chunks, length, heads, size)), (1, 0, 2, 3, 4))
+        mixed = ops.map(keras.remat(lambda part: self._attend(part, key, value)), query)
+        mixed = ops.reshape(ops.transpose(mixed, (1, 0, 2, 3, 4)), (batch, chunks * length, heads, size))
+        return mixed[:, :queries]
 
     def scores(self, query, key, dtype=None):
         """What each query takes from each key: `(B, N, heads, D/heads)` twice to `(B, heads, M, N)`; rows sum to 1.

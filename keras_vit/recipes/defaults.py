@@ -15,7 +15,8 @@ FIELDS = {
     "clip_norm": 0.0,  # the largest global norm of the gradients; 0 is off
     "ema_decay": 0.0,  # of the average of the weights, which is evaluated and exported; 0.9999 in the paper; 0 is off
     "remat": False,  # gradient checkpointing: computes the blocks again in the backward pass, to save memory
-    "xla": False,
+    "xla": False,  # on TensorFlow; JAX compiles everything
+    "shard": "",  # on JAX, what the devices divide among them: optimizer, parameters (and the optimizer); "" is nothing
     "loss": "softmax",  # softmax, sigmoid
     "weights": "",  # what training starts from: "" for random numbers, a path, or a name of published weights
     "weights_channels": "",  # how weights for other channels are adapted: sum, tile; "" refuses them

@@ -4,7 +4,8 @@
 computed), the input, and the loop. One step of training, on any engine, is one program on every device:
 
     batch                 this device's part of the global batch of the step
-    losses, metrics       task.losses_and_metrics(model, batch), randomness keyed by (seed, step, device, micro-batch)
+    losses, metrics       task.losses_and_metrics(model, batch), randomness keyed by (seed, step, micro-batch) and the
+                          device on TensorFlow, the position in the batch on JAX
     loss                  sum(losses * example_weights) / global batch size
     gradients             of loss, summed over micro-batches and then over devices
     gradients             clipped by their global norm, which is that of the whole batch
@@ -13,7 +14,8 @@ computed), the input, and the loop. One step of training, on any engine, is one 
     averages              average + (1 - ema_decay) * (weights - average) where `use`, else as they were
 
 `loop` goes from call to call of several steps; `engine` is the contract of both sides; `training/tensorflow` computes
-under `tf.distribute`; `checkpoint_manager`, `metric_writer` and `workdir` write what stays.
+under `tf.distribute`, `training/jax` by one function of the whole batch, which the compiler divides among the devices;
+`checkpoint_manager`, `metric_writer` and `workdir` write what stays, and `state_files` what every backend reads.
 """
 
 from keras_vit.training.engine import Engine, TrainOutputs, choose_engine

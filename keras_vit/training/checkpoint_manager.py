@@ -5,6 +5,8 @@ import re
 import tempfile
 import time
 
+import keras
+
 from keras_vit import files
 from keras_vit.training.engine import CorruptCheckpointError
 
@@ -62,12 +64,10 @@ class CheckpointManager:
         Raises:
             ValueError: it cannot be written, or a weight is not finite; the checkpoints before it are still there.
         """
-        if not self._chief:
-            # Some variables are read by all workers together.
-            with tempfile.TemporaryDirectory() as discarded:
-                self._save_state(f"{discarded}/state", step)
-            return
         path = self.path(step)
+        if not self._chief:
+            self._save_part(path, step)
+            return
         try:
             self._remove(step)
             files.make_dirs(path)
@@ -108,7 +108,7 @@ class CheckpointManager:
         (chosen,), *_ = self._engine.gather_hosts([0 if error else 1 + counters.get("step", 0)])
         if not self._chief and chosen > 1:
             try:
-                counters = self._restore(chosen - 1)
+                counters, _ = self._restore(chosen - 1)
             except ValueError as reason:
                 error = reason
         step = 0 if error else 1 + counters.get("step", 0)
@@ -127,14 +127,14 @@ class CheckpointManager:
         steps, corrupt = self._retry(self.steps, self.folder), []
         for step in reversed(steps):
             try:
-                counters = self._restore(step)
+                counters, written_on = self._restore(step)
             except CorruptCheckpointError as error:
                 corrupt.append(step)
                 self._write(f"the checkpoint {self.path(step)} is corrupt and not used: {error}")
                 continue
             for number in corrupt:
                 self._set_aside(number)
-            self._write(f"going on from step {step}, {self.path(step)}")
+            self._write(f"going on from step {step}, {self.path(step)}{_backend_note(written_on)}")
             return counters
         if steps:
             raise ValueError(
@@ -143,15 +143,30 @@ class CheckpointManager:
             )
         return {}
 
+    def _save_part(self, path, step):
+        """What a host does that is not the chief."""
+        if not self._engine.saves_on_every_host:
+            # Some variables are read by all workers together.
+            with tempfile.TemporaryDirectory() as discarded:
+                self._save_state(f"{discarded}/state", step)
+            return
+        try:
+            self._save_state(f"{path}/state", step)
+        except OSError as error:
+            raise ValueError(
+                f"This host's part of the checkpoint cannot be written ({error}). Received: {path}"
+            ) from error
+
     def _restore(self, step):
+        """`(counters, backend)` of a checkpoint, whose state the engine has then."""
         path = self.path(step)
         try:
             text = self._retry(lambda: files.read_text(f"{path}/{MARKER}"), path)
-            self._retry(lambda: self._engine.restore(f"{path}/state"), path)
+            written_on = self._retry(lambda: self._engine.restore(f"{path}/state"), path)
         except FileNotFoundError as error:
             raise CorruptCheckpointError(f"a file is missing: {_first_line(error)}") from error
         try:
-            return dict(json.loads(text))
+            return dict(json.loads(text)), written_on
         except (TypeError, ValueError) as error:
             raise CorruptCheckpointError(f"its file `{MARKER}` is not JSON: {error}") from error
 
@@ -204,6 +219,14 @@ class CheckpointManager:
             files.remove(f"{path}/{MARKER}")  # first, so that it never marks half a checkpoint
         if files.is_dir(path):
             files.remove_tree(path)
+
+
+def _backend_note(written_on):
+    """What the log says of a checkpoint that another backend wrote."""
+    backend = keras.backend.backend()
+    if written_on == backend:
+        return ""
+    return f", written on {written_on}: on {backend} the numbers are the same within rounding, and dropout draws others"
 
 
 def _step_folders(folder):

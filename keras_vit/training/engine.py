@@ -48,7 +48,10 @@ class Engine(abc.ABC):
         num_devices: devices that share a batch, over all hosts.
         num_hosts, host_index: the processes that share a batch, and which one this is.
         model: the model, once `build` was called.
+        saves_on_every_host: whether each host writes a part of a checkpoint, instead of the chief all of it.
     """
+
+    saves_on_every_host = False
 
     @abc.abstractmethod
     def build(self, config, task, inputs, total_steps, load_weights=None):
@@ -115,7 +118,8 @@ class Engine(abc.ABC):
     def save(self, path):
         """Writes model, optimizer, averages and loss scale to files whose names begin with `path`.
 
-        Every host must call it, since some variables are read by all together.
+        Every host must call it, since some variables are read by all together. With `saves_on_every_host` the path is
+        the same on all of them, and none goes on before all have written.
 
         Raises:
             ValueError: a weight is not finite; nothing was written.
@@ -124,13 +128,20 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def restore(self, path):
-        """Reads what `save` wrote.
+        """Reads what `save` wrote, of this backend's engine or another's.
+
+        Returns:
+            The name of the backend that wrote it.
 
         Raises:
             CorruptCheckpointError: the files are damaged.
             ValueError: they are those of another model.
             OSError: they cannot be read now; a `FileNotFoundError` where one is missing.
         """
+
+    def gather_model(self):
+        """The model, its weights whole in the memory of this host. Every host must call it."""
+        return self.model
 
     def gather_hosts(self, values):
         """What every host passes to it, on each of them; all hosts must call it together.
@@ -229,10 +240,15 @@ def choose_engine(config):
         ValueError: there is no engine for this backend, or the devices are not there.
     """
     backend = keras.backend.backend()
-    if backend != "tensorflow":
-        raise ValueError(
-            f"Training runs on the TensorFlow backend: set KERAS_BACKEND=tensorflow. Received: backend={backend!r}"
-        )
-    from keras_vit.training.tensorflow import TensorFlowEngine, choose_strategy
+    if backend == "tensorflow":
+        from keras_vit.training.tensorflow import TensorFlowEngine, choose_strategy
 
-    return TensorFlowEngine(choose_strategy(config.strategy, config.tpu_address))
+        return TensorFlowEngine(choose_strategy(config.strategy, config.tpu_address))
+    if backend == "jax":
+        from keras_vit.training.jax import JaxEngine, choose_mesh
+
+        return JaxEngine(choose_mesh(config.strategy, config.tpu_address))
+    raise ValueError(
+        "Training runs on the backends TensorFlow and JAX: set KERAS_BACKEND=tensorflow or KERAS_BACKEND=jax. "
+        f"Received: backend={backend!r}"
+    )

@@ -32,6 +32,12 @@ def workers():
     return sum(counts.values()), index + (counts["chief"] if kind == "worker" else 0)
 
 
+def coordinator_address():
+    """The address "host:port" of the first process of TF_CONFIG, the chief's."""
+    cluster = json.loads(os.environ["TF_CONFIG"])["cluster"]
+    return [*cluster.get("chief", ()), *cluster.get("worker", ())][0]
+
+
 def hosts_and_index():
     """`(count, index)` of the processes that train together; `(1, 0)` without a TF_CONFIG."""
     return workers() or (1, 0)

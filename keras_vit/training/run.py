@@ -143,7 +143,7 @@ def _run(config, workdir, write, task, evaluators, engine):
         metric_writer.close()
     seconds = counters.train_seconds
     return RunResult(
-        engine.model,
+        engine.gather_model(),
         inputs,
         {
             **{f"test/{name}": value for name, value in metrics.items()},

@@ -16,8 +16,8 @@ from keras_vit.training.workdir_lock import workdir_lock
 # Fields of a config that change no number of a run: where and how it is computed and logged. They may differ from one
 # start of it to the next.
 FREE_FIELDS = (
-    "recipe", "strategy", "tpu_address", "steps_per_call", "checkpoint_every_steps", "log_every_steps", "profile",
-    "data.path", "data.prefetch", "data.threads", "data.service",
+    "recipe", "strategy", "shard", "tpu_address", "steps_per_call", "checkpoint_every_steps", "log_every_steps",
+    "profile", "data.path", "data.prefetch", "data.threads", "data.service",
 )  # fmt: skip
 
 

@@ -5,9 +5,9 @@ import contextlib
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.training import state_files
 from keras_vit.training.engine import (
     OUT_OF_MEMORY,
-    CorruptCheckpointError,
     Engine,
     TrainOutputs,
     make_optimizer,
@@ -19,8 +19,9 @@ from keras_vit.training.engine import (
 from keras_vit.training.hosts import hosts_and_index
 from keras_vit.training.nonfinite import first_nonfinite_layer
 from keras_vit.training.tensorflow import batches
+from keras_vit.training.tensorflow.checkpoint_reader import read_error
 from keras_vit.training.tensorflow.diagnosis import make_compute_gradients
-from keras_vit.training.tensorflow.state import State, make_swap_ema
+from keras_vit.training.tensorflow.state import State, make_swap_ema, read_state_files
 from keras_vit.training.tensorflow.step import make_train_steps
 
 _STEP_OPTIONS = ("batch_size", "seed", "accumulate_steps", "clip_norm", "ema_decay", "skip_nonfinite", "xla")
@@ -58,6 +59,11 @@ class TensorFlowEngine(Engine):
     def build(self, config, task, inputs, total_steps, load_weights=None):
         if config.xla and isinstance(self.strategy, tf.distribute.TPUStrategy):
             raise ValueError("On a TPU everything is compiled, and `xla` must be False. Received: xla=True")
+        if config.shard:
+            raise ValueError(
+                "`shard` is for the JAX backend, KERAS_BACKEND=jax; on TensorFlow it must be ''. "
+                f"Received: shard={config.shard!r}"
+            )
         self._config, self._task, self._inputs = config, task, inputs
         self._task_metrics = make_task_metrics(task)
         with self.strategy.scope():
@@ -131,11 +137,15 @@ class TensorFlowEngine(Engine):
             raise OSError(error.message.split("\n")[0]) from error
 
     def restore(self, path):
+        if state_files.has_state(path):
+            with self.strategy.scope():
+                read_state_files(self.state, path)
+            return "jax"
         try:
             self.state.restore(str(path))
         except (tf.errors.OpError, AssertionError, LookupError, RuntimeError, ValueError) as error:
-            reason = str(getattr(error, "message", error)).split("\n")[0][:200]
-            raise _read_error(error, reason)(reason) from error
+            raise read_error(error) from error
+        return "tensorflow"
 
     def gather_hosts(self, values):
         if self.num_hosts == 1:
@@ -163,19 +173,6 @@ class TensorFlowEngine(Engine):
         pieces = self.num_devices * self._config.accumulate_steps
         compute_gradients = make_compute_gradients(self.model, self._task)
         return first_nonfinite_layer(self.model, compute_gradients, batch, pieces)
-
-
-def _read_error(error, reason):
-    """The type of exception for what TensorFlow says of a checkpoint that it could not read.
-
-    Its reader of checkpoints raises plain `OpError`s, of which only the message tells what happened.
-    """
-    damages = (tf.errors.DataLossError, tf.errors.OutOfRangeError, IndexError)
-    if isinstance(error, damages) or "sstable" in reason:
-        return CorruptCheckpointError
-    if isinstance(error, tf.errors.NotFoundError) or "No such file" in reason:
-        return FileNotFoundError
-    return OSError if isinstance(error, tf.errors.OpError) else ValueError
 
 
 def _peak_memory():

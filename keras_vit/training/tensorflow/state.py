@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.training.loss_scaling import INITIAL_LOSS_SCALE
+from keras_vit.training.state_files import StateReader, state_names
 
 
 class State:
@@ -48,6 +49,38 @@ class State:
         """Whether every weight is finite."""
         weights = [v.value for v in self.model.weights if v.value.dtype.is_floating]
         return all(bool(tf.reduce_all(tf.math.is_finite(weight))) for weight in weights)
+
+
+def read_state_files(state, path):
+    """Gives a `State` the numbers that the engine of another backend wrote, as `state_files` describes them.
+
+    Where the loss was not scaled, its scale starts anew.
+
+    Raises:
+        CorruptCheckpointError: the files are damaged.
+        ValueError: they are those of another model.
+        OSError: they cannot be read now; a `FileNotFoundError` where one is missing.
+    """
+    model, optimizer = state.model, state.optimizer
+    names = state_names(model, optimizer, averaged=bool(state.averages), scaled=state.loss_scale is not None)
+    variables = {
+        "weights": model.trainable_variables,
+        "statistics": model.non_trainable_variables,
+        "slots": optimizer.variables,
+        "averages": state.averages,
+        "scaling": [state.loss_scale, state.good_steps],
+    }
+    with StateReader(path) as reader:
+        pairs = [
+            (name, variable)
+            for group, group_names in names.items()
+            for name, variable in zip(group_names, variables[group])
+            if group != "scaling" or reader.has(name)
+        ]
+        for name, variable in pairs:
+            reader.check(name, variable.shape)
+        for name, variable in pairs:
+            variable.assign(tf.cast(reader.read(name, variable.shape), variable.dtype))
 
 
 def make_swap_ema(strategy, state):

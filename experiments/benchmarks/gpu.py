@@ -1,0 +1,247 @@
+"""ViT on a GPU: keras_vit on JAX beside timm on PyTorch, in one run.
+
+    pip install -e ".[cpu,jax-gpu]" torch timm && python experiments/benchmarks/gpu.py
+    python experiments/benchmarks/gpu.py --variant=L --measure=train --batch_sizes=64,128,256 --peak_tflops=989
+
+bfloat16, 224 pixels, AdamW with gradients clipped at 1; timm's model under `torch.compile` with its fused attention.
+Each library lives in a process of its own and tries the batch sizes, each for its best; then the two take turns with
+theirs, and only one ever computes. Prints images a second by the medians over the rounds, their ratio (more than 1
+means that keras_vit is faster), the peak memory of the device, the largest batch that fits, and the share of the card's
+matrix rate: 6 times the multiply-accumulates of an image in training, 2 times in inference, over `--peak_tflops`.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+import types
+
+from absl import app, flags
+
+_LIBRARIES = ("keras_vit", "timm")
+_VARIANT = flags.DEFINE_enum("variant", "B", ["B", "L", "tiny"], "ViT-B/16, ViT-L/16, or a small one to try this out.")
+_MEASURE = flags.DEFINE_multi_enum("measure", ["train", "inference"], ["train", "inference"], "What to measure.")
+_BATCHES = flags.DEFINE_list("batch_sizes", ["32", "64", "128", "256", "512"], "Batch sizes to try.")
+_ROUNDS = flags.DEFINE_integer("rounds", 7, "Rounds that count, after one that does not.", lower_bound=1)
+_STEPS = flags.DEFINE_integer("steps", 20, "Steps of a library's turn.", lower_bound=1)
+_PEAK = flags.DEFINE_float("peak_tflops", 0.0, "The card's dense bfloat16 rate, TFLOP/s; 0 does not state a share.")
+_WORKER = flags.DEFINE_enum("worker", None, _LIBRARIES, "Be the process of one library (used internally).")
+
+SIZE, CLASSES = 224, 1000
+SIZES = {
+    "B": {"hidden_size": 768, "num_layers": 12, "num_heads": 12, "mlp_dim": 3072},
+    "L": {"hidden_size": 1024, "num_layers": 24, "num_heads": 16, "mlp_dim": 4096},
+    "tiny": {"hidden_size": 192, "num_layers": 2, "num_heads": 3, "mlp_dim": 768},
+}
+
+
+def keras_vit_run(measure, batch_size):
+    """`run(steps)` on JAX, which gives the peak bytes of the device."""
+    import jax
+    import keras
+    import numpy as np
+    import tensorflow as tf
+    from ml_collections import ConfigDict
+
+    from keras_vit import recipes, tasks, training
+
+    shape = (SIZE, SIZE, 3)
+    config = ConfigDict(
+        recipes.defaults(
+            batch_size=batch_size, total_steps=1000, clip_norm=1.0, strategy="default", optimizer={"name": "adamw"},
+            precision="mixed_bfloat16", model={**SIZES[_VARIANT.value], "patch_size": 16, "input_shape": shape},
+            steps_per_call=_STEPS.value, schedule={"base": 1e-3},
+        )
+    )  # fmt: skip
+    images = np.random.default_rng(0).uniform(-1, 1, (batch_size, *shape)).astype("float32")
+    labels = np.eye(CLASSES, dtype="float32")[np.arange(batch_size) % CLASSES]
+    batch = tf.data.Dataset.from_tensors((images, labels, np.ones(batch_size, "float32")))
+    inputs = types.SimpleNamespace(
+        train=types.SimpleNamespace(class_names=[str(i) for i in range(CLASSES)]),
+        batch_size=batch_size,
+        image_shape=shape,
+        model_preprocessing=lambda: None,
+        train_batches=lambda *_, **__: batch.repeat().prefetch(2),
+    )
+    engine = training.choose_engine(config)
+    keras.config.set_dtype_policy(config.precision)
+    engine.build(config, tasks.get(config), inputs, config.total_steps)
+    peak = lambda: (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use", 0)  # noqa: E731
+    if measure == "train":
+
+        def run(steps):
+            engine.train(0, steps)
+            return peak()
+
+        return run
+    model, images = engine.model, jax.device_put(images)
+    others = [variable.value for variable in model.non_trainable_variables]
+    predict = jax.jit(lambda weights, images: model.stateless_call(weights, others, images, training=False)[0])
+
+    def run(steps):
+        for _ in range(steps):
+            logits = predict(engine.state.weights, images)
+        logits.block_until_ready()
+        return peak()
+
+    return run
+
+
+def timm_run(measure, batch_size):
+    """`run(steps)` on PyTorch, which gives the peak bytes of the device."""
+    import timm
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.backends.cuda.matmul.allow_tf32 = True
+    sizes = SIZES[_VARIANT.value]
+    model = timm.models.vision_transformer.VisionTransformer(
+        img_size=SIZE, patch_size=16, num_classes=CLASSES, embed_dim=sizes["hidden_size"], depth=sizes["num_layers"],
+        num_heads=sizes["num_heads"], mlp_ratio=sizes["mlp_dim"] / sizes["hidden_size"],
+    ).to(device)  # fmt: skip
+    images = torch.rand(batch_size, 3, SIZE, SIZE, device=device) * 2 - 1
+    labels = torch.arange(batch_size, device=device) % CLASSES
+    peak = lambda: torch.cuda.max_memory_allocated() if device == "cuda" else 0  # noqa: E731
+    finish = torch.cuda.synchronize if device == "cuda" else lambda: None
+    compiled = torch.compile(model)
+    autocast = lambda: torch.autocast(device, torch.bfloat16)  # noqa: E731
+    if measure == "inference":
+        model.eval()
+
+        def run(steps):
+            with torch.inference_mode(), autocast():
+                for _ in range(steps):
+                    compiled(images)
+            finish()
+            return peak()
+
+        return run
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=device == "cuda")
+
+    def run(steps):
+        for _ in range(steps):
+            with autocast():
+                loss = torch.nn.functional.cross_entropy(compiled(images), labels)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        finish()
+        return peak()
+
+    return run
+
+
+def worker(library):
+    """Answers `[measure, batch_size, steps]` on standard input with `[seconds, peak bytes]`; null for a full memory.
+
+    One measure and batch size stays built until another is asked for.
+    """
+    # What libraries print must not mix with the answers.
+    answers, sys.stdout = sys.stdout, sys.stderr
+    built = run = None
+    for line in sys.stdin:
+        measure, batch_size, steps = json.loads(line)
+        try:
+            if built != (measure, batch_size):
+                run = None  # its memory first
+                run = {"keras_vit": keras_vit_run, "timm": timm_run}[library](measure, batch_size)
+                built = (measure, batch_size)
+                run(steps)  # compiles
+            start = time.perf_counter()
+            peak = run(steps)
+            answer = [time.perf_counter() - start, peak]
+        except (RuntimeError, ValueError) as error:  # both libraries' full memory; anything else ends the process
+            if "memory" not in str(error).lower():
+                raise
+            built, answer = None, None
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+class Worker:
+    """The process of one library."""
+
+    def __init__(self, library):
+        environment = {**os.environ, "KERAS_BACKEND": "jax", "TF_CPP_MIN_LOG_LEVEL": "2"}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
+        self._process = subprocess.Popen([sys.executable, *sys.argv, f"--worker={library}"], **pipes)
+        self._library = library
+
+    def query(self, *command):
+        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise app.UsageError(f"{self._library} ended before it answered; its message is above")
+        return json.loads(line)
+
+    def close(self):
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def best_batch(library, measure):
+    """`(batch size of most images a second, largest that fits)`, in a process that ends with its memory."""
+    rates, process = {}, Worker(library)
+    for size in map(int, _BATCHES.value):
+        answer = process.query(measure, size, _STEPS.value)
+        if answer is None:
+            break
+        rates[size] = size * _STEPS.value / answer[0]
+        print(f"  {library}, batch {size}: {rates[size]:,.1f} images/s", flush=True)
+    process.close()
+    if not rates:
+        raise app.UsageError(f"No batch size fits {library}. Received: --batch_sizes={','.join(_BATCHES.value)}")
+    return max(rates, key=rates.get), max(rates)
+
+
+def compare(measure):
+    """Prints the table of one measure."""
+    sizes = {library: best_batch(library, measure) for library in _LIBRARIES}
+    seconds, peaks = {library: [] for library in _LIBRARIES}, {}
+    processes = {library: Worker(library) for library in _LIBRARIES}
+    for number in range(_ROUNDS.value + 1):
+        for library, process in processes.items():
+            answer = process.query(measure, sizes[library][0], _STEPS.value)
+            if answer is None:
+                raise app.UsageError("Both libraries together do not fit: choose smaller --batch_sizes")
+            if number:
+                seconds[library].append(answer[0])
+            peaks[library] = answer[1]
+    for process in processes.values():
+        process.close()
+    rates = {name: sizes[name][0] * _STEPS.value / statistics.median(spent) for name, spent in seconds.items()}
+    for library, rate in rates.items():
+        share = ""
+        if _PEAK.value:
+            share = f", {100 * rate * operations(measure) / (_PEAK.value * 1e12):.0f} % of {_PEAK.value:g} TFLOP/s"
+        batch, largest = sizes[library]
+        print(
+            f"{measure}, {library}: {rate:,.1f} images/s at batch {batch} (largest that fits: {largest}), "
+            f"peak {peaks[library] / 1e9:.2f} GB{share}"
+        )
+    print(f"{measure}: ratio {rates['keras_vit'] / rates['timm']:.3f}", flush=True)
+
+
+def operations(measure):
+    """Floating-point operations of the products of one image."""
+    from keras_vit import cost
+
+    forward = 2 * cost.multiply_accumulates(**SIZES[_VARIANT.value], patch_size=16, input_shape=(SIZE, SIZE, 3))
+    return forward * (3 if measure == "train" else 1)
+
+
+def main(_):
+    if _WORKER.value:
+        worker(_WORKER.value)
+        return
+    # JAX would take most of the memory for itself at once, and leave none for the other library.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    for measure in _MEASURE.value:
+        compare(measure)
+
+
+if __name__ == "__main__":
+    app.run(main)

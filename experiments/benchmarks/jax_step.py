@@ -1,0 +1,181 @@
+"""A training step of ViT on JAX: keras_vit beside keras_vit on TensorFlow and beside Flax.
+
+    pip install -e ".[cpu,jax]" flax optax && python experiments/benchmarks/jax_step.py
+
+The same model, batch and optimizer (AdamW, gradients clipped at 1), float32. The Flax model is written as a user of
+Flax would write it: `nn.MultiHeadDotProductAttention`, `nn.LayerNorm`, `optax.chain`, a jitted step that donates its
+state. Each lives in a process of its own; they take turns, and only one ever computes. The last column is the speed
+relative to keras_vit on JAX, by the medians over the rounds.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+import types
+
+from absl import app, flags
+
+_LIBRARIES = ("keras_vit_jax", "keras_vit_tensorflow", "flax")
+_BATCH = flags.DEFINE_integer("batch_size", 8, "Images in a batch.", lower_bound=1)
+_SIZE = flags.DEFINE_integer("image_size", 224, "Height and width of the images.", lower_bound=16)
+_LAYERS = flags.DEFINE_integer("num_layers", 12, "Blocks of the model; 12 is ViT-B.", lower_bound=1)
+_ROUNDS = flags.DEFINE_integer("rounds", 7, "Rounds that count, after one that does not.", lower_bound=1)
+_STEPS = flags.DEFINE_integer("steps", 2, "Steps of a library's turn.", lower_bound=1)
+_WORKER = flags.DEFINE_enum("worker", None, _LIBRARIES, "Be the process of one library (used internally).")
+
+SIZES = {"patch_size": 16, "hidden_size": 768, "mlp_dim": 3072, "num_heads": 12}
+CLASSES = 1000
+
+
+def keras_vit_steps():
+    """`run(steps)` by the engine of Keras' backend."""
+    import numpy as np
+    import tensorflow as tf
+    from ml_collections import ConfigDict
+
+    from keras_vit import recipes, tasks, training
+
+    shape = (_SIZE.value, _SIZE.value, 3)
+    config = ConfigDict(
+        recipes.defaults(
+            batch_size=_BATCH.value, total_steps=1000, clip_norm=1.0, strategy="default", optimizer={"name": "adamw"},
+            model={**SIZES, "num_layers": _LAYERS.value, "input_shape": shape}, schedule={"base": 1e-3},
+        )
+    )  # fmt: skip
+    images = np.random.default_rng(0).uniform(-1, 1, (_BATCH.value, *shape)).astype("float32")
+    labels = np.eye(CLASSES, dtype="float32")[np.arange(_BATCH.value) % CLASSES]
+    batch = tf.data.Dataset.from_tensors((images, labels, np.ones(_BATCH.value, "float32")))
+    inputs = types.SimpleNamespace(
+        train=types.SimpleNamespace(class_names=[str(i) for i in range(CLASSES)]),
+        batch_size=_BATCH.value,
+        image_shape=shape,
+        model_preprocessing=lambda: None,
+        train_batches=lambda *_, **__: batch.repeat().prefetch(2),
+    )
+    engine = training.choose_engine(config)
+    engine.build(config, tasks.get(config), inputs, config.total_steps)
+    number = iter(range(10**9))
+
+    def run(steps):
+        for _ in range(steps):
+            engine.train(next(number), 1)
+
+    return run, engine.model.count_params()
+
+
+def flax_steps():
+    """`run(steps)` of a ViT in Flax."""
+    import flax.linen as nn
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    class Block(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            y = nn.LayerNorm()(x)
+            y = nn.MultiHeadDotProductAttention(SIZES["num_heads"])(y, y)
+            x = x + y
+            y = nn.LayerNorm()(x)
+            y = nn.Dense(SIZES["mlp_dim"])(y)
+            y = nn.Dense(SIZES["hidden_size"])(nn.gelu(y))
+            return x + y
+
+    class ViT(nn.Module):
+        @nn.compact
+        def __call__(self, images):
+            size = SIZES["patch_size"]
+            x = nn.Conv(SIZES["hidden_size"], (size, size), strides=(size, size), padding="VALID")(images)
+            x = x.reshape(len(x), -1, x.shape[-1])
+            cls = self.param("cls", nn.initializers.zeros, (1, 1, x.shape[-1]))
+            x = jnp.concatenate([jnp.tile(cls, (len(x), 1, 1)), x], axis=1)
+            x = x + self.param("pos_embedding", nn.initializers.normal(0.02), (1, *x.shape[1:]))
+            for _ in range(_LAYERS.value):
+                x = Block()(x)
+            return nn.Dense(CLASSES)(nn.LayerNorm()(x)[:, 0])
+
+    key = jax.random.PRNGKey(0)
+    images = jax.random.uniform(key, (_BATCH.value, _SIZE.value, _SIZE.value, 3), minval=-1.0)
+    labels = jax.nn.one_hot(jnp.arange(_BATCH.value) % CLASSES, CLASSES)
+    model = ViT()
+    parameters = jax.jit(model.init)(key, images)
+    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(optax.cosine_decay_schedule(1e-3, 1000)))
+    state = [parameters, jax.jit(optimizer.init)(parameters)]
+
+    def step(parameters, optimizer_state, images, labels):
+        def loss(parameters):
+            logits = model.apply(parameters, images)
+            return optax.softmax_cross_entropy(logits, labels).mean(), logits
+
+        (value, logits), gradients = jax.value_and_grad(loss, has_aux=True)(parameters)
+        updates, optimizer_state = optimizer.update(gradients, optimizer_state, parameters)
+        accuracy = (logits.argmax(-1) == labels.argmax(-1)).mean()
+        return optax.apply_updates(parameters, updates), optimizer_state, value, accuracy
+
+    step = jax.jit(step, donate_argnums=(0, 1))
+
+    def run(steps):
+        for _ in range(steps):
+            *state[:], value, _ = step(*state, images, labels)
+            value.block_until_ready()
+
+    return run, sum(array.size for array in jax.tree.leaves(parameters))
+
+
+def worker(library):
+    """Answers each number of steps on standard input with seconds, until there are no more."""
+    # What libraries print must not mix with the answers.
+    answers, sys.stdout = sys.stdout, sys.stderr
+    run, parameters = flax_steps() if library == "flax" else keras_vit_steps()
+    print(json.dumps(parameters), file=answers, flush=True)
+    for line in sys.stdin:
+        start = time.perf_counter()
+        run(json.loads(line))
+        print(json.dumps(time.perf_counter() - start), file=answers, flush=True)
+
+
+def start_worker(library):
+    backend = "tensorflow" if library.endswith("tensorflow") else "jax"
+    environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
+    return subprocess.Popen([sys.executable, *sys.argv, f"--worker={library}"], **pipes)
+
+
+def read(library, process):
+    line = process.stdout.readline()
+    if not line:
+        raise app.UsageError(f"{library} ended before it answered; its message is above. Its code: {process.wait()}")
+    return json.loads(line)
+
+
+def main(_):
+    if _WORKER.value:
+        worker(_WORKER.value)
+        return
+    processes, seconds = {}, {library: [] for library in _LIBRARIES}
+    for library in _LIBRARIES:
+        processes[library] = start_worker(library)
+        print(f"{library}: {read(library, processes[library]):,} parameters", flush=True)
+    for number in range(_ROUNDS.value + 1):
+        for library, process in processes.items():
+            process.stdin.write(f"{_STEPS.value}\n")
+            process.stdin.flush()
+            spent = read(library, process)
+            if number:
+                seconds[library].append(spent / _STEPS.value)
+            else:
+                print(f"{library}: first {_STEPS.value} steps, compilation included, {spent:.1f} s", flush=True)
+    ours = statistics.median(seconds[_LIBRARIES[0]])
+    for library, spent in seconds.items():
+        median = statistics.median(spent)
+        print(f"{library:22}{_BATCH.value / median:8.2f} images/s{ours / median:8.3f}")
+    for process in processes.values():
+        process.stdin.close()
+        process.wait()
+
+
+if __name__ == "__main__":
+    app.run(main)

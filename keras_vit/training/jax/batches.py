@@ -1,0 +1,56 @@
+"""The batches of an `InputPipeline` on the devices, ahead of the steps that use them."""
+
+import collections
+import concurrent.futures
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from keras_vit.training.jax.devices import AXIS
+
+
+class DeviceBatches:
+    """An iterator of batches on the devices. A thread reads and copies those that come next.
+
+    Args:
+        mesh: the devices, of all hosts.
+        dataset: a `tf.data.Dataset` of this host's `(images, labels, example_weights)`.
+        ahead: how many batches to read ahead, 1 or more.
+    """
+
+    def __init__(self, mesh, dataset, ahead):
+        self._mesh = mesh
+        self._iterator = dataset.as_numpy_iterator()
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "input")
+        self._pending = collections.deque(self._thread.submit(self._read) for _ in range(ahead))
+
+    def ready(self):
+        """Whether the next batch is there."""
+        return self._pending[0].done()
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        """`(batch, example_weights)`: arrays on the devices, and float32 `(examples of this host,)` of numpy."""
+        batch = self._pending.popleft().result()
+        if batch is None:
+            self.close()
+            raise StopIteration
+        self._pending.append(self._thread.submit(self._read))
+        return batch
+
+    def close(self):
+        """Reads nothing more."""
+        self._thread.shutdown(cancel_futures=True)
+
+    def _read(self):
+        batch = next(self._iterator, None)
+        return batch and (put_batch(self._mesh, batch), np.array(batch[-1]))
+
+
+def put_batch(mesh, batch):
+    """Arrays of this host's share of a batch as arrays of the whole batch, divided among the devices in order."""
+    sharding = NamedSharding(mesh, PartitionSpec(AXIS))
+    return tuple(jax.make_array_from_process_local_data(sharding, np.asarray(part)) for part in batch)

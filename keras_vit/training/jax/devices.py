@@ -1,0 +1,97 @@
+"""Choosing the devices to train on."""
+
+import importlib.metadata
+
+import jax
+import numpy as np
+
+from keras_vit.data import hide_accelerators_from_tensorflow
+from keras_vit.training.engine import STRATEGIES
+from keras_vit.training.hosts import coordinator_address, workers
+
+# The one axis of every mesh. Batches are divided along it, and with `shard` weights or the optimizer's state too.
+AXIS = "data"
+
+# Seconds that a process which is done waits at its end for the others: the chief still exports.
+_SHUTDOWN_SECONDS = 3600
+
+
+def choose_mesh(name="auto", tpu_address=""):
+    """The devices that JAX has on this machine and on those that train with it.
+
+    TensorFlow, which makes the batches, is kept on the CPU.
+
+    Args:
+        name: "auto" (all devices, over the workers of TF_CONFIG if there is one), "default" (one device), "mirrored"
+            (all GPUs), "multi_worker" (all devices of the workers of TF_CONFIG) or "tpu" (all of the TPU).
+        tpu_address: must be "", since JAX uses the TPU of the machine that it runs on.
+
+    Returns:
+        A `jax.sharding.Mesh` of the one axis "data", the devices of a process beside each other. With several workers
+        this must come before every other JAX operation of the process.
+
+    Raises:
+        ValueError: the name is not known, the devices are not there, or TensorFlow would claim the TPU.
+    """
+    if name not in STRATEGIES:
+        raise ValueError(f"`strategy` must be one of {', '.join(STRATEGIES)}. Received: strategy={name!r}")
+    if tpu_address:
+        raise ValueError(
+            "On the JAX backend `tpu_address` must be empty: a command runs on the machine of its TPU. "
+            f"Received: tpu_address={tpu_address!r}"
+        )
+    if name == "multi_worker" and workers() is None:
+        raise ValueError("TF_CONFIG does not name the workers. Received: strategy='multi_worker'")
+    hide_accelerators_from_tensorflow()
+    if name != "default" and workers() is not None:
+        _join(*workers())
+    try:
+        devices = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
+    except RuntimeError as error:
+        reason = str(error).strip().split("\n")[0][:200]
+        raise ValueError(f"JAX cannot use its devices ({reason}). Received: strategy={name!r}") from error
+    platform = devices[0].platform
+    if name == "tpu" and platform != "tpu":
+        raise ValueError(
+            f'There is no TPU that JAX can use, only {devices[0].device_kind!r}; pip install "keras_vit[jax-tpu]" on '
+            "the machine of a TPU. Received: strategy='tpu'"
+        )
+    if name == "mirrored" and platform not in ("gpu", "cuda", "rocm"):
+        raise ValueError(
+            f'No GPU is visible to JAX, only {devices[0].device_kind!r}; pip install "jax[cuda12]" where there is '
+            "one. Received: strategy='mirrored'"
+        )
+    if platform == "tpu":
+        _check_tensorflow()
+    if jax.process_count() > 1 and workers() is None:
+        raise ValueError(
+            "This process is one of several that share a TPU: TF_CONFIG must name them all, on each of them. "
+            f"Received: jax.process_count()={jax.process_count()}"
+        )
+    return jax.sharding.Mesh(np.array(devices[:1] if name == "default" else devices), (AXIS,))
+
+
+def _join(count, index):
+    """Lets the processes of TF_CONFIG find each other."""
+    if jax.distributed.is_initialized():
+        return
+    address = coordinator_address()
+    try:
+        jax.distributed.initialize(
+            address, num_processes=count, process_id=index, shutdown_timeout_seconds=_SHUTDOWN_SECONDS
+        )
+    except RuntimeError as error:
+        reason = str(error).strip().split("\n")[0][:200]
+        raise ValueError(f"The workers of TF_CONFIG do not find each other ({reason}). Received: {address}") from error
+
+
+def _check_tensorflow():
+    """Refuses a TensorFlow that would claim the TPU as soon as it is used; only one library can have it."""
+    try:
+        version = importlib.metadata.version("tensorflow-tpu")
+    except importlib.metadata.PackageNotFoundError:
+        return
+    raise ValueError(
+        "TensorFlow for TPUs and JAX would both claim the TPU: pip uninstall tensorflow-tpu, and pip install "
+        f"tensorflow-cpu, which makes the batches. Received: tensorflow-tpu {version}"
+    )

@@ -1,0 +1,254 @@
+"""The engine on JAX."""
+
+import collections
+import contextlib
+import time
+import zlib
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from keras_vit.training.engine import (
+    OUT_OF_MEMORY,
+    Engine,
+    TrainOutputs,
+    make_optimizer,
+    make_task_metrics,
+    process_peak_memory,
+    step_metrics,
+    weighted_means,
+)
+from keras_vit.training.jax import checkpoints
+from keras_vit.training.jax.batches import DeviceBatches, put_batch
+from keras_vit.training.jax.evaluation import make_sum_gradients, make_sums
+from keras_vit.training.jax.state import SHARDS, all_finite, initial_state, put, state_shardings
+from keras_vit.training.jax.step import make_swap_ema, make_train_steps
+from keras_vit.training.nonfinite import first_nonfinite_layer
+
+_STEP_OPTIONS = ("batch_size", "seed", "accumulate_steps", "clip_norm", "ema_decay", "skip_nonfinite")
+
+# Bytes of the batches that one execution takes from each device; `steps_per_call` steps are one if they fit.
+_EXECUTION_BYTES = 2**26
+
+
+class JaxEngine(Engine):
+    """Trains on all devices of a mesh, which divide every batch; see `Engine`.
+
+    A call of `train` is one execution of a compiled function for every few steps, and asks the devices for nothing
+    before its last step.
+
+    Args:
+        mesh: a `jax.sharding.Mesh`, as `choose_mesh` gives it.
+
+    Attributes:
+        mesh: the argument.
+        state: the `State`, once `build` was called. Its arrays are the values of the model's variables.
+    """
+
+    saves_on_every_host = True
+
+    def __init__(self, mesh):
+        self.mesh = mesh
+        self.num_devices = mesh.size
+        self.num_hosts = len({device.process_index for device in mesh.devices.flat})
+        self.host_index = jax.process_index() if self.num_hosts > 1 else 0
+        self._batches = None
+        self._evaluations = {}
+
+    @property
+    def description(self):
+        layout = {
+            "": "weights and optimizer whole on each",
+            "optimizer": "the optimizer divided among them",
+            "parameters": "weights and optimizer divided among them",
+        }[self._config.shard]
+        hosts = f" of {self.num_hosts} hosts" if self.num_hosts > 1 else ""
+        layout = f", {layout}" if self.num_devices > 1 else ""
+        return f"JAX on {self.num_devices} x {self.mesh.devices.flat[0].device_kind}{hosts}{layout}"
+
+    @property
+    def model(self):
+        return self._model
+
+    def build(self, config, task, inputs, total_steps, load_weights=None):
+        if config.shard not in SHARDS:
+            raise ValueError(f"`shard` must be one of {str(SHARDS)[1:-1]}. Received: shard={config.shard!r}")
+        self._config, self._task, self._inputs = config, task, inputs
+        self._task_metrics = make_task_metrics(task)
+        # The weights begin in the memory of the host: whole, they may be too much for one device.
+        with jax.default_device(_host_device()):
+            self._model = task.build_model(inputs)
+            if load_weights is not None:
+                load_weights(self._model)
+            self._optimizer = make_optimizer(config, total_steps)
+            self._optimizer.build(self._model.trainable_variables)
+        averaged, scaled = config.ema_decay > 0, config.precision == "mixed_float16"
+        state = initial_state(self._model, self._optimizer, averaged, scaled)
+        self._shardings = state_shardings(self.mesh, state, config.shard)
+        self._set_state(put(state, self._shardings))
+        self._swap_ema = make_swap_ema(self._shardings)
+        options = {name: config[name] for name in _STEP_OPTIONS}
+        self._train_steps = make_train_steps(self.mesh, self._model, self._optimizer, task, self._shardings, **options)
+        bytes_per_device = 4 * np.prod([config.batch_size, *inputs.image_shape]) / self.num_devices
+        self._steps_per_execution = max(1, min(config.steps_per_call, int(_EXECUTION_BYTES / bytes_per_device)))
+
+    def _set_state(self, state):
+        """Makes arrays the state, and the values of the model's and the optimizer's variables."""
+        self.state = state
+        variables = [
+            *self._model.trainable_variables,
+            *self._model.non_trainable_variables,
+            *self._optimizer.variables,
+        ]
+        for variable, array in zip(variables, [*state.weights, *state.statistics, *state.slots]):
+            variable.assign(array)
+
+    def train(self, first, steps, *, stop_requested=False, profile_folder=None):
+        if self._batches is None:
+            host = {"num_hosts": self.num_hosts, "host_index": self.host_index}
+            dataset = self._inputs.train_batches(first, **host)
+            self._batches = DeviceBatches(self.mesh, dataset, ahead=self._steps_per_execution + 1)
+        local_devices = self.num_devices // self.num_hosts
+        (stop,) = put_batch(self.mesh, [np.full(local_devices, stop_requested, np.float32)])
+        outputs, weights, waits = [], [], 0.0
+        state, running = self.state, np.bool_(True)
+        with _explained_errors(), _profile(profile_folder):
+            for done in range(0, steps, self._steps_per_execution):
+                count = min(self._steps_per_execution, steps - done)
+                batches, input_wait = self._next_batches(count, outputs[-1:])
+                weights += [example_weights for _, example_weights in batches]
+                waits += input_wait
+                batches = [batch for batch, _ in batches]
+                batches += batches[-1:] * (self._steps_per_execution - count)  # what is not used must be there
+                state, running, more = self._train_steps(state, running, first + done, count, batches, stop)
+                if len(outputs) > 1:
+                    jax.block_until_ready(outputs[-2])  # two are enough to keep the devices busy
+                outputs.append({**more, "count": count})
+            outputs = [{name: np.asarray(output) for name, output in more.items()} for more in outputs]
+        self._set_state(state)
+        joined = {
+            name: np.concatenate([more[name][: more["count"]] for more in outputs]) for name in ("metrics", "running")
+        }
+        # The step that ended the call is the last one that counts.
+        count = min(int(joined["running"].sum()) + 1, steps)
+        return TrainOutputs(
+            metrics=dict(zip(step_metrics(self._task), joined["metrics"][:count].T)),
+            example_weights=np.stack(weights[:count]),
+            input_wait=waits,
+            peak_memory=self._peak_memory(),
+            stop_requested=bool(outputs[0]["stop_requested"] > 0),
+            can_go_on=bool(joined["running"][-1]),
+        )
+
+    def _next_batches(self, count, running):
+        """The next batches, and the seconds in which the devices waited for them; `running` are the outputs of the
+        last execution, if any, which may still be going on."""
+        batches, waited = [], 0.0
+        for _ in range(count):
+            if self._batches.ready():
+                batches.append(next(self._batches))
+                continue
+            jax.block_until_ready(running)
+            start = time.perf_counter()
+            batches.append(next(self._batches))
+            waited += time.perf_counter() - start
+        return batches, waited
+
+    def evaluate(self, compute=None):
+        compute = compute or self._task_metrics
+        if compute not in self._evaluations:
+            parts = self._config.accumulate_steps  # what fits into memory in training fits here
+            self._evaluations[compute] = make_sums(self.mesh, self._model, compute, parts)
+        sums, inputs = self._evaluations[compute], self._inputs
+        batches = inputs.eval_batches(num_hosts=self.num_hosts, host_index=self.host_index).as_numpy_iterator()
+
+        def batch_sums():
+            pending = collections.deque()
+            for batch in batches:
+                pending.append(sums(self.state.weights, self.state.statistics, put_batch(self.mesh, batch)))
+                if len(pending) > 2:
+                    yield pending.popleft()
+            yield from pending
+
+        with _explained_errors():
+            return weighted_means(batch_sums(), inputs.test.num_examples)
+
+    def swap_ema(self):
+        self._set_state(self._swap_ema(self.state))
+
+    def save(self, path):
+        if not all_finite([*self.state.weights, *self.state.statistics]):
+            raise ValueError("The weights are not finite any more. A lower `schedule.base` may help")
+        checkpoints.save(path, self.state, self._names(), self.host_index, self.num_hosts)
+
+    def gather_model(self):
+        if self.num_hosts > 1:
+            variables = [*self._model.trainable_variables, *self._model.non_trainable_variables]
+            for variable, array in zip(variables, [*self.state.weights, *self.state.statistics]):
+                whole = array if array.is_fully_replicated else multihost_utils.process_allgather(array, tiled=True)
+                variable.assign(np.asarray(whole))
+        return self._model
+
+    def restore(self, path):
+        state, backend = checkpoints.restore(path, self.state, self._shardings, self._names())
+        self._set_state(state)
+        return backend
+
+    def gather_hosts(self, values):
+        if self.num_hosts == 1:
+            return super().gather_hosts(values)
+        rows = multihost_utils.process_allgather(np.array(values, np.uint32))
+        return [tuple(map(int, row)) for row in rows]
+
+    def weights_checksum(self):
+        # Of what every host has whole: a host cannot read the parts of another alone.
+        whole = [array for array in [*self.state.weights, *self.state.slots] if array.is_fully_replicated]
+        return zlib.crc32(b"".join(np.asarray(array).tobytes() for array in (whole[0], whole[-1])))
+
+    def _names(self):
+        return checkpoints.names(self._model, self._optimizer, self.state)
+
+    def diagnose(self, step):
+        host = {"num_hosts": self.num_hosts, "host_index": self.host_index}
+        batch = next(iter(self._inputs.train_batches(step, **host)))
+        pieces = self.num_devices * self._config.accumulate_steps
+        # Each host looks at its own part of the batch, with weights of its own.
+        model = self.gather_model()
+        compute_gradients = make_sum_gradients(model, self._task)
+        return first_nonfinite_layer(model, compute_gradients, batch, pieces)
+
+    def _peak_memory(self):
+        statistics = self.mesh.local_devices[0].memory_stats() or {}
+        return statistics.get("peak_bytes_in_use") or process_peak_memory()
+
+
+def _host_device():
+    """The CPU, or None, the default device, where JAX_PLATFORMS leaves the CPU out."""
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:
+        return None
+
+
+@contextlib.contextmanager
+def _profile(folder):
+    if folder is None:
+        yield
+        return
+    jax.profiler.start_trace(str(folder))
+    try:
+        yield
+    finally:
+        jax.profiler.stop_trace()
+
+
+@contextlib.contextmanager
+def _explained_errors():
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        reason = str(error).strip().split("\n")[0][:200]
+        if "RESOURCE_EXHAUSTED" not in reason:
+            raise
+        raise ValueError(f"{OUT_OF_MEMORY} Received: {reason}") from error

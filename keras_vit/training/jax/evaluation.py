@@ -1,0 +1,64 @@
+"""What is computed without dropout: the sums of an evaluation, and the gradients of a diagnosis."""
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
+
+from keras_vit.training.jax.gradients import micro_batches, model_scope
+
+
+def make_sums(mesh, model, compute, parts=1):
+    """The compiled function that evaluates a batch.
+
+    Args:
+        mesh: the devices.
+        model: a `keras.Model`.
+        compute: as of `Engine.evaluate`.
+        parts: into how many the batch is divided, to save memory.
+
+    Returns:
+        `sums(weights, statistics, batch)`: the weighted sums of what `compute` gives by name, and the sum of the
+        example weights.
+    """
+    names = []  # in the order of `compute`; what is compiled gives dicts sorted by key
+
+    def part_sums(weights, statistics, batch):
+        with model_scope(model, weights, statistics):
+            values = compute(model, batch)
+        names[:] = values
+        return [jnp.sum(value * batch[-1]) for value in values.values()], jnp.sum(batch[-1])
+
+    def batch_sums(weights, statistics, batch):
+        if parts == 1:
+            return part_sums(weights, statistics, batch)
+        sums = jax.lax.map(lambda part: part_sums(weights, statistics, part), micro_batches(mesh, batch, parts))
+        return jax.tree.map(jnp.sum, sums)
+
+    compiled = jax.jit(batch_sums, out_shardings=NamedSharding(mesh, PartitionSpec()))
+
+    def sums(weights, statistics, batch):
+        values, weight = compiled(weights, statistics, batch)
+        return dict(zip(names, values)), weight
+
+    return sums
+
+
+def make_sum_gradients(model, task):
+    """The function that `nonfinite.first_nonfinite_layer` asks for the gradients of a part of a batch."""
+
+    @jax.jit
+    def gradients(weights, statistics, piece):
+        def total(weights):
+            with model_scope(model, weights, statistics):
+                losses, _ = task.losses_and_metrics(model, piece, training=False)
+            return jnp.sum(losses)
+
+        return jax.value_and_grad(total)(weights)
+
+    def compute_gradients(piece):
+        values = [
+            [v.value for v in variables] for variables in (model.trainable_variables, model.non_trainable_variables)
+        ]
+        return gradients(*values, piece)
+
+    return compute_gradients

@@ -1,0 +1,89 @@
+"""The gradients of a step, summed over its micro-batches."""
+
+import jax
+import jax.numpy as jnp
+import keras
+from jax.sharding import NamedSharding, PartitionSpec
+
+from keras_vit.layers.dropout import StepSeeds, seed_scope
+from keras_vit.training.jax.devices import AXIS
+
+
+def make_compute_gradients(mesh, model, task, *, batch_size, seed, accumulate_steps=1):
+    """The function that computes the gradients of a step; it changes nothing.
+
+    It is written for the whole batch: the compiler divides it among the devices that hold the batch, and adds the sums
+    over all of them. Micro-batch i holds examples i, i + n, i + 2 n, ... of the batch, n being their number, so that
+    every device has its share of each. A random number depends on the seed, the step, the micro-batch, the place in the
+    model and the position in the batch, and not on the devices.
+
+    Args:
+        mesh: the devices.
+        model: the model of the task.
+        task: the `tasks.Task`.
+        batch_size: examples in a batch, over all devices.
+        seed: keys the random numbers, together with the step and the micro-batch.
+        accumulate_steps: number of micro-batches.
+
+    Returns:
+        `compute_gradients(weights, statistics, step, batch, loss_scale=None)`: the gradients of the mean loss, a list;
+        the means of the loss and of the task's metrics, float32 `(1 + metrics,)`; and the new statistics.
+        `loss_scale` multiplies the loss on its way to the gradients, and stays in them.
+    """
+
+    def micro_batch_loss(weights, statistics, batch, key, loss_scale):
+        example_weights = batch[-1]
+
+        def mean(values):
+            # The batch divides, so that the sum over micro-batches is the mean over the batch.
+            return jnp.sum(values * example_weights) / batch_size
+
+        with model_scope(model, weights, statistics) as scope, seed_scope(StepSeeds(key)):
+            losses, metrics = task.losses_and_metrics(model, batch, training=True)
+        loss = mean(losses)
+        means = jnp.stack([loss, *(mean(metrics[name]) for name in task.metrics)])
+        new_statistics = [scope.get_current_value(variable) for variable in model.non_trainable_variables]
+        return loss if loss_scale is None else loss * loss_scale, (means, new_statistics)
+
+    micro_batch_gradients = jax.grad(micro_batch_loss, has_aux=True)
+
+    def compute_gradients(weights, statistics, step, batch, loss_scale=None):
+        key = jax.random.fold_in(jax.random.PRNGKey(seed), step)
+        if accumulate_steps == 1:
+            gradients, (means, statistics) = micro_batch_gradients(
+                weights, statistics, batch, jax.random.fold_in(key, 0), loss_scale
+            )
+            return gradients, means, statistics
+
+        def add(carry, number_and_part):
+            gradients, means, statistics = carry
+            number, part = number_and_part
+            more, (more_means, statistics) = micro_batch_gradients(
+                weights, statistics, part, jax.random.fold_in(key, number), loss_scale
+            )
+            return ([a + b for a, b in zip(gradients, more)], means + more_means, statistics), None
+
+        zeros = [jnp.zeros_like(weight) for weight in weights]
+        parts = micro_batches(mesh, batch, accumulate_steps)
+        start = (zeros, jnp.zeros(1 + len(task.metrics)), statistics)
+        sums, _ = jax.lax.scan(add, start, (jnp.arange(accumulate_steps), parts))
+        return sums
+
+    return compute_gradients
+
+
+def micro_batches(mesh, batch, number):
+    """A batch of arrays `(B, ...)` as one of `(number, B / number, ...)`; no example changes its device."""
+    sharding = NamedSharding(mesh, PartitionSpec(None, AXIS))
+
+    def divide(part):
+        part = part.reshape(-1, number, *part.shape[1:]).swapaxes(0, 1)
+        return jax.lax.with_sharding_constraint(part, sharding)
+
+    return tuple(divide(part) for part in batch)
+
+
+def model_scope(model, weights, statistics):
+    """A scope in which the model's variables have these values, and what it assigns stays in the scope."""
+    variables = [*model.trainable_variables, *model.non_trainable_variables]
+    return keras.StatelessScope(state_mapping=list(zip(variables, [*weights, *statistics])))

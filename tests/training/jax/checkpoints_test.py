@@ -1,0 +1,143 @@
+"""Checkpoints of states that are whole on every device or divided among them."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.training import checkpoint_manager, state_files
+from keras_vit.training.checkpoint_manager import CheckpointManager
+
+COUNTERS = {"step": 3, "skipped_steps": 0, "train_seconds": 0.1, "best_step": -1, "best_value": None}
+
+
+@pytest.fixture(scope="module")
+def engines(tiny, jax_engines):
+    """Engines of one config by their devices and what is divided; each trained for some steps of its own."""
+    from keras_vit.training.jax import state
+
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.setattr(state, "MIN_SHARDED_SIZE", 1)
+    engines = {
+        (devices, shard): jax_engines.engine_of(
+            devices, tiny.input_of(), shard=shard, optimizer={"name": "adamw"}, precision="mixed_float16"
+        )
+        for devices, shard in ((1, ""), (4, "parameters"), (2, "optimizer"))
+    }
+    monkeypatch.undo()
+    for number, engine in enumerate(engines.values(), start=1):
+        engine.train(0, number)
+    return engines
+
+
+def _numbers(engine):
+    import jax
+
+    return [np.asarray(array, "float32") for array in jax.tree.leaves(engine.state)]
+
+
+def _same(ours, theirs):
+    return all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("written_by", "read_by"),
+    [((1, ""), (4, "parameters")), ((4, "parameters"), (2, "optimizer")), ((2, "optimizer"), (1, ""))],
+)
+def test_any_layout_reads_what_any_other_wrote_to_the_bit(written_by, read_by, engines, tmp_path):
+    writer, reader = engines[written_by], engines[read_by]
+    expected, shardings = _numbers(writer), [array.sharding for array in reader.state.slots]
+    assert not _same(_numbers(reader), expected)
+    CheckpointManager(tmp_path, writer, write=lambda line: None).save(3, COUNTERS)
+    assert CheckpointManager(tmp_path, reader, write=lambda line: None).restore() == COUNTERS
+    assert _same(_numbers(reader), expected)
+    assert [array.sharding for array in reader.state.slots] == shardings
+    for variable, array in zip(reader.model.trainable_variables, reader.state.weights):
+        np.testing.assert_array_equal(variable.numpy(), np.asarray(array))
+    reader.train(3, 1)
+
+
+def test_what_is_divided_is_written_in_parts_and_what_is_not_once(engines, tmp_path):
+    from keras_vit.checkpoints.npz import NpzFile
+
+    engines[4, "parameters"].save(str(tmp_path / "state"))
+    (file,) = tmp_path.iterdir()
+    assert file.name == "state-00000-of-00001.npz"
+    with NpzFile(file) as npz:
+        kernels = {name: array.shape for name, array in npz.arrays.items() if "embedding/kernel" in name}
+        names = [name for name in npz.arrays if "iteration" in name]
+    weights = {name for name in kernels if name.startswith("weights/0/embedding/kernel@")}
+    assert weights == {f"weights/0/embedding/kernel@{3 * i},0" for i in range(4)}
+    assert {kernels[name] for name in weights} == {(3, 8)}
+    assert names == ["slots/0/adamw/iteration"]
+
+
+def test_parts_of_several_hosts_are_read_together_and_a_missing_one_is_named(tmp_path):
+    whole = np.arange(12.0, dtype="float32").reshape(4, 3)
+    path = str(tmp_path / "state")
+    for host in (0, 1):
+        pieces = [("weights/0/a@b", (2 * host, 0), whole[2 * host : 2 * host + 2])]
+        pieces += [("slots/0/n", None, np.int32(7))] if host == 0 else []
+        state_files.write_state(path, pieces, host, 2)
+    with state_files.StateReader(path) as reader:
+        reader.check("weights/0/a@b", (4, 3))
+        np.testing.assert_array_equal(reader.read("weights/0/a@b", (4, 3)), whole)
+        part = reader.read("weights/0/a@b", (4, 3), (slice(1, 3), slice(None)))
+        np.testing.assert_array_equal(part, whole[1:3])
+        assert reader.read("slots/0/n", ()) == 7
+        for shape in ((4, 4), (3, 3), (4, 3, 1), (12,)):
+            with pytest.raises(ValueError, match="is of another model: it must have 'weights/0/a@b' of shape"):
+                reader.check("weights/0/a@b", shape)
+        with pytest.raises(ValueError, match=r"it must have 'weights/1/c' of shape \(2,\). Received: \[\]"):
+            reader.check("weights/1/c", (2,))
+    (tmp_path / "state-00001-of-00002.npz").unlink()
+    with pytest.raises(FileNotFoundError, match="state-00001-of-00002.npz is missing"):
+        state_files.StateReader(path)
+
+
+@pytest.mark.parametrize("damage", ["cut", "bits", "gone"])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(damage, engines, tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint_manager, "RETRY_SECONDS", ())
+    engine, lines = engines[1, ""], []
+    checkpoints = CheckpointManager(tmp_path, engine, write=lines.append)
+    checkpoints.save(3, COUNTERS)
+    expected = _numbers(engine)
+    engine.train(3, 1)
+    checkpoints.save(4, {**COUNTERS, "step": 4})
+    file = tmp_path / "000000004" / "state-00000-of-00001.npz"
+    content = bytearray(file.read_bytes())
+    if damage == "gone":
+        file.unlink()
+    elif damage == "cut":
+        file.write_bytes(content[: len(content) // 2])
+    else:
+        at = content.index(b"embedding/kernel.npy") + 200
+        content[at] ^= 1
+        file.write_bytes(content)
+    assert checkpoints.restore()["step"] == 3
+    assert f"the checkpoint {tmp_path}/000000004 is corrupt and not used: " in lines[0]
+    assert _same(_numbers(engine), expected)
+
+
+def test_a_checkpoint_of_another_model_is_refused_before_anything_changes(engines, tmp_path, tiny, jax_engines):
+    keras.utils.clear_session()
+    other = jax_engines.engine_of(1, tiny.input_of(), model={"mlp_dim": 10}, weights=_weights_of(10, jax_engines))
+    other.save(str(tmp_path / "state"))
+    before = _numbers(engines[1, ""])
+    with pytest.raises(ValueError, match=r"another model: .*mlp_1/kernel' of shape \(8, 12\)"):
+        engines[1, ""].restore(str(tmp_path / "state"))
+    assert _same(_numbers(engines[1, ""]), before)
+
+
+def _weights_of(mlp_dim, jax_engines):
+    return jax_engines.initial_weights(mlp_dim=mlp_dim)
+
+
+def test_a_disk_that_is_full_leaves_no_file(engines, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(state_files.np.lib.format, "write_array", fail)
+    checkpoints = CheckpointManager(tmp_path, engines[1, ""])
+    with pytest.raises(ValueError, match="cannot be written .*No space left.*There is no checkpoint yet: make room"):
+        checkpoints.save(3, COUNTERS)
+    assert list(tmp_path.iterdir()) == []

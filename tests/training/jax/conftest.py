@@ -1,0 +1,82 @@
+"""Engines on the four virtual CPU devices of one process. These tests run where Keras' backend is JAX."""
+
+import functools
+import types
+
+import keras
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+
+from keras_vit import recipes, tasks
+
+if keras.backend.backend() != "jax":
+    collect_ignore_glob = ["*_test.py"]  # tests/jax_backend_test.py runs them
+
+BATCH = 8
+MODEL = {"input_shape": (4, 6, 3), "patch_size": 2, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "num_layers": 1}
+
+
+def config_of(model=(), **changes):
+    fields = {"batch_size": BATCH, "total_steps": 5, "clip_norm": 1.5, "ema_decay": 0.75}
+    fields |= {"schedule": {"decay": "constant", "base": 0.1}, **changes}
+    return ConfigDict(recipes.defaults(**fields, model={**MODEL, **dict(model)}))
+
+
+@functools.cache
+def initial_weights(policy="float32", **model):
+    """The same for every engine, with a head that is not zero."""
+    import jax
+
+    from keras_vit import VisionTransformer
+
+    keras.utils.set_random_seed(0)
+    with jax.default_device(jax.devices("cpu")[0]):  # as the engine, so that nothing is compiled twice
+        weights = VisionTransformer(classes=3, **{**MODEL, **model}).get_weights()
+    random = np.random.default_rng(0)
+    return [*weights[:-2], random.normal(size=weights[-2].shape).astype("float32"), weights[-1]]
+
+
+def engine_of(devices=1, inputs=None, model=(), weights=None, task=None, **changes):
+    """A `JaxEngine` on the first devices of this machine, built."""
+    import jax
+    from jax.sharding import Mesh
+
+    from keras_vit.training.jax import JaxEngine
+
+    config = config_of(model, **changes)
+    engine = JaxEngine(Mesh(np.array(jax.devices()[:devices]), ("data",)))
+    weights = initial_weights(**dict(model)) if weights is None else weights
+    keras.config.set_dtype_policy(config.precision)
+    task = task or tasks.get(config)
+    engine.build(config, task, inputs, config.total_steps, lambda model: _set_weights(model, weights))
+    keras.config.set_dtype_policy("float32")
+    return engine
+
+
+def _set_weights(model, weights):
+    for variable, weight in zip(model.weights, weights, strict=True):
+        variable.assign(weight)
+
+
+def train(engine, steps=5, first=0, steps_per_call=None):
+    """Trains; gives the metrics `(steps, 4)` and the outputs of the last call."""
+    rows = []
+    for number in range(first, first + steps, steps_per_call or steps):
+        outputs = engine.train(number, min(steps_per_call or steps, first + steps - number))
+        rows.append(np.stack(list(outputs.metrics.values()), -1))
+    return np.concatenate(rows), outputs
+
+
+def arrays_of(engine):
+    """The weights and, as `average of ...`, the averages of an engine by name."""
+    paths = [variable.path for variable in engine.model.trainable_variables]
+    averages = {f"average of {path}": np.asarray(array) for path, array in zip(paths, engine.state.averages)}
+    return {path: np.asarray(array) for path, array in zip(paths, engine.state.weights)} | averages
+
+
+@pytest.fixture(scope="session")
+def jax_engines():
+    """The functions above."""
+    functions = (config_of, engine_of, train, arrays_of, initial_weights)
+    return types.SimpleNamespace(**{function.__name__: function for function in functions})

@@ -1,0 +1,121 @@
+"""Choosing devices, and what is refused before anything is compiled."""
+
+import importlib.metadata
+import json
+import types
+
+import jax
+import pytest
+
+from keras_vit import training
+from keras_vit.training.jax import choose_mesh, devices
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+
+
+def test_all_devices_or_one():
+    assert choose_mesh().shape == choose_mesh("auto").shape == {"data": 4}
+    assert choose_mesh("default").shape == {"data": 1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("gpu",), "must be one of auto, default, mirrored, multi_worker, tpu. Received: strategy='gpu'"),
+        (("tpu",), "There is no TPU that JAX can use, only 'cpu'; .*Received: strategy='tpu'"),
+        (("mirrored",), "No GPU is visible to JAX, only 'cpu'; .*Received: strategy='mirrored'"),
+        (("multi_worker",), "TF_CONFIG does not name the workers. Received: strategy='multi_worker'"),
+        (("auto", "node-1"), "`tpu_address` must be empty: .*Received: tpu_address='node-1'"),
+    ],
+)
+def test_what_is_not_there_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        choose_mesh(*arguments)
+
+
+def _pretend(monkeypatch, platform, **attributes):
+    device = types.SimpleNamespace(platform=platform, device_kind=platform, process_index=0, id=0, **attributes)
+    monkeypatch.setattr(jax, "devices", lambda: [device])
+
+
+def test_two_libraries_that_claim_one_tpu_are_refused(monkeypatch):
+    _pretend(monkeypatch, "tpu")
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: {"tensorflow-tpu": "2.20.0"}[name])
+    with pytest.raises(ValueError, match="would both claim the TPU: .*Received: tensorflow-tpu 2.20.0"):
+        choose_mesh("tpu")
+
+
+def test_a_process_of_several_that_nobody_named_is_refused(monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 4)
+    with pytest.raises(ValueError, match=r"TF_CONFIG must name them all.*Received: jax.process_count\(\)=4"):
+        choose_mesh()
+
+
+def test_a_backend_that_does_not_start_is_an_error_in_one_line(monkeypatch):
+    def fail():
+        raise RuntimeError("Unable to initialize backend 'cuda': no driver\nand more")
+
+    monkeypatch.setattr(jax, "devices", fail)
+    with pytest.raises(ValueError, match=r"JAX cannot use its devices \(Unable to .*no driver\). Received: strategy="):
+        choose_mesh()
+
+
+def test_the_workers_of_tf_config_join_at_the_address_of_the_first(monkeypatch):
+    calls = []
+    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: False)
+    monkeypatch.setattr(jax.distributed, "initialize", lambda *args, **kwargs: calls.append((args, kwargs)))
+    task = {"cluster": {"chief": ["a:1"], "worker": ["b:2"]}, "task": {"type": "worker", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(task))
+    choose_mesh("default")
+    assert not calls
+    choose_mesh()
+    ((address, arguments),) = calls
+    assert address == ("a:1",)
+    assert (arguments["num_processes"], arguments["process_id"]) == (2, 1)
+    monkeypatch.setattr(
+        jax.distributed, "initialize", lambda *_, **__: (_ for _ in ()).throw(RuntimeError("timed out"))
+    )
+    with pytest.raises(ValueError, match=r"do not find each other \(timed out\). Received: a:1"):
+        choose_mesh()
+
+
+def test_the_engine_of_the_jax_backend_says_what_it_runs_on(jax_engines, tiny):
+    engine = training.choose_engine(jax_engines.config_of())
+    assert (engine.num_devices, engine.num_hosts, engine.host_index) == (4, 1, 0)
+    engine = jax_engines.engine_of(4, tiny.input_of())
+    assert engine.description == "JAX on 4 x cpu, weights and optimizer whole on each"
+
+
+@pytest.mark.parametrize(("devices_", "shard"), [(1, "parameters"), (4, "optimizer")])
+def test_a_sharding_that_does_not_fit_the_model_is_refused(devices_, shard, jax_engines, tiny):
+    with pytest.raises(ValueError, match=f"`shard` must be '' here. Received: shard='{shard}', devices={devices_}, "):
+        jax_engines.engine_of(devices_, tiny.input_of(), shard=shard)
+
+
+def test_an_unknown_sharding_is_refused(jax_engines, tiny):
+    with pytest.raises(ValueError, match="must be one of '', 'optimizer', 'parameters'. Received: shard='fsdp'"):
+        jax_engines.engine_of(1, tiny.input_of(), shard="fsdp")
+
+
+def test_a_batch_that_the_devices_do_not_divide_is_refused(jax_engines, tmp_path):
+    config = jax_engines.config_of(batch_size=10, data={"name": "digits"})
+    with pytest.raises(ValueError, match="The batch must divide among 4 replicas.*Received: batch_size=10"):
+        training.run(config, training.Workdir(tmp_path, config.to_dict()))
+
+
+def test_a_full_memory_is_reported_with_three_settings_that_help(jax_engines, tiny, monkeypatch):
+    engine = jax_engines.engine_of(1, tiny.input_of())
+
+    def fail(*_):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes.\nmore")
+
+    monkeypatch.setattr(engine, "_train_steps", fail)
+    with pytest.raises(ValueError, match="accumulate_steps=8 .*remat=True .*Received: RESOURCE_EXHAUSTED: Out"):
+        engine.train(0, 1)
+
+
+def test_the_axis_of_every_mesh_has_one_name():
+    assert choose_mesh().axis_names == (devices.AXIS,)

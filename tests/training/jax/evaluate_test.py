@@ -1,0 +1,48 @@
+"""Evaluation on devices: every example counts once, with the averages of the weights where there are any."""
+
+import numpy as np
+import pytest
+
+from keras_vit import evaluation
+
+
+def _expected(model, source):
+    images = np.stack([source.read(i)["image"] for i in range(source.num_examples)]).astype("float32") / 127.5 - 1
+    logits, labels = np.asarray(model(images), "float64"), np.asarray(source.labels)
+    losses = np.log(np.exp(logits).sum(-1)) - logits[np.arange(len(labels)), labels]
+    return losses.mean(), (logits.argmax(-1) == labels).mean()
+
+
+@pytest.mark.parametrize(("devices", "examples", "parts"), [(1, 11, 2), (4, 1, 1)])
+def test_every_example_counts_once_whatever_their_number(devices, examples, parts, tiny, jax_engines):
+    inputs = tiny.input_of(test=examples)
+    engine = jax_engines.engine_of(devices, inputs, accumulate_steps=parts)
+    metrics = engine.evaluate()
+    loss, accuracy = _expected(engine.model, inputs.test)
+    assert list(metrics) == ["loss", "accuracy"]
+    np.testing.assert_allclose(metrics["loss"], loss, rtol=1e-5)
+    assert metrics["accuracy"] == accuracy
+    evaluated = evaluation.get(["top1"])["top1"].evaluate(engine.model, inputs, engine)
+    assert evaluated == {"accuracy": accuracy, "top5_accuracy": 1.0}
+
+
+def test_averages_start_from_loaded_weights_and_trade_places_with_them(tiny, jax_engines, monkeypatch):
+    from keras_vit.training.jax import state
+
+    monkeypatch.setattr(state, "MIN_SHARDED_SIZE", 1)
+    engine = jax_engines.engine_of(2, tiny.input_of(), shard="optimizer")
+    arrays = jax_engines.arrays_of(engine)
+    for name in arrays:
+        if not name.startswith("average"):
+            np.testing.assert_array_equal(arrays[f"average of {name}"], arrays[name])
+    engine.train(0, 2)
+    arrays = jax_engines.arrays_of(engine)
+    plain = engine.evaluate()
+    with pytest.raises(KeyError), engine.ema_scope():
+        for variable in engine.model.trainable_variables:
+            np.testing.assert_array_equal(variable.numpy(), arrays[f"average of {variable.path}"])
+        assert engine.evaluate() != plain
+        raise KeyError
+    for variable in engine.model.trainable_variables:
+        np.testing.assert_array_equal(variable.numpy(), arrays[variable.path])
+    assert engine.evaluate() == plain

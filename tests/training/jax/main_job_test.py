@@ -1,0 +1,50 @@
+"""The main job on JAX as a user runs it, from digits to a SavedModel, and its one line where that cannot be."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent.parent
+TINY = [
+    "--config.total_epochs=0",
+    "--config.total_steps=40",
+    "--config.log_every_steps=20",
+    "--config.model.num_layers=1",
+    "--config.model.hidden_size=16",
+    "--config.model.num_heads=2",
+    "--config.schedule.warmup_steps=5",
+]
+
+
+def _run(*arguments):
+    command = [sys.executable, "experiments/run_tpu.py", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_it_trains_evaluates_exports_and_predicts(tmp_path):
+    done = _run(f"--workdir={tmp_path}/run", *TINY)
+    assert done.returncode == 0, done.stderr
+    for text in (
+        "JAX on 4 x cpu, weights and optimizer whole on each: 4 x 16 images a step",
+        "step 40/40  loss ",
+        f"exported to {tmp_path}/run/export/1",
+        "image of ",
+    ):
+        assert text in done.stdout
+    assert (tmp_path / "run" / "export" / "1" / "saved_model.pb").exists()
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert 0 < results["test/accuracy"] < 1
+    assert "jax" in json.loads((tmp_path / "run" / "command.json").read_text())["versions"]
+
+
+@pytest.mark.slow
+def test_bad_input_ends_in_one_line(tmp_path):
+    done = _run(f"--workdir={tmp_path}/run", *TINY, "--config.shard=parameters")
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert re.search("`shard` must be '' here. Received: shard='parameters', devices=4", last), last

@@ -1,0 +1,138 @@
+"""Steps of training: the same numbers however they are divided, and what must differ."""
+
+import jax
+import numpy as np
+import pytest
+
+from keras_vit import tasks
+from keras_vit.training import loss_scaling
+from keras_vit.training.jax import state as state_module
+
+DROPOUT = {"dropout": 0.3, "attention_dropout": 0.2, "stochastic_depth": 0.3}
+ADAMW = {"optimizer": {"name": "adamw", "weight_decay": 0.1}, "schedule": {"decay": "constant", "base": 1e-3}}
+
+
+@pytest.fixture(autouse=True)
+def small_arrays_are_divided(monkeypatch):
+    monkeypatch.setattr(state_module, "MIN_SHARDED_SIZE", 1)
+
+
+def _assert_same(ours, theirs, atol=1e-5):
+    for name, array in ours.items():
+        # The true gradient of a key's bias is zero, and Adam makes steps of its rounding.
+        allowed = 1e-3 if "key/bias" in name else atol
+        np.testing.assert_allclose(array, theirs[name], atol=allowed, rtol=0, err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def alone(tiny, jax_engines):
+    """What one device does, with dropout: its metrics and arrays."""
+    engine = jax_engines.engine_of(1, tiny.input_of(), model=DROPOUT, **ADAMW)
+    rows, outputs = jax_engines.train(engine)
+    assert (rows[:, 2] > 1.5).sum() >= 2, "clipping must act"
+    assert outputs.can_go_on and not outputs.stop_requested and outputs.input_wait > 0
+    assert outputs.example_weights.shape == (5, 8) and outputs.peak_memory > 1e6
+    return rows, jax_engines.arrays_of(engine)
+
+
+@pytest.mark.parametrize(
+    ("devices", "shard"),
+    [(2, ""), (4, "optimizer"), (4, "parameters"), pytest.param(4, "", marks=pytest.mark.slow)],
+)
+def test_the_numbers_are_those_of_one_device_masks_included(devices, shard, alone, tiny, jax_engines):
+    engine = jax_engines.engine_of(devices, tiny.input_of(), model=DROPOUT, shard=shard, **ADAMW)
+    rows, _ = jax_engines.train(engine)
+    np.testing.assert_allclose(rows, alone[0], rtol=1e-5, atol=1e-6)
+    _assert_same(jax_engines.arrays_of(engine), alone[1])
+    parts = lambda arrays: sum(not array.sharding.is_fully_replicated for array in arrays)  # noqa: E731
+    divided = {field: parts(getattr(engine.state, field)) for field in ("weights", "slots", "averages")}
+    assert (divided["weights"] > 10) == (shard == "parameters")
+    assert (divided["slots"] > 20) == (divided["averages"] > 10) == bool(shard)
+    for arrays in (engine.state.weights, engine.state.slots):
+        for array in arrays:
+            if not array.sharding.is_fully_replicated:
+                assert array.addressable_shards[0].data.size == array.size // devices
+
+
+def test_micro_batches_steps_per_call_and_remat_change_no_number(tiny, jax_engines):
+    plain = jax_engines.engine_of(1, tiny.input_of())
+    rows, _ = jax_engines.train(plain)
+    moved = [np.abs(np.asarray(a) - b).max() for a, b in zip(plain.state.weights, jax_engines.initial_weights())]
+    assert sum(distance > 1e-4 for distance in moved) > 15
+    changes = {"accumulate_steps": 2, "steps_per_call": 3, "model": {"remat": True}}
+    del changes["model"]
+    other = jax_engines.engine_of(2, tiny.input_of(), remat=True, **changes)
+    other_rows, _ = jax_engines.train(other, steps_per_call=4)
+    np.testing.assert_allclose(other_rows, rows, rtol=1e-5, atol=1e-6)
+    _assert_same(jax_engines.arrays_of(other), jax_engines.arrays_of(plain))
+
+
+@pytest.mark.slow
+def test_steps_of_one_call_and_of_several_are_equal_to_the_bit(tiny, jax_engines):
+    changes = {"model": DROPOUT, "accumulate_steps": 2, "steps_per_call": 3}
+    together, apart = (jax_engines.engine_of(1, tiny.input_of(), **changes) for _ in range(2))
+    rows, _ = jax_engines.train(together, steps=5)
+    more, _ = jax_engines.train(apart, steps=5, steps_per_call=2)
+    np.testing.assert_array_equal(rows, more)
+    ours, theirs = jax_engines.arrays_of(together), jax_engines.arrays_of(apart)
+    for name, array in ours.items():
+        np.testing.assert_array_equal(array, theirs[name])
+
+
+def test_masks_differ_between_examples_micro_batches_and_steps_and_are_the_same_again(tiny, jax_engines):
+    """Every example of the batch is the same one: only masks can make a difference."""
+    seen = []
+
+    class Recording(tasks.Classification):
+        def losses_and_metrics(self, model, batch, training=False):
+            images = batch[0] * 0.0 + jax.numpy.linspace(-1.0, 1.0, batch[0][0].size).reshape(batch[0][0].shape)
+            logits = model(images, training=training)
+            if training:
+                jax.debug.callback(lambda values: seen.append(np.asarray(values)), logits)
+            return super().losses_and_metrics(model, (images, *batch[1:]), training)
+
+    changes = {"model": {**DROPOUT, "num_layers": 2}, "accumulate_steps": 2, "ema_decay": 0.0}
+    changes["schedule"] = {"decay": "constant", "base": 1e-12}
+    config = jax_engines.config_of(**changes)
+    engine = jax_engines.engine_of(1, tiny.input_of(), task=Recording(config), **changes)
+    for step in (3, 4, 3):
+        engine.train(step, 1)
+        jax.effects_barrier()
+    first, other, again = (np.concatenate(seen[i : i + 2]) for i in (0, 2, 4))
+    np.testing.assert_allclose(first, again, atol=1e-6)
+    assert len(np.unique(np.round(np.concatenate([first, other]), 4), axis=0)) == 16
+
+
+@pytest.mark.parametrize("skip", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_step_that_is_not_finite_changes_nothing_and_ends_the_call(skip, tiny, jax_engines):
+    weights = [*jax_engines.initial_weights()[:-1], np.array([np.inf, 0, 0], "float32")]
+    engine = jax_engines.engine_of(2, tiny.input_of(), weights=weights, skip_nonfinite=skip, steps_per_call=4)
+    before = jax_engines.arrays_of(engine)
+    rows, outputs = jax_engines.train(engine)
+    for name, array in jax_engines.arrays_of(engine).items():
+        np.testing.assert_array_equal(array, before[name])
+    assert [int(slot) for slot in engine.state.slots if slot.ndim == 0] == [0]
+    assert outputs.can_go_on == skip and len(rows) == (5 if skip else 1) == len(outputs.example_weights)
+    assert not np.isfinite(rows[:, 0]).any()
+    assert engine.diagnose(0) == "the weights of the layer 'head' are not finite"
+    with pytest.raises(ValueError, match="The weights are not finite any more"):
+        engine.save("never/written")
+
+
+def test_float16_lowers_its_scale_until_the_gradient_is_finite_and_raises_it_again(tiny, jax_engines, monkeypatch):
+    monkeypatch.setattr(loss_scaling, "LOSS_SCALE_GROWTH_STEPS", 3)
+    monkeypatch.setattr(state_module, "INITIAL_LOSS_SCALE", 2.0**26)
+    engine = jax_engines.engine_of(2, tiny.input_of(), precision="mixed_float16", clip_norm=0.0, ema_decay=0.0)
+    rows, outputs = jax_engines.train(engine, steps=24)
+    finite = np.isfinite(rows[:, 2])
+    assert np.isfinite(rows[:, 0]).all() and outputs.can_go_on
+    first = finite.argmax()
+    assert first > 2 and finite[first : first + 3].all()
+    # Half after each bad step, twice after three good ones.
+    exponent, good = 26, 0
+    for fine in finite:
+        good = good + 1 if fine else 0
+        exponent += (1 if good == 3 else 0) if fine else -1
+        good %= 3
+    assert [float(value) for value in engine.state.scaling] == [2.0**exponent, good]
+    assert [int(slot) for slot in engine.state.slots if slot.ndim == 0] == [finite.sum()]
