@@ -40,7 +40,11 @@ def main(_):
     model, details = load_model(FLAGS.model) if FLAGS.model else (build_model(FLAGS.variant, FLAGS.weights), {})
     output = files.as_path(FLAGS.output)
     files.make_dirs(output)
-    what = {"model": FLAGS.model, "variant": FLAGS.variant, "weights": FLAGS.weights, "data": FLAGS.data}
+    what = {
+        "model": FLAGS.model or f"{FLAGS.variant} {FLAGS.weights}",
+        "data": f"{FLAGS.data} {FLAGS.data_path}".strip(),
+    }
+    what["weights_sha256"] = evaluation.weights_digest(model)
     results = read_results(output / "results.json", what)
     inputs = None
     for name, evaluator in evaluators.items():

@@ -67,7 +67,16 @@ def read_images(model, source, count):
     if not paths:
         raise ValueError(f"The folder holds no image ({', '.join(ENDINGS)}). Received: images={source!r}")
     decoder = Decoder(tuple(model.input_shape[1:]), keras_vit.preprocessing_of(model))
-    return np.stack([decoder.image(path.read_bytes()).numpy() for path in paths])
+    return np.stack([decode(decoder, path) for path in paths])
+
+
+def decode(decoder, path):
+    import tensorflow as tf
+
+    try:
+        return decoder.image(path.read_bytes()).numpy()
+    except tf.errors.InvalidArgumentError as error:
+        raise ValueError(f"The file must be an image. Received: {path} ({error.message.splitlines()[0]})") from error
 
 
 if __name__ == "__main__":

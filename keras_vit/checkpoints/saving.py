@@ -27,13 +27,19 @@ def save(model, path):
         path: a local path, ending in ".npz". An existing file is replaced once the new one is complete.
 
     Raises:
-        ValueError: the path does not end in ".npz" or cannot be written, or the model is of other layers.
+        ValueError: the path does not end in ".npz" or cannot be written, the model is of other layers, or has
+            adapters of LoRA.
     """
     path = os.fspath(path)
     if not path.endswith(".npz"):
         raise ValueError(f'The path of a checkpoint must end in ".npz". Received: path={path!r}')
     if files.is_remote(path):
         raise ValueError(f"The checkpoint cannot be written: its path must be a local one. Received: path={path!r}")
+    if any("lora_kernel" in variable.path for variable in model.variables):
+        raise ValueError(
+            "Adapters of LoRA have no place in this layout; saving the model as .keras adds them to the kernels, and "
+            f"what is loaded from there can be saved here. Received: model={model.name!r}"
+        )
     shapes, variables = vit_jax_names.vit_jax_shapes(model), vit_jax_names.vit_jax_variables(model)
     if vit_jax_names.first_kernel(shapes) is None:
         raise ValueError(

@@ -25,7 +25,7 @@ from keras_vit.evaluation import (
     objectnet,
     top1,
 )
-from keras_vit.evaluation.collecting import show_progress
+from keras_vit.evaluation.collecting import show_progress, weights_digest
 from keras_vit.evaluation.inputs import load_inputs
 
 EVALUATORS = {
@@ -139,4 +139,4 @@ def evaluate(model, names, inputs=None):
     return metrics
 
 
-__all__ = ["EVALUATORS", "Evaluator", "evaluate", "get", "load_inputs", "show_progress"]
+__all__ = ["EVALUATORS", "Evaluator", "evaluate", "get", "load_inputs", "show_progress", "weights_digest"]

@@ -2,6 +2,7 @@
 
 import contextlib
 import contextvars
+import hashlib
 import logging
 
 import keras
@@ -91,6 +92,14 @@ def check_classes(model, source):
             f"The model must have an output for each of the {len(source.class_names)} classes of the data. "
             f"Received: output_shape={model.output_shape}"
         )
+
+
+def weights_digest(model):
+    """The SHA-256 of all weights of a model, in hexadecimal: which model a result is of."""
+    digest = hashlib.sha256()
+    for weight in model.get_weights():
+        digest.update(np.ascontiguousarray(weight).tobytes())
+    return digest.hexdigest()
 
 
 @contextlib.contextmanager

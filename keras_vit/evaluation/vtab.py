@@ -1,14 +1,12 @@
 """VTAB-1k: a model is fine-tuned on 1,000 examples of each of 19 tasks; its score is their mean test accuracy."""
 
-import hashlib
-
 import keras
-import numpy as np
 from ml_collections import ConfigDict
 
 from keras_vit import checkpoints, data, files, layers, recipes, training
 from keras_vit.checkpoints.architecture_inference import architecture_of
 from keras_vit.checkpoints.vit_jax_names import vit_jax_shapes
+from keras_vit.evaluation.collecting import weights_digest
 from keras_vit.models.encoder import Encoder
 
 GROUPS = {
@@ -123,14 +121,12 @@ def _sizes(model):
 
 def _keep_weights(model, workdir):
     """Saves the weights that all tasks start from, or makes sure that they are the ones that were saved."""
-    digest = hashlib.sha256()
-    for weight in model.get_weights():
-        digest.update(np.ascontiguousarray(weight).tobytes())
+    digest = weights_digest(model)
     saved = files.read_json(workdir / "weights.json")
     if saved is None:
         checkpoints.save(model, str(workdir / "weights.npz"))
-        files.write_json(workdir / "weights.json", {"sha256": digest.hexdigest()})
-    elif saved != {"sha256": digest.hexdigest()}:
+        files.write_json(workdir / "weights.json", {"sha256": digest})
+    elif saved != {"sha256": digest}:
         raise ValueError(f"The workdir belongs to a model with other weights. Received: workdir={workdir}")
     return workdir / "weights.npz"
 

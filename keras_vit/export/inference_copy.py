@@ -20,6 +20,11 @@ def inference_copy(model, precision="float32"):
     """
     if precision not in POLICIES:
         raise ValueError(f"`precision` must be one of {', '.join(POLICIES)}. Received: precision={precision!r}")
+    if any("lora_kernel" in variable.path for variable in model.variables):
+        raise ValueError(
+            "Adapters of LoRA are exported as part of the kernels: save the model as .keras, which adds them, and "
+            f"export what is loaded from there. Received: model={model.name!r}"
+        )
     policy = POLICIES[precision]
     # Layers that a model of mixed precision computes in float32 need float32; they keep it.
     kept_policies = {"float32"} if uses_reduced_precision(model) else set()

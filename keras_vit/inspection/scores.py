@@ -1,5 +1,7 @@
 """Attention scores of any layers."""
 
+import numbers
+
 import numpy as np
 from keras import ops
 
@@ -26,17 +28,17 @@ def attention_scores(model, images, layers=None, reduce="none"):
     if reduce not in ("none", "mean"):
         raise ValueError(f"`reduce` must be 'none' or 'mean'. Received: reduce={reduce!r}")
     encoder = Encoder(model)
-    is_single = isinstance(layers, int) and not isinstance(layers, bool)
+    is_single = isinstance(layers, numbers.Integral)
     wanted_layers = range(1, len(encoder.blocks) + 1) if layers is None else [layers] if is_single else layers
-    numbers = [encoder.layer_number(layer, least=1) for layer in wanted_layers]
-    if not numbers:
+    chosen = [encoder.layer_number(layer, least=1) for layer in wanted_layers]
+    if not chosen:
         raise ValueError("`layers` must name a layer. Received: layers=[]")
-    scores = {number: None for number in numbers}
-    for number, values in iterate_scores(encoder, images, last=max(numbers)):
+    scores = dict.fromkeys(chosen)
+    for number, values in iterate_scores(encoder, images, last=max(chosen)):
         if number in scores:
             values = ops.mean(values, axis=1) if reduce == "mean" else values
             scores[number] = ops.convert_to_numpy(values)
-    return scores[numbers[0]] if is_single else np.stack([scores[number] for number in numbers])
+    return scores[chosen[0]] if is_single else np.stack([scores[number] for number in chosen])
 
 
 def iterate_scores(encoder, images, last=None):

@@ -1,5 +1,6 @@
 """The Vision Transformer inside a model, wherever it is: its blocks, and the way from images to their tokens."""
 
+import numbers
 import threading
 
 import keras
@@ -103,8 +104,9 @@ class Encoder:
             ValueError: there is no such layer.
         """
         last = len(self.blocks)
-        number = layer + last + 1 if isinstance(layer, int) and layer < 0 else layer
-        if isinstance(layer, bool) or not isinstance(layer, int) or not least <= number <= last:
+        is_integer = isinstance(layer, numbers.Integral) and not isinstance(layer, bool)
+        number = int(layer) + (last + 1 if layer < 0 else 0) if is_integer else None
+        if not is_integer or not least <= number <= last:
             raise ValueError(
                 f"The layers of {self.vit.name!r} are {least} to {last}, counted from 1 for the first block, or "
                 f"{least - last - 1} to -1 from the end. Received: layer={layer!r}"

@@ -1,5 +1,7 @@
 """Representations of any block of a Vision Transformer, inside any model."""
 
+import numbers
+
 import keras
 import numpy as np
 from keras import ops
@@ -68,14 +70,14 @@ class FeatureModel(keras.Model):
     def __init__(self, model, layers=None, tokens="class", grid=False, norm=True, **kwargs):
         super().__init__(**{"dtype": "float32", **kwargs})
         encoder = Encoder(model)
-        self.is_single = layers is None or isinstance(layers, int)
-        numbers = [-1 if layers is None else layers] if self.is_single else list(layers)
-        if not numbers:
+        self.is_single = layers is None or isinstance(layers, numbers.Integral)
+        chosen = [-1 if layers is None else layers] if self.is_single else list(layers)
+        if not chosen:
             raise ValueError("`layers` must name a layer. Received: layers=[]")
-        self._numbers = [encoder.layer_number(number) for number in numbers]
+        self._numbers = [encoder.layer_number(layer) for layer in chosen]
         _validate(encoder, tokens, grid, norm)
         self.encoder = encoder
-        self.model, self.layer_numbers, self.tokens, self.use_grid, self.norm = model, layers, tokens, grid, norm
+        self.model, self.tokens, self.use_grid, self.norm = model, tokens, grid, norm
         self.build((None, *encoder.vit.input_shape[1:]))
 
     def build(self, input_shape):
@@ -133,7 +135,7 @@ class FeatureModel(keras.Model):
         return {
             "name": self.name,
             "model": keras.saving.serialize_keras_object(self.model),
-            "layers": self.layer_numbers,
+            "layers": self._numbers[0] if self.is_single else list(self._numbers),
             "tokens": self.tokens,
             "grid": self.use_grid,
             "norm": self.norm,

@@ -42,8 +42,9 @@ def freeze(model, up_to="head", write=print):
 def enable_lora(model, rank, targets=("query", "value"), alpha=None, write=print):
     """Freezes a Vision Transformer but its head, and trains low-rank changes of some kernels of every block.
 
-    The adapters are Keras' own (`Dense.enable_lora`); saving the model as `.keras` adds them to the kernels. A model
-    that is compiled must be compiled again.
+    The adapters are Keras' own (`Dense.enable_lora`). Saving the model as `.keras` adds them to the kernels, and the
+    loaded model has none; `checkpoints.save` and exports need that model. A model that is compiled must be compiled
+    again.
 
     Args:
         model: a `keras.Model` with a Vision Transformer in it.

@@ -34,6 +34,7 @@ def test_tasks_are_the_nineteen_of_the_datasets_with_the_recipe_of_the_paper():
     assert config.model.classifier == "gap" and config.model.resnet_blocks == () and config.model.stem == "resnet"
 
 
+@pytest.mark.slow
 def test_it_goes_on_where_it_stopped_and_keeps_to_its_model(tmp_path):
     model, lines = keras_vit.VisionTransformer(**SIZES), []
     tasks = ("svhn", "eurosat")

@@ -63,6 +63,9 @@ def test_lora_trains_adapters_and_the_head_and_is_saved_as_plain_weights(tmp_pat
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_allclose(loaded(images), model(images), atol=1e-5)
+    with pytest.raises(ValueError, match="no place in this layout"):
+        keras_vit.checkpoints.save(model, tmp_path / "model.npz")
+    keras_vit.checkpoints.save(loaded, tmp_path / "model.npz")
     with pytest.raises(ValueError, match="added once"):
         keras_vit.enable_lora(model, 2, write=lines.append)
 

@@ -267,6 +267,8 @@ def test_idle_connections_hold_no_request_up(rest_server, exported):
         for _ in range(20):
             stack.enter_context(socket.create_connection(("localhost", server.port)))
         kept = [http.client.HTTPConnection("localhost", server.port, timeout=60) for _ in range(4)]
+        for connection in kept:
+            stack.callback(connection.close)
         for _ in range(2):  # in turns, on connections that were idle meanwhile
             for connection in kept:
                 connection.request("GET", "/v1/models/model")

@@ -220,14 +220,15 @@ class Connection {
 
   // Why a request is not complete: its time is up, or the client has disconnected.
   Error Incomplete(const std::string& message) const {
-    return Clock::now() < deadline_ ? Error(400, message) : Error(408, "The request did not arrive in time.");
+    return timed_out_ ? Error(408, "The request did not arrive in time.") : Error(400, message);
   }
 
   // Waits until the socket is ready; false if the time is up.
-  bool Wait(short events) const {
+  bool Wait(short events) {
     const auto remaining = std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now()).count();
     pollfd waiting{socket_, events, 0};
-    return remaining > 0 && poll(&waiting, 1, remaining) > 0;
+    timed_out_ = remaining <= 0 || poll(&waiting, 1, remaining) <= 0;
+    return !timed_out_;
   }
 
   // Appends the bytes that have arrived; false if the client has disconnected or the time is up.
@@ -251,6 +252,7 @@ class Connection {
 
   const int socket_;
   const Limits& limits_;
+  bool timed_out_ = false;
   std::string received_;  // bytes that no request has used yet
   Clock::time_point deadline_, idle_since_ = Clock::now();
 };

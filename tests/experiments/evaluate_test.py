@@ -1,0 +1,72 @@
+"""The commands that evaluate and inspect: what they write, and how they refuse."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import keras_vit
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def _run(command, *arguments):
+    return subprocess.run(
+        [sys.executable, f"experiments/{command}.py", *map(str, arguments)],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "model.keras"
+    sizes = {"patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "classes": 10}
+    keras_vit.VisionTransformer(**sizes, input_shape=(8, 8, 3)).save(path)
+    return path
+
+
+def test_what_was_evaluated_is_not_evaluated_again(model, tmp_path):
+    evaluate = ("evaluate", f"--model={model}", f"--output={tmp_path}")
+    done = _run(*evaluate, "--evals=top1:digits")
+    assert done.returncode == 0, done.stderr
+    assert "top1:digits  accuracy" in done.stdout
+    results = json.loads((tmp_path / "results.json").read_text())
+    results["metrics"]["top1:digits"]["accuracy"] = 0.123  # which only a second evaluation would undo
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    done = _run(*evaluate, "--evals=top1:digits,calibration", "--data=digits", "--pages")
+    assert done.returncode == 2 and "results of another model or data" in done.stderr  # --data is another
+    done = _run(*evaluate, "--evals=top1:digits,knn:digits")
+    assert "top1:digits was evaluated before" in done.stdout and "0.1230" in done.stdout
+    assert set(json.loads((tmp_path / "results.json").read_text())["metrics"]) == {"top1:digits", "knn:digits"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "flags", "message"),
+    [
+        ("evaluate", [], "Either --model or --variant is needed"),
+        ("evaluate", ["--model={model}", "--evals=top9"], "The evaluators are top1"),
+        ("evaluate", ["--model={model}"], "needs a dataset, such as top1:digits"),
+        ("evaluate", ["--model={model}", "--evals=fewshot:cifar10@/nowhere"], "fewshot:cifar10@FOLDER names a local"),
+        ("evaluate", ["--model=nothing.keras"], "There is no such file"),
+        ("inspect_model", ["--model={model}"], "--images is needed"),
+        ("inspect_model", ["--model={model}", "--images={empty}"], "The folder holds no image"),
+        ("inspect_model", ["--model={model}", "--images=./nowhere"], "There is no such folder"),
+        ("inspect_model", ["--model={model}", "--images={broken}"], "The file must be an image"),
+        ("vtab", ["--model={model}", "--tasks=mnist"], "The tasks are caltech101"),
+    ],
+)
+def test_bad_input_ends_in_one_line(command, flags, message, model, tmp_path):
+    for name in ("empty", "broken"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "broken" / "image.png").write_bytes(b"no image")
+    folders = {"model": model, "empty": tmp_path / "empty", "broken": tmp_path / "broken"}
+    output = "--workdir" if command == "vtab" else "--output"
+    done = _run(command, *(flag.format(**folders) for flag in flags), f"{output}={tmp_path / 'out'}")
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("error: ") and message in last
+    assert not list((tmp_path / "out").glob("*.json")) and not list((tmp_path / "out").glob("*.png"))
