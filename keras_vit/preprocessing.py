@@ -10,18 +10,19 @@ from keras import ops
 class Preprocessing:
     """How images were prepared for a model: resized, the middle cut out, then `(image - mean) / std`.
 
-    The options of the data make one for evaluation (`data.InputPipeline.preprocessing`), the model carries it in its
-    layer `InputPreprocessing`, and an export prepares image files by it.
+    The options of the data make one for evaluation (`data.InputPipeline.model_preprocessing`), the model carries it in
+    its layer `InputPreprocessing`, and an export prepares image files by it.
 
     Attributes:
-        mean, std: a number for each channel, on the scale of the pixel values: [0, 255] for most.
+        mean, std: a number for each channel, on the scale of image files, [0, 255], or [0, 65535] with a bit depth of
+            16; whatever the value of white was in the data that the model was trained on.
         resize: "stretch" (both sides to the model's over `crop_fraction`, bilinear, without antialiasing, as in the JAX
             reference `vit_jax`) or "shorter_side" (that side, the aspect kept, by the mean over areas).
         crop_fraction: the share of the resized image's side that is kept, in (0, 1].
         rounding: what a resize gives: "float", float32 as it comes, or "uint8", the fraction cut off. Values of more
             than 8 bits are never rounded.
         exif: whether photographs are turned as their EXIF orientation says.
-        bit_depth: what image files are decoded to, 8 or 16 bits; 16 for values in [0, 65535].
+        bit_depth: what image files are decoded to, 8 or 16 bits; with 16, files of 8 bits are stretched to [0, 65535].
 
     Raises:
         ValueError: a value is out of range.
@@ -101,7 +102,8 @@ def preprocess_input(images, model=None):
 
     Args:
         images: `(B, H, W, C)` or `(H, W, C)`, of any dtype, values in [0, 255]; already of the model's size.
-        model: None, or the model that gets the images, where its weights were trained on another range.
+        model: None, or the model that gets the images, where its weights were trained on another range. Where its
+            `Preprocessing` has a bit depth of 16, values are in [0, 65535].
 
     Returns:
         A float32 tensor of the same shape.

@@ -1,33 +1,43 @@
 """Examples that cannot be read: which they are, how many, and when there are too many to go on."""
 
 import logging
+import re
 
 import numpy as np
 import tensorflow as tf
 
 from keras_vit.data import examples, order
+from keras_vit.data.failures import FINE, MISSING
 from keras_vit.data.options import Options
 
 log = logging.getLogger(__name__)
 
-NAMED = 10
+NAMED = 10  # with their reason; of the others only how many
+TRANSIENT = "transient: it could not be read twice, and can be read now"
 
 
 class BadExamples:
-    """Counts and names what came with a weight of 0.
+    """Counts and names what came with a weight of 0 although it has a right answer.
+
+    Every failure counts once in each epoch. What can be read when it is looked at again is transient.
 
     Args:
         source: the `Source` of the batches.
         batch_size: examples in a batch, over all hosts.
         seed: the seed of the training batches; for evaluation, -1.
-        max_share: the share of the source that may be bad, in [0, 1]; more end the run.
+        max_share: the share of the source that may be bad in one epoch, in [0, 1]; more end the run.
         num_hosts, host_index: as for the batches.
         warn: a function of a line that names one.
+        failures: the `FailureLog` of the batches. Without it, an example of a source without access by index is known
+            by its position in the training order alone, and one that has no right answer counts as bad there.
+        counts: what `counts` was when the run was saved that is resumed.
         options: the resolved `Options` of the batches, instead of their fields.
         **fields: fields of `Options`.
 
     Attributes:
-        count: how many different examples were found bad.
+        count: failures so far.
+        transient: how many of them could be read afterwards.
+        counts: `(count, transient, epoch, count of the epoch)`, plain integers.
     """
 
     def __init__(
@@ -40,6 +50,8 @@ class BadExamples:
         num_hosts=1,
         host_index=0,
         warn=log.warning,
+        failures=None,
+        counts=(0, 0, 0, 0),
         options=None,
         **fields,
     ):
@@ -47,72 +59,89 @@ class BadExamples:
             raise ValueError(f"The share of bad examples is between 0 and 1. Received: max_share={max_share}")
         self._source, self._batch_size, self._seed, self._max_share = source, batch_size, seed, max_share
         self._options, self._warn = options or Options(**fields).resolve(source), warn
-        self._first_slot = order.host_slice(batch_size, num_hosts, host_index).start
-        self._reasons = {}
+        self._slots = order.host_slice(batch_size, num_hosts, host_index)
+        self._failures, self._decode = failures, decoder(source, self._options)
+        self.count, self.transient, self._epoch, self._epoch_count = counts
+        self._named = set()
         self._next_line = 2 * NAMED
 
     @property
-    def count(self):
-        return sum(1 for reason in self._reasons.values() if reason)
+    def counts(self):
+        return self.count, self.transient, self._epoch, self._epoch_count
 
     def update(self, step, weights):
         """Takes the weights of the batch of one step, `(B,)`; returns how many bad examples are in it.
 
         Raises:
-            ValueError: more than `max_share` of the source is bad.
+            ValueError: more than `max_share` of the source is bad in this epoch.
         """
-        bad = 0
-        for slot in np.flatnonzero(np.asarray(weights) == 0):
-            index = self._index(step * self._batch_size + self._first_slot + int(slot))
-            if index is None:
-                continue
-            if index not in self._reasons:
-                self._reasons[index] = self._reason(index)
-                if self._reasons[index]:
-                    self._warn_of(index)
-            bad += bool(self._reasons[index])
-        return bad
+        rows = np.flatnonzero(np.asarray(weights) == 0)
+        positions = [step * self._batch_size + self._slots[int(row)] for row in rows]
+        if self._failures is not None and positions:
+            indices = self._failures.pop(positions).tolist()
+        else:
+            indices = [self._index(position) for position in positions]
+        bad = [(position, index) for position, index in zip(positions, indices) if index != FINE]
+        return sum(self._count(position, index) for position, index in bad)
 
     def _index(self, position):
-        """Which example it is; `None` for what only fills up a batch."""
+        """Which example it is; `FINE` for what only fills up a batch."""
         if self._seed < 0:
-            return position if position < self._source.num_examples else None
+            return position if position < self._source.num_examples else FINE
         if self._source.read is None:
-            # Shuffled through a buffer: known by its position alone.
             return position
         position = tf.constant(position, tf.int64)
         return int(order.index_at(position, self._source.num_examples, self._seed)[1])
 
-    def _reason(self, index):
-        """Why an example is bad; "" for one that is good and only has no right answer."""
-        if self._source.read is None:
-            return "cannot be read"
-        return examine(self._source, index, self._options)[2]
-
-    def _warn_of(self, index):
-        count, total = self.count, self._source.num_examples
-        if count <= NAMED:
-            ordered = self._source.read is not None or self._seed < 0
-            name = self._source.name_of(index) if ordered else f"the example at position {index} of the training order"
-            self._warn(f"bad example {count}, counted with weight 0: {name}: {self._reasons[index]}")
-        elif count >= self._next_line:
-            self._warn(f"{count} bad examples so far")
-            self._next_line *= 2
-        if count > self._max_share * total:
+    def _count(self, position, index):
+        """Counts an example unless it only has no right answer; 1 if it counts."""
+        name, reason = self._describe(position, index)
+        if not reason:
+            return 0
+        epoch = position // self._source.num_examples if self._seed >= 0 else 0
+        if epoch != self._epoch:
+            self._epoch, self._epoch_count = epoch, 0
+        self.count += 1
+        self.transient += reason == TRANSIENT
+        self._epoch_count += 1
+        self._warn_of(name, reason)
+        most = self._max_share * self._source.num_examples
+        if self._epoch_count > most:
             raise ValueError(
-                f"More than {100 * self._max_share:g} % of {total} examples are bad; experiments/verify_data.py lists "
-                f"them, and `max_bad_share` allows more. Received: {count} bad examples, the last one "
-                f"{self._source.name_of(index)}: {self._reasons[index]}"
+                f"More than {100 * self._max_share:g} % of {self._source.num_examples} examples are bad; "
+                "experiments/verify_data.py lists them, and `max_bad_share` allows more. "
+                f"Received: {self._epoch_count} bad examples in one epoch, the last one {name}: {reason}"
             )
+        return 1
+
+    def _describe(self, position, index):
+        """The name of an example, and why it is bad; "" for one that is good and only has no right answer."""
+        if index == MISSING:
+            return f"an example at position {position} of the order", "there are fewer examples than the source says"
+        if self._source.read is not None:
+            _, labels, reason = examine(self._source, index, self._decode)
+            failed = self._failures is not None or np.size(labels)
+            return self._source.name_of(index), reason or (TRANSIENT if failed else "")
+        if self._failures is None and self._seed >= 0:
+            return f"the example at position {position} of the training order", "cannot be read"
+        return self._source.name_of(index), "cannot be read"
+
+    def _warn_of(self, name, reason):
+        if name not in self._named and len(self._named) < NAMED:
+            self._named.add(name)
+            self._warn(f"bad example {self.count}, counted with weight 0: {name}: {reason}")
+        elif self.count >= self._next_line:
+            self._warn(f"{self.count} bad examples so far, {self.transient} of them transient")
+            self._next_line = 2 * self.count
 
 
-def examine(source, index, options, example=None):
+def examine(source, index, decode, example=None):
     """Reads and decodes one example.
 
     Args:
         source: a `Source`.
         index: which example.
-        options: resolved `Options`.
+        decode: what `decoder` returns.
         example: the example, of a source without access by index.
 
     Returns:
@@ -126,7 +155,7 @@ def examine(source, index, options, example=None):
         stored = image if isinstance(image, bytes) else b"".join(image) if image.dtype == object else image.tobytes()
         if not stored:
             return stored, labels, "the file is empty"
-        examples.decode_pixels(example["image"], source, options)
+        decode(example["image"])
         if np.any((labels < 0) | (labels >= len(source.class_names))):
             return stored, labels, f"the label is not in 0 to {len(source.class_names) - 1}: {labels}"
     except tf.errors.OpError as error:
@@ -134,7 +163,22 @@ def examine(source, index, options, example=None):
     return stored, labels, ""
 
 
+def decoder(source, options):
+    """A function that decodes an image of a source, as one graph.
+
+    Called eagerly, every function within would be traced anew for every image.
+    """
+    spec = source.image_spec
+    decode = lambda image: tf.shape(examples.decode_pixels(image, source, options)[0])  # noqa: E731
+    return tf.function(decode, input_signature=[tf.TensorSpec(spec.shape, spec.dtype)], autograph=False)
+
+
 def _first_line(message):
-    # "{{function_node ...}} assertion failed: [...] [Op:Name]" and the like.
-    text = message.split("}} ", 1)[-1].split(" [Op:")[0]
+    """The reason in an error of TensorFlow, without the functions and the lines of code that it came through."""
+    text = re.sub(r"\{\{\w+ [^}]*\}\}", " ", message)
+    lines = [line.strip() for line in text.splitlines()]
+    # "Graph execution error:", "Detected at node ... (most recent call last):", stack frames, and then the reason.
+    stack = ("Graph execution error", "Detected at node", "File ", "<stack traces", "Stack trace", "[[")
+    reasons = [line for line in lines if line and not line.startswith(stack)]
+    text = reasons[0].split(" [Op:")[0] if reasons else "it cannot be decoded"
     return " ".join(text.removeprefix("assertion failed: ").split())[:300]

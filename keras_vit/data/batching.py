@@ -5,14 +5,15 @@
     step:             0                               1
     slot:        0  1 | 2  3                     0  1 | 2  3                   (4 slots, two hosts)
 
-    access by    position -> index -> read -> \\
-    index        (order.index_at)              \\
-                                                train_example -> batch -> weights, mixing -> prefetch
-    read in      records -> shuffle buffer ->  /
-    order                -> this host's slots /
+    access by    position -> index (order.index_at)    \\
+    index                                               rows of a batch -> read, train_example -> weights, mixing
+    read in      records -> shuffle buffer -> filter   /                                               -> prefetch
+    order                 of this host's slots
 
-What cannot be read becomes a placeholder of weight 0 in its own slot and moves no other example. With tf.data service,
-everything before `prefetch` happens on other machines.
+A batch is made in one piece. Where a row of it fails, it is made again row by row, reading what cannot be read once
+more after a while; so a batch with a bad file costs about twice the time of another. What cannot be read then becomes a
+placeholder of weight 0 in its own slot and moves no other example. With tf.data service, everything before `prefetch`
+happens on other machines.
 """
 
 import os
@@ -20,13 +21,19 @@ import os
 import tensorflow as tf
 
 from keras_vit.data import examples, order
+from keras_vit.data.failures import FINE, MISSING
 from keras_vit.data.options import Options
 from keras_vit.data.service import distribute
 
 _FOREVER = 2**62
+_BATCHES_AT_A_TIME = 2  # so that threads need not wait for the last row of a batch
+_RETRY_SECONDS = 0.2  # before something that cannot be read is read for the last time
+_RETRIES_AT_A_TIME = 32
 
 
-def train_batches(source, *, batch_size, seed, start_step=0, num_hosts=1, host_index=0, options=None, **fields):
+def train_batches(
+    source, *, batch_size, seed, start_step=0, num_hosts=1, host_index=0, options=None, failures=None, **fields
+):
     """An endless dataset of training batches.
 
     Everything random depends on (seed, epoch, example) only, or for mixing on (seed, step), so a pipeline that starts
@@ -44,6 +51,7 @@ def train_batches(source, *, batch_size, seed, start_step=0, num_hosts=1, host_i
         num_hosts: into how many equal shares each batch is divided, in order.
         host_index: which share this dataset holds, from 0.
         options: `Options` that are resolved for the source, instead of their fields.
+        failures: the `FailureLog` to note examples in that fail, if any.
         **fields: fields of `Options`.
 
     Returns:
@@ -58,56 +66,54 @@ def train_batches(source, *, batch_size, seed, start_step=0, num_hosts=1, host_i
     if not 0 <= seed < 2**31 or start_step < 0:
         raise ValueError(f"Seed and step must be int32, 0 or more. Received: seed={seed}, start_step={start_step}")
     mixing = bool(options.mixup_alpha or options.cutmix_alpha)
+    n = source.num_examples
     host_slots = order.host_slice(batch_size, num_hosts, host_index)
     host_batch = order.HostBatch.of(host_slots, batch_size, options.mixup_form if mixing else "")
+    size = len(host_batch.slots)
 
-    def example(number, record):
+    def decode(number, record):
         key = tf.stack([tf.constant(seed, tf.int64), number])
         return examples.train_example(record, key, source, options)
 
-    def by_index(first, stride, placeholder):
+    def rows_by_index(first, stride):
         slots = tf.constant(host_batch.slots, tf.int64)
 
-        def rows(turn):
-            step = first + turn * stride
-            epoch, index = order.index_at(step * batch_size + slots, source.num_examples, seed)
-            return epoch * source.num_examples + index, index
+        def rows(step):
+            epoch, index = order.index_at(step * batch_size + slots, n, seed)
+            return tf.data.Dataset.from_tensor_slices((epoch * n + index, index))
 
-        read = lambda number, index: example(number, source.read(index))  # noqa: E731
-        return _by_index(rows, _FOREVER, read, placeholder, len(host_batch.slots), options.threads)
+        return tf.data.Dataset.counter(first, stride).map(lambda step: (step, rows(step)))
 
-    def in_order(first, stride, placeholder):
-        def assign_row(position, number, record):
-            return host_batch.row_at(position, first, stride), (number, record)
+    def rows_in_order(first, stride):
+        def is_read(position, *_):
+            return host_batch.row_at(position, first, stride) >= 0
 
-        records = _shuffled_records(source, seed, first * batch_size // source.num_examples, options.shuffle_buffer)
-        rows = _in_order(records.map(assign_row), _FOREVER, example, placeholder, options.threads)
-        return rows.batch(len(host_batch.slots), drop_remainder=True)
+        records = _shuffled_records(source, seed, first * batch_size // n, options.shuffle_buffer)
+        rows = records.filter(is_read).map(lambda position, *row: row)
+        return tf.data.Dataset.zip(tf.data.Dataset.counter(first, stride), _windows(rows, size))
 
     def batches(first, stride):
-        read = in_order if source.read is None else by_index
-        batches = read(first, stride, _placeholder(source, options))
+        rows = (rows_in_order if source.read is None else rows_by_index)(first, stride)
 
-        def finish(step, batch):
-            batch = examples.with_weights(*batch, options.label_smoothing)
+        def make(step, rows):
+            images, labels, failed = _make_batch(rows, source, decode, _placeholder(source, options), size, options)
+            batch = examples.with_weights(images, labels, options.label_smoothing)
             if mixing:
                 key = tf.stack([tf.constant(seed, tf.int64), step])
                 batch = examples.mix_batch(*batch, host_batch.host_rows, host_batch.partner_rows, key, options)
-            return step, batch
+                failed = tf.gather(failed, host_batch.host_rows)
+            return step, (batch, failed)
 
-        steps = tf.data.Dataset.counter(first, stride)
-        # Weights alone are no work for another thread, which would hold further batches.
-        threads = {"num_parallel_calls": 2, "deterministic": True} if mixing else {}
-        return tf.data.Dataset.zip(steps, batches).map(finish, **threads)
+        return rows.map(make, num_parallel_calls=_BATCHES_AT_A_TIME, deterministic=True)
 
     if options.service:
         result = distribute(batches, start_step, options.service)
     else:
-        result = batches(start_step, 1).map(lambda _, batch: batch)
-    return _prefetched(result, options)
+        result = batches(start_step, 1)
+    return _finished(result, batch_size, host_slots, options, failures)
 
 
-def eval_batches(source, *, batch_size, num_hosts=1, host_index=0, options=None, **fields):
+def eval_batches(source, *, batch_size, num_hosts=1, host_index=0, options=None, failures=None, **fields):
     """A dataset that holds every example once, in order.
 
     Args:
@@ -116,6 +122,7 @@ def eval_batches(source, *, batch_size, num_hosts=1, host_index=0, options=None,
         num_hosts: into how many equal shares each batch is divided, in order.
         host_index: which share this dataset holds, from 0.
         options: `Options` that are resolved for the source, instead of their fields.
+        failures: the `FailureLog` to note examples in that fail, if any.
         **fields: fields of `Options`.
 
     Returns:
@@ -129,130 +136,181 @@ def eval_batches(source, *, batch_size, num_hosts=1, host_index=0, options=None,
     options = options or Options(**fields).resolve(source)
     host_slots = order.host_slice(batch_size, num_hosts, host_index)
     n, size = source.num_examples, len(host_slots)
+    steps = tf.data.Dataset.range(-(-n // batch_size))
 
-    example = lambda record: examples.eval_example(record, source, options)  # noqa: E731
-    placeholder = _placeholder(source, options)
+    def decode(number, record):  # nothing here is random
+        return examples.eval_example(record, source, options)
+
     if source.read is None:
-        scored, padding = order.eval_rows(n, batch_size, host_slots)
-        host_batch = order.HostBatch.of(host_slots, batch_size)
-
-        def assign_row(position, record):
-            return host_batch.row_at(position, 0, 1), (record,)
-
-        records = source.records().take(n).enumerate().map(assign_row)
-        rows = _in_order(records, scored, example, placeholder, options.threads)
-        batches = rows.concatenate(placeholder.repeat(padding)).batch(size, drop_remainder=True)
+        # Positions behind the last example fill up the last batch.
+        numbered = source.records().ignore_errors().enumerate()
+        records = _complete(numbered, -(-n // batch_size) * batch_size).enumerate()
+        rows = records.filter(lambda position, row: position % batch_size // size == host_slots.start // size)
+        numbered = rows.map(lambda position, row: (tf.where(position < n, row[0], FINE), row[1]))
+        batches = tf.data.Dataset.zip(steps, _windows(numbered, size))
     else:
 
-        def indices(step):
+        def rows(step):
             index = step * batch_size + tf.range(host_slots.start, host_slots.stop, dtype=tf.int64)
-            return (index[index < n],)
+            index = index[index < n]
+            return tf.data.Dataset.from_tensor_slices((index, index))
 
-        read = lambda index: example(source.read(index))  # noqa: E731
-        batches = _by_index(indices, -(-n // batch_size), read, placeholder, size, options.threads)
-    return _prefetched(batches.map(examples.with_weights), options)
+        batches = steps.map(lambda step: (step, rows(step)))
+
+    def make(step, rows):
+        images, labels, failed = _make_batch(rows, source, decode, _placeholder(source, options), size, options)
+        return step, (examples.with_weights(images, labels), failed)
+
+    batches = batches.map(make, num_parallel_calls=_BATCHES_AT_A_TIME, deterministic=True)
+    return _finished(batches, batch_size, host_slots, options, failures)
 
 
-def _by_index(rows_of, count, function, placeholder, size, threads):
-    """Batches 0, 1, ... up to `count`: `function` of every row that `rows_of` has for the number, in order.
+def _make_batch(rows, source, decode, placeholder, size, options):
+    """One batch of rows, with a placeholder for each that fails or is not there.
 
-    `placeholder` takes the place of a row that fails or is missing, up to `size` rows. Each batch is a dataset of its
-    own, so that what fails moves nothing outside of it; two of them are read at a time, so that threads need not wait
-    for the last row of a batch.
+    Args:
+        rows: a dataset of up to `size` rows `(number, record)`: the number of the example, counted over all epochs,
+            or `MISSING` or `FINE` for a row that is to be a placeholder; and its index, or what was read.
+        source: the `Source`.
+        decode: from `(number, record)` to `(image, label)`.
+        placeholder: an image and a label of zeros.
+        size: rows in the batch.
+        options: `Options`, resolved.
+
+    Returns:
+        `(images, labels, failed)`; failed is int64 `(size,)`: the index of an example that failed, `MISSING` or `FINE`.
     """
-    parallel = {"num_parallel_calls": threads or os.cpu_count() or 1, "deterministic": True}
-    empty = placeholder.batch(1).map(lambda *element: (tf.zeros([0], tf.int64), tuple(part[:0] for part in element)))
+    parallel = {"num_parallel_calls": options.threads or os.cpu_count() or 1, "deterministic": True}
+    decode = tf.function(decode, autograph=False)  # which is used twice and traced once
+    read = _reader(source)
+    fine = tf.fill([size], _int64(FINE))
 
-    def batch(number):
-        # Mapped and batched in one, which TensorFlow does without a copy; a row that fails costs the whole batch, which
-        # is then read again. One that is short fails too.
-        whole = tf.data.Dataset.from_tensor_slices(rows_of(number)).map(function, **parallel)
-        again = tf.data.Dataset.from_tensors(number).flat_map(row_by_row)
-        return whole.batch(size, drop_remainder=True).ignore_errors().concatenate(again).take(1)
+    def row_by_row(_):
+        numbers = rows.map(lambda number, record: number).batch(size)
+        numbers = numbers.concatenate(tf.data.Dataset.from_tensors(fine[:0])).take(1).get_single_element()
+        failed = tf.where(numbers >= 0, numbers % source.num_examples, numbers)
+        failed = tf.concat([failed, fine], 0)[:size]
 
-    def row_by_row(number):
-        rows = tf.data.Dataset.from_tensor_slices(rows_of(number)).enumerate()
-        readable = rows.map(lambda place, row: (place, function(*row)), **parallel).ignore_errors()
-        return readable.batch(size).concatenate(empty).take(1).map(scatter)
+        def once(place, row):
+            """The row in its place, or nothing; what cannot be read is read again after a while."""
+            alone = tf.data.Dataset.from_tensors(row)
+            record = alone.map(read).ignore_errors()
+            if source.read is not None:
+                record = record.concatenate(_after_a_while(alone).map(read).ignore_errors()).take(1)
+            return record.map(lambda *row: (place, decode(*row))).ignore_errors()
 
-    def scatter(indices, element):
-        parts = [tf.scatter_nd(indices[:, None], part, [size, *part.shape[1:]]) for part in element]
-        return tuple(tf.ensure_shape(part, [size, *part.shape[1:]]) for part in parts)
+        at_a_time = {"num_parallel_calls": _RETRIES_AT_A_TIME, "cycle_length": _RETRIES_AT_A_TIME}
+        readable = rows.enumerate().interleave(once, deterministic=True, **at_a_time)
+        no_row = tf.data.Dataset.from_tensors((_int64(0), placeholder)).batch(1)
+        none = no_row.map(lambda place, row: (place[:0], tuple(part[:0] for part in row)))
+        slots, parts = readable.batch(size).concatenate(none).take(1).get_single_element()
+        parts = [tf.scatter_nd(slots[:, None], part, [size, *part.shape[1:]]) for part in parts]
+        return *parts, tf.tensor_scatter_nd_update(failed, slots[:, None], tf.fill(tf.shape(slots), _int64(FINE)))
 
-    numbers = tf.data.Dataset.range(count)
-    return numbers.interleave(batch, cycle_length=2, num_parallel_calls=2, deterministic=True)
+    # Mapped and batched in one, which TensorFlow does without a copy. One that is short fails too.
+    decoded = rows.map(lambda *row: decode(*read(*row)), **parallel)
+    whole = decoded.batch(size, drop_remainder=True).map(lambda *parts: (*parts, fine))
+    again = tf.data.Dataset.from_tensors(0).map(row_by_row)
+    batch = whole.ignore_errors().concatenate(again).take(1).get_single_element()
+    shapes = [*(part.shape for part in placeholder), ()]
+    return tuple(tf.ensure_shape(part, [size, *shape]) for part, shape in zip(batch, shapes))
 
 
-def _in_order(records, count, function, placeholder, threads):
-    """`function` of what a dataset of `(number, arguments)` has of 0, 1, ... up to `count`, as `_by_index` does.
+def _reader(source):
+    """The function from a row to its number and what is stored, which fails where there is nothing."""
 
-    What has a negative number is left out undecoded, and what is missing or fails becomes the `placeholder`: leaving it
-    out alone would move those that follow.
-    """
-    numbered = records.filter(lambda number, _: number >= 0).map(
-        lambda number, arguments: (number, function(*arguments)),
-        num_parallel_calls=threads or tf.data.AUTOTUNE,
-        deterministic=True,
+    def by_index(number, index):
+        return number, source.read(index)
+
+    def existing(number, record):
+        exists = tf.raw_ops.Assert(condition=number >= 0, data=["there is no such example"])
+        with tf.control_dependencies([exists]):
+            return tf.identity(number), record
+
+    return existing if source.read is None else by_index
+
+
+def _after_a_while(dataset):
+    """The same dataset after `_RETRY_SECONDS`."""
+    specs = tf.nest.flatten(dataset.element_spec)
+    asleep = tf.raw_ops.SleepDataset(
+        input_dataset=tf.data.experimental.to_variant(dataset),
+        sleep_microseconds=_int64(int(1e6 * _RETRY_SECONDS)),
+        output_types=[spec.dtype for spec in specs],
+        output_shapes=[spec.shape for spec in specs],
     )
-    end = placeholder.map(lambda *element: (tf.constant(count, tf.int64), element))
-    # The end, which cannot fail, shows how many of the last ones are missing.
-    readable = numbered.ignore_errors().concatenate(end)
+    return tf.data.experimental.from_variant(asleep, dataset.element_spec)
 
-    def count_missing(last, numbered_element):
-        number, element = numbered_element
-        return number, (number - last - 1, number, *element)
 
-    def fill(missing, number, *element):
-        alone = tf.data.Dataset.from_tensors(element)
-        to_variant = tf.data.experimental.to_variant
+def _int64(value):
+    return tf.constant(value, tf.int64)
 
-        def filled():
-            return to_variant(placeholder.repeat(missing).concatenate(alone.take(tf.cast(number < count, tf.int64))))
 
-        # A branch, because to make the longer dataset costs more than all the rest.
-        chosen = tf.cond((missing == 0) & (number < count), lambda: to_variant(alone), filled)
-        return tf.data.experimental.from_variant(chosen, alone.element_spec)
+def _windows(rows, size):
+    """Datasets of `size` rows `(number, record)` each."""
 
-    return readable.scan(tf.constant(-1, tf.int64), count_missing).flat_map(fill)
+    def rows_of(*windows):
+        return tf.data.Dataset.zip(windows)
+
+    return rows.window(size, drop_remainder=True).map(rows_of)
 
 
 def _placeholder(source, options):
-    """A dataset of the one element that stands for an example that cannot be read."""
-    zeros = tf.zeros(options.image_shape(source)), tf.zeros([len(source.class_names)])
-    return tf.data.Dataset.from_tensors(zeros)
+    """An image and a label of zeros, for an example that cannot be read."""
+    return tf.zeros(options.image_shape(source)), tf.zeros([len(source.class_names)])
+
+
+def _complete(numbered, count):
+    """The first `count` of a dataset of `(number, record)`; the numbers of those that are not there are `MISSING`."""
+    empty = tf.nest.map_structure(
+        lambda spec: tf.zeros([size or 0 for size in spec.shape], spec.dtype), numbered.element_spec[1]
+    )
+    missing = tf.data.Dataset.from_tensors((_int64(MISSING), empty)).repeat()
+    return numbered.concatenate(missing).take(count)
 
 
 def _shuffled_records(source, seed, first_epoch, buffer):
     """`(position, epoch * N + number, record)` from an epoch on, undecoded, every epoch shuffled in its own way.
 
-    Of an epoch with fewer records than the source says, the last positions are missing.
+    Of an epoch with fewer records than the source says, the last ones are `MISSING`.
     """
     n = source.num_examples
 
     def epoch(number):
-        records = source.records().take(n).enumerate(number * n)
+        records = source.records().ignore_errors().take(n).enumerate()
         specs = tf.nest.flatten(records.element_spec)
         # `Dataset.shuffle` would mix the global seed in.
         shuffled = tf.raw_ops.ShuffleDataset(
             input_dataset=tf.data.experimental.to_variant(records),
-            buffer_size=tf.constant(min(buffer, n), tf.int64),
-            seed=tf.constant(seed, tf.int64),
+            buffer_size=_int64(min(buffer, n)),
+            seed=_int64(seed),
             seed2=number + 1,
             output_types=[spec.dtype for spec in specs],
             output_shapes=[spec.shape for spec in specs],
             reshuffle_each_iteration=False,
         )
-        shuffled = tf.data.experimental.from_variant(shuffled, records.element_spec)
-        return shuffled.enumerate(number * n).map(lambda position, record: (position, *record))
+        shuffled = _complete(tf.data.experimental.from_variant(shuffled, records.element_spec), n).enumerate(number * n)
+        # Every example of every epoch has a number of its own.
+        return shuffled.map(lambda place, row: (place, tf.where(row[0] < 0, row[0], number * n + row[0]), row[1]))
 
     return tf.data.Dataset.range(first_epoch, _FOREVER).flat_map(epoch)
 
 
-def _prefetched(batches, options):
+def _finished(batches, batch_size, host_slots, options, failures):
+    """The batches of a dataset of `(step, (batch, failed))`, noting what failed, and some of them ready ahead."""
+    record = failures.recorder(batch_size, host_slots) if failures is not None else lambda step, failed: tf.no_op()
+
+    def note(step, batch_and_failed):
+        batch, failed = batch_and_failed
+        with tf.control_dependencies([tf.cond(tf.reduce_any(failed != FINE), lambda: record(step, failed), tf.no_op)]):
+            return tuple(tf.identity(part) for part in batch)
+
     result = tf.data.Options()
     result.deterministic = True
     # Batches are divided among hosts above, by arithmetic.
     result.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    # TensorFlow would give every map threads of its own, each of which holds a batch.
+    result.experimental_optimization.map_parallelization = False
     if options.threads:
         result.threading.private_threadpool_size = options.threads
-    return batches.prefetch(options.prefetch).with_options(result)
+    return batches.map(note).prefetch(options.prefetch).with_options(result)

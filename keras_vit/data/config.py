@@ -6,6 +6,7 @@ import inspect
 
 from keras_vit.data import batching, datasets
 from keras_vit.data.bad_examples import BadExamples
+from keras_vit.data.failures import FailureLog
 from keras_vit.data.options import Options
 from keras_vit.data.sources import Source
 
@@ -66,6 +67,10 @@ class InputPipeline:
         """The `Options`, resolved for the test source."""
         return Options(**self.options).resolve(self.test)
 
+    @functools.cached_property
+    def _failures(self):
+        return {"train": FailureLog(), "test": FailureLog()}
+
     @property
     def image_shape(self):
         """`(H, W, C)` of the images in a batch, which a model for this input has."""
@@ -75,16 +80,17 @@ class InputPipeline:
         """See `data.train_batches`."""
         share = {"num_hosts": num_hosts, "host_index": host_index, "start_step": start_step}
         batch = {"batch_size": self.batch_size, "seed": self.seed, "options": self.train_options}
+        batch["failures"] = self._failures["train"]
         return batching.train_batches(self.train, **batch, **share)
 
     def eval_batches(self, num_hosts=1, host_index=0):
         """See `data.eval_batches`."""
-        share = {"num_hosts": num_hosts, "host_index": host_index}
+        share = {"num_hosts": num_hosts, "host_index": host_index, "failures": self._failures["test"]}
         return batching.eval_batches(self.test, batch_size=self.batch_size, options=self.test_options, **share)
 
     def model_preprocessing(self):
-        """What test images go through: a `keras_vit.Preprocessing`, which the model of a run carries."""
-        return self.test_options.preprocessing(self.test)
+        """What image files must go through to be as the test images: the `keras_vit.Preprocessing` of a run's model."""
+        return self.test_options.model_preprocessing(self.test)
 
     def bad_examples(self, split, num_hosts=1, host_index=0, **kwargs):
         """A new `BadExamples` for the batches of a split, "train" or "test"."""
@@ -94,6 +100,7 @@ class InputPipeline:
         }  # fmt: skip
         source, options, seed = of_split[split]
         share = {"num_hosts": num_hosts, "host_index": host_index, "max_share": self.max_bad_share}
+        share["failures"] = self._failures[split]
         return BadExamples(source, batch_size=self.batch_size, seed=seed, options=options, **share, **kwargs)
 
 

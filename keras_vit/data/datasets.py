@@ -11,7 +11,8 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from keras_vit.data.objectnet import objectnet
-from keras_vit.data.sources import check_splits, digits, file_list, folder, tfds, tfrecords
+from keras_vit.data.sources import check_splits, digits, file_list, folder, read_text_file, tfds, tfrecords
+from keras_vit.data.sources.source import warn_of_empty_classes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +100,7 @@ DATASETS = {
     ),
     "imagenet_v2": Dataset("imagenet2012:5.*.*", 1000, {**_IMAGENET, "test": "test"}, test_tfds="imagenet_v2"),
     # Not datasets of TFDS: folders, one subfolder a class.
-    "imagenet21k": Dataset("", 21843, _splits("train", "test", "train", "test")),
+    "imagenet21k": Dataset("", 21843, _splits("train", "test", "tune_train", "tune_val")),
     "objectnet": Dataset("", 1000, {"test": ""}),
     # VTAB-1k: natural, specialized, structured.
     "vtab/caltech101": Dataset("caltech101:3.*.*", 102, _vtab("train[2753:2953]")),  # 90 % of 3,059
@@ -160,6 +161,8 @@ def load(name, *, train_split="train", test_split="test", **details):
     train = load_split(name, train_split, **details)
     test = load_split(name, test_split, **details)
     check_splits(train, test)
+    for split, source in ((train_split, train), (test_split, test)):
+        warn_of_empty_classes(source, f"{name} {split}")
     return train, test
 
 
@@ -185,9 +188,8 @@ def load_split(
     Args:
         name: "digits", the 1,797 handwritten digits (8x8 pixels of 0 to 16) of scikit-learn; a row of `DATASETS`;
             "tfds:NAME" for any other classification dataset of TFDS; "folder", "list" or "tfrecords".
-        split: of a row or of "tfds:", a split of `DATASETS` or in TFDS's words, `train[:90%]`; of "folder", the
-            subfolder, or "train" or "test" to divide a folder that has none; of "list", the list; of "tfrecords",
-            the pattern of the files' names.
+        split: of a row or of "tfds:", a split of `DATASETS` or in TFDS's words, `train[:90%]`; of "folder", see
+            there; of "list", the list; of "tfrecords", the pattern of the files' names.
         path: of TFDS, its data folder, unless it is in the usual place; of "folder" and the rows that are folders,
             the folder; of "list", where relative names start; of "tfrecords", the folder of the files.
         classes: of "tfrecords", how many.
@@ -256,6 +258,8 @@ def _row(name, split, path, class_names, test_share, split_seed):
     row = DATASETS[name]
     words = row.splits.get(split, split)
     if name == "objectnet":
+        if split != "test":
+            raise ValueError(f"ObjectNet is only for testing, its split is 'test'. Received: split={split!r}")
         return objectnet(path)
     if not row.tfds:
         source = folder(path, words, class_names, test_share, split_seed)
@@ -277,7 +281,4 @@ def _row(name, split, path, class_names, test_share, split_seed):
 
 
 def _lines(path):
-    if not tf.io.gfile.exists(path):
-        raise ValueError(f"There is no such file. Received: class_names={path!r}")
-    with tf.io.gfile.GFile(path) as file:
-        return tuple(line.strip() for line in file if line.strip())
+    return tuple(line.strip() for line in read_text_file(path).splitlines() if line.strip())

@@ -6,7 +6,8 @@ from keras_vit.data import images, mixup, transforms
 from keras_vit.data.randaugment import randaugment
 
 # Added to a seed, these keep random numbers of different use apart: the seed is an int32, and these stand above it.
-CROP, DRAW, RANDAUGMENT, MIX, CUT = ((number << 32, 0) for number in range(5))
+# What is drawn for an example has its number beside the seed, what is drawn for a batch its step: none may serve both.
+CROP, FLIP, RANDAUGMENT, MIX, CUT, SHIFT, LOT = ((number << 32, 0) for number in range(7))
 
 
 def train_example(example, seed, source, options):
@@ -34,8 +35,8 @@ def train_example(example, seed, source, options):
     if crop.endswith("_crop"):
         image = transforms.random_crop(image, size, seed + CROP)
     if options.flip:
-        image = transforms.random_flip(image, tf.random.stateless_uniform([], seed + DRAW))
-    image = transforms.random_shift(image, options.shift, seed + CROP)
+        image = transforms.random_flip(image, tf.random.stateless_uniform([], seed + FLIP))
+    image = transforms.random_shift(image, options.shift, seed + SHIFT)
     if options.randaugment_layers:
         image = _randaugment(image, white, seed + RANDAUGMENT, source, options)
     return transforms.normalize(image, options.preprocessing(source, white)), one_hot(example["label"], source)
@@ -67,16 +68,18 @@ def decode_pixels(image, source, options, window=None):
         bounds = {"max_megapixels": options.max_megapixels / pages, "window": window, "exif": options.exif}
         decode = lambda page: images.decode(page, **bounds, channels=channels // pages, bit_depth=options.bit_depth)  # noqa: E731
         image = tf.concat([decode(page) for page in tf.unstack(image)], -1) if image.shape.rank else decode(image)
-        white = options.white(source)
-        if white >= 255:
-            return image, white
-        # Of few values a resize would cut off nearly all; the JAX reference stretches them first.
-        return image * (255 // white), 255 // white * white
-    image = tf.ensure_shape(image, (None, None, channels))
-    if window is not None:
-        y, x, height, width = tf.unstack(window(tf.shape(image)[:2]))
-        image = image[y : y + height, x : x + width]
-    return image if image.dtype == tf.uint8 else tf.cast(image, tf.float32), options.white(source)
+    else:
+        image = tf.ensure_shape(image, (None, None, channels))
+        if window is not None:
+            y, x, height, width = tf.unstack(window(tf.shape(image)[:2]))
+            image = image[y : y + height, x : x + width]
+        image = image if image.dtype == tf.uint8 else tf.cast(image, tf.float32)
+    white = options.white(source)
+    if image.dtype != tf.uint8 or white >= 128:
+        return image, white
+    # Of few values a resize would cut off nearly all; the JAX reference stretches them first.
+    factor = int(255 // white)
+    return image * factor, factor * white
 
 
 def _randaugment(image, white, seed, source, options):
@@ -92,8 +95,15 @@ def _randaugment(image, white, seed, source, options):
 
 
 def one_hot(label, source):
-    """A label, or a vector of all that count as right, to float32 `(classes,)` of 0 and 1; zeros for no class."""
-    rows = tf.one_hot(label, len(source.class_names))
+    """A label, or a vector of all that count as right, to float32 `(classes,)` of 0 and 1; zeros for an empty vector.
+
+    A label that no class has is a `tf.errors.InvalidArgumentError`.
+    """
+    classes = len(source.class_names)
+    in_range = tf.reduce_all((label >= 0) & (label < classes))
+    check = tf.raw_ops.Assert(condition=in_range, data=[f"the label is not in 0 to {classes - 1}:", label])
+    with tf.control_dependencies([check]):
+        rows = tf.one_hot(label, classes)
     return rows if rows.shape.rank == 1 else tf.reduce_max(tf.pad(rows, [[0, 1], [0, 0]]), 0)
 
 
@@ -145,7 +155,7 @@ def mix_batch(images, labels, weights, host_rows, partner_rows, seed, options):
 
     weights = tf.gather(weights, host_rows)
     if options.mixup_alpha and options.cutmix_alpha:
-        lot = tf.random.stateless_uniform([], seed + DRAW)
+        lot = tf.random.stateless_uniform([], seed + LOT)
         mixed, labels = tf.cond(lot < 0.5, with_mixup, with_cutmix)
     else:
         mixed, labels = with_mixup() if options.mixup_alpha else with_cutmix()

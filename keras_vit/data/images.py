@@ -76,31 +76,40 @@ def header_size(encoded):
         """An integer of bytes, the lowest first."""
         return tf.add_n([head[offset] * 256**i for i, offset in enumerate(offsets)])
 
+    def no_image():
+        return tf.zeros([2], tf.int32)
+
+    def png():
+        # The decoder takes a header that comes later; the format has it first.
+        is_first = tf.strings.substr(encoded, 4, 12) == b"\r\n\x1a\n\0\0\0\rIHDR"
+        return tf.where(is_first, tf.stack([number(23, 22, 21, 20), number(19, 18, 17, 16)]), 0)
+
     def webp():
         kind = tf.strings.substr(encoded, 12, 4)
         lossless = number(21, 22, 23, 24)
-        lossy = [number(28, 29) % 2**14, number(26, 27) % 2**14]
+        lossy = number(28, 29) % 2**14, number(26, 27) % 2**14
         # All pictures of an animation would be decoded, and their number is not in the header.
         still = 1 - number(20) // 2 % 2
         return tf.case(
             [
                 (kind == b"VP8X", lambda: still * tf.stack([number(27, 28, 29) + 1, number(24, 25, 26) + 1])),
                 (kind == b"VP8L", lambda: tf.stack([lossless // 2**14 % 2**14 + 1, lossless % 2**14 + 1])),
+                (kind == b"VP8 ", lambda: tf.stack(lossy)),
             ],
-            default=lambda: tf.stack(lossy),
+            default=no_image,  # the decoder would look for a picture elsewhere
         )
 
     start = lambda length: tf.strings.substr(encoded, 0, length)  # noqa: E731
     return tf.case(
         [
             (tf.io.is_jpeg(encoded), lambda: tf.image.extract_jpeg_shape(encoded)[:2]),
-            (start(4) == b"\x89PNG", lambda: tf.stack([number(23, 22, 21, 20), number(19, 18, 17, 16)])),
+            (start(4) == b"\x89PNG", png),
             (start(4) == b"GIF8", lambda: gif.picture_size(encoded)),
             # The height of a BMP is negative where its rows run downwards.
             (start(2) == b"BM", lambda: tf.abs(tf.stack([number(22, 23, 24, 25), number(18, 19, 20, 21)]))),
             (start(4) == b"RIFF", webp),
         ],
-        default=lambda: tf.zeros([2], tf.int32),
+        default=no_image,
     )
 
 
@@ -179,12 +188,13 @@ def _decode_as_stored(encoded):
 
 def _decode_pages(encoded, channels, max_megapixels):
     """uint8 `(H, W, C)` of a GIF whose pages are its channels: one gray page for each, or one RGB page for three."""
-    pages = gif.count_pictures(encoded)
+    pictures = gif.all_pictures(encoded)
+    pages = pictures[0]
     known = (pages == channels) | (3 * pages == channels)
     message = f"a GIF of {channels} channels has as many gray pages, or a third of them in RGB; it has:"
     checks = [
         tf.raw_ops.Assert(condition=known, data=[message, pages]),
-        _check_size(tf.concat([gif.picture_size(encoded), [pages]], 0), max_megapixels),
+        _check_size(pictures, max_megapixels),
     ]
     with tf.control_dependencies(checks):
         frames = tf.io.decode_gif(encoded)  # (P, H, W, 3)

@@ -195,7 +195,7 @@ class Options:
         return self.bit_depth == 16 if source.is_encoded else source.image_spec.dtype.name != "uint8"
 
     def preprocessing(self, source, white=None):
-        """What evaluation images of a source go through.
+        """What evaluation images of a source go through, on the scale of their values.
 
         Args:
             source: the `Source`.
@@ -217,3 +217,12 @@ class Options:
             exif=self.exif,
             bit_depth=self.bit_depth,
         )
+
+    def model_preprocessing(self, source):
+        """What image files must go through for a model that is trained on a source: a `keras_vit.Preprocessing`.
+
+        White is that of files, whatever it is in the source: 255, or 65,535 where the source has more than 8 bits a
+        value. A scan of 0 to 16 that is saved as a PNG is one of 0 to 255, and a uint16 array is a PNG of 16 bits.
+        """
+        bit_depth = 16 if self.is_deep(source) else 8
+        return dataclasses.replace(self.preprocessing(source, white=2**bit_depth - 1), bit_depth=bit_depth)

@@ -12,6 +12,12 @@ import tensorflow as tf
 
 FORMS = ("roll", "reverse")
 
+# The constants of splitmix64: what it adds for each number, and the factors of its finalizer.
+_STEP, _FACTORS = 0x9E3779B97F4A7C15, ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
+# With the default of 4 rounds and keys of small numbers, most examples of a small epoch stay where they are stored, and
+# the orders of neighboring epochs are alike. With 8 rounds and keys that are hashed, no statistic is off chance.
+_ROUNDS = 8
+
 
 def host_slice(batch_size, num_hosts, host_index):
     """The slots of a global batch that one host returns, a `range`.
@@ -88,9 +94,29 @@ def index_at(position, num_examples, seed):
     epoch, place = position // num_examples, position % num_examples
     # Reading by a shuffled index instead of a shuffle buffer: any step can be reached at once. The raw op, because
     # `tf.random.experimental.index_shuffle` takes no seed for each index.
-    key = tf.stack([tf.fill(tf.shape(epoch), tf.constant(seed, tf.int64)), epoch, tf.zeros_like(epoch)], -1)
     last = tf.constant(num_examples - 1, tf.int64)
-    return epoch, tf.raw_ops.RandomIndexShuffle(index=place, seed=key, max_index=last)
+    key = shuffle_key(seed, epoch)
+    return epoch, tf.raw_ops.RandomIndexShuffle(index=place, seed=key, max_index=last, rounds=_ROUNDS)
+
+
+def shuffle_key(seed, epoch):
+    """The key of the order of an epoch: three numbers in [0, 2^32), int64 `(..., 3)` for an epoch `(...,)`.
+
+    The numbers of splitmix64 for the seed and the epoch, so that those of small seeds and neighboring epochs
+    have nothing in common.
+    """
+    step, low = tf.constant(_STEP, tf.uint64), tf.constant(2**32, tf.uint64)
+    first = _hash(_hash(tf.constant(seed, tf.uint64) + step) + (tf.cast(epoch, tf.uint64) + 1) * step)
+    second = _hash(first + step)
+    return tf.cast(tf.stack([first % low, first // low, second % low], -1), tf.int64)
+
+
+def _hash(number):
+    """The finalizer of splitmix64, uint64 of any shape."""
+    for shift, factor in _FACTORS:
+        number = tf.bitwise.bitwise_xor(number, tf.bitwise.right_shift(number, tf.constant(shift, tf.uint64)))
+        number *= tf.constant(factor, tf.uint64)
+    return number
 
 
 def eval_rows(num_examples, batch_size, host_slots):

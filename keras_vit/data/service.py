@@ -17,7 +17,7 @@ def distribute(batches, start_step, service):
         service: the dispatchers, "grpc://host:5050,grpc://other:5050".
 
     Returns:
-        A dataset of the batches, in the order of their steps.
+        A dataset of `(step, batch)`, in the order of the steps.
 
     Raises:
         ValueError: an address does not start with grpc://.
@@ -46,7 +46,7 @@ def distribute(batches, start_step, service):
             ],
         )
         with tf.control_dependencies([right]):
-            return tf.nest.map_structure(tf.identity, batch)
+            return tf.nest.map_structure(tf.identity, (step, batch))
 
     return steps.map(checked)
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from keras_vit.data.bad_examples import examine
+from keras_vit.data.bad_examples import decoder, examine
 from keras_vit.data.options import Options
 from keras_vit.data.sources import Source
 
@@ -67,9 +67,10 @@ def verify(sources, progress=iter, **fields):
 
 def _examined(source, options):
     """`(name, digest, reason, labels)` of each example, in order, a bounded number of them ahead."""
+    decode = decoder(source, options)
 
     def work(index, example=None):
-        stored, labels, reason = examine(source, index, options, example)
+        stored, labels, reason = examine(source, index, decode, example)
         if source.labels is not None:
             labels = source.labels[index]
         digest = hashlib.sha256(stored).digest() if stored else b""

@@ -7,7 +7,6 @@ import tensorflow as tf
 from keras_vit.export import messages
 
 LABELS = "assets/labels.txt"
-EXAMPLE = "assets.extra/example.jpg"
 MODEL = "assets.extra/model.keras"
 WARMUP = "assets.extra/tf_serving_warmup_requests"  # where TensorFlow Serving looks for it
 
@@ -57,11 +56,16 @@ def write_assets(folder, *, name, model, class_names, max_batch_size, signatures
     for part in ("assets", "assets.extra"):
         os.makedirs(os.path.join(folder, part), exist_ok=True)
     _write_text(os.path.join(folder, LABELS), "\n".join(class_names) + "\n")
-    with open(os.path.join(folder, EXAMPLE), "wb") as file:
+    with open(os.path.join(folder, example_path(model.input_shape[-1])), "wb") as file:
         file.write(image_files[0])
     model.save(os.path.join(folder, MODEL))
     write_warmup(folder, name, signatures, image_files[:1])
     write_server_files(os.path.join(folder, "assets.extra"), name, max_batch_size)
+
+
+def example_path(channels):
+    """Where the example image is in a version for images of some channels, which JPEG has 1 or 3 of."""
+    return f"assets.extra/example.{'png' if channels in (2, 4) else 'jpg'}"
 
 
 def write_warmup(folder, name, signatures, image_files):

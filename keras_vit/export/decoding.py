@@ -9,6 +9,11 @@ from keras_vit.preprocessing import Preprocessing
 
 # Resizing a longer strip until its short side covers a square would fill the memory.
 _MAX_ASPECT_RATIO = 100
+# All images of a request together may have this many times the pixels of the largest one allowed.
+_REQUEST_IMAGES = 10
+# What a file may cost beside its pixels. Each scan of a JPEG goes over all of it, and cameras write about ten; a
+# kilobyte of a PNG's text or color profile may be a megabyte compressed.
+_MOST_JPEG_SCANS, _MOST_PNG_TEXT, _MOST_EXTRA_BYTES = 100, 1 << 16, 1 << 23
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +23,8 @@ class Decoder:
     Attributes:
         image_shape: `(height, width, channels)` of the model's images, of at most 4 channels.
         preprocessing: how they must be prepared, as `keras_vit.preprocessing_of` returns it.
-        max_megapixels: larger images are refused by the size in their header, in millions of pixels.
+        max_megapixels: larger images are refused by the size in their header, in millions of pixels; and so are
+            requests of more than ten times as many.
     """
 
     image_shape: tuple
@@ -38,11 +44,19 @@ class Decoder:
 
     def __call__(self, encoded):
         """Image files, string `(B,)`, to float32 `(B, H, W, C)`."""
+        sizes = tf.map_fn(images.header_size, encoded, fn_output_signature=tf.TensorSpec((2,), tf.int32))
+        area = tf.reduce_sum(tf.reduce_prod(tf.cast(sizes, tf.float32), 1))
+        most = _REQUEST_IMAGES * self.max_megapixels
+        message = f"the images of a request have more than {most:g} megapixels together; their pixels:"
+        with tf.control_dependencies([tf.raw_ops.Assert(condition=area <= most * 1e6, data=[message, area])]):
+            encoded = tf.identity(encoded)
         return tf.map_fn(self.image, encoded, fn_output_signature=tf.TensorSpec(self.image_shape, tf.float32))
 
     def image(self, encoded):
         """One image file, a scalar string, to float32 `(H, W, C)`."""
         preprocessing = self.preprocessing
+        with tf.control_dependencies(_check_work(encoded)):
+            encoded = tf.identity(encoded)
         image = images.decode(
             encoded,
             self.max_megapixels,
@@ -53,6 +67,40 @@ class Decoder:
         with tf.control_dependencies([_check_aspect(image)] if preprocessing.resize == "shorter_side" else []):
             image = transforms.evaluation_image(image, self.image_shape[:2], preprocessing)
         return tf.ensure_shape(image, self.image_shape)
+
+
+def _check_work(encoded):
+    """Assertions that decoding a file takes no more than a constant times what its pixels and its bytes take."""
+    file = tf.io.decode_raw(encoded, tf.uint8)
+    area = tf.reduce_prod(tf.cast(images.header_size(encoded), tf.int64))
+    length = tf.cast(tf.size(file), tf.int64)
+
+    def starts_of(marker):
+        """Where the bytes of a marker are, int64 `(N,)`. Within compressed pixels none of these is, but by chance."""
+        starts = tf.maximum(tf.size(file) - len(marker) + 1, 0)
+        same = [file[i : i + starts] == byte for i, byte in enumerate(marker)]
+        return tf.reshape(tf.where(tf.reduce_all(tf.stack(same), 0)), [-1])
+
+    def jpeg_scans():
+        return tf.size(starts_of(b"\xff\xda"), out_type=tf.int64)
+
+    def png_text():
+        # The length of a chunk stands in the four bytes before its name.
+        starts = tf.concat([starts_of(name) for name in (b"zTXt", b"iTXt", b"iCCP")], 0)
+        lengths = [tf.cast(tf.gather(file, tf.maximum(starts - 4 + i, 0)), tf.int64) * 256 ** (3 - i) for i in range(4)]
+        return tf.reduce_sum(tf.add_n(lengths))
+
+    none = lambda: tf.constant(0, tf.int64)  # noqa: E731
+    scans = tf.cond(tf.io.is_jpeg(encoded), jpeg_scans, none)
+    text = tf.cond(tf.strings.substr(encoded, 0, 4) == b"\x89PNG", png_text, none)
+    return [
+        tf.raw_ops.Assert(condition=condition, data=[message, value])
+        for condition, message, value in (
+            (length <= 16 * area + _MOST_EXTRA_BYTES, "a file far larger than its pixels; its bytes:", length),
+            (scans <= _MOST_JPEG_SCANS, f"a JPEG of more than {_MOST_JPEG_SCANS} scans; it has:", scans),
+            (text <= _MOST_PNG_TEXT + area // 64, "a PNG with too much text or color profile; its bytes:", text),
+        )
+    ]
 
 
 def _check_aspect(image):

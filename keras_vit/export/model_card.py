@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from keras_vit.checkpoints.architecture_inference import architecture_of, describe
 from keras_vit.checkpoints.vit_jax_names import vit_jax_shapes
+from keras_vit.export.assets import example_path
 
 CARD = "assets.extra/model_card.json"
 README = "README.md"
@@ -62,7 +63,7 @@ curl -sS http://localhost:8501/v1/models/{name}
 ```
 
 ```sh
-(printf '{{"instances": [{{"b64": "'; base64 < assets.extra/example.jpg | tr -d '\\n'; printf '"}}]}}') |
+(printf '{{"instances": [{{"b64": "'; base64 < {example} | tr -d '\\n'; printf '"}}]}}') |
     curl -sS -d @- http://localhost:8501/v1/models/{name}:predict
 ```
 """
@@ -76,7 +77,7 @@ from keras_vit.export import messages
 
 request = messages.PredictRequest()
 request.model_spec.name = "{name}"
-with open("assets.extra/example.jpg", "rb") as file:
+with open("{example}", "rb") as file:
     request.inputs["image_bytes"].CopyFrom(tf.make_tensor_proto([file.read()]))
 with grpc.insecure_channel("localhost:8500") as channel:
     predict = channel.unary_unary(
@@ -140,7 +141,8 @@ def write_readme(folder, name, card, signatures):
         f"({', '.join('B' if side is None else str(side) for side in signature.spec.shape)})"
         for signature_name, signature in signatures.items()
     ]
-    height, width, _ = card["architecture"]["image_shape"]
+    height, width, channels = card["architecture"]["image_shape"]
+    example = example_path(channels)
     description = card["architecture"]["description"]
     takes_files = "serving_default" in signatures
     text = _README.format(
@@ -153,8 +155,8 @@ def write_readme(folder, name, card, signatures):
         precision=card["precision"],
         max_batch_size=card["max_batch_size"],
         signatures="\n".join(lines),
-        rest=_REST.format(name=name) if takes_files else "",
-        grpc=_GRPC.format(name=name) if takes_files else "",
+        rest=_REST.format(name=name, example=example) if takes_files else "",
+        grpc=_GRPC.format(name=name, example=example) if takes_files else "",
     )
     with open(os.path.join(folder, README), "w", encoding="utf-8") as file:
         file.write(text)

@@ -25,6 +25,7 @@ class Counters:
         skipped_steps: steps that were not finite and changed nothing.
         train_seconds: seconds of training so far, evaluations not counted.
         best_step, best_value: of the best evaluation so far; -1 and None before the first.
+        bad_examples: the `counts` of the training's `data.BadExamples`.
     """
 
     step: int = 0
@@ -32,6 +33,7 @@ class Counters:
     train_seconds: float = 0.0
     best_step: int = -1
     best_value: float | None = None
+    bad_examples: tuple = (0, 0, 0, 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Loop:
         """Trains from where the counters are to the last step.
 
         Returns:
-            How many different examples could not be read.
+            How often an example could not be read, at most once an epoch each.
 
         Raises:
             Preempted: SIGTERM, SIGHUP or Ctrl-C came, and everything is saved.
@@ -76,7 +78,7 @@ class Loop:
         """
         config, engine, counters = self.config, self.engine, self.counters
         host = {"num_hosts": engine.num_hosts, "host_index": engine.host_index}
-        bad_examples = self.inputs.bad_examples("train", **host, warn=self.write)
+        bad_examples = self.inputs.bad_examples("train", **host, warn=self.write, counts=counters.bad_examples)
         profile_folders = iter([None, self.workdir.tensorboard if config.profile else None])  # the second call's
         clock = time.monotonic()
         with preemption.catch_stop_signals() as request:
@@ -92,9 +94,10 @@ class Loop:
                 if profile_folder:
                     self.write(f"wrote a trace of some steps: tensorboard --logdir {profile_folder}")
                 counters.step += len(outputs.metrics["loss"])
-                for step, example_weights in enumerate(outputs.example_weights, start=first):
-                    bad_examples.update(step, example_weights)
-                self.metric_writer.write_steps(counters.step, outputs)
+                steps_and_weights = enumerate(outputs.example_weights, start=first)
+                bad_counts = [bad_examples.update(step, example_weights) for step, example_weights in steps_and_weights]
+                counters.bad_examples = bad_examples.counts
+                self.metric_writer.write_steps(counters.step, outputs, bad_counts)
                 self._count_nonfinite(outputs)
                 stop = outputs.stop_requested or (engine.num_hosts == 1 and request.received)
                 counters.train_seconds += time.monotonic() - clock

@@ -28,7 +28,7 @@ class MetricWriter:
         self._enabled = enabled
         if not enabled:
             return
-        self._metrics = MetricsTable(workdir.path / "metrics.csv", columns, step)
+        self._metrics = MetricsTable(workdir.path / "metrics.csv", (*columns, "bad_examples"), step)
         # The last evaluation comes after the last checkpoint, every other one before that of its step.
         self._evaluations = MetricsTable(workdir.path / "evaluations.csv", step=min(step, total_steps - 1))
         self._scalars = Scalars(workdir.tensorboard)
@@ -38,17 +38,18 @@ class MetricWriter:
         self._since_line = {name: [] for name in columns}
         self._input_wait = 0.0
 
-    def write_steps(self, step, outputs):
+    def write_steps(self, step, outputs, bad_counts):
         """Writes the metrics of the steps up to `step`, and a line where one is due.
 
         Args:
             step: number of the last of the steps, from 1.
             outputs: the `TrainOutputs` of these steps.
+            bad_counts: how many examples of each of these steps could not be read.
         """
         if not self._enabled:
             return
         metrics = outputs.metrics
-        self._metrics.append(step - len(metrics["loss"]) + 1, metrics)
+        self._metrics.append(step - len(metrics["loss"]) + 1, {**metrics, "bad_examples": bad_counts})
         for name, values in metrics.items():
             self._since_line[name].extend(values)
         self._input_wait += outputs.input_wait

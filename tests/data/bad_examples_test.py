@@ -1,5 +1,6 @@
 """Broken files: counted, named with a reason, too many end the run; and the scan that finds them all beforehand."""
 
+import collections
 import dataclasses
 
 import numpy as np
@@ -7,6 +8,8 @@ import pytest
 import tensorflow as tf
 
 from keras_vit import data
+from keras_vit.data import examples
+from keras_vit.data.config import InputPipeline
 
 
 @pytest.fixture
@@ -24,7 +27,7 @@ def test_broken_files_are_named_once_with_a_reason(photos, broken):
     actual = sum(
         bad.update(step, weights) for step, (*_, weights) in enumerate(data.train_batches(source, **some).take(14))
     )
-    assert bad.count == len(said) == 3
+    assert bad.count == actual and len(said) == 3
     assert actual in range(3 * 3, 3 * 4 + 1)  # 70 examples: three epochs and a bit
     for name in broken:
         (line,) = [line for line in said if name in line]
@@ -79,7 +82,7 @@ def test_after_ten_names_only_counts_are_said():
     bad = data.BadExamples(source, batch_size=100, max_share=1.0, warn=said.append)
     bad.update(0, np.zeros(100))
     assert len([line for line in said if "example " in line and "counted" in line]) == 10
-    assert said[10:] == ["20 bad examples so far", "40 bad examples so far", "80 bad examples so far"]
+    assert said[10:] == [f"{count} bad examples so far, 0 of them transient" for count in (20, 40, 80)]
 
 
 def test_an_example_without_a_right_answer_is_not_bad():
@@ -103,5 +106,136 @@ def test_the_scan_finds_what_is_broken_twice_or_empty(photos, broken, images_of)
     assert report["empty_classes"] == ["dog"]
 
 
+def test_the_reasons_of_a_scan_are_one_line_and_its_graph_is_traced_once(photos, images_of, monkeypatch):
+    png = tf.io.encode_png(np.random.default_rng(0).integers(0, 256, (20, 28, 3)).astype(np.uint8)).numpy()
+    bad = {
+        "text": b"this is no image", "half.jpg": images_of(0)[:300], "half.png": png[: len(png) // 2],
+        "flip.png": png[:200] + bytes([png[200] ^ 1]) + png[201:], "gif": b"GIF89a" + bytes(30),
+        "bmp": b"BM" + bytes(20),
+    }  # fmt: skip
+    for name, content in bad.items():
+        (photos / "cat" / f"{name}.{'png' if 'png' in name else 'jpg'}").write_bytes(content)
+    for number in range(5):
+        (photos / "bee" / f"sound{number}.png").write_bytes(png)
+    traces, decode_pixels = [], examples.decode_pixels
+    monkeypatch.setattr(
+        examples, "decode_pixels", lambda *args, **kwargs: traces.append(1) or decode_pixels(*args, **kwargs)
+    )
+    report = data.verify(data.folder(photos))
+    assert len(report["bad"]) == len(bad) and len(traces) == 1
+    for reason in report["reasons"].values():
+        assert not any(word in reason for word in ("function_node", "Graph execution", "File ", "\n", "Op:", "[[")), (
+            reason
+        )
+        assert any(word in reason for word in ("not an image of a known kind", "Invalid PNG", "Invalid JPEG")), reason
+
+
 def test_the_scan_bounds_the_size_of_images(photos):
     assert len(data.verify(data.folder(photos), max_megapixels=0.0005)["bad"]) == 23
+
+
+def pipeline(source, batch_size=5, max_bad_share=0.5, **options):
+    options = {"image_size": 8, "train_crop": "resize", "eval_crop": "resize", **options}
+    return InputPipeline(source, source, options, batch_size, 4, max_bad_share)
+
+
+def count(inputs, split, batches, said, **kwargs):
+    """The `BadExamples` after the batches of a split, and their weights."""
+    bad = inputs.bad_examples(split, warn=said.append, **kwargs)
+    all_weights = []
+    for step, (*_, weights) in batches:
+        bad.update(step, weights)
+        all_weights.append(weights)
+    return bad, np.concatenate(all_weights)
+
+
+def in_order(files, labels=None, missing=0):
+    """A source without access by index; labels may be vectors."""
+    labels = labels or [[0]] * len(files)
+
+    def records():
+        of_files = tf.data.Dataset.from_tensor_slices(files)
+        of_labels = tf.data.Dataset.from_tensor_slices(tf.ragged.constant(labels, dtype=tf.int64, ragged_rank=1))
+        dense = of_labels.map(lambda label: tf.ensure_shape(label, [None]))
+        return tf.data.Dataset.zip(of_files, dense).map(lambda image, label: {"image": image, "label": label})
+
+    return data.Source(None, len(files) + missing, ("a", "b"), records=records)
+
+
+def test_the_same_broken_record_counts_once_an_epoch_by_its_own_name(images_of):
+    files = [b"no image" if number == 7 else images_of(number) for number in range(23)]
+    inputs, said = pipeline(in_order(files), max_bad_share=1.5 / 23, shuffle_buffer=6), []
+    bad, weights = count(inputs, "train", enumerate(inputs.train_batches().take(46)), said)  # ten epochs
+    assert bad.count == (weights == 0).sum() == 10 and bad.transient == 0
+    assert said == ["bad example 1, counted with weight 0: example 7: cannot be read"]
+    again = inputs.bad_examples("train", warn=said.append, counts=bad.counts)
+    assert again.counts == (10, 0, 9, 1)
+
+
+def test_more_than_the_share_of_one_epoch_ends_the_run_wherever_it_was_resumed(images_of):
+    files = [b"no image" if number < 4 else images_of(number) for number in range(20)]
+    inputs = pipeline(in_order(files), max_bad_share=0.15)
+    with pytest.raises(ValueError, match="More than 15 % of 20 .*4 bad examples in one epoch"):
+        count(inputs, "train", enumerate(inputs.train_batches().take(4)), [])
+    bad = inputs.bad_examples("train")
+    for step, (*_, weights) in enumerate(inputs.train_batches().take(4)):
+        bad = inputs.bad_examples("train", counts=bad.counts)  # resumed after every step
+        if bad.count + (weights.numpy() == 0).sum() < 4:
+            bad.update(step, weights)
+        else:
+            with pytest.raises(ValueError, match="4 bad examples in one epoch"):
+                bad.update(step, weights)
+            break
+    assert bad.count == 4
+
+
+def test_without_access_by_index_no_right_answer_is_not_bad_and_missing_examples_are(images_of):
+    files, labels = [images_of(number) for number in range(9)], [[0], []] * 4 + [[1, 0]]
+    files[2] = b"no image"
+    inputs, said = pipeline(in_order(files, labels, missing=2), batch_size=4), []
+    bad, weights = count(inputs, "test", enumerate(inputs.eval_batches()), said)
+    assert weights.tolist() == [1, 0, 0, 0, 1, 0, 1, 0, 1, 0, 0, 0]
+    assert bad.count == 3 and "example 2: cannot be read" in said[0]
+    assert sum("fewer examples than the source says" in line for line in said) == 2
+
+
+def flaky(source, failures):
+    """The same source, of which the first reads of some examples fail: `failures[index]` of them."""
+    reads = collections.Counter()
+
+    def fails(index):
+        reads[int(index)] += 1
+        return reads[int(index)] <= failures.get(int(index), 0)
+
+    def read(index):
+        failed = tf.numpy_function(fails, [index], tf.bool)
+        with tf.control_dependencies([tf.raw_ops.Assert(condition=~failed, data=["HTTP 503"])]):
+            return {key: tf.identity(value) for key, value in source.read(index).items()}
+
+    return dataclasses.replace(source, read=read), reads
+
+
+def test_what_can_be_read_the_second_or_third_time_is_not_lost(photos):
+    source, reads = flaky(data.folder(photos), {3: 1, 8: 2, 20: 2})
+    inputs, said = pipeline(source), []
+    bad, weights = count(inputs, "test", enumerate(inputs.eval_batches()), said)
+    assert weights.tolist() == [1] * 23 + [0, 0] and bad.count == 0 and not said
+    assert reads[8] == reads[20] == 3
+
+
+def test_what_can_be_read_again_only_later_is_counted_as_transient(photos, broken):
+    source, _ = flaky(data.folder(photos), {0: 3, 8: 3})
+    inputs, said = pipeline(source), []
+    bad, weights = count(inputs, "test", enumerate(inputs.eval_batches()), said)
+    assert np.flatnonzero(weights[:23] == 0).tolist() == [0, 3, 8, 13, 21]
+    assert (bad.count, bad.transient) == (5, 2)
+    assert [("transient: it could not be read" in line) for line in said] == [True, False, True, False, False]
+
+
+def test_hosts_count_their_own_share(photos, broken):
+    inputs, counts = pipeline(data.folder(photos), batch_size=6), []
+    for host in range(2):
+        share = {"num_hosts": 2, "host_index": host}
+        bad, _ = count(inputs, "test", enumerate(inputs.eval_batches(**share)), [], **share)
+        counts.append(bad.count)
+    assert counts == [1, 2]  # examples 3, 13 and 21 are in slots 3, 1 and 3 of 6

@@ -1,6 +1,7 @@
 """Batches: every example once, the same from any step, on any number of hosts and threads, whatever is broken."""
 
 import dataclasses
+import threading
 
 import numpy as np
 import pytest
@@ -130,6 +131,56 @@ def test_evaluation_scores_every_example_once_and_pads_with_weight_0(kind, n, ho
     assert batches == [-(-n // 8)] * hosts
     if hosts == 1:
         assert seen == sorted(seen)
+
+
+def test_images_keep_their_labels_and_are_float32():
+    for images, labels, weights in take(data.train_batches(numbered(), batch_size=4, seed=0), 6):
+        assert images.dtype == labels.dtype == weights.dtype == np.float32
+        np.testing.assert_array_equal(labels.argmax(-1), numbers(images) % 5)
+        np.testing.assert_array_equal(images, np.broadcast_to(images[:, :1, :1, :1], images.shape))
+        assert labels.sum(-1).tolist() == weights.tolist() == [1] * 4
+
+
+def test_a_shift_moves_the_image_by_up_to_its_pixels_and_fills_with_black():
+    image = np.zeros((1, 5, 5, 3), np.uint8)
+    image[0, 2, 2] = 10
+    source = data.arrays(image, [0], ["dot"], max_value=10)
+    images = np.concatenate([b[0] for b in take(data.train_batches(source, batch_size=20, seed=0, shift=1), 10)])
+    bright = {tuple(np.argwhere(one[..., 0] == 1)[0]) for one in images}
+    assert bright == {(row, column) for row in (1, 2, 3) for column in (1, 2, 3)}
+    assert set(np.unique(images)) == {-1, 1}
+
+
+@KINDS
+def test_no_more_batches_are_made_ahead_than_those_that_are_ready_and_two(kind):
+    sound, condition, highest = numbered(90), threading.Condition(), [-1]
+
+    def note(index):
+        with condition:
+            highest[0] = max(highest[0], int(index))
+            condition.notify_all()
+        return index
+
+    def read(index):
+        return sound.read(tf.ensure_shape(tf.numpy_function(note, [index], tf.int64), []))
+
+    def encoded(index):
+        return read(index) | {"image": tf.io.encode_png(tf.zeros([2, 2, 3], tf.uint8))}
+
+    if kind is in_order:
+        # Records are read one batch ahead, undecoded.
+        source = dataclasses.replace(
+            sound, read=None, records=lambda: tf.data.Dataset.range(90).map(encoded), max_value=255
+        )
+    else:
+        source = dataclasses.replace(sound, read=read)
+    crops = {"image_size": 2, "eval_crop": "resize"}
+    batches = iter(data.eval_batches(source, batch_size=2, prefetch=3, threads=4, **crops))
+    for taken in range(1, 40):
+        next(batches)
+        with condition:
+            assert condition.wait_for(lambda: highest[0] >= 2 * (taken + 3) - 1, timeout=60)  # noqa: B023
+            assert highest[0] < 2 * (taken + 3 + 2 + (kind is in_order))
 
 
 def test_shapes_are_static():

@@ -82,6 +82,8 @@ def test_a_gif_whose_picture_is_larger_than_the_file_says_is_refused_by_the_pict
     data = bytearray(encoded("GIF", "P", image=np.zeros((300, 515, 3), np.uint8)))
     data[6:10] = bytes([8, 0, 8, 0])
     assert in_dataset(images.header_size, bytes(data)).numpy().tolist() == [300, 515]
+    larger = bytes(data[:6]) + bytes([255, 255, 255, 255]) + bytes(data[10:])  # nor does a larger one count
+    assert in_dataset(images.header_size, larger).numpy().tolist() == [300, 515]
     with pytest.raises(tf.errors.InvalidArgumentError, match="more than 0.1 megapixels"):
         images.decode(tf.constant(bytes(data)), max_megapixels=0.1)
 

@@ -1,5 +1,7 @@
 """Folders, lists, TFRecords and arrays: what they hold, in which order, and what they refuse."""
 
+import sys
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -49,7 +51,7 @@ def test_files_that_are_no_images_are_left_out_and_counted(photos, caplog):
     (photos / "ant" / "notes.txt").write_text("no image")
     (photos / "bee" / "deeper").mkdir()
     assert data.folder(photos).num_examples == 23
-    assert "2 files do not end like images" in caplog.text
+    assert "2 entries are not files that end like images" in caplog.text
 
 
 @pytest.mark.parametrize("header", ["", "file,label\n"])
@@ -112,7 +114,7 @@ def write(path, content):
         (lambda p: data.folder(p / "photos" / "ant"), "here are none"),
         (lambda p: data.folder(p / "photos", "half"), "'half'"),
         (lambda p: data.folder(p / "photos", class_names=["ant", "bee"]), r"\['cat'\]"),
-        (lambda p: data.file_list(p / "nowhere.csv"), "no such list"),
+        (lambda p: data.file_list(p / "nowhere.csv"), "no such file"),
         (lambda p: data.file_list(write(p / "empty.csv", "")), "list is empty"),
         (lambda p: data.file_list(write(p / "one.csv", "a.jpg\n")), "a file and a label.*a.jpg"),
         (lambda p: data.file_list(write(p / "gone.csv", "photos/ant/00.jpg,a\nphotos/x,b\n")), "1 of 2 .* missing.*x"),
@@ -167,19 +169,40 @@ def test_a_class_that_a_split_does_not_have_is_refused(tmp_path, images_of):
         data.load("folder", path=str(tmp_path))
 
 
-def test_arrays_check_what_they_are_given():
-    images = np.zeros([2, 4, 4, 3], np.uint8)
-    for wrong, message in (
-        ((images.astype(np.float32), [0, 1], "ab"), "dtype=float32"),
-        ((images, [0, 1, 1], "ab"), "2 integers"),
-        ((images, [0, 2], "ab"), "labels from 0 to 2"),
-        ((images + np.uint8(20), [0, 1], "ab", 16), "a pixel of 20"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            data.arrays(*wrong)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"images": np.zeros((2, 4, 4, 3))}, "`images` must be uint8.*Received: dtype=float64"),
+        ({"images": np.zeros((2, 4, 4), np.uint8)}, r"`images` must be uint8 .*shape=\(2, 4, 4\)"),
+        ({"images": np.zeros((0, 4, 4, 3), np.uint8), "labels": []}, "N of 1 or more"),
+        ({"labels": [0]}, r"`labels` must be 2 integers, one for each image. Received: .*shape=\(1,\)"),
+        ({"labels": [0.0, 1.0]}, "Received: dtype=float64"),
+        ({"labels": [0, 2]}, "Labels of 2 classes are 0 to 1. Received: labels from 0 to 2"),
+        ({"labels": [-1, 0]}, "Received: labels from -1 to 0"),
+        ({"max_value": 3, "images": np.full((2, 4, 4, 3), 9, np.uint8)}, "`max_value`, 3. Received: a pixel of 9"),
+    ],
+)
+def test_bad_arrays_are_refused(arguments, message):
+    good = {"images": np.zeros((2, 4, 4, 3), np.uint8), "labels": [0, 1], "class_names": ["a", "b"]}
+    with pytest.raises(ValueError, match=message):
+        data.arrays(**{**good, **arguments})
 
 
 def test_the_digits_are_divided_the_same_way_always():
     train, test = data.load("digits")
     assert (train.num_examples, test.num_examples, train.max_value) == (1437, 360, 16)
     assert np.bincount(test.labels).tolist() == [36, 36, 35, 37, 36, 37, 36, 36, 35, 36]
+
+
+def test_remote_records_come_from_several_files_in_turns_always_in_the_same_order(images_of, monkeypatch):
+    tfrecords = sys.modules["keras_vit.data.sources.tfrecords"]
+    monkeypatch.setattr(tfrecords, "RECORDS_AT_A_TIME", 2)
+    for number in range(3):
+        local = f"ram://records/train-{number}"
+        write_records(local, [images_of(i) for i in range(5)], [number] * 5)
+    source = data.tfrecords("ram://records/train-*", ["a", "b", "c"], num_examples=15)
+    assert source.read is None
+    orders = [[int(example["label"]) for example in source.records()] for _ in range(3)]
+    assert orders[0] == orders[1] == orders[2] == [0, 0, 1, 1, 2, 2] * 2 + [0, 1, 2]
+    weights = np.concatenate([batch[2] for batch in data.eval_batches(source, batch_size=4, image_size=8)])
+    assert weights.tolist() == [1] * 15 + [0]

@@ -77,3 +77,29 @@ def test_files_of_other_channels_are_prepared_as_in_the_evaluation(channels, bit
     file = (tmp_path / "test" / "thing" / "0.png").read_bytes()
     decoder = Decoder(inputs.image_shape, inputs.model_preprocessing())
     np.testing.assert_allclose(decoder(tf.constant([file])), images, rtol=0, atol=1.2e-7)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "white", "file_dtype"),
+    [("uint8", 16, np.uint8), ("uint8", 1, np.uint8), ("uint16", 10_000, np.uint16), ("float32", 1.0, np.uint16)],
+)
+@pytest.mark.parametrize("size", [0, 5])
+def test_a_file_of_an_array_is_that_array_whatever_its_white_was(dtype, white, file_dtype, size):
+    """Scans of 0 to 16 are saved as files of 0 to 255, and values of more than 8 bits as files of 0 to 65,535."""
+    values = np.round(np.random.default_rng(0).uniform(0, 1, (3, 5, 5, 3)) * min(white, 16)) / min(white, 16)
+    arrays = data.arrays((values * white).astype(dtype), [0, 0, 0], ["a"], max_value=white)
+    options = data.Options(image_size=size).resolve(arrays)
+    ((images, *_),) = data.eval_batches(arrays, batch_size=3, image_size=size)
+    files = [tf.io.encode_png(np.round(image * np.iinfo(file_dtype).max).astype(file_dtype)) for image in values]
+    decoder = Decoder((5, 5, 3), options.model_preprocessing(arrays))
+    # Half a gray level of the file.
+    np.testing.assert_allclose(decoder(tf.stack(files)), images, rtol=0, atol=1.001 / np.iinfo(file_dtype).max)
+
+
+def test_with_randaugment_files_are_still_prepared_as_in_the_evaluation(folder):
+    fields = {"name": "folder", "path": str(folder), "image_size": 6, "augreg": "light1"}
+    inputs = data.from_config(fields, batch_size=len(SIZES), seed=0)
+    ((images, *_),) = inputs.eval_batches()
+    files = [path.read_bytes() for path in sorted((folder / "test" / "thing").iterdir())]
+    decoded = Decoder((6, 6, 3), inputs.model_preprocessing())(tf.constant(files))
+    np.testing.assert_allclose(decoded, images, rtol=0, atol=1.2e-7)

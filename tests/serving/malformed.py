@@ -60,6 +60,7 @@ ODD_IMAGES = {
     "progressive": [_file(_photo(), "JPEG", progressive=True)],
     "one pixel": [DOT],
     "a line": [_file(_photo(size=(90, 1)), "PNG")],
+    "a GIF whose header has another size than its picture": [GIF[:6] + b"\xff\xff\xff\xff" + GIF[10:]],
     "of several sizes and kinds": [JPEG, PNG, GIF, BMP, DOT],
 }
 
@@ -89,7 +90,6 @@ BAD_IMAGES = {
     "a PNG without pixels": [_png_of_size(0, 0)],
     "a JPEG of 300 megapixels": [_jpeg_of_size(20_000, 15_000)],
     "a JPEG without pixels": [_jpeg_of_size(0, 0)],
-    "a GIF of 4,295 megapixels": [GIF[:6] + b"\xff\xff\xff\xff" + GIF[10:]],
     "a BMP of 300 megapixels": [BMP[:18] + struct.pack("<ii", 20_000, 15_000) + BMP[26:]],
     "a BMP of the lowest size": [BMP[:18] + struct.pack("<ii", -(2**31), -(2**31)) + BMP[26:]],
     "a WebP without an image": [b"RIFF\x40\x00\x00\x00WEBPVP8 " + bytes(60)],
@@ -216,6 +216,10 @@ RAW_REQUESTS = {
     "headers that do not end": _HEAD + "X: y\r\n" * 10_000,
     "a header that does not end": _HEAD + "X: " + "y" * 100_000,
     "a header without a colon": _HEAD + "Content-Length\r\n\r\n",
+    "a blank before a colon": _HEAD + "Content-Length : 2\r\n\r\n{}",
+    "a header that goes on in the next line": _HEAD + "X: y\r\n Content-Length: 2\r\n\r\n",
+    "a header without a name": _HEAD + ": 2\r\n\r\n{}",
+    "a body on GET": "GET /v1/models/golden HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}",
     "half a request": _HEAD + "Content-Le",
     "half a body": _HEAD + "Content-Length: 1000\r\n\r\n{",
     "no length": _HEAD + "\r\n{}",

@@ -67,8 +67,8 @@ class RestServer:
     Args:
         model_base_path: the folder of a model's versions.
         model_name: its name in URLs.
-        **flags: other flags of the server: `rest_api_port`, `rest_api_num_threads`, `max_request_megabytes`.
-            Without a port it listens on any free one.
+        **flags: other flags of the server: `rest_api_port`, `rest_api_num_threads`, `max_request_megabytes`,
+            `request_seconds`. Without a port it listens on any free one of localhost.
 
     Attributes:
         port: the port that it listens on.
@@ -123,8 +123,11 @@ def main():
     parser.add_argument("--model_base_path", required=True, help="folder of the model's versions")
     parser.add_argument("--model_name", default="model", help="its name in URLs")
     parser.add_argument("--rest_api_port", type=int, default=8501, help="0 for any free port")
-    parser.add_argument("--rest_api_num_threads", type=int, default=32, help="number of connections served at once")
-    parser.add_argument("--max_request_megabytes", type=int, default=64, help="largest body of a request")
+    parser.add_argument("--rest_api_num_threads", type=int, default=32, help="number of requests served at once")
+    parser.add_argument(
+        "--max_request_megabytes", type=int, default=64, help="largest body; all at once may have four times as much"
+    )
+    parser.add_argument("--request_seconds", type=int, default=60, help="in which a request must have arrived")
     arguments = parser.parse_args()
     try:
         program = build()

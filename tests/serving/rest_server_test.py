@@ -1,6 +1,8 @@
 """The C++ server: an export gives the model's probabilities there, and no request ends its process."""
 
 import base64
+import contextlib
+import http.client
 import json
 import re
 import shutil
@@ -251,6 +253,46 @@ def test_bytes_that_are_not_http_get_an_error_or_nothing(server, client, served,
         assert not response or response.startswith((b"HTTP/1.1 4", b"HTTP/1.1 501")), (name, response)
         assert server.is_running, name
     _assert_golden(client, served, malformed)
+
+
+def test_it_listens_on_this_machine_alone(server):
+    listening = [line.split()[1:4] for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    assert [local for local, _, state in listening if state == "0A" and int(local[-4:], 16) == server.port] == [
+        f"0100007F:{server.port:04X}"
+    ]
+
+
+def test_idle_connections_hold_no_request_up(rest_server, exported):
+    with rest_server.RestServer(exported, rest_api_num_threads=2) as server, contextlib.ExitStack() as stack:
+        for _ in range(20):
+            stack.enter_context(socket.create_connection(("localhost", server.port)))
+        kept = [http.client.HTTPConnection("localhost", server.port, timeout=60) for _ in range(4)]
+        for connection in kept:
+            stack.callback(connection.close)
+        for _ in range(2):  # in turns, on connections that were idle meanwhile
+            for connection in kept:
+                connection.request("GET", "/v1/models/model")
+                assert connection.getresponse().read()
+
+
+def test_slow_clients_get_a_deadline_and_the_bytes_of_all_bodies_are_bounded(rest_server, exported):
+    flags = {"rest_api_num_threads": 6, "max_request_megabytes": 1, "request_seconds": 2}
+    with rest_server.RestServer(exported, **flags) as server, contextlib.ExitStack() as stack:
+
+        def begin(text):
+            connection = stack.enter_context(socket.create_connection(("localhost", server.port), timeout=60))
+            connection.sendall(text.encode())
+            return connection
+
+        head = f"POST /v1/models/model:predict HTTP/1.1\r\nContent-Length: {1 << 20}\r\nExpect: 100-continue\r\n\r\n"
+        slow = [begin(head) for _ in range(4)]
+        for connection in slow:
+            assert connection.recv(100).startswith(b"HTTP/1.1 100 ")  # its body is waited for
+        assert _read_all(begin(head)).startswith(b"HTTP/1.1 503 ")
+        slow += [begin("GET /v1/mod") for _ in range(6)]
+        for connection in slow:
+            assert _read_all(connection).startswith(b"HTTP/1.1 408 ")
+        assert _get(server, "/v1/models/model")["model_version_status"]
 
 
 def test_a_body_above_the_limit_is_refused_and_the_client_reads_why(client, served, malformed):

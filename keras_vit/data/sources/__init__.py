@@ -1,7 +1,8 @@
 """Where examples come from: one file for each kind of place, all returning a `Source`."""
 
 from keras_vit.data.sources.arrays import arrays, digits
-from keras_vit.data.sources.files import file_list, folder, folder_splits
+from keras_vit.data.sources.files import folder, folder_splits
+from keras_vit.data.sources.lists import file_list, read_text_file
 from keras_vit.data.sources.source import Source, check_splits
 from keras_vit.data.sources.subset import subset
 from keras_vit.data.sources.tfds import tfds
@@ -15,6 +16,7 @@ __all__ = [
     "file_list",
     "folder",
     "folder_splits",
+    "read_text_file",
     "subset",
     "tfds",
     "tfrecords",

@@ -2,10 +2,15 @@
 
 import dataclasses
 import functools
+import logging
 from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
+
+from keras_vit.data import order
+
+log = logging.getLogger(__name__)
 
 # The value of white by the dtype of the values.
 WHITE = {"uint8": 255, "uint16": 65535}
@@ -71,6 +76,34 @@ def check_splits(train, test):
         missing = [name for name, count in zip(source.class_names, counts) if not count]
         if missing:
             raise ValueError(f"Every class needs examples in the {split} split. Received: none of {_few(missing)}")
+
+
+def warn_of_empty_classes(source, name):
+    """Logs which classes have no examples, where labels are known only by reading the examples.
+
+    They are read in a random order until each class was seen, and no more than 20 a class, or 20,000 in all. An error
+    would be too much: some splits, as those of VTAB, lack classes on purpose.
+    """
+    classes, n = len(source.class_names), source.num_examples
+    most = min(n, 20 * classes, 20_000)
+    if source.labels is not None or (source.read is None and most < n):
+        return
+
+    def label_at(position):
+        return tf.reshape(source.read(order.index_at(position, n, 0)[1])["label"], [-1])
+
+    if source.read is None:
+        labels = source.records().map(lambda example: tf.reshape(example["label"], [-1]))
+    else:
+        labels = tf.data.Dataset.range(most).map(label_at, num_parallel_calls=tf.data.AUTOTUNE)
+    missing = np.ones(classes, bool)
+    for seen in labels.take(most).ignore_errors().unbatch().batch(classes).as_numpy_iterator():
+        missing[seen[(seen >= 0) & (seen < classes)]] = False
+        if not missing.any():
+            return
+    names = [name for name, is_missing in zip(source.class_names, missing) if is_missing]
+    among = f"all {n:,} examples" if most == n else f"{most:,} of {n:,} examples, drawn at random"
+    log.warning("%s: %d classes are not among %s: %s", name, len(names), among, _few(names))
 
 
 def check_labels(labels, class_names):

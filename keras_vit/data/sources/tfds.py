@@ -5,7 +5,7 @@ import os
 import tensorflow as tf
 
 from keras_vit.data.sources.source import Source
-from keras_vit.data.sources.tfrecords import RecordIndex
+from keras_vit.data.sources.tfrecords import FILES_AT_A_TIME, RECORDS_AT_A_TIME, RecordIndex
 
 
 def tfds(name, split, data_dir="", image_key="image", label_key="label", label=None, class_names=None, scale=1):
@@ -41,8 +41,13 @@ def tfds(name, split, data_dir="", image_key="image", label_key="label", label=N
     decoders = {image_key: tensorflow_datasets.decode.SkipDecoding()}
 
     def stored():
-        # One file after the other: an order that depends on nothing.
-        config = tensorflow_datasets.ReadConfig(interleave_cycle_length=1, try_autocache=False)
+        # Some files in turns, always the same ones: an order that depends on nothing.
+        config = tensorflow_datasets.ReadConfig(
+            interleave_cycle_length=FILES_AT_A_TIME,
+            interleave_block_length=RECORDS_AT_A_TIME,
+            num_parallel_calls_for_interleave_files=FILES_AT_A_TIME,
+            try_autocache=False,
+        )
         return builder.as_dataset(split=split, decoders=decoders, read_config=config, shuffle_files=False)
 
     try:

@@ -1,5 +1,6 @@
 """TFRecords of `tf.train.Example`, read by index: one pass over the lengths finds where each record begins."""
 
+import functools
 import os
 import struct
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,8 @@ from keras_vit.data.sources.source import Source, check_labels, white_of
 
 # A record is its length (uint64), a checksum of it (uint32), the data, and a checksum of the data (uint32).
 _HEADER, _FRAME = 12, 16
+# What is read in order comes from so many files in turns: one remote file alone would be as slow as its latency.
+FILES_AT_A_TIME, RECORDS_AT_A_TIME = 16, 16
 
 
 def tfrecords(
@@ -27,8 +30,8 @@ def tfrecords(
     """A source of TFRecords of `tf.train.Example`, uncompressed.
 
     Local files are indexed by one pass over the lengths of the records, so that any example can be read at once.
-    Remote files are read in order, because that pass would fetch them whole; `num_examples` says how many there are.
-    What follows a broken record in a remote file cannot be found, and counts as bad too.
+    Remote files are read in order, some of them in turns, because that pass would fetch them whole; `num_examples` says
+    how many examples there are. What follows a broken record in a remote file cannot be found, and counts as bad too.
 
     Args:
         pattern: the files, `train-*-of-01024`; local or `gs://`.
@@ -49,6 +52,11 @@ def tfrecords(
     files = sorted(tf.io.gfile.glob(str(pattern)))
     if not files:
         raise ValueError(f"No file matches. Received: pattern={str(pattern)!r}")
+    others = [file for file in files if "://" not in file and not os.path.isfile(file)]
+    if others:
+        raise ValueError(
+            f"What matches must be files, and {others[0]!r} is not one. Received: pattern={str(pattern)!r}"
+        )
     image_keys = [key.strip() for key in image_key.split(",")]
     image = _image_reader(image_keys, image_dtype, tuple(image_shape))
     rest = {"class_names": tuple(class_names), "max_value": white_of(image_dtype or "uint8", max_value)}
@@ -62,19 +70,32 @@ def tfrecords(
     if "://" in files[0]:
         if num_examples < 1:
             raise ValueError(f"`num_examples`, of remote files, must be set. Received: num_examples={num_examples}")
-        return Source(None, num_examples, records=lambda: tf.data.TFRecordDataset(files).map(parse), **rest)
+        return Source(None, num_examples, records=lambda: interleaved(files).map(parse), **rest)
     index = RecordIndex(files)
     for first, last in index.ends:
         for number in (first, last):
             try:
                 label = parse(index.read(tf.constant(number)))["label"]
-            except tf.errors.InvalidArgumentError as error:
+            except tf.errors.DataLossError:
+                continue  # a bad example, which is counted when it is read
+            except tf.errors.OpError as error:
                 raise ValueError(
                     f"Examples must have the features {image_key!r} (bytes) and {label_key!r} (integer). "
                     f"Received: {index.name_of(number)}, {error.message}"
                 ) from None
             check_labels(label.numpy()[None], class_names)
     return Source(lambda i: parse(index.read(i)), len(index), name_of=index.name_of, **rest)
+
+
+def interleaved(files):
+    """The records of files, `FILES_AT_A_TIME` of which are read ahead, in an order that depends on nothing."""
+    return tf.data.Dataset.from_tensor_slices(files).interleave(
+        tf.data.TFRecordDataset,
+        cycle_length=FILES_AT_A_TIME,
+        block_length=RECORDS_AT_A_TIME,
+        num_parallel_calls=FILES_AT_A_TIME,
+        deterministic=True,
+    )
 
 
 def _image_reader(keys, dtype, shape):
@@ -150,20 +171,49 @@ class RecordIndex:
 
 def _offsets(path, skip, take):
     """Where the records of one file begin, int64, reading nothing but their lengths."""
-    offsets, place, number = [], 0, 0
-    descriptor = os.open(path, os.O_RDONLY)
+    offsets, headers, place, number = [], [], 0, 0
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        raise ValueError(f"A TFRecord file cannot be opened ({error}). Received: {path!r}") from None
     try:
         size = os.fstat(descriptor).st_size
         while place < size and (take < 0 or number < skip + take):
             header = os.pread(descriptor, _HEADER, place)
-            end = place + _FRAME + struct.unpack("<Q", header[:8])[0] if len(header) == _HEADER else size + 1
-            if end > size:
-                raise ValueError(
-                    f"A TFRecord file must end with a whole record. Received: {path!r}, broken at byte {place}"
-                )
-            if number >= skip:
-                offsets.append(place)
-            place, number = end, number + 1
+            headers.append(header.ljust(_HEADER, b"\0"))
+            offsets.append(place)
+            place += _FRAME + struct.unpack("<Q", headers[-1][:8])[0]
+            number += 1
+            if place > size:
+                break
     finally:
         os.close(descriptor)
-    return np.array(offsets, np.int64)
+    offsets = np.array(offsets, np.int64)
+    broken = np.flatnonzero(~_right_headers(headers))
+    if len(broken) or (place > size and number):
+        raise ValueError(
+            "A TFRecord file must hold whole records to its end, or nobody knows where the next one begins. "
+            f"Received: {path!r}, broken at byte {offsets[broken[0] if len(broken) else -1]}"
+        )
+    return offsets[skip:]
+
+
+def _right_headers(headers):
+    """Which headers of records, bytes of 12, have the checksum of their length: bool `(N,)`."""
+    headers = np.frombuffer(b"".join(headers), np.uint8).reshape(-1, _HEADER)
+    checksum = np.full(len(headers), 0xFFFFFFFF, np.uint32)
+    for byte in headers[:, :8].T:
+        checksum = _crc32c_table()[(checksum ^ byte) & 0xFF] ^ (checksum >> 8)
+    checksum = ~checksum
+    # As TFRecords mask it, so that data which holds checksums has others.
+    masked = ((checksum >> 15) | (checksum << 17)) + np.uint32(0xA282EAD8)
+    return masked == headers[:, 8:].copy().view("<u4")[:, 0]
+
+
+@functools.cache
+def _crc32c_table():
+    """The remainders of all bytes, uint32 `(256,)`, by the polynomial of Castagnoli."""
+    table = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        table = np.where(table & 1, (table >> 1) ^ np.uint32(0x82F63B78), table >> 1)
+    return table

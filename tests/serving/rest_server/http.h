@@ -1,4 +1,5 @@
-// A small HTTP/1.1 server over POSIX sockets: a fixed number of threads, each with one connection at a time.
+// A small HTTP/1.1 server over POSIX sockets: a fixed number of threads, each with one request at a time. Connections
+// that wait for their next request have no thread.
 #pragma once
 
 #include <netinet/in.h>
@@ -8,10 +9,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <chrono>
+#include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <functional>
+#include <iterator>
+#include <memory>
+#include <mutex>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -42,7 +49,44 @@ class Error : public std::runtime_error {
 struct Limits {
   size_t header_bytes = 16 << 10;
   size_t body_bytes = 64 << 20;
-  std::chrono::seconds request_time{60};  // from waiting for a request to its last byte
+  size_t in_flight_bytes = 256 << 20;     // of all bodies that are received or processed
+  size_t connections = 1024;
+  std::chrono::seconds request_time{60};  // from the first byte of a request to its last, and for its response
+  std::chrono::seconds idle_time{60};     // without a request
+};
+
+// The bytes of bodies that may still be received.
+class Budget {
+ public:
+  explicit Budget(size_t bytes) : bytes_(bytes) {}
+
+  // Holds some of them for as long as it lives.
+  class Lease {
+   public:
+    Lease() = default;
+    Lease(const Lease&) = delete;
+    ~Lease() { Release(); }
+    // False if there are not that many.
+    bool Take(Budget* budget, size_t bytes) {
+      size_t available = budget->bytes_;
+      do {
+        if (available < bytes) return false;
+      } while (!budget->bytes_.compare_exchange_weak(available, available - bytes));
+      budget_ = budget, held_ = bytes;
+      return true;
+    }
+    void Release() {
+      if (budget_ != nullptr) budget_->bytes_ += held_;
+      budget_ = nullptr;
+    }
+
+   private:
+    Budget* budget_ = nullptr;
+    size_t held_ = 0;
+  };
+
+ private:
+  std::atomic<size_t> bytes_;
 };
 
 using Handler = std::function<Response(const Request&)>;
@@ -54,6 +98,7 @@ inline const char* Reason(int code) {
     case 400: return "Bad Request";
     case 404: return "Not Found";
     case 405: return "Method Not Allowed";
+    case 408: return "Request Timeout";
     case 411: return "Length Required";
     case 413: return "Content Too Large";
     case 431: return "Request Header Fields Too Large";
@@ -68,14 +113,19 @@ class Connection {
   Connection(int socket, const Limits& limits) : socket_(socket), limits_(limits) {
     const int on = 1;
     setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    const timeval send_timeout{30, 0};
-    setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &send_timeout, sizeof send_timeout);
   }
   ~Connection() { close(socket_); }
   Connection(const Connection&) = delete;
 
-  // Waits for the next request; false if the client disconnects or sends nothing. Throws Error for a malformed request.
-  bool Read(Request* request) {
+  int socket() const { return socket_; }
+  // Whether the next request has arrived with the last one.
+  bool HasReceived() const { return !received_.empty(); }
+  Clock::time_point idle_since() const { return idle_since_; }
+  void SetIdle() { idle_since_ = Clock::now(); }
+
+  // Reads the next request, which holds a lease on the bytes of its body; false if the client disconnects or sends
+  // nothing. Throws Error for a malformed request.
+  bool Read(Request* request, Budget* budget, Budget::Lease* lease) {
     deadline_ = Clock::now() + limits_.request_time;
     size_t end;
     while ((end = received_.find("\r\n\r\n")) == std::string::npos) {
@@ -83,7 +133,7 @@ class Connection {
       const bool nothing_received = received_.empty();
       if (!Receive()) {
         if (nothing_received) return false;
-        throw Error(400, "The request ended within its headers.");
+        throw Incomplete("The request ended within its headers.");
       }
     }
     const Head head = ParseHead(received_.substr(0, end + 2), request);
@@ -91,10 +141,11 @@ class Connection {
     if (head.length > limits_.body_bytes) {
       throw Error(413, "A body may have " + std::to_string(limits_.body_bytes) + " bytes.");
     }
+    if (!lease->Take(budget, head.length)) throw Error(503, "There are too many bytes of other requests now.");
     if (head.expects_continue && received_.empty()) Send("HTTP/1.1 100 Continue\r\n\r\n");
     received_.reserve(head.length);
     while (received_.size() < head.length) {
-      if (!Receive()) throw Error(400, "The request ended within its body.");
+      if (!Receive()) throw Incomplete("The request ended within its body.");
     }
     request->body = std::move(received_);
     received_ = request->body.substr(head.length);
@@ -104,6 +155,7 @@ class Connection {
 
   // False if the client has disconnected.
   bool Respond(const Response& response, bool keep_alive) {
+    deadline_ = Clock::now() + limits_.request_time;
     return Send("HTTP/1.1 " + std::to_string(response.code) + " " + Reason(response.code) +
                 "\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(response.json.size()) +
                 "\r\nConnection: " + (keep_alive ? "keep-alive" : "close") + "\r\n\r\n" + response.json);
@@ -112,7 +164,7 @@ class Connection {
   // Reads what the client still sends: closing at once would reset the connection before the client reads the response.
   void Drain() {
     shutdown(socket_, SHUT_WR);
-    deadline_ = Clock::now() + std::chrono::seconds(5);
+    deadline_ = Clock::now() + std::min(limits_.request_time, std::chrono::seconds(5));
     do received_.clear();
     while (Receive());
   }
@@ -144,6 +196,9 @@ class Connection {
       const size_t value_begin = std::min(text.find_first_not_of(" \t", colon + 1), end);
       const size_t value_end = text.find_last_not_of(" \t", end - 1) + 1;
       const std::string name = Lower(text.substr(begin, colon - begin));
+      if (name.empty() || name.find_first_of(" \t") != std::string::npos) {
+        throw Error(400, "A header must begin with its name, and no blank may stand before the colon.");
+      }
       const std::string value = Lower(text.substr(value_begin, std::max(value_end, value_begin) - value_begin));
       if (name == "content-length") {
         const bool number = !value.empty() && value.find_first_not_of("0123456789") == std::string::npos;
@@ -159,14 +214,26 @@ class Connection {
       }
     }
     if (request->method == "POST" && !has_length) throw Error(411, "A POST needs a Content-Length.");
+    if (request->method != "POST" && head.length > 0) throw Error(400, "Only a POST has a body.");
     return head;
+  }
+
+  // Why a request is not complete: its time is up, or the client has disconnected.
+  Error Incomplete(const std::string& message) const {
+    return timed_out_ ? Error(408, "The request did not arrive in time.") : Error(400, message);
+  }
+
+  // Waits until the socket is ready; false if the time is up.
+  bool Wait(short events) {
+    const auto remaining = std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now()).count();
+    pollfd waiting{socket_, events, 0};
+    timed_out_ = remaining <= 0 || poll(&waiting, 1, remaining) <= 0;
+    return !timed_out_;
   }
 
   // Appends the bytes that have arrived; false if the client has disconnected or the time is up.
   bool Receive() {
-    const auto remaining = std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now()).count();
-    pollfd waiting{socket_, POLLIN, 0};
-    if (remaining <= 0 || poll(&waiting, 1, remaining) <= 0) return false;
+    if (!Wait(POLLIN)) return false;
     char bytes[1 << 16];
     const ssize_t count = recv(socket_, bytes, sizeof bytes, 0);
     if (count > 0) received_.append(bytes, count);
@@ -175,7 +242,8 @@ class Connection {
 
   bool Send(const std::string& text) {
     for (size_t sent = 0; sent < text.size();) {
-      const ssize_t count = send(socket_, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
+      if (!Wait(POLLOUT)) return false;
+      const ssize_t count = send(socket_, text.data() + sent, text.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
       if (count <= 0) return false;
       sent += count;
     }
@@ -184,8 +252,9 @@ class Connection {
 
   const int socket_;
   const Limits& limits_;
+  bool timed_out_ = false;
   std::string received_;  // bytes that no request has used yet
-  Clock::time_point deadline_;
+  Clock::time_point deadline_, idle_since_ = Clock::now();
 };
 
 inline Response ErrorResponse(int code, std::string message) {
@@ -207,23 +276,24 @@ inline Response CatchErrors(const std::function<Response()>& work) {
   }
 }
 
-// Serves the requests of one connection until either side closes it.
-inline void ServeConnection(int socket, const Limits& limits, const Handler& handler) {
-  Connection connection(socket, limits);
-  for (bool keep_alive = true; keep_alive;) {
-    Request request;
-    bool was_read = false, disconnected = false;
-    const Response response = CatchErrors([&] {
-      disconnected = !connection.Read(&request);
-      was_read = !disconnected;
-      return was_read ? handler(request) : Response();
-    });
-    if (disconnected) return;
-    // After a malformed request it is unknown where the next one begins.
-    keep_alive = was_read && request.keep_alive;
-    if (!connection.Respond(response, keep_alive)) return;
-  }
-  connection.Drain();
+// Serves the next request of a connection; whether the connection is kept for another one.
+inline bool ServeRequest(Connection* connection, Budget* budget, const Handler& handler) {
+  Request request;
+  Budget::Lease lease;
+  bool was_read = false, disconnected = false;
+  const Response response = CatchErrors([&] {
+    disconnected = !connection->Read(&request, budget, &lease);
+    was_read = !disconnected;
+    return was_read ? handler(request) : Response();
+  });
+  if (disconnected) return false;
+  request.body = std::string();
+  lease.Release();  // the client may take its time with the response
+  // After a malformed request it is unknown where the next one begins.
+  const bool keep_alive = was_read && request.keep_alive;
+  if (!connection->Respond(response, keep_alive)) return false;
+  if (!keep_alive) connection->Drain();
+  return keep_alive;
 }
 
 // A listening socket. With `*port` 0 it takes any free port, and writes it there.
@@ -234,7 +304,7 @@ inline int Listen(int* port) {
   socklen_t size = sizeof address;
   address.sin_family = AF_INET;
   address.sin_port = htons(*port);
-  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);  // for tests on this machine
   if (bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(listener, 128) != 0 ||
       getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
     throw std::runtime_error("port " + std::to_string(*port) + ": " + std::strerror(errno));
@@ -243,25 +313,107 @@ inline int Listen(int* port) {
   return listener;
 }
 
-// Serves until the process ends. More clients than threads wait their turn.
+// The connections of a server: those that wait for a request, and a queue of those that have one.
+class Dispatcher {
+ public:
+  Dispatcher(int listener, const Limits& limits) : listener_(listener), limits_(limits) {
+    if (pipe(wake_) != 0) throw std::runtime_error(std::strerror(errno));
+  }
+
+  // The next connection that has a request.
+  std::unique_ptr<Connection> Next() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    ready_condition_.wait(lock, [&] { return !ready_.empty(); });
+    std::unique_ptr<Connection> connection = std::move(ready_.front());
+    ready_.pop_front();
+    return connection;
+  }
+
+  // Takes a connection back after a request; null if it is closed.
+  void Return(std::unique_ptr<Connection> connection) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (connection == nullptr) {
+      --count_;
+    } else if (connection->HasReceived()) {
+      ready_.push_back(std::move(connection));
+      ready_condition_.notify_one();
+    } else {
+      connection->SetIdle();
+      returned_.push_back(std::move(connection));
+      (void)!write(wake_[1], "", 1);
+    }
+  }
+
+  // Watches the listener and the connections that wait, until the process ends.
+  void Run() {
+    std::vector<std::unique_ptr<Connection>> idle;
+    while (true) {
+      std::vector<pollfd> sockets = {{listener_, POLLIN, 0}, {wake_[0], POLLIN, 0}};
+      for (const auto& connection : idle) sockets.push_back({connection->socket(), POLLIN, 0});
+      poll(sockets.data(), sockets.size(), 1000);
+      const std::lock_guard<std::mutex> lock(mutex_);
+      std::vector<std::unique_ptr<Connection>> still_idle;
+      for (size_t i = 0; i < idle.size(); ++i) {
+        if (sockets[i + 2].revents != 0) {
+          ready_.push_back(std::move(idle[i]));
+          ready_condition_.notify_one();
+        } else if (Clock::now() - idle[i]->idle_since() < limits_.idle_time) {
+          still_idle.push_back(std::move(idle[i]));
+        } else {
+          --count_;  // and closed, with the list
+        }
+      }
+      idle = std::move(still_idle);
+      char bytes[64];
+      if (sockets[1].revents != 0) (void)!read(wake_[0], bytes, sizeof bytes);
+      std::move(returned_.begin(), returned_.end(), std::back_inserter(idle));
+      returned_.clear();
+      if (sockets[0].revents != 0) Accept(&idle);
+    }
+  }
+
+ private:
+  void Accept(std::vector<std::unique_ptr<Connection>>* idle) {
+    const int socket = accept(listener_, nullptr, nullptr);
+    if (socket < 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));  // perhaps out of file descriptors
+    } else if (count_ >= limits_.connections) {
+      close(socket);
+    } else {
+      ++count_;
+      idle->push_back(std::make_unique<Connection>(socket, limits_));
+    }
+  }
+
+  const int listener_;
+  const Limits& limits_;
+  int wake_[2];
+  std::mutex mutex_;
+  std::condition_variable ready_condition_;
+  std::deque<std::unique_ptr<Connection>> ready_;
+  std::vector<std::unique_ptr<Connection>> returned_;
+  size_t count_ = 0;
+};
+
+// Serves until the process ends. More requests than threads wait their turn.
 inline void Serve(int listener, int threads, const Limits& limits, const Handler& handler) {
+  Dispatcher dispatcher(listener, limits);
+  Budget budget(limits.in_flight_bytes);
   std::vector<std::thread> workers;
   for (int i = 0; i < threads; ++i) {
     workers.emplace_back([&] {
       while (true) {
-        const int socket = accept(listener, nullptr, nullptr);
-        if (socket < 0) {
-          std::this_thread::sleep_for(std::chrono::milliseconds(10));  // perhaps out of file descriptors
-          continue;
-        }
+        std::unique_ptr<Connection> connection = dispatcher.Next();
         try {
-          ServeConnection(socket, limits, handler);
-        } catch (const std::bad_alloc&) {  // no memory for a response either: the connection was closed
+          if (!ServeRequest(connection.get(), &budget, handler)) connection.reset();
+        } catch (const std::bad_alloc&) {  // no memory for a response either
+          connection.reset();
         }
+        dispatcher.Return(std::move(connection));
       }
     });
   }
-  for (std::thread& worker : workers) worker.join();
+  dispatcher.Run();
 }
 
 }  // namespace http

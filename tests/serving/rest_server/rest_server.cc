@@ -98,7 +98,8 @@ Flags ParseFlags(int argc, char** argv) {
                  {"model_name", "model"},
                  {"rest_api_port", "8501"},
                  {"rest_api_num_threads", "32"},
-                 {"max_request_megabytes", "64"}};
+                 {"max_request_megabytes", "64"},
+                 {"request_seconds", "60"}};
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     const size_t equals = std::min(argument.find('='), argument.size());
@@ -130,6 +131,8 @@ int main(int argc, char** argv) {
     const int threads = Integer(flags, "rest_api_num_threads", 1, 1024);
     http::Limits limits;
     limits.body_bytes = static_cast<size_t>(Integer(flags, "max_request_megabytes", 1, 2047)) << 20;
+    limits.in_flight_bytes = 4 * limits.body_bytes;
+    limits.request_time = std::chrono::seconds(Integer(flags, "request_seconds", 1, 3600));
     const Model model(flags.at("model_name"), flags.at("model_base_path"));
     Semaphore semaphore(std::max(2u, std::thread::hardware_concurrency()));
     const int listener = http::Listen(&port);

@@ -1,0 +1,47 @@
+"""Which examples of a pipeline could not be read: written where batches are made, read where they are trained on."""
+
+import collections
+
+import numpy as np
+import tensorflow as tf
+
+# What a row of a batch has instead of the index of an example that failed.
+FINE, MISSING = -1, -2
+
+_PIPELINES = 64  # whose failures are remembered; one for each host's share of each evaluation
+
+
+class FailureLog:
+    """For each position of a batch whose example failed, the index of that example in its source.
+
+    An index that is known only where the records are read comes with its batch this way, and so does the difference
+    between an example that failed and one that has no right answer, which both have weight 0.
+    """
+
+    def __init__(self):
+        self._tables = collections.deque(maxlen=_PIPELINES)
+
+    def recorder(self, batch_size, host_slots):
+        """A function `(step, failed)` for `tf.data`, which notes the rows of a batch that failed; see `MISSING`."""
+        # Of the pipeline, because that may run on another machine than this object.
+        table = tf.lookup.experimental.MutableHashTable(
+            tf.int64, tf.int64, default_value=FINE, experimental_is_anonymous=True
+        )
+        self._tables.append(table)
+        slots = tf.constant(list(host_slots), tf.int64)
+
+        def record(step, failed):
+            rows = tf.reshape(tf.where(failed != FINE), [-1])
+            return table.insert(step * batch_size + tf.gather(slots, rows), tf.gather(failed, rows))
+
+        return record
+
+    def pop(self, positions):
+        """The indices of the examples at some positions, int64 `(P,)`, or `FINE` or `MISSING`; they are forgotten."""
+        failed = np.full(len(positions), FINE)
+        keys = tf.constant(positions, tf.int64)
+        for table in self._tables:
+            values = table.lookup(keys).numpy()
+            failed = np.where(values == FINE, failed, values)
+            table.remove(keys)
+        return failed

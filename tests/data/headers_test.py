@@ -1,0 +1,212 @@
+"""The size in a header is that of the decoded image, for 10,000 damaged files; and reading it takes bounded work."""
+
+import io
+import struct
+import zlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from keras_vit import Preprocessing
+from keras_vit.data import gif, images
+from keras_vit.export.decoding import Decoder
+
+IMAGE = np.asarray(
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)).resize((31, 22))
+)
+
+
+def encoded(kind, image=IMAGE, mode="RGB", **options):
+    stream = io.BytesIO()
+    Image.fromarray(image).convert(mode).save(stream, kind, **options)
+    return stream.getvalue()
+
+
+def chunk(name, content):
+    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+
+def chunks_of(png):
+    at, chunks = 8, []
+    while at < len(png):
+        length = struct.unpack(">I", png[at : at + 4])[0]
+        chunks.append((png[at + 4 : at + 8], png[at + 8 : at + 8 + length]))
+        at += 12 + length
+    return chunks
+
+
+PNG, JPEG, BMP = encoded("PNG"), encoded("JPEG"), encoded("BMP")
+GIF = encoded("GIF", mode="P")
+MOVING = encoded("GIF", mode="P", save_all=True, append_images=[Image.fromarray(np.roll(IMAGE, 3, 0))])
+LARGE_PNG = encoded("PNG", np.zeros((300, 515, 3), np.uint8))
+FILES = {"PNG": [PNG], "JPEG": [JPEG, encoded("JPEG", progressive=True)], "GIF": [GIF, MOVING], "BMP": [BMP]}
+if hasattr(tf.io, "decode_webp"):
+    FILES["WEBP"] = [
+        encoded("WEBP"), encoded("WEBP", lossless=True), encoded("WEBP", lossless=True, exif=b"Exif\0\0II*\0"),
+    ]  # fmt: skip
+
+
+def damaged(file, rng):
+    """The file with some of its first bytes changed, removed, repeated or swapped."""
+    if file.startswith(b"\x89PNG") and rng.random() < 0.7:
+        chunks = chunks_of(file)
+        for _ in range(rng.integers(1, 4)):
+            i, j = rng.integers(0, len(chunks), 2)
+            name, content = chunks[i]
+            match rng.integers(0, 5):
+                case 0:
+                    chunks.insert(j, chunks[i])
+                case 1:
+                    chunks[i], chunks[j] = chunks[j], chunks[i]
+                case 2:
+                    chunks.insert(0, (rng.choice([b"abCd", b"tEXt", b"IHDR", b"gAMA"]), rng.bytes(rng.integers(0, 20))))
+                case 3:
+                    chunks[i] = (bytes(rng.permutation(list(name))), content)
+                case 4 if content:
+                    content = bytearray(content)
+                    content[rng.integers(0, min(len(content), 30))] = rng.integers(0, 40)
+                    chunks[i] = (name, bytes(content))
+        return file[:8] + b"".join(chunk(*part) for part in chunks)
+    file = bytearray(file)
+    for _ in range(rng.integers(1, 4)):
+        at = int(rng.integers(0, min(len(file), 900 if file[:3] == b"\xff\xd8\xff" else 60)))
+        match rng.integers(0, 5):
+            case 0 | 1:
+                file[at] = rng.integers(0, 256) if rng.random() < 0.3 else rng.integers(0, 50)
+            case 2:
+                del file[at : at + rng.integers(1, 9)]
+            case 3:
+                file[at:at] = file[at : at + rng.integers(1, 30)]
+            case 4:
+                other = int(rng.integers(0, 60))
+                file[at : at + 4] = file[other : other + 4]
+    return bytes(file)
+
+
+@tf.function(input_signature=[tf.TensorSpec((), tf.string)])
+def size_of(file):
+    return images.header_size(file)
+
+
+@tf.function(input_signature=[tf.TensorSpec((), tf.string)])
+def decoded_size(file):
+    """As the decoders themselves have it, without a look at the header."""
+    is_webp = tf.strings.substr(file, 0, 4) == b"RIFF"
+    known = lambda: tf.io.decode_image(file, channels=3, expand_animations=False)  # noqa: E731
+    if not hasattr(tf.io, "decode_webp"):
+        return tf.shape(known())[:2]
+    return tf.cond(is_webp, lambda: tf.shape(tf.io.decode_webp(file))[1:3], lambda: tf.shape(known())[:2])
+
+
+@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("count", [150, pytest.param(2000, marks=pytest.mark.slow)])
+def test_the_size_in_a_header_is_that_of_the_decoded_image(kind, count):
+    rng = np.random.default_rng(count)
+    outcomes = {"refused": 0, "not decoded": 0, "decoded": 0}
+    for number in range(count):
+        file = damaged(FILES[kind][number % len(FILES[kind])], rng)
+        try:
+            height, width = size_of(file).numpy()
+        except tf.errors.InvalidArgumentError:
+            height = width = 0
+        # What is refused by its header may be of any size.
+        if not 0 < int(height) * int(width) <= 1_000_000:
+            outcomes["refused"] += 1
+            continue
+        try:
+            size = decoded_size(gif.first_picture(tf.constant(file)) if kind == "GIF" else file).numpy().tolist()
+        except tf.errors.OpError:
+            outcomes["not decoded"] += 1
+            continue
+        assert size == [height, width], file
+        outcomes["decoded"] += 1
+    assert min(outcomes["refused"], outcomes["decoded"]) > count // 100, outcomes
+
+
+def test_a_png_whose_header_is_not_first_is_not_an_image():
+    large = chunks_of(LARGE_PNG)
+    # A chunk with another size where the header should be; the decoder passes over it.
+    other = chunk(b"abCd", struct.pack(">II", 1, 1) + bytes(5))
+    file = PNG[:8] + other + b"".join(chunk(*part) for part in large)
+    assert tf.io.decode_png(file).shape == (300, 515, 3)
+    for decode in (images.decode, lambda file: images.decode(file, window=lambda size: tf.constant([0, 0, 1, 1]))):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="not an image of a known kind"):
+            decode(tf.constant(file))
+
+
+@pytest.mark.skipif(not hasattr(tf.io, "decode_webp"), reason="TensorFlow has no WebP")
+def test_a_webp_without_the_name_of_its_picture_is_not_an_image():
+    file = encoded("WEBP")
+    bare = file[:12] + file[20:]  # the decoder finds the picture all the same
+    assert size_of(bare).numpy().tolist() == [0, 0]
+
+
+def of_blocks(length, count):
+    """A GIF of one picture whose code is `count` blocks of `length` bytes."""
+    at = GIF.index(b"\x2c" + bytes(4), 13) + 11  # behind the descriptor and the size of its code
+    return GIF[:at] + (bytes([length]) + bytes(length)) * count + b"\0\x3b"
+
+
+def steps_of(function, file):
+    """How many operations a loop over blocks runs, by counting in the step itself."""
+    steps = []
+    walk = tf.while_loop
+
+    def counting(condition, body, values, **kwargs):
+        def counted(*values):
+            tf.py_function(lambda: steps.append(1), [], [])
+            return body(*values)
+
+        return walk(condition, counted, values, **kwargs)
+
+    gif.tf.while_loop = counting
+    try:
+        function(tf.constant(file))
+    finally:
+        gif.tf.while_loop = walk
+    return len(steps)
+
+
+@pytest.mark.parametrize("function", [gif.picture_size, gif.first_picture, gif.all_pictures])
+def test_a_gif_of_small_blocks_takes_a_bounded_number_of_steps(function):
+    start = GIF.index(b"\x2c" + bytes(4), 13)
+    comments = GIF[:start] + (b"\x21\xfe" + b"\1x" * 40 + b"\0") * 1000 + GIF[start:]
+    for file in (of_blocks(1, 10_000), comments):
+        assert steps_of(function, file) <= len(file) // 64 + 1000
+    assert gif.first_picture(tf.constant(of_blocks(1, 10_000))) == b""
+    assert gif.first_picture(tf.constant(of_blocks(255, 300))) == of_blocks(255, 300)
+
+
+def png_with_text(name, content, count):
+    chunks = chunks_of(PNG)
+    return PNG[:8] + b"".join(chunk(*part) for part in [chunks[0], *[(name, content)] * count, *chunks[1:]])
+
+
+def many_scans(count):
+    file = encoded("JPEG", progressive=True)
+    last = file.rindex(b"\xff\xda")
+    return file[:-2] + file[last:-2] * count + file[-2:]
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        (png_with_text(b"zTXt", b"k\0\0" + zlib.compress(bytes(5_000_000)), 30), "too much text"),
+        (many_scans(200), "more than 100 scans"),
+        (png_with_text(b"tEXt", b"k\0" + bytes(300_000), 30), "far larger than its pixels"),
+    ],
+    ids=["text", "scans", "bytes"],
+)
+def test_a_file_that_takes_much_more_than_its_pixels_is_refused_by_a_server(file, message):
+    assert images.decode(tf.constant(file)).shape == (22, 31, 3)  # one of one's own is trusted
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        Decoder((4, 4, 3), Preprocessing())(tf.constant([file]))
+
+
+def test_the_pixels_of_a_request_are_bounded_together():
+    decoder = Decoder((4, 4, 3), Preprocessing(), max_megapixels=22 * 31 / 1e6)
+    assert decoder(tf.constant([PNG] * 10)).shape == (10, 4, 4, 3)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="more than 0.00682 megapixels together"):
+        decoder(tf.constant([PNG] * 11))

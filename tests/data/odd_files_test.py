@@ -1,0 +1,170 @@
+"""Odd names, links, pipes, encodings and damaged records: each is counted and named, or refused in one line."""
+
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vit import data
+
+from .sources_test import write_records
+
+
+def names_of(source):
+    return [source.name_of(i) for i in range(source.num_examples)]
+
+
+def test_names_that_are_not_utf8_are_read_and_printable(photos, images_of):
+    folder = os.fsencode(photos) + b"/caf\xe9"
+    os.mkdir(folder)
+    for i in range(3):
+        with open(folder + b"/\xe9t\xe9 %d.jpg" % i, "wb") as file:
+            file.write(images_of(i))
+    source = data.folder(photos)
+    assert source.class_names == ("ant", "bee", r"caf\xe9", "cat") and source.num_examples == 26
+    assert source.read(tf.constant(19, tf.int64))["image"] == images_of(0)
+    assert names_of(source)[19].encode().endswith(rb"caf\xe9/\xe9t\xe9 0.jpg")
+    train, test = data.load("folder", path=str(photos), test_share=0.4)
+    assert (train.num_examples, test.num_examples) == (15, 11)  # 5, 3, 1 and 2 of each class for testing
+    assert data.verify(source)["bad"] == []
+
+
+def test_pipes_loops_and_broken_links_are_left_out_and_named(photos, caplog):
+    os.mkfifo(photos / "ant" / "pipe.jpg")
+    (photos / "bee" / "loop.jpg").symlink_to("loop.jpg")
+    (photos / "bee" / "up").symlink_to("..")
+    (photos / "cat" / "nowhere.jpg").symlink_to("gone.jpg")
+    assert data.folder(photos).num_examples == 23
+    assert "4 entries are not files" in caplog.text
+    assert all(name in caplog.text for name in ("ant/pipe.jpg", "bee/loop.jpg", "bee/up", "cat/nowhere.jpg"))
+
+
+def test_a_list_that_names_a_pipe_is_refused_and_so_is_a_list_that_is_one(photos):
+    os.mkfifo(photos / "ant" / "pipe.jpg")
+    (photos / "list.csv").write_text("ant/pipe.jpg,a\nant/00.jpg,a\n")
+    with pytest.raises(ValueError, match="1 of 2 files are missing.*pipe.jpg"):
+        data.file_list(photos / "list.csv")
+    with pytest.raises(ValueError, match="no such file"):
+        data.file_list(photos / "ant" / "pipe.jpg")
+
+
+def test_a_folder_that_may_not_be_listed_is_one_line(photos, monkeypatch):
+    scandir = os.scandir
+
+    def refuse(path):
+        if str(path).endswith("bee"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(ValueError, match="cannot be listed.*Permission denied.*bee'$"):
+        data.folder(photos)
+
+
+LINES = "bee/01.jpg,Bär\nant/03.jpg,Ameise\n"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_lists_are_read_with_and_without_a_byte_order_mark(encoding, photos):
+    (photos / "list.csv").write_bytes(("file,label\n" + LINES).encode(encoding))
+    source = data.file_list(photos / "list.csv")
+    assert source.class_names == ("Ameise", "Bär") and source.labels.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (LINES.encode("latin-1"), "UTF-8.*byte 12 is 0xe4.*list.csv"),
+        (LINES.encode("utf-16-le"), "zero bytes|is 0xe4"),
+        (b"a.jpg,1\n\xff\xfe\n", "byte 8 is 0xff"),
+        (b"ant/00.jpg,10000000000000000000000\n", "Labels must be below 1,000,000"),
+    ],
+)
+def test_lists_in_other_encodings_are_refused_in_one_line(content, message, photos):
+    (photos / "list.csv").write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        data.file_list(photos / "list.csv")
+    with pytest.raises(ValueError, match="Labels must|UTF-8"):
+        data.load_split("list", str(photos / "list.csv"), class_names=str(photos / "list.csv"))
+
+
+@pytest.fixture
+def records(tmp_path, images_of):
+    path = tmp_path / "train-0"
+    write_records(path, map(images_of, range(5)), [0, 1, 0, 1, 0])
+    return path
+
+
+@pytest.mark.parametrize("number", [0, 4])
+def test_a_flipped_bit_in_the_first_or_the_last_record_is_one_bad_example(number, records, images_of):
+    content = bytearray(records.read_bytes())
+    content[content.index(images_of(number)) + 200] ^= 1
+    records.write_bytes(content)
+    source = data.tfrecords(records, ["a", "b"])
+    ((*_, weights),) = data.eval_batches(source, batch_size=5, image_size=8)
+    assert np.flatnonzero(weights == 0).tolist() == [number]
+    report = data.verify(source)
+    assert report["bad"] == [f"{records} record {number}"] and "corrupted" in report["reasons"][report["bad"][0]]
+
+
+@pytest.mark.parametrize("tail", [bytes(5), bytes(16), bytes(4096)], ids=len)
+def test_a_tail_of_zeros_is_refused_with_its_place(tail, records):
+    size = len(records.read_bytes())
+    records.write_bytes(records.read_bytes() + tail)
+    with pytest.raises(ValueError, match=f"whole records.*train-0', broken at byte {size}$"):
+        data.tfrecords(records, ["a", "b"])
+
+
+def test_a_flipped_bit_in_a_length_is_refused_with_its_place(records):
+    content = bytearray(records.read_bytes())
+    start = 16 + int.from_bytes(content[:8], "little")  # where the second record begins
+    for bit in (0, 3, 20, 62):
+        damaged = bytearray(content)
+        damaged[start + bit // 8] ^= 1 << bit % 8
+        records.write_bytes(damaged)
+        with pytest.raises(ValueError, match=f"broken at byte {start}$"):
+            data.tfrecords(records, ["a", "b"])
+
+
+def test_a_folder_that_matches_the_pattern_is_refused(records):
+    (records.parent / "train-1").mkdir()
+    with pytest.raises(ValueError, match="must be files, and '.*train-1' is not one"):
+        data.tfrecords(records.parent / "train-*", ["a", "b"])
+
+
+def test_a_class_that_no_record_has_is_named(records, caplog):
+    fields = {"path": str(records.parent), "train_split": "train-0", "test_split": "train-0"}
+    data.load("tfrecords", **fields, classes=2)
+    assert not caplog.text
+    data.load("tfrecords", **fields, classes=4)
+    assert "train-0: 2 classes are not among all 5 examples: ['2', '3']" in caplog.text
+
+
+def test_objectnet_is_for_testing_alone(tmp_path):
+    with pytest.raises(ValueError, match="ObjectNet is only for testing.*split='train'"):
+        data.load("objectnet", path=str(tmp_path))
+
+
+def test_no_dataset_is_tuned_or_trained_on_its_test_images():
+    for name, row in data.DATASETS.items():
+        if not row.test_tfds:
+            others = [words for split, words in row.splits.items() if split != "test"]
+            assert row.splits["test"] not in others, name
+
+
+@pytest.mark.parametrize("divided", [True, False])
+def test_a_folder_is_divided_for_tuning_within_its_training_split(divided, photos, images_of):
+    if divided:
+        for name in ("ant", "bee", "cat"):
+            (photos / "train").mkdir(exist_ok=True)
+            (photos / name).rename(photos / "train" / name)
+            (photos / "test" / name).mkdir(parents=True)
+            (photos / "test" / name / "0.jpg").write_bytes(images_of(0))
+    parts = {
+        split: names_of(data.folder(photos, split, test_share=0.25))
+        for split in ("train", "test", "tune_train", "tune_val")
+    }
+    assert sorted(parts["tune_train"] + parts["tune_val"]) == sorted(parts["train"])
+    assert set(parts["tune_train"]) & set(parts["tune_val"]) == set(parts["train"]) & set(parts["test"]) == set()
+    assert len(parts["tune_val"]) == (6 if divided else 4)  # a quarter of 12, 7 and 4, or of 9, 5 and 3

@@ -1,0 +1,113 @@
+"""What is random about the input looks random: orders, keys and draws, within five standard deviations of chance."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vit.data import examples, mixup, order, transforms
+
+SEEDS, EPOCHS = range(4), 3
+
+
+def epochs_of(num_examples, seed):
+    """The orders of the first epochs, int64 `(EPOCHS, N)`."""
+    positions = tf.range(EPOCHS * num_examples, dtype=tf.int64)
+    return order.index_at(positions, num_examples, seed)[1].numpy().reshape(EPOCHS, num_examples)
+
+
+def correlation(one, other):
+    """In standard deviations of that of two independent orders."""
+    return np.corrcoef(one, other)[0, 1] * np.sqrt(len(one) - 1)
+
+
+def class_spread(permutation, batch_size=64, classes=10):
+    """Chi-square of the classes in batches, of examples that are stored by class, in standard deviations of chance."""
+    n = len(permutation)
+    labels = np.arange(n) * classes // n
+    shares = np.bincount(labels) / n
+    batches = labels[permutation][: n // batch_size * batch_size].reshape(-1, batch_size)
+    counts = np.stack([(batches == label).sum(1) for label in range(classes)], 1)
+    # Drawn without replacement, a batch varies less, by this factor.
+    expected, factor = batch_size * shares, (n - batch_size) / (n - 1)
+    degrees = len(batches) * (classes - 1) - (n % batch_size == 0) * (classes - 1)
+    return (((counts - expected) ** 2 / expected).sum() / factor - len(batches) * (classes - 1)) / np.sqrt(2 * degrees)
+
+
+@pytest.mark.parametrize("num_examples", [1023, 1024, 1025, 32767, 32768, 50_000])
+def test_an_order_is_a_shuffle(num_examples):
+    orders = np.stack([epochs_of(num_examples, seed) for seed in SEEDS])
+    stored = np.arange(num_examples)
+    for permutation in orders.reshape(-1, num_examples):
+        assert abs(correlation(permutation, stored)) < 5
+        # Chance leaves one example in its place and two pairs of neighbors, both with a Poisson distribution.
+        assert (permutation == stored).sum() <= 1 + 5
+        assert (np.abs(np.diff(permutation)) == 1).sum() <= 2 + 5 * np.sqrt(2)
+        assert abs(correlation(permutation[1:], permutation[:-1])) < 5
+        assert abs(class_spread(permutation)) < 5
+    for one, other in itertools.combinations(orders.reshape(-1, num_examples), 2):  # of other epochs and other seeds
+        assert abs(correlation(one, other)) < 5
+        assert (one == other).sum() <= 1 + 5
+
+
+def test_small_epochs_do_not_stay_as_they_are_stored():
+    # 40 examples and 100 orders: 100 examples stay in their place by chance, with a deviation of 10.
+    orders = np.concatenate([epochs_of(40, seed) for seed in range(34)])[:100]
+    assert abs((orders == np.arange(40)).sum() - 100) < 5 * 10
+    # Every example comes first as often as any other.
+    counts = np.bincount([permutation[0] for permutation in orders], minlength=40)
+    assert ((counts - 2.5) ** 2 / 2.5).sum() < 39 + 5 * np.sqrt(2 * 39)
+
+
+def test_keys_of_small_seeds_and_epochs_share_nothing():
+    keys = np.stack([order.shuffle_key(seed, tf.range(50, dtype=tf.int64)).numpy() for seed in range(20)])
+    keys = keys.reshape(-1, 3)
+    assert keys.min() >= 0 and keys.max() < 2**32
+    for column in keys.T:
+        assert len(set(column)) == 1000  # chance repeats one of them with a probability of 1e-4
+    bits = (keys[..., None] >> np.arange(32)) & 1
+    assert np.abs(bits.mean(0) - 0.5).max() < 5 * 0.5 / np.sqrt(1000)
+
+
+def draws_of(number):
+    """What is drawn for the example or the step of a number: `{name: values in [0, 1)}`."""
+    key = tf.stack([tf.constant(0, tf.int64), number])
+    window = tf.cast(transforms.inception_window([1000, 1000], key + examples.CROP), tf.float32)
+    spot = tf.reshape(tf.range(99, dtype=tf.float32), (9, 11, 1))
+    shifted = transforms.random_shift(spot, 4, key + examples.SHIFT)
+    return {
+        "window": tf.cast(window[0] / tf.maximum(1000.0 - window[2], 1.0), tf.float32),
+        "flip": tf.random.stateless_uniform([], key + examples.FLIP),
+        "randaugment": tf.random.stateless_uniform([2, 4], key + examples.RANDAUGMENT)[0, 0],
+        "shift": shifted[4, 5, 0],
+        "share": mixup.mixing_weight(1.0, key + examples.MIX, "reverse"),
+        "cut": tf.random.stateless_uniform([2], key + examples.CUT)[0],
+        "lot": tf.random.stateless_uniform([], key + examples.LOT),
+    }
+
+
+def test_draws_for_neighboring_examples_and_of_other_uses_are_unrelated():
+    n = 2000
+    batches = tf.data.Dataset.range(n).map(draws_of).batch(n)
+    draws = {name: values.numpy() for name, values in next(iter(batches)).items()}
+    for values in draws.values():
+        assert abs(correlation(values[1:], values[:-1])) < 5
+        assert abs(correlation(values, np.arange(n))) < 5
+    for one, other in itertools.combinations(draws.values(), 2):
+        assert abs(correlation(one, other)) < 5
+    for name in ("flip", "randaugment", "share", "cut", "lot"):
+        assert abs(draws[name].mean() - 0.5) < 5 * np.sqrt(1 / 12 / n), name
+
+
+def test_a_crop_and_a_shift_of_one_image_are_drawn_apart():
+    """Two uses of one key would move an image twice in the same direction."""
+
+    def offsets_of(number):
+        key = tf.stack([tf.constant(0, tf.int64), number])
+        rows = tf.tile(tf.range(40.0)[:, None, None], (1, 40, 1))
+        crop = transforms.random_crop(rows, (31, 31), key + examples.CROP)[0, 0, 0]
+        return crop, transforms.random_shift(rows, 4, key + examples.SHIFT)[20, 20, 0]
+
+    crops, shifts = (values.numpy() for values in next(iter(tf.data.Dataset.range(1000).map(offsets_of).batch(1000))))
+    assert abs(correlation(crops, shifts)) < 5
