@@ -38,17 +38,21 @@ def main(_):
     results = workdir.results()
     if results:
         metrics = {name.removeprefix("test/"): value for name, value in results.items() if name.startswith("test/")}
+        metrics = {name: value for name, value in metrics.items() if not name.endswith("examples")}
         print(f"This run is done: {format_metrics(metrics)}. Everything is in {workdir.path}.")
         return
     task = tasks.get(config)
+    engine = training.choose_engine(config)
     with workdir.lock():
-        train_and_export(config, task, workdir)
+        train_and_export(config, task, workdir, engine)
+    # The other hosts wait for the chief's export: it would log that they have crashed.
+    engine.gather_hosts([0])
 
 
-def train_and_export(config, task, workdir):
+def train_and_export(config, task, workdir, engine):
     """Everything that a run writes."""
     try:
-        run = training.run(config, workdir, task=task, evaluators=evaluation.get(config.evals))
+        run = training.run(config, workdir, task=task, evaluators=evaluation.get(config.evals), engine=engine)
     except training.Preempted as preempted:
         print(preempted)
         sys.exit(training.EXIT_CODE)

@@ -15,6 +15,7 @@ model. To add one, write a file like `top1.py` and its row here.
 import dataclasses
 
 from keras_vit.evaluation import (
+    average_precision,
     calibration,
     fewshot,
     imagenet_real,
@@ -36,6 +37,7 @@ EVALUATORS = {
     "linear_probe": linear_probe,
     "knn": knn,
     "calibration": calibration,
+    "average_precision": average_precision,
 }
 
 

@@ -72,7 +72,9 @@ def mean_over_examples(model, inputs, compute, engine=None):
         compute: `compute(model, batch)` to a dict of float32 `(B,)`, in `keras.ops`.
     """
     if engine is not None:
-        return engine.evaluate(compute)
+        metrics = engine.evaluate(compute)
+        del metrics["examples"]  # the run's own evaluation counts them
+        return metrics
     arrays = collect(model, compute, inputs.test, inputs.options, inputs.batch_size)
     counted = arrays["weights"] > 0
     return {

@@ -110,7 +110,10 @@ def _changed_scores(attention, change):
         return result + ops.cast(change, result.dtype)
 
     object.__setattr__(attention, "scores", changed)
+    # A change is of all queries at once, of a long sequence too.
+    object.__setattr__(attention, "_attend_in_chunks", attention._attend)
     try:
         yield
     finally:
         object.__delattr__(attention, "scores")
+        object.__delattr__(attention, "_attend_in_chunks")

@@ -57,8 +57,9 @@ def get(
     shared = {"layer_decay": layer_decay, "momentum_dtype": momentum_dtype}
     if name == "adamw":
         return AdamW(schedule, weight_decay=weight_decay, decay_mask=decay_mask, no_decay=no_decay, **shared)
-    if weight_decay:
+    if weight_decay or decay_mask != "all" or no_decay:
         raise ValueError(
-            f"The paper's SGD has no weight decay: it must be 0. Received: weight_decay={weight_decay}, name='sgd'"
+            "The paper's SGD has no weight decay: `weight_decay` must be 0, `decay_mask` all and `no_decay` empty. "
+            f"Received: weight_decay={weight_decay}, decay_mask={decay_mask!r}, no_decay={no_decay!r}, name='sgd'"
         )
     return SGD(schedule, **shared)

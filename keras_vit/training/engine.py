@@ -95,7 +95,7 @@ class Engine(abc.ABC):
                 metrics of the task.
 
         Returns:
-            A dict of floats.
+            A dict of floats, with "examples": how many can be read and have a label.
 
         Raises:
             ValueError: no example can be read, or none has a label.
@@ -150,8 +150,13 @@ class Engine(abc.ABC):
             values: a list of integers of at least 0 and below 2^32, of the same length on every host.
 
         Returns:
-            A list with a tuple of integers for each host, in their order. This one is for a single host.
+            A list with a tuple of integers for each host, in their order.
+
+        Raises:
+            ValueError: another host has ended.
         """
+        if self.num_hosts > 1:
+            raise NotImplementedError("an engine of several hosts has a `gather_hosts` of its own")
         return [tuple(values)]
 
     def weights_checksum(self):
@@ -198,7 +203,7 @@ def weighted_means(sums, num_examples):
         num_examples: how many there are, for the message.
 
     Returns:
-        A dict of floats.
+        A dict of floats, with "examples": how many had a weight.
 
     Raises:
         ValueError: no example has a weight.
@@ -211,7 +216,7 @@ def weighted_means(sums, num_examples):
             totals[name] = totals.get(name, 0.0) + float(np.asarray(value))
     if not weight:
         raise ValueError(f"No evaluation example can be read and has a label. Received: {num_examples} examples")
-    return {name: value / weight for name, value in totals.items()}
+    return {**{name: value / weight for name, value in totals.items()}, "examples": weight}
 
 
 def process_peak_memory():

@@ -1,6 +1,7 @@
 """The loop over the steps of a run: calls, saves, evaluations, and every way in which it can end."""
 
 import dataclasses
+import logging
 import math
 import time
 from collections.abc import Callable
@@ -15,6 +16,8 @@ from keras_vit.training.metric_writer import MetricWriter
 from keras_vit.training.progress import Progress
 from keras_vit.training.workdir import Workdir
 
+log = logging.getLogger(__name__)
+
 
 @dataclasses.dataclass
 class Counters:
@@ -25,7 +28,8 @@ class Counters:
         skipped_steps: steps that were not finite and changed nothing.
         train_seconds: seconds of training so far, evaluations not counted.
         best_step, best_value: of the best evaluation so far; -1 and None before the first.
-        bad_examples: the `counts` of the training's `data.BadExamples`.
+        bad_examples: the `counts` of the training's `data.BadExamples`, of the chief.
+        all_bad_examples: how often an example could not be read, on all hosts.
     """
 
     step: int = 0
@@ -34,6 +38,7 @@ class Counters:
     best_step: int = -1
     best_value: float | None = None
     bad_examples: tuple = (0, 0, 0, 0)
+    all_bad_examples: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +75,7 @@ class Loop:
         """Trains from where the counters are to the last step.
 
         Returns:
-            How often an example could not be read, at most once an epoch each.
+            How often an example could not be read, at most once an epoch each, on all hosts.
 
         Raises:
             Preempted: SIGTERM, SIGHUP or Ctrl-C came, and everything is saved.
@@ -78,7 +83,9 @@ class Loop:
         """
         config, engine, counters = self.config, self.engine, self.counters
         host = {"num_hosts": engine.num_hosts, "host_index": engine.host_index}
-        bad_examples = self.inputs.bad_examples("train", **host, warn=self.write, counts=counters.bad_examples)
+        # The chief writes lines, and the other hosts to their logs.
+        warn = self.write if engine.host_index == 0 else log.warning
+        bad_examples = self.inputs.bad_examples("train", **host, warn=warn, counts=counters.bad_examples)
         profile_folders = iter([None, self.workdir.tensorboard if config.profile else None])  # the second call's
         clock = time.monotonic()
         with preemption.catch_stop_signals() as request:
@@ -94,9 +101,7 @@ class Loop:
                 if profile_folder:
                     self.write(f"wrote a trace of some steps: tensorboard --logdir {profile_folder}")
                 counters.step += len(outputs.metrics["loss"])
-                steps_and_weights = enumerate(outputs.example_weights, start=first)
-                bad_counts = [bad_examples.update(step, example_weights) for step, example_weights in steps_and_weights]
-                counters.bad_examples = bad_examples.counts
+                bad_counts = self._count_bad(bad_examples, first, outputs.example_weights)
                 self.metric_writer.write_steps(counters.step, outputs, bad_counts)
                 self._count_nonfinite(outputs)
                 stop = outputs.stop_requested or (engine.num_hosts == 1 and request.received)
@@ -112,7 +117,28 @@ class Loop:
                         f"stopped by {request.signal or 'another host'} after step {counters.step} and saved; the same "
                         "command goes on from there"
                     )
-        return bad_examples.count
+        return counters.all_bad_examples
+
+    def _count_bad(self, bad_examples, first, example_weights):
+        """How many examples of each step from number `first` on could not be read, on all hosts."""
+        counts, error = [0] * len(example_weights), None
+        try:
+            for i, weights in enumerate(example_weights):
+                counts[i] = bad_examples.update(first + i, weights)
+        except ValueError as reason:
+            error = reason
+        hosts = self.engine.gather_hosts([int(error is not None), *counts])
+        if error:
+            raise error
+        if any(failed for failed, *_ in hosts):
+            raise ValueError(
+                "Another host cannot read more than `max_bad_share` of the examples; its log names them. "
+                f"Received: the failures of each host {[sum(row[1:]) for row in hosts]}"
+            )
+        totals = [sum(step) for step in zip(*(row[1:] for row in hosts))]
+        self.counters.bad_examples = bad_examples.counts
+        self.counters.all_bad_examples += sum(totals)
+        return totals
 
     def _next_stop(self):
         """Where the next call ends: at the same steps whether or not the run was interrupted."""

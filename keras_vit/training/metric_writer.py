@@ -76,7 +76,11 @@ class MetricWriter:
             return
         self._evaluations.append(step, {name: [value] for name, value in metrics.items()})
         self._scalars.write(step, {f"test/{name}": value for name, value in metrics.items()})
-        self._write(f"after step {step}: {format_metrics(metrics)} of {self._test_examples:,} test images")
+        shown = {name: value for name, value in metrics.items() if name not in ("examples", "bad_examples")}
+        scored, total, bad = int(metrics["examples"]), self._test_examples, metrics["bad_examples"]
+        count = f"{total:,}" if scored == total else f"{scored:,} of {total:,}"
+        missing = f"; {bad:,} cannot be read" if bad else ""
+        self._write(f"after step {step}: {format_metrics(shown)} of {count} test images{missing}")
 
     def close(self):
         if self._enabled:

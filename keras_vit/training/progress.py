@@ -56,17 +56,20 @@ class Progress:
 
 
 def format_metrics(metrics, separator=", ", percent=".2f"):
-    """Metrics for people: accuracies in percent, all others with four decimals.
+    """Metrics for people: accuracies in percent, counts of examples as they are, all others with four decimals.
 
     Args:
         metrics: floats by name.
         separator: stands between two of them.
         percent: the format of a percentage.
     """
-    return separator.join(
-        f"{name} {100 * value:{percent}} %" if name.endswith("accuracy") else f"{name} {value:.4f}"
-        for name, value in metrics.items()
-    )
+
+    def number(name, value):
+        if name.endswith("examples"):
+            return f"{value:,.0f}"
+        return f"{100 * value:{percent}} %" if name.endswith("accuracy") else f"{value:.4f}"
+
+    return separator.join(f"{name} {number(name, value)}" for name, value in metrics.items())
 
 
 def format_seconds(seconds):

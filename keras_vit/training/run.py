@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+import functools
+import logging
 import random
 
 import keras
@@ -19,6 +21,8 @@ from keras_vit.training.metric_writer import MetricWriter
 from keras_vit.training.progress import Progress
 from keras_vit.training.run_summary import run_summary
 
+log = logging.getLogger(__name__)
+
 
 @dataclasses.dataclass(frozen=True)
 class RunResult:
@@ -28,6 +32,7 @@ class RunResult:
         model: the trained `keras.Model`, with the averages of its weights if there are any.
         inputs: the `data.InputPipeline` that it was trained and evaluated on.
         metrics: floats by name: `test/loss` and `test/` with each metric of the task and of the evaluators,
+            `test/examples` and `test/bad_examples` (how many were scored, and could not be read),
             `train/bad_examples`, `train/skipped_steps`, `train/seconds` and `train/images_per_second`.
     """
 
@@ -101,8 +106,16 @@ def _run(config, workdir, write, task, evaluators, engine):
         enabled=chief,
     )
 
+    test_lines = set()  # that are said once, and not at every evaluation
+
     def evaluate():
-        metrics = engine.evaluate()
+        bad_examples = functools.partial(_bad_test_examples, inputs, engine, write, test_lines)
+        try:
+            metrics = engine.evaluate()
+        except ValueError:
+            bad_examples()  # which may be the reason
+            raise
+        metrics["bad_examples"] = bad_examples()
         for name in config.evals:
             values = evaluators[name].evaluate(engine.model, inputs, engine)
             metrics |= {f"{name}/{metric}": value for metric, value in values.items()}
@@ -140,6 +153,45 @@ def _run(config, workdir, write, task, evaluators, engine):
             "train/images_per_second": total_steps * config.batch_size / seconds if seconds else 0.0,
         },
     )
+
+
+def _bad_test_examples(inputs, engine, write, lines):
+    """Counts and names the test examples that could not be read in the evaluation that has just ended.
+
+    Args:
+        inputs: the `data.InputPipeline`, which knows them.
+        engine: the `Engine` that evaluated.
+        write: takes lines of text.
+        lines: a set of those that were written before.
+
+    Returns:
+        How many they are, on all hosts.
+
+    Raises:
+        ValueError: more than `max_bad_share` of the examples of any host; raised on all of them.
+    """
+
+    def write_once(line):
+        if line not in lines:
+            lines.add(line)
+            (write if engine.host_index == 0 else log.warning)(f"test: {line}")
+
+    host = {"num_hosts": engine.num_hosts, "host_index": engine.host_index}
+    bad_examples, error = inputs.bad_examples("test", **host, warn=write_once), None
+    try:
+        for step in range(-(-inputs.test.num_examples // inputs.batch_size)):
+            bad_examples.update(step, np.zeros(inputs.batch_size // engine.num_hosts))
+    except ValueError as reason:
+        error = reason
+    hosts = engine.gather_hosts([bad_examples.count, int(error is not None)])
+    if error:
+        raise error
+    if any(failed for _, failed in hosts):
+        raise ValueError(
+            "Another host cannot read more than `max_bad_share` of the test examples; its log names them. "
+            f"Received: (bad examples, failed) of each host {hosts}"
+        )
+    return sum(count for count, _ in hosts)
 
 
 def _weights_loader(config, write):

@@ -9,7 +9,7 @@ import pytest
 
 import keras_vit
 from keras_vit import data, evaluation
-from keras_vit.evaluation import calibration, fewshot, imagenet_real, knn, linear_probe, objectnet
+from keras_vit.evaluation import average_precision, calibration, fewshot, imagenet_real, knn, linear_probe, objectnet
 from keras_vit.evaluation.representations import representation_model
 
 CLASSES = 3
@@ -52,6 +52,20 @@ def test_accuracies_count_every_example_once_and_any_right_label():
     wrong.build((None, 8, 8, 3))
     labels = inputs.test.labels
     assert evaluation.evaluate(wrong, ["top1"], inputs)["top1/accuracy"] == pytest.approx((labels == 2).mean())
+
+
+def test_the_mean_average_precision_is_that_of_its_definition():
+    random = np.random.default_rng(0)
+    scores, right = random.normal(size=(50, 4)), random.random((50, 4)) < 0.2
+    right[:, 3] = False  # a class without an example has no precision
+    expected = []
+    for number in range(3):
+        hits = right[np.argsort(-scores[:, number]), number]
+        precisions = np.cumsum(hits) / np.arange(1, 51)
+        expected.append(precisions[hits].mean())
+    assert average_precision.mean_average_precision(scores, right) == pytest.approx(np.mean(expected))
+    metrics = evaluation.evaluate(mean_color(), ["average_precision"], inputs_of(test=11))
+    assert metrics == {"average_precision/mean_average_precision": 1.0}
 
 
 def _moved(shape, dtype=None):

@@ -94,7 +94,8 @@ def test_maps_are_the_class_tokens_row_of_the_scores_on_the_grid():
 
 
 @pytest.mark.parametrize("kind", ["gap", "wrapped"])
-def test_relevance_has_the_gradients_of_finite_differences(kind):
+def test_relevance_has_the_gradients_of_finite_differences(kind, monkeypatch):
+    monkeypatch.setattr("keras_vit.layers.attention.LONG_SEQUENCE", 1)  # which JAX would compute in chunks
     small = {"num_layers": 2, "input_shape": (8, 16, 3), "hidden_size": 8, "num_heads": 2}
     model = build(**small, **({"classifier": "gap"} if kind == "gap" else {}))
     images = images_of(model, 1)

@@ -196,7 +196,9 @@ def test_an_average_moves_a_share_of_the_way():
     ("arguments", "message"),
     [
         ({"name": "lamb"}, f"`name` must be one of {', '.join(optimizers.OPTIMIZERS)}. Received: name='lamb'"),
-        ({"name": "sgd", "weight_decay": 0.1}, "SGD has no weight decay: it must be 0. Received: weight_decay=0.1"),
+        ({"name": "sgd", "weight_decay": 0.1}, "SGD has no weight decay: .* Received: weight_decay=0.1"),
+        ({"name": "sgd", "decay_mask": "kernels"}, "SGD has no weight decay: .* decay_mask='kernels'"),
+        ({"name": "sgd", "no_decay": "bias"}, "SGD has no weight decay: .* no_decay='bias'"),
         ({"weight_decay": -1}, "`weight_decay` must be 0 or more.* Received: weight_decay=-1"),
         ({"decay_mask": "biases"}, "`decay_mask` must be one of all, kernels. Received: decay_mask='biases'"),
         ({"layer_decay": 0}, r"`layer_decay` must be in \(0, 1\].* Received: layer_decay=0"),

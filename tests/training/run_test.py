@@ -14,7 +14,7 @@ import tensorflow as tf
 from keras import ops
 
 import keras_vit
-from keras_vit import tasks
+from keras_vit import data, tasks
 from keras_vit.training.loop import is_better
 from keras_vit.training.tensorflow import engine as tensorflow_engine
 
@@ -90,6 +90,7 @@ def test_a_full_memory_is_reported_with_three_settings_that_help(monkeypatch):
     [
         ({"precision": "float8"}, "`precision` must be one of .*Received: precision='float8'"),
         ({"seed": 2**32}, r"`seed` must be below 2\*\*31. Received: seed=4294967296"),
+        ({"weights_channels": "sum"}, "which are not given. Received: weights_channels='sum'"),
         ({"clip_norm": float("nan")}, "`clip_norm` must be 0 or more. Received: clip_norm=nan"),
         ({"model": {**small_run.config_of().model, "classifier": "unpooled"}}, "one row of logits per image"),
         ({"batch_size": 321}, "and there into 2 parts. Received: batch_size=321, accumulate_steps=2"),
@@ -132,6 +133,41 @@ def test_global_policy_and_random_states_are_left_as_they_were(tmp_path):
     assert result.inputs.test.num_examples == 360
 
 
+def _folder(path, broken):
+    """Two splits of images in two classes, of which the first `broken` test images cannot be decoded."""
+    random = np.random.default_rng(0)
+    for split, count in (("train", 16), ("test", 6)):
+        for i in range(count):
+            (path / split / f"class{i % 2}").mkdir(parents=True, exist_ok=True)
+            png = tf.io.encode_png(random.integers(0, 256, (8, 8, 3)).astype("uint8")).numpy()
+            is_broken = split == "test" and i < broken
+            (path / split / f"class{i % 2}" / f"{i}.png").write_bytes(png[:60] if is_broken else png)
+    return {"batch_size": 4, "accumulate_steps": 1, "total_steps": 2, "eval_every_steps": 1, "schedule": {}}
+
+
+@pytest.mark.parametrize("broken", [0, 2, 6])
+def test_an_evaluation_says_how_many_images_it_scored_and_names_those_that_it_cannot_read(broken, tmp_path):
+    changes = _folder(tmp_path / "images", broken)
+    fields = data.defaults(name="folder", path=str(tmp_path / "images"), image_size=8, max_bad_share=1.0)
+    result, lines = _start(tmp_path / "run", data=fields, **changes)
+    if broken == 6:
+        assert "No evaluation example can be read" in result
+        return
+    assert result.metrics["test/examples"] == 6 - broken and result.metrics["test/bad_examples"] == broken
+    assert len([line for line in lines if line.startswith("test: bad example")]) == broken  # once, of two evaluations
+    ending = "of 6 test images" if not broken else "of 4 of 6 test images; 2 cannot be read"
+    assert sum(line.startswith("after step") and line.endswith(ending) for line in lines) == 2
+    header = (tmp_path / "run" / "evaluations.csv").read_text().splitlines()[0]
+    assert header == "step,loss,accuracy,examples,bad_examples"
+
+
+def test_too_many_unreadable_test_images_end_the_run(tmp_path):
+    changes = _folder(tmp_path / "images", 2)
+    fields = data.defaults(name="folder", path=str(tmp_path / "images"), image_size=8, max_bad_share=0.2)
+    error, _ = _start(tmp_path / "run", data=fields, **changes)
+    assert "More than 20 % of 6 examples are bad" in error
+
+
 def test_evaluators_stand_beside_the_task_and_may_decide_which_checkpoint_is_best(tmp_path):
     worse_and_worse = iter([0.9, 0.5, 0.7])
     toy = types.SimpleNamespace(
@@ -140,7 +176,9 @@ def test_evaluators_stand_beside_the_task_and_may_decide_which_checkpoint_is_bes
     evaluators = {"toy": toy}
     changes = {"evals": ("toy",), "best_metric": "toy/score", "checkpoint_every_steps": 2}
     result, lines = _start(tmp_path, evaluators=evaluators, **changes)
-    assert (tmp_path / "evaluations.csv").read_text().startswith("step,loss,accuracy,toy/score\n5,")
+    assert (
+        (tmp_path / "evaluations.csv").read_text().startswith("step,loss,accuracy,examples,bad_examples,toy/score\n5,")
+    )
     assert result.metrics["test/toy/score"] == 0.7
     assert any(", toy/score 0.9000 of 360 test images" in line for line in lines)
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["000000005", "000000010", "000000011"]

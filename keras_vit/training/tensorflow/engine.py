@@ -159,7 +159,12 @@ class TensorFlowEngine(Engine):
         def gather(rows):
             return self.strategy.reduce(tf.distribute.ReduceOp.SUM, self.strategy.run(tf.identity, args=(rows,)), None)
 
-        rows = gather(tf.constant(rows)).numpy().astype("int64") * self.num_hosts // self.num_devices
+        try:
+            rows = gather(tf.constant(rows)).numpy().astype("int64")
+        except tf.errors.OpError as error:
+            reason = error.message.split("\n")[0][:200]
+            raise ValueError(f"Another host has ended; its log says why. Received: {reason}") from error
+        rows = rows * self.num_hosts // self.num_devices
         return [tuple(int(high) * 2**16 + int(low) for high, low in row) for row in rows]
 
     def diagnose(self, step):

@@ -37,7 +37,12 @@ def alone(tiny, jax_engines):
 
 @pytest.mark.parametrize(
     ("devices", "shard"),
-    [(2, ""), (4, "optimizer"), (4, "parameters"), pytest.param(4, "", marks=pytest.mark.slow)],
+    [
+        (2, ""),
+        (4, "parameters"),
+        pytest.param(4, "", marks=pytest.mark.slow),
+        pytest.param(4, "optimizer", marks=pytest.mark.slow),
+    ],
 )
 def test_the_numbers_are_those_of_one_device_masks_included(devices, shard, alone, tiny, jax_engines):
     engine = jax_engines.engine_of(devices, tiny.input_of(), model=DROPOUT, shard=shard, **ADAMW)

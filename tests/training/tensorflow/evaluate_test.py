@@ -34,7 +34,7 @@ def test_every_example_counts_once_whatever_their_number(replicas, examples, tin
     metrics = engine.evaluate()
     logits, labels = _logits_and_labels(engine.model, inputs.test)
     losses = np.log(np.exp(logits).sum(-1)) - logits[np.arange(examples), labels]
-    assert list(metrics) == ["loss", "accuracy"]
+    assert list(metrics) == ["loss", "accuracy", "examples"] and metrics["examples"] == examples
     np.testing.assert_allclose(metrics["loss"], losses.mean(), rtol=1e-5)
     assert metrics["accuracy"] == (logits.argmax(-1) == labels).mean()
     evaluated = evaluation.get(["top1"])["top1"].evaluate(engine.model, inputs, engine)
