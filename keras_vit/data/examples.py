@@ -38,7 +38,7 @@ def train_example(example, seed, source, options):
         image = transforms.random_flip(image, tf.random.stateless_uniform([], seed + FLIP))
     image = transforms.random_shift(image, options.shift, seed + SHIFT)
     if options.randaugment_layers:
-        image = _randaugment(image, white, seed + RANDAUGMENT, source, options)
+        image = _randaugment(image, white, seed + RANDAUGMENT, options)
     return transforms.normalize(image, options.preprocessing(source, white)), one_hot(example["label"], source)
 
 
@@ -82,9 +82,9 @@ def decode_pixels(image, source, options, window=None):
     return image * factor, factor * white
 
 
-def _randaugment(image, white, seed, source, options):
-    """RandAugment, which is defined on [0, 255]; an image of more bits or of few values comes back on its own scale."""
-    scaled = options.is_deep(source) or white < 128
+def _randaugment(image, white, seed, options):
+    """RandAugment, which is defined on [0, 255]; an image of another white comes back on its own scale."""
+    scaled = white != 255
     if scaled:
         image = tf.cast(image, tf.float32) * (255.0 / white)
     if image.dtype != tf.uint8:
