@@ -116,8 +116,9 @@ def _run(config, workdir, write, task, evaluators, engine):
             bad_examples()  # which may be the reason
             raise
         metrics["bad_examples"] = bad_examples()
+        model = engine.gather_model() if config.evals else None
         for name in config.evals:
-            values = evaluators[name].evaluate(engine.model, inputs, engine)
+            values = evaluators[name].evaluate(model, inputs, engine)
             metrics |= {f"{name}/{metric}": value for metric, value in values.items()}
         return metrics
 
