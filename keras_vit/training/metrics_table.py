@@ -118,13 +118,16 @@ def read_metrics(path):
         A dict of float64 `(rows,)` by column name.
 
     Raises:
-        ValueError: there is no such file, or nothing in it.
+        ValueError: there is no such file, nothing in it, or what is not a table of numbers.
     """
     lines = _whole_lines(str(path))
     if not lines:
         raise ValueError(f"There is no table of metrics. Received: path={path}")
     names, *rows = csv.reader(lines)
-    columns = np.array(rows, np.float64).reshape(len(rows), len(names))
+    try:
+        columns = np.array(rows, np.float64).reshape(len(rows), len(names))
+    except ValueError as error:
+        raise ValueError(f"The table of metrics is damaged ({error}). Received: path={path}") from error
     return dict(zip(names, columns.T))
 
 
@@ -138,4 +141,10 @@ def _whole_lines(path):
     """The lines of a file that end in a line break; none if there is no file."""
     if not files.exists(path):
         return []
-    return [line for line in files.read_text(path).splitlines(keepends=True) if line.endswith("\n")]
+    try:
+        text = files.read_text(path)
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"The table of metrics is damaged ({error}). Repair it, or choose another workdir. Received: path={path}"
+        ) from error
+    return [line for line in text.splitlines(keepends=True) if line.endswith("\n")]

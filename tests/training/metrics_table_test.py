@@ -100,6 +100,13 @@ def test_a_full_disk_is_said_in_one_line(tmp_path):
         table.close()
 
 
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00step", b"step,loss,grad_norm\n1,a,b\n"])
+def test_a_damaged_table_is_named(content, tmp_path):
+    (tmp_path / "metrics.csv").write_bytes(content)
+    with pytest.raises(ValueError, match="The table of metrics is damaged .*Received: path=.*metrics.csv"):
+        read_metrics(tmp_path / "metrics.csv")
+
+
 def test_a_table_of_something_else_is_refused_and_stays(tmp_path):
     path = tmp_path / "metrics.csv"
     path.write_text("step,loss\n1,0.5\n")
