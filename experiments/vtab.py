@@ -37,7 +37,7 @@ def main(_):
     model = load_model(FLAGS.model)[0] if FLAGS.model else build_model(FLAGS.variant, FLAGS.weights)
     options = {"path": FLAGS.data_path, "tasks": FLAGS.tasks, "seed": FLAGS.seed}
     try:
-        metrics = vtab.evaluate(model, FLAGS.workdir, **options)
+        metrics = vtab.run_tasks(model, FLAGS.workdir, **options)
     except training.Preempted as preempted:
         print(preempted)
         sys.exit(training.EXIT_CODE)

@@ -3,12 +3,14 @@
 An evaluator is a module with `METRICS`, the names of what it measures, `SPLITS`, which parts of a dataset it needs, and
 `evaluate(model, inputs, engine=None)` to a dict of floats with these names. `config.evals` names the evaluators of a
 run, whose metrics stand beside those of the task, as `<evaluator>/<metric>`; `experiments/evaluate.py` runs them on any
-model. To add one, write a file like `top1.py` and its row here.
+model. One that trains on datasets of its own has `evaluate_tasks(model, names, path, engine)` instead, and is given no
+data. To add one, write a file like `top1.py` and its row here.
 
     top1                       on the data of the run
     fewshot:digits             on a dataset
     knn:cifar10@/data/tfds     on a dataset that lies in a folder
     fewshot:digits+cifar10     on several, with one ridge weight for all of them
+    vtab:cifar100+svhn@FOLDER  fine-tuned on each of these tasks of VTAB-1k
     real:real.json@FOLDER      ReaL's labels from their file, for ImageNet's validation images in a folder
 """
 
@@ -24,6 +26,7 @@ from keras_vit.evaluation import (
     linear_probe,
     objectnet,
     top1,
+    vtab,
 )
 from keras_vit.evaluation.collecting import show_progress, weights_digest
 from keras_vit.evaluation.inputs import load_inputs
@@ -38,6 +41,7 @@ EVALUATORS = {
     "knn": knn,
     "calibration": calibration,
     "average_precision": average_precision,
+    "vtab": vtab,
 }
 
 
@@ -59,9 +63,14 @@ class Evaluator:
 
     @property
     def METRICS(self):
-        if len(self.datasets) > 1:
+        if len(self.datasets) > 1 or (self.datasets and self._trains):
             return self.module.metrics_of_datasets(self.datasets)
         return self.module.METRICS
+
+    @property
+    def _trains(self):
+        """Whether it trains on datasets of its own, which are not loaded for it."""
+        return hasattr(self.module, "evaluate_tasks")
 
     def evaluate(self, model, inputs=None, engine=None):
         """The metrics of a model, a dict of floats by the names in `METRICS`.
@@ -74,6 +83,8 @@ class Evaluator:
         Raises:
             ValueError: there is no such dataset, it is not where it was looked for, or does not fit the model.
         """
+        if self._trains:
+            return self.module.evaluate_tasks(model, self.datasets, self.path, engine)
         datasets = self.datasets or ((self.module.DATASET,) if hasattr(self.module, "DATASET") else ())
         if not datasets:
             if inputs is None:
@@ -114,7 +125,7 @@ def _parse(text):
     if name not in EVALUATORS:
         raise ValueError(f"The evaluators are {', '.join(EVALUATORS)}. Received: {text!r}")
     module = EVALUATORS[name]
-    if len(datasets) > 1 and not hasattr(module, "evaluate_datasets"):
+    if len(datasets) > 1 and not hasattr(module, "metrics_of_datasets"):
         raise ValueError(f"{name} takes one dataset at a time. Received: {text!r}")
     if len(set(datasets)) < len(datasets):
         raise ValueError(f"The datasets must be different ones. Received: {text!r}")

@@ -1,5 +1,7 @@
 """VTAB-1k: a model is fine-tuned on 1,000 examples of each of 19 tasks; its score is their mean test accuracy."""
 
+import tempfile
+
 import keras
 from ml_collections import ConfigDict
 
@@ -21,7 +23,40 @@ TASKS = tuple(task for tasks in GROUPS.values() for task in tasks)
 METRICS = (*TASKS, *GROUPS, "mean")
 
 
-def evaluate(model, workdir, *, path="", tasks=TASKS, seed=0, edit=None, write=print):
+def evaluate_tasks(model, tasks=(), path="", engine=None):
+    """The metrics of `run_tasks` with runs in a temporary folder, for `config.evals` and `experiments/evaluate.py`.
+
+    Every evaluation fine-tunes anew and resumes nothing; `experiments/vtab.py` keeps its runs.
+
+    Args:
+        model: as of `run_tasks`.
+        tasks: some of `TASKS`; () for all.
+        path: where TFDS has the datasets; "" for its usual place.
+        engine: the `training.Engine` of a run, whose devices train; None to choose them.
+
+    Returns:
+        A dict of floats by the names in `metrics_of_datasets(tasks)`.
+
+    Raises:
+        ValueError: as `run_tasks`, or there are several hosts, which do not share a temporary folder.
+    """
+    if engine is not None and engine.num_hosts > 1:
+        raise ValueError(
+            "On several hosts VTAB is a command of its own, experiments/vtab.py, with a workdir that all of them see. "
+            f"Received: {engine.num_hosts} hosts"
+        )
+    new_engine = engine.new_engine if engine is not None else None
+    with tempfile.TemporaryDirectory() as folder:
+        return run_tasks(model, folder, path=path, tasks=tuple(tasks) or TASKS, new_engine=new_engine)
+
+
+def metrics_of_datasets(tasks):
+    """The names of what `run_tasks` measures of some tasks."""
+    groups = [group for group, members in GROUPS.items() if set(members) <= set(tasks)]
+    return (*tasks, *groups, "mean")
+
+
+def run_tasks(model, workdir, *, path="", tasks=TASKS, seed=0, edit=None, write=print, new_engine=None):
     """The test accuracy on each task after fine-tuning, and their means.
 
     Every task has a folder of its own in `workdir`. The same call goes on where an interrupted one stopped, task by
@@ -35,6 +70,7 @@ def evaluate(model, workdir, *, path="", tasks=TASKS, seed=0, edit=None, write=p
         seed: of the runs; the paper takes the mean of three.
         edit: None, or `edit(config)`, which changes the config of every task before it is used.
         write: takes lines that say how it is going.
+        new_engine: a function that gives the `training.Engine` of a task; None to choose it by its config.
 
     Returns:
         A dict of floats: the accuracy by the name of each task, the mean of each group of which all tasks are done,
@@ -62,7 +98,7 @@ def evaluate(model, workdir, *, path="", tasks=TASKS, seed=0, edit=None, write=p
         results = folder.results()
         if results is None:
             write(f"task {number} of {len(tasks)}: {task}")
-            results = training.run(config, folder, write).metrics
+            results = training.run(config, folder, write, engine=new_engine and new_engine()).metrics
             folder.write_results(results)
             keras.utils.clear_session()
         metrics[task] = results["test/accuracy"]

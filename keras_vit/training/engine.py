@@ -139,6 +139,10 @@ class Engine(abc.ABC):
             OSError: they cannot be read now; a `FileNotFoundError` where one is missing.
         """
 
+    @abc.abstractmethod
+    def new_engine(self):
+        """An engine on the same devices, without a model; for an evaluator that trains."""
+
     def gather_model(self):
         """The model, its weights whole in the memory of this host. Every host must call it."""
         return self.model

@@ -1,5 +1,7 @@
 """VTAB-1k fine-tunes task by task, and goes on where it stopped; the digits stand for its datasets."""
 
+import types
+
 import keras
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("fine-tuning is tested on TensorFlow", allow_module_level=True)
 
 import keras_vit
-from keras_vit import data
+from keras_vit import data, evaluation
 from keras_vit.evaluation import vtab
 
 SIZES = {
@@ -39,16 +41,16 @@ def test_it_goes_on_where_it_stopped_and_keeps_to_its_model(tmp_path):
     model, lines = keras_vit.VisionTransformer(**SIZES), []
     tasks = ("svhn", "eurosat")
     options = {"edit": _to_digits, "write": lines.append}
-    first = vtab.evaluate(model, tmp_path, tasks=tasks[:1], **options)
+    first = vtab.run_tasks(model, tmp_path, tasks=tasks[:1], **options)
     assert set(first) == {"svhn", "mean"}
     lines.clear()
-    both = vtab.evaluate(model, tmp_path, tasks=tasks, **options)
+    both = vtab.run_tasks(model, tmp_path, tasks=tasks, **options)
     assert both["svhn"] == first["svhn"] and "task 2 of 2: eurosat" in lines
     assert not any(line.startswith("task 1") for line in lines)
     assert both["mean"] == pytest.approx((both["svhn"] + both["eurosat"]) / 2)
     model.get_layer("head").bias.assign(np.ones(5))
     with pytest.raises(ValueError, match="other weights"):
-        vtab.evaluate(model, tmp_path, tasks=tasks, **options)
+        vtab.run_tasks(model, tmp_path, tasks=tasks, **options)
 
 
 def test_means_are_over_tasks_and_whole_groups():
@@ -59,11 +61,31 @@ def test_means_are_over_tasks_and_whole_groups():
     assert set(vtab._means(metrics)) == {"natural", "specialized", "mean"}
 
 
+def test_it_is_an_evaluator_of_runs_on_the_devices_of_the_run(monkeypatch):
+    calls = []
+
+    def run_tasks(model, folder, **options):
+        calls.append(options)
+        return dict.fromkeys(vtab.metrics_of_datasets(options["tasks"]), 0.5)
+
+    monkeypatch.setattr(vtab, "run_tasks", run_tasks)
+    names = ("vtab", "vtab:svhn+eurosat@/data", "vtab:camelyon+eurosat+resisc45+retinopathy")
+    engine = types.SimpleNamespace(num_hosts=1, new_engine=lambda: "an engine")
+    for name, evaluator in evaluation.get(names).items():
+        assert set(evaluator.evaluate("model", None, engine)) == set(evaluator.METRICS), name
+    assert calls[0]["tasks"] == vtab.TASKS and calls[0]["new_engine"]() == "an engine"
+    assert (calls[1]["tasks"], calls[1]["path"]) == (("svhn", "eurosat"), "/data")
+    assert "specialized" in evaluation.get(names[2:])[names[2]].METRICS
+    engine.num_hosts = 2
+    with pytest.raises(ValueError, match="experiments/vtab.py, with a workdir that all of them see. Received: 2 hosts"):
+        evaluation.get(["vtab"])["vtab"].evaluate("model", None, engine)
+
+
 def test_bad_requests_are_refused(tmp_path):
     model = keras_vit.VisionTransformer(**SIZES)
     wrapped = keras.Sequential([keras.Input((8, 8, 3)), model])
     for match, call in (
-        (r"Received: tasks=\('mnist',\)", lambda: vtab.evaluate(model, tmp_path, tasks=("mnist",))),
+        (r"Received: tasks=\('mnist',\)", lambda: vtab.run_tasks(model, tmp_path, tasks=("mnist",))),
         ("a Vision Transformer itself", lambda: vtab.config_of(wrapped, "svhn", weights="")),
     ):
         with pytest.raises(ValueError, match=match):

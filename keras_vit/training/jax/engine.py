@@ -182,6 +182,9 @@ class JaxEngine(Engine):
             raise ValueError("The weights are not finite any more. A lower `schedule.base` may help")
         checkpoints.save(path, self.state, self._names(), self.host_index, self.num_hosts)
 
+    def new_engine(self):
+        return JaxEngine(self.mesh)
+
     def gather_model(self):
         if self.num_hosts > 1:
             variables = [*self._model.trainable_variables, *self._model.non_trainable_variables]

@@ -125,6 +125,9 @@ class TensorFlowEngine(Engine):
 
         return sums
 
+    def new_engine(self):
+        return TensorFlowEngine(self.strategy)
+
     def swap_ema(self):
         self._swap_ema()
 
