@@ -72,7 +72,8 @@ def write_table(folder, rows):
     """Writes the rows to `table.json` and `table.csv`, each at once. Local or remote."""
     folder = files.as_path(folder)
     text = io.StringIO()
-    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
+    names = dict.fromkeys(name for row in rows for name in row)
+    writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     with files.atomic_write(folder / "table.csv") as file:

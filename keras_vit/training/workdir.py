@@ -102,7 +102,7 @@ class Workdir:
         if fixed and (not change or self.results() is not None):
             difference = ", ".join(f"{name} was {before!r} and is {now!r}" for name, (before, now) in fixed.items())
             advice = (
-                "The run is done; choose another workdir"
+                "Choose another workdir: the run is done"
                 if self.results() is not None
                 else "Choose another workdir, or go on from the last checkpoint with the new values by --change"
             )

@@ -101,6 +101,7 @@ def test_the_command_makes_the_runs_that_are_not_done_and_prints_one_table(tmp_p
             {"schedule.base": rate, "data.train_split": "tune_train", "data.test_split": "tune_val"}
         )
         done = training.Workdir(tmp_path / f"rate={rate}", config.to_dict())
+        done.claim()
         done.write_results({"test/accuracy": accuracy, "test/loss": 1.0})
     overrides = [f"--config.{name}={value}" for name, value in TINY.items()]
     done = _sweep(f"--workdir={tmp_path}", "--rates=0.001,0.01", "--seeds=3", *overrides)

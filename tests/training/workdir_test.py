@@ -76,7 +76,7 @@ def test_other_changes_are_made_on_purpose_and_not_to_a_run_that_is_done(tmp_pat
     assert json.loads((tmp_path / "changes.json").read_text()) == [{"step": 0, "changes": {"clip_norm": [None, 1.0]}}]
     assert json.loads((tmp_path / "config.json").read_text())["clip_norm"] == 1.0
     workdir.write_results({})
-    with pytest.raises(ValueError, match="clip_norm was 1.0 and is None. The run is done; choose another workdir"):
+    with pytest.raises(ValueError, match="clip_norm was 1.0 and is None. Choose another workdir: the run is done"):
         Workdir(tmp_path, CONFIG, change=True)
 
 
