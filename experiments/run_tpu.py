@@ -43,6 +43,7 @@ def main(_):
         return
     task = tasks.get(config)
     engine = training.choose_engine(config)
+    workdir.is_chief = engine.host_index == 0
     with workdir.lock():
         train_and_export(config, task, workdir, engine)
     # The other hosts wait for the chief's export: it would log that they have crashed.
@@ -56,7 +57,7 @@ def train_and_export(config, task, workdir, engine):
     except training.Preempted as preempted:
         print(preempted)
         sys.exit(training.EXIT_CODE)
-    if not training.is_chief():
+    if not workdir.is_chief:
         return
     tables = (training.read_metrics(workdir.path / name) for name in ("metrics.csv", "evaluations.csv"))
     draw(workdir.path / "curve.png", plots.training_curve, *tables)

@@ -35,8 +35,18 @@ def is_remote(path):
     return "://" in str(path)
 
 
-def exists(path):
-    return _gfile("exists", path) if is_remote(path) else os.path.exists(path)
+def exists(path, strict=False):
+    """Whether there is a file or folder. With `strict`, an `OSError` where nobody can tell: for want of a permission,
+    or because a file system does not answer."""
+    if is_remote(path):
+        return _gfile("exists", path)
+    if not strict:
+        return os.path.exists(path)
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def is_dir(path):

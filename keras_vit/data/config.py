@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import inspect
+import zlib
 
 from keras_vit.data import batching, datasets
 from keras_vit.data.bad_examples import BadExamples
@@ -87,6 +88,12 @@ class InputPipeline:
         """See `data.eval_batches`."""
         share = {"num_hosts": num_hosts, "host_index": host_index, "failures": self._failures["test"]}
         return batching.eval_batches(self.test, batch_size=self.batch_size, options=self.test_options, **share)
+
+    def fingerprint(self):
+        """Plain integers that differ where the data does: the examples of both splits, and a checksum of the names of
+        their classes."""
+        names = "\n".join(self.train.class_names)
+        return self.train.num_examples, self.test.num_examples, zlib.crc32(names.encode("utf-8", "surrogateescape"))
 
     def model_preprocessing(self):
         """What image files must go through to be as the test images: the `keras_vit.Preprocessing` of a run's model."""

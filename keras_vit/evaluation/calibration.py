@@ -41,6 +41,11 @@ def probabilities_and_labels(model, inputs):
     check_classes(model, inputs.test)
     arrays = collect(model, _outputs, inputs.test, inputs.options, inputs.batch_size)
     counted = arrays["weights"] > 0
+    if (np.count_nonzero(arrays["labels"][counted], axis=1) > 1).any():
+        raise ValueError(
+            "Calibration is defined for one right class; `top1` and `average_precision` take several. "
+            "Received: examples with several right labels"
+        )
     outputs = arrays["outputs"][counted].astype("float64")
     if not gives_probabilities(model):
         outputs = np.exp(outputs - outputs.max(1, keepdims=True))

@@ -47,9 +47,10 @@ def options_for(model, source):
         preprocessing = preprocessing_of(model)
     except ValueError:  # another model than those of this library: images in [-1, 1]
         return options
-    if preprocessing.mean != preprocessing.std:
+    white = 65535 if preprocessing.bit_depth == 16 else 255
+    if {*preprocessing.mean, *preprocessing.std} != {white / 2}:
         # Else it is half of white, whatever white is in the source.
-        scale = source.max_value / (65535 if preprocessing.bit_depth == 16 else 255)
+        scale = source.max_value / white
         options["mean"] = tuple(value * scale for value in preprocessing.mean)
         options["std"] = tuple(value * scale for value in preprocessing.std)
     options |= {"rounding": preprocessing.rounding, "exif": preprocessing.exif}

@@ -19,7 +19,7 @@ RETRY_SECONDS = (1, 5, 25)
 def finished_steps(folder):
     """The steps of all finished checkpoints in a folder, in order; none if there is no folder."""
     folder = str(folder)
-    return [step for step in _step_folders(folder) if files.exists(f"{folder}/{step:09}/{MARKER}")]
+    return [step for step in _step_folders(folder) if files.exists(f"{folder}/{step:09}/{MARKER}", strict=True)]
 
 
 class CheckpointManager:
@@ -207,11 +207,14 @@ class CheckpointManager:
 
     def _prune(self, newest, best):
         """Removes older checkpoints that are not kept, and unfinished ones."""
-        finished = self.steps()
-        keep = {*[step for step in finished if step <= newest][-2:], best}
-        for step in _step_folders(self.folder):
-            if step not in finished or (step < newest and step not in keep):
-                self._remove(step)
+        try:
+            finished = self.steps()
+            keep = {*[step for step in finished if step <= newest][-2:], best} & {*finished}
+            for step in _step_folders(self.folder):
+                if step <= newest and step not in keep:
+                    self._remove(step)
+        except OSError as error:  # the new one is whole; the next save tries again
+            self._write(f"old checkpoints could not be removed: {_first_line(error)}")
 
     def _remove(self, step):
         path = self.path(step)

@@ -27,7 +27,9 @@ class Counters:
         step: steps that are done, which is also the position in the data.
         skipped_steps: steps that were not finite and changed nothing.
         train_seconds: seconds of training so far, evaluations not counted.
-        best_step, best_value: of the best evaluation so far; -1 and None before the first.
+        best_step, best_value, best_metric: of the best evaluation so far, and of which metric; -1, None and "" before
+            the first.
+        data: the `fingerprint` of the run's data.
         bad_examples: the `counts` of the training's `data.BadExamples`, of the chief.
         all_bad_examples: how often an example could not be read, on all hosts.
     """
@@ -37,6 +39,8 @@ class Counters:
     train_seconds: float = 0.0
     best_step: int = -1
     best_value: float | None = None
+    best_metric: str = ""
+    data: tuple = ()
     bad_examples: tuple = (0, 0, 0, 0)
     all_bad_examples: int = 0
 
@@ -166,6 +170,8 @@ class Loop:
         self.progress.exclude(time.monotonic() - start)
         self.metric_writer.write_evaluation(self.counters.step, metrics)
         name = self.config.best_metric
+        if self.counters.best_metric != name:  # the config was changed: values of two metrics cannot be compared
+            self.counters.best_metric, self.counters.best_value = name, None
         if is_better(name, metrics[name], self.counters.best_value):
             self.counters.best_value, self.counters.best_step = metrics[name], self.counters.step
 

@@ -63,6 +63,7 @@ def run(config, workdir, write=print, *, task=None, evaluators=None, engine=None
         Preempted: SIGTERM came; the run is saved, and the same call goes on.
     """
     engine = engine or choose_engine(config)
+    workdir.is_chief = engine.host_index == 0
     evaluators = evaluators or {}
     task = task or tasks.get(config)
     validation.validate_config(config, engine.num_devices)
@@ -88,6 +89,8 @@ def _run(config, workdir, write, task, evaluators, engine):
     for report in reports:
         write(report)
     counters = Counters(**checkpoints.restore())
+    _check_continuation(counters, total_steps, inputs)
+    counters.data = inputs.fingerprint()
     workdir.claim()
     if not counters.step:
         host = {"num_hosts": engine.num_hosts, "host_index": engine.host_index}
@@ -154,6 +157,23 @@ def _run(config, workdir, write, task, evaluators, engine):
             "train/images_per_second": total_steps * config.batch_size / seconds if seconds else 0.0,
         },
     )
+
+
+def _check_continuation(counters, total_steps, inputs):
+    """Raises a `ValueError` unless a run can go on from its counters to a number of steps with some data."""
+    if counters.step > total_steps:
+        raise ValueError(
+            f"The run has done {counters.step} steps, more than there are to do now; `total_steps` must be at least "
+            f"that many. Received: total_steps={total_steps}"
+        )
+    if counters.data and tuple(counters.data) != inputs.fingerprint():
+        train, test, _ = counters.data
+        raise ValueError(
+            f"The data are not those of the run so far, which had {train} training and {test} test examples, or its "
+            "classes. Restore them, or choose another workdir. Received: "
+            f"{inputs.train.num_examples} training and {inputs.test.num_examples} test examples, classes "
+            f"{', '.join(map(str, inputs.train.class_names[:5]))}..."
+        )
 
 
 def _bad_test_examples(inputs, engine, write, lines):

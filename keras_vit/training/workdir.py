@@ -35,6 +35,7 @@ class Workdir:
 
     Attributes:
         path, checkpoints, export, tensorboard: the folder and folders in it, which `/` extends.
+        is_chief: whether this process writes: of several hosts the first one.
 
     Raises:
         ValueError: the folder belongs to a run with another config, or a file in it is damaged.
@@ -45,6 +46,7 @@ class Workdir:
         self.checkpoints = self.path / "checkpoints"
         self.export = self.path / "export"
         self.tensorboard = self.path / "tensorboard"
+        self.is_chief = is_chief()  # until an engine knows better
         self._locks = 0
         self._config = json.loads(json.dumps(_flat(config)))  # as it will be read back: a tuple becomes a list
         self._changes = self._compare(change)
@@ -81,7 +83,7 @@ class Workdir:
             ValueError: another run is at work in it, or it cannot be written.
         """
         with contextlib.ExitStack() as stack:
-            if not self._locks and is_chief():
+            if not self._locks and self.is_chief:
                 with self._written():
                     files.make_dirs(self.path)
                     stack.enter_context(workdir_lock(self.path))
@@ -99,6 +101,11 @@ class Workdir:
         names = sorted(n for n in self._config.keys() | existing.keys() if self._config.get(n) != existing.get(n))
         changes = {name: [existing.get(name), self._config.get(name)] for name in names}
         fixed = {name: values for name, values in changes.items() if name not in FREE_FIELDS}
+        if "evals" in fixed and change:
+            raise ValueError(
+                "`evals` are the columns of evaluations.csv and cannot change within a run; choose another workdir. "
+                f"Received: evals was {fixed['evals'][0]!r} and is {fixed['evals'][1]!r}"
+            )
         if fixed and (not change or self.results() is not None):
             difference = ", ".join(f"{name} was {before!r} and is {now!r}" for name, (before, now) in fixed.items())
             advice = (
@@ -130,7 +137,7 @@ class Workdir:
         return content
 
     def _write_json(self, name, content):
-        if is_chief():
+        if self.is_chief:
             with self._written():
                 files.write_json(self.path / name, content)
 

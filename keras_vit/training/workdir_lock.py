@@ -91,18 +91,21 @@ def _this_process():
 def _holder(text):
     try:
         return dict(json.loads(text))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return {}
 
 
 def _is_stale(holder):
-    if time.time() - holder.get("time", 0.0) > STALE_SECONDS:
+    written = holder.get("time")
+    if not isinstance(written, int | float) or abs(time.time() - written) > STALE_SECONDS:
         return True
     if holder.get("host") != socket.gethostname():
         return False
+    if holder.get("pid") == os.getpid():  # of a container that was killed: the first process of each has number 1
+        return True
     try:
         os.kill(int(holder["pid"]), 0)
-    except (ProcessLookupError, KeyError, ValueError):
+    except (ProcessLookupError, KeyError, TypeError, ValueError, OverflowError):
         return True
     except PermissionError:  # it lives, and is somebody else's
         return False

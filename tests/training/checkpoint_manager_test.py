@@ -86,6 +86,12 @@ def _damaged(path, damage):
         content = bytearray(data.read_bytes())
         content[len(content) // 2] ^= 1
         data.write_bytes(content)
+    elif damage in ("a flipped bit of the index", "a flipped bit of the graph"):
+        file = path / "state.index" if "index" in damage else data
+        content = bytearray(file.read_bytes())
+        at = len(content) - 30 if "index" in damage else content.index(b"layer") if b"layer" in content else 40
+        content[at] ^= 1
+        file.write_bytes(content)
     elif damage == "half the data":
         data.write_bytes(data.read_bytes()[: data.stat().st_size // 2])
     elif damage == "no data":
@@ -100,7 +106,17 @@ def _damaged(path, damage):
 
 
 @pytest.mark.parametrize(
-    "damage", ["a flipped bit", "half the data", "no data", "half the index", "an empty index", "no counters"]
+    "damage",
+    [
+        "a flipped bit",
+        "a flipped bit of the index",
+        "a flipped bit of the graph",
+        "half the data",
+        "no data",
+        "half the index",
+        "an empty index",
+        "no counters",
+    ],
 )
 def test_a_corrupt_checkpoint_is_named_and_the_one_before_is_used(damage, state, tmp_path):
     checkpoints, lines = _saved(tmp_path, state, 10, 20)

@@ -106,7 +106,7 @@ def test_one_run_at_a_time_is_in_a_workdir_and_a_dead_one_holds_nothing(tmp_path
 
 
 def test_a_remote_workdir_is_locked_until_its_run_says_nothing_any_more():
-    holder_now = {"host": socket.gethostname(), "pid": os.getpid(), "time": time.time()}
+    holder_now = {"host": socket.gethostname(), "pid": os.getppid(), "time": time.time()}
     files.make_dirs("ram://lock_test/run")
     for holder, held in (
         (holder_now, True),
@@ -114,6 +114,9 @@ def test_a_remote_workdir_is_locked_until_its_run_says_nothing_any_more():
         ({**holder_now, "host": "another"}, True),
         ({**holder_now, "host": "another", "time": 0.0}, False),
         ({**holder_now, "pid": 2**22 + 1}, False),
+        ({**holder_now, "pid": os.getpid()}, False),  # the first process of a container that was killed
+        ({**holder_now, "time": "soon"}, False),
+        ({**holder_now, "time": 1e300}, False),
     ):
         files.write_json("ram://lock_test/run/lock", holder)
         if held:

@@ -6,6 +6,7 @@ import time
 import zlib
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
@@ -186,11 +187,14 @@ class JaxEngine(Engine):
         return JaxEngine(self.mesh)
 
     def gather_model(self):
-        if self.num_hosts > 1:
-            variables = [*self._model.trainable_variables, *self._model.non_trainable_variables]
-            for variable, array in zip(variables, [*self.state.weights, *self.state.statistics]):
+        # Copies: whoever computes with the model may donate its arrays, as `keras.Model.predict` does.
+        variables = [*self._model.trainable_variables, *self._model.non_trainable_variables]
+        for variable, array in zip(variables, [*self.state.weights, *self.state.statistics]):
+            if self.num_hosts > 1:
                 whole = array if array.is_fully_replicated else multihost_utils.process_allgather(array, tiled=True)
                 variable.assign(np.asarray(whole))
+            else:
+                variable.assign(jnp.copy(array))
         return self._model
 
     def restore(self, path):

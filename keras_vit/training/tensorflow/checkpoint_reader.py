@@ -63,6 +63,10 @@ class CheckpointReader:
         return f"{path if group == 'scaling' else f'{folder}/{number}'}{_SUFFIX}"
 
 
+# In messages of errors that have no type of their own: of the index, of the graph of objects, and of headers.
+_DAMAGE = ("sstable", "Checksum does not match", "failed to seek to header", "file is corrupt")
+
+
 def read_error(error):
     """The exception to raise for what TensorFlow says of a checkpoint that it could not read.
 
@@ -70,7 +74,7 @@ def read_error(error):
     """
     reason = str(getattr(error, "message", error)).split("\n")[0][:200]
     damages = (tf.errors.DataLossError, tf.errors.OutOfRangeError, IndexError)
-    if isinstance(error, damages) or "sstable" in reason:
+    if isinstance(error, damages) or any(words in reason for words in _DAMAGE):
         return CorruptCheckpointError(reason)
     if isinstance(error, tf.errors.NotFoundError) or "No such file" in reason:
         return FileNotFoundError(reason)
