@@ -89,7 +89,7 @@ def _damaged(path, damage):
     elif damage in ("a flipped bit of the index", "a flipped bit of the graph"):
         file = path / "state.index" if "index" in damage else data
         content = bytearray(file.read_bytes())
-        at = len(content) - 30 if "index" in damage else content.index(b"layer") if b"layer" in content else 40
+        at = len(content) // 2 if "index" in damage else content.index(b"layer") if b"layer" in content else 40
         content[at] ^= 1
         file.write_bytes(content)
     elif damage == "half the data":
