@@ -1,6 +1,7 @@
 """The engine on TensorFlow."""
 
 import contextlib
+import functools
 
 import numpy as np
 import tensorflow as tf
@@ -150,6 +151,14 @@ class TensorFlowEngine(Engine):
             raise read_error(error) from error
         return "tensorflow"
 
+    @functools.cached_property
+    def _sum_over_replicas(self):
+        # Of the engine and not of the call, which would be traced anew each time.
+        def summed(rows):
+            return self.strategy.reduce(tf.distribute.ReduceOp.SUM, self.strategy.run(tf.identity, args=(rows,)), None)
+
+        return tf.function(summed, autograph=False)
+
     def gather_hosts(self, values):
         if self.num_hosts == 1:
             return super().gather_hosts(values)
@@ -158,12 +167,8 @@ class TensorFlowEngine(Engine):
         rows = np.zeros((self.num_hosts, *digits.shape), np.float32)
         rows[self.host_index] = digits
 
-        @tf.function(autograph=False)
-        def gather(rows):
-            return self.strategy.reduce(tf.distribute.ReduceOp.SUM, self.strategy.run(tf.identity, args=(rows,)), None)
-
         try:
-            rows = gather(tf.constant(rows)).numpy().astype("int64")
+            rows = self._sum_over_replicas(tf.constant(rows)).numpy().astype("int64")
         except tf.errors.OpError as error:
             reason = error.message.split("\n")[0][:200]
             raise ValueError(f"Another host has ended; its log says why. Received: {reason}") from error
