@@ -43,7 +43,7 @@ def _run(kind, workdir, write=lambda line: None, **changes):
 def test_a_toy_task_trains_evaluates_resumes_and_averages(kind, tmp_path):
     whole = _run(kind, tmp_path / "whole")
     metrics = training.read_metrics(tmp_path / "whole" / "metrics.csv")
-    assert list(metrics) == ["step", "loss", "error", "grad_norm", "learning_rate"]
+    assert list(metrics) == ["step", "loss", "error", "grad_norm", "learning_rate", "bad_examples"]
     assert metrics["error"][-3:].mean() < 0.7 * metrics["error"][1:4].mean()
     assert 0 < whole.metrics["test/error"] < metrics["error"][0]
     assert (tmp_path / "whole" / "evaluations.csv").read_text().startswith("step,loss,error\n5,")
