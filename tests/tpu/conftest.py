@@ -7,6 +7,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from keras_vit import data, recipes, tasks
+from keras_vit.tpu.inputs import InputShapes
 
 # Sides of 128, which a TPU does not fill up with zeros.
 TINY_MODEL = {
@@ -31,7 +32,9 @@ def tiny_config(model=(), **changes):
 
 @pytest.fixture(scope="session")
 def tiny():
-    return types.SimpleNamespace(config=tiny_config, task=lambda config: tasks.get(config))
+    """The functions of a tiny run."""
+    inputs = lambda classes: InputShapes(TINY_MODEL["input_shape"], classes)  # noqa: E731
+    return types.SimpleNamespace(config=tiny_config, task=tasks.get, inputs=inputs)
 
 
 @pytest.fixture(scope="session")
