@@ -110,7 +110,7 @@ def compile_program(stablehlo, topology):
 
     Raises:
         ImportError: jax or libtpu is missing, or another version than the private names are known of.
-        ChildProcessError: the compiler died; the message is its last line.
+        ValueError: libtpu does not know the slice.
     """
     from keras_vit import files
 
@@ -119,7 +119,12 @@ def compile_program(stablehlo, topology):
         path = Path(folder) / "program.mlir"
         path.write_bytes(stablehlo)
         # -P: the names of this folder's files must not stand for modules of Python.
-        result = json.loads(files.run_python(["-P", __file__, path, topology], **ENVIRONMENT))
+        try:
+            result = json.loads(files.run_python(["-P", __file__, path, topology], **ENVIRONMENT))
+        except ChildProcessError as error:
+            return refused_program(f"The compiler died, for want of this machine's memory or by a defect: {error}")
+    if "invalid" in result:
+        raise ValueError(result["invalid"])
     if "moved" in result:
         raise ImportError(f"A private name of JAX is gone ({result['moved']}): {other_versions() or VERSIONS}")
     return Program(**{**result, "host_operations": tuple(result["host_operations"])})
@@ -134,12 +139,15 @@ def topology_devices(topology):
     import jax
     from jax.experimental import topologies
 
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)  # which libtpu reads when it is loaded, now at the latest
+    before = dict(os.environ)
     try:
+        os.environ.update(ENVIRONMENT)  # which libtpu reads when it is loaded, now at the latest
         return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
     except jax.errors.JaxRuntimeError as error:
         raise ValueError(f"libtpu has no such slice ({first_line(error)}). Received: topology={topology!r}") from error
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def compiled_program(executable, host_operations=()):
@@ -253,6 +261,8 @@ def _remove_copies(module, ir):
 def main(path, topology):
     try:
         result = dataclasses.asdict(_compile_file(path, topology))
+    except ValueError as error:
+        result = {"invalid": str(error)}
     except (ImportError, AttributeError, TypeError) as error:
         result = {"moved": f"{type(error).__name__}: {error}"}
     print(json.dumps(result))

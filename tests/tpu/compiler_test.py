@@ -102,6 +102,31 @@ def test_a_mistake_of_the_function_is_not_taken_for_a_refusal(tpu_compiler):
         compile_function(lambda x: tf.ones((3,)) + x, [tf.TensorSpec((4,))], "v3:2x2")
 
 
+def test_a_compiler_that_dies_refuses_the_program(monkeypatch):
+    def run_python(arguments, **environment):
+        assert environment["JAX_PLATFORMS"] == "cpu"
+        raise ChildProcessError("it ended with code -9")
+
+    monkeypatch.setattr(compiler, "check_installed", lambda: None)
+    monkeypatch.setattr("keras_vit.files.run_python", run_python)
+    program = compiler.compile_program(b"", "v3:2x2")
+    assert not program.compiles and not program.out_of_memory and program.error.endswith("it ended with code -9")
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "message"),
+    [
+        ('{"moved": "ImportError: no ir"}', ImportError, r"private name of JAX is gone \(ImportError: no ir\)"),
+        ('{"invalid": "no such slice"}', ValueError, "no such slice"),
+    ],
+)
+def test_what_the_child_cannot_do_is_an_error(monkeypatch, answer, error, message):
+    monkeypatch.setattr(compiler, "check_installed", lambda: None)
+    monkeypatch.setattr("keras_vit.files.run_python", lambda arguments, **environment: answer)
+    with pytest.raises(error, match=message):
+        compiler.compile_program(b"", "v3:3x3")
+
+
 @tensorflow_only
 def test_the_compiler_counts_a_product_and_its_memory(tpu_compiler):
     import tensorflow as tf
