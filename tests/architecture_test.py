@@ -29,7 +29,7 @@ FLOORS = {
     "evaluation": {
         *("checkpoints", "data", "files", "inspection", "layers", "models", "preprocessing", "recipes", "training"),
     },
-    "tpu": {"files", "training", "data", "cost"},
+    "tpu": {"architectures", "cost", "data", "files", "recipes", "tasks", "training"},
     "__init__": {"checkpoints", "layers", "models", "predictions", "preprocessing"},
 }
 # Files and folders that may import TensorFlow; all others run on any backend.

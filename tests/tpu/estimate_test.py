@@ -78,7 +78,7 @@ def test_a_recipe_keeps_its_own_batch_size(tiny, without_compiler):
     assert config.batch_size == 7
 
 
-def test_the_dtype_policy_stays(tiny, without_compiler):
+def test_thedtype_policy_stays(tiny, without_compiler):
     check = _check(tiny, "v3:2x2")
     assert check.fits and keras.config.dtype_policy().name == "float32"
     assert _Programs.policy == "mixed_bfloat16"
@@ -111,7 +111,7 @@ class _Programs:
 @pytest.fixture
 def without_compiler(monkeypatch):
     monkeypatch.setattr(estimate.compiler, "check_installed", lambda: None)
-    monkeypatch.setattr(estimate, "_programs_class", lambda: _Programs)
+    monkeypatch.setattr(estimate, "programs_class", lambda: _Programs)
 
 
 def test_the_search_says_what_rematerialization_and_accumulation_allow(tiny, without_compiler):
