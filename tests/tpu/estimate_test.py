@@ -78,7 +78,7 @@ def test_a_recipe_keeps_its_own_batch_size(tiny, without_compiler):
     assert config.batch_size == 7
 
 
-def test_thedtype_policy_stays(tiny, without_compiler):
+def test_the_dtype_policy_stays(tiny, without_compiler):
     check = _check(tiny, "v3:2x2")
     assert check.fits and keras.config.dtype_policy().name == "float32"
     assert _Programs.policy == "mixed_bfloat16"
