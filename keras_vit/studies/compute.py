@@ -80,7 +80,7 @@ COMPUTE = Study(
     title="Accuracy against pre-training compute (Figure 5, Tables 2, 5 and 6)",
     question="For the same compute, is a Vision Transformer better than a ResNet, and a hybrid than both?",
     runs=_runs,
-    metrics={"accuracy": "test/accuracy"},
+    metrics={"accuracy": "accuracy"},
     picture=("lines", "exaFLOPs", "accuracy", "family"),
     notes=(
         "exaFLOPs are those of the pre-training, by the formula that reproduces Table 6.",
@@ -91,7 +91,7 @@ ADAM_OR_SGD = Study(
     title="Adam or SGD for ResNets (Table 7)",
     question="Are BiT ResNets better pre-trained with Adam, as the Vision Transformers are, or with SGD?",
     runs=_optimizer_runs,
-    metrics={"accuracy": "test/accuracy"},
+    metrics={"accuracy": "accuracy"},
     picture=("bars", "run", "accuracy", ""),
     notes=(
         "SGD as in BiT: 0.03 for a batch of 256, weight decay 0.0001; the cosine decay instead of its steps is ours.",

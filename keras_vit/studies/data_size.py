@@ -72,11 +72,11 @@ FIGURE_4 = Study(
     question="Does a ResNet lead with little data, and a Vision Transformer with much?",
     runs=_fewshot_runs,
     metrics={
-        "5-shot": ("fewshot:digits/5shot", "fewshot:imagenet2012/5shot", "test/accuracy"),
+        "5-shot": ("fewshot:digits/5shot", "fewshot:imagenet2012/5shot"),
         "10-shot": ("fewshot:digits/10shot", "fewshot:imagenet2012/10shot"),
         "5-shot, size": "fewshot:shapes:size/5shot",
         "5-shot, rotation": "fewshot:shapes:rotation/5shot",
-        "accuracy": "test/accuracy",
+        "accuracy": "accuracy",
     },
     picture=("lines", "images to train on", "5-shot", "family"),
     notes=(
@@ -88,7 +88,7 @@ FIGURE_3 = Study(
     title="Transfer against the size of the pre-training data (Figure 3)",
     question="Which family gains most from more data, where each is regularized as suits it?",
     runs=_transfer_runs,
-    metrics={"accuracy": "test/accuracy"},
+    metrics={"accuracy": "accuracy"},
     picture=("lines", "images to train on", "accuracy", "family"),
     notes=("Of the settings of weight decay and label smoothing all are shown; the line goes through the best.",),
 )

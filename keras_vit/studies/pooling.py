@@ -28,8 +28,8 @@ STUDY = Study(
     question="Is the class token better than the mean, or does each want its own learning rate?",
     runs=_runs,
     metrics={
-        "5-shot": ("fewshot:digits/5shot", "fewshot:imagenet2012/5shot", "test/accuracy"),
-        "accuracy": "test/accuracy",
+        "5-shot": ("fewshot:digits/5shot", "fewshot:imagenet2012/5shot"),
+        "accuracy": "accuracy",
     },
     picture=("bars", "run", "5-shot", ""),
     notes=("The class token goes through a tanh layer and a linear one, the mean of the tokens through a linear one.",),

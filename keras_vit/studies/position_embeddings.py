@@ -24,8 +24,8 @@ STUDY = Study(
     question="Does it matter how a Vision Transformer knows where its patches are?",
     runs=_runs,
     metrics={
-        "5-shot": ("fewshot:digits/5shot", "fewshot:imagenet2012/5shot", "test/accuracy"),
-        "accuracy": "test/accuracy",
+        "5-shot": ("fewshot:digits/5shot", "fewshot:imagenet2012/5shot"),
+        "accuracy": "accuracy",
     },
     picture=("bars", "run", "5-shot", ""),
     notes=(

@@ -25,7 +25,7 @@ STUDY = Study(
     title="Similarity of position embeddings (Figure 10)",
     question="Do positions learn that patches in the same row and column belong together, whatever the training?",
     runs=_runs,
-    metrics={"accuracy": "test/accuracy"},
+    metrics={"accuracy": "accuracy"},
     picture=("bars", "run", "accuracy", ""),
     notes=(
         "The weight decays of the three trainings are those of a summary of the figure, whose caption was not at hand.",

@@ -34,7 +34,10 @@ def write_page(study, scale, runs, rows, folder, write=print):
     has_picture = True
     try:
         with files.atomic_path(folder / "picture.png", ".png") as path:
-            plots.picture(path, study.title, rows, *study.picture)
+            kind, x, y, group = study.picture
+            if all(row[y] is None for row in rows):  # at tiny scale, where few-shot accuracy is not measured
+                y = "accuracy"
+            plots.picture(path, study.title, rows, kind, x, y, group)
     except ImportError as error:
         has_picture = False
         write(f"warning: picture.png was not drawn: {error}")

@@ -4,7 +4,8 @@ import keras
 import numpy as np
 from ml_collections import ConfigDict
 
-from keras_vit import checkpoints, evaluation, files, inspection, recipes, training
+from keras_vit import checkpoints, evaluation, files, recipes, training
+from keras_vit.inspection.report import write_report
 from keras_vit.studies.estimates import exaflops_of, images_of
 from keras_vit.studies.report import write_page
 from keras_vit.studies.study import rows_of
@@ -92,6 +93,6 @@ def config_of(run, folder):
 def _inspect(result, folder, title, write):
     images = np.asarray(next(iter(result.inputs.eval_batches()))[0])[:32]
     try:
-        inspection.write_report(result.model, images, folder, title=title, write=write)
+        write_report(result.model, images, folder, title=title, write=write)
     except ImportError as error:
         write(f"warning: no pictures of the model: {error}")

@@ -59,7 +59,7 @@ class Scale:
     def vit(self):
         """The Vision Transformer of tiny and small studies, `config.model`."""
         if self.is_tiny:
-            return {"patch_size": 8, "num_layers": 1, "hidden_size": 8, "mlp_dim": 16, "num_heads": 2}
+            return {"patch_size": 8, "num_layers": 2, "hidden_size": 8, "mlp_dim": 16, "num_heads": 2}
         return {"patch_size": 4, "num_layers": 4, "hidden_size": 64, "mlp_dim": 256, "num_heads": 4}
 
     @property

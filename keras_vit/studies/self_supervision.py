@@ -48,7 +48,7 @@ STUDY = Study(
     title="Self-supervision by masked patches (section 4.6)",
     question="How much does a model gain from predicting half of its patches, where there are few labels?",
     runs=_runs,
-    metrics={"accuracy": "test/accuracy"},
+    metrics={"accuracy": "accuracy"},
     picture=("lines", "labels", "accuracy", "pre-training"),
     notes=(
         "Fine-tuning takes AdamW at small scale, with and without pre-training.",

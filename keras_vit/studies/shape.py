@@ -42,8 +42,8 @@ STUDY = Study(
     question="What gives more for the same compute: depth, width, a larger MLP, smaller patches, or all of them?",
     runs=_runs,
     metrics={
-        "5-shot": ("fewshot:digits/5shot", "fewshot:imagenet2012/5shot", "test/accuracy"),
-        "accuracy": "test/accuracy",
+        "5-shot": ("fewshot:digits/5shot", "fewshot:imagenet2012/5shot"),
+        "accuracy": "accuracy",
     },
     picture=("lines", "exaFLOPs", "5-shot", "scaled"),
     notes=("The paper gives the base and not the factors; here they are half, one and two, heads as the width.",),

@@ -1,6 +1,7 @@
 """What a study is: runs of the main job, what is compared of them, and what the paper found."""
 
 import dataclasses
+import re
 from collections.abc import Callable
 
 
@@ -33,8 +34,8 @@ class Study:
         title: what the page is called.
         question: what is compared, in a sentence.
         runs: from a `Scale` to the list of `Run`s; a run comes after the one that it starts from.
-        metrics: what the table shows, by the name of each column the metric of a run, or several of which the first
-            one that was measured counts: `{"5-shot": ("fewshot:digits/5shot", "test/accuracy")}`.
+        metrics: what the table shows, by the name of each column the metric of the test, or several of which the first
+            one that was measured counts: `{"5-shot": ("fewshot:digits/5shot", "fewshot:imagenet2012/5shot")}`.
         picture: `(kind, x, y, group)`: "bars" of y for each row, or "lines" of y over x, one for each value of the
             column `group`; names of columns or metrics.
         notes: what the paper does not say, and what was chosen; sentences.
@@ -50,6 +51,11 @@ class Study:
     inspected: bool = False
 
 
+def metric_name(name):
+    """What a study calls a metric of a run's results: without `test/` and the folder of an evaluator's data."""
+    return re.sub(r"@.*/", "/", name.removeprefix("test/"))
+
+
 def rows_of(study, runs, results):
     """The rows of a study's table: dicts of columns, metrics, the paper's metrics and the cost.
 
@@ -62,7 +68,7 @@ def rows_of(study, runs, results):
     for run in runs:
         if not run.is_row:
             continue
-        values = results[run.name]
+        values = {metric_name(name): value for name, value in results[run.name].items()}
         row = {"run": run.name, **run.columns}
         for name, candidates in study.metrics.items():
             candidates = (candidates,) if isinstance(candidates, str) else candidates

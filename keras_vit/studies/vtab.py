@@ -38,7 +38,7 @@ STUDY = Study(
     title="VTAB-1k, task by task (Table 9)",
     question="Which tasks does a model learn from a thousand examples?",
     runs=_runs,
-    metrics={"accuracy": "test/accuracy"},
+    metrics={"accuracy": "accuracy"},
     picture=("bars", "run", "accuracy", ""),
     notes=("At small scale the tasks are not VTAB's: they are factors of shapes, in groups that are like VTAB's.",),
 )
