@@ -1,6 +1,7 @@
 """What is saved comes back the same to the bit, in another process."""
 
 import inspect
+import itertools
 import json
 import subprocess
 import sys
@@ -27,6 +28,9 @@ TINY = {
 }
 STEMS = {"vit": {"patch_size": 16}, "hybrid": {"patch_size": 4, "resnet_blocks": (1, 1)}}
 POLICIES = ("float32", "mixed_bfloat16")
+MODELS = list(itertools.product(STEMS, POLICIES, CLASSIFIERS))
+if keras.backend.backend() == "jax":  # two of them show it
+    MODELS = [("vit", "mixed_bfloat16", "map"), ("hybrid", "float32", "token")]
 
 # Loads every model of a folder, the .keras file and the weights into a model from its config, and compares.
 FRESH_PROCESS = """
@@ -49,22 +53,20 @@ for folder in json.loads(sys.argv[1]):
 def test_models_come_back_bit_equal_in_a_fresh_process(tmp_path):
     folders = []
     random = np.random.default_rng(0)
-    for stem, stem_arguments in STEMS.items():
-        for policy in POLICIES:
-            for classifier in CLASSIFIERS:
-                keras.config.set_dtype_policy(policy)
-                model = keras_vit.VisionTransformer(**TINY, **stem_arguments, classifier=classifier)
-                for weight in model.weights:
-                    weight.assign(random.normal(size=weight.shape) * 0.3)
-                folder = tmp_path / f"{stem}-{policy}-{classifier}"
-                folder.mkdir()
-                model.save(folder / "model.keras")
-                model.save_weights(folder / "model.weights.h5")
-                (folder / "config.json").write_text(model.to_json())
-                images = random.uniform(-1, 1, (2, *TINY["input_shape"])).astype("float32")
-                outputs = keras.ops.convert_to_numpy(keras.ops.cast(model(images, training=False), "float32"))
-                np.savez(folder / "io.npz", images=images, outputs=outputs)
-                folders.append(str(folder))
+    for stem, policy, classifier in MODELS:
+        keras.config.set_dtype_policy(policy)
+        model = keras_vit.VisionTransformer(**TINY, **STEMS[stem], classifier=classifier)
+        for weight in model.weights:
+            weight.assign(random.normal(size=weight.shape) * 0.3)
+        folder = tmp_path / f"{stem}-{policy}-{classifier}"
+        folder.mkdir()
+        model.save(folder / "model.keras")
+        model.save_weights(folder / "model.weights.h5")
+        (folder / "config.json").write_text(model.to_json())
+        images = random.uniform(-1, 1, (2, *TINY["input_shape"])).astype("float32")
+        outputs = keras.ops.convert_to_numpy(keras.ops.cast(model(images, training=False), "float32"))
+        np.savez(folder / "io.npz", images=images, outputs=outputs)
+        folders.append(str(folder))
     done = subprocess.run(
         [sys.executable, "-c", FRESH_PROCESS, json.dumps(folders)], capture_output=True, text=True, check=False
     )
