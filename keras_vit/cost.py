@@ -22,7 +22,9 @@ def parameters(
     representation_size=0,
     stem=None,
     resnet_blocks=None,
+    num_heads=1,
     position_embedding="learned",
+    position_embedding_at="stem",
     class_token_position=True,
     **others,
 ):
@@ -34,12 +36,18 @@ def parameters(
     """
     d, m = hidden_size, mlp_dim
     blocks = resolve_stem(stem, resnet_blocks)
-    patches, channels = _patches_and_channels(input_shape, patch_size, blocks)
+    (rows, columns), channels = _grid_and_channels(input_shape, patch_size, blocks)
+    patches = rows * columns
     class_token = classifier.startswith("token")
     count = 0 if blocks is None else resnet_parameters(blocks, channels=input_shape[2])
     count += patch_size**2 * channels * d + d + class_token * d
+    tables = num_layers if position_embedding_at == "every_layer" else 1
     if position_embedding == "learned":
-        count += (patches + (class_token and class_token_position)) * d
+        count += tables * (patches + (class_token and class_token_position)) * d
+    elif position_embedding == "learned2d":
+        count += tables * ((rows + columns) * d // 2 + (class_token and class_token_position) * d)
+    elif position_embedding == "relative":
+        count += num_layers * (2 * (patches + class_token) - 1) * (d // num_heads)
     count += num_layers * (4 * d * d + 2 * d * m + 9 * d + m) + 2 * d
     if classifier == "map":
         count += 4 * d * d + 2 * d * m + 8 * d + m  # a block with one norm and a learned query
@@ -56,6 +64,7 @@ def multiply_accumulates(
     mlp_dim,
     input_shape=(224, 224, 3),
     classifier="token",
+    position_embedding="learned",
     stem=None,
     resnet_blocks=None,
     count_padding=False,
@@ -69,10 +78,13 @@ def multiply_accumulates(
     """
     d = hidden_size
     blocks = resolve_stem(stem, resnet_blocks)
-    patches, channels = _patches_and_channels(input_shape, patch_size, blocks)
+    (rows, columns), channels = _grid_and_channels(input_shape, patch_size, blocks)
+    patches = rows * columns
     tokens = patches + classifier.startswith("token")
     count = patches * patch_size**2 * channels * d
     count += num_layers * (4 * tokens * d * d + 2 * tokens * tokens * d + 2 * tokens * d * mlp_dim)
+    if position_embedding == "relative":
+        count += num_layers * tokens * (2 * tokens - 1) * d
     if classifier == "map":
         count += 2 * (tokens + 1) * d * d + 2 * tokens * d + 2 * d * mlp_dim  # one query attends to all tokens
     if blocks is not None:
@@ -168,10 +180,10 @@ def _taps(side, kernel_size, strides, count_padding):
     return sum(min(start + kernel_size, side) - max(start, 0) for start in starts)
 
 
-def _patches_and_channels(input_shape, patch_size, blocks):
-    """How many patches the Transformer sees, and of how many channels."""
+def _grid_and_channels(input_shape, patch_size, blocks):
+    """`(rows, columns)` of the patches that the Transformer sees, and of how many channels they are."""
     height, width, channels = input_shape
     if blocks is not None:
         height, width = (stem_output_side(side, blocks) for side in (height, width))
         channels = stem_output_channels(blocks)
-    return (height // patch_size) * (width // patch_size), channels
+    return (height // patch_size, width // patch_size), channels

@@ -24,7 +24,7 @@ FLOORS = {
     "cost": {"layers", "architectures"},
     "inspection": {"files", "layers", "models"},
     "export": {"files", "data", "checkpoints", "inspection", "models", "preprocessing"},
-    "tasks": {"models", "losses", "cost"},
+    "tasks": {"models", "layers", "losses", "cost"},
     "training": {"files", "tasks", "layers", "checkpoints", "data", "optimizers", "recipes", "cost"},
     "evaluation": {
         *("checkpoints", "data", "files", "inspection", "layers", "models", "preprocessing", "recipes", "training"),

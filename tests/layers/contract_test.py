@@ -19,7 +19,16 @@ CASES = [
     (layers.ClassToken, {}, (3, 6, 8), (3, 7, 8), 1),
     (layers.PositionEmbedding, {}, (3, 6, 8), (3, 6, 8), 1),
     (layers.PositionEmbedding, {"grid": (2, 3)}, (3, 7, 8), (3, 7, 8), 1),
+    (layers.PositionEmbedding2D, {"grid": (2, 3)}, (3, 7, 8), (3, 7, 8), 3),
+    (layers.NoPositionEmbedding, {"grid": (2, 3)}, (3, 7, 8), (3, 7, 8), 0),
     (layers.TransformerBlock, {"num_heads": 2, "mlp_dim": 12}, (3, 5, 8), (3, 5, 8), 16),
+    (
+        layers.TransformerBlock,
+        {"num_heads": 2, "mlp_dim": 12, "relative_positions": True, "first_token_only": True},
+        (3, 5, 8),
+        (3, 1, 8),
+        17,
+    ),
     (
         layers.TransformerBlock,
         {"num_heads": 4, "mlp_dim": 12, "dropout": 0.1, "attention_dropout": 0.2, "stochastic_depth": 0.3},
