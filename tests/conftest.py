@@ -1,6 +1,13 @@
 """What tests of every room share."""
 
+import importlib.util
+import os
 from pathlib import Path
+
+if importlib.util.find_spec("libtpu"):
+    # The TPU's compiler is here for the tests of `keras_vit.tpu`, and JAX must not look for a TPU. This must
+    # precede the import of JAX, by Keras or in a child process.
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import keras
 import numpy as np
