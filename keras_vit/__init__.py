@@ -27,16 +27,8 @@ from keras_vit.predictions import decode_predictions
 from keras_vit.preprocessing import Preprocessing, preprocess_input, preprocessing_of
 
 _LAZY = (
-    "cost",
-    "data",
-    "evaluation",
-    "export",
-    "inspection",
-    "losses",
-    "optimizers",
-    "recipes",
-    "studies",
-    "tasks",
+    *("cost", "data", "evaluation", "export", "inspection", "losses", "optimizers", "recipes", "studies", "tasks"),
+    "tpu",
     "training",
 )
 # What is used on a model that exists, by the module that has it.
@@ -45,6 +37,7 @@ _FUNCTIONS = {
     "backbone": "models.backbone",
     "enable_lora": "models.freezing",
     "features": "models.features",
+    "flops": "cost",
     "freeze": "models.freezing",
 }
 

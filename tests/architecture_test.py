@@ -33,11 +33,19 @@ FLOORS = {
         *("architectures", "checkpoints", "cost", "data", "evaluation", "files", "inspection", "recipes", "tasks"),
         "training",
     },
+    "tpu": {"files", "training", "data", "cost"},
     "__init__": {"checkpoints", "layers", "models", "predictions", "preprocessing"},
 }
 # Files and folders that may import TensorFlow; all others run on any backend.
-MAY_IMPORT_TENSORFLOW = ("data", "export", "files.py", "training/tensorboard.py", "training/tensorflow")
-MAY_IMPORT_JAX = ("training/jax",)
+MAY_IMPORT_TENSORFLOW = (
+    "data",
+    "export",
+    "files.py",
+    "training/tensorboard.py",
+    "training/tensorflow",
+    "tpu/tensorflow_programs.py",
+)
+MAY_IMPORT_JAX = ("training/jax", "tpu/compiler.py", "tpu/jax_programs.py")
 
 
 def _rooms():
