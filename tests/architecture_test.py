@@ -30,6 +30,7 @@ FLOORS = {
         *("checkpoints", "data", "files", "inspection", "layers", "models", "preprocessing", "recipes", "training"),
     },
     "tpu": {"files", "training", "data", "cost"},
+    "__main__": set(),
     "__init__": {"checkpoints", "layers", "models", "predictions", "preprocessing"},
 }
 # Files and folders that may import TensorFlow; all others run on any backend.
