@@ -6,6 +6,8 @@
 
 import importlib
 
+__version__ = "0.1.0"  # setup.cfg reads it from here
+
 try:
     import keras as _keras  # noqa: F401
 except ImportError as error:

@@ -34,6 +34,7 @@ FLOORS = {
         "training",
     },
     "tpu": {"files", "training", "data", "cost"},
+    "__main__": set(),
     "__init__": {"checkpoints", "layers", "models", "predictions", "preprocessing"},
 }
 # Files and folders that may import TensorFlow; all others run on any backend.
