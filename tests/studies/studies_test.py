@@ -6,7 +6,7 @@ import json
 import keras
 import pytest
 
-from keras_vit import evaluation, studies, tasks, training
+from keras_vit import evaluation, optimizers, studies, tasks, training
 from keras_vit.studies import plots, report, runner
 from keras_vit.studies.estimates import exaflops_of, images_of
 from keras_vit.studies.study import Run, Study, metric_name, rows_of
@@ -27,6 +27,7 @@ def test_every_study_builds_all_its_runs(name, scale, tmp_path):
         assert not run.start or run.start in names[:number]
         config = runner.config_of(run, tmp_path)
         task = tasks.get(config)
+        optimizers.get(schedule=optimizers.Schedule(total_steps=10**9, **config.schedule), **config.optimizer)
         assert config.best_metric in ("loss", *task.metrics)
         assert images_of(run) > 0 and exaflops_of(run) > 0
         assert set(run.paper) <= set(study.metrics)
