@@ -11,6 +11,8 @@ import pytest
 import keras_vit
 from keras_vit import checkpoints
 
+pytestmark = pytest.mark.one_backend  # what is read is numpy
+
 
 @pytest.fixture
 def refused(small, values):
