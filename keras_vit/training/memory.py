@@ -50,6 +50,8 @@ def estimate_memory(config, model, num_devices=1, num_hosts=1, on_cpu=True):
     blocks = [layer for layer in model.layers if isinstance(layer, TransformerBlock)]
     if not blocks or any(hasattr(layer, "width") for layer in model.layers) or config.shard:
         return None  # a ResNet stem has a width
+    if any(block.relative_positions for block in blocks):
+        return None
     width = 4 if config.precision == "float32" else 2
     tokens, hidden_size = blocks[0].input.shape[1:]
     activations = [_block_bytes(block, tokens, hidden_size, width) for block in blocks]
