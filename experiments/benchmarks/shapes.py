@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from keras_vit import data
 
-BATCH, ROUNDS = 64, 100
+BATCH, ROUNDS = 64, 20
 
 
 def batches(read):
@@ -23,7 +23,11 @@ def batches(read):
     options = tf.data.Options()
     options.threading.private_threadpool_size = 1
     options.autotune.enabled = False
-    options.experimental_optimization.inject_prefetch = False  # else a batch is made outside of its time
+    # Else batches are made outside of their time.
+    options.experimental_optimization.inject_prefetch = False
+    options.experimental_optimization.map_parallelization = False
+    options.experimental_optimization.map_and_batch_fusion = False
+    options.experimental_optimization.parallel_batch = False
     return iter(tf.data.Dataset.range(2**40).map(read).batch(BATCH).with_options(options))
 
 
