@@ -26,13 +26,17 @@ from keras_vit.models import __all__ as _models
 from keras_vit.predictions import decode_predictions
 from keras_vit.preprocessing import Preprocessing, preprocess_input, preprocessing_of
 
-_LAZY = ("cost", "data", "evaluation", "export", "inspection", "losses", "optimizers", "recipes", "tasks", "training")
+_LAZY = (
+    *("cost", "data", "evaluation", "export", "inspection", "losses", "optimizers", "recipes", "tasks", "tpu"),
+    "training",
+)
 # What is used on a model that exists, by the module that has it.
 _FUNCTIONS = {
     "FeatureModel": "models.features",
     "backbone": "models.backbone",
     "enable_lora": "models.freezing",
     "features": "models.features",
+    "flops": "cost",
     "freeze": "models.freezing",
 }
 

@@ -3,11 +3,26 @@
 A multiply-accumulate is two FLOPs, and a training step takes three times a forward pass: once forward, twice backward.
 The count is the one that reproduces the paper's Table 6: the Transformer's matrix products and all convolutions, the
 patch embedding among them, without the head, norms, softmax and activations. It is of the whole model; one whose head
-reads the class token computes less in its last block.
+reads the class token computes less in its last block, and `flops` counts what a model computes.
 """
 
+import math
+
+import keras
+
+from keras_vit import layers
 from keras_vit.architectures import BIT_UNITS
 from keras_vit.layers.resnet_stem import resolve_stem, stem_output_channels, stem_output_side
+
+# Layers with weights and no matrix products.
+_WITHOUT_PRODUCTS = (
+    layers.ClassToken,
+    layers.PositionEmbedding,
+    layers.SinCosPositionEmbedding,
+    keras.layers.BatchNormalization,
+    keras.layers.GroupNormalization,
+    keras.layers.LayerNormalization,
+)
 
 
 def parameters(
@@ -22,7 +37,9 @@ def parameters(
     representation_size=0,
     stem=None,
     resnet_blocks=None,
+    num_heads=1,
     position_embedding="learned",
+    position_embedding_at="stem",
     class_token_position=True,
     **others,
 ):
@@ -34,12 +51,18 @@ def parameters(
     """
     d, m = hidden_size, mlp_dim
     blocks = resolve_stem(stem, resnet_blocks)
-    patches, channels = _patches_and_channels(input_shape, patch_size, blocks)
+    (rows, columns), channels = _grid_and_channels(input_shape, patch_size, blocks)
+    patches = rows * columns
     class_token = classifier.startswith("token")
     count = 0 if blocks is None else resnet_parameters(blocks, channels=input_shape[2])
     count += patch_size**2 * channels * d + d + class_token * d
+    tables = num_layers if position_embedding_at == "every_layer" else 1
     if position_embedding == "learned":
-        count += (patches + (class_token and class_token_position)) * d
+        count += tables * (patches + (class_token and class_token_position)) * d
+    elif position_embedding == "learned2d":
+        count += tables * ((rows + columns) * d // 2 + (class_token and class_token_position) * d)
+    elif position_embedding == "relative":
+        count += num_layers * (2 * (patches + class_token) - 1) * (d // num_heads)
     count += num_layers * (4 * d * d + 2 * d * m + 9 * d + m) + 2 * d
     if classifier == "map":
         count += 4 * d * d + 2 * d * m + 8 * d + m  # a block with one norm and a learned query
@@ -56,6 +79,7 @@ def multiply_accumulates(
     mlp_dim,
     input_shape=(224, 224, 3),
     classifier="token",
+    position_embedding="learned",
     stem=None,
     resnet_blocks=None,
     count_padding=False,
@@ -69,10 +93,13 @@ def multiply_accumulates(
     """
     d = hidden_size
     blocks = resolve_stem(stem, resnet_blocks)
-    patches, channels = _patches_and_channels(input_shape, patch_size, blocks)
+    (rows, columns), channels = _grid_and_channels(input_shape, patch_size, blocks)
+    patches = rows * columns
     tokens = patches + classifier.startswith("token")
     count = patches * patch_size**2 * channels * d
     count += num_layers * (4 * tokens * d * d + 2 * tokens * tokens * d + 2 * tokens * d * mlp_dim)
+    if position_embedding == "relative":
+        count += num_layers * tokens * (2 * tokens - 1) * d
     if classifier == "map":
         count += 2 * (tokens + 1) * d * d + 2 * tokens * d + 2 * d * mlp_dim  # one query attends to all tokens
     if blocks is not None:
@@ -100,6 +127,48 @@ def bit_multiply_accumulates(*, depth, width_factor=1, input_shape=(224, 224, 3)
         **others: the other arguments of `BiTResNet`, which cost nothing here.
     """
     return resnet_multiply_accumulates(BIT_UNITS[depth], input_shape, 64 * width_factor, count_padding)
+
+
+def flops(model, table_6=False):
+    """The FLOPs of one image on its way forward through a model: two for each multiply-accumulate.
+
+    They are those of matrix products and convolutions that the model computes, its head included; products with the
+    zeros around an image do not count. An XLA compiler counts norms, softmax and activations too, which are a few
+    percent of a Vision Transformer.
+
+    Args:
+        model: a built `keras.Model` of layers of this package, and of Keras' `Dense` and `Conv2D`.
+        table_6: whether to count as the paper's Table 6 does: the last block computes all tokens, and there is no head.
+
+    Raises:
+        ValueError: the model has a layer with weights that is not known here.
+    """
+    return 2 * sum(_layer_multiply_accumulates(layer, table_6) for layer in model.layers)
+
+
+def _layer_multiply_accumulates(layer, table_6):
+    """Those of one layer of a model, for one image."""
+    if isinstance(layer, keras.Model):
+        return sum(_layer_multiply_accumulates(inner, table_6) for inner in layer.layers)
+    if not layer.weights or isinstance(layer, _WITHOUT_PRODUCTS):
+        return 0
+    input_shape, output_shape = layer.input.shape[1:], layer.output.shape[1:]
+    if isinstance(layer, layers.TransformerBlock):
+        tokens, d = input_shape
+        outputs = tokens if table_6 else output_shape[0]
+        return 2 * (tokens + outputs) * d * d + 2 * outputs * tokens * d + 2 * outputs * d * layer.mlp_dim
+    if isinstance(layer, layers.AttentionPooling):
+        tokens, d = input_shape
+        return 2 * (tokens + 1) * d * d + 2 * tokens * d + 2 * d * layer.mlp_dim
+    if isinstance(layer, layers.ResNetStem | layers.PreActivationResNet):
+        return resnet_multiply_accumulates(layer.blocks, input_shape, layer.width)
+    if isinstance(layer, layers.PatchEncoder):
+        return math.prod(input_shape) * output_shape[-1]
+    if isinstance(layer, keras.layers.Conv2D):
+        return math.prod(output_shape[:2]) * math.prod(layer.kernel.shape)
+    if isinstance(layer, keras.layers.Dense):
+        return 0 if table_6 else math.prod(input_shape) * layer.units
+    raise ValueError(f"The FLOPs of this layer are not known. Received: {layer.name!r}, {type(layer).__name__}")
 
 
 def exaflops(forward, images):
@@ -168,10 +237,10 @@ def _taps(side, kernel_size, strides, count_padding):
     return sum(min(start + kernel_size, side) - max(start, 0) for start in starts)
 
 
-def _patches_and_channels(input_shape, patch_size, blocks):
-    """How many patches the Transformer sees, and of how many channels."""
+def _grid_and_channels(input_shape, patch_size, blocks):
+    """`(rows, columns)` of the patches that the Transformer sees, and of how many channels they are."""
     height, width, channels = input_shape
     if blocks is not None:
         height, width = (stem_output_side(side, blocks) for side in (height, width))
         channels = stem_output_channels(blocks)
-    return (height // patch_size) * (width // patch_size), channels
+    return (height // patch_size, width // patch_size), channels

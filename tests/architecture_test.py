@@ -24,16 +24,24 @@ FLOORS = {
     "cost": {"layers", "architectures"},
     "inspection": {"files", "layers", "models"},
     "export": {"files", "data", "checkpoints", "inspection", "models", "preprocessing"},
-    "tasks": {"models", "losses", "cost"},
+    "tasks": {"models", "layers", "losses", "cost"},
     "training": {"files", "tasks", "layers", "checkpoints", "data", "optimizers", "recipes", "cost"},
     "evaluation": {
         *("checkpoints", "data", "files", "inspection", "layers", "models", "preprocessing", "recipes", "training"),
     },
+    "tpu": {"files", "training", "data", "cost"},
     "__init__": {"checkpoints", "layers", "models", "predictions", "preprocessing"},
 }
 # Files and folders that may import TensorFlow; all others run on any backend.
-MAY_IMPORT_TENSORFLOW = ("data", "export", "files.py", "training/tensorboard.py", "training/tensorflow")
-MAY_IMPORT_JAX = ("training/jax",)
+MAY_IMPORT_TENSORFLOW = (
+    "data",
+    "export",
+    "files.py",
+    "training/tensorboard.py",
+    "training/tensorflow",
+    "tpu/tensorflow_programs.py",
+)
+MAY_IMPORT_JAX = ("training/jax", "tpu/compiler.py", "tpu/jax_programs.py")
 
 
 def _rooms():

@@ -1,6 +1,13 @@
 """What tests of every room share."""
 
+import importlib.util
+import os
 from pathlib import Path
+
+if importlib.util.find_spec("libtpu"):
+    # The TPU's compiler is here for the tests of `keras_vit.tpu`, and JAX must not look for a TPU. This must
+    # precede the import of JAX, by Keras or in a child process.
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import keras
 import numpy as np
@@ -20,6 +27,18 @@ def pytest_addoption(parser):
     parser.addoption("--soak_seconds", type=float, default=300, help="Length of the server's soak test (-m slow).")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """A file runs in one process, each test of the long tests/jax_backend_test.py in any, and these start first."""
+
+    def long(item):
+        return item.path.name == "jax_backend_test.py"
+
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(item.name if long(item) else item.nodeid.split("::")[0]))
+    items.sort(key=lambda item: not long(item))
+
+
 @pytest.fixture
 def golden():
     """Opens a file of numbers of the JAX reference: `golden("vit_token.io")`; `.path(name)` gives its path."""
@@ -35,7 +54,7 @@ def golden():
 def clean_keras():
     """Every test starts with the same seed, the default policy and fresh layer names."""
     keras.config.set_dtype_policy("float32")
-    keras.utils.clear_session()
+    keras.utils.clear_session(free_memory=False)  # collecting garbage took half a second a test
     keras.utils.set_random_seed(0)
     yield
     keras.config.set_dtype_policy("float32")

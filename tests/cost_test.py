@@ -1,5 +1,6 @@
 """The formulas give the numbers of the paper's Table 6 and the parameters of the models."""
 
+import keras
 import pytest
 
 import keras_vit
@@ -149,3 +150,53 @@ def test_pooling_by_attention_costs_a_block_with_one_query():
     tokens, d, m = 24, 12, 20
     keys_and_values, query_and_projection, scores_and_sum = 2 * tokens * d * d, 2 * d * d, 2 * tokens * d
     assert pooled - mean == keys_and_values + query_and_projection + scores_and_sum + 2 * d * m
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"classifier": "gap", "representation_size": 5},
+        {"classifier": "map"},
+        {"classifier": "unpooled"},
+        {"patch_size": 1, "resnet_blocks": (1, 2)},
+    ],
+    ids=str,
+)
+def test_the_flops_of_a_model_are_those_of_table_6_and_what_else_it_computes(arguments):
+    arguments = SMALL | arguments
+    model = keras_vit.VisionTransformer(**arguments)
+    forward = cost.multiply_accumulates(**arguments)
+    assert keras_vit.flops(model, table_6=True) == 2 * forward
+    tokens, d, m = 25, 12, 20
+    inner = arguments.get("representation_size", 0)
+    head = d * inner + (inner or d) * 7 if inner else d * 7
+    if arguments.get("classifier") == "unpooled":
+        head *= 24
+    # With the class token, the last block computes queries, projection, scores and MLP for one token instead of all.
+    saved = (tokens - 1) * (2 * d * d + 2 * tokens * d + 2 * d * m) if "classifier" not in arguments else 0
+    assert keras_vit.flops(model) == 2 * (forward + head - saved)
+
+
+def test_the_flops_of_a_resnet_are_those_of_table_6_and_its_head():
+    model = keras_vit.BiTResNet(depth=26, input_shape=(32, 48, 3), classes=7)
+    forward = cost.bit_multiply_accumulates(depth=26, input_shape=(32, 48, 3))
+    assert keras_vit.flops(model, table_6=True) == 2 * forward
+    assert keras_vit.flops(model) == 2 * (forward + 2048 * 7)
+
+
+def test_the_flops_of_a_model_of_ones_own():
+    inputs = keras.Input((8, 6, 3))
+    x = keras.layers.Conv2D(4, 3, strides=2, padding="same")(inputs)
+    x = keras.layers.BatchNormalization()(x)
+    outputs = keras.layers.Dense(5)(keras.layers.Flatten()(x))
+    inner = keras.Model(inputs, outputs)
+    model = keras.Model(inputs, keras.layers.Dense(2)(inner(inputs)))
+    assert keras_vit.flops(model) == 2 * (4 * 3 * 3 * 3 * 3 * 4 + 4 * 3 * 4 * 5 + 5 * 2)
+
+
+def test_a_layer_whose_flops_are_not_known_is_named():
+    inputs = keras.Input((8, 6))
+    model = keras.Model(inputs, keras.layers.LSTM(3, name="recurrent")(inputs))
+    with pytest.raises(ValueError, match="Received: 'recurrent', LSTM"):
+        keras_vit.flops(model)

@@ -11,7 +11,10 @@ import pytest
 
 BACKENDS = ("tensorflow", "jax")
 ROOT = Path(__file__).parent.parent
-LAZY = ("cost", "data", "evaluation", "export", "inspection", "losses", "optimizers", "recipes", "tasks", "training")
+LAZY = (
+    *("cost", "data", "evaluation", "export", "inspection", "losses", "optimizers", "recipes", "tasks", "tpu"),
+    "training",
+)
 
 WHAT_AN_IMPORT_ADDS = """
 import json, sys
@@ -72,7 +75,7 @@ def test_the_parts_that_need_more_are_there_when_asked_for():
     for name in LAZY:
         assert getattr(keras_vit, name).__name__ == f"keras_vit.{name}"
         assert name in dir(keras_vit)
-    for name in ("FeatureModel", "backbone", "enable_lora", "features", "freeze"):
+    for name in ("FeatureModel", "backbone", "enable_lora", "features", "flops", "freeze"):
         assert getattr(keras_vit, name).__name__ == name
         assert name in dir(keras_vit)
     with pytest.raises(AttributeError, match="has no attribute 'modles'"):

@@ -25,23 +25,33 @@ PARTS = (
     ),
     ("training/jax",),
 )
-# For the engine: four virtual devices, which wait for each other however busy the machine is. What is compiled runs
-# for milliseconds and need not be fast. Without JAX_COMPILATION_CACHE_DIR: programs for several CPU devices hang when
-# they are read from there.
-FLAGS = (
-    "--xla_force_host_platform_device_count=4 --xla_cpu_collective_call_terminate_timeout_seconds=600 "
-    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-)
+MARKS = "not slow and not one_backend"
+# What is compiled runs for milliseconds and need not be fast.
+FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+# For the engine: four virtual devices, which wait for each other however busy the machine is. Without
+# JAX_COMPILATION_CACHE_DIR: programs for several CPU devices hang when they are read from there.
+FOUR_DEVICES = "--xla_force_host_platform_device_count=4 --xla_cpu_collective_call_terminate_timeout_seconds=600"
 
 
 @pytest.mark.skipif(keras.backend.backend() == "jax", reason="these tests run on JAX already")
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
 @pytest.mark.parametrize("parts", PARTS, ids="+".join)
 def test_on_jax(parts):
-    flags = {"XLA_FLAGS": FLAGS} if parts == ("training/jax",) else {}
+    flags = f"{FLAGS} {FOUR_DEVICES}" if parts == ("training/jax",) else FLAGS
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n0", *(str(TESTS / part) for part in parts)],
-        env={**os.environ, "KERAS_BACKEND": "jax", **flags},
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-n0",
+            "-m",
+            MARKS,
+            *(str(TESTS / part) for part in parts),
+        ],
+        env={**os.environ, "KERAS_BACKEND": "jax", "XLA_FLAGS": flags},
         cwd=TESTS.parent,
         capture_output=True,
         text=True,

@@ -13,6 +13,8 @@ from keras_vit.checkpoints.resolving import resolve, size_name
 from keras_vit.checkpoints.vit_jax_names import BIT_ROOT, CLASS_TOKEN, EMBEDDING, POSITIONS, STEM_ROOT, first_kernel
 
 _BLOCK = "Transformer/encoderblock_"
+_POSITIONS_X, _POSITIONS_Y = (f"Transformer/posembed_input/{axis}_embedding" for axis in "xy")
+_DISTANCES = f"{_BLOCK}0/MultiHeadDotProductAttention_0/relative_embedding"
 _QUERY = f"{_BLOCK}0/MultiHeadDotProductAttention_0/query/kernel"
 
 
@@ -68,6 +70,20 @@ def infer_architecture(source, num_heads=None, grid=None):
 def _position_arguments(shapes, known_grid, source):
     """The grid of patches, and the arguments that the position embedding shows."""
     has_token = CLASS_TOKEN in shapes
+    every_layer = any(re.match(rf"{_BLOCK}\d+/posembed_input/", name) for name in shapes)
+    arguments = {"position_embedding_at": "every_layer"} if every_layer else {}
+    if _POSITIONS_Y in shapes:
+        arguments |= {"position_embedding": "learned2d", "class_token_position": True}
+        return (shapes[_POSITIONS_Y][1], shapes[_POSITIONS_X][1]), arguments
+    if _DISTANCES in shapes:
+        length = (shapes[_DISTANCES][0] + 1) // 2
+        grid, _ = position_embeddings.source_grid(length, has_token, (0, 0), known_grid) or (None, None)
+        if grid is None:
+            raise ValueError(
+                f"The {length} tokens of the file are not those of a square: give the `grid` of the patches. "
+                f"Received: {source}"
+            )
+        return grid, {"position_embedding": "relative", "class_token_position": True}
     if POSITIONS not in shapes:
         if known_grid is None:
             raise ValueError(f"The file has no positions: give the `grid` of the patches. Received: {source}")
@@ -81,7 +97,7 @@ def _position_arguments(shapes, known_grid, source):
             f"The {rows} positions of the file are not those of {expected}: give the `grid` of the patches. "
             f"Received: {source}"
         )
-    return grid, {"class_token_position": has_token_position or not has_token}
+    return grid, {**arguments, "class_token_position": has_token_position or not has_token}
 
 
 def architecture_of(shapes):

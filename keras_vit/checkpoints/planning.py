@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -11,7 +12,7 @@ from keras_vit.checkpoints.architecture_inference import architecture_of, descri
 from keras_vit.checkpoints.input_channels import adapt_input_channels
 from keras_vit.checkpoints.lazy_array import LazyArray
 from keras_vit.checkpoints.report import LoadReport
-from keras_vit.checkpoints.vit_jax_names import CLASS_TOKEN, HEAD, POSITIONS, first_kernel
+from keras_vit.checkpoints.vit_jax_names import CLASS_TOKEN, HEAD, OTHER_POSITIONS, POSITIONS, first_kernel
 
 _DTYPES = ("float32", "float16", "bfloat16")  # what float32 holds exactly
 
@@ -86,7 +87,9 @@ class LoadPlan:
             if name in new:
                 continue
             if name == POSITIONS:
-                self._assign_positions(shape)
+                self._assign_positions(name, shape)
+            elif OTHER_POSITIONS.search(name):
+                self._assign_other_positions(name, shape)
             elif name == first and _differ_in_channels_only(self.arrays[name].shape, shape):
                 self._assign_first_kernel(name, shape)
             else:
@@ -118,9 +121,15 @@ class LoadPlan:
                 hints.append(hint.format(size=self.arrays[name].shape[-1]))
         if POSITIONS in unused:
             hints.append('`position_embedding="learned"`')
+        if any(name.endswith("/x_embedding") for name in unused):
+            hints.append('`position_embedding="learned2d"`')
+        if any(name.endswith("/relative_embedding") for name in unused):
+            hints.append('`position_embedding="relative"`')
+        if any(re.search(r"encoderblock_\d+/posembed_input/", name) for name in unused):
+            hints.append('`position_embedding_at="every_layer"`')
         if CLASS_TOKEN in missing:
             hints.append('`classifier="map"`' if "MAPHead_0/probe" in self.arrays else '`classifier="gap"`')
-        if POSITIONS in missing:
+        if POSITIONS in missing and not any(OTHER_POSITIONS.search(name) for name in unused):
             hints.append('`position_embedding="sincos2d"`')
         if any(name in missing for name in HEAD):
             hints.append('`include_top=False`, or load with head="new"')
@@ -149,16 +158,16 @@ class LoadPlan:
 
     # Position embedding and class token, which the model and the file may store differently, or only one may have.
 
-    def _assign_positions(self, shape):
-        array = self.arrays[POSITIONS]
+    def _assign_positions(self, name, shape):
+        array = self.arrays[name]
         new_grid = self._grid()
-        file_grid = self._file_grid()
+        file_grid = self._file_grid(name)
         if file_grid is None or array.shape[2] != shape[2]:
             known = (
                 f"those of a {self._known_grid} grid" if self._known_grid else f"those of a square grid or {shape[1]}"
             )
             raise ValueError(
-                f"{POSITIONS!r} of the checkpoint has another shape than the model's, (1, tokens, {shape[2]}), "
+                f"{name!r} of the checkpoint has another shape than the model's, (1, tokens, {shape[2]}), "
                 f"tokens being {known}; `source_grid=(rows, columns)` gives the grid of the file. "
                 f"Received: shape={array.shape} in {self.source}"
             )
@@ -174,16 +183,49 @@ class LoadPlan:
             row = positions[:, :1] if file_has_row else self._new_class_position(shape[2])
             return np.concatenate([row, patches], axis=1)
 
-        self.assignments[POSITIONS] = Assignment(array, value)
+        self.assignments[name] = Assignment(array, value)
         if old_grid != new_grid:
-            self.report.resampled.append((POSITIONS, shape, (old_grid, new_grid)))
+            self.report.resampled.append((name, shape, (old_grid, new_grid)))
         else:
-            self.report.loaded.append((POSITIONS, shape))
-        row = (f"{POSITIONS}, the class token's row", (1, 1, shape[2]))
+            self.report.loaded.append((name, shape))
+        row = (f"{name}, the class token's row", (1, 1, shape[2]))
         if file_has_row and CLASS_TOKEN not in self.shapes:
             self.report.dropped.append(row)
         if model_has_row and not file_has_row:
             self.report.new.append(row)
+
+    def _assign_other_positions(self, name, shape):
+        """Positions of a layer, of an axis or of distances; a class token's are those of the file."""
+        array, new_grid = self.arrays[name], self._grid()
+        if name.endswith("/pos_embedding"):
+            self._assign_positions(name, shape)
+            return
+        if name.endswith("/relative_embedding"):
+            has_row = (shape[0] + 1) // 2 > math.prod(new_grid)
+            length = (array.shape[0] + 1) // 2 if len(array.shape) == 2 else 0
+            old_grid, file_has_row = position_embeddings.source_grid(length, has_row, new_grid, self._known_grid) or (
+                None,
+                has_row,
+            )
+            fits = len(array.shape) == 2 and array.shape[0] % 2 and old_grid is not None and file_has_row == has_row
+            value = lambda vectors: position_embeddings.resample_distances(vectors, old_grid, new_grid)  # noqa: E731
+        else:
+            fits = len(array.shape) == 3 and array.shape[0] == 1 and array.shape[1] > 0
+            value = lambda positions: position_embeddings.resample_axis(positions, shape[1])  # noqa: E731
+            is_row = name.endswith("/x_embedding")
+            old_grid, new_grid = ((1, n) if is_row else (n, 1) for n in (array.shape[1] if fits else 0, shape[1]))
+        if not fits or array.shape[-1] != shape[-1]:
+            raise ValueError(
+                f"{name!r} of the checkpoint has another shape than the model's, {shape}, and none that could be "
+                f"resampled to it; `source_grid=(rows, columns)` gives the grid of the file. "
+                f"Received: shape={array.shape} in {self.source}"
+            )
+        if array.shape == shape and old_grid == new_grid:
+            self.assignments[name] = Assignment(array)
+            self.report.loaded.append((name, shape))
+        else:
+            self.assignments[name] = Assignment(array, value)
+            self.report.resampled.append((name, shape, (old_grid, new_grid)))
 
     def _new_class_position(self, hidden_size):
         """Row 0 where the file has none: zeros next to the file's class token, else the model's initial values."""
@@ -201,9 +243,9 @@ class LoadPlan:
         row = self.arrays[POSITIONS].map(array.shape, lambda positions: positions[:, :1]).read()
         return Assignment(array, lambda token: token + row if row.any() else token)
 
-    def _file_grid(self):
+    def _file_grid(self, name=POSITIONS):
         """`((rows, columns), whether row 0 is the class token's)` of the file's positions, or None where none fits."""
-        shape = self.arrays[POSITIONS].shape
+        shape = self.arrays[name].shape
         if len(shape) != 3 or shape[0] != 1:
             return None
         return position_embeddings.source_grid(shape[1], CLASS_TOKEN in self.arrays, self._grid(), self._known_grid)
@@ -227,7 +269,7 @@ class LoadPlan:
                 f"Received: dtype={array.dtype} in {self.source}"
             )
         adapted = [entry[0] for entry in self.report.adapted]
-        if name == POSITIONS or name in adapted or array.shape == shape:
+        if name == POSITIONS or OTHER_POSITIONS.search(name) or name in adapted or array.shape == shape:
             return
         hint = ""
         if name in HEAD and array.shape:

@@ -30,6 +30,44 @@ def resample(positions, old_grid, new_grid, scipy_border=False):
     return np.concatenate([first.astype(np.float32), grid], axis=1)
 
 
+def resample_axis(positions, new):
+    """Resamples the positions along one axis, linearly with aligned corners: `(1, old, D)` to float32 `(1, new, D)`."""
+    matrix = _interpolation_matrix(positions.shape[1], new, False)
+    return np.einsum("no,bod->bnd", matrix, positions.astype(np.float64)).astype(np.float32)
+
+
+def resample_distances(vectors, old_grid, new_grid):
+    """Resamples the vectors of distances in raster order (relative positions) to another grid.
+
+    A distance is so many rows and so many columns, of which there may be two pairs; both are looked up between the
+    distances of the old grid, bilinearly with aligned corners, and weighted by how many pairs of patches have them.
+
+    Args:
+        vectors: `(2N-1, D)`, N being `rows * columns` of the old grid, or one more with a class token.
+        old_grid, new_grid: `(rows, columns)`.
+
+    Returns:
+        float32 `(2M-1, D)`, with the vectors of the longest distances, which only a class token has, where they were.
+    """
+    extra = (len(vectors) + 1) // 2 - math.prod(old_grid)
+    inner = vectors[extra : len(vectors) - extra].astype(np.float64)
+    (rows, columns), (new_rows, new_columns) = old_grid, new_grid
+    # From the distance in raster order to a table of rows and columns, (2 rows - 1, 2 columns - 1, D).
+    of_rows, of_columns = np.arange(1 - rows, rows), np.arange(1 - columns, columns)
+    table = inner[of_rows[:, None] * columns + of_columns + rows * columns - 1]
+    along = [_interpolation_matrix(2 * old - 1, 2 * new - 1, False) for old, new in zip(old_grid, new_grid)]
+    table = np.einsum("ro,oqd,cq->rcd", along[0], table, along[1], optimize=True)
+    of_rows, of_columns = np.arange(1 - new_rows, new_rows), np.arange(1 - new_columns, new_columns)
+    counts = np.outer(new_rows - np.abs(of_rows), new_columns - np.abs(of_columns)).astype(np.float64)
+    index = of_rows[:, None] * new_columns + of_columns + new_rows * new_columns - 1
+    result = np.zeros((2 * new_rows * new_columns - 1, vectors.shape[1]))
+    total = np.bincount(index.ravel(), counts.ravel())
+    np.add.at(result, index.ravel(), (counts[..., None] * table).reshape(-1, vectors.shape[1]))
+    result /= total[:, None]
+    result = np.concatenate([vectors[:extra], result, vectors[len(vectors) - extra :]])
+    return result.astype(np.float32)
+
+
 def source_grid(num_positions, class_token, target_grid, known_grid=None):
     """The grid of a file's position embedding, and whether its row 0 is the class token's.
 

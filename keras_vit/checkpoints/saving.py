@@ -72,12 +72,16 @@ def _to_published(name, array, model, shapes):
 
 
 def _grid_if_not_square(model):
-    """`(rows, columns)` of a model's learned positions where a reader would take them for a square's, else None."""
+    """`(rows, columns)` of a model whose positions or distances a reader would take for a square's, else None."""
     for layer in model.layers:
-        if layer.name == "position_embedding" and hasattr(layer, "pos_embedding"):
+        if layer.name == "position_embedding" and (hasattr(layer, "pos_embedding") or _has_distances(model)):
             rows, columns = layer.grid
             return None if rows == columns else layer.grid
     return None
+
+
+def _has_distances(model):
+    return any(variable.path.endswith("/relative_embedding") for variable in model.variables)
 
 
 def _write_array(archive, name, array):

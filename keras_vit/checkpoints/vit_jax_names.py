@@ -15,6 +15,7 @@ _RENAMES = [
     (r"^pool/", "MAPHead_0/"),
     (r"^(block\d+)_(unit\d+)/", r"\1/\2/"),
     (r"^position_embedding/", "Transformer/posembed_input/"),
+    (r"^position_embedding_(\d+)/", r"Transformer/encoderblock_\1/posembed_input/"),  # of a layer; not in `vit_jax`
     (r"^(encoderblock_\d+|encoder_norm)/", r"Transformer/\1/"),
     (r"/norm(_1)?/", "/LayerNorm_0/"),
     (r"/attention/", "/MultiHeadDotProductAttention_0/"),
@@ -26,6 +27,8 @@ _RENAMES = [
 ]
 
 POSITIONS = "Transformer/posembed_input/pos_embedding"
+# The positions that only models of keras_vit have: two axes, those of a layer, distances. All are resampled.
+OTHER_POSITIONS = re.compile(r"/(posembed_input/(pos|x|y)_embedding|relative_embedding)$")
 CLASS_TOKEN = "cls"
 HEAD = ("head/kernel", "head/bias")
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from keras_vit.data.objectnet import objectnet
-from keras_vit.data.sources import check_splits, digits, file_list, folder, read_text_file, tfds, tfrecords
+from keras_vit.data.sources import check_splits, digits, file_list, folder, read_text_file, shapes, tfds, tfrecords
 from keras_vit.data.sources.source import warn_of_empty_classes
 
 
@@ -135,6 +135,7 @@ DATASETS = {
 # Which arguments of `load_split` each kind of dataset understands, besides its name and split.
 _UNDERSTOOD = {
     "digits": (),
+    "shapes": ("num_examples", "image_shape", "split_seed"),
     "folder": ("path", "class_names", "test_share", "split_seed"),
     "list": ("path", "class_names"),
     "tfrecords": (
@@ -186,17 +187,18 @@ def load_split(
     """One split of a dataset.
 
     Args:
-        name: "digits", the 1,797 handwritten digits (8x8 pixels of 0 to 16) of scikit-learn; a row of `DATASETS`;
-            "tfds:NAME" for any other classification dataset of TFDS; "folder", "list" or "tfrecords".
+        name: "digits", the 1,797 handwritten digits (8x8 pixels of 0 to 16) of scikit-learn;
+            "shapes:LABEL", images that are drawn when they are read, by one of their factors or "shape"; a row of
+            `DATASETS`; "tfds:NAME" for any other classification dataset of TFDS; "folder", "list" or "tfrecords".
         split: of a row or of "tfds:", a split of `DATASETS` or in TFDS's words, `train[:90%]`; of "folder", see
-            there; of "list", the list; of "tfrecords", the pattern of the files' names.
+            there; of "shapes", see there; of "list", the list; of "tfrecords", the pattern of the files' names.
         path: of TFDS, its data folder, unless it is in the usual place; of "folder" and the rows that are folders,
             the folder; of "list", where relative names start; of "tfrecords", the folder of the files.
         classes: of "tfrecords", how many.
         class_names: a text file with the name of each class, in order, one a line.
-        test_share, split_seed: see `folder`.
+        test_share, split_seed: see `folder`. Of "shapes" the seed of all images.
         image_key, label_key, label_offset, num_examples, image_dtype, image_shape, max_value: see `tfrecords`; the
-            keys of "tfds:" too.
+            keys of "tfds:" too. Of "shapes" the number of training examples, and `(H, W, C)`.
 
     Returns:
         A `Source`.
@@ -213,6 +215,9 @@ def load_split(
         if split not in sources:
             raise ValueError(f"The splits of the digits are {', '.join(sources)}. Received: split={split!r}")
         return sources[split]
+    if name.split(":")[0] == "shapes":
+        label = name.partition(":")[2] or "shape"
+        return shapes(split, label, num_examples, image_shape, split_seed)
     if name == "folder":
         return folder(path, split, names, test_share, split_seed)
     if name == "list":
@@ -230,7 +235,8 @@ def load_split(
         return tfds(name.removeprefix("tfds:"), split, path, class_names=names, **keys)
     if name not in DATASETS:
         raise ValueError(
-            f"The datasets known by name are: digits, {', '.join(DATASETS)}; tfds:NAME, folder, list, tfrecords. "
+            f"The datasets known by name are: digits, shapes, {', '.join(DATASETS)}; shapes:LABEL, tfds:NAME, folder, "
+            "list, tfrecords. "
             f"Received: name={name!r}"
         )
     return _row(name, split, path, names, test_share, split_seed)

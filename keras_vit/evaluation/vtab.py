@@ -10,6 +10,7 @@ from keras_vit.checkpoints.architecture_inference import architecture_of
 from keras_vit.checkpoints.vit_jax_names import vit_jax_shapes
 from keras_vit.evaluation.collecting import weights_digest
 from keras_vit.models.encoder import Encoder
+from keras_vit.models.vision_transformer import position_arguments
 
 GROUPS = {
     "natural": ("caltech101", "cifar100", "dtd", "flowers", "pets", "sun397", "svhn"),
@@ -133,8 +134,6 @@ def _sizes(model):
     if encoder.vit is not model:
         raise ValueError(f"VTAB fine-tunes a Vision Transformer itself. Received: model={model.name!r} around one")
     architecture, block = architecture_of(vit_jax_shapes(model)), encoder.blocks[0]
-    position = next(layer for layer in model.layers if getattr(layer, "grid", None) is not None)
-    learned = hasattr(position, "pos_embedding")
     if isinstance(encoder.pool_layer, layers.AttentionPooling):
         classifier = "map"
     else:
@@ -147,8 +146,7 @@ def _sizes(model):
         "mlp_dim": block.mlp_dim,
         "num_heads": block.num_heads,
         "classifier": classifier,
-        "position_embedding": "learned" if learned else "sincos2d",
-        "class_token_position": bool(learned and position.pos_embedding.shape[1] > encoder.grid[0] * encoder.grid[1]),
+        **position_arguments(encoder),
         "exact_gelu": block.exact_gelu,
         "epsilon": block.epsilon,
         **({} if stem is None else {"stem": "resnet", "resnet_blocks": tuple(stem)}),

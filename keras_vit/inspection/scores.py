@@ -55,7 +55,7 @@ def iterate_scores(encoder, images, last=None):
     tokens = encoder.embed(images)
     for number in range(1, last + 1):
         block = encoder.blocks[number - 1]
-        x = block.norm_1(tokens)
+        x = block.norm_1(encoder.with_positions(number, tokens))
         attention = block.attention
         yield number, attention.scores(attention.query(x), attention.key(x), dtype="float32")
         if number < last:

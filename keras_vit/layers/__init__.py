@@ -7,9 +7,11 @@
 from keras_vit.layers.attention_pooling import AttentionPooling
 from keras_vit.layers.class_token import ClassToken
 from keras_vit.layers.input_preprocessing import InputPreprocessing
+from keras_vit.layers.no_position_embedding import NoPositionEmbedding
 from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.patches import Patches
 from keras_vit.layers.position_embedding import PositionEmbedding
+from keras_vit.layers.position_embedding_2d import PositionEmbedding2D
 from keras_vit.layers.preactivation_resnet import PreActivationResNet
 from keras_vit.layers.resnet_stem import ResNetStem
 from keras_vit.layers.sincos_position_embedding import SinCosPositionEmbedding
@@ -19,9 +21,11 @@ __all__ = [
     "AttentionPooling",
     "ClassToken",
     "InputPreprocessing",
+    "NoPositionEmbedding",
     "PatchEncoder",
     "Patches",
     "PositionEmbedding",
+    "PositionEmbedding2D",
     "PreActivationResNet",
     "ResNetStem",
     "SinCosPositionEmbedding",

@@ -25,28 +25,36 @@ class MultiHeadAttention(keras.layers.Layer):
     Args:
         num_heads: number of heads; must divide D.
         dropout: share of the attention scores that is dropped, in [0, 1).
+        relative_positions: whether a query attends to how far a key is from it too: `q . r[p_q - p_k]` is added to
+            `q . k`, where the 2N-1 learned vectors r of the distances are shared by all heads. N is then static. The
+            positions are those in the sequence, so that of a class token is 0.
 
     Call arguments:
         tokens: `(B, N, D)`, float; keys and values are computed from them.
-        queries: `(B, M, D)`, float; None for the tokens themselves.
+        queries: `(B, M, D)`, float; None for the tokens themselves. With relative positions they are the first M
+            tokens.
         training: whether dropout is active.
 
     Returns:
         `(B, N, D)`, or `(B, M, D)` with `queries`, in the compute dtype.
 
     Raises:
-        ValueError: `num_heads` does not divide D, or the rate is out of range.
+        ValueError: `num_heads` does not divide D, the rate is out of range, or there are relative positions and no
+            static number of tokens.
 
     Reference: paper appendix A; the reference's MultiHeadDotProductAttention: biases everywhere, queries divided by
     the square root of the head's size before the product, kernels Glorot uniform over the flattened `(D, D)` matrix.
+    Relative positions: paper appendix D.4, which leaves open whether heads share their vectors and whether a class
+    token takes part.
     """
 
-    def __init__(self, num_heads, dropout=0.0, **kwargs):
+    def __init__(self, num_heads, dropout=0.0, relative_positions=False, **kwargs):
         super().__init__(**kwargs)
         check_positive_int("num_heads", num_heads)
         check_rate("dropout", dropout)
         self.num_heads = num_heads
         self.dropout = dropout
+        self.relative_positions = relative_positions
 
     def build(self, input_shape):
         hidden_size = input_shape[-1]
@@ -74,6 +82,19 @@ class MultiHeadAttention(keras.layers.Layer):
         self.key = projection("key", "bnd,dhk->bnhk", heads, "hk")
         self.value = projection("value", "bnd,dhk->bnhk", heads, "hk")
         self.out = projection("out", "bnhk,hkd->bnd", (None, hidden_size), "d")
+        if self.relative_positions:
+            tokens = input_shape[1]
+            if tokens is None:
+                raise ValueError(
+                    "Relative positions need a static number of tokens, since each distance has a vector. "
+                    f"Received: shape={tuple(input_shape)}"
+                )
+            # Row i is of the distance i - (N-1).
+            self.relative_embedding = self.add_weight(
+                name="relative_embedding",
+                shape=(2 * tokens - 1, head_size),
+                initializer=keras.initializers.RandomNormal(stddev=0.02),
+            )
         self.drop = Dropout(self.dropout, dtype=self.dtype_policy, name="drop")
         for layer in (self.query, self.key, self.value):
             layer.build(input_shape)
@@ -83,8 +104,8 @@ class MultiHeadAttention(keras.layers.Layer):
     def call(self, tokens, queries=None, training=False):
         query = self.query(tokens if queries is None else queries)  # (B, M, heads, D/heads)
         key, value = self.key(tokens), self.value(tokens)  # (B, N, heads, D/heads)
-        dropped = training and self.dropout > 0
-        if keras.backend.backend() == "jax" and (query.shape[1] or 0) > LONG_SEQUENCE and not dropped:
+        whole = (training and self.dropout > 0) or self.relative_positions
+        if keras.backend.backend() == "jax" and (query.shape[1] or 0) > LONG_SEQUENCE and not whole:
             return self.out(self._attend_in_chunks(query, key, value))
         return self.out(self._attend(query, key, value, training))
 
@@ -115,15 +136,31 @@ class MultiHeadAttention(keras.layers.Layer):
         query = ops.transpose(query, (0, 2, 1, 3))  # (B, heads, M, D/heads)
         key = ops.transpose(key, (0, 2, 3, 1))  # (B, heads, D/heads, N)
         scores = ops.matmul(query, key)
+        if self.relative_positions:
+            scores = scores + self._distance_scores(query)
         if self.compute_dtype in ("float16", "bfloat16"):
             scores = ops.cast(scores, "float32")
         return ops.cast(ops.softmax(scores, axis=-1), dtype or self.compute_dtype)
+
+    def _distance_scores(self, query):
+        """`q . r[p_q - p_k]` for the first M positions: `(B, heads, M, D/heads)` to `(B, heads, M, N)`."""
+        queries, distances = query.shape[2], self.relative_embedding.shape[0]
+        tokens = (distances + 1) // 2
+        # Column t is of the distance N-1 - t, so what row i needs, the distances i to i - (N-1), starts at N-1 - i.
+        table = ops.transpose(ops.flip(ops.cast(self.relative_embedding, self.compute_dtype), 0))
+        scores = ops.matmul(query, table)  # (B, heads, M, 2N-1)
+        # Rows that are one shorter begin one later each: from N-1 on, row i begins at (N-1) - i of its own row.
+        scores = ops.reshape(scores, (-1, self.num_heads, queries * distances))[:, :, tokens - 1 :]
+        scores = ops.pad(scores, ((0, 0), (0, 0), (0, max(tokens - 1 - queries, 0))))
+        scores = scores[:, :, : queries * (distances - 1)] if distances > 1 else scores
+        return ops.reshape(scores, (-1, self.num_heads, queries, max(distances - 1, 1)))[..., :tokens]
 
     def compute_output_shape(self, tokens_shape, queries_shape=None):
         return tokens_shape if queries_shape is None else queries_shape
 
     def get_config(self):
-        return {**super().get_config(), "num_heads": self.num_heads, "dropout": self.dropout}
+        config = {"num_heads": self.num_heads, "dropout": self.dropout, "relative_positions": self.relative_positions}
+        return {**super().get_config(), **config}
 
 
 class _Projection(keras.layers.EinsumDense):

@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_vit.layers.validation import check_positive_int, check_rank
+from keras_vit.layers.validation import check_grid, check_rank
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -29,13 +29,7 @@ class PositionEmbedding(keras.layers.Layer):
 
     def __init__(self, grid=None, **kwargs):
         super().__init__(**kwargs)
-        if grid is not None:
-            if not isinstance(grid, list | tuple) or len(grid) != 2:
-                raise ValueError(f"`grid` must be (rows, columns) or None. Received: grid={grid!r}")
-            for side in grid:
-                check_positive_int("grid", side)
-            grid = tuple(grid)
-        self.grid = grid
+        self.grid = None if grid is None else check_grid(grid)
 
     def build(self, input_shape):
         check_rank("PositionEmbedding", input_shape, "B, N, D")

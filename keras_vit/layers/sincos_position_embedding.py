@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.layers.validation import check_positive_int, check_rank
+from keras_vit.layers.validation import check_grid, check_rank
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -35,11 +35,7 @@ class SinCosPositionEmbedding(keras.layers.Layer):
 
     def __init__(self, grid, **kwargs):
         super().__init__(**kwargs)
-        if not isinstance(grid, list | tuple) or len(grid) != 2:
-            raise ValueError(f"`grid` must be (rows, columns). Received: grid={grid!r}")
-        for side in grid:
-            check_positive_int("grid", side)
-        self.grid = tuple(grid)
+        self.grid = check_grid(grid)
 
     def build(self, input_shape):
         check_rank("SinCosPositionEmbedding", input_shape, "B, N, D")

@@ -25,6 +25,8 @@ class TransformerBlock(keras.layers.Layer):
             same token, but queries, projection and MLP are not computed for the others.
         exact_gelu: whether the MLP uses the exact GELU instead of its tanh form, which is the reference's.
         epsilon: of both LayerNorms, above 0.
+        relative_positions: whether attention has relative positions, as `MultiHeadAttention` describes them; N is then
+            static.
         remat: whether to keep only the block's input for the gradient, in training, and to compute the block a second
             time in the backward pass (gradient checkpointing). The gradients stay exact under dropout inside
             `layers.dropout.seed_scope`, where the second computation draws the masks of the first.
@@ -52,6 +54,7 @@ class TransformerBlock(keras.layers.Layer):
         first_token_only=False,
         exact_gelu=False,
         epsilon=1e-6,
+        relative_positions=False,
         remat=False,
         **kwargs,
     ):
@@ -69,6 +72,7 @@ class TransformerBlock(keras.layers.Layer):
         self.first_token_only = first_token_only
         self.exact_gelu = exact_gelu
         self.epsilon = epsilon
+        self.relative_positions = relative_positions
         self.remat = remat
 
     def build(self, input_shape):
@@ -76,7 +80,9 @@ class TransformerBlock(keras.layers.Layer):
         policy = {"dtype": self.dtype_policy}
         hidden_size = input_shape[-1]
         self.norm_1 = keras.layers.LayerNormalization(epsilon=self.epsilon, name="norm_1", **policy)
-        self.attention = MultiHeadAttention(self.num_heads, self.attention_dropout, name="attention", **policy)
+        self.attention = MultiHeadAttention(
+            self.num_heads, self.attention_dropout, self.relative_positions, name="attention", **policy
+        )
         self.norm_2 = keras.layers.LayerNormalization(epsilon=self.epsilon, name="norm_2", **policy)
         self.mlp_1 = mlp_dense(self.mlp_dim, "mlp_1", **policy)
         self.mlp_2 = mlp_dense(hidden_size, "mlp_2", **policy)
@@ -140,6 +146,7 @@ class TransformerBlock(keras.layers.Layer):
             "first_token_only": self.first_token_only,
             "exact_gelu": self.exact_gelu,
             "epsilon": self.epsilon,
+            "relative_positions": self.relative_positions,
             "remat": self.remat,
         }
 

@@ -13,6 +13,19 @@ def check_rate(name, value):
         raise ValueError(f"`{name}` must be a number in [0, 1). Received: {name}={value!r}")
 
 
+def check_grid(grid):
+    """The grid as a tuple `(rows, columns)`.
+
+    Raises:
+        ValueError: it is not a pair of positive integers.
+    """
+    if not isinstance(grid, list | tuple) or len(grid) != 2:
+        raise ValueError(f"`grid` must be (rows, columns). Received: grid={grid!r}")
+    for side in grid:
+        check_positive_int("grid", side)
+    return tuple(grid)
+
+
 def check_rank(layer, shape, axes):
     """Raises a `ValueError` unless `shape` has as many axes as the string `axes` names, such as "B, N, D"."""
     if len(shape) != len(axes.split(",")):

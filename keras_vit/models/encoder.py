@@ -29,6 +29,8 @@ class Encoder:
         patch_size: `(height, width)` of a patch in pixels of the image, floats.
         num_prefix_tokens: how many tokens come before those of the patches: 1 with a class token, else 0.
         hidden_size: size of a token.
+        positions: for each block the layer that adds positions to its input, or None; that before the first block
+            belongs to the tokens of layer 0.
 
     Raises:
         ValueError: there is no Vision Transformer in the model or more than one, or its blocks do not follow one
@@ -46,7 +48,7 @@ class Encoder:
         (self.vit,) = owners.values()
         self.model = model
         self.blocks = _of_type(self.vit, layers.TransformerBlock)
-        self._check_order()
+        self.positions = [None, *map(self._position_before, self.blocks, self.blocks[1:])]
         after = self.vit.layers[self.vit.layers.index(self.blocks[-1]) + 1 :]
         norms = [layer for layer in after if isinstance(layer, keras.layers.LayerNormalization)]
         self.norm = norms[0] if norms else None
@@ -59,17 +61,26 @@ class Encoder:
         self.patch_size = (height / self.grid[0], width / self.grid[1])
         self.hidden_size = int(self.blocks[0].norm_1.gamma.shape[-1])
 
-    def _check_order(self):
-        for before, after in zip(self.blocks, self.blocks[1:]):
-            try:
-                follows = after.input is before.output
-            except (AttributeError, ValueError):  # a layer that was called more than once has no one input
-                continue
-            if not follows:
-                raise ValueError(
-                    "Every block must read the output of the one before it. "
-                    f"Received: something else between {before.name!r} and {after.name!r}"
-                )
+    def _position_before(self, before, after):
+        """The position embedding between two blocks, or None; anything else there is an error."""
+        try:
+            start, end = before.output, after.input
+        except (AttributeError, ValueError):  # a layer that was called more than once has no one input
+            return None
+        if end is start:
+            return None
+        try:
+            between = [
+                layer for layer in keras.Model(start, end).layers if not isinstance(layer, keras.layers.InputLayer)
+            ]
+        except (ValueError, KeyError):  # the second one does not depend on the first alone
+            between = []
+        if len(between) == 1 and isinstance(between[0], layers.PositionEmbedding | layers.PositionEmbedding2D):
+            return between[0]
+        raise ValueError(
+            "Every block must read the output of the one before it, or that with positions added. "
+            f"Received: something else between {before.name!r} and {after.name!r}"
+        )
 
     def _find_grid(self):
         for layer in self.vit.layers:
@@ -157,9 +168,16 @@ class Encoder:
         Without `all_tokens` the last block of a model with the class token classifier gives that one alone.
         """
         block = self.blocks[number - 1]
+        tokens = self.with_positions(number, tokens)
         if block.first_token_only and all_tokens:
             return block.encode(tokens, training=training)
         return block(tokens, training=training)
+
+    def with_positions(self, number, tokens):
+        """What block `number`, from 1, reads of the tokens of the layer before: where a model adds positions to every
+        layer, with those of this one."""
+        positions = self.positions[number - 1]
+        return tokens if positions is None else positions(tokens)
 
     def pool(self, tokens, is_last):
         """What the model's head reads, from tokens after the norm: `(B, N, D)` to `(B, F)`.

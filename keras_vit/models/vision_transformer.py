@@ -4,6 +4,7 @@ import keras
 
 from keras_vit import checkpoints, layers
 from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.patch_masking import PatchMasking
 from keras_vit.layers.resnet_stem import resolve_stem, stem_output_side
 from keras_vit.layers.validation import check_positive_int, check_rate
 from keras_vit.models.heads import classification_head
@@ -13,8 +14,14 @@ CLASSIFIERS = ("token", "gap", "map", "unpooled", "token_unpooled")
 # its row here; its `has_class_token_position` says whether it can stand after the class token.
 POSITION_EMBEDDINGS = {
     "learned": layers.PositionEmbedding,
+    "learned2d": layers.PositionEmbedding2D,
     "sincos2d": layers.SinCosPositionEmbedding,
+    "none": layers.NoPositionEmbedding,
+    "relative": layers.NoPositionEmbedding,  # the blocks have it, in their attention
 }
+# Where a position embedding is added: to the tokens once, to the input of each block from a table of its own, or to
+# the input of each block from one table.
+POSITION_EMBEDDING_AT = ("stem", "every_layer", "every_layer_shared")
 
 
 def VisionTransformer(
@@ -36,11 +43,13 @@ def VisionTransformer(
     stem=None,
     resnet_blocks=None,
     position_embedding="learned",
+    position_embedding_at="stem",
     class_token_position=True,
     exact_gelu=False,
     epsilon=1e-6,
     head_bias=0.0,
     classifier_activation=None,
+    masking_rate=0.0,
     preprocessing=None,
     remat=False,
     name="vision_transformer",
@@ -77,7 +86,12 @@ def VisionTransformer(
         stem: what the image goes through before it is cut into patches: "" for nothing, "resnet" for the ResNet stem
             of a hybrid. None is "resnet" where `resnet_blocks` is given, else "".
         resnet_blocks: units in each stage of the ResNet stem; `()` is the stem's root alone.
-        position_embedding: "learned", or "sincos2d" for big_vision's fixed sines and cosines.
+        position_embedding: "learned", a vector for each token in raster order (the paper's 1-D); "learned2d", half a
+            vector for each column and for each row; "relative", vectors for how far apart two tokens are in raster
+            order, to which queries attend in every block; "sincos2d", big_vision's fixed sines and cosines; "none".
+        position_embedding_at: where a learned one is added, as in appendix D.4: "stem", once before the first block;
+            "every_layer", to the input of each block from a table of its own; "every_layer_shared", to each from the
+            same table.
         class_token_position: whether the class token has a position of its own, as in the JAX reference; in big_vision
             it has none, and with "sincos2d" it cannot.
         exact_gelu: whether the MLPs use the exact GELU, as those of timm and Hugging Face do; the reference uses its
@@ -85,6 +99,9 @@ def VisionTransformer(
         epsilon: of every LayerNorm, above 0; 1e-12 in Hugging Face's.
         head_bias: initial value of the head's biases. Its kernel starts with zeros.
         classifier_activation: activation of the head, such as "softmax"; None gives logits.
+        masking_rate: the share of the patches whose embeddings are corrupted while the model learns to predict them,
+            see `layers.patch_masking.PatchMasking` and `tasks.MaskedPatchPrediction`; 0 for none. Above 0 the model
+            returns `(output, corrupted)`, the second one `(B, N)`, 1 for a corrupted patch.
         preprocessing: how images become the model's input, as `layers.InputPreprocessing` takes it; None for the
             reference's. It changes no number, and is saved with the model; loading published weights sets theirs.
         remat: whether the blocks keep only their inputs for the gradient and are computed twice in training, which
@@ -130,6 +147,7 @@ def VisionTransformer(
         rates={"dropout": dropout, "attention_dropout": attention_dropout, "stochastic_depth": stochastic_depth},
         classifier=classifier,
         position_embedding=position_embedding,
+        position_embedding_at=position_embedding_at,
         class_token_position=class_token_position,
         epsilon=epsilon,
     )
@@ -143,13 +161,20 @@ def VisionTransformer(
         x = layers.ResNetStem(resnet_blocks, name="resnet_stem")(x)
     x = layers.Patches(patch_size, name="patches")(x)
     x = layers.PatchEncoder(hidden_size, name="embedding")(x)  # (B, rows*columns, hidden_size)
+    if masking_rate:
+        x, corrupted = PatchMasking(masking_rate, name="mask_patches")(x)
     if has_class_token and class_token_position:
         x = layers.ClassToken(name="class_token")(x)
-    x = POSITION_EMBEDDINGS[position_embedding](grid, name="position_embedding")(x)
+    positions = POSITION_EMBEDDINGS[position_embedding](grid, name="position_embedding")
+    x = positions(x)
     if has_class_token and not class_token_position:
         x = layers.ClassToken(name="class_token")(x)
     x = Dropout(dropout, name="dropout")(x)
     for i in range(num_layers):
+        if i and position_embedding_at == "every_layer":
+            x = POSITION_EMBEDDINGS[position_embedding](grid, name=f"position_embedding_{i}")(x)
+        elif i and position_embedding_at == "every_layer_shared":
+            x = positions(x)
         x = layers.TransformerBlock(
             num_heads,
             mlp_dim,
@@ -158,6 +183,7 @@ def VisionTransformer(
             stochastic_depth=stochastic_depth * i / max(num_layers - 1, 1),
             # Nothing reads the other tokens of the last block: about 7 % of ViT-B/16's arithmetic.
             first_token_only=classifier == "token" and i == num_layers - 1,
+            relative_positions=position_embedding == "relative",
             remat=remat,
             name=f"encoderblock_{i}",
             **block_options,
@@ -175,10 +201,29 @@ def VisionTransformer(
         )(x)
     if include_top:
         x = classification_head(classes, head_bias, classifier_activation)(x)
-    model = keras.Model(images, x, name=name)
+    model = keras.Model(images, (x, corrupted) if masking_rate else x, name=name)
     if weights is not None:
         checkpoints.load(model, weights)
     return model
+
+
+def position_arguments(encoder):
+    """The arguments of `VisionTransformer` that say where the positions of a model come from, a dict.
+
+    Args:
+        encoder: a `models.encoder.Encoder`.
+    """
+    names = [layer.name for layer in encoder.vit.layers]
+    position = encoder.vit.get_layer("position_embedding")
+    kinds = {layer: name for name, layer in reversed(POSITION_EMBEDDINGS.items())}
+    kind = "relative" if encoder.blocks[0].relative_positions else kinds[type(position)]
+    is_after = "class_token" in names and names.index("class_token") > names.index("position_embedding")
+    later = encoder.positions[1:2] if encoder.positions[1:2] != [None] else []
+    return {
+        "position_embedding": kind,
+        "position_embedding_at": POSITION_EMBEDDING_AT[0 if not later else 2 if later[0] is position else 1],
+        "class_token_position": not is_after,
+    }
 
 
 def patch_grid(input_shape, patch_size, resnet_blocks=None):
@@ -207,7 +252,17 @@ def patch_grid(input_shape, patch_size, resnet_blocks=None):
     return tuple(grid)
 
 
-def _validate(*, input_shape, positive, rates, classifier, position_embedding, class_token_position, epsilon):
+def _validate(
+    *,
+    input_shape,
+    positive,
+    rates,
+    classifier,
+    position_embedding,
+    position_embedding_at,
+    class_token_position,
+    epsilon,
+):
     for argument, value in positive.items():
         check_positive_int(argument, value)
     for argument, value in rates.items():
@@ -223,6 +278,18 @@ def _validate(*, input_shape, positive, rates, classifier, position_embedding, c
         raise ValueError(
             f"`position_embedding` must be one of {', '.join(POSITION_EMBEDDINGS)}. "
             f"Received: position_embedding={position_embedding!r}"
+        )
+    if position_embedding_at not in POSITION_EMBEDDING_AT:
+        raise ValueError(
+            f"`position_embedding_at` must be one of {', '.join(POSITION_EMBEDDING_AT)}. "
+            f"Received: position_embedding_at={position_embedding_at!r}"
+        )
+    is_learned = position_embedding in ("learned", "learned2d")
+    if position_embedding_at != "stem" and not (is_learned and class_token_position):
+        raise ValueError(
+            "Only learned and learned2d, with a position for the class token, are added at every layer. Received: "
+            f"position_embedding_at={position_embedding_at!r}, position_embedding={position_embedding!r}, "
+            f"class_token_position={class_token_position}"
         )
     can_position = POSITION_EMBEDDINGS[position_embedding].has_class_token_position
     if classifier.startswith("token") and class_token_position and not can_position:

@@ -62,11 +62,33 @@ MODEL_FIELDS = {
         "stochastic_depth": 0.0,
         "stem": "",  # "", or resnet for a hybrid
         "resnet_blocks": (),
-        "position_embedding": "learned",  # learned, sincos2d
+        "position_embedding": "learned",  # learned, learned2d, relative, sincos2d, none
+        "position_embedding_at": "stem",  # stem, every_layer, every_layer_shared
         "class_token_position": True,
         "exact_gelu": False,  # True for the weights of timm and Hugging Face
         "epsilon": 1e-6,  # 1e-12 for Hugging Face's
         "head_bias": 0.0,
+    },
+    "masked_patches": {  # arguments of keras_vit.VisionTransformer, without those of a head, and a target
+        "patch_size": int,
+        "num_layers": int,
+        "hidden_size": int,
+        "mlp_dim": int,
+        "num_heads": int,
+        "input_shape": (),
+        "classifier": "token",  # token, or gap for a model without a class token
+        "dropout": 0.0,
+        "attention_dropout": 0.0,
+        "stochastic_depth": 0.0,
+        "stem": "",
+        "resnet_blocks": (),
+        "position_embedding": "learned",
+        "position_embedding_at": "stem",
+        "class_token_position": True,
+        "exact_gelu": False,
+        "epsilon": 1e-6,
+        "masking_rate": 0.5,  # the share of the patches that are corrupted
+        "target": "mean_color",  # mean_color, colors_4x4, pixels
     },
     "resnet_classification": {  # arguments of keras_vit.BiTResNet
         "depth": int,

@@ -5,9 +5,14 @@ and evaluation know nothing else about it. To add a task, write a class like tho
 """
 
 from keras_vit.tasks.classification import Classification, ResNetClassification
+from keras_vit.tasks.masked_patches import MaskedPatchPrediction
 from keras_vit.tasks.task import Task
 
-TASKS = {"classification": Classification, "resnet_classification": ResNetClassification}
+TASKS = {
+    "classification": Classification,
+    "resnet_classification": ResNetClassification,
+    "masked_patches": MaskedPatchPrediction,
+}
 
 
 def get(config):
@@ -21,4 +26,4 @@ def get(config):
     return TASKS[config.task](config)
 
 
-__all__ = ["TASKS", "Classification", "ResNetClassification", "Task", "get"]
+__all__ = ["TASKS", "Classification", "MaskedPatchPrediction", "ResNetClassification", "Task", "get"]

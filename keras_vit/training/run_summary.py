@@ -30,11 +30,22 @@ def run_summary(config, *, engine, task, total_steps, num_examples):
         f"{config.precision}, {engine.model.count_params():,} parameters, {total_steps} steps on {num_examples:,} "
         f"images ({epochs:.4g} epochs)"
     )
+    flops = _flops(engine.model)
+    if flops is not None:
+        lines.append(f"{flops / 1e9:.4g} GFLOPs an image forward")
     forward = task.multiply_accumulates(engine.model)
     if forward:
         total = cost.exaflops(forward, total_steps * config.batch_size)
-        lines.append(f"{2 * forward / 1e9:.4g} GFLOPs an image forward, {total:.3g} exaFLOPs for the whole training")
+        lines.append(f"{total:.3g} exaFLOPs for the whole training, counted as in the paper's Table 6")
     return lines
+
+
+def _flops(model):
+    """The FLOPs that a model computes of one image; those of a task's own layers are not known."""
+    try:
+        return cost.flops(model)
+    except ValueError:
+        return None
 
 
 def _changed(fields, defaults):

@@ -12,6 +12,8 @@ import keras_vit
 from keras_vit import checkpoints
 from keras_vit.checkpoints.npz import NpzFile
 
+pytestmark = pytest.mark.one_backend  # what is read is numpy
+
 
 @pytest.fixture
 def refused(small, values):

@@ -11,6 +11,8 @@ import pytest
 
 from keras_vit.checkpoints import downloading
 
+pytestmark = pytest.mark.one_backend  # nothing of it is Keras
+
 CONTENT = bytes(range(256)) * 1024  # 0.25 MiB
 
 

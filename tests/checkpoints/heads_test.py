@@ -9,6 +9,8 @@ import pytest
 from keras_vit import checkpoints
 from keras_vit.checkpoints.vit_jax_names import CLASS_TOKEN, POSITIONS
 
+pytestmark = pytest.mark.one_backend  # arrays are arranged in numpy
+
 
 def names_of(entries):
     return {entry[0] for entry in entries}

@@ -10,6 +10,8 @@ from keras_vit.checkpoints import published
 from keras_vit.checkpoints.input_channels import adapt_input_channels
 from keras_vit.checkpoints.vit_jax_names import BIT_ROOT, EMBEDDING, STEM_ROOT
 
+pytestmark = pytest.mark.one_backend  # arrays are arranged in numpy
+
 HYBRID = {"patch_size": 1, "resnet_blocks": (1, 2)}
 
 

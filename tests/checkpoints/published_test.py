@@ -10,6 +10,8 @@ from keras_vit.checkpoints import published
 from keras_vit.checkpoints.published import PUBLISHED
 from keras_vit.checkpoints.resolving import size_name
 
+pytestmark = pytest.mark.one_backend  # nothing of it is Keras
+
 STEMS = {(): 9_536, (2, 2, 2, 2): 13_946_176, (3, 4, 9): 11_894_848, (3, 4, 6, 3): 23_508_032}
 
 

@@ -19,7 +19,16 @@ CASES = [
     (layers.ClassToken, {}, (3, 6, 8), (3, 7, 8), 1),
     (layers.PositionEmbedding, {}, (3, 6, 8), (3, 6, 8), 1),
     (layers.PositionEmbedding, {"grid": (2, 3)}, (3, 7, 8), (3, 7, 8), 1),
+    (layers.PositionEmbedding2D, {"grid": (2, 3)}, (3, 7, 8), (3, 7, 8), 3),
+    (layers.NoPositionEmbedding, {"grid": (2, 3)}, (3, 7, 8), (3, 7, 8), 0),
     (layers.TransformerBlock, {"num_heads": 2, "mlp_dim": 12}, (3, 5, 8), (3, 5, 8), 16),
+    (
+        layers.TransformerBlock,
+        {"num_heads": 2, "mlp_dim": 12, "relative_positions": True, "first_token_only": True},
+        (3, 5, 8),
+        (3, 1, 8),
+        17,
+    ),
     (
         layers.TransformerBlock,
         {"num_heads": 4, "mlp_dim": 12, "dropout": 0.1, "attention_dropout": 0.2, "stochastic_depth": 0.3},
@@ -43,9 +52,15 @@ CASES = [
 ]
 
 
+ONE_BACKEND = [
+    pytest.param(*case, marks=pytest.mark.one_backend if case[1].get("blocks") or case[1].get("dropout") else ())
+    for case in CASES
+]
+
+
 # Keras' own test trains on a generator and leaves `shuffle` at its default.
 @pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
-@pytest.mark.parametrize(("layer", "arguments", "input_shape", "output_shape", "weights"), CASES)
+@pytest.mark.parametrize(("layer", "arguments", "input_shape", "output_shape", "weights"), ONE_BACKEND)
 def test_a_layer_passes_keras_own_test(layer, arguments, input_shape, output_shape, weights):
     testing.TestCase().run_layer_test(
         layer,
@@ -68,6 +83,7 @@ def test_a_public_layer_is_registered_and_at_the_top(name):
     assert keras.saving.get_registered_name(layer) == f"keras_vit>{name}"
 
 
+@pytest.mark.one_backend
 @pytest.mark.parametrize(("layer", "arguments", "input_shape", "output_shape", "weights"), CASES)
 def test_a_layer_does_not_fix_the_batch(layer, arguments, input_shape, output_shape, weights):
     inputs = keras.Input(shape=input_shape[1:])

@@ -7,6 +7,7 @@ import keras_vit
 SIZES = {"patch_size": 8, "num_layers": 4, "hidden_size": 16, "mlp_dim": 24, "num_heads": 2, "classes": 3}
 
 
+@pytest.mark.one_backend
 def test_maps_have_their_strides_and_all_of_it_trains_and_is_saved(tmp_path):
     vit = keras_vit.VisionTransformer(**SIZES, input_shape=(32, 48, 3))
     backbone = keras_vit.backbone(vit, layers=[1, 2, 3, 4], strides=[2, 4, 8, 16])
@@ -23,7 +24,7 @@ def test_maps_have_their_strides_and_all_of_it_trains_and_is_saved(tmp_path):
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
-@pytest.mark.skipif(keras.backend.backend() == "jax", reason="it takes long to compile, and FeatureModel trains on JAX")
+@pytest.mark.one_backend
 def test_a_segmentation_head_learns_shapes():
     # The ten lines of the README.
     vit = keras_vit.VisionTransformer(**SIZES | {"num_layers": 2}, input_shape=(32, 32, 3))

@@ -8,9 +8,7 @@ from keras import ops
 import keras_vit
 from keras_vit.models.encoder import Encoder
 
-# What says no more on a second backend than the other tests here do, and takes long to compile there.
-once = pytest.mark.skipif(keras.backend.backend() == "jax", reason="tested on TensorFlow")
-
+JIT = keras.backend.backend() == "jax"  # compiling pays on JAX alone, which would compile every operation by itself
 SIZES = {
     "input_shape": (24, 16, 3), "patch_size": 8, "num_layers": 3, "hidden_size": 12, "mlp_dim": 20, "num_heads": 3,
     "classes": 4,
@@ -73,7 +71,9 @@ def wrap(vit, how):
     return keras.Model(images, keras.layers.Softmax()(inner(images)))
 
 
-@pytest.mark.parametrize("kind", ["token"] if keras.backend.backend() == "jax" else KINDS)
+@pytest.mark.parametrize(
+    "kind", ["token", *(pytest.param(kind, marks=pytest.mark.one_backend) for kind in list(KINDS)[1:])]
+)
 def test_every_layer_is_that_of_a_model_that_ends_there(kind):
     model = build(**KINDS[kind])
     images, prefix = images_of(model), int(kind != "gap")
@@ -90,7 +90,7 @@ def test_every_layer_is_that_of_a_model_that_ends_there(kind):
         np.testing.assert_allclose(token, reference(model, 3, images)[:, 0], atol=2e-5)
 
 
-@once
+@pytest.mark.one_backend
 @pytest.mark.parametrize("options", [{"representation_size": 7}, {"classifier": "gap"}, {"classifier": "map"}], ids=str)
 def test_pooled_is_what_the_head_reads(options):
     model = build(**options)
@@ -101,7 +101,9 @@ def test_pooled_is_what_the_head_reads(options):
     assert middle.shape == (2, 12)  # without pre_logits, which is of the last layer
 
 
-@pytest.mark.parametrize("how", ["twice"] if keras.backend.backend() == "jax" else ["sequential", "twice", "subclass"])
+@pytest.mark.parametrize(
+    "how", ["twice", *(pytest.param(how, marks=pytest.mark.one_backend) for how in ("sequential", "subclass"))]
+)
 def test_a_wrapped_model_is_seen_through_with_what_comes_before_it(how):
     vit = build()
     images = images_of(vit)
@@ -116,7 +118,7 @@ def test_a_wrapped_model_is_seen_through_with_what_comes_before_it(how):
     assert "call" not in vars(vit.get_layer("encoderblock_0"))
 
 
-@once
+@pytest.mark.one_backend
 def test_mixed_precision_gives_float32_near_the_exact_ones():
     exact = build()
     keras.config.set_dtype_policy("mixed_bfloat16")
@@ -128,7 +130,7 @@ def test_mixed_precision_gives_float32_near_the_exact_ones():
         assert np.abs(mixed - full).max() < 0.1 * np.abs(full).max()
 
 
-@once
+@pytest.mark.one_backend
 def test_batches_are_put_together_in_order():
     model = build()
     images = images_of(model, 5)
@@ -138,7 +140,7 @@ def test_batches_are_put_together_in_order():
     assert keras_vit.features(model, images[:0], [1, 2], tokens="patch")[1].shape == (0, 6, 12)
 
 
-@once
+@pytest.mark.one_backend
 def test_nothing_after_the_last_layer_is_computed():
     model = build()
     model.get_layer("encoderblock_2").mlp_1.kernel.assign(np.nan * np.ones((12, 20)))
@@ -161,7 +163,7 @@ def test_the_keras_model_trains_saves_and_loads(tmp_path):
     head = keras.layers.Conv2D(2, 1)(keras.layers.Concatenate()([low, high]))
     whole = keras.Model(inputs, head)
     assert head.shape == (None, 3, 2, 2)
-    whole.compile("sgd", "mse", jit_compile=False)
+    whole.compile("sgd", "mse", jit_compile=JIT)
     before = np.array(model.get_layer("embedding").kernel)
     whole.fit(images, np.ones((2, 3, 2, 2)), verbose=0)
     assert np.abs(before - np.array(model.get_layer("embedding").kernel)).max() > 0
@@ -174,7 +176,7 @@ def test_the_keras_model_trains_saves_and_loads(tmp_path):
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
-@once
+@pytest.mark.one_backend
 def test_bad_input_is_told_apart():
     model, gap = build(), build(classifier="gap")
     images = images_of(model)
@@ -205,7 +207,7 @@ def _two(first, second):
     return keras.Model(images, [first(images), second(images)])
 
 
-@once
+@pytest.mark.one_backend
 def test_layers_between_blocks_are_refused():
     model = build()
     images = keras.Input(model.input_shape[1:])
@@ -219,7 +221,7 @@ def test_layers_between_blocks_are_refused():
         keras_vit.features(changed, images_of(model))
 
 
-@once
+@pytest.mark.one_backend
 def test_a_cut_model_ends_at_its_own_last_block():
     model = build()
     images = images_of(model)

@@ -50,7 +50,7 @@ def test_an_argument_out_of_range_is_refused(arguments, message):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", pytest.param("float32", marks=pytest.mark.one_backend)])
 def test_a_model_is_the_same_after_a_file(arguments, policy, tmp_path):
     keras.config.set_dtype_policy(policy)
     try:

@@ -1,6 +1,7 @@
 """What is saved comes back the same to the bit, in another process."""
 
 import inspect
+import itertools
 import json
 import subprocess
 import sys
@@ -27,6 +28,9 @@ TINY = {
 }
 STEMS = {"vit": {"patch_size": 16}, "hybrid": {"patch_size": 4, "resnet_blocks": (1, 1)}}
 POLICIES = ("float32", "mixed_bfloat16")
+MODELS = list(itertools.product(STEMS, POLICIES, CLASSIFIERS))
+if keras.backend.backend() == "jax":  # two of them show it
+    MODELS = [("vit", "mixed_bfloat16", "map"), ("hybrid", "float32", "token")]
 
 # Loads every model of a folder, the .keras file and the weights into a model from its config, and compares.
 FRESH_PROCESS = """
@@ -39,7 +43,7 @@ for folder in json.loads(sys.argv[1]):
         rebuilt = keras.models.model_from_json(file.read())
     rebuilt.load_weights(folder + "/model.weights.h5")
     for model in (whole, rebuilt):
-        outputs = keras.ops.convert_to_numpy(keras.ops.cast(model(saved["images"], training=False), "float32"))
+        outputs = np.asarray(model.predict(saved["images"], verbose=0), "float32")
         assert np.array_equal(outputs, saved["outputs"]), (folder, np.abs(outputs - saved["outputs"]).max())
     assert keras.models.clone_model(whole).count_params() == whole.count_params()
     print(folder)
@@ -49,22 +53,20 @@ for folder in json.loads(sys.argv[1]):
 def test_models_come_back_bit_equal_in_a_fresh_process(tmp_path):
     folders = []
     random = np.random.default_rng(0)
-    for stem, stem_arguments in STEMS.items():
-        for policy in POLICIES:
-            for classifier in CLASSIFIERS:
-                keras.config.set_dtype_policy(policy)
-                model = keras_vit.VisionTransformer(**TINY, **stem_arguments, classifier=classifier)
-                for weight in model.weights:
-                    weight.assign(random.normal(size=weight.shape) * 0.3)
-                folder = tmp_path / f"{stem}-{policy}-{classifier}"
-                folder.mkdir()
-                model.save(folder / "model.keras")
-                model.save_weights(folder / "model.weights.h5")
-                (folder / "config.json").write_text(model.to_json())
-                images = random.uniform(-1, 1, (2, *TINY["input_shape"])).astype("float32")
-                outputs = keras.ops.convert_to_numpy(keras.ops.cast(model(images, training=False), "float32"))
-                np.savez(folder / "io.npz", images=images, outputs=outputs)
-                folders.append(str(folder))
+    for stem, policy, classifier in MODELS:
+        keras.config.set_dtype_policy(policy)
+        model = keras_vit.VisionTransformer(**TINY, **STEMS[stem], classifier=classifier)
+        for weight in model.weights:
+            weight.assign(random.normal(size=weight.shape) * 0.3)
+        folder = tmp_path / f"{stem}-{policy}-{classifier}"
+        folder.mkdir()
+        model.save(folder / "model.keras")
+        model.save_weights(folder / "model.weights.h5")
+        (folder / "config.json").write_text(model.to_json())
+        images = random.uniform(-1, 1, (2, *TINY["input_shape"])).astype("float32")
+        outputs = np.asarray(model.predict(images, verbose=0), "float32")
+        np.savez(folder / "io.npz", images=images, outputs=outputs)
+        folders.append(str(folder))
     done = subprocess.run(
         [sys.executable, "-c", FRESH_PROCESS, json.dumps(folders)], capture_output=True, text=True, check=False
     )
@@ -107,4 +109,4 @@ def test_a_model_can_be_part_of_another_and_saved_with_it(tmp_path):
     model.save(tmp_path / "nested.keras")
     x = np.random.default_rng(0).normal(size=(1, 32, 64, 3)).astype("float32")
     again = keras.models.load_model(tmp_path / "nested.keras")
-    np.testing.assert_array_equal(keras.ops.convert_to_numpy(again(x)), keras.ops.convert_to_numpy(model(x)))
+    np.testing.assert_array_equal(again.predict(x, verbose=0), model.predict(x, verbose=0))

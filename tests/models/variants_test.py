@@ -10,6 +10,8 @@ import pytest
 import keras_vit
 from keras_vit.models import variants
 
+pytestmark = pytest.mark.one_backend
+
 # (no head, 1000 classes, 21843, 1000 with pre_logits, 21843 with pre_logits, 384 pixels and 1000), at 224 pixels.
 COUNTS = {
     "ViT_Ti16": (5_524_416, 5_717_416, 9_740_115, 5_754_472, 9_777_171, 5_790_376),

@@ -77,7 +77,7 @@ def test_the_shape_of_the_images_comes_from_the_data_unless_the_config_has_one()
     assert fixed.multiply_accumulates(model) > 0
 
 
-@pytest.mark.skipif(keras.backend.backend() == "jax", reason="slow there to build; tests/models builds ResNets on JAX")
+@pytest.mark.one_backend
 def test_a_resnet_is_the_second_task():
     task = _task("resnet_classification")
     model = task.build_model(_inputs((32, 48, 3)))

@@ -3,6 +3,7 @@
 from keras_vit.data.sources.arrays import arrays, digits
 from keras_vit.data.sources.files import folder, folder_splits
 from keras_vit.data.sources.lists import file_list, read_text_file
+from keras_vit.data.sources.shapes import shapes
 from keras_vit.data.sources.source import Source, check_splits
 from keras_vit.data.sources.subset import subset
 from keras_vit.data.sources.tfds import tfds
@@ -17,6 +18,7 @@ __all__ = [
     "folder",
     "folder_splits",
     "read_text_file",
+    "shapes",
     "subset",
     "tfds",
     "tfrecords",

@@ -27,7 +27,8 @@ from keras_vit.training.jax.state import SHARDS, all_finite, initial_state, put,
 from keras_vit.training.jax.step import make_swap_ema, make_train_steps
 from keras_vit.training.nonfinite import first_nonfinite_layer
 
-_STEP_OPTIONS = ("batch_size", "seed", "accumulate_steps", "clip_norm", "ema_decay", "skip_nonfinite")
+# The fields of a config that are options of `make_train_steps`.
+STEP_OPTIONS = ("batch_size", "seed", "accumulate_steps", "clip_norm", "ema_decay", "skip_nonfinite")
 
 # Bytes of the batches that one execution takes from each device; `steps_per_call` steps are one if they fit.
 _EXECUTION_BYTES = 2**26
@@ -89,10 +90,11 @@ class JaxEngine(Engine):
         self._shardings = state_shardings(self.mesh, state, config.shard)
         self._set_state(put(state, self._shardings))
         self._swap_ema = make_swap_ema(self._shardings)
-        options = {name: config[name] for name in _STEP_OPTIONS}
+        options = {name: config[name] for name in STEP_OPTIONS}
         self._train_steps = make_train_steps(self.mesh, self._model, self._optimizer, task, self._shardings, **options)
-        bytes_per_device = 4 * np.prod([config.batch_size, *inputs.image_shape]) / self.num_devices
-        self._steps_per_execution = max(1, min(config.steps_per_call, int(_EXECUTION_BYTES / bytes_per_device)))
+        self._steps_per_execution = steps_per_execution(
+            config.steps_per_call, config.batch_size, inputs.image_shape, self.num_devices
+        )
 
     def _set_state(self, state):
         """Makes arrays the state, and the values of the model's and the optimizer's variables."""
@@ -228,6 +230,12 @@ class JaxEngine(Engine):
     def _peak_memory(self):
         statistics = self.mesh.local_devices[0].memory_stats() or {}
         return statistics.get("peak_bytes_in_use") or process_peak_memory()
+
+
+def steps_per_execution(steps_per_call, batch_size, image_shape, num_devices):
+    """How many steps are one execution: those of a call, or as many as have batches of no more than 64 MiB a device."""
+    bytes_per_device = 4 * np.prod([batch_size, *image_shape]) / num_devices
+    return max(1, min(steps_per_call, int(_EXECUTION_BYTES / bytes_per_device)))
 
 
 def _host_device():

@@ -25,7 +25,8 @@ from keras_vit.training.tensorflow.diagnosis import make_compute_gradients
 from keras_vit.training.tensorflow.state import State, make_swap_ema, read_state_files
 from keras_vit.training.tensorflow.step import make_train_steps
 
-_STEP_OPTIONS = ("batch_size", "seed", "accumulate_steps", "clip_norm", "ema_decay", "skip_nonfinite", "xla")
+# The fields of a config that are options of `make_train_steps`.
+STEP_OPTIONS = ("batch_size", "seed", "accumulate_steps", "clip_norm", "ema_decay", "skip_nonfinite", "xla")
 
 
 class TensorFlowEngine(Engine):
@@ -76,7 +77,7 @@ class TensorFlowEngine(Engine):
             scaled = config.precision == "mixed_float16"
             self.state = State(model, optimizer, averaged=config.ema_decay > 0, scaled=scaled)
         self._swap_ema = make_swap_ema(self.strategy, self.state)
-        options = {name: config[name] for name in _STEP_OPTIONS}
+        options = {name: config[name] for name in STEP_OPTIONS}
         self._train_steps = make_train_steps(self.strategy, self.state, task, **options)
 
     def train(self, first, steps, *, stop_requested=False, profile_folder=None):
@@ -112,11 +113,7 @@ class TensorFlowEngine(Engine):
             return weighted_means((sums(*next(iterator)) for _ in range(number)), inputs.test.num_examples)
 
     def _make_sums(self, compute):
-        @tf.autograph.experimental.do_not_convert
-        def replica_sums(*batch):
-            weights = batch[-1]
-            values = compute(self.model, batch)
-            return {name: tf.reduce_sum(v * weights) for name, v in values.items()}, tf.reduce_sum(weights)
+        replica_sums = make_replica_sums(self.model, compute)
 
         @tf.function
         def sums(*batch):
@@ -181,6 +178,26 @@ class TensorFlowEngine(Engine):
         pieces = self.num_devices * self._config.accumulate_steps
         compute_gradients = make_compute_gradients(self.model, self._task)
         return first_nonfinite_layer(self.model, compute_gradients, batch, pieces)
+
+
+def make_replica_sums(model, compute):
+    """The function that a replica runs to evaluate its part of a batch.
+
+    Args:
+        model: a `keras.Model`.
+        compute: as of `Engine.evaluate`.
+
+    Returns:
+        `replica_sums(*batch)`: the weighted sums of what `compute` gives by name, and the sum of the example weights.
+    """
+
+    @tf.autograph.experimental.do_not_convert
+    def replica_sums(*batch):
+        weights = batch[-1]
+        values = compute(model, batch)
+        return {name: tf.reduce_sum(v * weights) for name, v in values.items()}, tf.reduce_sum(weights)
+
+    return replica_sums
 
 
 def _peak_memory():

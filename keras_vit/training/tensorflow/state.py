@@ -32,6 +32,9 @@ class State:
         self.loss_scale = _variable(np.float32(INITIAL_LOSS_SCALE)) if scaled else None
         self.good_steps = _variable(np.int64(0)) if scaled else None
         self.running = _variable(True)
+        # The aggregation of Keras' own counter would exchange it among the replicas of a TPU at each assignment. The
+        # name is private to Keras; `tests/tpu/one_program_test.py` fails if it changes.
+        optimizer.iterations._value = _variable(optimizer.iterations.numpy())
         self._unscaled = {"model": model, "optimizer": optimizer, "averages": self.averages}
         scaling = {"loss_scale": self.loss_scale, "good_steps": self.good_steps} if scaled else {}
         self.checkpoint = tf.train.Checkpoint(**self._unscaled, **scaling)

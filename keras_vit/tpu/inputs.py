@@ -1,0 +1,62 @@
+"""What a model has to know of its input, for a dataset that need not be on this machine."""
+
+import dataclasses
+import types
+
+from keras_vit import data
+
+# Examples of the training splits of those datasets whose recipes count epochs.
+NUM_EXAMPLES = {"digits": 1437, "imagenet2012": 1_281_167, "imagenet21k": 14_197_122}
+
+
+@dataclasses.dataclass(frozen=True)
+class InputShapes:
+    """The part of `data.InputPipeline` that a task builds its model from.
+
+    Attributes:
+        image_shape: `(H, W, C)` of the images in a batch.
+        num_classes: how many.
+        num_examples: of the training split; 0 where it is not known.
+    """
+
+    image_shape: tuple
+    num_classes: int
+    num_examples: int = 0
+
+    @property
+    def train(self):
+        names = tuple(f"class {i}" for i in range(self.num_classes))
+        return types.SimpleNamespace(class_names=names, num_examples=self.num_examples)
+
+    def model_preprocessing(self):
+        return None  # it changes no number of the model
+
+
+def input_shapes(config):
+    """The `InputShapes` of a recipe, without reading its dataset where the recipe and `data.DATASETS` say enough.
+
+    Args:
+        config: the recipe.
+
+    Raises:
+        ValueError: they do not say enough, and the dataset is not here to be asked.
+    """
+    group = config.data
+    size, channels = group.image_size, group.channels
+    image_shape = (size, size, channels) if size else tuple(group.image_shape)
+    num_classes = data.DATASETS[group.name].classes if group.name in data.DATASETS else group.classes
+    if group.name == "digits":
+        image_shape, num_classes = image_shape or (8, 8, channels), 10
+    num_examples = group.num_examples or NUM_EXAMPLES.get(group.name, 0)
+    image_shape = tuple(config.model.get("input_shape") or image_shape)
+    if image_shape and num_classes:
+        return InputShapes(image_shape, num_classes, num_examples)
+    try:
+        inputs = data.from_config(group, batch_size=config.batch_size, seed=config.seed)
+    except (ValueError, OSError) as error:
+        raise ValueError(
+            "The size of the images and the number of classes must be known: of a dataset that is not on this machine, "
+            "set data.image_size and data.classes (such as --config.data.classes=1000). "
+            f"Received: data.name={group.name!r}, data.image_size={size}, data.classes={group.classes} ({error})"
+        ) from error
+    return InputShapes(image_shape or inputs.image_shape, len(inputs.train.class_names), inputs.train.num_examples)

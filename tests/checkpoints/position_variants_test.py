@@ -1,0 +1,120 @@
+"""Positions of two axes, of every layer and of distances: saved, loaded, and resampled to another grid."""
+
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import checkpoints
+from keras_vit.checkpoints.position_embeddings import resample, resample_axis, resample_distances
+from keras_vit.models.encoder import Encoder
+from keras_vit.models.vision_transformer import position_arguments
+
+VARIANTS = [
+    {"position_embedding": "none"},
+    {"position_embedding": "learned2d"},
+    {"position_embedding": "relative"},
+    {"position_embedding_at": "every_layer"},
+    {"position_embedding": "learned2d", "position_embedding_at": "every_layer_shared"},
+    {"position_embedding": "sincos2d", "class_token_position": False},
+]
+
+
+def build(input_shape=(8, 12, 3), seed=0, **arguments):
+    sizes = {"patch_size": 4, "hidden_size": 8, "num_layers": 2, "num_heads": 2, "mlp_dim": 12, "classes": 3}
+    model = keras_vit.VisionTransformer(**{**sizes, "input_shape": input_shape, **arguments})
+    for variable in model.weights:
+        variable.assign(np.random.default_rng(seed).standard_normal(variable.shape))
+    return model
+
+
+@pytest.mark.parametrize("arguments", VARIANTS, ids=str)
+def test_a_file_restores_every_number_and_its_kind_is_known(arguments, tmp_path):
+    model, other = build(**arguments), build(seed=1, **arguments)
+    checkpoints.save(model, tmp_path / "model.npz")
+    report = checkpoints.load(other, tmp_path / "model.npz")
+    for ours, theirs in zip(model.weights, other.weights):
+        np.testing.assert_array_equal(ours, theirs)
+    assert not report.resampled
+    expected = {"position_embedding": "learned", "position_embedding_at": "stem", "class_token_position": True}
+    assert position_arguments(Encoder(model)) == {**expected, **arguments}
+
+
+@pytest.mark.parametrize("arguments", VARIANTS[1:4], ids=str)
+def test_a_file_shows_which_model_it_needs(arguments, tmp_path):
+    model = build(**arguments)
+    checkpoints.save(model, tmp_path / "model.npz")
+    name, inferred = checkpoints.infer_architecture(str(tmp_path / "model.npz"))
+    again = getattr(keras_vit, name)(**inferred)
+    checkpoints.load(again, tmp_path / "model.npz")
+    images = np.random.default_rng(0).uniform(-1, 1, (1, 8, 12, 3)).astype("float32")
+    np.testing.assert_array_equal(again(images), model(images))
+
+
+def test_positions_of_another_grid_are_resampled(tmp_path):
+    """From 2x3 patches to 3x4."""
+    larger = (12, 16, 3)
+    for arguments in VARIANTS[1:5]:
+        model, other = build(**arguments), build(larger, **arguments)
+        checkpoints.save(model, tmp_path / "model.npz")
+        report = checkpoints.load(other, tmp_path / "model.npz")
+        assert "resampled" in str(report)
+        old, new = ({v.path.split("/", 1)[-1]: np.asarray(v) for v in m.weights} for m in (model, other))
+        for name in old:
+            if name.endswith("pos_embedding"):
+                np.testing.assert_allclose(new[name], resample(old[name], (2, 3), (3, 4)))
+            elif name.endswith(("x_embedding", "y_embedding")):
+                np.testing.assert_allclose(new[name], resample_axis(old[name], 3 if "y_" in name else 4))
+            elif name.endswith("relative_embedding"):
+                np.testing.assert_allclose(new[name], resample_distances(old[name], (2, 3), (3, 4)))
+                # The class token's, of 6 tokens apart, are now of 12.
+                np.testing.assert_array_equal(new[name][[0, -1]], old[name][[0, -1]])
+            else:
+                np.testing.assert_array_equal(new[name], old[name])
+
+
+def test_an_axis_keeps_its_ends_and_lines_stay_straight():
+    line = np.array([[[0.0, 3.0], [1.0, 1.0], [2.0, -1.0]]])
+    np.testing.assert_allclose(resample_axis(line, 5)[0, :, 0], [0, 0.5, 1, 1.5, 2])
+    np.testing.assert_allclose(resample_axis(line, 2)[0, :, 1], [3, -1])
+
+
+def test_distances_are_resampled_by_rows_and_columns():
+    # On a grid that is wide enough a distance in raster order has one pair of rows and columns, or two of equal value
+    # where the vector is a function of the distance: the same grid changes nothing.
+    random = np.random.default_rng(0).standard_normal((2 * 12 - 1, 5))
+    np.testing.assert_allclose(resample_distances(random, (3, 4), (3, 4)), random, rtol=1e-6)
+    with_class = np.random.default_rng(0).standard_normal((2 * 13 - 1, 5))
+    np.testing.assert_allclose(resample_distances(with_class, (3, 4), (3, 4)), with_class, rtol=1e-6)
+    # One row: distances are columns, and lines stay straight.
+    line = np.arange(-3.0, 4.0)[:, None]
+    np.testing.assert_allclose(resample_distances(line, (1, 4), (1, 7))[:, 0], np.arange(-3, 3.1, 0.5))
+    # One column likewise.
+    np.testing.assert_allclose(resample_distances(line, (4, 1), (2, 1))[:, 0], [-3, 0, 3])
+    # What depends on the row alone, r(distance) = rows apart where no column is: a whole column apart stays so.
+    rows = np.zeros((2 * 9 - 1, 1))
+    for apart in range(-2, 3):
+        rows[3 * apart + 8] = apart
+    resampled = resample_distances(rows, (3, 3), (5, 3))[:, 0]
+    np.testing.assert_allclose(resampled[3 * np.arange(-4, 5) + 14], np.arange(-4, 5) / 2)
+
+
+def test_what_would_fit_is_said_and_what_cannot_be_resampled_is_refused(tmp_path):
+    path = tmp_path / "model.npz"
+    checkpoints.save(build(position_embedding="relative"), path)
+    with pytest.raises(ValueError, match='build the model with .*`position_embedding="relative"`'):
+        checkpoints.load(build(position_embedding="none"), path)
+    with pytest.raises(ValueError, match="1 missing .*build the model with"):
+        checkpoints.load(build(), path)
+    with np.load(path) as file:
+        arrays = dict(file)
+    name = next(name for name in arrays if name.endswith("relative_embedding"))
+    np.savez(path, **{**arrays, name: arrays[name][:-1]})
+    with pytest.raises(ValueError, match="relative_embedding' of the checkpoint has another shape"):
+        checkpoints.load(build(position_embedding="relative"), path)
+    checkpoints.save(build(position_embedding="learned2d"), path)
+    with np.load(path) as file:
+        arrays = dict(file)
+    name = next(name for name in arrays if name.endswith("x_embedding"))
+    np.savez(path, **{**arrays, name: arrays[name][..., :2]})
+    with pytest.raises(ValueError, match="x_embedding' of the checkpoint has another shape"):
+        checkpoints.load(build(position_embedding="learned2d"), path)

@@ -1,0 +1,170 @@
+"""Masked patch prediction: counts, places, targets and losses, by a second implementation in numpy."""
+
+import types
+
+import keras
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+
+from keras_vit import checkpoints, recipes, tasks
+from keras_vit.layers.dropout import StepSeeds, seed_scope
+from keras_vit.layers.patch_masking import PatchMasking, masking_counts
+from keras_vit.preprocessing import Preprocessing
+
+VIT = {"patch_size": 4, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "num_layers": 1}
+
+
+def seeds(number=0):
+    return StepSeeds(keras.ops.convert_to_tensor([7, number], "uint32"))
+
+
+def inputs(image_shape=(16, 20, 3), preprocessing=None):
+    return types.SimpleNamespace(
+        image_shape=image_shape,
+        train=types.SimpleNamespace(class_names=("a", "b")),
+        model_preprocessing=lambda: preprocessing,
+    )
+
+
+def task_of(**model):
+    return tasks.get(ConfigDict(recipes.defaults(task="masked_patches", model={**VIT, **model})))
+
+
+def batch(shape=(3, 16, 20, 3)):
+    images = np.random.default_rng(0).uniform(-1, 1, shape).astype("float32")
+    images[0] = 1.0  # white, the last class
+    return images, np.zeros((len(images), 2), "float32"), np.ones(len(images), "float32")
+
+
+def masked(tokens, number=0):
+    layer = PatchMasking()
+    layer.build(tokens.shape)
+    layer.mask_embedding.assign(np.full((1, 1, tokens.shape[2]), 100.0))
+    with seed_scope(seeds(number)):
+        outputs = layer(tokens)
+    return [keras.ops.convert_to_numpy(part) for part in outputs]
+
+
+@pytest.mark.parametrize(
+    ("patches", "counts"), [(196, (98, 78, 10)), (64, (32, 26, 3)), (20, (10, 8, 1)), (1, (1, 1, 0))]
+)
+def test_patches_are_masked_by_count_in_every_image(patches, counts):
+    assert masking_counts(patches, 0.5) == counts
+    tokens = np.arange(5 * patches, dtype="float32").reshape(5, patches, 1) * [1, -1]
+    corrupted_tokens, corrupted = masked(tokens)
+    is_mask = (corrupted_tokens == 100).all(-1)
+    is_other = ~is_mask & (corrupted_tokens != tokens).any(-1)
+    n, m, r = counts
+    np.testing.assert_array_equal(corrupted.sum(1), 5 * [n])
+    np.testing.assert_array_equal(is_mask.sum(1), 5 * [m])
+    np.testing.assert_array_equal(is_other.sum(1), 5 * [r])
+    assert (corrupted[is_mask | is_other] == 1).all()
+    # A replacement is another patch of the same image, whole.
+    numbers = corrupted_tokens[..., 0] // patches
+    np.testing.assert_array_equal(numbers[is_other], np.nonzero(is_other)[0])
+    np.testing.assert_array_equal(corrupted_tokens[is_other][:, 0], -corrupted_tokens[is_other][:, 1])
+
+
+def test_what_is_masked_is_a_function_of_the_seed_of_the_step_and_uniform():
+    tokens = np.arange(200 * 20, dtype="float32").reshape(200, 20, 1)
+    first, again, other = (masked(tokens, number) for number in (0, 0, 1))
+    np.testing.assert_array_equal(first[0], again[0])
+    assert (first[1] != other[1]).any()
+    assert (first[1][0] != first[1][1:]).any(1).all()  # every image has places of its own
+    counts = first[1].sum(0)  # of each place in 200 images: 100, deviation 7
+    assert np.abs(counts - 100).max() < 5 * 7.1
+    replaced = (first[0] != tokens)[..., 0] & (first[0] != 100)[..., 0]
+    steps = (first[0] - tokens)[replaced][:, 0] % 20
+    assert set(steps) == set(range(1, 20))
+
+
+def test_nothing_is_corrupted_outside_of_the_task():
+    tokens = np.random.default_rng(0).normal(size=(2, 6, 4)).astype("float32")
+    layer = PatchMasking()
+    same, corrupted = layer(tokens)
+    np.testing.assert_array_equal(same, tokens)
+    assert not keras.ops.convert_to_numpy(corrupted).any()
+    np.testing.assert_array_equal(keras.ops.sum(layer(tokens, training=True)[1], axis=1), [3, 3])
+
+
+def colors(values):
+    """The class of a color of values of 0 to 255, red first."""
+    digits = [min(int(value // 32), 7) for value in values]
+    return sum(digit * 8 ** (len(digits) - 1 - i) for i, digit in enumerate(digits))
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("target", ["mean_color", "colors_4x4", "pixels"])
+def test_losses_are_those_of_numpy(target, training):
+    task = task_of(target=target, patch_size=8 if target == "colors_4x4" else 4)
+    model = task.build_model(inputs((16, 24, 3)))
+    head = model.get_layer("head")
+    head.kernel.assign(np.random.default_rng(1).normal(size=head.kernel.shape))
+    examples = batch((3, 16, 24, 3))
+    with seed_scope(seeds() if training else None):
+        losses, metrics = task.losses_and_metrics(model, examples, training=training)
+    key = seeds() if training else StepSeeds(keras.ops.convert_to_tensor([0, 0x5EED], "uint32"))
+    with seed_scope(key):
+        outputs, corrupted = (np.array(part, "float64") for part in model(examples[0], training=training))
+    assert list(metrics) == list(task.metrics)
+    side = 8 if target == "colors_4x4" else 4
+    columns = 24 // side
+    expected, right = [], []
+    for image, out, is_corrupted in zip(examples[0].astype("float64"), outputs[:, 1:], corrupted):
+        terms, hits = [], []
+        for patch in np.flatnonzero(is_corrupted):
+            y, x = side * (patch // columns), side * (patch % columns)
+            pixels = image[y : y + side, x : x + side]
+            if target == "pixels":
+                terms.append(np.mean((out[patch].reshape(side, side, 3) - pixels) ** 2))
+                continue
+            values = 127.5 * (pixels + 1)
+            cells = 4 if target == "colors_4x4" else 1
+            part = side // cells
+            for cell in range(cells * cells):
+                i, j = part * (cell // cells), part * (cell % cells)
+                label = colors(values[i : i + part, j : j + part].mean((0, 1)))
+                logits = out[patch].reshape(cells * cells, 512)[cell]
+                terms.append(np.log(np.exp(logits - logits.max()).sum()) + logits.max() - logits[label])
+                hits.append(logits.argmax() == label)
+        expected.append(np.mean(terms))
+        right.append(np.mean(hits) if hits else 0)
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(losses), expected, rtol=1e-4)
+    if target != "pixels":
+        np.testing.assert_allclose(keras.ops.convert_to_numpy(metrics["accuracy"]), right, atol=1e-6)
+
+
+def test_colors_are_those_of_the_values_before_they_were_normalized():
+    task = task_of()
+    task.build_model(inputs(preprocessing=Preprocessing(mean=(255, 0, 51), std=(255, 255, 102))))
+    patches = np.full((1, 1, 4, 4, 3), [-0.5, 0.25, 1.0], "float32")  # 127.5, 63.75 and 153
+    (classes,) = keras.ops.convert_to_numpy(task._color_classes(keras.ops.convert_to_tensor(patches)))
+    assert classes.tolist() == [[3 * 64 + 1 * 8 + 4]]
+
+
+def test_the_weights_go_into_a_classifier(tmp_path):
+    task = task_of()
+    model = task.build_model(inputs())
+    checkpoints.save(model, tmp_path / "weights.npz")
+    classifier = tasks.get(ConfigDict(recipes.defaults(model=VIT))).build_model(inputs())
+    report = checkpoints.load(classifier, str(tmp_path / "weights.npz"), head="new")
+    assert [name for name, _ in report.unused] == ["mask_patches/mask_embedding"]
+    np.testing.assert_array_equal(
+        classifier.get_layer("encoderblock_0").mlp_1.kernel, model.get_layer("encoderblock_0").mlp_1.kernel
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "message"),
+    [
+        ({"target": "hue"}, None, "`target` must be one of mean_color, .*Received: target='hue'"),
+        ({"classifier": "map"}, None, "token, or gap for none. Received: classifier='map'"),
+        ({"target": "colors_4x4", "patch_size": 2}, (16, 20, 3), "multiples of 4 pixels. Received: patches of 2x2"),
+        ({}, (16, 20, 5), "up to 4 channels.*Received: target='mean_color', channels=5"),
+        ({"masking_rate": 1.5}, (16, 20, 3), r"`rate` must be a number in \(0, 1\]. Received: rate=1.5"),
+    ],
+)
+def test_what_is_not_defined_is_refused(model, shape, message):
+    with pytest.raises(ValueError, match=message):
+        task_of(**model).build_model(inputs(shape))

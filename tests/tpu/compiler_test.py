@@ -1,0 +1,156 @@
+"""What the compiler says, and the versions of JAX whose private names are used."""
+
+import configparser
+import importlib.metadata
+import re
+from pathlib import Path
+
+import keras
+import pytest
+
+from keras_vit.tpu import compiler
+
+ROOT = Path(__file__).parent.parent.parent
+OUT_OF_MEMORY = (
+    "RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total memory required for HLO "
+    "temporaries (128.00G) exceeds available HBM (7.48G). HLO module: jit__lambda.\nSee https://openxla.org/xla/errors/error_1000"
+)
+
+tensorflow_only = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="of the TensorFlow backend")
+
+
+def test_the_extra_pins_the_versions_that_were_tried():
+    extras = configparser.ConfigParser()
+    extras.read(ROOT / "setup.cfg")
+    pins = dict(re.findall(r"^(\w+)==([\d.]+)", extras["options.extras_require"]["aot"], re.MULTILINE))
+    assert pins == {name: compiler.VERSIONS[name] for name in ("jax", "libtpu")}
+
+
+def test_the_versions_are_those_whose_private_names_are_used(tpu_compiler):
+    moved = compiler.other_versions()
+    assert not moved, (
+        f"{moved}: try keras_vit/tpu/compiler.py with it, then change VERSIONS there and `aot` in setup.cfg"
+    )
+
+
+def test_another_version_is_named(monkeypatch):
+    versions = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.99"}
+    monkeypatch.setattr(importlib.metadata, "version", versions.get)
+    assert compiler.other_versions() == f"libtpu is 0.0.99, not {compiler.VERSIONS['libtpu']}"
+
+
+def test_without_libtpu_the_error_names_the_line_to_type(monkeypatch):
+    def version(name):
+        if name == "libtpu":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return "1"
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    with pytest.raises(ImportError, match=r'libtpu, which is not installed: pip install "keras_vit\[aot\]"'):
+        compiler.check_installed()
+
+
+def test_a_message_of_the_compiler_gives_the_bytes():
+    program = compiler.refused_program(OUT_OF_MEMORY)
+    assert program.out_of_memory and not program.compiles
+    assert program.memory_bytes == program.required_bytes == 128 * 2**30
+    assert program.available_bytes == int(7.48 * 2**30)
+    assert compiler.first_line(program.error).endswith("HLO module: jit__lambda.")
+    older = compiler.refused_program(
+        "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 23.9G of 512.0M hbm."
+    )
+    assert (older.required_bytes, older.available_bytes) == (int(23.9 * 2**30), 512 * 2**20)
+
+
+def test_another_refusal_is_not_one_of_memory():
+    program = compiler.refused_program(ValueError("UNIMPLEMENTED: no such operation\nand why"))
+    assert not program.out_of_memory and program.memory_bytes == 0
+    assert compiler.first_line(program.error) == "UNIMPLEMENTED: no such operation"
+
+
+@tensorflow_only
+def test_a_function_with_a_dynamic_shape_is_refused_with_the_reason(tpu_compiler):
+    import tensorflow as tf
+
+    from keras_vit.tpu.tensorflow_programs import compile_function
+
+    program = compile_function(lambda x: x + 1, [tf.TensorSpec((None, 4))], "v3:2x2")
+    assert not program.compiles and "static input shape" in program.error and "(None, 4)" in program.error
+
+
+@tensorflow_only
+def test_an_operation_that_a_tpu_lacks_is_refused_by_its_name(tpu_compiler):
+    import tensorflow as tf
+
+    from keras_vit.tpu.tensorflow_programs import compile_function
+
+    def step(x):
+        return tf.py_function(lambda y: y, [x], tf.float32)
+
+    program = compile_function(step, [tf.TensorSpec((4,))], "v3:2x2")
+    assert not program.compiles and not program.out_of_memory
+    assert "unsupported operations" in compiler.first_line(program.error) and "EagerPyFunc" in program.error
+
+
+@tensorflow_only
+def test_a_mistake_of_the_function_is_not_taken_for_a_refusal(tpu_compiler):
+    import tensorflow as tf
+
+    from keras_vit.tpu.tensorflow_programs import compile_function
+
+    with pytest.raises(ValueError, match="Dimensions must be equal"):
+        compile_function(lambda x: tf.ones((3,)) + x, [tf.TensorSpec((4,))], "v3:2x2")
+
+
+def test_a_compiler_that_dies_refuses_the_program(monkeypatch):
+    def run_python(arguments, **environment):
+        assert environment["JAX_PLATFORMS"] == "cpu"
+        raise ChildProcessError("it ended with code -9")
+
+    monkeypatch.setattr(compiler, "check_installed", lambda: None)
+    monkeypatch.setattr("keras_vit.files.run_python", run_python)
+    program = compiler.compile_program(b"", "v3:2x2")
+    assert not program.compiles and not program.out_of_memory and program.error.endswith("it ended with code -9")
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "message"),
+    [
+        ('{"moved": "ImportError: no ir"}', ImportError, r"private name of JAX is gone \(ImportError: no ir\)"),
+        ('{"invalid": "no such slice"}', ValueError, "no such slice"),
+    ],
+)
+def test_what_the_child_cannot_do_is_an_error(monkeypatch, answer, error, message):
+    monkeypatch.setattr(compiler, "check_installed", lambda: None)
+    monkeypatch.setattr("keras_vit.files.run_python", lambda arguments, **environment: answer)
+    with pytest.raises(error, match=message):
+        compiler.compile_program(b"", "v3:3x3")
+
+
+@tensorflow_only
+def test_the_compiler_counts_a_product_and_its_memory(tpu_compiler):
+    import tensorflow as tf
+
+    from keras_vit.tpu.tensorflow_programs import compile_function
+
+    n = 512
+    weight = tf.Variable(tf.ones((n, n)))
+    program = compile_function(lambda x: tf.matmul(x, weight), [tf.TensorSpec((n, n))], "v3:2x2")
+    assert program.compiles and not program.host_operations and not program.error
+    assert program.flops == pytest.approx(2 * n**3, rel=0.01)
+    assert program.argument_bytes == 2 * 4 * n * n and program.output_bytes == 4 * n * n
+    assert program.memory_bytes >= 3 * 4 * n * n + program.program_bytes
+
+
+@tensorflow_only
+def test_what_is_more_than_a_device_has_is_refused_with_both_sizes(tpu_compiler):
+    import tensorflow as tf
+
+    from keras_vit.tpu.tensorflow_programs import compile_function
+    from keras_vit.tpu.topologies import DEVICES
+
+    n = 2**16
+    program = compile_function(lambda x: tf.matmul(x, x), [tf.TensorSpec((n, n))], "v3:2x2")
+    assert program.out_of_memory and not program.compiles
+    assert program.memory_bytes >= 16 * 2**30
+    assert program.available_bytes == DEVICES["v3"].memory_bytes  # so the table says what the compiler does

@@ -1,0 +1,45 @@
+"""A tiny run, and whether the TPU's compiler is installed."""
+
+import importlib.util
+import types
+
+import pytest
+from ml_collections import ConfigDict
+
+from keras_vit import data, recipes, tasks
+from keras_vit.tpu.inputs import InputShapes
+
+# Sides of 128, which a TPU does not fill up with zeros.
+TINY_MODEL = {
+    "input_shape": (8, 8, 3), "patch_size": 4, "num_layers": 1, "hidden_size": 128, "mlp_dim": 256, "num_heads": 2,
+}  # fmt: skip
+
+
+def tiny_config(model=(), **changes):
+    """A recipe of a tiny model on the digits: AdamW, clipped, averaged, in mixed bfloat16."""
+    fields = {
+        "batch_size": 32,
+        "total_steps": 20,
+        "precision": "mixed_bfloat16",
+        "clip_norm": 1.0,
+        "ema_decay": 0.9,
+        "model": {**TINY_MODEL, **dict(model)},
+        "data": data.defaults(name="digits"),
+        "optimizer": {"name": "adamw"},
+    }
+    return ConfigDict(recipes.defaults(**{**fields, **changes}))
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    """The functions of a tiny run."""
+    inputs = lambda classes: InputShapes(TINY_MODEL["input_shape"], classes)  # noqa: E731
+    return types.SimpleNamespace(config=tiny_config, task=tasks.get, inputs=inputs)
+
+
+@pytest.fixture(scope="session")
+def tpu_compiler():
+    """Skips a test, by name, where the extra `aot` is not installed."""
+    missing = [name for name in ("jax", "libtpu") if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.skip(f"no {' and '.join(missing)}: pip install -e '.[cpu,aot]'")

@@ -1,0 +1,181 @@
+"""A tiny run, checked for a TPU."""
+
+import dataclasses
+import json
+
+import keras
+import pytest
+
+from keras_vit import tpu
+from keras_vit.tpu import estimate
+from keras_vit.tpu.compiler import Program
+from keras_vit.tpu.estimate import Check
+from keras_vit.tpu.report import report
+from keras_vit.tpu.topologies import GIB, get_topology
+
+tensorflow_only = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="of the TensorFlow backend")
+
+
+def _check(tiny, topology, batch_size=32, search=False, **changes):
+    config = tiny.config(**changes)
+    return tpu.check(tiny.task(config), config, batch_size, topology, search=search)
+
+
+@tensorflow_only
+def test_a_tiny_step_compiles_and_fits(tiny, tpu_compiler):
+    check = _check(tiny, "v3:2x2")
+    assert check.compiles and check.fits and not check.error and not check.host_operations
+    assert (check.batch_size_per_device, check.fitting_batch_per_device) == (4, 4)
+    # Weights, their averages and two moments in float32, and little else.
+    assert 4 * check.all_reduce_bytes <= check.state_bytes < 6 * check.all_reduce_bytes
+    # Variables are updated in place: nothing but metrics is put out.
+    assert check.train.output_bytes < check.all_reduce_bytes
+    assert check.evaluation.argument_bytes < check.train.argument_bytes
+    assert check.train.flops > check.model_flops > 0
+    assert check.step_seconds_estimate > check.all_reduce_seconds > 0
+    assert json.loads(json.dumps(check.to_dict()))["fits"] is True
+
+
+@tensorflow_only
+@pytest.mark.slow
+@pytest.mark.parametrize("topology", ["v5e:2x2", "v4:2x2x1", "v6e:1x1"])
+def test_it_compiles_for_other_generations(tiny, tpu_compiler, topology):
+    check = _check(tiny, topology)
+    assert check.fits and check.train.flops > check.model_flops
+
+
+@tensorflow_only
+@pytest.mark.slow
+def test_accumulation_is_counted_for_every_micro_batch(tiny, tpu_compiler):
+    one, two = (_check(tiny, "v3:2x2", 256, accumulate_steps=steps) for steps in (1, 2))
+    assert two.flops == pytest.approx(one.flops, rel=0.1)
+    assert two.bytes_accessed == pytest.approx(one.bytes_accessed, rel=0.35)
+
+
+@tensorflow_only
+@pytest.mark.slow
+def test_a_batch_that_cannot_fit_is_refused_with_the_number_that_can(tiny, tpu_compiler):
+    wide = {"model": {"input_shape": (512, 512, 3), "patch_size": 16}, "precision": "float32"}
+    check = _check(tiny, "v2:2x2", 8 * 8192, **wide)
+    assert check.compiles and not check.fits and check.memory_bytes > check.memory_limit_bytes
+    number = check.fitting_batch_per_device
+    assert 0 < number < 8192
+    assert f"{number} images a device fit (batch_size={8 * number})" in "\n".join(report(check))
+    assert _check(tiny, "v2:2x2", 8 * number, **wide).fits
+
+
+def test_bad_input_is_refused_before_anything_is_compiled(tiny, monkeypatch):
+    monkeypatch.setattr(estimate.compiler, "check_installed", lambda: pytest.fail("went on"))
+    with pytest.raises(ValueError, match=r"`topology` must be.*Received: topology='v9:1x1'"):
+        _check(tiny, "v9:1x1")
+    with pytest.raises(ValueError, match=r"must divide among 8 replicas.*Received: batch_size=12"):
+        _check(tiny, "v3:2x2", 12)
+
+
+def test_a_recipe_keeps_its_own_batch_size(tiny, without_compiler):
+    config = tiny.config(batch_size=7)
+    tpu.check(tiny.task(config), config, 16, "v3:2x2")
+    assert config.batch_size == 7
+
+
+def test_the_dtype_policy_stays(tiny, without_compiler):
+    check = _check(tiny, "v3:2x2")
+    assert check.fits and keras.config.dtype_policy().name == "float32"
+    assert _Programs.policy == "mixed_bfloat16"
+
+
+class _Programs:
+    """Programs of `n` images that need `n` GiB for activations and 1 GiB for the state; 9 TFLOPs, 45 GB each image."""
+
+    policy = None
+
+    def __init__(self, config, task, inputs, topology, total_steps):
+        _Programs.policy = keras.config.dtype_policy().name
+        self.model = task.build_model(inputs)
+        self._devices = topology.num_devices
+        self._share = 0.5 if config.remat else 1.0
+
+    def train(self, batch_size, accumulate_steps):
+        images = batch_size / self._devices / accumulate_steps
+        activations = int(self._share * images * GIB)
+        if activations > 14 * GIB:
+            return Program(False, "RESOURCE_EXHAUSTED: much", True, required_bytes=activations + GIB)
+        return Program(
+            True, "", argument_bytes=GIB, temporary_bytes=activations, flops=9e12 * images, bytes_accessed=45e9
+        )
+
+    def evaluation(self, batch_size, accumulate_steps):
+        return Program(True, argument_bytes=GIB, flops=1e9, bytes_accessed=1e9)
+
+
+@pytest.fixture
+def without_compiler(monkeypatch):
+    monkeypatch.setattr(estimate.compiler, "check_installed", lambda: None)
+    monkeypatch.setattr(estimate, "_programs_class", lambda: _Programs)
+
+
+def test_the_search_says_what_rematerialization_and_accumulation_allow(tiny, without_compiler):
+    check = _check(tiny, "v3:2x2", 8 * 24, search=True)
+    assert not check.fits and check.fitting_batch_per_device == 14
+    assert {change.text: change.fitting_batch_per_device for change in check.changes} == {
+        "remat=True": 28,
+        "accumulate_steps=2": 24,
+    }
+    lines = "\n".join(report(check))
+    assert "14 images a device fit (batch_size=112)" in lines and "with accumulate_steps=2" in lines
+
+
+def test_without_a_search_a_number_that_fits_is_enough(tiny, without_compiler):
+    check = _check(tiny, "v3:2x2", 8 * 24)
+    assert not check.fits and 0 < check.fitting_batch_per_device <= 14 and not check.changes
+
+
+def _fake(train, evaluation=None, **changes):
+    fields = {
+        "topology": get_topology("v3:2x2"), "backend": "tensorflow", "batch_size": 64, "accumulate_steps": 1,
+        "train": train, "evaluation": evaluation or Program(True), "batch_bytes": 100, "all_reduce_bytes": 164 * 10**6,
+        "model_flops": 0.0, "total_steps": 1000, "fitting_batch_per_device": 8,
+    }  # fmt: skip
+    return Check(**{**fields, **changes})
+
+
+def test_the_estimate_is_the_longer_of_two_times_and_the_sum_of_gradients():
+    compute = _fake(Program(True, argument_bytes=1100, flops=61.5e12, bytes_accessed=45e9))
+    assert (compute.compute_seconds, compute.bandwidth_seconds, compute.bound) == (1.0, 0.1, "compute")
+    assert compute.all_reduce_seconds == pytest.approx(2 * 7 / 8 * 1e-3)
+    assert compute.step_seconds_estimate == pytest.approx(1.00175)
+    assert compute.images_per_second_estimate == pytest.approx(8 / 1.00175)
+    assert compute.device_hours_estimate == pytest.approx(1000 * 1.00175 * 8 / 3600)
+    assert compute.state_bytes == 1000
+    moved = _fake(Program(True, flops=61.5e11, bytes_accessed=450e9))
+    assert moved.bound == "bandwidth" and moved.step_seconds_estimate == pytest.approx(1.00175)
+    # Loops whose bodies the compiler counts once do not make a step faster than its arithmetic.
+    assert _fake(Program(True, flops=1.0), model_flops=61.5e12).compute_seconds == 1.0
+    one = _fake(Program(True, flops=1.0), topology=get_topology("v5e:1x1"))
+    assert one.all_reduce_seconds == 0
+
+
+def test_the_update_of_an_accumulated_step_is_counted_once():
+    train = Program(True, argument_bytes=1100, flops=10.0, bytes_accessed=10_000_000_000)
+    check = _fake(train, accumulate_steps=3, all_reduce_bytes=500)
+    assert check.flops == 30.0 and check.bytes_accessed == 3 * 10_000_000_000 - 2 * (2 * 1000 + 500)
+
+
+def test_a_step_that_does_not_compile_says_why_first_line_first():
+    check = _fake(Program(False, "UNIMPLEMENTED: this\nand that"))
+    assert not check.compiles and not check.fits and check.images_per_second_estimate == 0
+    assert report(check)[1:] == ["does not compile: UNIMPLEMENTED: this", "and that"]
+
+
+def test_a_step_that_needs_its_host_does_not_fit():
+    check = _fake(Program(True, flops=1.0, host_operations=("stablehlo.send",)))
+    assert check.compiles and not check.fits
+    assert any("does not run without the host: stablehlo.send" in line for line in report(check))
+
+
+def test_the_price_is_that_of_all_devices():
+    check = _fake(Program(True, flops=61.5e12), all_reduce_bytes=0, total_steps=3600)
+    assert check.device_hours_estimate == 8.0
+    assert any("3,600 steps: 8 device-hours" in line and "12.00 at 1.5 an hour" in line for line in report(check, 1.5))
+    unknown = report(dataclasses.replace(check, total_steps=0), 1.5)
+    assert any("is not known here: set data.num_examples" in line for line in unknown)

@@ -1,0 +1,41 @@
+"""Slices by name."""
+
+import pytest
+
+from keras_vit.tpu.topologies import DEVICES, DIMENSIONS, get_topology
+
+
+@pytest.mark.parametrize(
+    ("name", "devices", "kind"),
+    [
+        ("v2:2x2", 8, "TPU v2"),
+        ("v3:2x2", 8, "TPU v3"),
+        ("v3:4x4", 32, "TPU v3"),
+        ("v4:2x2x1", 8, "TPU v4"),
+        ("v5e:1x1", 1, "TPU v5 lite"),
+        ("v5e:2x4", 8, "TPU v5 lite"),
+        ("v5p:2x2x1", 4, "TPU v5"),
+        ("v6e:1x1", 1, "TPU v6 lite"),
+    ],
+)
+def test_a_slice_has_the_devices_that_jax_lists(name, devices, kind):
+    topology = get_topology(name)
+    assert (topology.num_devices, topology.device.kind) == (devices, kind)
+
+
+@pytest.mark.parametrize("name", ["", "v3", "v3:", "v3:2x2x2", "v4:2x2", "v7x:2x2", "v3:0x2", "v3:2x", "2x2", None])
+def test_what_is_no_slice_is_refused_with_examples(name):
+    with pytest.raises(ValueError, match=r"such as v2:2x2, v3:2x2.*Received: topology="):
+        get_topology(name)
+
+
+def test_the_facts_of_a_device_are_of_one_device():
+    # Published of a chip: TFLOP/s and GB/s.
+    chips = {
+        "v2": (46, 700), "v3": (123, 900), "v4": (275, 1200), "v5e": (197, 819), "v5p": (459, 2765), "v6e": (918, 1638),
+    }  # fmt: skip
+    assert set(DEVICES) == set(chips) == set(DIMENSIONS)
+    for generation, (teraflops, bandwidth) in chips.items():
+        device = DEVICES[generation]
+        assert device.peak_flops * device.devices_per_chip == teraflops * 1e12
+        assert device.bandwidth * device.devices_per_chip == bandwidth * 1e9
