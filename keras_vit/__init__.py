@@ -6,6 +6,8 @@
 
 import importlib
 
+__version__ = "0.1.0"  # setup.cfg reads it from here
+
 try:
     import keras as _keras  # noqa: F401
 except ImportError as error:
@@ -27,7 +29,8 @@ from keras_vit.predictions import decode_predictions
 from keras_vit.preprocessing import Preprocessing, preprocess_input, preprocessing_of
 
 _LAZY = (
-    *("cost", "data", "evaluation", "export", "inspection", "losses", "optimizers", "recipes", "tasks", "tpu"),
+    *("cost", "data", "evaluation", "export", "inspection", "losses", "optimizers", "recipes", "studies", "tasks"),
+    "tpu",
     "training",
 )
 # What is used on a model that exists, by the module that has it.

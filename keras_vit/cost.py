@@ -12,12 +12,15 @@ import keras
 
 from keras_vit import layers
 from keras_vit.architectures import BIT_UNITS
+from keras_vit.layers.patch_masking import PatchMasking
 from keras_vit.layers.resnet_stem import resolve_stem, stem_output_channels, stem_output_side
 
 # Layers with weights and no matrix products.
 _WITHOUT_PRODUCTS = (
     layers.ClassToken,
     layers.PositionEmbedding,
+    layers.PositionEmbedding2D,
+    PatchMasking,
     layers.SinCosPositionEmbedding,
     keras.layers.BatchNormalization,
     keras.layers.GroupNormalization,
@@ -156,7 +159,8 @@ def _layer_multiply_accumulates(layer, table_6):
     if isinstance(layer, layers.TransformerBlock):
         tokens, d = input_shape
         outputs = tokens if table_6 else output_shape[0]
-        return 2 * (tokens + outputs) * d * d + 2 * outputs * tokens * d + 2 * outputs * d * layer.mlp_dim
+        distances = outputs * (2 * tokens - 1) * d if layer.relative_positions else 0
+        return distances + 2 * (tokens + outputs) * d * d + 2 * outputs * tokens * d + 2 * outputs * d * layer.mlp_dim
     if isinstance(layer, layers.AttentionPooling):
         tokens, d = input_shape
         return 2 * (tokens + 1) * d * d + 2 * tokens * d + 2 * d * layer.mlp_dim

@@ -29,7 +29,12 @@ FLOORS = {
     "evaluation": {
         *("checkpoints", "data", "files", "inspection", "layers", "models", "preprocessing", "recipes", "training"),
     },
+    "studies": {
+        *("architectures", "checkpoints", "cost", "data", "evaluation", "files", "inspection", "recipes", "tasks"),
+        "training",
+    },
     "tpu": {"files", "training", "data", "cost"},
+    "__main__": set(),
     "__init__": {"checkpoints", "layers", "models", "predictions", "preprocessing"},
 }
 # Files and folders that may import TensorFlow; all others run on any backend.

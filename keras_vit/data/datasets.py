@@ -6,12 +6,24 @@ hyper-parameters; "test" is what is reported.
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable
 
 import tensorflow as tf
 
 from keras_vit.data.objectnet import objectnet
-from keras_vit.data.sources import check_splits, digits, file_list, folder, read_text_file, shapes, tfds, tfrecords
+from keras_vit.data.sources import (
+    check_splits,
+    digits,
+    file_list,
+    first_of_each_class,
+    folder,
+    read_text_file,
+    shapes,
+    subset,
+    tfds,
+    tfrecords,
+)
 from keras_vit.data.sources.source import warn_of_empty_classes
 
 
@@ -211,10 +223,7 @@ def load_split(
     _check_understood(name, {field: arguments[field] for field in arguments.keys() - {"name", "split"}})
     names = _lines(class_names) if class_names else None
     if name == "digits":
-        sources = digits()
-        if split not in sources:
-            raise ValueError(f"The splits of the digits are {', '.join(sources)}. Received: split={split!r}")
-        return sources[split]
+        return _digits(split)
     if name.split(":")[0] == "shapes":
         label = name.partition(":")[2] or "shape"
         return shapes(split, label, num_examples, image_shape, split_seed)
@@ -284,6 +293,22 @@ def _row(name, split, path, class_names, test_share, split_seed):
     if len(source.class_names) != row.classes:
         raise ValueError(f"{name} has {row.classes} classes. Received: {len(source.class_names)} in {path!r}")
     return dataclasses.replace(source, options=row.options)
+
+
+def _digits(split):
+    sources = digits()
+    match = re.fullmatch(r"(\w+)(?:\[:(\d+)\])?", split)
+    if not match or match[1] not in sources:
+        raise ValueError(
+            f"The splits of the digits are {', '.join(sources)}, or the first ones of a split, train[:100]. "
+            f"Received: split={split!r}"
+        )
+    source = sources[match[1]]
+    if match[2] is None:
+        return source
+    if not 0 < int(match[2]) <= source.num_examples:
+        raise ValueError(f"The split {match[1]!r} has {source.num_examples} examples. Received: split={split!r}")
+    return subset(source, first_of_each_class(source.labels, int(match[2])))
 
 
 def _lines(path):

@@ -9,6 +9,7 @@ from keras_vit.checkpoints.position_embeddings import resample, resample_axis, r
 from keras_vit.models.encoder import Encoder
 from keras_vit.models.vision_transformer import position_arguments
 
+pytestmark = pytest.mark.one_backend
 VARIANTS = [
     {"position_embedding": "none"},
     {"position_embedding": "learned2d"},

@@ -29,8 +29,20 @@ def test_train_is_divided_once_more_to_choose_what_is_best():
     together = np.concatenate([train.labels, validation.labels])
     whole = data.load_split("digits", "train")
     np.testing.assert_array_equal(np.bincount(together), np.bincount(whole.labels))
-    with pytest.raises(ValueError, match="The splits of the digits are train, test, tune_train, tune_val. Received"):
+    with pytest.raises(ValueError, match="The splits of the digits are train, test, tune_train.*Received"):
         data.load_split("digits", "validation")
+
+
+def test_a_few_digits_are_as_many_of_each_class_and_part_of_more():
+    few, more = (data.load_split("digits", f"train[:{count}]") for count in (10, 104))
+    assert sorted(few.labels) == list(range(10))
+    counts = np.bincount(more.labels)
+    assert counts.sum() == more.num_examples == 104 and set(counts) == {10, 11}
+    images = {more.read(i)["image"].numpy().tobytes() for i in range(104)}
+    assert all(few.read(i)["image"].numpy().tobytes() in images for i in range(10))
+    assert [int(few.read(i)["label"]) for i in range(10)] == list(few.labels)
+    with pytest.raises(ValueError, match="'train' has 1437 examples. Received: split='train"):
+        data.load_split("digits", "train[:2000]")
 
 
 def test_pixels_are_divided_by_eight_less_one_in_three_equal_channels():

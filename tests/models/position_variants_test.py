@@ -95,6 +95,8 @@ def test_logits_are_those_of_numpy(arguments):
     every_layer = {"every_layer": "own", "every_layer_shared": "shared"}.get(arguments.get("position_embedding_at"), "")
     expected = logits_in_numpy(model, images(), every_layer)
     np.testing.assert_allclose(np.asarray(model(images())), expected, rtol=2e-4, atol=2e-5)
+    sizes = {**SIZES, "input_shape": (8, 12, 3), **arguments}
+    assert keras_vit.flops(model, table_6=True) == 2 * cost.multiply_accumulates(**sizes)
     assert model.count_params() == cost.parameters(**SIZES, input_shape=(8, 12, 3), **arguments)
 
 
@@ -108,6 +110,7 @@ def test_relative_equals_absolute_attention_where_its_table_is_zero():
     np.testing.assert_array_equal(np.asarray(relative(images())), np.asarray(none(images())))
 
 
+@pytest.mark.one_backend
 def test_without_positions_a_model_sees_a_bag_of_patches():
     """It gives the same for patches in another order, and with relative positions something else."""
     batch = images()
@@ -118,6 +121,7 @@ def test_without_positions_a_model_sees_a_bag_of_patches():
         assert (difference < 1e-5) == same, variant
 
 
+@pytest.mark.one_backend
 @pytest.mark.parametrize("arguments", [VARIANTS[2], VARIANTS[3], VARIANTS[6]], ids=str)
 def test_models_come_back_from_a_file(arguments, tmp_path):
     model = build(**arguments)
@@ -126,6 +130,7 @@ def test_models_come_back_from_a_file(arguments, tmp_path):
     np.testing.assert_array_equal(np.asarray(model(images())), np.asarray(again(images())))
 
 
+@pytest.mark.one_backend
 @pytest.mark.parametrize("arguments", [VARIANTS[2], VARIANTS[3], VARIANTS[6]], ids=str)
 def test_features_and_attention_are_those_of_the_model(arguments):
     model = build(**arguments)

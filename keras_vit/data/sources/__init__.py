@@ -1,6 +1,6 @@
 """Where examples come from: one file for each kind of place, all returning a `Source`."""
 
-from keras_vit.data.sources.arrays import arrays, digits
+from keras_vit.data.sources.arrays import arrays, digits, first_of_each_class
 from keras_vit.data.sources.files import folder, folder_splits
 from keras_vit.data.sources.lists import file_list, read_text_file
 from keras_vit.data.sources.shapes import shapes
@@ -15,6 +15,7 @@ __all__ = [
     "check_splits",
     "digits",
     "file_list",
+    "first_of_each_class",
     "folder",
     "folder_splits",
     "read_text_file",

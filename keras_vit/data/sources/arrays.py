@@ -58,6 +58,8 @@ def arrays(images, labels, class_names, max_value=0):
 def digits():
     """The 1,797 handwritten digits of scikit-learn, 8x8 pixels of 0 to 16: 1,437 to train, a fixed 360 to test.
 
+    The first examples of a split, `train[:100]` in a config, are as many of each class, and none where it has no more.
+
     Returns:
         A dict of sources: "train" and "test", and "tune_train" and "tune_val", which divide train into 1,150 and 287.
     """
@@ -72,6 +74,22 @@ def digits():
     names = [str(name) for name in scans.target_names]
     parts = {"train": train, "test": test, "tune_train": tune_train, "tune_val": tune_val}
     return {split: arrays(*part, names, max_value=16) for split, part in parts.items()}
+
+
+def first_of_each_class(labels, count):
+    """The indices of `count` examples, of each class as many as can be, in the order of the examples.
+
+    Args:
+        labels: integers `(N,)`.
+        count: 1 to N.
+
+    Returns:
+        int64 `(count,)`; those of a smaller count are among them.
+    """
+    rank = np.zeros(len(labels), int)  # how many of its class stand before an example
+    for label in np.unique(labels):
+        rank[labels == label] = np.arange(np.count_nonzero(labels == label))
+    return np.sort(np.lexsort((labels, rank))[:count])
 
 
 def _divide(part, size):

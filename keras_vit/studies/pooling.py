@@ -1,0 +1,36 @@
+"""Figure 9: the class token or the mean of all tokens, each with its own learning rate."""
+
+from keras_vit.studies.study import Run, Study
+
+_SETTINGS = (("token", 8e-4), ("gap", 8e-4), ("gap", 3e-4))
+
+
+def _runs(scale):
+    runs = []
+    for classifier, rate in _SETTINGS:
+        if scale.is_paper:
+            config = scale.paper_pretraining(
+                "ViT-B/16", evals=("fewshot:imagenet2012",), model_changes={"classifier": classifier}
+            )
+            config["schedule"] = {**config["schedule"], "base": rate}
+            if classifier == "gap":  # a linear head
+                config["model"] = {**config["model"], "representation_size": 0}
+        else:
+            hidden = {"representation_size": scale.vit["hidden_size"]} if classifier == "token" else {}
+            config = scale.pretraining(rate=rate, model={**scale.vit, "classifier": classifier, **hidden})
+        columns = {"head reads": {"token": "class token", "gap": "mean of tokens"}[classifier], "learning rate": rate}
+        runs.append(Run(f"{classifier}-rate={rate:g}", config, columns))
+    return scale.with_seeds(runs)
+
+
+STUDY = Study(
+    title="Class token or mean of the tokens (Figure 9)",
+    question="Is the class token better than the mean, or does each want its own learning rate?",
+    runs=_runs,
+    metrics={
+        "5-shot": ("fewshot:digits/5shot", "fewshot:imagenet2012/5shot"),
+        "accuracy": "accuracy",
+    },
+    picture=("bars", "run", "5-shot", ""),
+    notes=("The class token goes through a tanh layer and a linear one, the mean of the tokens through a linear one.",),
+)

@@ -1,0 +1,35 @@
+"""Table 8: which position embedding, and where it is added."""
+
+from keras_vit.recipes.paper_results import TABLE_8
+from keras_vit.studies.study import Run, Study
+
+_NAMES = {"none": "none", "learned": "1-D", "learned2d": "2-D", "relative": "relative"}
+
+
+def _runs(scale):
+    runs = []
+    for (kind, place), accuracy in TABLE_8.items():
+        fields = {"position_embedding": kind, "position_embedding_at": place}
+        if scale.is_paper:
+            config = scale.paper_pretraining("ViT-B/16", evals=("fewshot:imagenet2012",), model_changes=fields)
+        else:
+            config = scale.pretraining(model={**scale.vit, **fields})
+        columns = {"positions": _NAMES[kind], "added at": place}
+        runs.append(Run(f"{kind}-{place}", config, columns, {"5-shot": accuracy}))
+    return scale.with_seeds(runs)
+
+
+STUDY = Study(
+    title="Position embeddings (Table 8)",
+    question="Does it matter how a Vision Transformer knows where its patches are?",
+    runs=_runs,
+    metrics={
+        "5-shot": ("fewshot:digits/5shot", "fewshot:imagenet2012/5shot"),
+        "accuracy": "accuracy",
+    },
+    picture=("bars", "run", "5-shot", ""),
+    notes=(
+        "The class token has a row of its own in 1-D and 2-D tables, and takes part in relative positions.",
+        "Relative positions are vectors of the size of a head, shared by the heads of a layer, for keys alone.",
+    ),
+)

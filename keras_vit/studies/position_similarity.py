@@ -1,0 +1,35 @@
+"""Figure 10: the position embeddings that different hyper-parameters lead to."""
+
+from keras_vit.studies.study import Run, Study
+
+_SETTINGS = ((7, 2e-4, 0.01), (7, 8e-4, 0.1), (14, 8e-4, 0.1))
+
+
+def _runs(scale):
+    runs = []
+    for epochs, rate, decay in _SETTINGS:
+        if scale.is_paper:
+            config = scale.paper_pretraining("ViT-B/32")
+            config["total_epochs"] = float(epochs)
+            config["schedule"] = {**config["schedule"], "base": rate}
+            config["optimizer"] = {**config["optimizer"], "weight_decay": decay}
+        else:
+            config = scale.pretraining(rate=2.5 * rate, optimizer={"weight_decay": decay}, evals=())
+            config["total_steps"] *= epochs // 7
+        columns = {"epochs": epochs, "learning rate": config["schedule"]["base"], "weight decay": decay}
+        runs.append(Run(f"epochs={epochs}-rate={rate:g}", config, columns))
+    return scale.with_seeds(runs)
+
+
+STUDY = Study(
+    title="Similarity of position embeddings (Figure 10)",
+    question="Do positions learn that patches in the same row and column belong together, whatever the training?",
+    runs=_runs,
+    metrics={"accuracy": "accuracy"},
+    picture=("bars", "run", "accuracy", ""),
+    notes=(
+        "The weight decays of the three trainings are those of a summary of the figure, whose caption was not at hand.",
+        "At small scale the learning rates are 2.5 times, and 14 epochs are twice the steps.",
+    ),
+    inspected=True,
+)

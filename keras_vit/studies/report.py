@@ -1,0 +1,100 @@
+"""The table, the picture and the page of a study."""
+
+import csv
+import html
+import io
+
+from keras_vit import files
+from keras_vit.studies import plots
+from keras_vit.studies.estimates import exaflops_of, images_of, model_name
+
+_SCALES = {
+    "tiny": "Two steps of every run on generated images: this shows that the study works, and nothing else.",
+    "small": "Scaled down: generated images of 32 pixels (shapes) and handwritten digits instead of the paper's data, "
+    "models of these sizes, and as many steps as each run lists.",
+    "paper": "The paper's setting.",
+}
+
+
+def write_page(study, scale, runs, rows, folder, write=print):
+    """Writes `table.csv`, `table.md`, `picture.png` and `index.html` of a study.
+
+    Args:
+        study, scale, runs: the `Study`, the `Scale` and its `Run`s.
+        rows: of `rows_of`.
+        folder: to write to, local.
+        write: takes lines of text.
+    """
+    folder = files.as_path(folder)
+    files.make_dirs(folder)
+    with files.atomic_write(folder / "table.csv") as file:
+        file.write(as_csv(rows))
+    with files.atomic_write(folder / "table.md") as file:
+        file.write(as_markdown(rows))
+    has_picture = True
+    try:
+        with files.atomic_path(folder / "picture.png", ".png") as path:
+            kind, x, y, group = study.picture
+            if all(row[y] is None for row in rows):  # at tiny scale, where few-shot accuracy is not measured
+                y = "accuracy"
+            plots.picture(path, study.title, rows, kind, x, y, group)
+    except ImportError as error:
+        has_picture = False
+        write(f"warning: picture.png was not drawn: {error}")
+    with files.atomic_write(folder / "index.html") as file:
+        file.write(as_html(study, scale, runs, rows, folder, has_picture))
+    write(f"wrote {folder / 'index.html'}")
+
+
+def as_csv(rows):
+    """The rows with all digits; what is not known is empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def as_markdown(rows):
+    """The rows as a table of Markdown, numbers in four digits."""
+    cells = [list(rows[0]), ["---"] * len(rows[0]), *([_text(value) for value in row.values()] for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
+
+
+def as_html(study, scale, runs, rows, folder, has_picture):
+    """The page, with the pictures that are there."""
+    escape = html.escape
+    head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
+    body = "".join("<tr>" + "".join(f"<td>{escape(_text(v))}</td>" for v in row.values()) + "</tr>\n" for row in rows)
+    notes = "".join(f"<li>{escape(note)}</li>\n" for note in study.notes)
+    inspected = "".join(
+        f'<li><a href="runs/{escape(run.name)}/inspection/index.html">inside {escape(run.name)}</a></li>\n'
+        for run in runs
+        if files.exists(folder / "runs" / run.name / "inspection" / "index.html")
+    )
+    listed = "".join(f"<li>{escape(_describe(run))}</li>\n" for run in runs)
+    picture = '<p><img src="picture.png" alt="the picture of this study"></p>\n' if has_picture else ""
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(study.title)}</title>\n'
+        "<style>body { font-family: sans-serif; max-width: 75em; margin: 2em auto; padding: 0 1em; } "
+        "td, th { padding: 0.2em 0.8em; text-align: left; } img { max-width: 100%; }</style>\n</head>\n<body>\n"
+        f"<h1>{escape(study.title)}</h1>\n<p>{escape(study.question)}</p>\n"
+        f"<p>Scale: {scale.name}. {escape(_SCALES[scale.name])} Columns that end in “paper” are the paper's "
+        "numbers, of its own data and models.</p>\n"
+        f"{picture}<table>\n<tr>{head}</tr>\n{body}</table>\n"
+        f"<h2>What the paper leaves open</h2>\n<ul>\n{notes}</ul>\n"
+        + (f"<h2>Pictures of the models</h2>\n<ul>\n{inspected}</ul>\n" if inspected else "")
+        + f"<h2>Runs</h2>\n<ul>\n{listed}</ul>\n</body>\n</html>\n"
+    )
+
+
+def _describe(run):
+    start = f", from the weights of {run.start}" if run.start else ""
+    cost = f"{images_of(run):,} images, {exaflops_of(run):.3g} exaFLOPs"
+    return f"{run.name}: {model_name(run)}, {run.config['recipe']}, {cost}{start}"
+
+
+def _text(value):
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

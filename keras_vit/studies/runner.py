@@ -1,0 +1,98 @@
+"""Making a study: its runs, one after the other, and then its page. What is done is not done again."""
+
+import keras
+import numpy as np
+from ml_collections import ConfigDict
+
+from keras_vit import checkpoints, evaluation, files, recipes, training
+from keras_vit.inspection.report import write_report
+from keras_vit.studies.estimates import exaflops_of, images_of
+from keras_vit.studies.report import write_page
+from keras_vit.studies.study import rows_of
+
+
+def make(study, scale, folder, write=print):
+    """Makes all runs of a study and writes `table.csv`, `table.md`, `picture.png` and `index.html`.
+
+    Every run is one of `training.run` in a folder of its own, `runs/<name>`. The same call goes on where an interrupted
+    one stopped, within a run from its last checkpoint, and repeats no run that is done.
+
+    Args:
+        study: a `Study`.
+        scale: a `Scale`.
+        folder: of the study, local; it belongs to one scale.
+        write: takes lines that say how it is going.
+
+    Returns:
+        The rows of the table, dicts.
+
+    Raises:
+        ValueError: a config cannot be satisfied, or the folder belongs to runs of other configs.
+        Preempted: SIGTERM came; the same call goes on.
+    """
+    runs = study.runs(scale)
+    results = {}
+    for number, run in enumerate(runs, start=1):
+        write(f"run {number} of {len(runs)}: {run.name}")
+        results[run.name] = make_run(study, run, runs, folder, write)
+    rows = rows_of(study, runs, results)
+    write_page(study, scale, runs, rows, folder, write)
+    return rows
+
+
+def make_run(study, run, runs, folder, write=print):
+    """Makes one run of a study, unless it is done; gives its results, a flat dict of numbers.
+
+    Args:
+        study, folder, write: as of `make`.
+        run: the `Run`.
+        runs: all of the study, among them the one that it starts from.
+
+    Raises:
+        ValueError: as `make`; or the run that it starts from is not done.
+    """
+    folder = files.as_path(folder) / "runs"
+    config = config_of(run, folder)
+    workdir = training.Workdir(folder / run.name, config.to_dict())
+    results = workdir.results()
+    if results is not None:
+        return results
+    if run.start and not files.exists(config.weights):
+        raise ValueError(f"The run {run.name!r} starts from {run.start!r}, which is not done. Received: {folder}")
+    # What a table counts is the pre-training, also of a run that only fine-tunes.
+    counted = next((other for other in runs if other.name == run.start), run)
+    with workdir.lock():
+        result = training.run(config, workdir, write, evaluators=evaluation.get(config.evals))
+        with files.atomic_path(workdir.path / "weights.npz", ".npz") as path:
+            checkpoints.save(result.model, path)
+        if study.inspected:
+            _inspect(result, workdir.path / "inspection", run.name, write)
+        results = {
+            **result.metrics,
+            "study/images": images_of(counted),
+            "study/exaflops": exaflops_of(counted),
+        }
+        workdir.write_results(results)
+    keras.utils.clear_session()
+    return results
+
+
+def config_of(run, folder):
+    """The config of a run, a `ConfigDict`.
+
+    Args:
+        run: the `Run`.
+        folder: of the runs of its study.
+    """
+    changes = dict(run.config)
+    if run.start:
+        changes["weights"] = str(folder / run.start / "weights.npz")
+    return ConfigDict(recipes.defaults(**changes))
+
+
+def _inspect(result, folder, title, write):
+    images = np.asarray(next(iter(result.inputs.eval_batches()))[0])[:32]
+    try:
+        write_report(result.model, images, folder, title=title, write=write)
+    except ImportError as error:
+        write(f"warning: no pictures of the model: {error}")

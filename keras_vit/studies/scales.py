@@ -1,0 +1,149 @@
+"""The scales at which a study can be made, and the configs that all studies begin with."""
+
+import dataclasses
+
+from keras_vit import architectures, data, recipes
+
+NAMES = ("tiny", "small", "paper")
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """How large the runs of a study are.
+
+    Attributes:
+        name: "tiny", two steps of each run on generated images, to see that it works; "small", hours of a CPU, also on
+            generated images; or "paper".
+        path: where the data of "paper" lies.
+        seeds: of every run.
+        steps: pre-training steps of "small".
+    """
+
+    name: str
+    path: str = ""
+    seeds: tuple = (0,)
+    steps: int = 1500
+
+    def __post_init__(self):
+        if self.name not in NAMES:
+            raise ValueError(f"`scale` must be one of {', '.join(NAMES)}. Received: scale={self.name!r}")
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"`seeds` must be different numbers, one or more. Received: seeds={self.seeds}")
+        if self.steps < 20:
+            raise ValueError(f"`steps` must be 20 or more. Received: steps={self.steps}")
+
+    @property
+    def is_paper(self):
+        return self.name == "paper"
+
+    @property
+    def is_tiny(self):
+        return self.name == "tiny"
+
+    def with_seeds(self, runs):
+        """All runs for each seed, where there are several as rows of their own."""
+        if len(self.seeds) == 1:
+            return [self._seeded(run, self.seeds[0], "") for run in runs]
+        return [self._seeded(run, seed, f"-seed={seed}") for seed in self.seeds for run in runs]
+
+    def _seeded(self, run, seed, ending):
+        return dataclasses.replace(
+            run,
+            name=run.name + ending,
+            start=run.start and run.start + ending,
+            config={**run.config, "seed": seed},
+            columns={**run.columns, **({"seed": seed} if ending else {})},
+        )
+
+    @property
+    def vit(self):
+        """The Vision Transformer of tiny and small studies, `config.model`."""
+        if self.is_tiny:
+            return {"patch_size": 8, "num_layers": 2, "hidden_size": 8, "mlp_dim": 16, "num_heads": 2}
+        return {"patch_size": 4, "num_layers": 4, "hidden_size": 64, "mlp_dim": 256, "num_heads": 4}
+
+    @property
+    def side(self):
+        """The side of generated images, in pixels."""
+        return 16 if self.is_tiny else 32
+
+    def pretraining(self, *, model=None, task="classification", examples=0, rate=1e-3, evals=None, **changes):
+        """A pre-training on shapes, whose classes are all pairs of a shape and a color.
+
+        Args:
+            model: `config.model`; None for `vit`.
+            task: `config.task`.
+            examples: how many images there are; 0 for a million.
+            rate: the learning rate.
+            evals: evaluators after training; None for few-shot accuracy on digits.
+            **changes: other fields of the config; of `optimizer` what differs.
+        """
+        model = self.vit if model is None else model
+        tiny = self.is_tiny
+        evals = (() if tiny else ("fewshot:digits",)) if evals is None else evals
+        name = "shapes:texture" if tiny else "shapes:shape-color"
+        examples = 64 if tiny else examples or 1_000_000
+        optimizer = {"name": "adamw", "weight_decay": 0.1, **changes.pop("optimizer", {})}
+        return {
+            "recipe": f"{self.name} pre-training on {name}",
+            "task": task,
+            "batch_size": 8 if tiny else 64,
+            "total_steps": 2 if tiny else self.steps,
+            "clip_norm": 1.0,
+            "steps_per_call": 1 if tiny else 20,
+            "checkpoint_every_steps": 0 if tiny else 500,
+            "evals": evals,
+            "model": model,
+            "data": data.defaults(
+                name=name,
+                image_shape=(self.side, self.side, 3),
+                train_split=f"train[:{examples}]",
+                test_split="test[:32]" if tiny else "test[:2000]",
+            ),
+            "optimizer": optimizer,
+            "schedule": {"base": rate, "warmup_steps": 1 if tiny else max(1, self.steps // 15), "decay": "cosine"},
+            **changes,
+        }
+
+    def finetuning(self, *, examples=0, rate=0.01, **changes):
+        """A fine-tuning on digits, of all or of some as many of each class, with SGD as in Table 4."""
+        tiny = self.is_tiny
+        split = "train[:20]" if tiny else f"train[:{examples}]" if examples else "train"
+        return {
+            "recipe": f"{self.name} fine-tuning on digits",
+            "batch_size": 8 if tiny else 64,
+            "total_steps": 2 if tiny else max(20, self.steps // 3),
+            "clip_norm": 1.0,
+            "steps_per_call": 1 if tiny else 20,
+            "checkpoint_every_steps": 0,
+            "model": self.vit,
+            "data": data.defaults(
+                name="digits", image_size=self.side, flip="off", train_crop="resize", train_split=split
+            ),
+            "optimizer": {"name": "sgd"},
+            "schedule": {"base": rate, "warmup_steps": 1 if tiny else 10, "decay": "cosine"},
+            **changes,
+        }
+
+    def paper_pretraining(self, model, dataset="jft300m", evals=(), model_changes=None, **choices):
+        """The row of Table 3 for a model; JFT-300M, which is not public, is TFRecords of one's own in `path`.
+
+        Args:
+            model, dataset, **choices: as of `recipes.pretraining`.
+            evals: names of evaluators, without a folder.
+            model_changes: of `config.model`.
+        """
+        recipe = recipes.pretraining(model, dataset, **choices)
+        recipe |= architectures.model_config(model, **{**recipe["model"], **(model_changes or {})})
+        name = "tfrecords" if dataset == "jft300m" else dataset
+        details = {"classes": 18_291} if name == "tfrecords" else {}
+        recipe["data"] = data.defaults(name=name, path=self.path, **recipe["data"], **details)
+        return {**recipe, "evals": tuple(f"{evaluator}@{self.path}" for evaluator in evals)}
+
+    def paper_finetuning(self, model, dataset, weights=""):
+        """The row of Table 4 for a dataset; `weights` as in a config, "" for those of the run it starts from."""
+        recipe = recipes.finetuning(model, dataset)
+        recipe |= architectures.model_config(model, **recipe["model"])
+        fixed = dict.fromkeys(data.DATASETS[dataset].options, "auto")
+        recipe["data"] = data.defaults(name=dataset, path=self.path, **{**recipe["data"], **fixed})
+        return {**recipe, "weights": weights}

@@ -1,0 +1,50 @@
+"""Figure 8: which dimension of a Vision Transformer to scale."""
+
+from keras_vit.studies.study import Run, Study
+
+# The factors by which each dimension is scaled from the base.
+_FACTORS = {"paper": (0.5, 1.0, 2.0), "small": (0.5, 1.0, 2.0), "tiny": (1.0, 2.0)}
+
+
+def _scaled(base, dimension, factor):
+    sizes = dict(base)
+    if dimension in ("depth", "all"):
+        sizes["num_layers"] = max(1, round(base["num_layers"] * factor))
+    if dimension in ("width", "all"):
+        sizes["hidden_size"] = round(base["hidden_size"] * factor)
+        sizes["num_heads"] = max(1, round(base["num_heads"] * factor))
+    if dimension in ("mlp", "all"):
+        sizes["mlp_dim"] = round(base["mlp_dim"] * factor)
+    if dimension in ("patch size", "all"):
+        sizes["patch_size"] = round(base["patch_size"] / factor)
+    return sizes
+
+
+def _runs(scale):
+    base = scale.vit
+    if scale.is_paper:
+        base = {"patch_size": 32, "num_layers": 8, "hidden_size": 1024, "mlp_dim": 2048, "num_heads": 16}
+    runs = []
+    for dimension in ("depth", "width", "mlp", "patch size", "all"):
+        for factor in _FACTORS[scale.name]:
+            if scale.is_paper:
+                config = scale.paper_pretraining("ViT-B/32", evals=("fewshot:imagenet2012",))
+                config["model"] = {**config["model"], **_scaled(base, dimension, factor)}
+            else:
+                config = scale.pretraining(model=_scaled(base, dimension, factor))
+            name = f"{dimension.replace(' ', '-')}-x{factor:g}"
+            runs.append(Run(name, config, {"scaled": dimension, "factor": factor}))
+    return scale.with_seeds(runs)
+
+
+STUDY = Study(
+    title="Scaling the Transformer's shape (Figure 8)",
+    question="What gives more for the same compute: depth, width, a larger MLP, smaller patches, or all of them?",
+    runs=_runs,
+    metrics={
+        "5-shot": ("fewshot:digits/5shot", "fewshot:imagenet2012/5shot"),
+        "accuracy": "accuracy",
+    },
+    picture=("lines", "exaFLOPs", "5-shot", "scaled"),
+    notes=("The paper gives the base and not the factors; here they are half, one and two, heads as the width.",),
+)

@@ -1,0 +1,44 @@
+"""The command of the paper's studies."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import pytest
+
+EXPERIMENTS = Path(__file__).parent.parent.parent / "experiments"
+
+pytestmark = pytest.mark.skipif(keras.backend.backend() == "jax", reason="the command is the same")
+
+
+def paper(*arguments, cwd):
+    command = [sys.executable, str(EXPERIMENTS / "paper.py"), *arguments]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, check=False)
+
+
+@pytest.mark.slow
+def test_a_study_of_two_processes_is_made_and_made_again_at_once(tmp_path):
+    arguments = ("--study=table9", "--scale=tiny", "--workdir=study", "--processes=2")
+    done = paper(*arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "Everything is in study." in done.stdout and (tmp_path / "study" / "table.md").exists()
+    assert (tmp_path / "study" / "runs" / "row" / "results.json").exists()
+    assert done.stdout.count("step 2/2") == 2
+
+
+def test_bad_input_ends_in_one_line(tmp_path):
+    done = paper("--study=table8", "--scale=paper", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "error: `--scale=paper` needs the paper's data" in done.stderr.splitlines()[-1]
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_list_has_every_study(tmp_path):
+    done = paper("--list", "--scale=paper", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = {line.split()[0]: line.split() for line in done.stdout.splitlines()[2:]}
+    assert {"table8", "fig3", "fig4", "fig5", "self_supervision"} <= set(lines)
+    assert lines["table8"][1:3] == ["8", "16,968,000,000"]  # eight times seven epochs of JFT-300M

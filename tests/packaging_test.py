@@ -1,0 +1,55 @@
+"""The package installs from its built files, and says what it is."""
+
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import keras_vit
+
+ROOT = Path(__file__).parent.parent
+
+
+def _run(*command, **options):
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, check=True, **options).stdout
+
+
+def test_the_version_has_one_place():
+    assert re.fullmatch(r"\d+\.\d+\.\d+", keras_vit.__version__)
+    assert importlib.metadata.version("keras_vit") == keras_vit.__version__
+    assert not [line for line in (ROOT / "setup.cfg").read_text().splitlines() if re.match(r"version = \d", line)]
+
+
+def test_the_report_for_a_defect_names_versions_backend_and_devices():
+    report = _run(sys.executable, "-m", "keras_vit", cwd=ROOT)
+    assert report.startswith(f"keras_vit {keras_vit.__version__}, Python 3.")
+    assert re.search(r"^backend: (tensorflow|jax) \(devices: .*\bcpu:0", report, re.MULTILINE)
+    assert f"keras {importlib.metadata.version('keras')}, " in report
+    assert len(report.splitlines()) == 5
+
+
+def test_what_is_built_holds_every_module_and_installs(tmp_path):
+    pytest.importorskip("setuptools")
+    source = tmp_path / "source"  # a build leaves files behind
+    shutil.copytree(ROOT / "keras_vit", source / "keras_vit", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("setup.py", "setup.cfg", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    _run(sys.executable, "setup.py", "-q", "sdist", "--dist-dir", tmp_path, cwd=source)
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    pip = (sys.executable, "-m", "pip")
+    _run(*pip, "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path, sdist)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {str(path.relative_to(source)) for path in (source / "keras_vit").rglob("*.py")} <= names
+    assert any(name.endswith("/LICENSE") for name in names)
+    _run(*pip, "install", "-q", "--no-deps", "--target", tmp_path / "site", wheel)
+    code = "import keras_vit; print(keras_vit.__file__, keras_vit.__version__)"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    printed = _run(sys.executable, "-c", code, cwd=tmp_path, env=environment).split()
+    assert printed == [str(tmp_path / "site" / "keras_vit" / "__init__.py"), keras_vit.__version__]
