@@ -31,7 +31,8 @@ def evaluate(model, inputs, engine=None):
     check_classes(model, inputs.test)
     arrays = collect(model, _outputs, inputs)
     counted = arrays["weights"] > 0
-    return score(arrays["outputs"][counted], arrays["labels"][counted] > 0, inputs.test.label_groups)
+    groups = inputs.test.label_groups or [(label,) for label in range(len(inputs.test.class_names))]
+    return score(arrays["outputs"][counted], arrays["labels"][counted] > 0, groups)
 
 
 def score(outputs, right, groups):
