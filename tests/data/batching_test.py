@@ -50,7 +50,7 @@ def same(batches, others):
 
 
 KINDS = pytest.mark.parametrize("kind", [lambda s: s, in_order], ids=["by index", "in order"])
-SMALL = {"shuffle_buffer": 6, "threads": 2, "image_size": 2}  # `image_size` only says it where nothing is read by index
+SMALL = {"shuffle_buffer": 16, "threads": 2, "image_size": 2}  # `image_size` only says it where nothing is read by index
 
 
 def options(kind):

@@ -129,16 +129,12 @@ def test_a_corrupt_checkpoint_is_named_and_the_one_before_is_used(damage, state,
     assert (tmp_path / "000000020.corrupt").is_dir()  # for whoever wants to look
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["3", "null", "[" * 10**5, '{"step": 10}', '{"step": true}', "{}", '{"step": "20"}', "\xff"],
-    ids=range(8),
-)
-def test_odd_counters_are_damage(content, state, tmp_path):
-    checkpoints, lines = _saved(tmp_path, state, 10, 20)
-    (tmp_path / "000000020" / "finished").write_bytes(content.encode("latin-1"))
-    assert checkpoints.restore()["step"] == 10
-    assert any("000000020 is corrupt and not used: its file `finished`" in line for line in lines)
+def test_odd_counters_are_damage(state, tmp_path):
+    for content in ("3", "null", "[" * 10**5, '{"step": 10}', '{"step": true}', "{}", '{"step": "20"}', "\xff"):
+        checkpoints, lines = _saved(tmp_path, state, 10, 20)
+        (tmp_path / "000000020" / "finished").write_bytes(content.encode("latin-1"))
+        assert checkpoints.restore()["step"] == 10
+        assert any("000000020 is corrupt and not used: its file `finished`" in line for line in lines), content
 
 
 def test_a_damaged_checkpoint_that_cannot_be_set_aside_is_one_line(state, tmp_path, monkeypatch):
