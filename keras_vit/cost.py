@@ -110,6 +110,55 @@ def multiply_accumulates(
     return count
 
 
+def axial_parameters(
+    *,
+    patch_size,
+    num_layers,
+    hidden_size,
+    mlp_dim,
+    input_shape=(224, 224, 3),
+    classes=0,
+    representation_size=0,
+    **others,
+):
+    """The number of parameters of an `AxialVisionTransformer`.
+
+    Args:
+        classes: outputs of the head; 0 for no head.
+        **others: the other arguments of `AxialVisionTransformer`, which have no parameters.
+    """
+    return parameters(
+        patch_size=patch_size,
+        num_layers=2 * num_layers,
+        hidden_size=hidden_size,
+        mlp_dim=mlp_dim,
+        input_shape=input_shape,
+        classes=classes,
+        classifier="gap",
+        representation_size=representation_size,
+        position_embedding="learned2d",
+    )
+
+
+def axial_multiply_accumulates(*, patch_size, num_layers, hidden_size, mlp_dim, input_shape=(224, 224, 3), **others):
+    """The multiply-accumulates of one image in an `AxialVisionTransformer`, forward, without the head.
+
+    Args:
+        **others: the other arguments of `AxialVisionTransformer`, which cost nothing here.
+    """
+    d = hidden_size
+    (rows, columns), channels = _grid_and_channels(input_shape, patch_size, None)
+    tokens = rows * columns
+    embedding = tokens * patch_size**2 * channels * d
+    return embedding + num_layers * _axial_products(rows, columns, d, mlp_dim)
+
+
+def _axial_products(rows, columns, d, mlp_dim):
+    """Those of one `AxialTransformerBlock`: projections and MLP twice, scores and sums along each axis."""
+    tokens = rows * columns
+    return 2 * (4 * tokens * d * d + 2 * tokens * d * mlp_dim) + 2 * tokens * (rows + columns) * d
+
+
 def bit_parameters(*, depth, width_factor=1, version=2, input_shape=(224, 224, 3), classes=0, **others):
     """The number of parameters of a `BiTResNet`.
 
@@ -161,6 +210,8 @@ def _layer_multiply_accumulates(layer, table_6):
         outputs = tokens if table_6 else output_shape[0]
         distances = outputs * (2 * tokens - 1) * d if layer.relative_positions else 0
         return distances + 2 * (tokens + outputs) * d * d + 2 * outputs * tokens * d + 2 * outputs * d * layer.mlp_dim
+    if isinstance(layer, layers.AxialTransformerBlock):
+        return _axial_products(*layer.grid, input_shape[1], layer.row.mlp_dim)
     if isinstance(layer, layers.AttentionPooling):
         tokens, d = input_shape
         return 2 * (tokens + 1) * d * d + 2 * tokens * d + 2 * d * layer.mlp_dim

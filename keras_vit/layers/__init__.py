@@ -5,6 +5,7 @@
 """
 
 from keras_vit.layers.attention_pooling import AttentionPooling
+from keras_vit.layers.axial_transformer_block import AxialTransformerBlock
 from keras_vit.layers.class_token import ClassToken
 from keras_vit.layers.input_preprocessing import InputPreprocessing
 from keras_vit.layers.no_position_embedding import NoPositionEmbedding
@@ -19,6 +20,7 @@ from keras_vit.layers.transformer_block import TransformerBlock
 
 __all__ = [
     "AttentionPooling",
+    "AxialTransformerBlock",
     "ClassToken",
     "InputPreprocessing",
     "NoPositionEmbedding",

@@ -69,6 +69,21 @@ MODEL_FIELDS = {
         "epsilon": 1e-6,  # 1e-12 for Hugging Face's
         "head_bias": 0.0,
     },
+    "axial_classification": {  # arguments of keras_vit.AxialVisionTransformer
+        "patch_size": int,
+        "num_layers": int,
+        "hidden_size": int,
+        "mlp_dim": int,
+        "num_heads": int,
+        "input_shape": (),
+        "representation_size": 0,
+        "dropout": 0.0,
+        "attention_dropout": 0.0,
+        "stochastic_depth": 0.0,
+        "exact_gelu": False,
+        "epsilon": 1e-6,
+        "head_bias": 0.0,
+    },
     "masked_patches": {  # arguments of keras_vit.VisionTransformer, without those of a head, and a target
         "patch_size": int,
         "num_layers": int,

@@ -4,6 +4,7 @@
 """
 
 from keras_vit.studies import (
+    axial,
     compute,
     data_size,
     inside,
@@ -29,6 +30,7 @@ STUDIES = {
     **dict.fromkeys(("fig6", "fig7", "fig11", "fig14"), inside.STUDY),
     "fig3": data_size.FIGURE_3,
     "fig4": data_size.FIGURE_4,
+    "fig13": axial.STUDY,
     "self_supervision": self_supervision.STUDY,
     "table9": vtab.STUDY,
 }

@@ -29,6 +29,8 @@ def exaflops_of(run):
     model["input_shape"] = (side, side, fields.get("channels", 3))
     if run.config.get("task") == "resnet_classification":
         forward = cost.bit_multiply_accumulates(**model)
+    elif run.config.get("task") == "axial_classification":
+        forward = cost.axial_multiply_accumulates(**model)
     else:
         forward = cost.multiply_accumulates(**model)
     return cost.exaflops(forward, images_of(run))

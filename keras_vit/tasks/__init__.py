@@ -4,13 +4,14 @@ A task builds the model of a config, and gives the losses and metrics of a model
 and evaluation know nothing else about it. To add a task, write a class like those here and add its row to `TASKS`.
 """
 
-from keras_vit.tasks.classification import Classification, ResNetClassification
+from keras_vit.tasks.classification import AxialClassification, Classification, ResNetClassification
 from keras_vit.tasks.masked_patches import MaskedPatchPrediction
 from keras_vit.tasks.task import Task
 
 TASKS = {
     "classification": Classification,
     "resnet_classification": ResNetClassification,
+    "axial_classification": AxialClassification,
     "masked_patches": MaskedPatchPrediction,
 }
 
@@ -26,4 +27,12 @@ def get(config):
     return TASKS[config.task](config)
 
 
-__all__ = ["TASKS", "Classification", "MaskedPatchPrediction", "ResNetClassification", "Task", "get"]
+__all__ = [
+    "TASKS",
+    "AxialClassification",
+    "Classification",
+    "MaskedPatchPrediction",
+    "ResNetClassification",
+    "Task",
+    "get",
+]

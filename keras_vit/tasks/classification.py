@@ -5,7 +5,7 @@ import inspect
 from keras import ops
 
 from keras_vit import cost, losses
-from keras_vit.models import BiTResNet, VisionTransformer
+from keras_vit.models import AxialVisionTransformer, BiTResNet, VisionTransformer
 from keras_vit.tasks.task import Task
 
 
@@ -65,6 +65,21 @@ class Classification(Task):
 
     def multiply_accumulates(self, model):
         return cost.multiply_accumulates(**{**self.config.model, "input_shape": model.input_shape[1:]})
+
+
+class AxialClassification(Classification):
+    """An Axial-ViT that classifies images: appendix D.6 of the paper.
+
+    `config.model` holds the arguments of `AxialVisionTransformer`.
+
+    Raises:
+        ValueError: as `Classification`.
+    """
+
+    architecture = staticmethod(AxialVisionTransformer)
+
+    def multiply_accumulates(self, model):
+        return cost.axial_multiply_accumulates(**{**self.config.model, "input_shape": model.input_shape[1:]})
 
 
 class ResNetClassification(Classification):

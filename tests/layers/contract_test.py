@@ -38,6 +38,13 @@ CASES = [
     ),
     (layers.TransformerBlock, {"num_heads": 2, "mlp_dim": 12, "first_token_only": True}, (3, 5, 8), (3, 1, 8), 16),
     (layers.TransformerBlock, {"num_heads": 2, "mlp_dim": 12, "remat": True}, (3, 5, 8), (3, 5, 8), 16),
+    (
+        layers.AxialTransformerBlock,
+        {"grid": (2, 3), "num_heads": 2, "mlp_dim": 12},
+        (3, 6, 8),
+        (3, 6, 8),
+        32,
+    ),
     (layers.ResNetStem, {"width": 32}, (2, 9, 14, 3), (2, 3, 4, 32), 3),
     (layers.ResNetStem, {"blocks": (1, 1), "width": 32}, (2, 17, 12, 3), (2, 3, 2, 256), 27),
     (layers.InputPreprocessing, {}, (2, 4, 6, 3), (2, 4, 6, 3), 0),

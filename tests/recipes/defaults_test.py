@@ -30,7 +30,11 @@ def test_the_model_has_the_fields_that_its_constructor_takes():
     # These come from the data or the rest of the config, or are not for training.
     others = {"classes", "preprocessing", "weights", "remat", "include_top", "classifier_activation", "name"}
     others |= {"masking_rate"}  # of another task
-    for task, model in (("classification", "VisionTransformer"), ("resnet_classification", "BiTResNet")):
+    for task, model in (
+        ("classification", "VisionTransformer"),
+        ("resnet_classification", "BiTResNet"),
+        ("axial_classification", "AxialVisionTransformer"),
+    ):
         parameters = inspect.signature(getattr(keras_vit, model)).parameters
         fields = recipes.MODEL_FIELDS[task]
         assert set(fields) == set(parameters) - others

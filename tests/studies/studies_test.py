@@ -94,7 +94,7 @@ def test_a_killed_study_goes_on_and_repeats_no_finished_run(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["table8", "fig10", "fig9", "fig8", "fig5", "table7", "fig7", "fig3", "fig4", "table9"]
+    "name", ["table8", "fig10", "fig9", "fig8", "fig5", "table7", "fig7", "fig3", "fig4", "fig13", "table9"]
 )
 def test_every_study_finishes_at_tiny_scale(name, tmp_path):
     rows = studies.make(studies.get(name), SCALES["tiny"], tmp_path, lambda line: None)

@@ -1,0 +1,89 @@
+"""One block of an Axial-ViT."""
+
+import keras
+from keras import ops
+
+from keras_vit.layers.transformer_block import TransformerBlock
+from keras_vit.layers.validation import check_grid, check_rank
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class AxialTransformerBlock(keras.layers.Layer):
+    """Two encoder blocks on a grid of tokens: one on each row by itself, then one on each column.
+
+    Each of them is a `TransformerBlock`, with attention, MLP and weights of its own, so that a block has twice the
+    parameters of a `TransformerBlock`; scores need the memory of rows + columns instead of rows * columns a token.
+
+    Args:
+        grid: `(rows, columns)` of the tokens.
+        num_heads, mlp_dim, dropout, attention_dropout, stochastic_depth, exact_gelu, epsilon, remat: of both, see
+            `TransformerBlock`. A residual branch is dropped for a row, or a column, of an example.
+
+    Call arguments:
+        tokens: `(B, N, D)`, float, row by row; N is `rows * columns`.
+        training: whether dropout and stochastic depth are active.
+
+    Returns:
+        `(B, N, D)` in the compute dtype.
+
+    Raises:
+        ValueError: an argument is out of range, `num_heads` does not divide D, or the tokens do not fit the grid.
+
+    Reference: paper appendix D.6, where row attention comes first. In a row the tokens of one row attend to each
+    other; Scenic's `EncoderAxial` calls the other direction so.
+    """
+
+    def __init__(
+        self,
+        grid,
+        num_heads,
+        mlp_dim,
+        dropout=0.0,
+        attention_dropout=0.0,
+        stochastic_depth=0.0,
+        exact_gelu=False,
+        epsilon=1e-6,
+        remat=False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.grid = check_grid(grid)
+        self.options = {
+            "num_heads": num_heads,
+            "mlp_dim": mlp_dim,
+            "dropout": dropout,
+            "attention_dropout": attention_dropout,
+            "stochastic_depth": stochastic_depth,
+            "exact_gelu": exact_gelu,
+            "epsilon": epsilon,
+            "remat": remat,
+        }
+        self.row = TransformerBlock(**self.options, dtype=self.dtype_policy, name="row")
+        self.column = TransformerBlock(**self.options, dtype=self.dtype_policy, name="column")
+
+    def build(self, input_shape):
+        check_rank("AxialTransformerBlock", input_shape, "B, N, D")
+        rows, columns = self.grid
+        if input_shape[1] != rows * columns:
+            raise ValueError(
+                f"A grid of {rows}x{columns} has {rows * columns} tokens, and there is no class token. "
+                f"Received: tokens={input_shape[1]}, grid={self.grid}"
+            )
+        self.row.build((None, columns, input_shape[2]))
+        self.column.build((None, rows, input_shape[2]))
+        self.built = True
+
+    def call(self, tokens, training=False):
+        rows, columns = self.grid
+        size = tokens.shape[2]
+        x = self.row(ops.reshape(tokens, (-1, columns, size)), training=training)  # (B*rows, columns, D)
+        x = ops.transpose(ops.reshape(x, (-1, rows, columns, size)), (0, 2, 1, 3))
+        x = self.column(ops.reshape(x, (-1, rows, size)), training=training)  # (B*columns, rows, D)
+        x = ops.transpose(ops.reshape(x, (-1, columns, rows, size)), (0, 2, 1, 3))
+        return ops.reshape(x, (-1, rows * columns, size))
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "grid": self.grid, **self.options}

@@ -1,0 +1,92 @@
+"""The Axial-ViT of the paper's appendix D.6 as a functional Keras model."""
+
+import keras
+
+from keras_vit import checkpoints, layers
+from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.validation import check_positive_int, check_rate
+from keras_vit.models.heads import classification_head
+from keras_vit.models.vision_transformer import patch_grid
+
+
+def AxialVisionTransformer(
+    *,
+    patch_size,
+    num_layers,
+    hidden_size,
+    mlp_dim,
+    num_heads,
+    input_shape=(224, 224, 3),
+    classes=1000,
+    include_top=True,
+    weights=None,
+    representation_size=0,
+    dropout=0.0,
+    attention_dropout=0.0,
+    stochastic_depth=0.0,
+    exact_gelu=False,
+    epsilon=1e-6,
+    head_bias=0.0,
+    classifier_activation=None,
+    preprocessing=None,
+    remat=False,
+    name="axial_vision_transformer",
+):
+    """Builds an Axial-ViT: images `(B, H, W, C)` in [-1, 1] to logits `(B, classes)`.
+
+    A Vision Transformer in which each block is two, one on rows and one on columns of the patches
+    (`layers.AxialTransformerBlock`). Positions are learned for columns and rows (`layers.PositionEmbedding2D`), and the
+    head reads the mean of all tokens: a class token would be in no row.
+
+    Args:
+        patch_size, num_layers, hidden_size, mlp_dim, num_heads, input_shape, classes, include_top, dropout,
+            attention_dropout, stochastic_depth, exact_gelu, epsilon, head_bias, classifier_activation, preprocessing,
+            remat, name: as of `VisionTransformer`; Axial-ViT-B/16 has the sizes of ViT-B/16.
+        weights: None, or a path of weights that `checkpoints.save` wrote of such a model.
+        representation_size: units of the tanh layer `pre_logits` before the head; 0 for none.
+
+    Returns:
+        A functional `keras.Model`. Its output is float32 logits `(B, classes)`, or with `include_top=False` features
+        `(B, representation_size or hidden_size)` in the compute dtype.
+
+    Raises:
+        ValueError: an argument is out of range, the patches do not fill the image, or the checkpoint does not match.
+
+    Reference: paper appendix D.6; positions and pooling, which it does not give, as in Scenic's `EncoderAxial`.
+    """
+    sizes = {"patch_size": patch_size, "num_layers": num_layers, "hidden_size": hidden_size, "classes": classes}
+    for argument, value in sizes.items():
+        check_positive_int(argument, value)
+    check_rate("stochastic_depth", stochastic_depth)
+    grid = patch_grid(input_shape, patch_size)
+
+    images = keras.Input(shape=input_shape, name="images")
+    x = layers.InputPreprocessing(preprocessing, name="expected_images")(images)
+    x = layers.PatchEncoder(hidden_size, name="embedding")(layers.Patches(patch_size, name="patches")(x))
+    x = layers.PositionEmbedding2D(grid, name="position_embedding")(x)
+    x = Dropout(dropout, name="dropout")(x)
+    for i in range(num_layers):
+        x = layers.AxialTransformerBlock(
+            grid,
+            num_heads,
+            mlp_dim,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            stochastic_depth=stochastic_depth * i / max(num_layers - 1, 1),
+            exact_gelu=exact_gelu,
+            epsilon=epsilon,
+            remat=remat,
+            name=f"encoderblock_{i}",
+        )(x)
+    x = keras.layers.LayerNormalization(epsilon=epsilon, name="encoder_norm")(x)
+    x = keras.layers.GlobalAveragePooling1D(data_format="channels_last", name="pool")(x)
+    if representation_size:
+        x = keras.layers.Dense(
+            representation_size, activation="tanh", kernel_initializer="lecun_normal", name="pre_logits"
+        )(x)
+    if include_top:
+        x = classification_head(classes, head_bias, classifier_activation)(x)
+    model = keras.Model(images, x, name=name)
+    if weights is not None:
+        checkpoints.load(model, weights)
+    return model

@@ -1,0 +1,121 @@
+"""Axial-ViT: each half of a block is full attention with the mask of its rows, or columns."""
+
+import types
+
+import keras
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+
+import keras_vit
+from keras_vit import checkpoints, cost, layers, recipes, tasks
+from keras_vit.layers.attention import MultiHeadAttention
+
+SIZES = {"patch_size": 4, "hidden_size": 8, "num_layers": 2, "num_heads": 2, "mlp_dim": 12, "classes": 3}
+ROWS, COLUMNS = 2, 3
+
+
+def build(seed=0, **arguments):
+    model = keras_vit.AxialVisionTransformer(**{**SIZES, "input_shape": (8, 12, 3), **arguments})
+    for variable in model.weights:
+        variable.assign(0.5 * np.random.default_rng(seed).standard_normal(variable.shape))
+    return model
+
+
+def images():
+    return np.random.default_rng(1).uniform(-1, 1, (2, 8, 12, 3)).astype("float32")
+
+
+@pytest.fixture
+def masked_attention(monkeypatch):
+    """Attention to all tokens of which only those that `allowed(query, key)` are seen."""
+
+    def use(allowed):
+        tokens = np.arange(ROWS * COLUMNS)
+        mask = np.where(allowed(tokens[:, None], tokens), 0.0, -1e9).astype("float32")
+
+        def scores(self, query, key, dtype=None):
+            query, key = keras.ops.transpose(query, (0, 2, 1, 3)), keras.ops.transpose(key, (0, 2, 3, 1))
+            return keras.ops.softmax(keras.ops.matmul(query, key) / 2.0 + mask, axis=-1)  # heads of 4
+
+        monkeypatch.setattr(MultiHeadAttention, "scores", scores)
+
+    return use
+
+
+def test_a_block_is_two_blocks_of_full_attention_with_the_masks_of_rows_and_of_columns(masked_attention):
+    axial = layers.AxialTransformerBlock((ROWS, COLUMNS), num_heads=2, mlp_dim=12)
+    tokens = np.random.default_rng(0).normal(size=(3, 6, 8)).astype("float32")
+    axial(tokens)
+    for variable in axial.weights:
+        variable.assign(0.5 * np.random.default_rng(len(variable.path)).standard_normal(variable.shape))
+    actual = np.array(axial(tokens))
+    masked_attention(lambda query, key: query // COLUMNS == key // COLUMNS)
+    x = axial.row(tokens)
+    masked_attention(lambda query, key: query % COLUMNS == key % COLUMNS)
+    np.testing.assert_allclose(actual, axial.column(x), atol=1e-5)
+
+
+def test_a_patch_of_another_row_and_column_is_seen_after_one_block():
+    axial = layers.AxialTransformerBlock((ROWS, COLUMNS), num_heads=2, mlp_dim=12)
+    tokens = np.random.default_rng(0).normal(size=(1, 6, 8)).astype("float32")
+    other = tokens.copy()
+    other[:, 5, 0] += 1  # the lower right one
+    changed = np.abs(np.array(axial(tokens)) - np.array(axial(other))).max(-1)[0] > 1e-6
+    assert changed.all()
+    row = np.abs(np.array(axial.row(tokens[:, :3])) - np.array(axial.row(other[:, :3]))).max()
+    assert row == 0
+
+
+def test_parameters_and_products_are_those_of_the_formula():
+    model = build(representation_size=5)
+    sizes = {**SIZES, "representation_size": 5, "input_shape": (8, 12, 3)}
+    assert model.count_params() == cost.axial_parameters(**sizes)
+    assert keras_vit.flops(model, table_6=True) == 2 * cost.axial_multiply_accumulates(**sizes)
+    # 24 blocks of 7,087,872 parameters, twice those of ViT-B.
+    base = {"patch_size": 16, "num_layers": 12, "hidden_size": 768, "mlp_dim": 3072}
+    deeper = cost.axial_parameters(**base) - cost.axial_parameters(**{**base, "num_layers": 0})
+    assert deeper == 24 * 7_087_872
+
+
+@pytest.mark.one_backend
+def test_a_model_is_saved_loaded_and_resampled(tmp_path):
+    model = build()
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(again(images()), model(images()))
+    checkpoints.save(model, tmp_path / "model.npz")
+    other = build(seed=1, weights=str(tmp_path / "model.npz"))
+    checkpoints.load(other, str(tmp_path / "model.npz"))
+    np.testing.assert_array_equal(other(images()), model(images()))
+    larger = build(input_shape=(16, 16, 3))
+    report = checkpoints.load(larger, str(tmp_path / "model.npz"))
+    assert [name.rpartition("/")[2] for name, *_ in report.resampled] == ["x_embedding", "y_embedding"]
+
+
+def test_it_is_a_task():
+    inputs = types.SimpleNamespace(
+        image_shape=(8, 12, 3),
+        train=types.SimpleNamespace(class_names=tuple("abc")),
+        model_preprocessing=lambda: None,
+    )
+    sizes = {name: value for name, value in SIZES.items() if name != "classes"}
+    task = tasks.get(ConfigDict(recipes.defaults(task="axial_classification", model=sizes)))
+    model = task.build_model(inputs)
+    batch = (images(), np.eye(3, dtype="float32")[:2], np.ones(2, "float32"))
+    losses, _metrics = task.losses_and_metrics(model, batch, training=True)
+    np.testing.assert_allclose(losses, 2 * [np.log(3)], rtol=1e-6)
+    assert task.multiply_accumulates(model) > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"patch_size": 5}, "The patches do not fill the image's height"),
+        ({"num_layers": 0}, "`num_layers` must be an integer of 1 or more"),
+        ({"stochastic_depth": 1.0}, r"`stochastic_depth` must be a number in \[0, 1\)"),
+    ],
+)
+def test_what_is_not_possible_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        build(**arguments)
