@@ -14,6 +14,7 @@ from absl import app, flags
 
 import keras_vit
 from keras_vit import files
+from keras_vit.checkpoints.npz import NpzFile
 from keras_vit.models import load_keras_file
 
 FLAGS = flags.FLAGS
@@ -55,9 +56,9 @@ def write(model, target):
 def verify(model, case):
     """The largest absolute difference of the model's logits from those in a file."""
     try:
-        with np.load(case, allow_pickle=False) as file:
-            inputs, logits = file["inputs"], file["logits"]
-    except (OSError, ValueError, KeyError) as error:
+        with NpzFile(case) as file:
+            inputs, logits = (file.arrays[name].read() for name in ("inputs", "logits"))
+    except (ValueError, KeyError) as error:
         raise ValueError(
             f"--verify needs an .npz file with `inputs` and `logits` ({error}). Received: {case}"
         ) from error

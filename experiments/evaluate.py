@@ -27,6 +27,7 @@ flags.DEFINE_string("weights", "", "The name of published weights, a path, or a 
 flags.DEFINE_list("evals", ["top1"], f"Some of {', '.join(evaluation.EVALUATORS)}, each alone or with :DATASET.")
 flags.DEFINE_string("data", "", "The dataset of those that name none; that of the run if not given.")
 flags.DEFINE_string("data_path", "", "Where it lies, unless it is in the usual place.")
+flags.DEFINE_float("max_bad_share", 0.01, "The share of the images of a dataset that may be unreadable.", 0, 1)
 flags.DEFINE_bool("pages", False, "Whether to write a page of calibration, confusions and the worst images.")
 flags.DEFINE_string("output", "evaluation", "The folder to write to.")
 
@@ -36,7 +37,7 @@ def main(_):
         raise ValueError(
             f"Either --model or --variant is needed. Received: model={FLAGS.model!r}, variant={FLAGS.variant!r}"
         )
-    evaluators = evaluation.get(FLAGS.evals)
+    evaluators = evaluation.get(FLAGS.evals, FLAGS.max_bad_share)
     model, details = load_model(FLAGS.model) if FLAGS.model else (build_model(FLAGS.variant, FLAGS.weights), {})
     output = files.as_path(FLAGS.output)
     files.make_dirs(output)
@@ -80,11 +81,12 @@ def load_inputs(model, details):
     """The dataset of `--data`, or that of the run, or None where neither is known."""
     config = (details.get("recipe") or {}).get("data") or {}
     if FLAGS.data or not config:
-        return evaluation.load_inputs(model, FLAGS.data, FLAGS.data_path) if FLAGS.data else None
+        share = {"max_bad_share": FLAGS.max_bad_share}
+        return evaluation.load_inputs(model, FLAGS.data, FLAGS.data_path, **share) if FLAGS.data else None
     # JSON has lists where a config has tuples.
     config = {name: tuple(value) if isinstance(value, list) else value for name, value in config.items()}
     path = {"path": FLAGS.data_path} if FLAGS.data_path else {}
-    return data.from_config({**config, **path}, batch_size=64, seed=0)
+    return data.from_config({**config, **path, "max_bad_share": FLAGS.max_bad_share}, batch_size=64, seed=0)
 
 
 def show(name, done, total):

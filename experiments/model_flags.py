@@ -1,24 +1,24 @@
 """What commands take for `--model`, and for `--variant` with `--weights`."""
 
-import os
-from pathlib import Path
+import tempfile
 
 import keras_vit
-from keras_vit import export
+from keras_vit import export, files
 from keras_vit.models import load_keras_file
 
 
 def load_model(source):
     """A model, and what its export or run says about it: a dict of arguments of `export.saved_model`."""
     if source.endswith(".keras"):
-        if not os.path.exists(source):
+        if not files.exists(source):
             raise ValueError(f"There is no such file. Received: model={source!r}")
-        return load_keras_file(source, compile=False), {}
-    folder = Path(source)
-    versions = [path for path in (folder / "export").glob("*") if path.name.isdecimal()]
+        return _load_keras_file(source), {}
+    folder = files.as_path(source)
+    exports = files.list_dir(folder / "export") if files.is_dir(folder / "export") else []
+    versions = [int(name) for name in exports if name.isdecimal()]
     if versions:
-        folder = max(versions, key=lambda path: int(path.name))
-    elif (folder / "config.json").exists():
+        folder = folder / "export" / str(max(versions))
+    elif files.exists(folder / "config.json"):
         raise ValueError(
             f"The run is not finished; the command that started it continues it. Received: model={source!r}"
         )
@@ -32,6 +32,14 @@ def load_model(source):
         "recipe": card["training"],
         "metrics": card["metrics"],
     }
+
+
+def _load_keras_file(source):
+    if not files.is_remote(source):
+        return load_keras_file(source, compile=False)
+    with tempfile.TemporaryDirectory() as folder:
+        files.copy(source, f"{folder}/model.keras")
+        return load_keras_file(f"{folder}/model.keras", compile=False)
 
 
 def build_model(variant, weights):

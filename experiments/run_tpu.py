@@ -53,7 +53,8 @@ def main(_):
 def train_and_export(config, task, workdir, engine):
     """Everything that a run writes."""
     try:
-        run = training.run(config, workdir, task=task, evaluators=evaluation.get(config.evals), engine=engine)
+        evaluators = evaluation.get(config.evals, config.data.max_bad_share)
+        run = training.run(config, workdir, task=task, evaluators=evaluators, engine=engine)
     except training.Preempted as preempted:
         print(preempted)
         sys.exit(training.EXIT_CODE)
@@ -90,7 +91,6 @@ def export_and_predict(config, task, workdir, run):
 def predict(version, inputs, picture, number=32):
     """Predicts the first test images with the exported model, in a process of its own; prints and draws the results."""
     images, labels, _ = (array.numpy()[:number] for array in next(iter(inputs.eval_batches())))
-    labels = labels.argmax(-1)
     with tempfile.TemporaryDirectory() as folder:
         np.save(f"{folder}/images.npy", images)
         command = [sys.executable, str(HERE / "predict_saved_model.py"), str(version)]
@@ -99,8 +99,11 @@ def predict(version, inputs, picture, number=32):
     names = inputs.test.class_names
     for label, row in zip(labels[:5], probabilities):
         best = np.argsort(-row)[:3]
-        print(f"image of {names[label]}: " + ", ".join(f"{names[i]} {100 * row[i]:.1f} %" for i in best))
-    draw(picture, plots.predictions, images, labels, probabilities, names)
+        right = " or ".join(names[i] for i in np.flatnonzero(label)) or "no class"
+        print(f"image of {right}: " + ", ".join(f"{names[i]} {100 * row[i]:.1f} %" for i in best))
+    # Of several right labels, the picture names the one that the model finds the most probable.
+    most_probable = np.where(labels > 0, probabilities, -1).argmax(-1)
+    draw(picture, plots.predictions, images, most_probable, probabilities, names)
 
 
 def draw(picture, function, *arguments):

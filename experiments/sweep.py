@@ -72,10 +72,10 @@ def _train(workdir, changes):
     page = config_flags.get_config_filename(flags.FLAGS["config"])
     command = [sys.executable, str(HERE / "run_tpu.py"), f"--config={page}", f"--workdir={workdir}"]
     with subprocess.Popen([*command, *(f"--config.{name}={value}" for name, value in overrides.items())]) as process:
-        # The run saves and ends, and then so does the sweep. Ctrl-C reaches both of them by itself.
-        handlers = {number: (lambda *_: process.terminate()) for number in (signal.SIGTERM, signal.SIGHUP)}
-        handlers[signal.SIGINT] = lambda *_: None
-        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        # The run saves and ends, and then so does the sweep. Ctrl-C of a terminal reaches the run by itself too; there
+        # the SIGTERM then changes nothing, and a second SIGINT would end it unsaved.
+        signals = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+        before = {number: signal.signal(number, lambda *_: process.terminate()) for number in signals}
         if process.wait():
             sys.exit(process.returncode)
         for number, handler in before.items():

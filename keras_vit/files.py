@@ -183,8 +183,16 @@ def remove_leftovers(folder, older_than_seconds):
 
 
 def read_json(path):
-    """The content of a JSON file, or None where there is no file."""
-    return json.loads(read_text(path)) if exists(path) else None
+    """The content of a JSON file, or None where there is no file; a `ValueError` where it is not JSON."""
+    return parse_json(read_text(path)) if exists(path) else None
+
+
+def parse_json(text):
+    """The content of a JSON text; a `ValueError` where it is not JSON, or is nested too deeply to be read."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("the JSON is nested too deeply") from None
 
 
 def write_json(path, content):

@@ -17,7 +17,7 @@ FLOORS = {
     "optimizers": set(),
     "recipes": {"architectures"},
     "checkpoints": {"files", "architectures"},
-    "data": {"preprocessing"},
+    "data": {"files", "preprocessing"},
     "preprocessing": set(),
     "predictions": {"checkpoints"},  # class names come through the cache of weights
     "models": {"layers", "checkpoints", "architectures"},

@@ -122,3 +122,9 @@ def test_a_staging_folder_stays_only_if_it_is_renamed_or_to_be_examined(tmp_path
     with pytest.raises(ValueError), files.staging_dir(tmp_path, kept_after=(ValueError,)) as folder:
         raise ValueError
     assert files.list_dir(tmp_path) == [os.path.basename(folder), "whole"]
+
+
+def test_json_that_is_nested_too_deeply_is_a_value_error(tmp_path):
+    (tmp_path / "deep.json").write_text("[" * 10**5)
+    with pytest.raises(ValueError, match="nested too deeply"):
+        files.read_json(tmp_path / "deep.json")

@@ -7,10 +7,12 @@ windows that the whole pipeline starts with. The limit and the stages return win
 Python. The plain ones are as Keras' examples write them: whole images decoded, then cropped and flipped, by tf.image or
 by Keras' layers. Grain does the same as the whole pipeline where it is installed. Beside the images a second stands the
 processor time of an image, which other work on the machine disturbs less. `--memory` also shows what more epochs and a
-longer list take; `--million` starts at step 100,000 of a folder of a million (hard links, made in the temporary
-folder).
+longer list take; `--order` compares records that are read in order, as remote ones are, with those that are read by
+index, with nothing to decode; `--million` starts at step 100,000 of a folder of a million (hard links, made in the
+temporary folder).
 """
 
+import dataclasses
 import os
 import resource
 import tempfile
@@ -27,6 +29,8 @@ from keras_vit.data import examples, images, order, transforms
 
 flags.DEFINE_integer("rounds", 5, "Times that each is measured.", lower_bound=1)
 flags.DEFINE_integer("images", 640, "Images in each measurement.", lower_bound=64)
+flags.DEFINE_bool("order", False, "Whether to compare reading records in order and by index, and nothing else.")
+flags.DEFINE_bool("ahead", False, "Whether to count the batches that are in memory, and nothing else.")
 flags.DEFINE_bool("million", False, "Whether to start in the middle of a folder of a million files.")
 flags.DEFINE_bool("memory", False, "Whether to see what ten times the epochs and a list of a million names take.")
 FLAGS = flags.FLAGS
@@ -112,6 +116,29 @@ def _pipelines(folder):
     }
 
 
+def _records(folder):
+    """Batches of the same 32 files of 1,000 records of 8x8 pixels, read by index and in order."""
+    rng = np.random.default_rng(0)
+    for file in range(32):
+        with tf.io.TFRecordWriter(f"{folder}/records-{file:02}") as writer:
+            for label in range(1000):
+                feature = {
+                    "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[rng.bytes(192)])),
+                    "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+                }
+                writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+    names = [str(label) for label in range(1000)]
+    keys = {"image_key": "image", "label_key": "label", "image_dtype": "uint8", "image_shape": (8, 8, 3)}
+
+    def batches(source):
+        some = {"image_size": 8, "train_crop": "resize", "eval_crop": "resize", "flip": "off"}
+        return lambda: data.train_batches(source, batch_size=256, seed=0, **some)
+
+    # A name with a scheme is read as a remote file is.
+    patterns = {"records by index": f"{folder}/records-*", "records in order": f"file://{folder}/records-*"}
+    return {name: (batches(data.tfrecords(pattern, names, **keys)), 256) for name, pattern in patterns.items()}
+
+
 def _grain(folder):
     try:
         import grain.python as grain
@@ -187,24 +214,62 @@ def _million(folder):
     print(f"a million files: listed in {listed:.2f} s, the batch of step 100,000 after {first:.2f} s more")
 
 
+def _batches_ahead():
+    """The most batches of 64 examples that are made and not taken, with two that are to be ready; slowly taken."""
+    read, images = [0], np.zeros((64 * 200, 8, 8, 3), np.uint8)
+    source = data.arrays(images, np.zeros(len(images), int), ["a"])
+
+    def note(index):
+        read[0] += 1
+        return index
+
+    noted = dataclasses.replace(
+        source, read=lambda index: source.read(tf.ensure_shape(tf.numpy_function(note, [index], tf.int64), []))
+    )
+    most, batches = 0, iter(data.train_batches(noted, batch_size=64, seed=0, prefetch=2))
+    for taken in range(1, 50):
+        next(batches)
+        time.sleep(0.05)  # a step, in which the pipeline runs ahead
+        most = max(most, read[0] / 64 - taken)
+    print(f"batches in memory, beside the one in use: {most:.1f} at the most, where prefetch + 2 = 4 are allowed")
+
+
 def _ratios(one, other):
     """How much faster the one is, by images a second and by processor time."""
     return one[0] / other[0], other[1] / one[1]
 
 
+def _medians(pipelines):
+    """The medians of what `_measure` gives, over the rounds."""
+    measured = {name: [] for name in pipelines}
+    for _ in range(FLAGS.rounds):
+        for name, (make, count) in pipelines.items():
+            measured[name].append(_measure(make, count))
+    return {name: np.median(values, axis=0) for name, values in measured.items()}
+
+
+def _compare_orders(folder):
+    medians = _medians(_records(folder))
+    for name, (rate, work) in medians.items():
+        print(f"{name:35} {rate:8.0f} images/s {work:6.0f} us")
+    print("in order / by index: {:.2f} ({:.2f})".format(*_ratios(*reversed(medians.values()))))
+
+
 def main(_):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        if FLAGS.ahead:
+            _batches_ahead()
+            return
+        if FLAGS.order:
+            _compare_orders(folder)
+            return
         _photos(folder)
         pipelines = _pipelines(folder)
         if FLAGS.memory:
             _memory(folder)  # first: a peak never falls
             _write_list(folder, REPEATS)
-        measured = {name: [] for name in pipelines}
-        for _ in range(FLAGS.rounds):
-            for name, (make, count) in pipelines.items():
-                measured[name].append(_measure(make, count))
-        medians = {name: np.median(values, axis=0) for name, values in measured.items()}
+        medians = _medians(pipelines)
         ratios = lambda name, other: "{:.2f} ({:.2f})".format(*_ratios(medians[name], medians[other]))  # noqa: E731
         print("ratios of images a second, and in brackets of processor time")
         for name, (rate, work) in medians.items():

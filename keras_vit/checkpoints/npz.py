@@ -3,6 +3,7 @@
 import io
 import math
 import struct
+import tokenize
 import zipfile
 import zlib
 
@@ -15,10 +16,10 @@ _MAX_HEADER = 10_000
 # Expanded size over file size. Trained weights hardly compress; Deflate reaches 1032, and members that overlap in the
 # file have no bound.
 _MAX_EXPANSION = 200
-# What `zipfile` raises for a damaged archive, directory or member.
+# What `zipfile` raises for a damaged archive, directory or member, and numpy for a header that it parses as Python.
 _ERRORS = (
     OSError, ValueError, KeyError, IndexError, EOFError, RuntimeError, OverflowError, zipfile.BadZipFile, zlib.error,
-    struct.error,
+    struct.error, TypeError, SyntaxError, tokenize.TokenError, MemoryError, RecursionError,
 )  # fmt: skip
 
 
@@ -100,6 +101,11 @@ class NpzFile:
                 f"A checkpoint holds numbers only, and {member.filename!r} is a pickled object, which is never "
                 f"loaded. Received: {self.path}"
             )
+        if dtype.kind not in "biuf" and _dtype_name(dtype) != "bfloat16":
+            raise ValueError(
+                f"A checkpoint holds numbers only, and {member.filename!r} is an array of {str(dtype)[:50]}. "
+                f"Received: {self.path}"
+            )
         if header + math.prod(shape) * dtype.itemsize != member.file_size:
             raise ValueError(
                 f"The array {name!r} of the checkpoint does not have the size of its declared shape {shape}. "
@@ -164,4 +170,4 @@ def _header(file):
 
 def _dtype_name(dtype):
     # numpy has no bfloat16 and writes it as raw data of two bytes.
-    return "bfloat16" if dtype.kind == "V" and dtype.itemsize == 2 else dtype.name
+    return "bfloat16" if dtype.kind == "V" and dtype.itemsize == 2 and dtype.names is None else dtype.name

@@ -4,11 +4,12 @@
 `from_config` does both for a config's `data` group, whose fields `defaults` lists.
 """
 
-from keras_vit.data.bad_examples import BadExamples
+from keras_vit.data.bad_examples import BadExamples, label_of, sum_counts
 from keras_vit.data.batching import eval_batches, train_batches
 from keras_vit.data.config import InputPipeline, defaults, from_config, load_splits, option_fields
 from keras_vit.data.datasets import DATASETS, load, load_split
 from keras_vit.data.devices import hide_accelerators_from_tensorflow
+from keras_vit.data.lanes import evaluation_order
 from keras_vit.data.options import Options
 from keras_vit.data.service import serve
 from keras_vit.data.sources import (
@@ -35,11 +36,13 @@ __all__ = [
     "check_splits",
     "defaults",
     "eval_batches",
+    "evaluation_order",
     "file_list",
     "folder",
     "folder_splits",
     "from_config",
     "hide_accelerators_from_tensorflow",
+    "label_of",
     "load",
     "load_split",
     "load_splits",
@@ -47,6 +50,7 @@ __all__ = [
     "serve",
     "shapes",
     "subset",
+    "sum_counts",
     "tfds",
     "tfrecords",
     "train_batches",

@@ -7,7 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.data import examples, order
-from keras_vit.data.failures import FINE, MISSING
+from keras_vit.data.failures import FINE
+from keras_vit.data.lanes import evaluation_order
 from keras_vit.data.options import Options
 
 log = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ class BadExamples:
         self._options, self._warn = options or Options(**fields).resolve(source), warn
         self._slots = order.host_slice(batch_size, num_hosts, host_index)
         self._failures, self._decode = failures, decoder(source, self._options)
+        self._evaluation_order = evaluation_order(source, batch_size) if seed < 0 else None
         self.count, self.transient, self._epoch, self._epoch_count = counts
         self._named = set()
         self._next_line = 2 * NAMED
@@ -87,7 +89,7 @@ class BadExamples:
     def _index(self, position):
         """Which example it is; `FINE` for what only fills up a batch."""
         if self._seed < 0:
-            return position if position < self._source.num_examples else FINE
+            return self._evaluation_order[position] if position < self._source.num_examples else FINE
         if self._source.read is None:
             return position
         position = tf.constant(position, tf.int64)
@@ -105,19 +107,21 @@ class BadExamples:
         self.transient += reason == TRANSIENT
         self._epoch_count += 1
         self._warn_of(name, reason)
-        most = self._max_share * self._source.num_examples
-        if self._epoch_count > most:
+        self.check_share(self._epoch_count, f", the last one {name}: {reason}")
+        return 1
+
+    def check_share(self, count, last=""):
+        """Raises a `ValueError` if this many bad examples of one epoch, of this host or of all, are more than
+        `max_share` of the source."""
+        if count > self._max_share * self._source.num_examples:
             raise ValueError(
                 f"More than {100 * self._max_share:g} % of {self._source.num_examples} examples are bad; "
                 "experiments/verify_data.py lists them, and `max_bad_share` allows more. "
-                f"Received: {self._epoch_count} bad examples in one epoch, the last one {name}: {reason}"
+                f"Received: {count} bad examples in one epoch{last}"
             )
-        return 1
 
     def _describe(self, position, index):
         """The name of an example, and why it is bad; "" for one that is good and only has no right answer."""
-        if index == MISSING:
-            return f"an example at position {position} of the order", "there are fewer examples than the source says"
         if self._source.read is not None:
             _, labels, reason = examine(self._source, index, self._decode)
             failed = self._failures is not None or np.size(labels)
@@ -135,14 +139,21 @@ class BadExamples:
             self._next_line = 2 * self.count
 
 
-def examine(source, index, decode, example=None):
+def sum_counts(counts_of_hosts):
+    """The `BadExamples.counts` of all hosts together, of the newest epoch in which any of them has a failure."""
+    newest = max(epoch for _, _, epoch, _ in counts_of_hosts)
+    count, transient = (sum(counts[place] for counts in counts_of_hosts) for place in (0, 1))
+    return count, transient, newest, sum(of_epoch for *_, epoch, of_epoch in counts_of_hosts if epoch == newest)
+
+
+def examine(source, index, decode, record=None):
     """Reads and decodes one example.
 
     Args:
         source: a `Source`.
         index: which example.
         decode: what `decoder` returns.
-        example: the example, of a source without access by index.
+        record: its record, of a source without access by index.
 
     Returns:
         `(stored, labels, reason)`: the bytes of the image, `None` where they cannot be read; the labels, integers, none
@@ -150,7 +161,7 @@ def examine(source, index, decode, example=None):
     """
     stored, labels = None, np.zeros([0], np.int64)
     try:
-        example = example or source.read(tf.constant(index, tf.int64))
+        example = source.read(tf.constant(index, tf.int64)) if record is None else source.shards.parse(record)
         image, labels = example["image"].numpy(), example["label"].numpy()
         stored = image if isinstance(image, bytes) else b"".join(image) if image.dtype == object else image.tobytes()
         if not stored:
@@ -161,6 +172,16 @@ def examine(source, index, decode, example=None):
     except tf.errors.OpError as error:
         return stored, labels, _first_line(error.message)
     return stored, labels, ""
+
+
+def label_of(source, index):
+    """The label of an example whose image may be broken; -1 where it cannot be read, or is not a single one."""
+    if source.labels is not None:
+        return int(source.labels[index])
+    if source.read is None:
+        return -1
+    _, labels, _ = examine(source, index, decode=lambda image: None)
+    return int(labels) if np.ndim(labels) == 0 else -1
 
 
 def decoder(source, options):

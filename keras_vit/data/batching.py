@@ -5,10 +5,10 @@
     step:             0                               1
     slot:        0  1 | 2  3                     0  1 | 2  3                   (4 slots, two hosts)
 
-    access by    position -> index (order.index_at)    \\
-    index                                               rows of a batch -> read, train_example -> weights, mixing
-    read in      records -> shuffle buffer -> filter   /                                               -> prefetch
-    order                 of this host's slots
+    access by    position -> index (order.index_at)   \\
+    index                                              rows of a batch -> read, train_example -> weights, mixing
+    read in      records of this host's lanes         /                                               -> prefetch
+    order        (lanes.py), shuffled
 
 A batch is made in one piece. Where a row of it fails, it is made again row by row, reading what cannot be read once
 more after a while; so a batch with a bad file costs about twice the time of another. What cannot be read then becomes a
@@ -21,13 +21,12 @@ import os
 import tensorflow as tf
 
 from keras_vit.data import examples, order
-from keras_vit.data.failures import FINE, MISSING
+from keras_vit.data.failures import FINE, after_a_while
+from keras_vit.data.lanes import Lanes
 from keras_vit.data.options import Options
 from keras_vit.data.service import distribute
 
-_FOREVER = 2**62
 _BATCHES_AT_A_TIME = 2  # so that threads need not wait for the last row of a batch
-_RETRY_SECONDS = 0.2  # before something that cannot be read is read for the last time
 _RETRIES_AT_A_TIME = 32
 
 
@@ -40,8 +39,8 @@ def train_batches(
     at `start_step` returns exactly what an uninterrupted one returns from there on, whatever the number of hosts,
     threads and replicas. An epoch holds every example once; a batch may span two epochs.
 
-    A source with access by index starts anywhere at once. Any other is read from the start of the epoch, undecoded,
-    and shuffled through `shuffle_buffer` examples.
+    A source with access by index starts anywhere at once. Of any other, see `lanes.py`, a host opens the shards of its
+    own part of the batch alone, starts in the middle of some of them, and shuffles through `shuffle_buffer` examples.
 
     Args:
         source: a `Source`.
@@ -85,12 +84,9 @@ def train_batches(
         return tf.data.Dataset.counter(first, stride).map(lambda step: (step, rows(step)))
 
     def rows_in_order(first, stride):
-        def is_read(position, *_):
-            return host_batch.row_at(position, first, stride) >= 0
-
-        records = _shuffled_records(source, seed, first * batch_size // n, options.shuffle_buffer)
-        rows = records.filter(is_read).map(lambda position, *row: row)
-        return tf.data.Dataset.zip(tf.data.Dataset.counter(first, stride), _windows(rows, size))
+        lanes = Lanes(source, batch_size, seed, options.shuffle_buffer)
+        rows = lanes.steps(host_batch.slots, first).shard(stride, 0)
+        return tf.data.Dataset.zip(tf.data.Dataset.counter(first, stride), rows.map(_rows_of))
 
     def batches(first, stride):
         rows = (rows_in_order if source.read is None else rows_by_index)(first, stride)
@@ -114,7 +110,8 @@ def train_batches(
 
 
 def eval_batches(source, *, batch_size, num_hosts=1, host_index=0, options=None, failures=None, **fields):
-    """A dataset that holds every example once, in order.
+    """A dataset that holds every example once: in order, or of a source without access by index in that of
+    `evaluation_order`.
 
     Args:
         source: a `Source`.
@@ -142,12 +139,8 @@ def eval_batches(source, *, batch_size, num_hosts=1, host_index=0, options=None,
         return examples.eval_example(record, source, options)
 
     if source.read is None:
-        # Positions behind the last example fill up the last batch.
-        numbered = source.records().ignore_errors().enumerate()
-        records = _complete(numbered, -(-n // batch_size) * batch_size).enumerate()
-        rows = records.filter(lambda position, row: position % batch_size // size == host_slots.start // size)
-        numbered = rows.map(lambda position, row: (tf.where(position < n, row[0], FINE), row[1]))
-        batches = tf.data.Dataset.zip(steps, _windows(numbered, size))
+        rows = Lanes(source, batch_size).steps(host_slots, 0)
+        batches = tf.data.Dataset.zip(steps, rows.map(_rows_of))
     else:
 
         def rows(step):
@@ -170,7 +163,7 @@ def _make_batch(rows, source, decode, placeholder, size, options):
 
     Args:
         rows: a dataset of up to `size` rows `(number, record)`: the number of the example, counted over all epochs,
-            or `MISSING` or `FINE` for a row that is to be a placeholder; and its index, or what was read.
+            or `FINE` for a row that is to be a placeholder; and its index, or its record.
         source: the `Source`.
         decode: from `(number, record)` to `(image, label)`.
         placeholder: an image and a label of zeros.
@@ -178,7 +171,7 @@ def _make_batch(rows, source, decode, placeholder, size, options):
         options: `Options`, resolved.
 
     Returns:
-        `(images, labels, failed)`; failed is int64 `(size,)`: the index of an example that failed, `MISSING` or `FINE`.
+        `(images, labels, failed)`; failed is int64 `(size,)`: the index of an example that failed, or `FINE`.
     """
     parallel = {"num_parallel_calls": options.threads or os.cpu_count() or 1, "deterministic": True}
     decode = tf.function(decode, autograph=False)  # which is used twice and traced once
@@ -196,7 +189,7 @@ def _make_batch(rows, source, decode, placeholder, size, options):
             alone = tf.data.Dataset.from_tensors(row)
             record = alone.map(read).ignore_errors()
             if source.read is not None:
-                record = record.concatenate(_after_a_while(alone).map(read).ignore_errors()).take(1)
+                record = record.concatenate(after_a_while(alone).map(read).ignore_errors()).take(1)
             return record.map(lambda *row: (place, decode(*row))).ignore_errors()
 
         at_a_time = {"num_parallel_calls": _RETRIES_AT_A_TIME, "cycle_length": _RETRIES_AT_A_TIME}
@@ -217,83 +210,30 @@ def _make_batch(rows, source, decode, placeholder, size, options):
 
 
 def _reader(source):
-    """The function from a row to its number and what is stored, which fails where there is nothing."""
+    """The function from a row to its number and the example as it is stored, which fails where there is none."""
 
     def by_index(number, index):
         return number, source.read(index)
 
-    def existing(number, record):
+    def of_record(number, record):
         exists = tf.raw_ops.Assert(condition=number >= 0, data=["there is no such example"])
         with tf.control_dependencies([exists]):
-            return tf.identity(number), record
+            return tf.identity(number), source.shards.parse(record)
 
-    return existing if source.read is None else by_index
+    return of_record if source.read is None else by_index
 
 
-def _after_a_while(dataset):
-    """The same dataset after `_RETRY_SECONDS`."""
-    specs = tf.nest.flatten(dataset.element_spec)
-    asleep = tf.raw_ops.SleepDataset(
-        input_dataset=tf.data.experimental.to_variant(dataset),
-        sleep_microseconds=_int64(int(1e6 * _RETRY_SECONDS)),
-        output_types=[spec.dtype for spec in specs],
-        output_shapes=[spec.shape for spec in specs],
-    )
-    return tf.data.experimental.from_variant(asleep, dataset.element_spec)
+def _rows_of(numbers, records):
+    return tf.data.Dataset.from_tensor_slices((numbers, records))
 
 
 def _int64(value):
     return tf.constant(value, tf.int64)
 
 
-def _windows(rows, size):
-    """Datasets of `size` rows `(number, record)` each."""
-
-    def rows_of(*windows):
-        return tf.data.Dataset.zip(windows)
-
-    return rows.window(size, drop_remainder=True).map(rows_of)
-
-
 def _placeholder(source, options):
     """An image and a label of zeros, for an example that cannot be read."""
     return tf.zeros(options.image_shape(source)), tf.zeros([len(source.class_names)])
-
-
-def _complete(numbered, count):
-    """The first `count` of a dataset of `(number, record)`; the numbers of those that are not there are `MISSING`."""
-    empty = tf.nest.map_structure(
-        lambda spec: tf.zeros([size or 0 for size in spec.shape], spec.dtype), numbered.element_spec[1]
-    )
-    missing = tf.data.Dataset.from_tensors((_int64(MISSING), empty)).repeat()
-    return numbered.concatenate(missing).take(count)
-
-
-def _shuffled_records(source, seed, first_epoch, buffer):
-    """`(position, epoch * N + number, record)` from an epoch on, undecoded, every epoch shuffled in its own way.
-
-    Of an epoch with fewer records than the source says, the last ones are `MISSING`.
-    """
-    n = source.num_examples
-
-    def epoch(number):
-        records = source.records().ignore_errors().take(n).enumerate()
-        specs = tf.nest.flatten(records.element_spec)
-        # `Dataset.shuffle` would mix the global seed in.
-        shuffled = tf.raw_ops.ShuffleDataset(
-            input_dataset=tf.data.experimental.to_variant(records),
-            buffer_size=_int64(min(buffer, n)),
-            seed=_int64(seed),
-            seed2=number + 1,
-            output_types=[spec.dtype for spec in specs],
-            output_shapes=[spec.shape for spec in specs],
-            reshuffle_each_iteration=False,
-        )
-        shuffled = _complete(tf.data.experimental.from_variant(shuffled, records.element_spec), n).enumerate(number * n)
-        # Every example of every epoch has a number of its own.
-        return shuffled.map(lambda place, row: (place, tf.where(row[0] < 0, row[0], number * n + row[0]), row[1]))
-
-    return tf.data.Dataset.range(first_epoch, _FOREVER).flat_map(epoch)
 
 
 def _finished(batches, batch_size, host_slots, options, failures):

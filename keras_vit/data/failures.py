@@ -1,12 +1,13 @@
-"""Which examples of a pipeline could not be read: written where batches are made, read where they are trained on."""
+"""Which examples of a pipeline could not be read: written where batches are made, read where they are trained on; and
+waiting before what failed is tried again."""
 
 import collections
 
 import numpy as np
 import tensorflow as tf
 
-# What a row of a batch has instead of the index of an example that failed.
-FINE, MISSING = -1, -2
+FINE = -1  # what a row of a batch has instead of the index of an example that failed
+RETRY_SECONDS = 0.2  # before something that cannot be read is read for the last time
 
 _PIPELINES = 64  # whose failures are remembered; one for each host's share of each evaluation
 
@@ -22,7 +23,7 @@ class FailureLog:
         self._tables = collections.deque(maxlen=_PIPELINES)
 
     def recorder(self, batch_size, host_slots):
-        """A function `(step, failed)` for `tf.data`, which notes the rows of a batch that failed; see `MISSING`."""
+        """A function `(step, failed)` for `tf.data`, which notes the rows of a batch that failed."""
         # Of the pipeline, because that may run on another machine than this object.
         table = tf.lookup.experimental.MutableHashTable(
             tf.int64, tf.int64, default_value=FINE, experimental_is_anonymous=True
@@ -37,7 +38,7 @@ class FailureLog:
         return record
 
     def pop(self, positions):
-        """The indices of the examples at some positions, int64 `(P,)`, or `FINE` or `MISSING`; they are forgotten."""
+        """The indices of the examples at some positions, int64 `(P,)`, or `FINE`; they are forgotten."""
         failed = np.full(len(positions), FINE)
         keys = tf.constant(positions, tf.int64)
         for table in self._tables:
@@ -45,3 +46,15 @@ class FailureLog:
             failed = np.where(values == FINE, failed, values)
             table.remove(keys)
         return failed
+
+
+def after_a_while(dataset):
+    """The same dataset after `RETRY_SECONDS`."""
+    specs = tf.nest.flatten(dataset.element_spec)
+    asleep = tf.raw_ops.SleepDataset(
+        input_dataset=tf.data.experimental.to_variant(dataset),
+        sleep_microseconds=tf.constant(int(1e6 * RETRY_SECONDS), tf.int64),
+        output_types=[spec.dtype for spec in specs],
+        output_shapes=[spec.shape for spec in specs],
+    )
+    return tf.data.experimental.from_variant(asleep, dataset.element_spec)

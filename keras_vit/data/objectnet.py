@@ -63,6 +63,7 @@ def objectnet(path):
         class_names=tuple(by_label.get(label, str(label)) for label in range(1000)),
         name_of=lambda index: source.name_of(int(kept[index])),
         labels=None,
+        label_groups=tuple(sorted({tuple(sorted(group)) for group in labels.values()})),
     )
 
 

@@ -45,8 +45,8 @@ class Options:
         max_megapixels: larger images count as broken and are not decoded.
         exif: whether photographs are turned as their EXIF orientation says. The JAX reference does
             not.
-        shuffle_buffer: encoded examples held in memory to shuffle a source without access by index. All others are
-            shuffled as a whole and hold nothing.
+        shuffle_buffer: encoded examples held in memory, over all hosts, to shuffle a source without access by index.
+            All others are shuffled as a whole and hold nothing.
         prefetch: batches that are ready ahead.
         threads: threads that work on images; 0 for one a processor.
         service: addresses of tf.data service dispatchers, "grpc://host:5050,grpc://other:5050", each with one worker;

@@ -62,23 +62,6 @@ class HostBatch:
         slots = sorted({*host_slots, *partners})
         return cls(batch_size, tuple(slots), np.searchsorted(slots, host_slots), np.searchsorted(slots, partners))
 
-    def row_at(self, position, first_step, stride):
-        """Where a position of the order comes in the rows of the steps first, first + stride, ..., one after the other.
-
-        Args:
-            position: int64 scalar tensor.
-            first_step, stride: int64 or int.
-
-        Returns:
-            int64 scalar tensor, -1 for a position that this host does not read in these steps.
-        """
-        rows = np.full(self.batch_size, -1)
-        rows[list(self.slots)] = range(len(self.slots))
-        row = tf.constant(rows, tf.int64)[position % self.batch_size]
-        steps = position // self.batch_size - first_step
-        is_read = (row >= 0) & (steps >= 0) & (steps % stride == 0)
-        return tf.where(is_read, steps // stride * len(self.slots) + row, -1)
-
 
 def index_at(position, num_examples, seed):
     """Which example stands at a position of the training order, counted from the first step.
@@ -99,14 +82,24 @@ def index_at(position, num_examples, seed):
     return epoch, tf.raw_ops.RandomIndexShuffle(index=place, seed=key, max_index=last, rounds=_ROUNDS)
 
 
-def shuffle_key(seed, epoch):
-    """The key of the order of an epoch: three numbers in [0, 2^32), int64 `(..., 3)` for an epoch `(...,)`.
+def shuffled(values, key):
+    """Values `(V,)` in the order of a key that `shuffle_key` gives, `(3,)`."""
+    positions = tf.range(tf.size(values, tf.int64), dtype=tf.int64)
+    last = tf.maximum(tf.size(values, tf.int64) - 1, 0)
+    return tf.gather(values, tf.raw_ops.RandomIndexShuffle(index=positions, seed=key, max_index=last, rounds=_ROUNDS))
 
-    The numbers of splitmix64 for the seed and the epoch, so that those of small seeds and neighboring epochs
+
+def shuffle_key(seed, *numbers):
+    """The key of a shuffle, of an epoch for instance: three numbers in [0, 2^32), int64 `(..., 3)` for integers
+    `(...,)`.
+
+    The numbers of splitmix64 for the seed and the others, so that those of small seeds and neighboring epochs
     have nothing in common.
     """
     step, low = tf.constant(_STEP, tf.uint64), tf.constant(2**32, tf.uint64)
-    first = _hash(_hash(tf.constant(seed, tf.uint64) + step) + (tf.cast(epoch, tf.uint64) + 1) * step)
+    first = _hash(tf.constant(seed, tf.uint64) + step)
+    for number in numbers:
+        first = _hash(first + (tf.cast(number, tf.uint64) + 1) * step)
     second = _hash(first + step)
     return tf.cast(tf.stack([first % low, first // low, second % low], -1), tf.int64)
 

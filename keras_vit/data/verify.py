@@ -69,15 +69,15 @@ def _examined(source, options):
     """`(name, digest, reason, labels)` of each example, in order, a bounded number of them ahead."""
     decode = decoder(source, options)
 
-    def work(index, example=None):
-        stored, labels, reason = examine(source, index, decode, example)
+    def work(index, record=None):
+        stored, labels, reason = examine(source, int(index), decode, record)
         if source.labels is not None:
             labels = source.labels[index]
         digest = hashlib.sha256(stored).digest() if stored else b""
         return source.name_of(index), digest, reason, np.atleast_1d(labels)
 
     if source.read is None:
-        items = enumerate(source.records())
+        items = source.shards.in_order()
     else:
         items = ((index,) for index in range(source.num_examples))
     pending, threads = collections.deque(), options.threads or 8

@@ -54,12 +54,14 @@ class Evaluator:
         module: its row of `EVALUATORS`.
         datasets: the names of its datasets; () for that of the run, or the one that belongs to the evaluator.
         path: the folder where they lie; "" for the usual place.
+        max_bad_share: the share of their examples that may be unreadable.
     """
 
     name: str
     module: object
     datasets: tuple = ()
     path: str = ""
+    max_bad_share: float = 0.01
 
     @property
     def METRICS(self):
@@ -91,7 +93,7 @@ class Evaluator:
                 raise ValueError(f"The evaluator needs a dataset, such as {self.name}:digits. Received: {self.name!r}")
             return self.module.evaluate(model, inputs, engine)
         if hasattr(self.module, "evaluate_json") and datasets[0].endswith(".json"):
-            inputs = load_inputs(model, "folder", self.path, splits=("",))
+            inputs = load_inputs(model, "folder", self.path, splits=("",), max_bad_share=self.max_bad_share)
             return self.module.evaluate_json(model, inputs, datasets[0])
         loaded = {name: self._load(model, name) for name in datasets}
         if len(loaded) > 1:
@@ -100,7 +102,7 @@ class Evaluator:
 
     def _load(self, model, dataset):
         try:
-            return load_inputs(model, dataset, self.path, self.module.SPLITS)
+            return load_inputs(model, dataset, self.path, self.module.SPLITS, max_bad_share=self.max_bad_share)
         except ValueError as error:
             evaluator = self.name.partition(":")[0]
             raise ValueError(
@@ -108,16 +110,20 @@ class Evaluator:
             ) from error
 
 
-def get(names):
+def get(names, max_bad_share=0.01):
     """The evaluators of some names, `NAME[:DATASET[+DATASET...][@FOLDER]]`, a dict of `Evaluator`s.
+
+    Args:
+        names: as above.
+        max_bad_share: the share of the examples of their own datasets that may be unreadable.
 
     Raises:
         ValueError: a name is not a key of `EVALUATORS`, or several datasets are named for one that takes one.
     """
-    return {name: _parse(name) for name in names}
+    return {name: _parse(name, max_bad_share) for name in names}
 
 
-def _parse(text):
+def _parse(text, max_bad_share):
     name, _, place = text.partition(":")
     words, _, path = place.partition("@")
     # "tfds:NAME" has a colon of its own.
@@ -129,7 +135,7 @@ def _parse(text):
         raise ValueError(f"{name} takes one dataset at a time. Received: {text!r}")
     if len(set(datasets)) < len(datasets):
         raise ValueError(f"The datasets must be different ones. Received: {text!r}")
-    return Evaluator(text, module, datasets, path)
+    return Evaluator(text, module, datasets, path, max_bad_share)
 
 
 def evaluate(model, names, inputs=None):

@@ -26,7 +26,7 @@ def evaluate(model, inputs, engine=None):
         ValueError: the model has other classes than the data, or no example can be read and has a label.
     """
     check_classes(model, inputs.test)
-    arrays = collect(model, _outputs, inputs.test, inputs.options, inputs.batch_size)
+    arrays = collect(model, _outputs, inputs)
     counted = arrays["weights"] > 0
     return {"mean_average_precision": mean_average_precision(arrays["outputs"][counted], arrays["labels"][counted] > 0)}
 

@@ -39,7 +39,7 @@ def probabilities_and_labels(model, inputs):
     """`(probabilities, labels, indices)` of the test examples that can be read and have a label: float64
     `(N, classes)`, and integers `(N,)` both."""
     check_classes(model, inputs.test)
-    arrays = collect(model, _outputs, inputs.test, inputs.options, inputs.batch_size)
+    arrays = collect(model, _outputs, inputs)
     counted = arrays["weights"] > 0
     if (np.count_nonzero(arrays["labels"][counted], axis=1) > 1).any():
         raise ValueError(

@@ -2,6 +2,7 @@
 
 import contextlib
 import contextvars
+import dataclasses
 import hashlib
 import logging
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from keras_vit import data
 
+log = logging.getLogger("keras_vit")
 _progress = contextvars.ContextVar("progress", default=None)
 
 
@@ -26,39 +28,50 @@ class _Outputs(keras.Model):
         return self._compute(self.model, batch)
 
 
-def collect(model, compute, source, options, batch_size=64, indices=None):
-    """A function of a model over all examples of a source, in order.
+def collect(model, compute, inputs, split="test", indices=None):
+    """A function of a model over all examples of a split, in the order of their indices.
+
+    What cannot be read is counted and named, and more than `max_bad_share` of the split is an error, as in a run.
 
     Args:
         model: a `keras.Model`.
         compute: `compute(model, batch)` to a dict of tensors `(B, ...)`, in `keras.ops`.
-        source: the `data.Source`.
-        options: the fields of `data.Options`, a dict.
-        batch_size: examples that are computed at a time.
+        inputs: the `data.InputPipeline`.
+        split: "train" or "test".
         indices: of which examples; None for all.
 
     Returns:
         A dict of numpy arrays `(N, ...)`: what `compute` gives, "labels" `(N, classes)`, 0 where a class is not right,
-        and "weights" `(N,)`, 0 for an example that cannot be read or has no label. Their number is logged.
+        and "weights" `(N,)`, 0 for an example that cannot be read or has no label.
+
+    Raises:
+        ValueError: no example can be read and has a label, or too many cannot be read.
     """
     if indices is not None:
-        source = data.subset(source, indices)
+        inputs = dataclasses.replace(inputs, **{split: data.subset(getattr(inputs, split), indices)})
+    source = getattr(inputs, split)
+    # Both splits are evaluated, none is distorted: as the test split of a pipeline of its own.
+    inputs = dataclasses.replace(inputs, train=source, test=source)
     outputs, parts = _Outputs(model, compute), []
+    bad_examples = inputs.bad_examples("test", warn=lambda line: log.warning("%s: %s", split, line))
     done, total = 0, source.num_examples
     progress = _progress.get()
-    for batch in data.eval_batches(source, batch_size=batch_size, **options):
+    for step, batch in enumerate(inputs.eval_batches()):
         batch = tuple(np.asarray(part) for part in batch)
+        bad_examples.update(step, batch[2][: total - done])
         arrays = {name: np.asarray(value) for name, value in outputs.predict_on_batch(batch).items()}
         parts.append({**arrays, "labels": batch[1], "weights": batch[2]})
         done = min(done + len(batch[1]), total)
         if progress:
             progress(done, total)
-    result = {name: np.concatenate([part[name] for part in parts])[:total] for name in parts[0]}
+    place = np.argsort(data.evaluation_order(source, inputs.batch_size))
+    result = {name: np.concatenate([part[name] for part in parts])[:total][place] for name in parts[0]}
     left_out = int(np.count_nonzero(result["weights"] == 0))
     if left_out:
-        logging.getLogger("keras_vit").warning(
-            "%d of %d examples cannot be read or have no label, and are left out", left_out, total
-        )
+        log.warning(
+            "%s: %d of %d examples are left out: %d cannot be read, %d have no label",
+            split, left_out, total, bad_examples.count, left_out - bad_examples.count,
+        )  # fmt: skip
     if left_out == total:
         raise ValueError(f"No example can be read and has a label. Received: {total} examples")
     return result
@@ -75,7 +88,7 @@ def mean_over_examples(model, inputs, compute, engine=None):
         metrics = engine.evaluate(compute)
         del metrics["examples"]  # the run's own evaluation counts them
         return metrics
-    arrays = collect(model, compute, inputs.test, inputs.options, inputs.batch_size)
+    arrays = collect(model, compute, inputs)
     counted = arrays["weights"] > 0
     return {
         name: float(values[counted].mean(dtype="float64"))

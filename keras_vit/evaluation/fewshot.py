@@ -4,8 +4,9 @@ import logging
 
 import numpy as np
 
+from keras_vit import data
 from keras_vit.evaluation import ridge
-from keras_vit.evaluation.representations import train_and_test
+from keras_vit.evaluation.representations import representations
 
 SHOTS = (1, 5, 10, 25)
 SEEDS = (0, 1, 2)
@@ -17,7 +18,8 @@ def evaluate(model, inputs, engine=None):
     """The test accuracy after 1, 5, 10 and 25 training images of each class, the mean over three draws of them.
 
     Representations are computed once, of the drawn training examples alone where their labels are known beforehand. A
-    class with fewer images than shots gives all that it has; how many such classes there are is logged.
+    class with fewer images than shots gives all that it has; how many such classes there are is logged. Examples are
+    drawn from all that have a label: one that cannot be decoded is left out, and no other one takes its place.
 
     Args:
         model: a `keras.Model` with a Vision Transformer in it, or one that ends in a dense layer.
@@ -69,15 +71,17 @@ def _accuracies(model, inputs, l2):
     if labels is not None and inputs.train.read is not None:
         draws = [ridge.draw_shots(labels, max(SHOTS), num_classes, seed) for seed in SEEDS]
         indices = np.unique(np.concatenate(draws))
-    x, y, x_test, y_test = train_and_test(model, inputs, indices)
-    if indices is not None and len(x) == len(indices):
-        # Drawn again from all labels: which examples are drawn must not depend on what was computed.
-        row_of = np.full(len(labels), -1)
-        row_of[indices] = np.arange(len(indices))
-        draw = lambda shots, seed: row_of[ridge.draw_shots(labels, shots, num_classes, seed)]  # noqa: E731
-    else:
-        draw = lambda shots, seed: ridge.draw_shots(y, shots, num_classes, seed)  # noqa: E731
-    counts = np.bincount(y if labels is None else labels, minlength=num_classes)
+    x, y, readable = representations(model, inputs, "train", indices)
+    x_test, y_test, _ = representations(model, inputs)
+    # Which row of x an example is, -1 for none; examples are drawn from all, whatever can be read of them.
+    row_of = np.full(inputs.train.num_examples, -1)
+    row_of[np.arange(len(row_of))[indices if indices is not None else slice(None)][readable]] = np.arange(len(x))
+    if labels is None:
+        labels = np.full(len(row_of), -1)
+        labels[row_of >= 0] = y
+        for index in np.flatnonzero(row_of < 0):
+            labels[index] = data.label_of(inputs.train, int(index))
+    counts = np.bincount(labels[labels >= 0], minlength=num_classes)
     result = {}
     for shots in SHOTS:
         short = int(np.count_nonzero(counts < shots))
@@ -87,7 +91,8 @@ def _accuracies(model, inputs, l2):
             )
         parts = []
         for seed in SEEDS:
-            rows = draw(shots, seed)
+            rows = row_of[ridge.draw_shots(labels, shots, num_classes, seed)]
+            rows = rows[rows >= 0]
             parts.append(ridge.accuracies(x[rows], y[rows], x_test, y_test, num_classes, l2))
         result[f"{shots}shot"] = np.mean(parts, axis=0)
     return result

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_vit import files
 from keras_vit.evaluation import top1
-from keras_vit.evaluation.collecting import check_classes, collect
+from keras_vit.evaluation.collecting import collect
 
 METRICS = ("accuracy",)
 SPLITS = ("test",)
@@ -41,7 +41,7 @@ def evaluate_json(model, inputs, path):
     Args:
         model: as of `evaluate`.
         inputs: the `data.InputPipeline` of the validation images as files, `ILSVRC2012_val_00000001.JPEG` and so on,
-            in any folders.
+            in one folder in the folder of the pipeline, or in several; how they are called does not matter.
         path: of `real.json`: a list of right labels for each image, in the order of their numbers, from 1.
 
     Returns:
@@ -54,8 +54,14 @@ def evaluate_json(model, inputs, path):
     labels = files.read_json(path)
     if not isinstance(labels, list) or not all(isinstance(entry, list) for entry in labels):
         raise ValueError(f"`real.json` must be a list with a list of labels for each image. Received: path={path!r}")
-    check_classes(model, inputs.test)
-    arrays = collect(model, _predictions, inputs.test, inputs.options, inputs.batch_size)
+    classes = model.output_shape[-1]
+    labeled = [label for entry in labels for label in entry]
+    if len(model.output_shape) != 2 or not all(isinstance(label, int) and 0 <= label < classes for label in labeled):
+        raise ValueError(
+            f"The labels must be those of the model, integers in [0, {classes}). "
+            f"Received: path={path!r}, output_shape={model.output_shape}"
+        )
+    arrays = collect(model, _predictions, inputs)
     right, counted = 0, 0
     for index in np.flatnonzero(arrays["weights"]):
         entry = labels[_number(inputs.test.name_of(int(index)), len(labels)) - 1]

@@ -6,7 +6,7 @@ from keras_vit import data
 from keras_vit.preprocessing import preprocessing_of
 
 
-def load_inputs(model, name, path="", splits=("train", "test"), batch_size=64):
+def load_inputs(model, name, path="", splits=("train", "test"), batch_size=64, max_bad_share=0.01):
     """The input pipeline of a dataset for a model, with the preprocessing that the model carries.
 
     Args:
@@ -15,6 +15,7 @@ def load_inputs(model, name, path="", splits=("train", "test"), batch_size=64):
         path: where it lies; "" for the usual place.
         splits: which ones are loaded; `("",)` is all of a folder. Of one, the pipeline has it for both.
         batch_size: images that are computed at a time.
+        max_bad_share: the share of a split that may be unreadable.
 
     Returns:
         A `data.InputPipeline`.
@@ -24,7 +25,7 @@ def load_inputs(model, name, path="", splits=("train", "test"), batch_size=64):
     """
     loaded = {split: data.load_split(name, split, path=path) for split in splits}
     train, test = loaded[splits[0]], loaded[splits[-1]]
-    return data.InputPipeline(train, test, options_for(model, test), batch_size, 0, 1.0)
+    return data.InputPipeline(train, test, options_for(model, test), batch_size, 0, max_bad_share)
 
 
 def options_for(model, source):

@@ -29,16 +29,25 @@ def evaluate(model, inputs, engine=None):
     Reference: Barbu et al., "ObjectNet" (2019); the paper's appendix D.9 does not say which one it reports.
     """
     check_classes(model, inputs.test)
-    arrays = collect(model, _outputs, inputs.test, inputs.options, inputs.batch_size)
+    arrays = collect(model, _outputs, inputs)
     counted = arrays["weights"] > 0
-    return score(arrays["outputs"][counted], arrays["labels"][counted] > 0)
+    groups = inputs.test.label_groups or [(label,) for label in range(len(inputs.test.class_names))]
+    return score(arrays["outputs"][counted], arrays["labels"][counted] > 0, groups)
 
 
-def score(outputs, right):
-    """The metrics of `evaluate` from logits and right classes, `(N, 1000)` both, the second one Booleans."""
-    groups, group_of = np.unique(right, axis=0, return_inverse=True)
-    grouped = np.stack([outputs[:, group].max(1) for group in groups], axis=1)
-    mapped_right = np.eye(len(groups), dtype=bool)[group_of.ravel()]
+def score(outputs, right, groups):
+    """The metrics of `evaluate`.
+
+    Args:
+        outputs: logits `(N, 1000)`.
+        right: bool `(N, 1000)`, the right classes of each image, which are those of a group.
+        groups: the classes of ImageNet of each class of ObjectNet, tuples of integers, whether it has images or not.
+    """
+    rows = np.zeros((len(groups), right.shape[1]), bool)
+    for row, group in zip(rows, groups):
+        row[list(group)] = True
+    grouped = np.stack([outputs[:, row].max(1) for row in rows], axis=1)
+    mapped_right = (right[:, None] == rows).all(-1)
     names = iter(METRICS)
     return {
         next(names): float(_any_of_largest(values, answers, count).mean())

@@ -95,9 +95,11 @@ def _images(inputs, indices):
     source, indices = inputs.test, [int(index) for index in indices]
     if source.read is not None:
         source, indices = data.subset(source, indices), list(range(len(indices)))
-    kept, first = {}, 0
+    kept, first, expected = {}, 0, set(indices)
+    order = data.evaluation_order(source, inputs.batch_size)
     for batch, _, _ in data.eval_batches(source, batch_size=inputs.batch_size, **inputs.options):
-        kept |= {index: np.asarray(batch[index - first]) for index in indices if first <= index < first + len(batch)}
+        rows = enumerate(order[first : first + len(batch)])
+        kept |= {int(index): np.asarray(batch[row]) for row, index in rows if index in expected}
         first += len(batch)
     images = np.stack([kept[index] for index in indices])
     lowest, highest = min(images.min(), -1.0), max(images.max(), 1.0)

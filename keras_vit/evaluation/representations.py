@@ -1,7 +1,6 @@
 """The representation that a model gives every image of a dataset, before its head."""
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_vit.evaluation.collecting import collect
@@ -9,28 +8,27 @@ from keras_vit.models.encoder import Encoder
 from keras_vit.models.features import FeatureModel
 
 
-def representations(model, source, options, batch_size=64, indices=None):
-    """What the head of a model reads, for the examples of a source.
+def representations(model, inputs, split="test", indices=None):
+    """What the head of a model reads, for the examples of a split.
 
     Args:
-        model, source, options, batch_size, indices: as of `collect`.
+        model, inputs, split, indices: as of `collect`.
 
     Returns:
-        `(features, labels)` of the examples that can be read and have a label: float32 `(N, F)` and int64 `(N,)`.
+        `(features, labels, readable)`: float32 `(N, F)` and int64 `(N,)` of the examples that can be read and have a
+        label, and which of all examples these are, bool.
 
     Raises:
-        ValueError: the model has no head that could be left out, or no example can be read.
+        ValueError: the model has no head that could be left out, no example can be read, or too many cannot.
     """
-    extractor = representation_model(model)
-    arrays = collect(extractor, _features, source, options, batch_size, indices)
-    counted = arrays["weights"] > 0
-    return arrays["features"][counted], arrays["labels"][counted].argmax(-1)
+    arrays = collect(representation_model(model), _features, inputs, split, indices)
+    readable = arrays["weights"] > 0
+    return arrays["features"][readable], arrays["labels"][readable].argmax(-1), readable
 
 
-def train_and_test(model, inputs, indices=None):
-    """The representations of both splits of an `InputPipeline`, `(x, y, x_test, y_test)`; `indices` are of training."""
-    train = representations(model, inputs.train, inputs.options, inputs.batch_size, indices)
-    return *train, *representations(model, inputs.test, inputs.options, inputs.batch_size)
+def train_and_test(model, inputs):
+    """The representations of both splits of an `InputPipeline`, `(x, y, x_test, y_test)`."""
+    return *representations(model, inputs, "train")[:2], *representations(model, inputs)[:2]
 
 
 def representation_model(model):
@@ -43,11 +41,6 @@ def representation_model(model):
             return keras.Model(model.input, last.input)
         raise
     return FeatureModel(model, tokens="pooled")
-
-
-def known_labels(source):
-    """The labels of a source, integers `(N,)`, if they are known without reading it; else None."""
-    return None if source.labels is None else np.asarray(source.labels)
 
 
 def _features(model, batch):

@@ -33,7 +33,7 @@ def predictions(path, images, labels, probabilities, class_names, columns=8):
 
 
 def training_curve(path, columns, evaluations=None):
-    """Draws how training went: every metric over the steps, each in a plot of its own.
+    """Draws how training went: every metric over the steps, each in a plot of its own; bad examples only if there are.
 
     Args:
         path: the file to write; its ending decides the format.
@@ -44,7 +44,7 @@ def training_curve(path, columns, evaluations=None):
     Raises:
         ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
     """
-    names = [name for name in columns if name != "step"]
+    names = [name for name in columns if name != "step" and (name != "bad_examples" or np.any(columns[name]))]
     rows = -(-len(names) // 2)
     figure = _figure_class()(figsize=(10, 3 * rows), layout="constrained")
     steps = np.asarray(columns["step"])

@@ -1,6 +1,5 @@
 """The checkpoints of a run: written whole or not at all, and read only if they are sound."""
 
-import json
 import re
 import tempfile
 import time
@@ -85,6 +84,26 @@ class CheckpointManager:
             ) from error
         self._prune(step, counters["best_step"])
 
+    def update(self, step, counters):
+        """Gives the checkpoint of a step, which was saved before, other counters.
+
+        Args:
+            step, counters: as of `save`.
+
+        Raises:
+            ValueError: they cannot be written; the checkpoint is as it was.
+        """
+        if not self._chief:
+            return
+        try:
+            files.write_json(f"{self.path(step)}/{MARKER}", {**counters, "step": step})
+        except OSError as error:
+            raise ValueError(
+                f"The checkpoint cannot be written ({_first_line(error)}) and is as it was: make room if the disk is "
+                f"full, and repeat the same command. Received: {self.path(step)}"
+            ) from error
+        self._prune(step, counters["best_step"])
+
     def restore(self):
         """Restores the newest checkpoint that is sound, on all hosts the one that the chief chooses.
 
@@ -165,10 +184,9 @@ class CheckpointManager:
             written_on = self._retry(lambda: self._engine.restore(f"{path}/state"), path)
         except FileNotFoundError as error:
             raise CorruptCheckpointError(f"a file is missing: {_first_line(error)}") from error
-        try:
-            return dict(json.loads(text)), written_on
-        except (TypeError, ValueError) as error:
-            raise CorruptCheckpointError(f"its file `{MARKER}` is not JSON: {error}") from error
+        except UnicodeDecodeError as error:
+            raise CorruptCheckpointError(f"its file `{MARKER}` is not UTF-8: {error}") from error
+        return _counters(text, step), written_on
 
     def _retry(self, function, path):
         """The result of a function that reads; again, after a while, where it raises an `OSError`."""
@@ -192,7 +210,13 @@ class CheckpointManager:
         while files.exists(target):
             number += 1
             target = f"{self.path(step)}.corrupt-{number}"
-        files.rename(self.path(step), target)
+        try:
+            files.rename(self.path(step), target)
+        except OSError as error:
+            raise ValueError(
+                f"A damaged checkpoint cannot be set aside ({_first_line(error)}). Rename or delete it, and repeat the "
+                f"same command. Received: {self.path(step)}"
+            ) from error
         self._write(f"set aside as {target}")
 
     def _save_state(self, path, step):
@@ -222,6 +246,17 @@ class CheckpointManager:
             files.remove(f"{path}/{MARKER}")  # first, so that it never marks half a checkpoint
         if files.is_dir(path):
             files.remove_tree(path)
+
+
+def _counters(text, step):
+    """The counters in the text of a file `finished`, a dict."""
+    try:
+        counters = files.parse_json(text)
+    except ValueError as error:
+        raise CorruptCheckpointError(f"its file `{MARKER}` is not JSON: {error}") from error
+    if not isinstance(counters, dict) or type(counters.get("step")) is not int or counters["step"] != step:
+        raise CorruptCheckpointError(f"its file `{MARKER}` does not have the counters of step {step}")
+    return counters
 
 
 def _backend_note(written_on):

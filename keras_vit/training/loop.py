@@ -25,16 +25,18 @@ class Counters:
 
     Attributes:
         step: steps that are done, which is also the position in the data.
+        evaluated_step: the step of the last evaluation.
         skipped_steps: steps that were not finite and changed nothing.
         train_seconds: seconds of training so far, evaluations not counted.
         best_step, best_value, best_metric: of the best evaluation so far, and of which metric; -1, None and "" before
             the first.
         data: the `fingerprint` of the run's data.
-        bad_examples: the `counts` of the training's `data.BadExamples`, of the chief.
+        bad_examples: the `counts` of the training's `data.BadExamples`, of all hosts together.
         all_bad_examples: how often an example could not be read, on all hosts.
     """
 
     step: int = 0
+    evaluated_step: int = 0
     skipped_steps: int = 0
     train_seconds: float = 0.0
     best_step: int = -1
@@ -43,6 +45,24 @@ class Counters:
     data: tuple = ()
     bad_examples: tuple = (0, 0, 0, 0)
     all_bad_examples: int = 0
+
+    @classmethod
+    def of(cls, values):
+        """The counters of a checkpoint, a dict as it is read from JSON.
+
+        Raises:
+            ValueError: there are others, or values of other types.
+        """
+        # A checkpoint of before there was this counter was saved after its evaluation.
+        values = {"evaluated_step": values.get("step", 0), **values}
+        types = {field.name: field.type for field in dataclasses.fields(cls)}
+        wrong = [name for name, value in values.items() if not _is_of(value, types.get(name))]
+        if wrong:
+            raise ValueError(
+                "The counters of the checkpoint, in its file `finished`, are damaged or of another version. "
+                f"Received: {', '.join(f'{name}={str(values[name])[:50]}' for name in wrong)}"
+            )
+        return cls(**{name: tuple(value) if types[name] is tuple else value for name, value in values.items()})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,10 +109,12 @@ class Loop:
         host = {"num_hosts": engine.num_hosts, "host_index": engine.host_index}
         # The chief writes lines, and the other hosts to their logs.
         warn = self.write if engine.host_index == 0 else log.warning
-        bad_examples = self.inputs.bad_examples("train", **host, warn=warn, counts=counters.bad_examples)
+        before = {"counts": counters.bad_examples} if engine.host_index == 0 else {}  # of all hosts, counted once
+        bad_examples = self.inputs.bad_examples("train", **host, warn=warn, **before)
         profile_folders = iter([None, self.workdir.tensorboard if config.profile else None])  # the second call's
-        clock = time.monotonic()
         with preemption.catch_stop_signals() as request:
+            self._evaluate_if_due(request)  # what came between a checkpoint and the end of its evaluation
+            clock = time.monotonic()
             while counters.step < self.total_steps:
                 first = counters.step
                 profile_folder = next(profile_folders, None)
@@ -110,17 +132,13 @@ class Loop:
                 self._count_nonfinite(outputs)
                 stop = outputs.stop_requested or (engine.num_hosts == 1 and request.received)
                 counters.train_seconds += time.monotonic() - clock
-                if _due(counters.step, config.eval_every_steps) and counters.step < self.total_steps:
-                    self._evaluate()
-                clock = time.monotonic()
                 if self._save_is_due(stop):
                     self.metric_writer.flush()
                     self.checkpoints.save(counters.step, dataclasses.asdict(counters))
                 if stop and counters.step < self.total_steps:
-                    raise preemption.Preempted(
-                        f"stopped by {request.signal or 'another host'} after step {counters.step} and saved; the same "
-                        "command goes on from there"
-                    )
+                    self._stop(request)
+                self._evaluate_if_due(request)
+                clock = time.monotonic()
         return counters.all_bad_examples
 
     def _count_bad(self, bad_examples, first, example_weights):
@@ -131,16 +149,17 @@ class Loop:
                 counts[i] = bad_examples.update(first + i, weights)
         except ValueError as reason:
             error = reason
-        hosts = self.engine.gather_hosts([int(error is not None), *counts])
+        hosts = self.engine.gather_hosts([int(error is not None), *bad_examples.counts, *counts])
         if error:
             raise error
         if any(failed for failed, *_ in hosts):
             raise ValueError(
                 "Another host cannot read more than `max_bad_share` of the examples; its log names them. "
-                f"Received: the failures of each host {[sum(row[1:]) for row in hosts]}"
+                f"Received: the failures of each host {[row[1] for row in hosts]}"
             )
-        totals = [sum(step) for step in zip(*(row[1:] for row in hosts))]
-        self.counters.bad_examples = bad_examples.counts
+        self.counters.bad_examples = data.sum_counts([row[1:5] for row in hosts])
+        bad_examples.check_share(self.counters.bad_examples[-1])
+        totals = [sum(step) for step in zip(*(row[5:] for row in hosts))]
         self.counters.all_bad_examples += sum(totals)
         return totals
 
@@ -156,24 +175,38 @@ class Loop:
         return min([self.total_steps, *(step - step % n + n for n in every if n)])
 
     def _save_is_due(self, stop):
-        step = self.counters.step
-        return (
-            stop
-            or step in (self.total_steps, self.counters.best_step)
-            or _due(step, self.config.checkpoint_every_steps)
+        """Also before an evaluation, which takes long and may fail."""
+        step, config = self.counters.step, self.config
+        every = (config.checkpoint_every_steps, config.eval_every_steps)
+        return stop or step == self.total_steps or any(_due(step, number) for number in every)
+
+    def _stop(self, request):
+        raise preemption.Preempted(
+            f"stopped by {request.signal or 'another host'} after step {self.counters.step} and saved; the same "
+            "command goes on from there"
         )
 
-    def _evaluate(self):
+    def _evaluate_if_due(self, request):
+        """Evaluates the model of a step that is saved, unless that was done before."""
+        counters = self.counters
+        step = counters.step
+        if not _due(step, self.config.eval_every_steps) or not counters.evaluated_step < step < self.total_steps:
+            return
         start = time.monotonic()
         with self.engine.ema_scope():
             metrics = self.evaluate()
         self.progress.exclude(time.monotonic() - start)
-        self.metric_writer.write_evaluation(self.counters.step, metrics)
+        self.metric_writer.write_evaluation(step, metrics)
         name = self.config.best_metric
-        if self.counters.best_metric != name:  # the config was changed: values of two metrics cannot be compared
-            self.counters.best_metric, self.counters.best_value = name, None
-        if is_better(name, metrics[name], self.counters.best_value):
-            self.counters.best_value, self.counters.best_step = metrics[name], self.counters.step
+        if counters.best_metric != name:  # the config was changed: values of two metrics cannot be compared
+            counters.best_metric, counters.best_value = name, None
+        if is_better(name, metrics[name], counters.best_value):
+            counters.best_value, counters.best_step = metrics[name], step
+        counters.evaluated_step = step
+        self.metric_writer.flush()
+        self.checkpoints.update(step, dataclasses.asdict(counters))
+        if request.received and self.engine.num_hosts == 1:  # several hosts agree on that in a call of training
+            self._stop(request)
 
     def _count_nonfinite(self, outputs):
         counters, steps = self.counters, len(outputs.metrics["loss"])
@@ -209,3 +242,12 @@ def is_better(name, value, best):
 
 def _due(step, every):
     return every > 0 and step % every == 0
+
+
+def _is_of(value, kind):
+    """Whether a value that was read from JSON is of the type of a counter, None for one that there is not."""
+    if kind is tuple:
+        return isinstance(value, list | tuple) and all(type(number) is int for number in value)
+    if kind in (float, float | None):
+        return type(value) in (int, float) or (value is None and kind is not float)
+    return kind is not None and type(value) is kind

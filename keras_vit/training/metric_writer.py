@@ -12,7 +12,7 @@ class MetricWriter:
 
     Args:
         workdir: the `Workdir`.
-        step: the step that training is resumed from.
+        counters: the `Counters` that training is resumed from.
         columns: the names of the metrics of a step.
         progress: the `Progress` that prints the lines.
         log_every_steps: steps from line to line.
@@ -23,14 +23,15 @@ class MetricWriter:
     """
 
     def __init__(
-        self, workdir, step, columns, progress, *, log_every_steps, total_steps, test_examples, write, enabled=True
+        self, workdir, counters, columns, progress, *, log_every_steps, total_steps, test_examples, write, enabled=True
     ):
         self._enabled = enabled
         if not enabled:
             return
-        self._metrics = MetricsTable(workdir.path / "metrics.csv", (*columns, "bad_examples"), step)
-        # The last evaluation comes after the last checkpoint, every other one before that of its step.
-        self._evaluations = MetricsTable(workdir.path / "evaluations.csv", step=min(step, total_steps - 1))
+        self._metrics = MetricsTable(workdir.path / "metrics.csv", (*columns, "bad_examples"), counters.step)
+        # An evaluation that was interrupted comes again, and so does that of the last step.
+        evaluated = min(counters.evaluated_step, total_steps - 1)
+        self._evaluations = MetricsTable(workdir.path / "evaluations.csv", step=evaluated)
         self._scalars = Scalars(workdir.tensorboard)
         self._progress, self._write = progress, write
         self._total_steps, self._every = total_steps, log_every_steps

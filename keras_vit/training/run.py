@@ -88,7 +88,7 @@ def _run(config, workdir, write, task, evaluators, engine):
         write(line)
     for report in reports:
         write(report)
-    counters = Counters(**checkpoints.restore())
+    counters = Counters.of(checkpoints.restore())
     _check_continuation(counters, total_steps, inputs)
     counters.data = inputs.fingerprint()
     workdir.claim()
@@ -99,7 +99,7 @@ def _run(config, workdir, write, task, evaluators, engine):
     progress = Progress(total_steps, config.batch_size, engine.num_devices, write)
     metric_writer = MetricWriter(
         workdir,
-        counters.step,
+        counters,
         step_metrics(task),
         progress,
         log_every_steps=config.log_every_steps,
@@ -189,7 +189,7 @@ def _bad_test_examples(inputs, engine, write, lines):
         How many they are, on all hosts.
 
     Raises:
-        ValueError: more than `max_bad_share` of the examples of any host; raised on all of them.
+        ValueError: more than `max_bad_share` of the examples; raised on all hosts.
     """
 
     def write_once(line):
@@ -212,7 +212,9 @@ def _bad_test_examples(inputs, engine, write, lines):
             "Another host cannot read more than `max_bad_share` of the test examples; its log names them. "
             f"Received: (bad examples, failed) of each host {hosts}"
         )
-    return sum(count for count, _ in hosts)
+    count = sum(count for count, _ in hosts)
+    bad_examples.check_share(count)
+    return count
 
 
 def _weights_loader(config, write):

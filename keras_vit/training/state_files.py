@@ -10,6 +10,7 @@ import contextlib
 import re
 import tempfile
 import zipfile
+import zlib
 
 import numpy as np
 
@@ -49,10 +50,14 @@ def write_state(path, pieces, host_index=0, num_hosts=1):
         files.atomic_write(_file_name(path, host_index, num_hosts), "wb") as file,
         zipfile.ZipFile(file, "w", allowZip64=True) as archive,
     ):
+        members = []
         for name, start, array in pieces:
             member = name if start is None else f"{name}@{','.join(map(str, start))}"
             with archive.open(f"{member}.npy", "w", force_zip64=True) as stream:
                 np.lib.format.write_array(stream, np.ascontiguousarray(array).reshape(array.shape), allow_pickle=False)
+            members.append(member)
+        # A bit of the archive's directory may hide some of its members.
+        archive.comment = _digest(members).encode()
 
 
 def has_state(path):
@@ -81,8 +86,10 @@ class StateReader:
         self._pieces, self._last = {}, (None, None)
         with contextlib.ExitStack() as stack:
             for name in expected:
-                arrays = _open(_local(name, stack), stack).arrays
-                for member, array in arrays.items():
+                file = _open(_local(name, stack), stack)
+                if file.comment not in ("", _digest(file.arrays)):  # older files have none
+                    raise CorruptCheckpointError(f"it does not have the arrays that were written. Received: {name}")
+                for member, array in file.arrays.items():
                     whole, _, start = member.rpartition("@")
                     if not re.fullmatch(r"\d+(,\d+)*", start):
                         whole, start = member, ""
@@ -146,6 +153,11 @@ class StateReader:
             with _corruption():
                 self._last = (name, start), array.read()
         return self._last[1]
+
+
+def _digest(members):
+    """What tells files of other members apart."""
+    return f"crc32 of names {zlib.crc32('/'.join(members).encode()):08x}"
 
 
 def _file_name(path, host_index, num_hosts):

@@ -14,9 +14,9 @@ from keras_vit.training.hosts import is_chief
 from keras_vit.training.workdir_lock import workdir_lock
 
 # Fields of a config that change no number of a run: where and how it is computed and logged. They may differ from one
-# start of it to the next.
+# start of it to the next. `strategy` may not: on TensorFlow, dropout masks follow the replica.
 FREE_FIELDS = (
-    "recipe", "strategy", "shard", "tpu_address", "steps_per_call", "checkpoint_every_steps", "log_every_steps",
+    "recipe", "shard", "tpu_address", "steps_per_call", "checkpoint_every_steps", "log_every_steps",
     "profile", "data.path", "data.prefetch", "data.threads", "data.service",
 )  # fmt: skip
 

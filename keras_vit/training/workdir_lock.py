@@ -2,12 +2,16 @@
 
 import contextlib
 import json
+import logging
 import os
 import socket
 import threading
 import time
+import uuid
 
 from keras_vit import files
+
+log = logging.getLogger(__name__)
 
 try:
     import fcntl
@@ -17,6 +21,8 @@ except ImportError:  # not on Windows, where nothing is locked
 # A remote lock is written anew every so many seconds, and is stale once it is as old as the second number.
 REFRESH_SECONDS = 20
 STALE_SECONDS = 90
+# Seconds from writing a remote lock to reading it again: longer than another start takes from reading to writing.
+SETTLE_SECONDS = 2
 
 
 @contextlib.contextmanager
@@ -25,7 +31,9 @@ def workdir_lock(workdir):
 
     A local file is locked by the operating system, which releases it when the process ends, however it ends; a file
     system that has no locks locks nothing. A remote file says who holds it and when that was last confirmed: one that
-    was not confirmed for `STALE_SECONDS`, or whose process of this host has ended, is taken over.
+    was not confirmed for `STALE_SECONDS`, or whose process of this host has ended, is taken over. An object store has
+    no lock that is asked for and taken at once: of two runs that start together, both write their token, and the one
+    whose token is there after `SETTLE_SECONDS` goes on.
 
     Args:
         workdir: the folder, local or remote, which exists.
@@ -62,16 +70,24 @@ def _hold_local(path, workdir):
 
 @contextlib.contextmanager
 def _hold_remote(path, workdir):
-    holder = _holder(files.read_text(path)) if files.exists(path) else {}
+    holder = _read(path)
     if holder and not _is_stale(holder):
         raise _refusal(holder, workdir)
-    files.write_json(path, _this_process())
+    token = uuid.uuid4().hex
+    files.write_json(path, {**_this_process(), "token": token})
+    time.sleep(SETTLE_SECONDS)
+    holder = _read(path)
+    if holder.get("token") != token:
+        raise _refusal(holder, workdir)
     end = threading.Event()
 
     def refresh():
         while not end.wait(REFRESH_SECONDS):
             with contextlib.suppress(OSError):  # the next one may work
-                files.write_json(path, _this_process())
+                if _read(path).get("token", token) != token:
+                    log.error("another run has taken over the workdir %s; stop one of them", workdir)
+                    return
+                files.write_json(path, {**_this_process(), "token": token})
 
     thread = threading.Thread(target=refresh, daemon=True)
     thread.start()
@@ -81,7 +97,12 @@ def _hold_remote(path, workdir):
         end.set()
         thread.join()
         with contextlib.suppress(OSError):
-            files.remove(path)
+            if _read(path).get("token") == token:
+                files.remove(path)
+
+
+def _read(path):
+    return _holder(files.read_text(path)) if files.exists(path) else {}
 
 
 def _this_process():

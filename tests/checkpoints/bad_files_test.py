@@ -10,6 +10,7 @@ import pytest
 
 import keras_vit
 from keras_vit import checkpoints
+from keras_vit.checkpoints.npz import NpzFile
 
 pytestmark = pytest.mark.one_backend  # what is read is numpy
 
@@ -120,7 +121,10 @@ def test_an_array_of_another_shape(refused, edited):
 
 @pytest.mark.parametrize("dtype", ["float64", "int32", "bool", "complex64", "S4"])
 def test_an_array_of_another_dtype(dtype, refused, edited):
-    refused(edited(embedding__bias=np.zeros(64, dtype)), "'embedding/bias' of the checkpoint must hold floats")
+    refused(
+        edited(embedding__bias=np.zeros(64, dtype)),
+        "'embedding/bias' of the checkpoint must hold floats|holds numbers only, and 'embedding/bias.npy'",
+    )
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -264,3 +268,29 @@ def test_a_file_without_weights_of_a_model(refused, tmp_path):
     with zipfile.ZipFile(tmp_path / "empty.npz", "w"):
         pass
     refused(tmp_path / "empty.npz", "holds no weights")
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["{'descr': '<f4', 'fortran_order': False, 'shape': (1,", "{\n  1\n 2}", "(" * 5000, "{'descr': [], 'shape': 3}",
+     "{'descr': 'x', 'fortran_order': False, 'shape': (1,)}"],
+    ids=range(5),
+)  # fmt: skip
+def test_a_header_that_is_no_header_is_one_line(header, tmp_path):
+    text = header.encode().ljust(118) + b"\n"
+    with zipfile.ZipFile(tmp_path / "odd.npz", "w") as archive:
+        archive.writestr("a.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + bytes(4))
+    with pytest.raises(ValueError, match="numpy's format only.*odd.npz|never loaded.*odd.npz"):
+        NpzFile(tmp_path / "odd.npz")
+
+
+@pytest.mark.parametrize(
+    "array",
+    [np.zeros(2, [("a", "f4")]), np.zeros(2, "datetime64[s]"), np.zeros(2, "S0"), np.array(["a"]), np.zeros(2, "V3"),
+     np.zeros(2, "complex64")],
+    ids=lambda array: str(array.dtype),
+)  # fmt: skip
+def test_an_array_that_is_not_of_numbers_is_refused(array, tmp_path):
+    np.savez(tmp_path / "odd.npz", a=array)
+    with pytest.raises(ValueError, match="holds numbers only, and 'a.npy' is an array of .*odd.npz"):
+        NpzFile(tmp_path / "odd.npz")

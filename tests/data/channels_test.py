@@ -11,6 +11,7 @@ from PIL import Image
 from keras_vit import Preprocessing, data
 from keras_vit.data import images
 from keras_vit.data import randaugment as ra
+from keras_vit.data.sources.shards import Shards
 
 RNG = np.random.default_rng(7)
 
@@ -219,9 +220,12 @@ def test_options_that_do_not_fit_the_channels_are_refused(options, message):
 
 
 def test_a_source_read_in_order_has_channels_too():
-    in_order = dataclasses.replace(
-        FOUR, read=None, records=lambda: tf.data.Dataset.range(2).map(FOUR.read)
-    )  # fmt: skip
+    shards = Shards(
+        np.array([2]),
+        lambda shard, skip: tf.data.Dataset.range(skip, 2).map(tf.as_string),
+        lambda record: FOUR.read(tf.strings.to_number(record, tf.int64)),
+    )
+    in_order = dataclasses.replace(FOUR, read=None, shards=shards)
     assert next(iter(data.train_batches(in_order, batch_size=2, seed=0, channels=4)))[0].shape == (2, 4, 4, 4)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.data import batching
+from keras_vit.data import failures
 
 
 def jpeg(number, height=20, width=28):
@@ -15,7 +15,7 @@ def jpeg(number, height=20, width=28):
 
 @pytest.fixture(autouse=True)
 def retry_at_once(monkeypatch):
-    monkeypatch.setattr(batching, "_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(failures, "RETRY_SECONDS", 0.0)
 
 
 @pytest.fixture(scope="session")

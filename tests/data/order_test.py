@@ -31,17 +31,6 @@ def test_a_host_reads_its_slots_and_their_partners_and_no_other(form, host):
     assert [batch.slots[row] for row in batch.partner_rows] == partners
 
 
-@pytest.mark.parametrize(("first", "stride"), [(0, 1), (2, 1), (1, 3)])
-def test_rows_number_the_positions_of_a_host_one_after_the_other(first, stride):
-    batch = order.HostBatch.of(order.host_slice(6, 2, 1), 6, "roll")  # slots 2 to 5
-    positions = [
-        step * 6 + slot for step in range(first, first + 3 * stride, stride) for slot in batch.slots
-    ]  # fmt: skip
-    rows = {position: int(batch.row_at(tf.constant(position, tf.int64), first, stride)) for position in range(60)}
-    assert [rows[position] for position in positions] == list(range(12))
-    assert all(row == -1 or row >= 12 for position, row in rows.items() if position not in positions)
-
-
 @pytest.mark.parametrize("num_examples", [1, 7, 8, 9, 40])
 def test_an_epoch_holds_every_index_once(num_examples):
     positions = tf.range(3 * num_examples, dtype=tf.int64)

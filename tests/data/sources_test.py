@@ -194,15 +194,47 @@ def test_the_digits_are_divided_the_same_way_always():
     assert np.bincount(test.labels).tolist() == [36, 36, 35, 37, 36, 37, 36, 36, 35, 36]
 
 
-def test_remote_records_come_from_several_files_in_turns_always_in_the_same_order(images_of, monkeypatch):
-    tfrecords = sys.modules["keras_vit.data.sources.tfrecords"]
-    monkeypatch.setattr(tfrecords, "RECORDS_AT_A_TIME", 2)
+@pytest.fixture
+def remote(images_of, monkeypatch, tmp_path):
+    """The pattern of three remote files of 5 records, in a cache folder of their own."""
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "cache"))
     for number in range(3):
-        local = f"ram://records/train-{number}"
-        write_records(local, [images_of(i) for i in range(5)], [number] * 5)
-    source = data.tfrecords("ram://records/train-*", ["a", "b", "c"], num_examples=15)
-    assert source.read is None
-    orders = [[int(example["label"]) for example in source.records()] for _ in range(3)]
-    assert orders[0] == orders[1] == orders[2] == [0, 0, 1, 1, 2, 2] * 2 + [0, 1, 2]
+        write_records(f"ram://{tmp_path.name}/train-{number}", [images_of(i) for i in range(5)], [number] * 5)
+    return f"ram://{tmp_path.name}/train-*"
+
+
+def test_remote_records_are_counted_once_and_read_in_order(remote, monkeypatch):
+    source = data.tfrecords(remote, ["a", "b", "c"])
+    assert source.read is None and source.num_examples == 15
+    assert source.name_of(7) == remote.replace("*", "1") + " record 2"
+    monkeypatch.setattr(sys.modules["keras_vit.data.sources.tfrecords"], "count_records", None)
+    assert data.tfrecords(remote, ["a", "b", "c"], num_examples=15).num_examples == 15
+    labels = [int(source.shards.parse(record)["label"]) for _, record in source.shards.in_order()]
+    assert labels == [0] * 5 + [1] * 5 + [2] * 5
     weights = np.concatenate([batch[2] for batch in data.eval_batches(source, batch_size=4, image_size=8)])
     assert weights.tolist() == [1] * 15 + [0]
+    with pytest.raises(ValueError, match="what the files hold, 15. Received: num_examples=16"):
+        data.tfrecords(remote, ["a", "b", "c"], num_examples=16)
+
+
+def test_what_follows_a_broken_remote_record_is_bad_and_moves_no_other(remote, images_of, caplog):
+    file = remote.replace("*", "1")
+    with tf.io.gfile.GFile(file, "rb") as stream:
+        content = bytearray(stream.read())
+    content[content.index(images_of(2)) + 200] ^= 1
+    tf.io.gfile.remove(file)  # this file system appends to a file that is there
+    with tf.io.gfile.GFile(file, "wb") as stream:
+        stream.write(bytes(content))
+    assert data.tfrecords(remote, ["a", "b", "c"]).num_examples == 12 and "train-1 is broken after 2" in caplog.text
+    source = data.tfrecords(remote, ["a", "b", "c"], num_examples=15)
+    ((*_, weights),) = data.eval_batches(source, batch_size=15, image_size=8)
+    assert np.flatnonzero(weights == 0).tolist() == [7, 8, 9]
+    report = data.verify(source)
+    assert report["bad"] == [f"{file} record {number}" for number in (2, 3, 4)]
+
+
+def test_a_remote_file_that_has_gone_holds_nothing_up(remote):
+    source = data.tfrecords(remote, ["a", "b", "c"])
+    tf.io.gfile.remove(remote.replace("*", "1"))
+    ((*_, weights),) = data.eval_batches(source, batch_size=15, image_size=8)
+    assert np.flatnonzero(weights == 0).tolist() == [5, 6, 7, 8, 9]

@@ -1,5 +1,7 @@
 """Datasets of TFDS: mocked ones in order, prepared ones by index; and every row of the paper's datasets."""
 
+import sys
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,20 +12,6 @@ from keras_vit.data import datasets
 tfds = pytest.importorskip("tensorflow_datasets")
 # TFDS and its mocks warn of their own and their dependencies' affairs.
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-def test_a_mocked_dataset_is_read_in_order_and_trained_on(tmp_path):
-    with tfds.testing.mock_data(num_examples=20, data_dir=str(tmp_path)):
-        train, test = data.load("cifar10", path=str(tmp_path))
-        assert train.read is None and train.num_examples == 20 and len(train.class_names) == 10
-        batches = [list(data.train_batches(train, batch_size=4, seed=0, image_size=16).take(6)) for _ in range(2)]
-        later = list(data.train_batches(train, batch_size=4, seed=0, image_size=16, start_step=3).take(3))
-        scored = sum(float(tf.reduce_sum(batch[2])) for batch in data.eval_batches(test, batch_size=8, image_size=16))
-    for batch, again in zip(batches[0], batches[1]):
-        np.testing.assert_array_equal(batch[0], again[0])
-    for batch, again in zip(batches[0][3:], later):
-        np.testing.assert_array_equal(batch[0], again[0])
-    assert scored == 20
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +44,38 @@ def test_a_prepared_dataset_and_its_sub_splits_are_read_by_index(prepared, split
     examples = tf.data.Dataset.from_tensor_slices(order).map(lambda i: source.read(tf.cast(i, tf.int64)))
     actual = [(int(tf.io.decode_image(example["image"])[0, 0, 0]), int(example["label"])) for example in examples]
     assert actual == [(i, i % 3) for i in reversed(list(expected))]
+
+
+def flat_numbers(source):
+    """What is trained on in two epochs: the number of each image."""
+    batches = data.train_batches(source, batch_size=4, seed=0, image_size=4, train_crop="resize").take(10)
+    return [round(127.5 * (1 + float(image[0, 0, 0]))) for images, *_ in batches for image in images]
+
+
+def test_a_dataset_elsewhere_is_read_in_order_by_the_lengths_that_tfds_knows(prepared, monkeypatch):
+    monkeypatch.setattr(sys.modules["keras_vit.data.sources.tfds"], "_are_local", lambda files: False)
+    source = data.load_split("tfds:flat", "train[3:]+test[:3]", path=prepared)
+    assert source.read is None and source.num_examples == 20 and sum(source.shards.lengths) == 20
+    assert source.name_of(0).endswith("record 3") and source.name_of(17).endswith("record 0")
+    numbers = flat_numbers(source)
+    assert sorted(numbers[:20]) == sorted(numbers[20:]) == list(range(3, 23)) and numbers[:20] != numbers[20:]
+
+
+def test_array_records_are_read_by_index(tmp_path):
+    pytest.importorskip("array_record")
+    features = tfds.features.FeaturesDict(
+        {"image": tfds.features.Image(shape=(None, None, 3)), "label": tfds.features.ClassLabel(names=["x", "y", "z"])}
+    )
+    images = np.stack([np.full((6, 5, 3), i, np.uint8) for i in range(20)])
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name="flat", version="1.0.0", features=features, data_dir=str(tmp_path), disable_shuffling=True,
+        split_datasets={"train": tf.data.Dataset.from_tensor_slices({"image": images, "label": np.arange(20) % 3})},
+        file_format="array_record",
+    )  # fmt: skip
+    source = data.load_split("tfds:flat", "train[3:]", path=str(tmp_path))
+    assert source.read is not None and source.num_examples == 17
+    assert [int(source.read(tf.constant(i, tf.int64))["label"]) for i in range(4)] == [0, 1, 2, 0]
+    assert sorted(flat_numbers(source)[:17]) == list(range(3, 20))
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """Evaluators on a model whose answers are known, alone and in a run."""
 
+import dataclasses
 import json
 import logging
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import keras_vit
 from keras_vit import data, evaluation
@@ -85,13 +87,14 @@ def test_frozen_features_tell_colors_apart(model, caplog):
 
 def test_features_are_computed_of_the_drawn_examples_alone_and_once(model, monkeypatch):
     sizes = []
-    collect = fewshot.train_and_test
+    collect = fewshot.representations
 
-    def counted(model, inputs, indices):
-        sizes.append(len(indices))
-        return collect(model, inputs, indices)
+    def counted(model, inputs, split="test", indices=None):
+        if split == "train":
+            sizes.append(len(indices))
+        return collect(model, inputs, split, indices)
 
-    monkeypatch.setattr(fewshot, "train_and_test", counted)
+    monkeypatch.setattr(fewshot, "representations", counted)
     monkeypatch.setattr(fewshot, "SHOTS", (1, 2))
     few = fewshot.evaluate(model, inputs_of(train=300))
     assert len(sizes) == 1 and 6 <= sizes[0] <= 18
@@ -131,10 +134,12 @@ def test_objectnet_has_both_conventions():
     right = np.zeros((3, 6), bool)
     right[0, [1, 2]] = right[1, 4] = right[2, [1, 2]] = True
     outputs = np.array([[9.0, 1, 8, 0, 0, 0], [9, 8, 0, 7, 6, 5], [0, 5, 0, 9, 4, 8]])
-    metrics = objectnet.score(outputs, right)
+    metrics = objectnet.score(outputs, right, [(0,), (1, 2), (4,)])
     assert metrics == {
-        "accuracy": 0, "top5_accuracy": 1, "mapped_accuracy": pytest.approx(2 / 3), "mapped_top5_accuracy": 1
+        "accuracy": 0, "top5_accuracy": 1, "mapped_accuracy": pytest.approx(1 / 3), "mapped_top5_accuracy": 1
     }  # fmt: skip
+    # A class without an image is an answer too: without the one that two of them are taken for, two are right.
+    assert objectnet.score(outputs, right, [(1, 2), (4,)])["mapped_accuracy"] == pytest.approx(2 / 3)
 
 
 def test_real_labels_of_the_file_count_any_right_one_and_skip_empty_ones(tmp_path):
@@ -143,7 +148,9 @@ def test_real_labels_of_the_file_count_any_right_one_and_skip_empty_ones(tmp_pat
     order = [3, 0, 2, 1]  # the number of each image, from 1, is not its index
     labels = [None] * 4
     for index, number in enumerate(order):
-        labels[number] = [[answers[index], 9], [], [(answers[index] + 1) % 3], [answers[index]]][index]
+        labels[number] = [[answers[index], (answers[index] + 2) % 3], [], [(answers[index] + 1) % 3], [answers[index]]][
+            index
+        ]
     (tmp_path / "real.json").write_text(json.dumps(labels))
     names = lambda index: f"folder/ILSVRC2012_val_{order[index] + 1:08}.JPEG"  # noqa: E731
     source = data.arrays(np.zeros((4, 8, 8, 3), "uint8"), np.zeros(4, int), inputs.test.class_names)
@@ -166,7 +173,80 @@ def test_what_cannot_be_read_is_left_out_and_counted(caplog):
     inputs = data.InputPipeline(inputs.train, test, {}, 4, 0, 0.0)
     with caplog.at_level(logging.WARNING, "keras_vit"), pytest.raises(ValueError, match="Received: 5 examples"):
         evaluation.evaluate(mean_color(), ["top1"], inputs)
-    assert "5 of 5 examples cannot be read or have no label" in caplog.text
+    assert "5 of 5 examples are left out: 0 cannot be read, 5 have no label" in caplog.text
+
+
+def unreadable(inputs, split, broken, known=True):
+    """The same inputs as files, of a split of which some cannot be decoded, and whose labels may have to be read."""
+    sources = {name: encoded(getattr(inputs, name), broken if name == split else []) for name in ("train", "test")}
+    if not known:
+        sources[split] = dataclasses.replace(sources[split], labels=None)
+    options = {"image_size": 8, "train_crop": "resize", "eval_crop": "resize"}
+    return dataclasses.replace(inputs, **sources, options=options, max_bad_share=0.1)
+
+
+def encoded(source, broken):
+    def read(index):
+        example = source.read(index)
+        bad = tf.reduce_any(tf.constant(broken, tf.int64) == index)
+        return {**example, "image": tf.where(bad, b"no image", tf.io.encode_png(example["image"]))}
+
+    return dataclasses.replace(source, read=read)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_an_image_that_cannot_be_read_changes_no_draw_but_its_own(known, model, monkeypatch):
+    drawn = []
+
+    def note(x, y, *_):
+        drawn.append(x)
+        return [0.0]
+
+    monkeypatch.setattr(fewshot.ridge, "accuracies", note)
+    fewshot.evaluate(model, unreadable(inputs_of(train=90), "train", [], known))
+    whole = drawn.copy()
+    first = fewshot.ridge.draw_shots(inputs_of(train=90).train.labels, 1, 3, 0)[0]
+    drawn.clear()
+    fewshot.evaluate(model, unreadable(inputs_of(train=90), "train", [int(first)], known))
+    assert len(drawn[0]) == len(whole[0]) - 1  # it is left out of one shot
+    np.testing.assert_array_equal(drawn[0], whole[0][1:])
+    for before, after in zip(whole, drawn):
+        assert {*map(bytes, after)} <= {*map(bytes, before)} and len(before) - len(after) in (0, 1)
+
+
+def test_evaluators_count_and_name_what_they_cannot_read_and_allow_a_share_of_it(caplog):
+    broken = unreadable(inputs_of(test=20), "test", [3, 7])
+    with caplog.at_level(logging.WARNING, "keras_vit"):
+        assert evaluation.evaluate(mean_color(), ["top1"], broken)["top1/accuracy"] == 1
+    assert "test: bad example 1, counted with weight 0: example 3" in caplog.text
+    assert "2 of 20 examples are left out: 2 cannot be read" in caplog.text
+    with pytest.raises(ValueError, match="More than 5 % of 20 examples are bad"):
+        evaluation.evaluate(mean_color(), ["top1"], dataclasses.replace(broken, max_bad_share=0.05))
+    assert evaluation.get(["knn:digits"], 0.3)["knn:digits"].max_bad_share == 0.3
+
+
+def test_calibration_refuses_several_right_labels():
+    inputs = inputs_of(test=8)
+    read = inputs.test.read
+    several = dataclasses.replace(
+        inputs.test, read=lambda i: {**read(i), "label": tf.constant([0, 1], tf.int64)}, labels=None
+    )
+    with pytest.raises(ValueError, match="one right class.*Received: examples with several right labels"):
+        evaluation.evaluate(mean_color(), ["calibration"], dataclasses.replace(inputs, test=several))
+
+
+def test_real_labels_need_a_folder_of_images_and_no_thousand_subfolders(tmp_path):
+    folder = tmp_path / "images" / "val"
+    folder.mkdir(parents=True)
+    for number, color in enumerate(([200, 30, 30], [30, 200, 30]), start=1):
+        image = np.broadcast_to(np.array(color, "uint8"), (8, 8, 3))
+        (folder / f"ILSVRC2012_val_{number:08}.png").write_bytes(tf.io.encode_png(image).numpy())
+    (tmp_path / "real.json").write_text("[[0], [2]]")
+    name = f"real:{tmp_path}/real.json@{tmp_path}/images"
+    assert evaluation.evaluate(mean_color(), [name]) == {f"{name}/accuracy": 0.5}
+    (tmp_path / "real.json").write_text("[[0], [3]]")
+    with pytest.raises(ValueError, match=r"integers in \[0, 3\)"):
+        evaluation.evaluate(mean_color(), [name])
 
 
 def test_digits_are_found_by_name_and_prepared_as_the_model_says():
@@ -180,6 +260,16 @@ def test_digits_are_found_by_name_and_prepared_as_the_model_says():
     (evaluator,) = evaluation.get(["top1:digits"]).values()
     assert evaluator.METRICS == ("accuracy", "top5_accuracy")
     assert 0 <= evaluator.evaluate(model)["accuracy"] < 0.5
+
+
+def test_one_mean_and_deviation_that_is_not_half_of_white_is_that_of_the_model():
+    model = keras_vit.VisionTransformer(
+        input_shape=(8, 8, 3), patch_size=4, num_layers=1, hidden_size=8, mlp_dim=12, num_heads=2, classes=10,
+        preprocessing={"mean": [51] * 3, "std": [51] * 3, "resize": "stretch", "crop_fraction": 1.0},
+    )  # fmt: skip
+    inputs = evaluation.load_inputs(model, "digits", splits=("test",))
+    images = np.asarray(next(iter(inputs.eval_batches()))[0])
+    np.testing.assert_allclose([images.min(), images.max()], [-1, 4], atol=1e-6)  # 0 and 255 less 51, by 51
 
 
 def test_other_models_are_represented_before_their_last_layer():

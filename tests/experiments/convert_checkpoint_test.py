@@ -119,3 +119,12 @@ def test_logits_that_differ_are_an_error_and_nothing_is_written(convert, tmp_pat
     code, printed = convert(GOLDEN / "vit_token.ckpt.npz", tmp_path / "x.npz", f"--verify={tmp_path / 'case.npz'}")
     assert code == 1 and "The logits are not those of the file" in printed
     assert not (tmp_path / "x.npz").exists()
+
+
+def test_a_damaged_case_is_one_line(convert, tmp_path):
+    whole = (GOLDEN / "vit_token.io.npz").read_bytes()
+    for content in (whole[: len(whole) // 2], whole[:-30], b"PK\x05\x06" + bytes(18), b""):
+        (tmp_path / "case.npz").write_bytes(content)
+        code, printed = convert(GOLDEN / "vit_token.ckpt.npz", tmp_path / "x.npz", f"--verify={tmp_path / 'case.npz'}")
+        assert code == 2 and "--verify needs an .npz file with `inputs` and `logits`" in printed
+    assert not (tmp_path / "x.npz").exists()

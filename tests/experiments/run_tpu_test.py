@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -178,3 +179,23 @@ def test_a_workdir_of_another_config_or_that_cannot_be_written_is_refused(finish
 def test_the_help_names_both_flags():
     done = _run("--help")
     assert "--config" in done.stdout and "--workdir" in done.stdout and "Trains a Vision Transformer" in done.stdout
+
+
+@pytest.mark.slow
+def test_after_a_good_run_of_two_workers_nobody_is_said_to_have_crashed(tmp_path):
+    ports = []
+    for _ in range(2):
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            ports.append(free.getsockname()[1])
+    workers = []
+    for index in range(2):
+        task = {"cluster": {"worker": [f"localhost:{p}" for p in ports]}, "task": {"type": "worker", "index": index}}
+        command = [sys.executable, "experiments/run_tpu.py", f"--workdir={tmp_path / 'run'}", *TINY]
+        environment = {**os.environ, "TF_CONFIG": json.dumps(task)}
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        workers.append(subprocess.Popen(command, cwd=ROOT, env=environment, **pipes))
+    outputs = [worker.communicate()[0] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0], outputs
+    assert (tmp_path / "run" / "results.json").exists()
+    assert not any(word in output for output in outputs for word in ("crash", "UNAVAILABLE", "Traceback")), outputs

@@ -30,3 +30,17 @@ def test_a_curve_is_drawn_of_any_number_of_steps(rows, tmp_path):
 def test_a_value_that_is_no_number_leaves_the_rest_of_the_curve():
     smooth = plots._running_mean(np.array([1.0, 2.0, np.nan, 4.0, 5.0, 6.0]), 2)
     np.testing.assert_array_equal(smooth, [1.5, np.nan, np.nan, 4.5, 5.5])
+
+
+def test_the_curve_has_a_plot_of_bad_examples_only_if_there_are_any(tmp_path, monkeypatch):
+    titles = []
+    figure_class = plots._figure_class()
+
+    class Noting(figure_class):
+        def savefig(self, *args, **kwargs):
+            titles.append([axes.get_title() for axes in self.axes if axes.get_title()])
+
+    monkeypatch.setattr(plots, "_figure_class", lambda: Noting)
+    for bad in ([0, 0], [0, 1]):
+        plots.training_curve(tmp_path / "curve.png", {"step": [1, 2], "loss": [2.0, 1.0], "bad_examples": bad})
+    assert titles == [["loss"], ["loss", "bad examples"]]

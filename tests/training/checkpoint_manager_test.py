@@ -129,6 +129,28 @@ def test_a_corrupt_checkpoint_is_named_and_the_one_before_is_used(damage, state,
     assert (tmp_path / "000000020.corrupt").is_dir()  # for whoever wants to look
 
 
+def test_odd_counters_are_damage(state, tmp_path):
+    for content in ("3", "null", "[" * 10**5, '{"step": 10}', '{"step": true}', "{}", '{"step": "20"}', "\xff"):
+        checkpoints, lines = _saved(tmp_path, state, 10, 20)
+        (tmp_path / "000000020" / "finished").write_bytes(content.encode("latin-1"))
+        assert checkpoints.restore()["step"] == 10
+        assert any("000000020 is corrupt and not used: its file `finished`" in line for line in lines), content
+
+
+def test_a_damaged_checkpoint_that_cannot_be_set_aside_is_one_line(state, tmp_path, monkeypatch):
+    checkpoints, _ = _saved(tmp_path, state, 10, 20)
+    _damaged(tmp_path / "000000020", "no counters")
+    monkeypatch.setattr(checkpoint_manager.files, "rename", lambda *_: _raise(PermissionError(13, "Permission denied")))
+    with pytest.raises(ValueError, match=r"cannot be set aside \(.*Permission denied\).*Received: .*000000020"):
+        checkpoints.restore()
+
+
+def test_counters_of_a_saved_step_may_change_and_then_the_best_is_another(state, tmp_path):
+    checkpoints, _ = _saved(tmp_path, state, 10, 20, 30, best_step=10)
+    checkpoints.update(30, {**COUNTERS, "best_step": 30})
+    assert checkpoints.restore() == {**COUNTERS, "best_step": 30, "step": 30} and checkpoints.steps() == [20, 30]
+
+
 def test_without_one_that_can_be_read_nothing_is_started_over(state, tmp_path):
     checkpoints, _ = _saved(tmp_path, state, 10)
     _damaged(tmp_path / "000000010", "a flipped bit")

@@ -7,12 +7,14 @@ import signal
 import socket
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from keras_vit import training
+from keras_vit.training.checkpoint_manager import finished_steps
 
 SCRIPT = Path(__file__).parent / "small_run.py"
 SPEC = importlib.util.spec_from_file_location("small_run", SCRIPT)
@@ -44,7 +46,7 @@ def whole(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("kind", "moment", "step"),
-    [("alone", "step  7/11", 5), ("alone", "saving", 4), ("mirrored", "after step 5", 4)],
+    [("alone", "step  7/11", 5), ("alone", "saving", 4), ("mirrored", "after step 5", 5)],
 )
 def test_after_kill_9_the_losses_and_the_weights_are_those_of_the_whole_run(kind, moment, step, whole, tmp_path):
     died = subprocess.run([sys.executable, SCRIPT, kind, tmp_path, moment], capture_output=True, text=True, check=False)
@@ -75,6 +77,31 @@ def test_sigterm_saves_and_the_same_call_goes_on(whole, tmp_path):
     small_run.start("alone", tmp_path, write=lines.append)
     assert any(line.startswith("going on from step 2, ") for line in lines)
     assert _files(tmp_path) == _files(whole("alone")[0])
+
+
+def test_an_evaluation_that_fails_or_is_interrupted_loses_nothing_and_comes_again(whole, tmp_path):
+    calls = []
+
+    def evaluate(model, inputs, engine):
+        calls.append(len(calls))
+        if calls[-1] == 0:
+            raise ValueError("the folder has gone")
+        if calls[-1] == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return {"score": 0.5}
+
+    toy = {"evaluators": {"toy": types.SimpleNamespace(METRICS=("score",), evaluate=evaluate)}, "evals": ("toy",)}
+    with pytest.raises(ValueError, match="the folder has gone"):
+        small_run.start("alone", tmp_path, write=lambda line: None, **toy)
+    assert finished_steps(tmp_path / "checkpoints") == [4, 5]
+    with pytest.raises(training.Preempted, match="stopped by SIGTERM after step 5 and saved"):
+        small_run.start("alone", tmp_path, write=lambda line: None, **toy)
+    small_run.start("alone", tmp_path, write=lambda line: None, **toy)
+    assert len(calls) == 4  # the failed one, steps 5 and 10, and the last one
+    expected = _files(whole("alone")[0])
+    assert (tmp_path / "metrics.csv").read_text() == expected["metrics.csv"]
+    rows = (tmp_path / "evaluations.csv").read_text().splitlines()
+    assert [row.rpartition(",")[0] for row in rows] == expected["evaluations.csv"].splitlines()  # without the toy's
 
 
 def _workers(workdir, moment=""):

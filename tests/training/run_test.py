@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import json
 import random
 import sys
 import types
@@ -12,10 +13,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import ops
+from ml_collections import ConfigDict
 
 import keras_vit
-from keras_vit import data, tasks
-from keras_vit.training.loop import is_better
+from keras_vit import data, tasks, training
+from keras_vit.training.loop import Counters, Loop, is_better
 from keras_vit.training.tensorflow import engine as tensorflow_engine
 
 SPEC = importlib.util.spec_from_file_location("small_run", Path(__file__).parent / "small_run.py")
@@ -235,6 +237,60 @@ def test_a_resnet_trains_resumes_and_says_what_it_costs(tmp_path):
     result, lines = _start(tmp_path, **changes)
     assert any(line.startswith("going on from step 1,") for line in lines)
     assert result.model.name == "bit_resnet" and 0 <= result.metrics["test/accuracy"] <= 1
+
+
+def test_counters_of_other_names_or_types_are_refused():
+    written = json.loads(json.dumps(dataclasses.asdict(Counters(step=5, best_value=0.5, data=(1, 2, 3)))))
+    assert Counters.of(written) == Counters(step=5, best_value=0.5, data=(1, 2, 3))
+    assert Counters.of({"step": 7}).evaluated_step == 7  # of a version that saved after evaluations
+    for odd in ({"steps": 3}, {"step": "5"}, {"step": True}, {"data": 3}, {"data": ["1"]}, {"best_value": []}):
+        with pytest.raises(ValueError, match=f"of another version. Received: {next(iter(odd))}="):
+            Counters.of({**written, **odd})
+
+
+def test_too_many_bad_examples_are_counted_over_all_hosts(tmp_path):
+    """4 of 100 may be bad in an epoch; two hosts have 2 and 3 of this one, and one of them more of the last."""
+    inputs = data.InputPipeline(
+        *[data.arrays(np.zeros((100, 2, 2, 3), "uint8"), np.zeros(100, int), ["a"])] * 2, {}, 10, 0, 0.04
+    )
+    bad_examples = inputs.bad_examples("train", num_hosts=2, warn=lambda line: None)
+    bad_examples.count, bad_examples._epoch, bad_examples._epoch_count = 2, 1, 2
+    counters = Counters()
+    for others, ends in (((0, 4, 0, 0, 3), False), ((0, 3, 0, 1, 2), False), ((0, 3, 0, 1, 3), True)):
+        engine = types.SimpleNamespace(gather_hosts=lambda values, others=others: [tuple(values), (*others, 0)])
+        loop = types.SimpleNamespace(engine=engine, counters=counters)
+        if ends:
+            with pytest.raises(ValueError, match="More than 4 % of 100 .*Received: 5 bad examples in one epoch"):
+                Loop._count_bad(loop, bad_examples, 10, np.ones((1, 5)))
+        else:
+            assert Loop._count_bad(loop, bad_examples, 10, np.ones((1, 5))) == [0]
+    assert counters.bad_examples == (5, 0, 1, 5)
+
+
+def test_a_run_does_not_go_on_with_other_data_or_with_fewer_steps_but_with_another_metric(tmp_path):
+    def stop(line):
+        if line.startswith("step  6/11"):
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        small_run.start("alone", tmp_path, stop)
+    config = small_run.config_of("alone").to_dict()
+
+    def go_on(**changes):
+        changed = ConfigDict({**config, **changes})
+        workdir = training.Workdir(tmp_path, changed.to_dict(), change=True)
+        return training.run(changed, workdir, lambda line: None)
+
+    swapped = {**config["data"], "train_split": "test", "test_split": "train"}
+    with pytest.raises(ValueError, match="had 1437 training and 360 test examples.*Received: 360 training and 1437"):
+        go_on(data=swapped)
+    with pytest.raises(ValueError, match="The run has done 5 steps.*Received: total_steps=4"):
+        go_on(total_steps=4)
+    with pytest.raises(ValueError, match="`evals` are the columns.*evals was .* and is "):
+        go_on(evals=["top1"])
+    go_on(best_metric="accuracy")
+    counters = json.loads((tmp_path / "checkpoints" / "000000011" / "finished").read_text())
+    assert counters["best_metric"] == "accuracy" and counters["best_step"] == 10  # the one of step 5 was of the loss
 
 
 def test_values_that_are_not_numbers_are_never_the_best():

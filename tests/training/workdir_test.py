@@ -66,6 +66,13 @@ def test_what_changes_no_number_may_change_and_is_recorded(tmp_path):
     assert json.loads((tmp_path / "changes.json").read_text()) == [{"step": 40, "changes": changes}]
 
 
+def test_devices_change_on_purpose_since_masks_of_dropout_follow_them(tmp_path):
+    Workdir(tmp_path, {**CONFIG, "strategy": "auto"}).claim()
+    with pytest.raises(ValueError, match="strategy was 'auto' and is 'default'"):
+        Workdir(tmp_path, {**CONFIG, "strategy": "default"})
+    Workdir(tmp_path, {**CONFIG, "strategy": "default"}, change=True)
+
+
 def test_other_changes_are_made_on_purpose_and_not_to_a_run_that_is_done(tmp_path):
     Workdir(tmp_path, CONFIG).claim()
     changed = {**CONFIG, "clip_norm": 1.0}
@@ -103,6 +110,32 @@ def test_one_run_at_a_time_is_in_a_workdir_and_a_dead_one_holds_nothing(tmp_path
         pass
     with workdir.lock():
         pass
+
+
+@pytest.fixture(autouse=True)
+def settle_at_once(monkeypatch):
+    monkeypatch.setattr(sys.modules["keras_vit.training.workdir_lock"], "SETTLE_SECONDS", 0.0)
+
+
+def test_of_two_runs_that_start_together_in_a_remote_workdir_one_is_refused(monkeypatch):
+    lock = "ram://lock_race/run/lock"
+    files.make_dirs("ram://lock_race/run")
+    write_json = files.write_json
+    other = {"host": "another", "pid": 7, "time": time.time(), "token": "theirs"}
+
+    def both_write(path, content):
+        write_json(path, content)
+        write_json(path, other)  # it looked before this one wrote, too
+
+    monkeypatch.setattr(files, "write_json", both_write)
+    with pytest.raises(ValueError, match="at work in this workdir: process 7 on another"):
+        workdir_lock("ram://lock_race/run").__enter__()
+    monkeypatch.setattr(files, "write_json", write_json)
+    assert files.read_json(lock) == other
+    files.remove(lock)
+    with workdir_lock("ram://lock_race/run"):
+        files.write_json(lock, other)  # one that took it for stale
+    assert files.read_json(lock) == other  # which only its own run removes
 
 
 def test_a_remote_workdir_is_locked_until_its_run_says_nothing_any_more():

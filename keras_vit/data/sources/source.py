@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.data import order
+from keras_vit.data.sources.shards import Shards
 
 log = logging.getLogger(__name__)
 
@@ -28,27 +29,29 @@ class Source:
         num_examples: how many there are.
         class_names: the name of each label, in order.
         max_value: the value of a white pixel, above 0; 255 for most, 16 for the digits.
-        records: only without `read`: a function without arguments to a `tf.data.Dataset` of all examples, images not
-            decoded, in an order that never changes.
+        shards: only without `read`: the `Shards` that the examples are read from in order.
         name_of: from an int index to what a person calls the example: a file, a record.
         labels: `(N,)` integers where they are known without reading the examples, else `None`.
         options: the values of `Options` for its images wherever a field is "auto".
+        label_groups: sets of labels, tuples of integers, each of which stands for one class of the dataset; () where
+            every label is a class.
     """
 
     read: Callable | None
     num_examples: int
     class_names: tuple
     max_value: float = 255
-    records: Callable | None = None
+    shards: Shards | None = None
     name_of: Callable = "example {}".format
     labels: np.ndarray | None = None
     options: dict = dataclasses.field(default_factory=dict)
+    label_groups: tuple = ()
 
     @functools.cached_property
     def image_spec(self):
         """The `tf.TensorSpec` of an image as it is stored."""
         if self.read is None:
-            return self.records().element_spec["image"]
+            return tf.data.Dataset.from_tensors("").map(self.shards.parse).element_spec["image"]
         return tf.data.Dataset.range(1).map(self.read).element_spec["image"]
 
     @property
@@ -93,7 +96,8 @@ def warn_of_empty_classes(source, name):
         return tf.reshape(source.read(order.index_at(position, n, 0)[1])["label"], [-1])
 
     if source.read is None:
-        labels = source.records().map(lambda example: tf.reshape(example["label"], [-1]))
+        records = source.shards.in_order()
+        labels = records.map(lambda _, record: tf.reshape(source.shards.parse(record)["label"], [-1]))
     else:
         labels = tf.data.Dataset.range(most).map(label_at, num_parallel_calls=tf.data.AUTOTUNE)
     missing = np.ones(classes, bool)

@@ -1,18 +1,18 @@
 """Datasets of TensorFlow Datasets, by name, with images left encoded until the pipeline decodes them."""
 
-import os
-
+import numpy as np
 import tensorflow as tf
 
+from keras_vit.data.sources.shards import Shards, open_tfrecords
 from keras_vit.data.sources.source import Source
-from keras_vit.data.sources.tfrecords import FILES_AT_A_TIME, RECORDS_AT_A_TIME, RecordIndex
+from keras_vit.data.sources.tfrecords import RecordIndex
 
 
 def tfds(name, split, data_dir="", image_key="image", label_key="label", label=None, class_names=None, scale=1):
     """A source of one split of a classification dataset of TensorFlow Datasets.
 
-    Where the prepared files are local TFRecords, they are indexed and any example can be read at once. Elsewhere
-    (`gs://`, array_record) the records are read in order, not decoded; a resumed run skips them.
+    Where the prepared files are array_record, or local TFRecords, which are indexed, any example can be read at once.
+    Other TFRecords (`gs://`) are read in order, by the lengths of their files that TFDS knows.
 
     Args:
         name: as `tfds.builder` takes it: `cifar10`, `cifar10:3.*.*`, `eurosat/rgb:2.*.*`.
@@ -40,21 +40,10 @@ def tfds(name, split, data_dir="", image_key="image", label_key="label", label=N
         raise ValueError(f"{name} has the features {sorted(features)}. Received: {keys}")
     decoders = {image_key: tensorflow_datasets.decode.SkipDecoding()}
 
-    def stored():
-        # Some files in turns, always the same ones: an order that depends on nothing.
-        config = tensorflow_datasets.ReadConfig(
-            interleave_cycle_length=FILES_AT_A_TIME,
-            interleave_block_length=RECORDS_AT_A_TIME,
-            num_parallel_calls_for_interleave_files=FILES_AT_A_TIME,
-            try_autocache=False,
-        )
-        return builder.as_dataset(split=split, decoders=decoders, read_config=config, shuffle_files=False)
-
     try:
-        # Without a description of the splits there may still be data, which can be counted.
-        chosen = builder.info.splits[split] if builder.info.splits else None
-        num_examples = chosen.num_examples if chosen else int(stored().cardinality())
-    except (KeyError, ValueError, AssertionError) as error:
+        parts = builder.info.splits[split].file_instructions
+        tf.io.gfile.stat(str(parts[0].filename))
+    except (KeyError, ValueError, AssertionError, IndexError, tf.errors.OpError) as error:
         known = sorted(builder.info.splits)
         raise ValueError(
             f"{name} has the splits {known} in {str(builder.data_dir)!r}; if it is not prepared there, `tfds build` or "
@@ -62,30 +51,43 @@ def tfds(name, split, data_dir="", image_key="image", label_key="label", label=N
             f"Received: split={split!r} ({str(error).splitlines()[0]})"
         ) from None
 
-    def example(record):
-        value = label(record) if label else record[label_key]
-        return {"image": record[image_key], "label": tf.cast(value, tf.int64)}
+    def parse(record):
+        stored = features.deserialize_example(record, decoders=decoders)
+        value = label(stored) if label else stored[label_key]
+        return {"image": stored[image_key], "label": tf.cast(value, tf.int64)}
 
     names = tuple(class_names or _class_names(features[label_key]))
-    rest = {"num_examples": num_examples, "class_names": names, "max_value": 255 // scale}
-    files = _local_tfrecords(builder, chosen) if chosen else []
-    if files:
-        index = RecordIndex([file for file, _ in files], [span for _, span in files])
-        read = lambda i: example(features.deserialize_example(index.read(i), decoders=decoders))  # noqa: E731
-        return Source(read, name_of=index.name_of, **rest)
+    rest = {"class_names": names, "max_value": 255 // scale}
+    files, skips = [str(part.filename) for part in parts], [part.skip for part in parts]
+    lengths = [part.examples_in_shard - part.skip if part.take < 0 else part.take for part in parts]
+    kind = builder.info.file_format.value
+    if kind == "array_record":
+        name_of = f"{name} {split} example {{}}".format
+        return Source(_array_record_reader(parts, parse), sum(lengths), name_of=name_of, **rest)
+    if kind != "tfrecord":
+        raise ValueError(f"The files must be of the formats tfrecord or array_record. Received: {kind} of {name}")
+    if _are_local(files):
+        index = RecordIndex(files, [(part.skip, part.take) for part in parts])
+        return Source(lambda i: parse(index.read(i)), len(index), name_of=index.name_of, **rest)
+    shards = Shards(np.array(lengths, np.int64), open_tfrecords(files, skips), parse)
+    return Source(None, shards.num_examples, shards=shards, name_of=shards.namer(files, skips), **rest)
 
-    name_of = f"{name} {split} example {{}}".format
-    return Source(None, records=lambda: stored().map(example), name_of=name_of, **rest)
+
+def _are_local(files):
+    return not any("://" in file for file in files)
 
 
-def _local_tfrecords(builder, split):
-    """`(file, (skip, take))` for each file of a split, none where they are not TFRecords on this machine."""
-    from tensorflow_datasets.core import file_adapters
+def _array_record_reader(parts, parse):
+    """The `read` of a `Source` for some array_record files; tf.data service cannot run it on another machine."""
+    from array_record.python.array_record_data_source import ArrayRecordDataSource
 
-    if builder.info.file_format != file_adapters.FileFormat.TFRECORD:
-        return []
-    parts = [(str(part.filename), (part.skip, part.take)) for part in split.file_instructions]
-    return parts if all(os.path.exists(file) for file, _ in parts) else []
+    records = ArrayRecordDataSource(parts)
+
+    def read(index):
+        record = tf.numpy_function(lambda i: records[int(i)], [index], tf.string, stateful=False)
+        return parse(tf.ensure_shape(record, []))
+
+    return read
 
 
 def _class_names(feature):

@@ -1,19 +1,26 @@
 """TFRecords of `tf.train.Example`, read by index: one pass over the lengths finds where each record begins."""
 
 import functools
+import hashlib
+import json
+import logging
 import os
+import pathlib
 import struct
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import tensorflow as tf
 
+from keras_vit import files as file_system
+from keras_vit.data.sources.shards import Shards, count_records, open_tfrecords
 from keras_vit.data.sources.source import Source, check_labels, white_of
 
 # A record is its length (uint64), a checksum of it (uint32), the data, and a checksum of the data (uint32).
 _HEADER, _FRAME = 12, 16
-# What is read in order comes from so many files in turns: one remote file alone would be as slow as its latency.
-FILES_AT_A_TIME, RECORDS_AT_A_TIME = 16, 16
+_FILES_AT_A_TIME = 16  # that are counted
+
+log = logging.getLogger(__name__)
 
 
 def tfrecords(
@@ -30,8 +37,9 @@ def tfrecords(
     """A source of TFRecords of `tf.train.Example`, uncompressed.
 
     Local files are indexed by one pass over the lengths of the records, so that any example can be read at once.
-    Remote files are read in order, some of them in turns, because that pass would fetch them whole; `num_examples` says
-    how many examples there are. What follows a broken record in a remote file cannot be found, and counts as bad too.
+    Remote files are read in order, because that pass would fetch them whole: it happens once, to count their records,
+    and the counts are kept in Keras' cache. What follows a broken record in a remote file cannot be found, and counts
+    as bad too where `num_examples` tells that it is there.
 
     Args:
         pattern: the files, `train-*-of-01024`; local or `gs://`.
@@ -39,7 +47,7 @@ def tfrecords(
         image_key: the feature with the image, bytes; or several, "B02,B03,B08", whose channels follow one another.
         label_key: the feature with the integer label.
         label_offset: the label of the first class; ImageNet's files count from 1.
-        num_examples: needed for remote files alone.
+        num_examples: of remote files, how many examples they must have; 0 for as many as there are.
         image_dtype: "" for image files; or the dtype of values, "uint16", which are the tensors of
             `tf.io.serialize_tensor`, or with `image_shape` bare bytes in its order, little-endian.
         image_shape: `(H, W, C)` of bare values, or `(H, W)`; of each feature, if there are several.
@@ -68,9 +76,8 @@ def tfrecords(
         return {"image": image(example), "label": example[label_key] - label_offset}
 
     if "://" in files[0]:
-        if num_examples < 1:
-            raise ValueError(f"`num_examples`, of remote files, must be set. Received: num_examples={num_examples}")
-        return Source(None, num_examples, records=lambda: interleaved(files).map(parse), **rest)
+        shards = Shards(_counts(files, num_examples), open_tfrecords(files), parse)
+        return Source(None, shards.num_examples, shards=shards, name_of=shards.namer(files), **rest)
     index = RecordIndex(files)
     for first, last in index.ends:
         for number in (first, last):
@@ -87,15 +94,49 @@ def tfrecords(
     return Source(lambda i: parse(index.read(i)), len(index), name_of=index.name_of, **rest)
 
 
-def interleaved(files):
-    """The records of files, `FILES_AT_A_TIME` of which are read ahead, in an order that depends on nothing."""
-    return tf.data.Dataset.from_tensor_slices(files).interleave(
-        tf.data.TFRecordDataset,
-        cycle_length=FILES_AT_A_TIME,
-        block_length=RECORDS_AT_A_TIME,
-        num_parallel_calls=FILES_AT_A_TIME,
-        deterministic=True,
-    )
+def _counts(files, num_examples):
+    """How many records each of some remote files has, int64 `(files,)`; counted once for files of these sizes."""
+    with ThreadPoolExecutor(_FILES_AT_A_TIME) as pool:
+        sizes = list(pool.map(lambda file: tf.io.gfile.stat(file).length, files))
+        digest = hashlib.sha256(json.dumps([files, sizes]).encode()).hexdigest()[:32]
+        home = os.environ.get("KERAS_HOME") or "~/.keras"  # Keras' own rule, which it has no public function for
+        cache = pathlib.Path(home).expanduser() / "keras_vit" / "tfrecords" / f"{digest}.json"
+        counted = _cached(cache)
+        if counted is None:
+            log.warning("counting the records of %d files, which reads them once", len(files))
+            counted = list(pool.map(count_records, files))
+            _keep(cache, counted)
+    counts = np.array([count for count, _ in counted], np.int64)
+    broken = [place for place, (_, is_whole) in enumerate(counted) if not is_whole]
+    for place in broken:
+        log.warning("%s is broken after %d records; what follows cannot be found", files[place], counts[place])
+    missing = num_examples - counts.sum() if num_examples else 0
+    if missing < 0 or (missing and not broken):
+        raise ValueError(
+            f"`num_examples` must be 0 or what the files hold, {counts.sum()}. Received: num_examples={num_examples}"
+        )
+    if missing:
+        counts[broken[0]] += missing  # they are bad examples, wherever they are missing
+    if not counts.sum():
+        raise ValueError(f"The files hold no records. Received: {files[:10]}")
+    return counts
+
+
+def _cached(path):
+    """What `_keep` wrote, or None."""
+    try:
+        content = file_system.read_json(path)
+        return None if content is None else [(int(count), bool(is_whole)) for count, is_whole in content]
+    except (OSError, TypeError, ValueError):
+        return None
+
+
+def _keep(path, counted):
+    try:
+        file_system.make_dirs(path.parent)
+        file_system.write_json(path, counted)
+    except OSError as error:
+        log.warning("the counts of records cannot be kept (%s), and the next run counts again", error)
 
 
 def _image_reader(keys, dtype, shape):

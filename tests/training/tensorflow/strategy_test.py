@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.training import hosts
-from keras_vit.training.tensorflow import choose_strategy, strategy
+from keras_vit.training.tensorflow import TensorFlowEngine, choose_strategy, strategy
 
 
 @pytest.fixture
@@ -163,3 +163,10 @@ def test_a_malformed_tf_config_is_refused(tf_config, no_tpu, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", tf_config)
     with pytest.raises(ValueError, match="TF_CONFIG must be like .* Received: TF_CONFIG="):
         choose_strategy("auto")
+
+
+def test_one_device_is_one_host_whatever_TF_CONFIG_says(monkeypatch):
+    task = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(task))
+    engine = TensorFlowEngine(choose_strategy("default"))
+    assert (engine.num_hosts, engine.host_index, engine.num_devices) == (1, 0, 1)

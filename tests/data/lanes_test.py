@@ -1,0 +1,169 @@
+"""Sources in order: each host reads its own shards, a resumed run starts in the middle, and all lanes read at once."""
+
+import collections
+import dataclasses
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vit.data import failures, lanes
+from keras_vit.data.sources import Source
+
+from .batching_test import in_order
+
+LENGTHS = (9, 2, 7, 5, 11, 3, 8, 5)  # 50 examples
+
+
+def sharded(lengths=LENGTHS):
+    empty = Source(None, sum(lengths), ("a",))
+    return in_order(empty, lengths, parse=lambda record: {"image": record, "label": 0})
+
+
+def noted(source, note):
+    """The same source; `note(shard, number)` is called before each record is read."""
+    opened = source.shards.open
+
+    def open_shard(shard, skip):
+        def read(number, record):
+            done = tf.numpy_function(lambda *place: note(*map(int, place)) or np.int64(0), [shard, number], tf.int64)
+            with tf.control_dependencies([done]):
+                return tf.identity(record)
+
+        return opened(shard, skip).enumerate(skip).map(read)
+
+    return dataclasses.replace(source, shards=dataclasses.replace(source.shards, open=open_shard))
+
+
+def lanes_of(source, batch_size=8, seed=1, shuffle_buffer=16):
+    return lanes.Lanes(source, batch_size, seed, shuffle_buffer)
+
+
+def indices(source_lanes, source, slots, count, first_step=0):
+    """Which examples stand in some slots of `count` steps, `(count, slots)`."""
+    rows = source_lanes.steps(slots, first_step).take(count)
+    return np.stack([numbers.numpy() for numbers, _ in rows]) % source.num_examples
+
+
+@pytest.mark.parametrize(("batch_size", "shuffle_buffer"), [(3, 1), (8, 16), (64, 10_000)])
+def test_an_epoch_of_shards_sees_every_example_once(batch_size, shuffle_buffer):
+    source = sharded()
+    rows = indices(lanes_of(source, batch_size, 1, shuffle_buffer), source, range(batch_size), -(-150 // batch_size))
+    epochs = rows.ravel()[:150].reshape(3, 50).tolist()
+    assert [sorted(epoch) for epoch in epochs] == [list(range(50))] * 3
+    assert epochs[0] != epochs[1] != epochs[2]
+
+
+def test_some_slots_from_any_step_are_those_of_the_whole_batch():
+    source = sharded()
+    assert lanes_of(source, 12).count == 4 and lanes_of(source, 12).size == 3
+    whole = indices(lanes_of(source, 12), source, range(12), 14)
+    for slots, start in ((range(6, 12), 3), (range(4, 8), 0), ([0, 7, 11], 9)):  # 4.2 steps are an epoch
+        part = indices(lanes_of(source, 12), source, slots, 14 - start, start)
+        np.testing.assert_array_equal(part, whole[start:, list(slots)])
+
+
+def test_each_host_opens_the_shards_of_its_part_and_no_other():
+    source, reads = sharded((10,) * 32), [collections.Counter() for _ in range(2)]
+    for host, count in enumerate(reads):
+        counted = noted(source, lambda shard, number, count=count: count.update([(shard, number)]))
+        indices(lanes_of(counted, 16), source, range(8 * host, 8 * host + 8), 20)  # one epoch
+    for count in reads:
+        assert len({shard for shard, _ in count}) <= 16 + 1 + 8  # its own, one at a border, the next epoch's
+        assert sum(count.values()) <= 160 + 8 * 10  # of each lane some are read ahead
+    assert len(set().union(*reads)) == 320
+
+
+def test_evaluation_is_dealt_to_hosts_and_its_order_is_known():
+    source, reads = sharded((10,) * 32), collections.Counter()
+    order = lanes.evaluation_order(source, 16)
+    assert sorted(order) == list(range(320)) and lanes.Lanes(source, 16).count == 16
+    for slots in (range(8), range(8, 16)):
+        counted = noted(source, lambda *place: reads.update([place]))
+        seen = indices(lanes.Lanes(counted, 16), source, slots, 100)
+        np.testing.assert_array_equal(seen, order.reshape(20, 16)[:, slots])
+    assert set(reads.values()) == {1} and len(reads) == 320
+
+
+def test_a_resumed_run_opens_no_shard_that_is_done_and_reads_no_more_than_it_needs():
+    source, reads = sharded((100,) * 24), collections.Counter()
+    counted = noted(source, lambda *place: reads.update([place]))
+    whole = indices(lanes_of(source, 24), source, range(24), 92)
+    resumed = indices(lanes_of(counted, 24), source, range(24), 2, first_step=90)  # of 100 steps of the epoch
+    np.testing.assert_array_equal(whole[90:], resumed)
+    assert len({shard for shard, _ in reads}) <= 2 * 12  # of 12 lanes, each at most at a border
+    assert sum(reads.values()) <= 12 * 3 * 16  # of 2,160 examples before and 48 after
+
+
+def test_the_order_of_shards_is_drawn_anew_in_every_epoch_and_for_every_seed():
+    source, orders = sharded((2,) * 64), []
+    for seed in (0, 1):
+        rows = indices(lanes_of(source, 1, seed, shuffle_buffer=1), source, [0], 3 * 128)
+        orders += [list(dict.fromkeys(epoch // 2)) for epoch in rows.reshape(3, 128)]
+    assert all(sorted(order) == list(range(64)) for order in orders)
+    correlations = np.corrcoef([np.argsort(order) for order in [range(64), *orders]])
+    assert np.abs(correlations[np.triu_indices(7, 1)]).max() < 4.5 / 8  # deviations of chance are 1 / sqrt(64)
+
+
+def test_reads_of_all_lanes_are_in_flight_at_the_same_time():
+    """A read waits until as many others wait as there are lanes: with fewer at a time nothing would ever come."""
+    source, condition, waiting = sharded((10,) * 32), threading.Condition(), [0, 0]
+
+    def wait(shard, number):
+        with condition:
+            waiting[0] += 1
+            waiting[1] = max(waiting)
+            condition.notify_all()
+            assert condition.wait_for(lambda: waiting[1] >= 16, timeout=60)
+            waiting[0] -= 1
+
+    threads = tf.data.Options()
+    threads.threading.private_threadpool_size = 64  # which functions of Python need; files are read without them
+    rows = lanes_of(noted(source, wait), 16).steps(range(16), 0).take(1).with_options(threads)
+    assert len(list(rows)) == 1 and waiting[1] >= 16
+
+
+def test_what_cannot_be_read_for_a_while_is_read_and_no_other_moves(monkeypatch):
+    monkeypatch.setattr(failures, "RETRY_SECONDS", 0.0)
+    failed, reopened = set(), set()
+
+    def fail_once(shard, number):
+        """From the fifth record on, until the shard is opened again."""
+        if shard in failed and number < 4:
+            reopened.add(shard)
+        if number >= 4 and shard not in reopened:
+            failed.add(shard)
+            raise OSError("HTTP 503")
+
+    sound, _ = read_steps(sharded())
+    numbers, records = read_steps(noted(sharded(), fail_once))
+    np.testing.assert_array_equal(numbers, sound)
+    np.testing.assert_array_equal(records.astype(int), sound % 50)
+
+
+def read_steps(source):
+    """Numbers and records of an epoch and more, `(7, 8)` both."""
+    rows = [[part.numpy() for part in row] for row in lanes_of(source).steps(range(8), 0).take(7)]
+    return [np.stack(part) for part in zip(*rows)]
+
+
+def test_a_record_that_is_lost_takes_the_rest_of_its_shard_and_no_other_with_it():
+    def fail(shard, number):
+        if shard == 4 and number >= 6:
+            raise OSError("HTTP 404")
+
+    sound, _ = read_steps(sharded())
+    numbers, records = read_steps(noted(sharded(), fail))
+    np.testing.assert_array_equal(numbers, sound)
+    lost = records == b""
+    assert set(sound[lost] % 50) == set(range(23 + 6, 23 + 11))  # shard 4 begins at 23
+    np.testing.assert_array_equal(records[~lost].astype(int), sound[~lost] % 50)
+
+
+def test_batches_of_shards_that_are_sorted_by_class_have_their_classes_nearly_as_by_chance():
+    source = sharded((40,) * 64)
+    classes = indices(lanes_of(source, 64), source, range(64), 40) // 512
+    counts = np.stack([np.bincount(row, minlength=5) for row in classes])
+    chi_square = ((counts - 12.8) ** 2 / 12.8).sum(1)
+    assert chi_square.mean() < 12  # 4 by chance; batches of one class would have 256
