@@ -62,7 +62,7 @@ def test_a_small_run_compiles_and_fits(backend, topology, tmp_path):
 @needs_compiler
 @pytest.mark.slow
 def test_a_run_that_does_not_fit_ends_with_another_exit_code():
-    wide = ["--config.data.image_size=512", "--config.model.patch_size=16", "--config.batch_size=65536"]
-    ended = _run("--topology=v2:2x2", *wide, "--config.model.num_layers=1")
+    steps = ["--config.total_epochs=0", "--config.total_steps=20", "--config.schedule.warmup_steps=0"]
+    ended = _run("--topology=v2:2x2", "--config.batch_size=8388608", "--config.model.num_layers=1", *steps)
     assert ended.returncode == 1, ended.stderr
     assert "does not fit" in ended.stdout and "images a device fit (batch_size=" in ended.stdout
