@@ -3,12 +3,17 @@
     python experiments/check_tpu.py --topology=v3:2x2 --config=experiments/configs/finetune.py:ViT-B/16,cifar10
     python experiments/check_tpu.py --topology=v5e:2x4 --config=... --config.precision=mixed_bfloat16 --search
     KERAS_BACKEND=jax python experiments/check_tpu.py --topology=v5e:2x4 --config=...
+    python experiments/check_tpu.py --table=tpu.csv --topologies=v3:2x2,v5e:2x4,v6e:2x4
 
 The TPU's own compiler compiles the training and the evaluation step that `run_tpu.py` would run there. The exit code is
 0 if both compile and fit, and 1 if not. It needs `pip install -e ".[cpu,aot]"`, x86-64 Linux, some minutes of two cores
 and some GB of memory. `keras_vit.tpu.check` is the same from Python.
+
+`--table` looks for the largest batch of every model instead, and writes the file, a Markdown table beside it and a
+picture. It takes some minutes a cell; the same command again goes on with the cells that are missing.
 """
 
+import functools
 import os
 import sys
 from pathlib import Path
@@ -20,7 +25,9 @@ os.environ |= {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1"}
 import command_line
 from absl import flags
 
-from keras_vit import files, tasks, tpu
+from keras_vit import architectures, files, tasks, tpu
+from keras_vit.tpu import table
+from keras_vit.tpu.plots import batch_by_image_size
 from keras_vit.tpu.report import report
 
 HERE = Path(__file__).parent
@@ -31,9 +38,18 @@ flags.DEFINE_string("topology", "v3:2x2", "The slice, such as v3:2x2 (Cloud TPU 
 flags.DEFINE_bool("search", False, "Look for the largest batch that fits; takes some minutes.")
 flags.DEFINE_float("price", 0.0, "What a device costs an hour, for the price of the recipe.", lower_bound=0.0)
 flags.DEFINE_string("json", "", "A file to write the results to.")
+flags.DEFINE_string("table", "", "A CSV file to write or extend, with the largest batches; not with --config.")
+MODELS = [*architectures.VISION_TRANSFORMERS, *architectures.BIT_RESNETS]
+flags.DEFINE_list("models", MODELS, "The models of the table.")
+flags.DEFINE_list("topologies", ["v3:2x2", "v5e:2x4", "v6e:2x4"], "The slices of the table.")
+flags.DEFINE_list("image_sizes", ["224", "384"], "The sizes of the table, in pixels.")
+flags.DEFINE_list("modes", list(table.MODES), "Of the table: training, inference.")
 
 
 def main(_):
+    if FLAGS.table:
+        write_table(FLAGS.table)
+        return
     config = CONFIG.value
     check = tpu.check(tasks.get(config), config, config.batch_size, FLAGS.topology, search=FLAGS.search)
     for line in report(check, FLAGS.price):
@@ -42,6 +58,25 @@ def main(_):
         files.write_json(FLAGS.json, check.to_dict() | {"price": FLAGS.price * check.device_hours_estimate})
         print(f"wrote {FLAGS.json}")
     sys.exit(0 if check.fits else 1)
+
+
+def write_table(path):
+    """Fills the table, and writes what is made of it beside its file."""
+    if not path.endswith(".csv") or not all(size.isdigit() and int(size) for size in FLAGS.image_sizes):
+        raise ValueError(
+            "--table must be a file that ends in .csv, and --image_sizes pixels. "
+            f"Received: table={path!r}, image_sizes={','.join(FLAGS.image_sizes)}"
+        )
+    cells = table.cells(FLAGS.models, FLAGS.topologies, [int(size) for size in FLAGS.image_sizes], FLAGS.modes)
+    rows = table.fill(path, cells, write=functools.partial(print, flush=True))
+    stem = path.removesuffix(".csv")
+    with files.atomic_write(f"{stem}.md") as file:
+        file.write(table.markdown(rows))
+    print(f"wrote {path} and {stem}.md")
+    if any(row.mode == "inference" and row.batch_per_device for row in rows):
+        with files.atomic_path(f"{stem}.png") as temporary:
+            batch_by_image_size(temporary, rows)
+        print(f"drew {stem}.png")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ four runs at once, each in a process of its own, which CUDA_VISIBLE_DEVICES of t
 """
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -43,6 +44,8 @@ def main(_):
     if FLAGS.list:
         print_estimates(scale)
         return
+    if "TF_CONFIG" in os.environ:
+        raise ValueError("A study runs on one host. Received: TF_CONFIG is set")
     study = studies.get(FLAGS.study)
     if scale.is_paper and not FLAGS.data_path:
         raise ValueError("`--scale=paper` needs the paper's data: --data_path=FOLDER. Received: data_path=''")
@@ -86,7 +89,17 @@ def make_at_once(runs):
             (run, subprocess.Popen([sys.executable, *sys.argv, f"--run={run.name}", "--processes=1"]))
             for run in ready[: FLAGS.processes]
         ]
+
+        # The runs save and end, and then so does the study. Ctrl-C reaches all of them by itself.
+        def stop(*_, children=children):
+            for _, child in children:
+                child.terminate()
+
+        handlers = {signal.SIGTERM: stop, signal.SIGHUP: stop, signal.SIGINT: signal.SIG_IGN}
+        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         codes = [(run, child.wait()) for run, child in children]
+        for number, handler in before.items():
+            signal.signal(number, handler)
         failed = [code for _, code in codes if code]
         if failed:
             sys.exit(failed[0])

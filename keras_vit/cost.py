@@ -12,20 +12,7 @@ import keras
 
 from keras_vit import layers
 from keras_vit.architectures import BIT_UNITS
-from keras_vit.layers.patch_masking import PatchMasking
 from keras_vit.layers.resnet_stem import resolve_stem, stem_output_channels, stem_output_side
-
-# Layers with weights and no matrix products.
-_WITHOUT_PRODUCTS = (
-    layers.ClassToken,
-    layers.PositionEmbedding,
-    layers.PositionEmbedding2D,
-    PatchMasking,
-    layers.SinCosPositionEmbedding,
-    keras.layers.BatchNormalization,
-    keras.layers.GroupNormalization,
-    keras.layers.LayerNormalization,
-)
 
 
 def parameters(
@@ -193,7 +180,7 @@ def flops(model, table_6=False):
         table_6: whether to count as the paper's Table 6 does: the last block computes all tokens, and there is no head.
 
     Raises:
-        ValueError: the model has a layer with weights that is not known here.
+        ValueError: the model has a layer with kernels that is not known here.
     """
     return 2 * sum(_layer_multiply_accumulates(layer, table_6) for layer in model.layers)
 
@@ -202,8 +189,8 @@ def _layer_multiply_accumulates(layer, table_6):
     """Those of one layer of a model, for one image."""
     if isinstance(layer, keras.Model):
         return sum(_layer_multiply_accumulates(inner, table_6) for inner in layer.layers)
-    if not layer.weights or isinstance(layer, _WITHOUT_PRODUCTS):
-        return 0
+    if not any("kernel" in weight.name for weight in layer.weights):
+        return 0  # norms, positions, the class token
     input_shape, output_shape = layer.input.shape[1:], layer.output.shape[1:]
     if isinstance(layer, layers.TransformerBlock):
         tokens, d = input_shape

@@ -33,7 +33,7 @@ FLOORS = {
         *("architectures", "checkpoints", "cost", "data", "evaluation", "files", "inspection", "recipes", "tasks"),
         "training",
     },
-    "tpu": {"files", "training", "data", "cost"},
+    "tpu": {"architectures", "cost", "data", "files", "recipes", "tasks", "training"},
     "__main__": set(),
     "__init__": {"checkpoints", "layers", "models", "predictions", "preprocessing"},
 }

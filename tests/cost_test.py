@@ -160,6 +160,8 @@ def test_pooling_by_attention_costs_a_block_with_one_query():
         {"classifier": "map"},
         {"classifier": "unpooled"},
         {"patch_size": 1, "resnet_blocks": (1, 2)},
+        {"classifier": "gap", "position_embedding": "relative"},
+        {"classifier": "gap", "position_embedding": "learned2d", "position_embedding_at": "every_layer"},
     ],
     ids=str,
 )

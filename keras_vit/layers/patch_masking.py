@@ -17,7 +17,9 @@ class PatchMasking(keras.layers.Layer):
     image, each of the others with the same probability, and 10 % stay as they are; by count, in every image, rounded.
 
     Which ones is drawn inside `layers.dropout.seed_scope` from its seeds, whether training or not; in training outside
-    of it from Keras' own counter. Elsewhere nothing is corrupted: a model gives the features of whole images.
+    of it from Keras' own counter. Elsewhere nothing is corrupted: a model gives the features of whole images. In
+    training each image has places of its own; in evaluation all have the same, so that a result depends on neither
+    batches nor devices.
 
     Args:
         rate: the share of the patches that are corrupted, in (0, 1].
@@ -65,14 +67,16 @@ class PatchMasking(keras.layers.Layer):
             return tokens, ops.zeros((batch, patches), self.compute_dtype)
         seeds = seeds or self.seed_generator
         corrupted, masked, replaced = masking_counts(patches, self.rate)
+        rows = batch if training else 1
         # The order of random numbers, so that counts are exact: the first ones are masked, the next ones replaced.
-        order = ops.argsort(keras.random.uniform((batch, patches), dtype="float32", seed=seeds), axis=1)
-        rank = ops.argsort(order, axis=1)
+        order = ops.argsort(keras.random.uniform((rows, patches), dtype="float32", seed=seeds), axis=1)
+        rank = ops.broadcast_to(ops.argsort(order, axis=1), (batch, patches))
         if patches > 1:
-            step = keras.random.uniform((batch, patches), 0, patches - 1, dtype="float32", seed=seeds)
+            step = keras.random.uniform((rows, patches), 0, patches - 1, dtype="float32", seed=seeds)
             # In float32 a draw may be rounded up to the end of its range.
             step = 1 + ops.minimum(ops.cast(ops.floor(step), "int32"), patches - 2)
             other = (ops.arange(patches, dtype="int32")[None] + step) % patches
+            other = ops.broadcast_to(other, (batch, patches))
             others = ops.take_along_axis(tokens, other[..., None], axis=1)
             tokens = ops.where((rank >= masked)[..., None] & (rank < masked + replaced)[..., None], others, tokens)
         mask = ops.cast(self.mask_embedding, self.compute_dtype)

@@ -2,7 +2,7 @@
 
 
 def families(scale):
-    """`{family: (task, config.model)}` at small scale, of 50 to 60 million multiply-accumulates for 32 pixels."""
+    """`{family: (task, config.model)}` at small scale, of 40 to 56 million multiply-accumulates for 32 pixels."""
     if scale.is_tiny:
         hybrid = {**scale.vit, "patch_size": 1, "stem": "resnet", "resnet_blocks": ()}
         return {"ViT": ("classification", scale.vit), "hybrid": ("classification", hybrid)}

@@ -32,5 +32,8 @@ STUDY = Study(
         "accuracy": "accuracy",
     },
     picture=("bars", "run", "5-shot", ""),
-    notes=("The class token goes through a tanh layer and a linear one, the mean of the tokens through a linear one.",),
+    notes=(
+        "The learning rates are recalled, and were not checked against the figure.",
+        "The class token goes through a tanh layer and a linear one, the mean of the tokens through a linear one.",
+    ),
 )

@@ -30,6 +30,8 @@ def make(study, scale, folder, write=print):
         ValueError: a config cannot be satisfied, or the folder belongs to runs of other configs.
         Preempted: SIGTERM came; the same call goes on.
     """
+    if files.is_remote(folder):
+        raise ValueError(f"A study needs a local folder, where its weights are saved. Received: folder={folder}")
     runs = study.runs(scale)
     results = {}
     for number, run in enumerate(runs, start=1):

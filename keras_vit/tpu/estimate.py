@@ -42,7 +42,8 @@ class Check:
         train, evaluation: the `Program` of each step.
         batch_bytes: of a device's part of the batch.
         all_reduce_bytes: of the gradients, float32, which the devices sum.
-        model_flops: of the training step by formula: three times `keras_vit.flops(model)` for each image.
+        model_flops: of the training step by formula: three times `keras_vit.flops(model)` for each image; 0 where the
+            model has layers that it does not know.
         total_steps: of the recipe; 0 where the number of training examples is not known.
         fitting_batch_per_device: images of a device that were seen to fit, with `search` the largest number; 0 if none
             was seen to.
@@ -205,8 +206,8 @@ def check(task, recipe, batch_size, topology, *, search=False):
     steps = total_steps(config, inputs.num_examples) if config.total_steps or inputs.num_examples else 0
 
     def make_programs(config, task):
-        with _dtype_policy(config.precision):
-            return _programs_class()(config, task, inputs, slice_, steps or _SOME_STEPS)
+        with dtype_policy(config.precision):
+            return programs_class()(config, task, inputs, slice_, steps or _SOME_STEPS)
 
     def compile_size(programs, size, known=None):
         """`fitting_batch`'s, of programs that exist."""
@@ -224,7 +225,7 @@ def check(task, recipe, batch_size, topology, *, search=False):
         evaluation=evaluation,
         batch_bytes=4 * size * (math.prod(inputs.image_shape) + inputs.num_classes + 1),
         all_reduce_bytes=4 * sum(math.prod(weight.shape) for weight in programs.model.trainable_weights),
-        model_flops=3.0 * size * cost.flops(programs.model),
+        model_flops=3.0 * size * _flops(programs.model),
         total_steps=steps,
         fitting_batch_per_device=size,
     )
@@ -264,7 +265,12 @@ def _compile(programs, batch_size, accumulate_steps):
     return train, programs.evaluation(batch_size, accumulate_steps)
 
 
-def _programs_class():
+def programs_class():
+    """What compiles the steps of Keras' backend.
+
+    Raises:
+        ValueError: training does not run on this backend.
+    """
     backend = keras.backend.backend()
     if backend == "tensorflow":
         from keras_vit.tpu.tensorflow_programs import TensorFlowPrograms
@@ -286,12 +292,20 @@ def _changed(recipe, **changes):
     return config
 
 
+def _flops(model):
+    try:
+        return cost.flops(model)
+    except ValueError:
+        return 0.0
+
+
 def _has_blocks(model):
     return any(hasattr(layer, "remat") for layer in model.layers)
 
 
 @contextlib.contextmanager
-def _dtype_policy(name):
+def dtype_policy(name):
+    """While it is open, Keras has the dtype policy of a name."""
     policy = keras.config.dtype_policy()
     keras.config.set_dtype_policy(name)
     try:

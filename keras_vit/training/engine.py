@@ -143,6 +143,11 @@ class Engine(abc.ABC):
     def new_engine(self):
         """An engine on the same devices, without a model; for an evaluator that trains."""
 
+    def device_memory(self):
+        """`(bytes, on_cpu)` for the estimate of `memory`: what one device has, 0 where that is not known; and whether
+        the devices are this machine's processor. None on an engine whose memory the formulas do not describe."""
+        return None
+
     def gather_model(self):
         """The model, its weights whole in the memory of this host. Every host must call it."""
         return self.model

@@ -1,6 +1,7 @@
 """What a run prints before it starts: the fields that differ from the defaults, the devices, and the cost."""
 
 from keras_vit import cost, data, recipes
+from keras_vit.training.memory import memory_line
 
 
 def run_summary(config, *, engine, task, total_steps, num_examples):
@@ -37,6 +38,11 @@ def run_summary(config, *, engine, task, total_steps, num_examples):
     if forward:
         total = cost.exaflops(forward, total_steps * config.batch_size)
         lines.append(f"{total:.3g} exaFLOPs for the whole training, counted as in the paper's Table 6")
+    memory = engine.device_memory()
+    if memory is not None:
+        available, on_cpu = memory
+        line = memory_line(config, engine.model, engine.num_devices, engine.num_hosts, on_cpu, available)
+        lines += [line] if line else []
     return lines
 
 

@@ -56,6 +56,7 @@ def test_a_block_is_two_blocks_of_full_attention_with_the_masks_of_rows_and_of_c
     np.testing.assert_allclose(actual, axial.column(x), atol=1e-5)
 
 
+@pytest.mark.one_backend
 def test_a_patch_of_another_row_and_column_is_seen_after_one_block():
     axial = layers.AxialTransformerBlock((ROWS, COLUMNS), num_heads=2, mlp_dim=12)
     tokens = np.random.default_rng(0).normal(size=(1, 6, 8)).astype("float32")
@@ -67,6 +68,7 @@ def test_a_patch_of_another_row_and_column_is_seen_after_one_block():
     assert row == 0
 
 
+@pytest.mark.one_backend
 def test_parameters_and_products_are_those_of_the_formula():
     model = build(representation_size=5)
     sizes = {**SIZES, "representation_size": 5, "input_shape": (8, 12, 3)}

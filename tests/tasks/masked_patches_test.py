@@ -37,12 +37,12 @@ def batch(shape=(3, 16, 20, 3)):
     return images, np.zeros((len(images), 2), "float32"), np.ones(len(images), "float32")
 
 
-def masked(tokens, number=0):
+def masked(tokens, number=0, training=True):
     layer = PatchMasking()
     layer.build(tokens.shape)
     layer.mask_embedding.assign(np.full((1, 1, tokens.shape[2]), 100.0))
     with seed_scope(seeds(number)):
-        outputs = layer(tokens)
+        outputs = layer(tokens, training=training)
     return [keras.ops.convert_to_numpy(part) for part in outputs]
 
 
@@ -77,6 +77,13 @@ def test_what_is_masked_is_a_function_of_the_seed_of_the_step_and_uniform():
     replaced = (first[0] != tokens)[..., 0] & (first[0] != 100)[..., 0]
     steps = (first[0] - tokens)[replaced][:, 0] % 20
     assert set(steps) == set(range(1, 20))
+
+
+def test_in_evaluation_every_image_has_the_same_places_whatever_the_batch():
+    tokens = np.arange(5 * 20, dtype="float32").reshape(5, 20, 1)
+    whole, half = masked(tokens, training=False), masked(tokens[2:], training=False)
+    np.testing.assert_array_equal(whole[0][2:], half[0])
+    assert (whole[1] == whole[1][0]).all() and whole[1].sum() == 5 * 10
 
 
 def test_nothing_is_corrupted_outside_of_the_task():

@@ -111,7 +111,7 @@ class _Programs:
 @pytest.fixture
 def without_compiler(monkeypatch):
     monkeypatch.setattr(estimate.compiler, "check_installed", lambda: None)
-    monkeypatch.setattr(estimate, "_programs_class", lambda: _Programs)
+    monkeypatch.setattr(estimate, "programs_class", lambda: _Programs)
 
 
 def test_the_search_says_what_rematerialization_and_accumulation_allow(tiny, without_compiler):

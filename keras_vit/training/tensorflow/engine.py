@@ -18,6 +18,7 @@ from keras_vit.training.engine import (
     weighted_means,
 )
 from keras_vit.training.hosts import hosts_and_index
+from keras_vit.training.memory import available_memory
 from keras_vit.training.nonfinite import first_nonfinite_layer
 from keras_vit.training.tensorflow import batches
 from keras_vit.training.tensorflow.checkpoint_reader import read_error
@@ -125,6 +126,11 @@ class TensorFlowEngine(Engine):
 
     def new_engine(self):
         return TensorFlowEngine(self.strategy)
+
+    def device_memory(self):
+        if any(tf.config.list_logical_devices(kind) for kind in ("GPU", "TPU")):
+            return 0, False  # TensorFlow does not say what they have
+        return available_memory(), True
 
     def swap_ema(self):
         self._swap_ema()

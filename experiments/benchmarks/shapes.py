@@ -1,0 +1,58 @@
+"""Images of shapes a second, drawn on one thread, and what of their time is tf.data's own.
+
+    taskset -c 0 python experiments/benchmarks/shapes.py
+
+Medians and fastest batches of rounds in turns; processor time, so that what else runs counts little.
+"""
+
+import os
+import statistics
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import tensorflow as tf
+
+from keras_vit import data
+
+BATCH, ROUNDS = 64, 20
+
+
+def batches(read):
+    """Batches of what `read` gives for each index, made on one thread."""
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = 1
+    options.autotune.enabled = False
+    # Else batches are made outside of their time.
+    options.experimental_optimization.inject_prefetch = False
+    options.experimental_optimization.map_parallelization = False
+    options.experimental_optimization.map_and_batch_fusion = False
+    options.experimental_optimization.parallel_batch = False
+    return iter(tf.data.Dataset.range(2**40).map(read).batch(BATCH).with_options(options))
+
+
+def main():
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+
+    def shapes(side):
+        return data.load_split("shapes", "train", num_examples=2**40, image_shape=(side, side, 3)).read
+
+    kinds = {"32 pixels": shapes(32), "64 pixels": shapes(64), "224 pixels": shapes(224), "nothing": lambda i: i + 1}
+    iterators = {name: batches(read) for name, read in kinds.items()}
+    seconds = {name: [] for name in kinds}
+    for iterator in iterators.values():
+        next(iterator)
+    for _ in range(ROUNDS):
+        for name, iterator in iterators.items():
+            start = time.process_time()
+            next(iterator)
+            seconds[name].append((time.process_time() - start) / BATCH)
+    for name, values in seconds.items():
+        print(
+            f"{name:10}  median {1 / statistics.median(values):9.0f} a second of a core, fastest {1 / min(values):9.0f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""The largest batch of a device for every model, slice and image size: a CSV file that grows by a row at a time."""
+
+import csv
+import dataclasses
+import gc
+import io
+
+import keras
+from ml_collections import ConfigDict
+
+from keras_vit import architectures, data, files, recipes, tasks
+from keras_vit.tpu import compiler
+from keras_vit.tpu.estimate import dtype_policy, fits_memory, programs_class
+from keras_vit.tpu.inputs import InputShapes
+from keras_vit.tpu.search import fitting_batch
+from keras_vit.tpu.topologies import get_topology
+
+MODES = ("training", "inference")
+CLASSES = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One cell of the table.
+
+    Attributes:
+        model: such as "ViT-B/16".
+        topology: such as "v3:2x2".
+        image_size: pixels of a side.
+        mode: "training" (AdamW) or "inference", both in mixed bfloat16.
+        batch_per_device: the largest one that fits, as `search.fitting_batch` looks for it; 0 if not one image fits.
+        images_per_second: of a device at that batch, a roofline estimate.
+        memory_bytes: of a device at that batch.
+        error: why it does not compile; "" if it does.
+    """
+
+    model: str
+    topology: str
+    image_size: int
+    mode: str
+    batch_per_device: int = 0
+    images_per_second: float = 0.0
+    memory_bytes: int = 0
+    error: str = ""
+
+    @property
+    def cell(self):
+        return self.model, self.topology, self.image_size, self.mode
+
+
+def cells(models, topologies, image_sizes, modes=MODES):
+    """The rows that a table is to have, without their numbers.
+
+    Args:
+        models: names of `architectures`.
+        topologies: names of slices.
+        image_sizes: pixels; of models with patches of 14 the largest multiple of 14 below them.
+        modes: of `MODES`.
+
+    Returns:
+        A list of `Row`.
+
+    Raises:
+        ValueError: a model, a slice or a mode is not known.
+    """
+    for topology in topologies:
+        get_topology(topology)
+    unknown = sorted(set(modes) - set(MODES))
+    if unknown:
+        raise ValueError(f"`modes` must be of {', '.join(MODES)}. Received: {', '.join(unknown)}")
+    for model in models:
+        architectures.model_config(model)
+    return [
+        Row(model, topology, size // 14 * 14 if model.endswith("/14") else size, mode)
+        for topology in topologies
+        for mode in modes
+        for size in image_sizes
+        for model in models
+    ]
+
+
+def fill(path, rows, write=print):
+    """Computes the rows of a table that its file does not have yet; the file is whole after each of them.
+
+    Args:
+        path: of the CSV file, local or remote; an existing one is extended.
+        rows: of `cells`.
+        write: takes lines of text.
+
+    Returns:
+        All rows of the file.
+
+    Raises:
+        ValueError: the file is not such a table.
+        ImportError: jax or libtpu is missing.
+    """
+    known = read(path) if files.exists(path) else []
+    missing = [row for row in rows if row.cell not in {row.cell for row in known}]
+    write(f"{len(missing)} of {len(rows)} cells to compute")
+    for row in missing:
+        known.append(compute(row))
+        _write(path, known)
+        row = known[-1]
+        result = f"{row.batch_per_device} images a device, {row.images_per_second:.4g} images/s"
+        if row.error:
+            result = compiler.first_line(row.error)
+        write(f"{row.model} on {row.topology}, {row.image_size} pixels, {row.mode}: {result}")
+    return known
+
+
+def compute(row):
+    """The `Row` with its numbers, by compiling some batches."""
+    topology, devices = get_topology(row.topology), get_topology(row.topology).num_devices
+    size = row.image_size
+    config = ConfigDict(
+        recipes.defaults(
+            **architectures.model_config(row.model),
+            total_steps=1000,
+            precision="mixed_bfloat16",
+            data=data.defaults(image_size=size),
+            optimizer={"name": "adamw"},
+        )
+    )
+    compiler.check_installed()
+    keras.utils.clear_session()
+    with dtype_policy(config.precision):
+        programs = programs_class()(
+            config, tasks.get(config), InputShapes((size, size, 3), CLASSES), topology, config.total_steps
+        )
+    step = programs.train if row.mode == "training" else programs.evaluation
+    compiled = {}
+
+    def compile_size(number):
+        program = compiled[number] = step(number * devices, 1)
+        return fits_memory(program, topology), program.memory_bytes
+
+    first = 32 if row.mode == "training" else 128
+    number = fitting_batch(compile_size, topology.device.memory_bytes, first, largest=True)
+    errors = [program.error for program in compiled.values() if program.error and not program.out_of_memory]
+    gc.collect()
+    if not number:
+        return dataclasses.replace(row, error=errors[0] if errors else "not one image fits")
+    program = compiled[number]
+    seconds = max(program.flops / topology.device.peak_flops, program.bytes_accessed / topology.device.bandwidth)
+    if row.mode == "training":
+        gradients = 4 * sum(keras.ops.size(weight) for weight in programs.model.trainable_weights)
+        seconds += 2 * (devices - 1) / devices * float(gradients) / topology.device.interconnect
+    return dataclasses.replace(
+        row, batch_per_device=number, images_per_second=number / seconds, memory_bytes=program.memory_bytes
+    )
+
+
+def read(path):
+    """The rows of a table's CSV file.
+
+    Raises:
+        ValueError: the file is not such a table.
+    """
+    names = [field.name for field in dataclasses.fields(Row)]
+    reader = csv.DictReader(io.StringIO(files.read_text(path)))
+    if reader.fieldnames != names:
+        raise ValueError(
+            f"The columns of the table must be {', '.join(names)}. Received: {path} with {reader.fieldnames}"
+        )
+    types = {field.name: field.type for field in dataclasses.fields(Row)}
+    try:
+        return [Row(**{name: types[name](value) for name, value in line.items()}) for line in reader]
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"A row of the table is damaged ({error}). Received: {path}") from error
+
+
+def markdown(rows):
+    """The rows as a Markdown table: a line for each model and image size, a column for each slice and mode."""
+    columns = list(dict.fromkeys((row.topology, row.mode) for row in rows))
+    lines = list(dict.fromkeys((row.model, row.image_size) for row in rows))
+    by_cell = {row.cell: row for row in rows}
+    text = ["| model | pixels | " + " | ".join(f"{topology} {mode}" for topology, mode in columns) + " |"]
+    text.append("|---" * (2 + len(columns)) + "|")
+    for model, size in lines:
+        entries = [by_cell.get((model, topology, size, mode)) for topology, mode in columns]
+        texts = ["" if row is None else f"{row.batch_per_device}, {row.images_per_second:.3g}/s" for row in entries]
+        text.append(f"| {model} | {size} | " + " | ".join(texts) + " |")
+    return "\n".join(text) + "\n"
+
+
+def _write(path, rows):
+    with files.atomic_write(path) as file:
+        writer = csv.DictWriter(file, [field.name for field in dataclasses.fields(Row)], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(dataclasses.asdict(row) for row in rows)

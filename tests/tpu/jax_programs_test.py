@@ -1,0 +1,39 @@
+"""What the JAX engine's programs are refused for. These tests run in a child process, where Keras' backend is JAX."""
+
+import os
+import subprocess
+import sys
+
+SCRIPT = """
+import jax, numpy as np, jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from keras_vit.tpu import compiler
+from keras_vit.tpu.jax_programs import compile_function
+
+mesh = Mesh(np.array(compiler.topology_devices("v3:2x2")), ("data",))
+x = jax.ShapeDtypeStruct((16, 128), jnp.float32, sharding=NamedSharding(mesh, PartitionSpec("data")))
+
+dynamic = compile_function(jax.jit(lambda x: x[jnp.nonzero(x > 0)]), x)
+assert not dynamic.compiles and not dynamic.out_of_memory
+assert "where concrete value is expected" in compiler.first_line(dynamic.error), dynamic.error
+
+host = compile_function(jax.jit(lambda x: jax.pure_callback(np.asarray, x, x) + 1), x)
+assert host.host_operations, host
+
+many = jax.ShapeDtypeStruct((8 * 2**16, 2**16), jnp.float32, sharding=x.sharding)
+much = compile_function(jax.jit(lambda x: x @ jnp.ones((2**16, 128))), many)
+assert much.out_of_memory and much.memory_bytes >= 16 * 2**30 and much.available_bytes, much
+
+mean = compile_function(jax.jit(lambda x: x - x.mean(0), out_shardings=x.sharding), x)
+assert mean.compiles and not mean.host_operations
+assert mean.argument_bytes == 2 * 128 * 4 or mean.argument_bytes == 8 * 128 * 4, mean  # of one device; rows of 8
+assert "TPU_WORKER_HOSTNAMES" not in __import__("os").environ
+print("all of it")
+"""
+
+
+def test_programs_of_jax_are_refused_with_the_reason(tpu_compiler):
+    environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    environment.pop("TPU_WORKER_HOSTNAMES", None)
+    ended = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=False)
+    assert ended.stdout == "all of it\n", ended.stderr

@@ -1,0 +1,67 @@
+"""Every page of experiments/configs compiles for a TPU, with its own model cut to two blocks."""
+
+import importlib.util
+from pathlib import Path
+
+import keras
+import pytest
+
+from keras_vit import tasks, tpu
+
+CONFIGS = Path(__file__).parent.parent.parent / "experiments" / "configs"
+REQUESTS = {
+    "digits": ("",),
+    "pretrain": (
+        "ViT-B/16,imagenet2012",
+        "ViT-L/16,jft300m,epochs=14",
+        "R50x1,jft300m",
+        "ViT-S/16,imagenet21k,augreg=light1,epochs=30,dropout=0.1,weight_decay=0.03",
+    ),
+    "finetune": ("ViT-H/14,cifar10", "R50+ViT-B/16,imagenet2012,resolution=512", "BiT-R50x1,pets"),
+    "small_data": ("ViT-B/16,pets", "BiT-R50x1,pets"),
+}
+pages = pytest.mark.parametrize(
+    ("page", "request_"), [(page, request) for page, requests in REQUESTS.items() for request in requests]
+)
+
+
+def _config(page, request):
+    spec = importlib.util.spec_from_file_location(page, CONFIGS / f"{page}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    config = module.get_config(request) if request else module.get_config()
+    if "jft300m" in request:
+        config.data.classes = 100  # its number is not published
+    if config.task == "resnet_classification":
+        config.model.depth = 26  # the fewest units that there are
+    else:
+        config.model.num_layers = 2
+        if config.model.resnet_blocks:
+            config.model.resnet_blocks = (1,) * len(config.model.resnet_blocks)
+    return config
+
+
+def test_every_page_is_tested():
+    assert {page.stem for page in CONFIGS.glob("*.py")} == set(REQUESTS)
+
+
+@pages
+def test_the_input_of_a_page_is_known_without_its_dataset(page, request_):
+    from keras_vit.tpu.inputs import input_shapes
+
+    config = _config(page, request_)
+    inputs = input_shapes(config)
+    size = config.data.image_size
+    assert inputs.image_shape == ((size, size, 3) if size else (8, 8, 3))
+    known = {"digits": 10, "imagenet2012": 1000, "imagenet21k": 21843, "cifar10": 10, "pets": 37, "tfrecords": 100}
+    assert inputs.num_classes == known[config.data.name]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="of the TensorFlow backend")
+@pages
+def test_a_page_compiles_and_fits(page, request_, tpu_compiler):
+    config = _config(page, request_)
+    check = tpu.check(tasks.get(config), config, 8, "v3:2x2")
+    assert check.fits, check.error
+    assert check.flops > 0.95 * check.model_flops > 0

@@ -1,0 +1,107 @@
+"""The table of largest batches: resumed cell by cell, and read back."""
+
+import dataclasses
+import re
+
+import pytest
+
+from keras_vit.tpu import table
+from keras_vit.tpu.plots import batch_by_image_size
+from keras_vit.tpu.table import Row
+
+CELLS = table.cells(["ViT-B/16", "ViT-H/14"], ["v3:2x2", "v5e:2x4"], [224, 384])
+
+
+def _compute(row):
+    error = 'UNIMPLEMENTED: no\nand why, "quoted"' if row.topology == "v5e:2x4" and row.model == "ViT-H/14" else ""
+    return dataclasses.replace(
+        row, batch_per_device=0 if error else row.image_size, images_per_second=0.1 + 0.2, error=error
+    )
+
+
+def test_a_table_has_every_cell_once_and_sizes_that_patches_fill():
+    assert len(CELLS) == len({row.cell for row in CELLS}) == 2 * 2 * 2 * 2
+    assert {row.image_size for row in CELLS if row.model == "ViT-H/14"} == {224, 378}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((["ViT-X/9"], ["v3:2x2"], [224]), "known by name are"),
+        ((["ViT-B/16"], ["v9:2x2"], [224]), "`topology` must be"),
+        ((["ViT-B/16"], ["v3:2x2"], [224], ["serving"]), "`modes` must be of training, inference"),
+    ],
+)
+def test_what_is_not_known_is_refused_before_the_first_cell(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        table.cells(*arguments)
+
+
+def test_a_table_that_was_stopped_goes_on_with_what_is_missing(tmp_path, monkeypatch):
+    path, computed = tmp_path / "tpu.csv", []
+
+    def compute(row):
+        if len(computed) == 5:
+            raise KeyboardInterrupt
+        computed.append(row.cell)
+        return _compute(row)
+
+    monkeypatch.setattr(table, "compute", compute)
+    with pytest.raises(KeyboardInterrupt):
+        table.fill(path, CELLS, write=lambda line: None)
+    assert len(table.read(path)) == 5
+    monkeypatch.setattr(table, "compute", lambda row: (computed.append(row.cell), _compute(row))[1])
+    lines = []
+    rows = table.fill(path, CELLS, write=lines.append)
+    assert lines[0] == "11 of 16 cells to compute" and len(computed) == len(set(computed)) == 16
+    assert table.read(path) == rows == [_compute(row) for row in CELLS]
+    assert table.fill(path, CELLS, write=lines.append) == rows and len(computed) == 16
+
+
+def test_a_file_that_is_no_table_is_refused(tmp_path):
+    path = tmp_path / "tpu.csv"
+    path.write_text("step,loss\n1,2\n")
+    with pytest.raises(ValueError, match=r"The columns of the table must be model, topology.*step"):
+        table.fill(path, CELLS, write=print)
+    path.write_text(
+        ",".join(field.name for field in dataclasses.fields(Row)) + "\nViT-B/16,v3:2x2,many,training,1,1,1,\n"
+    )
+    with pytest.raises(ValueError, match="A row of the table is damaged"):
+        table.read(path)
+
+
+def test_the_markdown_has_a_line_for_each_model_and_size():
+    lines = table.markdown([_compute(row) for row in CELLS]).splitlines()
+    assert lines[0] == "| model | pixels | v3:2x2 training | v3:2x2 inference | v5e:2x4 training | v5e:2x4 inference |"
+    assert {len(re.findall(r"\|", line)) for line in lines} == {7}
+    assert "| ViT-B/16 | 384 | 384, 0.3/s | 384, 0.3/s | 384, 0.3/s | 384, 0.3/s |" in lines
+    assert "| ViT-H/14 | 378 | 378, 0.3/s | 378, 0.3/s | 0, 0.3/s | 0, 0.3/s |" in lines
+
+
+def test_the_picture_has_a_line_for_each_model_that_fits(tmp_path):
+    pytest.importorskip("matplotlib")
+    batch_by_image_size(str(tmp_path / "tpu.svg"), [_compute(row) for row in CELLS])
+    assert (tmp_path / "tpu.svg").stat().st_size > 5000
+    with pytest.raises(ValueError, match="no row of inference"):
+        batch_by_image_size(str(tmp_path / "none.png"), [row for row in CELLS if row.mode == "training"])
+
+
+def test_a_cell_is_the_largest_batch_and_its_estimate(monkeypatch):
+    from keras_vit.tpu.compiler import Program
+    from keras_vit.tpu.topologies import GIB
+
+    class Programs:
+        def __init__(self, config, task, inputs, topology, total_steps):
+            assert config.precision == "mixed_bfloat16" and inputs.image_shape == (224, 224, 3)
+            self.model = type("Model", (), {"trainable_weights": []})()
+
+        def evaluation(self, batch_size, accumulate_steps):
+            images = batch_size // 8
+            if images > 100:
+                return Program(False, "RESOURCE_EXHAUSTED", True)
+            return Program(True, temporary_bytes=images * GIB // 10, flops=61.5e12, bytes_accessed=1.0)
+
+    monkeypatch.setattr(table, "programs_class", lambda: Programs)
+    monkeypatch.setattr(table.compiler, "check_installed", lambda: None)
+    row = table.compute(Row("ViT-Ti/16", "v3:2x2", 224, "inference"))
+    assert (row.batch_per_device, row.images_per_second, row.error) == (96, 96.0, "")

@@ -1,0 +1,85 @@
+"""The memory of a step by formula, against peaks that were measured."""
+
+import pytest
+from ml_collections import ConfigDict
+
+from keras_vit import BiTResNet, VisionTransformer, recipes
+from keras_vit.training.memory import available_memory, estimate_memory, memory_line
+
+BLOCKS = {"hidden_size": 768, "mlp_dim": 3072, "num_heads": 12, "classes": 3}
+# Peaks in MB of a process that built a run of ViT-B/16's blocks under AdamW and did two steps, TensorFlow on a CPU.
+MEASURED = [
+    ({"num_layers": 1}, {"batch_size": 16}, 1261),
+    ({"num_layers": 3}, {"batch_size": 16}, 2332),
+    ({"num_layers": 3}, {"batch_size": 32}, 3289),
+    ({"num_layers": 3}, {"batch_size": 16, "precision": "mixed_bfloat16"}, 2098),
+    ({"num_layers": 3}, {"batch_size": 32, "remat": True}, 2526),
+    ({"num_layers": 3, "patch_size": 32}, {"batch_size": 16}, 1762),
+    ({"num_layers": 3, "dropout": 0.1}, {"batch_size": 16}, 2387),
+    ({"num_layers": 3}, {"batch_size": 32, "accumulate_steps": 4}, 2150),
+]
+
+
+def _config(**changes):
+    return ConfigDict(recipes.defaults(**{"total_steps": 10, "optimizer": {"name": "adamw"}, **changes}))
+
+
+def _model(**changes):
+    return VisionTransformer(**{"patch_size": 16, **BLOCKS, **changes})
+
+
+@pytest.fixture(scope="module")
+def small():
+    return _model(num_layers=2, hidden_size=96, mlp_dim=192, num_heads=2, input_shape=(64, 64, 3))
+
+
+@pytest.mark.parametrize(("model", "config", "peak"), MEASURED, ids=str)
+def test_the_formula_agrees_with_measured_peaks(model, config, peak):
+    assert estimate_memory(_config(**config), _model(**model)).total == pytest.approx(peak * 1e6, rel=0.15)
+
+
+def test_the_state_is_counted_exactly(small):
+    weights = 4 * small.count_params()
+    for changes, times in (
+        ({"optimizer": {"name": "sgd"}}, 2),
+        ({"optimizer": {"name": "sgd", "momentum_dtype": "bfloat16"}}, 1.5),
+        ({"optimizer": {"name": "adamw"}, "ema_decay": 0.9}, 4),
+    ):
+        assert estimate_memory(_config(**changes), small).state == times * weights
+
+
+def test_replicas_share_the_memory_of_a_machine_and_have_their_own_elsewhere(small):
+    one, four = (estimate_memory(_config(batch_size=32), small, n) for n in (1, 4))
+    assert four.state == 4 * one.state and four.activations == one.activations
+    host = estimate_memory(_config(batch_size=32), small, 4, num_hosts=2)
+    assert host.state == 2 * one.state and 2 * host.activations == one.activations
+    device = estimate_memory(_config(batch_size=32), small, 4, on_cpu=False)
+    assert device.state == one.state and 4 * device.activations == one.activations and device.process == 0
+
+
+def test_a_run_that_does_not_fit_is_told_what_would_make_it(small):
+    config = _config(batch_size=4096)
+    need = estimate_memory(config, small).total
+    fits = memory_line(config, small, available=need)
+    assert not fits.startswith("warning") and "are there" in fits
+    line = memory_line(config, small, available=need - 1)
+    assert line.startswith("warning: memory by formula:")
+    for remedy in ("accumulate_steps=2", "remat=True", "precision='mixed_bfloat16'"):
+        assert remedy in line
+    # What is advised fits, and what does not is not.
+    tight = estimate_memory(_config(batch_size=4096, accumulate_steps=4), small).total
+    line = memory_line(config, small, available=tight)
+    assert "accumulate_steps=4" in line and "accumulate_steps=2 " not in line
+    assert "a smaller batch or model may fit" in memory_line(config, small, available=1)
+
+
+def test_what_is_not_known_is_not_said(small):
+    hybrid = _model(num_layers=1, patch_size=1, resnet_blocks=(1,), input_shape=(32, 32, 3))
+    assert memory_line(_config(), hybrid) == ""
+    assert memory_line(_config(), BiTResNet(depth=26, input_shape=(32, 32, 3))) == ""
+    assert memory_line(_config(shard="optimizer"), small) == ""
+    assert "there" not in memory_line(_config(), small)
+
+
+def test_this_machine_has_memory():
+    assert available_memory() > 2**28
