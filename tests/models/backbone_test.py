@@ -26,7 +26,7 @@ def test_maps_have_their_strides_and_all_of_it_trains_and_is_saved(tmp_path):
 
 @pytest.mark.one_backend
 def test_a_segmentation_head_learns_shapes():
-    # The ten lines of the README.
+    # The ten lines of docs/features.md.
     vit = keras_vit.VisionTransformer(**SIZES | {"num_layers": 2}, input_shape=(32, 32, 3))
     inputs = keras.Input((32, 32, 3))
     maps = keras_vit.backbone(vit, layers=[1, 2], strides=[4, 8])(inputs)
