@@ -46,7 +46,7 @@ def test_a_toy_task_trains_evaluates_resumes_and_averages(kind, tmp_path):
     assert list(metrics) == ["step", "loss", "error", "grad_norm", "learning_rate", "bad_examples"]
     assert metrics["error"][-3:].mean() < 0.7 * metrics["error"][1:4].mean()
     assert 0 < whole.metrics["test/error"] < metrics["error"][0]
-    assert (tmp_path / "whole" / "evaluations.csv").read_text().startswith("step,loss,error\n5,")
+    assert (tmp_path / "whole" / "evaluations.csv").read_text().startswith("step,loss,error,examples,bad_examples\n5,")
     lines = []
 
     def stop(line):
@@ -57,7 +57,7 @@ def test_a_toy_task_trains_evaluates_resumes_and_averages(kind, tmp_path):
     with pytest.raises(KeyError):
         _run(kind, tmp_path / "killed", stop)
     resumed = _run(kind, tmp_path / "killed", lines.append)
-    assert any(line.startswith("going on from step 4,") for line in lines)
+    assert any(line.startswith("going on from step 5,") for line in lines)  # saved before it was evaluated
     assert resumed.metrics["test/error"] == whole.metrics["test/error"]
     for ours, theirs in zip(resumed.model.get_weights(), whole.model.get_weights()):
         np.testing.assert_array_equal(ours, theirs)

@@ -11,12 +11,16 @@ from keras_vit.training.preemption import catch_stop_signals
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
 def test_a_signal_is_noted_and_its_handler_comes_back(name):
     number = getattr(signal, name)
-    before = signal.getsignal(number)
-    with catch_stop_signals() as request:
-        assert not request.received
-        os.kill(os.getpid(), number)
-        assert request.received and request.signal == name
-    assert signal.getsignal(number) == before
+    handler = signal.default_int_handler  # any: these tests may themselves run under `nohup`
+    before = signal.signal(number, handler)
+    try:
+        with catch_stop_signals() as request:
+            assert not request.received
+            os.kill(os.getpid(), number)
+            assert request.received and request.signal == name
+        assert signal.getsignal(number) == handler
+    finally:
+        signal.signal(number, before)
 
 
 def test_a_second_ctrl_c_ends_at_once():
