@@ -18,7 +18,6 @@ import os
 import sys
 from pathlib import Path
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hides TensorFlow's start-up messages; must precede its import
 # JAX must not look for a TPU; this must precede its import, by the JAX backend.
 os.environ |= {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1"}
 
@@ -37,6 +36,7 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string("topology", "v3:2x2", "The slice, such as v3:2x2 (Cloud TPU v3-8), v4:2x2x1, v5e:2x4, v6e:1x1.")
 flags.DEFINE_bool("search", False, "Look for the largest batch that fits; takes some minutes.")
 flags.DEFINE_float("price", 0.0, "What a device costs an hour, for the price of the recipe.", lower_bound=0.0)
+flags.DEFINE_integer("traffic", 0, "How many of the arrays that a step moves most are listed.", lower_bound=0)
 flags.DEFINE_string("json", "", "A file to write the results to.")
 flags.DEFINE_string("table", "", "A CSV file to write or extend, with the largest batches; not with --config.")
 MODELS = [*architectures.VISION_TRANSFORMERS, *architectures.BIT_RESNETS]
@@ -52,7 +52,7 @@ def main(_):
         return
     config = CONFIG.value
     check = tpu.check(tasks.get(config), config, config.batch_size, FLAGS.topology, search=FLAGS.search)
-    for line in report(check, FLAGS.price):
+    for line in report(check, FLAGS.price, FLAGS.traffic):
         print(line)
     if FLAGS.json:
         files.write_json(FLAGS.json, check.to_dict() | {"price": FLAGS.price * check.device_hours_estimate})

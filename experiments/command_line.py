@@ -4,14 +4,29 @@ import errno
 import importlib.util
 import signal
 import sys
+import time
 import traceback
 from pathlib import Path
 
+import banner_filter  # noqa: F401 before whatever imports TensorFlow
 from absl import app, flags, logging
 from ml_collections import config_flags
 
+START = time.monotonic()  # when the command was given, but for the start of Python
+
 # Where the errors come from that are meant for the user. Found without importing, which would take seconds.
 _OURS = (str(Path(__file__).parent), *importlib.util.find_spec("keras_vit").submodule_search_locations)
+
+
+def _excepthook(kind, error, trace):
+    """One line for a Ctrl-C before a command begins, while it imports for seconds."""
+    if issubclass(kind, KeyboardInterrupt):
+        print("interrupted", file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, trace)
+
+
+sys.excepthook = _excepthook
 
 
 def define_config(default):
@@ -60,6 +75,11 @@ def _guarded(main, argv):
     if len(argv) > 1:
         _end(f"only flags are understood. Received: {' '.join(argv[1:])}")
     logging.set_verbosity(logging.WARNING)  # TensorFlow tells of every checkpoint it writes
+    # Lines appear at once, in a file too, and names that are not UTF-8 can be printed.
+    sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
+    terminal = sys.modules.get("keras_vit.terminal")  # not there where a command uses nothing of keras_vit
+    if terminal:
+        terminal.show_bars()
     try:
         main(argv)
     except (ValueError, ImportError) as error:

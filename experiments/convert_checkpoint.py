@@ -8,6 +8,7 @@ the logits of a file.
 
 import sys
 
+import banner_filter  # noqa: F401 before whatever imports TensorFlow
 import keras
 import numpy as np
 from absl import app, flags

@@ -8,11 +8,6 @@ copy; `keras_vit/evaluation/__init__.py` has the names. Images are prepared as t
 `--pages`, a page shows calibration, confusions and the worst-classified images.
 """
 
-import os
-import sys
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hides TensorFlow's start-up messages; must precede its import
-
 import command_line
 from absl import flags
 from model_flags import build_model, load_model
@@ -37,6 +32,8 @@ def main(_):
         raise ValueError(
             f"Either --model or --variant is needed. Received: model={FLAGS.model!r}, variant={FLAGS.variant!r}"
         )
+    if not FLAGS.evals:
+        raise ValueError(f"--evals must name an evaluator, such as top1. Received: evals={FLAGS.evals}")
     evaluators = evaluation.get(FLAGS.evals, FLAGS.max_bad_share)
     model, details = load_model(FLAGS.model) if FLAGS.model else (build_model(FLAGS.variant, FLAGS.weights), {})
     output = files.as_path(FLAGS.output)
@@ -53,9 +50,9 @@ def main(_):
             print(f"{name} was evaluated before")
             continue
         inputs = inputs or load_inputs(model, details)
-        with evaluation.show_progress(lambda done, total, name=name: show(name, done, total)):
-            results["metrics"][name] = evaluator.evaluate(model, inputs)
+        results["metrics"][name] = evaluator.evaluate(model, inputs)
         files.write_json(output / "results.json", results)
+        print(f"evaluated {name}", flush=True)
     print_table({name: results["metrics"][name] for name in evaluators})
     if FLAGS.pages:
         inputs = inputs or load_inputs(model, details)
@@ -87,14 +84,6 @@ def load_inputs(model, details):
     config = {name: tuple(value) if isinstance(value, list) else value for name, value in config.items()}
     path = {"path": FLAGS.data_path} if FLAGS.data_path else {}
     return data.from_config({**config, **path, "max_bad_share": FLAGS.max_bad_share}, batch_size=64, seed=0)
-
-
-def show(name, done, total):
-    """One line that is written over, on a terminal; else a line at the end."""
-    if sys.stderr.isatty():
-        print(f"\r{name}: {done}/{total}", end="\n" if done == total else "", file=sys.stderr, flush=True)
-    elif done == total:
-        print(f"{name}: {total} examples", file=sys.stderr)
 
 
 def print_table(metrics_of):

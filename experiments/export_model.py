@@ -6,16 +6,10 @@ python experiments/export_model.py --variant=ViT_B16 --weights=augreg --class_na
 python experiments/export_model.py --model=runs/digits --format=litert_int8 --target=digits.tflite
 """
 
-import os
-from pathlib import Path
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hides TensorFlow's start-up messages; must precede its import
-
 import command_line
 from absl import flags
-from model_flags import build_model, load_model
+from model_flags import build_model, load_model, read_class_names
 
-import keras_vit
 from keras_vit import export
 
 FORMATS = {
@@ -72,15 +66,6 @@ def main(_):
         **details,
     )
     print(f"exported to {path}")
-
-
-def read_class_names(source, classes):
-    """The lines of a file, or the published names for this number of classes."""
-    if source == "published":
-        return keras_vit.predictions.class_names(classes)
-    if not os.path.exists(source):
-        raise ValueError(f"There is no such file. Received: class_names={source!r}")
-    return Path(source).read_text(encoding="utf-8").splitlines()
 
 
 if __name__ == "__main__":

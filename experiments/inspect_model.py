@@ -11,8 +11,6 @@ prepared as the model's own preprocessing says; of a dataset, the first test ima
 import os
 from pathlib import Path
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hides TensorFlow's start-up messages; must precede its import
-
 import command_line
 import numpy as np
 from absl import flags
@@ -58,12 +56,14 @@ def read_images(model, source, count):
         if os.sep in source or source.startswith("."):
             raise ValueError(f"There is no such folder. Received: images={source!r}")
         inputs = evaluation.load_inputs(model, source, FLAGS.data_path, splits=("test",))
-        batches, images = iter(inputs.eval_batches()), np.zeros((0, *inputs.image_shape), "float32")
-        while len(images) < min(count, inputs.test.num_examples):
-            batch, _, weights = (array.numpy() for array in next(batches))
+        images = np.zeros((0, *inputs.image_shape), "float32")
+        for batch, _, weights in inputs.eval_batches().as_numpy_iterator():
             images = np.concatenate([images, batch[weights > 0]])
+            if len(images) >= count:
+                break
         return images[:count]
-    paths = sorted(path for path in Path(source).rglob("*") if path.suffix.lower() in ENDINGS)[:count]
+    paths = (path for path in Path(source).rglob("*") if path.suffix.lower() in ENDINGS and path.is_file())
+    paths = sorted(paths)[:count]
     if not paths:
         raise ValueError(f"The folder holds no image ({', '.join(ENDINGS)}). Received: images={source!r}")
     decoder = Decoder(tuple(model.input_shape[1:]), keras_vit.preprocessing_of(model))

@@ -1,6 +1,7 @@
 """What commands take for `--model`, and for `--variant` with `--weights`."""
 
 import tempfile
+from pathlib import Path
 
 import keras_vit
 from keras_vit import export, files
@@ -8,7 +9,22 @@ from keras_vit.models import load_keras_file
 
 
 def load_model(source):
-    """A model, and what its export or run says about it: a dict of arguments of `export.saved_model`."""
+    """A model, and what its export or run says about it: a dict of arguments of `export.saved_model`.
+
+    Args:
+        source: a finished run's workdir, the folder of an export, or a .keras file; any path of `tf.io.gfile`.
+
+    Raises:
+        ValueError: it is none of these, it is damaged, or it cannot be read.
+    """
+    try:
+        return _load(source)
+    except OSError as error:
+        reason = str(error).split("\n")[0][:200]
+        raise ValueError(f"The model cannot be read ({reason}). Received: model={source!r}") from error
+
+
+def _load(source):
     if source.endswith(".keras"):
         if not files.exists(source):
             raise ValueError(f"There is no such file. Received: model={source!r}")
@@ -47,3 +63,12 @@ def build_model(variant, weights):
     if variant not in keras_vit.models.__all__:
         raise ValueError(f"The variants are {', '.join(keras_vit.models.__all__)}. Received: variant={variant!r}")
     return getattr(keras_vit, variant)(weights=weights or None)
+
+
+def read_class_names(source, classes):
+    """The lines of a file, or with "published" the published names for this number of classes."""
+    if source == "published":
+        return keras_vit.predictions.class_names(classes)
+    if not Path(source).is_file():
+        raise ValueError(f"There is no such file. Received: class_names={source!r}")
+    return Path(source).read_text(encoding="utf-8").splitlines()

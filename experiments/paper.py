@@ -4,18 +4,18 @@
     python experiments/paper.py --study=table8 --scale=small --workdir=runs/table8
     python experiments/paper.py --study=fig4 --scale=small --seeds=0,1,2 --workdir=runs/fig4
     python experiments/paper.py --study=table7 --scale=paper --data_path=/data/jft --workdir=runs/table7
+    python experiments/paper.py --study=all --scale=tiny --processes=2 --workdir=runs/tiny
 
 `--scale=tiny` does two steps of each run, `small` takes generated images and needs no download, `paper` is the paper's
 setting, whose data lies in `--data_path`. The same command again goes on where it stopped. `--processes=4` makes up to
-four runs at once, each in a process of its own, which CUDA_VISIBLE_DEVICES of that process may tell apart.
+four runs at once, each in a process of its own, which CUDA_VISIBLE_DEVICES of that process may tell apart. Of
+`--study=all` it makes four studies at once, each in a folder of its own.
 """
 
 import os
 import signal
 import subprocess
 import sys
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hides TensorFlow's start-up messages; must precede its import
 
 import command_line
 from absl import flags
@@ -25,12 +25,12 @@ from keras_vit.studies.runner import make_run
 
 FLAGS = flags.FLAGS
 flags.DEFINE_bool("list", False, "Print what each study needs at this scale, and start nothing.")
-flags.DEFINE_string("study", "", f"What to make: {', '.join(studies.STUDIES)}.")
+flags.DEFINE_string("study", "", f"What to make: {', '.join(studies.STUDIES)}; or all.")
 flags.DEFINE_string("scale", "small", "tiny, small or paper.")
 flags.DEFINE_string("workdir", "", "The folder of the study; runs/<study>-<scale> if not given.")
 flags.DEFINE_string("data_path", "", "Where the data of --scale=paper lies.")
 flags.DEFINE_list("seeds", ["0"], "Seeds; each run is made with each of them.")
-flags.DEFINE_integer("steps", 1500, "Pre-training steps of --scale=small.")
+flags.DEFINE_integer("steps", 1000, "Pre-training steps of --scale=small.")
 flags.DEFINE_integer("processes", 1, "Runs that are made at once, each in a process of its own.", lower_bound=1)
 flags.DEFINE_string("run", "", "Make this run of the study alone, and write no page.")
 
@@ -46,10 +46,13 @@ def main(_):
         return
     if "TF_CONFIG" in os.environ:
         raise ValueError("A study runs on one host. Received: TF_CONFIG is set")
-    study = studies.get(FLAGS.study)
-    if scale.is_paper and not FLAGS.data_path:
+    study = None if FLAGS.study == "all" else studies.get(FLAGS.study)
+    if scale.is_paper and not FLAGS.data_path and (study is None or study.measure is None):
         raise ValueError("`--scale=paper` needs the paper's data: --data_path=FOLDER. Received: data_path=''")
     workdir = FLAGS.workdir or f"runs/{FLAGS.study}-{FLAGS.scale}"
+    if study is None:
+        make_all(workdir)
+        return
     runs = study.runs(scale)
     try:
         if FLAGS.run:
@@ -60,7 +63,7 @@ def main(_):
             make_run(study, chosen[0], runs, workdir)
             return
         if FLAGS.processes > 1:
-            make_at_once(runs)
+            make_runs(runs)
         studies.make(study, scale, workdir)
     except training.Preempted as preempted:
         print(preempted)
@@ -80,30 +83,45 @@ def print_estimates(scale):
         )
 
 
-def make_at_once(runs):
-    """Makes runs in processes of their own, those that start from another one after it; ends where one fails."""
+def make_all(workdir):
+    """Makes every study, `--processes` at once, each in a folder of its own."""
+    names = list({id(study): name for name, study in reversed(studies.STUDIES.items())}.values())[::-1]
+    for start in range(0, len(names), FLAGS.processes):
+        some = names[start : start + FLAGS.processes]
+        wait_for([[f"--study={name}", f"--workdir={workdir}/{name}"] for name in some])
+    print(f"Everything is in {workdir}.")
+
+
+def make_runs(runs):
+    """Makes runs of a study, `--processes` at once, those that start from others after them."""
     done = set()
     while len(done) < len(runs):
-        ready = [run for run in runs if run.name not in done and (not run.start or run.start in done)]
-        children = [
-            (run, subprocess.Popen([sys.executable, *sys.argv, f"--run={run.name}", "--processes=1"]))
-            for run in ready[: FLAGS.processes]
-        ]
+        ready = [run.name for run in runs if run.name not in done and done.issuperset(run.start)][: FLAGS.processes]
+        wait_for([[f"--run={name}"] for name in ready])
+        done |= set(ready)
 
-        # The runs save and end, and then so does the study. Ctrl-C reaches all of them by itself.
-        def stop(*_, children=children):
-            for _, child in children:
-                child.terminate()
 
-        handlers = {signal.SIGTERM: stop, signal.SIGHUP: stop, signal.SIGINT: signal.SIG_IGN}
-        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-        codes = [(run, child.wait()) for run, child in children]
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        failed = [code for _, code in codes if code]
-        if failed:
-            sys.exit(failed[0])
-        done |= {run.name for run, _ in codes}
+def wait_for(commands):
+    """Runs this command with other flags, each in a process of its own; ends where one of them fails.
+
+    Args:
+        commands: for each process its flags.
+    """
+    children = [subprocess.Popen([sys.executable, *sys.argv, *command, "--processes=1"]) for command in commands]
+
+    # They save and end, and then so does this one. Ctrl-C reaches all of them by itself.
+    def stop(*_):
+        for child in children:
+            child.terminate()
+
+    handlers = {signal.SIGTERM: stop, signal.SIGHUP: stop, signal.SIGINT: signal.SIG_IGN}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    codes = [child.wait() for child in children]
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    failed = [code for code in codes if code]
+    if failed:
+        sys.exit(failed[0])
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 
 import argparse
 
+import banner_filter  # noqa: F401 before whatever imports TensorFlow
 import numpy as np
 import tensorflow as tf
 

@@ -11,12 +11,9 @@ takes prepared images instead, float32 (B, H, W, C) in a .npy file.
 import base64
 import http.client
 import json
-import os
 import urllib.error
 import urllib.request
 from pathlib import Path
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hides TensorFlow's start-up messages; must precede its import
 
 import command_line
 import numpy as np

@@ -6,12 +6,10 @@ python experiments/run_tpu.py --config=experiments/configs/digits.py --workdir=r
 
 import os
 import re
-import subprocess
+import shlex
 import sys
 import tempfile
 from pathlib import Path
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hides most start-up messages; must precede TensorFlow's import
 
 import command_line
 import numpy as np
@@ -54,9 +52,9 @@ def train_and_export(config, task, workdir, engine):
     """Everything that a run writes."""
     try:
         evaluators = evaluation.get(config.evals, config.data.max_bad_share)
-        run = training.run(config, workdir, task=task, evaluators=evaluators, engine=engine)
+        run = training.run(config, workdir, task=task, evaluators=evaluators, engine=engine, start=command_line.START)
     except training.Preempted as preempted:
-        print(preempted)
+        print(f"{preempted}:\n  {this_command()}")
         sys.exit(training.EXIT_CODE)
     if not workdir.is_chief:
         return
@@ -66,6 +64,12 @@ def train_and_export(config, task, workdir, engine):
         export_and_predict(config, task, workdir, run)
     workdir.write_results(run.metrics)
     print(f"Everything is in {workdir.path}.")
+
+
+def this_command():
+    """The command line of this process, for a shell."""
+    backend = [f"KERAS_BACKEND={os.environ['KERAS_BACKEND']}"] if "KERAS_BACKEND" in os.environ else []
+    return shlex.join([*backend, Path(sys.executable).name, *sys.argv])
 
 
 def export_and_predict(config, task, workdir, run):
@@ -93,8 +97,8 @@ def predict(version, inputs, picture, number=32):
     images, labels, _ = (array.numpy()[:number] for array in next(iter(inputs.eval_batches())))
     with tempfile.TemporaryDirectory() as folder:
         np.save(f"{folder}/images.npy", images)
-        command = [sys.executable, str(HERE / "predict_saved_model.py"), str(version)]
-        subprocess.run([*command, f"{folder}/images.npy", f"{folder}/probabilities.npy"], check=True)
+        command = [HERE / "predict_saved_model.py", version]
+        files.run_python([*command, f"{folder}/images.npy", f"{folder}/probabilities.npy"])
         probabilities = np.load(f"{folder}/probabilities.npy", allow_pickle=False)
     names = inputs.test.class_names
     for label, row in zip(labels[:5], probabilities):

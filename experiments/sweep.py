@@ -14,8 +14,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
 import command_line
 from absl import flags
 from ml_collections import config_flags
@@ -24,6 +22,7 @@ from sweep_table import make_rows, summary, write_table
 from keras_vit import recipes, training
 
 HERE = Path(__file__).parent
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 CONFIG = command_line.define_config(HERE / "configs/digits.py")
 flags.declare_key_flag("config")  # for --help
 WORKDIR = flags.DEFINE_string("workdir", "", "Folder of the sweep; runs/sweep-<name of the config> if not given.")
@@ -64,22 +63,38 @@ def _results(workdir, changes):
 
 
 def _train(workdir, changes):
-    """One run of `run_tpu.py` with the overrides of this command; ends with its exit code where that is not 0.
+    """One run of `run_tpu.py` with the overrides of this command; where it does not end well, the sweep ends with it.
 
     In a process of its own, which gives back all memory, and takes the devices that a process can take only once.
     """
     overrides = {**config_flags.get_override_values(flags.FLAGS["config"]), **changes}
     page = config_flags.get_config_filename(flags.FLAGS["config"])
     command = [sys.executable, str(HERE / "run_tpu.py"), f"--config={page}", f"--workdir={workdir}"]
+    received, processes = [], []
+
+    def stop(number, _):
+        """Lets the run save and end. Ctrl-C of a terminal reaches the run by itself too; there the SIGTERM then changes
+        nothing, and a second SIGINT would end it unsaved."""
+        received.append(signal.Signals(number).name)
+        for process in processes:
+            process.terminate()
+
+    signals = [number for number in STOP_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]  # as under nohup
+    before = {number: signal.signal(number, stop) for number in signals}
     with subprocess.Popen([*command, *(f"--config.{name}={value}" for name, value in overrides.items())]) as process:
-        # The run saves and ends, and then so does the sweep. Ctrl-C of a terminal reaches the run by itself too; there
-        # the SIGTERM then changes nothing, and a second SIGINT would end it unsaved.
-        signals = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-        before = {number: signal.signal(number, lambda *_: process.terminate()) for number in signals}
-        if process.wait():
-            sys.exit(process.returncode)
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        processes.append(process)
+        if received:  # while it was started
+            process.terminate()
+        code = process.wait()
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    if code < 0:
+        print(f"{signal.Signals(-code).name} ended {workdir}; the same command goes on", file=sys.stderr)
+    elif not code and received:
+        print(f"stopped by {received[0]} after {workdir}; the same command goes on")
+        code = training.EXIT_CODE
+    if code:
+        sys.exit(code if code > 0 else 128 - code)
 
 
 def _numbers(name, words, kind):

@@ -7,10 +7,7 @@ Run again, it goes on where it stopped. The accuracies, the means of the three g
 printed and written to `results.json`.
 """
 
-import os
 import sys
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hides TensorFlow's start-up messages; must precede its import
 
 import command_line
 from absl import flags

@@ -4,12 +4,14 @@
 `keras_vit.training`, `keras_vit.export`) is loaded on first use.
 """
 
+# ruff: noqa: F401
 import importlib
+import typing
 
 __version__ = "0.1.0"  # setup.cfg reads it from here
 
 try:
-    import keras as _keras  # noqa: F401
+    import keras as _keras
 except ImportError as error:
     if error.name in ("tensorflow", "jax", "torch"):
         raise ImportError(
@@ -42,6 +44,26 @@ _FUNCTIONS = {
     "flops": "cost",
     "freeze": "models.freezing",
 }
+
+if typing.TYPE_CHECKING:  # what `__getattr__` gives, for type checkers, editors and the reference
+    from keras_vit import (
+        cost,
+        data,
+        evaluation,
+        export,
+        inspection,
+        losses,
+        optimizers,
+        recipes,
+        studies,
+        tasks,
+        tpu,
+        training,
+    )
+    from keras_vit.cost import flops
+    from keras_vit.models.backbone import backbone
+    from keras_vit.models.features import FeatureModel, features
+    from keras_vit.models.freezing import enable_lora, freeze
 
 __all__ = [
     *_layers,

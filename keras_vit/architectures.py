@@ -4,14 +4,17 @@ A size is called as in the papers, "ViT-B/16", "R50+ViT-B/16" or "BiT-R50x1". Th
 size in pixels, or for hybrids the stride at which the Transformer sees the image. "ViT-B_16" is the name for files.
 """
 
+from typing import Any
+
 _TI = {"hidden_size": 192, "num_layers": 12, "mlp_dim": 768, "num_heads": 3}
 _S = {"hidden_size": 384, "num_layers": 12, "mlp_dim": 1536, "num_heads": 6}
 _B = {"hidden_size": 768, "num_layers": 12, "mlp_dim": 3072, "num_heads": 12}
 _L = {"hidden_size": 1024, "num_layers": 24, "mlp_dim": 4096, "num_heads": 16}
 _H = {"hidden_size": 1280, "num_layers": 32, "mlp_dim": 5120, "num_heads": 16}
 
-# Units in each stage of a ResNet, by depth.
+# Units in each stage of a ResNet, by depth. 8 is for small images: its stride is 8, that of the others 32.
 BIT_UNITS = {
+    8: (1, 1),
     26: (2, 2, 2, 2),
     50: (3, 4, 6, 3),
     101: (3, 4, 23, 3),
@@ -22,7 +25,7 @@ BIT_UNITS = {
 _R50_STRIDE_16 = (3, 4, 9)
 
 # The arguments of `VisionTransformer` for each size. `resnet_blocks=()` is a stem of the root alone.
-VISION_TRANSFORMERS = {
+VISION_TRANSFORMERS: dict[str, dict[str, Any]] = {
     "ViT-Ti/16": {"patch_size": 16, **_TI},
     "ViT-S/16": {"patch_size": 16, **_S},
     "ViT-S/32": {"patch_size": 32, **_S},
@@ -41,7 +44,7 @@ VISION_TRANSFORMERS = {
     "R50+ViT-L/32": {"patch_size": 1, "resnet_blocks": BIT_UNITS[50], **_L},
 }
 # The arguments of `BiTResNet` for each size.
-BIT_RESNETS = {
+BIT_RESNETS: dict[str, dict[str, Any]] = {
     "BiT-R50x1": {"depth": 50, "width_factor": 1},
     "BiT-R50x2": {"depth": 50, "width_factor": 2},
     "BiT-R50x3": {"depth": 50, "width_factor": 3},

@@ -7,6 +7,8 @@ reads the class token computes less in its last block, and `flops` counts what a
 """
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 
@@ -17,22 +19,22 @@ from keras_vit.layers.resnet_stem import resolve_stem, stem_output_channels, ste
 
 def parameters(
     *,
-    patch_size,
-    num_layers,
-    hidden_size,
-    mlp_dim,
-    input_shape=(224, 224, 3),
-    classes=0,
-    classifier="token",
-    representation_size=0,
-    stem=None,
-    resnet_blocks=None,
-    num_heads=1,
-    position_embedding="learned",
-    position_embedding_at="stem",
-    class_token_position=True,
-    **others,
-):
+    patch_size: int,
+    num_layers: int,
+    hidden_size: int,
+    mlp_dim: int,
+    input_shape: tuple[int, int, int] = (224, 224, 3),
+    classes: int = 0,
+    classifier: str = "token",
+    representation_size: int = 0,
+    stem: str | None = None,
+    resnet_blocks: Sequence[int] | None = None,
+    num_heads: int = 1,
+    position_embedding: str = "learned",
+    position_embedding_at: str = "stem",
+    class_token_position: bool = True,
+    **others: Any,
+) -> int:
     """The number of parameters of a `VisionTransformer`.
 
     Args:
@@ -63,18 +65,18 @@ def parameters(
 
 def multiply_accumulates(
     *,
-    patch_size,
-    num_layers,
-    hidden_size,
-    mlp_dim,
-    input_shape=(224, 224, 3),
-    classifier="token",
-    position_embedding="learned",
-    stem=None,
-    resnet_blocks=None,
-    count_padding=False,
-    **others,
-):
+    patch_size: int,
+    num_layers: int,
+    hidden_size: int,
+    mlp_dim: int,
+    input_shape: tuple[int, int, int] = (224, 224, 3),
+    classifier: str = "token",
+    position_embedding: str = "learned",
+    stem: str | None = None,
+    resnet_blocks: Sequence[int] | None = None,
+    count_padding: bool = False,
+    **others: Any,
+) -> int:
     """The multiply-accumulates of one image in a `VisionTransformer`, forward, without the head.
 
     Args:
@@ -97,37 +99,22 @@ def multiply_accumulates(
     return count
 
 
-def axial_parameters(
-    *,
-    patch_size,
-    num_layers,
-    hidden_size,
-    mlp_dim,
-    input_shape=(224, 224, 3),
-    classes=0,
-    representation_size=0,
-    **others,
-):
-    """The number of parameters of an `AxialVisionTransformer`.
-
-    Args:
-        classes: outputs of the head; 0 for no head.
-        **others: the other arguments of `AxialVisionTransformer`, which have no parameters.
-    """
+def axial_parameters(*, num_layers: int, **arguments: Any) -> int:
+    """The number of parameters of an `AxialVisionTransformer`, from its arguments, as `parameters` takes them."""
     return parameters(
-        patch_size=patch_size,
-        num_layers=2 * num_layers,
-        hidden_size=hidden_size,
-        mlp_dim=mlp_dim,
-        input_shape=input_shape,
-        classes=classes,
-        classifier="gap",
-        representation_size=representation_size,
-        position_embedding="learned2d",
+        num_layers=2 * num_layers, **{**arguments, "classifier": "gap", "position_embedding": "learned2d"}
     )
 
 
-def axial_multiply_accumulates(*, patch_size, num_layers, hidden_size, mlp_dim, input_shape=(224, 224, 3), **others):
+def axial_multiply_accumulates(
+    *,
+    patch_size: int,
+    num_layers: int,
+    hidden_size: int,
+    mlp_dim: int,
+    input_shape: tuple[int, int, int] = (224, 224, 3),
+    **others: Any,
+) -> int:
     """The multiply-accumulates of one image in an `AxialVisionTransformer`, forward, without the head.
 
     Args:
@@ -146,29 +133,106 @@ def _axial_products(rows, columns, d, mlp_dim):
     return 2 * (4 * tokens * d * d + 2 * tokens * d * mlp_dim) + 2 * tokens * (rows + columns) * d
 
 
-def bit_parameters(*, depth, width_factor=1, version=2, input_shape=(224, 224, 3), classes=0, **others):
+def bit_parameters(
+    *,
+    depth: int,
+    width_factor: int = 1,
+    width: int = 64,
+    version: int = 2,
+    input_shape: tuple[int, int, int] = (224, 224, 3),
+    classes: int = 0,
+    **others: Any,
+) -> int:
     """The number of parameters of a `BiTResNet`.
 
     Args:
         classes: outputs of the head; 0 for no head.
         **others: the other arguments of `BiTResNet`, which have no parameters.
     """
-    width = 64 * width_factor
+    width *= width_factor
     count = resnet_parameters(BIT_UNITS[depth], width, input_shape[2], pre_activation=version == 2)
     return count + (stem_output_channels(BIT_UNITS[depth], width) + 1) * classes
 
 
-def bit_multiply_accumulates(*, depth, width_factor=1, input_shape=(224, 224, 3), count_padding=False, **others):
+def bit_multiply_accumulates(
+    *,
+    depth: int,
+    width_factor: int = 1,
+    width: int = 64,
+    input_shape: tuple[int, int, int] = (224, 224, 3),
+    count_padding: bool = False,
+    **others: Any,
+) -> int:
     """The multiply-accumulates of one image in a `BiTResNet` of either version, forward, without the head.
 
     Args:
         count_padding: whether a convolution's products with the zeros around its images count.
         **others: the other arguments of `BiTResNet`, which cost nothing here.
     """
-    return resnet_multiply_accumulates(BIT_UNITS[depth], input_shape, 64 * width_factor, count_padding)
+    return resnet_multiply_accumulates(BIT_UNITS[depth], input_shape, width * width_factor, count_padding)
 
 
-def flops(model, table_6=False):
+def axial_resnet_parameters(
+    *,
+    depth: int = 50,
+    width_factor: int = 1,
+    width: int = 64,
+    num_heads: int = 8,
+    input_shape: tuple[int, int, int] = (224, 224, 3),
+    classes: int = 0,
+    **others: Any,
+) -> int:
+    """The number of parameters of an `AxialResNet`.
+
+    Args:
+        classes: outputs of the head; 0 for no head.
+        **others: the other arguments of `AxialResNet`, which have no parameters.
+    """
+    blocks, width = BIT_UNITS[depth], width * width_factor
+    count = resnet_parameters(blocks, width, input_shape[2]) + (stem_output_channels(blocks, width) + 1) * classes
+    for (height, columns), n in _unit_sizes(blocks, input_shape, width):
+        # For a convolution and its norm two attentions: a product, two norms and a table each.
+        count += 2 * (2 * n * n + 2 * 2 * n + 2 * n) - 9 * n * n - 2 * n
+        count += (2 * height - 1 + 2 * columns - 1) * 2 * n // num_heads
+    return count
+
+
+def axial_resnet_multiply_accumulates(
+    *,
+    depth: int = 50,
+    width_factor: int = 1,
+    width: int = 64,
+    input_shape: tuple[int, int, int] = (224, 224, 3),
+    count_padding: bool = False,
+    **others: Any,
+) -> int:
+    """The multiply-accumulates of one image in an `AxialResNet`, forward, without the head.
+
+    Args:
+        count_padding: whether a convolution's products with the zeros around its images count.
+        **others: the other arguments of `AxialResNet`, which cost nothing here.
+    """
+    return _axial_resnet_products(BIT_UNITS[depth], input_shape, width * width_factor, count_padding)
+
+
+def _axial_resnet_products(blocks, input_shape, width, count_padding=False):
+    count = resnet_multiply_accumulates(blocks, input_shape, width, count_padding, spatial=False)
+    for (height, columns), n in _unit_sizes(blocks, input_shape, width):
+        positions = height * columns
+        # Queries, keys and values; three kinds of scores of half a head's size, and two of sums of its whole size.
+        count += 2 * positions * 2 * n * n + positions * (height + columns) * (3 * n // 2 + 2 * n)
+    return count
+
+
+def _unit_sizes(blocks, input_shape, width):
+    """Of each unit: `(rows, columns)` of what it reads, and its inner channels."""
+    sides = [-(-side // 4) for side in input_shape[:2]]
+    for _, n, strides in _units(blocks, width):
+        yield tuple(sides), n
+        sides = [-(-side // strides) for side in sides]
+
+
+def flops(model: keras.Model, table_6: bool = False) -> int:
     """The FLOPs of one image on its way forward through a model: two for each multiply-accumulate.
 
     They are those of matrix products and convolutions that the model computes, its head included; products with the
@@ -202,6 +266,8 @@ def _layer_multiply_accumulates(layer, table_6):
     if isinstance(layer, layers.AttentionPooling):
         tokens, d = input_shape
         return 2 * (tokens + 1) * d * d + 2 * tokens * d + 2 * d * layer.mlp_dim
+    if isinstance(layer, layers.AxialResNetStem):
+        return _axial_resnet_products(layer.blocks, input_shape, layer.width)
     if isinstance(layer, layers.ResNetStem | layers.PreActivationResNet):
         return resnet_multiply_accumulates(layer.blocks, input_shape, layer.width)
     if isinstance(layer, layers.PatchEncoder):
@@ -213,7 +279,7 @@ def _layer_multiply_accumulates(layer, table_6):
     raise ValueError(f"The FLOPs of this layer are not known. Received: {layer.name!r}, {type(layer).__name__}")
 
 
-def exaflops(forward, images):
+def exaflops(forward: float, images: float) -> float:
     """The cost of training in 1e18 FLOPs, as in the paper's Table 6.
 
     Args:
@@ -223,7 +289,7 @@ def exaflops(forward, images):
     return 6 * forward * images / 1e18
 
 
-def resnet_parameters(blocks, width=64, channels=3, pre_activation=False):
+def resnet_parameters(blocks: Sequence[int], width: int = 64, channels: int = 3, pre_activation: bool = False) -> int:
     """The parameters of `ResNetStem(blocks, width)`, or of `PreActivationResNet(blocks, width)`."""
     count = 7 * 7 * channels * width  # convolutions, then scales and offsets of the norms
     norms = stem_output_channels(blocks, width) if pre_activation else width
@@ -234,8 +300,14 @@ def resnet_parameters(blocks, width=64, channels=3, pre_activation=False):
     return count + 2 * norms
 
 
-def resnet_multiply_accumulates(blocks, input_shape, width=64, count_padding=False):
-    """The multiply-accumulates of one image in a ResNet; those of both versions are the same."""
+def resnet_multiply_accumulates(
+    blocks: Sequence[int],
+    input_shape: tuple[int, int, int],
+    width: int = 64,
+    count_padding: bool = False,
+    spatial: bool = True,
+) -> int:
+    """The multiply-accumulates of one image in a ResNet, of either version; with its 3x3 convolutions or without."""
     *sides, channels = input_shape
 
     def conv(kernel_size, strides, inputs, outputs):
@@ -248,7 +320,7 @@ def resnet_multiply_accumulates(blocks, input_shape, width=64, count_padding=Fal
     count = conv(7, 2, channels, width)
     sides = strided(4)  # the convolution and the pool
     for inputs, n, strides in _units(blocks, width):
-        count += conv(1, 1, inputs, n) + conv(3, strides, n, n)
+        count += conv(1, 1, inputs, n) + spatial * conv(3, strides, n, n)
         if inputs != 4 * n or strides != 1:
             count += conv(1, strides, inputs, 4 * n)
         sides = strided(strides)

@@ -184,7 +184,12 @@ def remove_leftovers(folder, older_than_seconds):
 
 def read_json(path):
     """The content of a JSON file, or None where there is no file; a `ValueError` where it is not JSON."""
-    return parse_json(read_text(path)) if exists(path) else None
+    if not exists(path):
+        return None
+    try:
+        return parse_json(read_text(path))
+    except ValueError as error:
+        raise ValueError(f"The file must be JSON in UTF-8 ({error}). Received: {path}") from error
 
 
 def parse_json(text):

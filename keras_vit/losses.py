@@ -1,9 +1,12 @@
 """Losses of single examples, in `keras.ops`."""
 
+from collections.abc import Callable
+
+import keras
 from keras import ops
 
 
-def softmax(labels, logits):
+def softmax(labels: keras.KerasTensor, logits: keras.KerasTensor) -> keras.KerasTensor:
     """Cross-entropy with the softmax of the logits, for one right class or shares of several.
 
     Args:
@@ -19,7 +22,7 @@ def softmax(labels, logits):
     return -ops.sum(labels * ops.log_softmax(logits, axis=-1), axis=-1)
 
 
-def sigmoid(labels, logits):
+def sigmoid(labels: keras.KerasTensor, logits: keras.KerasTensor) -> keras.KerasTensor:
     """Cross-entropy of every class with the sigmoid of its logit, summed over the classes: any number of right ones.
 
     With many classes the head's bias should start low, or the wrong classes are all of the first loss: -10 for
@@ -41,7 +44,7 @@ def sigmoid(labels, logits):
 LOSSES = {"softmax": softmax, "sigmoid": sigmoid}
 
 
-def get(name):
+def get(name: str) -> Callable[[keras.KerasTensor, keras.KerasTensor], keras.KerasTensor]:
     """The loss called `name`, a key of `LOSSES`.
 
     Raises:

@@ -1,5 +1,9 @@
 """The outputs of a model to the names of classes."""
 
+from collections.abc import Sequence
+
+import keras
+import numpy as np
 from keras import ops
 
 from keras_vit.checkpoints.downloading import fetch
@@ -11,7 +15,9 @@ _NAMES = {
 }
 
 
-def decode_predictions(predictions, top=5, names=None):
+def decode_predictions(
+    predictions: np.ndarray | keras.KerasTensor, top: int = 5, names: Sequence[str] | None = None
+) -> list[list[tuple[int, str, float]]]:
     """The best classes of each image, with their names.
 
     Args:
@@ -49,7 +55,7 @@ def decode_predictions(predictions, top=5, names=None):
     ]
 
 
-def class_names(classes):
+def class_names(classes: int) -> list[str]:
     """The published names of 1,000 (ImageNet) or 21,843 (ImageNet-21k) classes, from the cache of weights."""
     with open(fetch(_NAMES[classes]), encoding="utf-8") as file:
         return [line.strip() for line in file if line.strip()]

@@ -1,8 +1,11 @@
 """How an image becomes a model's input: the facts, and pixel values to what the model expects."""
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 
@@ -58,7 +61,7 @@ class Preprocessing:
                 raise ValueError(f"`{field}` must be {words}. Received: {field}={value!r}")
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Mapping[str, Any]) -> "Preprocessing":
         """From a dict as `to_config` makes it; what a file of an older version does not have takes its default.
 
         Raises:
@@ -73,15 +76,15 @@ class Preprocessing:
             )
         return cls(**config)
 
-    def to_config(self):
+    def to_config(self) -> dict[str, Any]:
         """A dict of plain Python, as JSON has it."""
         return {**dataclasses.asdict(self), "mean": list(self.mean), "std": list(self.std)}
 
     @property
-    def channels(self):
+    def channels(self) -> int:
         return len(self.mean)
 
-    def for_channels(self, channels):
+    def for_channels(self, channels: int) -> "Preprocessing":
         """The same for images of other channels, where all channels have one mean and one std.
 
         Raises:
@@ -97,7 +100,7 @@ class Preprocessing:
         return dataclasses.replace(self, mean=self.mean[:1] * channels, std=self.std[:1] * channels)
 
 
-def preprocess_input(images, model=None):
+def preprocess_input(images: np.ndarray | keras.KerasTensor, model: keras.Model | None = None) -> keras.KerasTensor:
     """[0, 255] to float32 in [-1, 1], the range every model here expects.
 
     Args:
@@ -127,7 +130,7 @@ def preprocess_input(images, model=None):
     return (images - ops.convert_to_tensor(mean, "float32")) / ops.convert_to_tensor(std, "float32")
 
 
-def preprocessing_of(model):
+def preprocessing_of(model: keras.Model) -> Preprocessing:
     """How images must be prepared for a model: what its checkpoint was trained on.
 
     It is in the config of the model's layer `InputPreprocessing`, so it survives saving, `from_config` and

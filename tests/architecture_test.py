@@ -11,27 +11,29 @@ PACKAGE = ROOT / "keras_vit"
 # A room of the package, and the rooms that it imports from. A row for every file or folder, and no other.
 FLOORS = {
     "files": set(),
+    "terminal": set(),
     "architectures": set(),
     "layers": {"preprocessing"},
     "losses": set(),
     "optimizers": set(),
     "recipes": {"architectures"},
-    "checkpoints": {"files", "architectures"},
+    "checkpoints": {"files", "terminal", "architectures"},
     "data": {"files", "preprocessing"},
     "preprocessing": set(),
     "predictions": {"checkpoints"},  # class names come through the cache of weights
-    "models": {"layers", "checkpoints", "architectures"},
+    "models": {"layers", "checkpoints", "architectures", "preprocessing"},
     "cost": {"layers", "architectures"},
     "inspection": {"files", "layers", "models"},
-    "export": {"files", "data", "checkpoints", "inspection", "models", "preprocessing"},
+    "export": {"files", "terminal", "data", "checkpoints", "inspection", "models", "preprocessing"},
     "tasks": {"models", "layers", "losses", "cost"},
-    "training": {"files", "tasks", "layers", "checkpoints", "data", "optimizers", "recipes", "cost"},
+    "training": {"files", "terminal", "tasks", "layers", "checkpoints", "data", "optimizers", "recipes", "cost"},
     "evaluation": {
-        *("checkpoints", "data", "files", "inspection", "layers", "models", "preprocessing", "recipes", "training"),
+        *("checkpoints", "data", "files", "inspection", "layers", "models", "preprocessing", "recipes", "terminal"),
+        "training",
     },
     "studies": {
         *("architectures", "checkpoints", "cost", "data", "evaluation", "files", "inspection", "recipes", "tasks"),
-        "training",
+        *("tpu", "training"),
     },
     "tpu": {"architectures", "cost", "data", "files", "recipes", "tasks", "training"},
     "__main__": set(),
@@ -59,8 +61,13 @@ def _files(room):
 
 
 def _imports(file):
-    """Every module that a file imports, also inside functions, as a dotted name."""
-    for node in ast.walk(ast.parse(file.read_text())):
+    """Every module that a file imports, also inside functions, as a dotted name; not what only type checkers read."""
+    tree = ast.parse(file.read_text())
+    blocks = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)]
+    skipped = {node for block in blocks for node in ast.walk(block)}
+    for node in ast.walk(tree):
+        if node in skipped:
+            continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import signal
 from pathlib import Path
 
 if importlib.util.find_spec("libtpu"):
@@ -14,6 +15,12 @@ import numpy as np
 import pytest
 
 GOLDEN = Path(__file__).parent / "golden"
+
+for number in (signal.SIGINT, signal.SIGHUP):
+    # A shell starts what runs in the background without SIGINT, and nohup without SIGHUP; the commands that are tested
+    # would inherit that, and those that are sent the signal would go on.
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf

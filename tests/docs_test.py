@@ -1,19 +1,24 @@
 """README.md and the pages of docs/ say what is so: tables, names, links, commands and code.
 
 Above each block of Python is a comment for the test: `<!-- test: run -->`, `<!-- test: run after: CODE -->` with what
-the reader is taken to have, or `<!-- test: not run, REASON -->`. All blocks must at least parse.
+the reader is taken to have, or `<!-- test: not run, REASON -->`. After `run` may stand `with published files`, in whose
+place are small ones, or `with` a module, without which the block is skipped. All blocks must at least parse.
 """
 
 import ast
+import dataclasses
 import re
 from pathlib import Path
 
 import pytest
 
 import keras_vit
+from keras_vit import architectures
+from keras_vit.checkpoints import published
 from keras_vit.models import variants
 
 ROOT = Path(__file__).parent.parent
+GOLDEN = ROOT / "tests" / "golden"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXT = "\n".join(page.read_text() for page in PAGES)
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -72,28 +77,72 @@ def test_the_readme_is_two_screens():
 
 @pages
 def test_a_command_names_a_script_and_flags_that_are_there(page):
-    commands = [c for block in re.findall(r"```sh\n(.*?)```", page.read_text(), re.DOTALL) for c in _commands(block)]
-    for script, arguments in commands:
+    for script, arguments in _commands(page.read_text()):
         assert (ROOT / script).exists(), script
-        source = "".join(file.read_text() for file in (ROOT / "experiments").glob("*.py"))
-        for flag in re.findall(r"--(\w+)", arguments):
-            assert flag == "config" or f'"{flag}"' in source, f"{script} --{flag}"
+        unknown = set(re.findall(r"--(\w+)", arguments)) - _flags(ROOT / script)
+        assert not unknown, f"{script} has no {unknown}"
 
 
-def _commands(block):
-    """The Python scripts of a block and the arguments of each."""
-    for line in block.replace("\\\n", " ").splitlines():
-        yield from re.findall(r"python ((?:experiments|tests)/\S+\.py)([^&|]*)", line)
+def _commands(text):
+    """The Python scripts that a page starts, in blocks and within sentences, and the arguments of each."""
+    parts = re.findall(r"```sh\n(.*?)```|`(python [^`]+)`", text, re.DOTALL)
+    for block, sentence in parts:
+        for line in (block.replace("\\\n", " ") or " ".join(sentence.split())).splitlines():
+            yield from re.findall(r"python ((?:experiments|tests)/\S+\.py)([^&|]*)", line)
+
+
+def _flags(script):
+    """The names of the flags that a script defines, by itself or through the files beside it."""
+    source = script.read_text()
+    names = set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', source))
+    if "define_config(" in source:
+        names.add("config")
+    if "import data_flags" in source:
+        names |= _flags(script.with_name("data_flags.py"))
+    return names
+
+
+def test_a_flag_of_another_script_is_not_one_of_this():
+    assert _flags(ROOT / "experiments/run_tpu.py") == {"config", "workdir", "change"}
+    assert "config" not in _flags(ROOT / "experiments/evaluate.py")
+    assert {"config", "data", "output"} < _flags(ROOT / "experiments/show_batch.py")
+
+
+@pytest.fixture
+def published_files(tmp_path_factory, monkeypatch):
+    """Small files in the place of those published for ViT-B/16, and a size of that name which they fit."""
+    folder = tmp_path_factory.mktemp("published")
+    small = {**architectures.VISION_TRANSFORMERS["ViT-B/16"], "num_layers": 1, "hidden_size": 12, "mlp_dim": 8}
+    monkeypatch.setitem(architectures.VISION_TRANSFORMERS, "ViT-B/16", small)
+    rows = [dataclasses.replace(row, size=None) for row in published.PUBLISHED if row.model == "ViT-B/16"]
+    monkeypatch.setattr(published, "PUBLISHED", tuple(rows))
+    monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(folder))
+    for row in rows:
+        sizes = {"classes": row.classes, "representation_size": row.representation_size}
+        model = keras_vit.ViT_B16(input_shape=(row.resolution, row.resolution, 3), head_bias=0.1, **sizes)
+        file = folder / row.folder.removeprefix("vit_models/") / f"{row.name}.npz"
+        file.parent.mkdir(exist_ok=True)
+        keras_vit.checkpoints.save(model, file)
+    (folder / "bit_models").mkdir()
+    for name, classes in (("ilsvrc2012", 1000), ("imagenet21k", 21843)):
+        (folder / "bit_models" / f"{name}_wordnet_lemmas.txt").write_text("cat\n" * classes)
 
 
 @pytest.mark.parametrize("marker, code", [block for page in PAGES for block in _python_blocks(page)])
 @pytest.mark.filterwarnings("ignore:The structure of `inputs`")
-def test_the_code_of_a_page_runs(marker, code, tmp_path, monkeypatch):
+@pytest.mark.filterwarnings("ignore:The head of .* is all zeros")  # the small files are of models not trained
+def test_the_code_of_a_page_runs(marker, code, tmp_path, monkeypatch, request):
     ast.parse(code)
     if marker.startswith("not run, "):
         return
-    assert marker == "run" or marker.startswith("run after: "), "say above the block whether it runs; see this file"
+    match = re.fullmatch(r"run(?: with (published files|\w+))?(?: after: (.*))?", marker)
+    assert match, "say above the block whether it runs; see this file"
+    needs, before = match.groups()
+    if needs == "published files":
+        request.getfixturevalue("published_files")
+    elif needs:
+        pytest.importorskip(needs)
     monkeypatch.chdir(tmp_path)
-    names = {}
-    exec(marker.removeprefix("run").removeprefix(" after: "), names)
+    names = {"GOLDEN": GOLDEN}
+    exec(before or "", names)
     exec(code, names)

@@ -48,6 +48,7 @@ def test_what_is_built_holds_every_module_and_installs(tmp_path):
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {str(path.relative_to(source)) for path in (source / "keras_vit").rglob("*.py")} <= names
     assert any(name.endswith("/LICENSE") for name in names)
+    assert "keras_vit/py.typed" in names
     _run(*pip, "install", "-q", "--no-deps", "--target", tmp_path / "site", wheel)
     code = "import keras_vit; print(keras_vit.__file__, keras_vit.__version__)"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}

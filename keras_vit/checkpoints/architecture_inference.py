@@ -4,7 +4,9 @@ An architecture is a dict here: the arguments of `VisionTransformer` (or `depth`
 `BiTResNet`) that shapes show, and "classes". What they do not show, such as the heads in a PyTorch file, is None.
 """
 
+import os
 import re
+from typing import Any
 
 from keras_vit.architectures import BIT_UNITS, NUM_HEADS
 from keras_vit.checkpoints import position_embeddings
@@ -15,10 +17,13 @@ from keras_vit.checkpoints.vit_jax_names import BIT_ROOT, CLASS_TOKEN, EMBEDDING
 _BLOCK = "Transformer/encoderblock_"
 _POSITIONS_X, _POSITIONS_Y = (f"Transformer/posembed_input/{axis}_embedding" for axis in "xy")
 _DISTANCES = f"{_BLOCK}0/MultiHeadDotProductAttention_0/relative_embedding"
+_AXIS = "block1/unit1/attention_{}/axis_embedding"
 _QUERY = f"{_BLOCK}0/MultiHeadDotProductAttention_0/query/kernel"
 
 
-def infer_architecture(source, num_heads=None, grid=None):
+def infer_architecture(
+    source: str | os.PathLike, num_heads: int | None = None, grid: tuple[int, int] | None = None
+) -> tuple[str, dict[str, Any]]:
     """The model that loads a checkpoint completely.
 
     Args:
@@ -27,7 +32,7 @@ def infer_architecture(source, num_heads=None, grid=None):
         grid: `(rows, columns)` of the patches; needed where the file has no positions, or a grid that is not square.
 
     Returns:
-        `(name, arguments)`: "VisionTransformer" or "BiTResNet", and its keyword arguments.
+        `(name, arguments)`: "VisionTransformer", "BiTResNet" or "AxialResNet", and its keyword arguments.
 
     Raises:
         ValueError: the file is not a checkpoint, is not of one of these models, or shows too little without
@@ -41,6 +46,12 @@ def infer_architecture(source, num_heads=None, grid=None):
         if "depth" in architecture:
             if None in architecture.values():
                 raise ValueError(f"The checkpoint is not of a BiT ResNet of a known size. Received: {source}")
+            factor = architecture["width_factor"]
+            if factor % 1:
+                architecture |= {"width_factor": 1, "width": round(64 * factor)}
+            if architecture["version"] == "axial":
+                del architecture["version"]
+                return "AxialResNet", {**architecture, **top, **_axial_arguments(shapes)}
             return "BiTResNet", {**architecture, **top}
         hidden_size = architecture["hidden_size"]
         architecture["num_heads"] = architecture["num_heads"] or num_heads or NUM_HEADS.get(hidden_size)
@@ -65,6 +76,14 @@ def infer_architecture(source, num_heads=None, grid=None):
         if checkpoint.dialect == "huggingface":
             arguments["epsilon"] = 1e-12
         return "VisionTransformer", arguments
+
+
+def _axial_arguments(shapes):
+    """What the tables of an AxialResNet's first unit show: `num_heads` and `input_shape`, of sides that 4 divides."""
+    sides = [(shapes[_AXIS.format(axis)][0] + 1) // 2 for axis in ("height", "width")]
+    *_, channels, width = shapes[STEM_ROOT]
+    heads = 2 * width // shapes[_AXIS.format("height")][1]
+    return {"num_heads": heads, "input_shape": (4 * sides[0], 4 * sides[1], channels)}
 
 
 def _position_arguments(shapes, known_grid, source):
@@ -126,9 +145,9 @@ def architecture_of(shapes):
         width = size(STEM_ROOT if has_stem else BIT_ROOT, -1)
         return {
             **architecture,
-            "version": 1 if has_stem else 2,
+            "version": "axial" if _AXIS.format("height") in shapes else 1 if has_stem else 2,
             "depth": next((depth for depth, units in BIT_UNITS.items() if units == stages), None),
-            "width_factor": None if width is None else width // 64,
+            "width_factor": None if width is None else width / 64 if width % 64 else width // 64,
         }
     blocks = {int(m[1]) for m in (re.match(re.escape(_BLOCK) + r"(\d+)/", name) for name in shapes) if m}
     return {

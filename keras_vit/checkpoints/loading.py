@@ -3,15 +3,19 @@
 import dataclasses
 import logging
 import math
+import os
 import warnings
 
+import keras
 import numpy as np
 
+from keras_vit import terminal
 from keras_vit.checkpoints import vit_jax_names
 from keras_vit.checkpoints.architecture_inference import architecture_of
 from keras_vit.checkpoints.dialects import open_checkpoint
 from keras_vit.checkpoints.input_channels import RULES
 from keras_vit.checkpoints.planning import LoadPlan
+from keras_vit.checkpoints.report import LoadReport
 from keras_vit.checkpoints.resolving import resolve
 
 _SMALL = 10**7  # numbers that are read for any model
@@ -19,7 +23,15 @@ _SMALL = 10**7  # numbers that are read for any model
 _LOG = logging.getLogger("keras_vit")
 
 
-def load(model, source, head="keep", *, source_grid=None, scipy_border=False, channels=None):
+def load(
+    model: keras.Model,
+    source: str | os.PathLike,
+    head: str = "keep",
+    *,
+    source_grid: tuple[int, int] | None = None,
+    scipy_border: bool = False,
+    channels: str | None = None,
+) -> LoadReport:
     """Loads a checkpoint into a model, and reports what was done with every array.
 
     Position embeddings are resampled where the model's grid is another. The model changes only if the whole file is
@@ -79,12 +91,12 @@ def load(model, source, head="keep", *, source_grid=None, scipy_border=False, ch
         for name, assignment in assignments:
             _check_size(name, assignment.array.shape, model, source)
         head_is_zero = False
-        for name, assignment in assignments:
+        for name, assignment in terminal.track(assignments, "checking weights", "arrays"):
             array = assignment.array.read(verify=True)
             if not np.isfinite(array).all():
                 raise ValueError(f"{name!r} of the checkpoint holds NaN or infinity. Received: {source}")
             head_is_zero |= name == "head/kernel" and not array.any()
-        for name, assignment in assignments:
+        for name, assignment in terminal.track(assignments, "reading weights", "arrays"):
             value = assignment.function(assignment.array.read(verify=False))
             variables[name].assign(value.reshape(variables[name].shape))
     if head == "new":

@@ -196,11 +196,17 @@ class LoadPlan:
 
     def _assign_other_positions(self, name, shape):
         """Positions of a layer, of an axis or of distances; a class token's are those of the file."""
-        array, new_grid = self.arrays[name], self._grid()
         if name.endswith("/pos_embedding"):
             self._assign_positions(name, shape)
             return
-        if name.endswith("/relative_embedding"):
+        array = self.arrays[name]
+        if name.endswith("/axis_embedding"):  # the offsets of an axis are resampled like places
+            new_grid = ((shape[0] + 1) // 2, 1)
+            fits = len(array.shape) == 2 and array.shape[0] % 2
+            old_grid = ((array.shape[0] + 1) // 2, 1) if fits else None
+            value = lambda vectors: position_embeddings.resample_axis(vectors[None], shape[0])[0]  # noqa: E731
+        elif name.endswith("/relative_embedding"):
+            new_grid = self._grid()
             has_row = (shape[0] + 1) // 2 > math.prod(new_grid)
             length = (array.shape[0] + 1) // 2 if len(array.shape) == 2 else 0
             old_grid, file_has_row = position_embeddings.source_grid(length, has_row, new_grid, self._known_grid) or (
@@ -210,6 +216,7 @@ class LoadPlan:
             fits = len(array.shape) == 2 and array.shape[0] % 2 and old_grid is not None and file_has_row == has_row
             value = lambda vectors: position_embeddings.resample_distances(vectors, old_grid, new_grid)  # noqa: E731
         else:
+            new_grid = self._grid()
             fits = len(array.shape) == 3 and array.shape[0] == 1 and array.shape[1] > 0
             value = lambda positions: position_embeddings.resample_axis(positions, shape[1])  # noqa: E731
             is_row = name.endswith("/x_embedding")

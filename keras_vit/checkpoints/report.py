@@ -53,6 +53,6 @@ class LoadReport:
                 lines.append(f"  {kind}: {len(entries) - _MAX_LINES} more")
         return "\n".join(lines)
 
-    def full(self):
+    def full(self) -> str:
         """The text of `str(report)`, with a line for every loaded array as well."""
         return "\n".join([str(self), *(f"  loaded: {name} {shape}" for name, shape in self.loaded)])

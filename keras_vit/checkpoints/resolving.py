@@ -3,6 +3,7 @@
 import os
 import re
 import typing
+from typing import Any
 
 from keras_vit.architectures import find_vision_transformer
 from keras_vit.checkpoints import downloading, published
@@ -23,7 +24,9 @@ class ResolvedCheckpoint(typing.NamedTuple):
     published: PublishedWeights | None = None
 
 
-def find_published(source, input_shape=(None, None, None), **sizes):
+def find_published(
+    source: str | os.PathLike, input_shape: tuple[int | None, ...] = (None, None, None), **sizes: Any
+) -> PublishedWeights | None:
     """The row of published weights that a name means for a model that is not built yet.
 
     Args:

@@ -3,6 +3,7 @@
 import os
 import zipfile
 
+import keras
 import numpy as np
 
 from keras_vit import files
@@ -10,7 +11,7 @@ from keras_vit.checkpoints import bit_names, vit_jax_names
 from keras_vit.checkpoints.dialects import GRID_COMMENT
 
 
-def save(model, path):
+def save(model: keras.Model, path: str | os.PathLike) -> None:
     """Writes the weights of a model as an .npz file in the layout of the published ones.
 
     `vit_jax` and timm read it: the published numbering of modules, convolution kernels `(height, width, in, out)`,

@@ -27,8 +27,9 @@ _RENAMES = [
 ]
 
 POSITIONS = "Transformer/posembed_input/pos_embedding"
-# The positions that only models of keras_vit have: two axes, those of a layer, distances. All are resampled.
-OTHER_POSITIONS = re.compile(r"/(posembed_input/(pos|x|y)_embedding|relative_embedding)$")
+# The positions that only models of keras_vit have: two axes, those of a layer, distances, offsets along an axis. All
+# are resampled.
+OTHER_POSITIONS = re.compile(r"/(posembed_input/(pos|x|y)_embedding|relative_embedding|axis_embedding)$")
 CLASS_TOKEN = "cls"
 HEAD = ("head/kernel", "head/bias")
 
@@ -40,7 +41,7 @@ BIT_ROOT = "root_block/conv_root/kernel"
 # Where files keep the weights: at the top level, or inside an optimizer or a training state.
 _PREFIXES = ("", "opt/target/", "params/", "params/img/", "img/", "opt/target/img/")
 
-_GROUP_NORM = re.compile(r"(^|/)(gn(_root|_proj|\d+)|norm-pre-head)/(scale|bias)$")
+_GROUP_NORM = re.compile(r"(^|/)(gn(_root|_proj|_qkv|_out|\d+)|norm-pre-head)/(scale|bias)$")
 # From Linen's numbering to that of the published files.
 _JOINT_NUMBERS = [
     (r"(encoderblock_\d+)/MultiHeadDotProductAttention_0/", r"\1/MultiHeadDotProductAttention_1/"),

@@ -4,12 +4,13 @@
 `from_config` does both for a config's `data` group, whose fields `defaults` lists.
 """
 
-from keras_vit.data.bad_examples import BadExamples, label_of, sum_counts
+from keras_vit.data.bad_examples import BadExamples, labels_of, sum_counts
 from keras_vit.data.batching import eval_batches, train_batches
 from keras_vit.data.config import InputPipeline, defaults, from_config, load_splits, option_fields
-from keras_vit.data.datasets import DATASETS, load, load_split
+from keras_vit.data.datasets import DATASETS
 from keras_vit.data.devices import hide_accelerators_from_tensorflow
 from keras_vit.data.lanes import evaluation_order
+from keras_vit.data.loading import load, load_split
 from keras_vit.data.options import Options
 from keras_vit.data.service import serve
 from keras_vit.data.sources import (
@@ -42,7 +43,7 @@ __all__ = [
     "folder_splits",
     "from_config",
     "hide_accelerators_from_tensorflow",
-    "label_of",
+    "labels_of",
     "load",
     "load_split",
     "load_splits",

@@ -1,15 +1,19 @@
 """Examples that cannot be read: which they are, how many, and when there are too many to go on."""
 
+import itertools
 import logging
 import re
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from keras_vit.data import examples, order
-from keras_vit.data.failures import FINE
+from keras_vit.data.failures import FINE, FailureLog
 from keras_vit.data.lanes import evaluation_order
 from keras_vit.data.options import Options
+from keras_vit.data.sources import Source
 
 log = logging.getLogger(__name__)
 
@@ -43,19 +47,19 @@ class BadExamples:
 
     def __init__(
         self,
-        source,
+        source: Source,
         *,
-        batch_size,
-        seed=-1,
-        max_share=0.01,
-        num_hosts=1,
-        host_index=0,
-        warn=log.warning,
-        failures=None,
-        counts=(0, 0, 0, 0),
-        options=None,
-        **fields,
-    ):
+        batch_size: int,
+        seed: int = -1,
+        max_share: float = 0.01,
+        num_hosts: int = 1,
+        host_index: int = 0,
+        warn: Callable[[str], object] = log.warning,
+        failures: FailureLog | None = None,
+        counts: Sequence[int] = (0, 0, 0, 0),
+        options: Options | None = None,
+        **fields: Any,
+    ) -> None:
         if not 0 <= max_share <= 1:
             raise ValueError(f"The share of bad examples is between 0 and 1. Received: max_share={max_share}")
         self._source, self._batch_size, self._seed, self._max_share = source, batch_size, seed, max_share
@@ -64,14 +68,14 @@ class BadExamples:
         self._failures, self._decode = failures, decoder(source, self._options)
         self._evaluation_order = evaluation_order(source, batch_size) if seed < 0 else None
         self.count, self.transient, self._epoch, self._epoch_count = counts
-        self._named = set()
+        self._named: set[str] = set()
         self._next_line = 2 * NAMED
 
     @property
-    def counts(self):
+    def counts(self) -> tuple[int, int, int, int]:
         return self.count, self.transient, self._epoch, self._epoch_count
 
-    def update(self, step, weights):
+    def update(self, step: int, weights: np.ndarray) -> int:
         """Takes the weights of the batch of one step, `(B,)`; returns how many bad examples are in it.
 
         Raises:
@@ -110,7 +114,7 @@ class BadExamples:
         self.check_share(self._epoch_count, f", the last one {name}: {reason}")
         return 1
 
-    def check_share(self, count, last=""):
+    def check_share(self, count: int, last: str = "") -> None:
         """Raises a `ValueError` if this many bad examples of one epoch, of this host or of all, are more than
         `max_share` of the source."""
         if count > self._max_share * self._source.num_examples:
@@ -139,7 +143,7 @@ class BadExamples:
             self._next_line = 2 * self.count
 
 
-def sum_counts(counts_of_hosts):
+def sum_counts(counts_of_hosts: Sequence[Sequence[int]]) -> tuple[int, int, int, int]:
     """The `BadExamples.counts` of all hosts together, of the newest epoch in which any of them has a failure."""
     newest = max(epoch for _, _, epoch, _ in counts_of_hosts)
     count, transient = (sum(counts[place] for counts in counts_of_hosts) for place in (0, 1))
@@ -174,14 +178,25 @@ def examine(source, index, decode, record=None):
     return stored, labels, ""
 
 
-def label_of(source, index):
-    """The label of an example whose image may be broken; -1 where it cannot be read, or is not a single one."""
+def labels_of(source: Source, indices: np.ndarray) -> np.ndarray:
+    """The labels of examples whose images may be broken.
+
+    Args:
+        source: a `Source`; of one that is read in order, the shards of these examples are read for it.
+        indices: of the examples, ascending, int64 `(N,)`.
+
+    Returns:
+        int64 `(N,)`; -1 for a label that cannot be read, and for none or several of them.
+    """
     if source.labels is not None:
-        return int(source.labels[index])
-    if source.read is None:
-        return -1
-    _, labels, _ = examine(source, index, decode=lambda image: None)
-    return int(labels) if np.ndim(labels) == 0 else -1
+        return np.asarray(source.labels)[indices]
+    records = itertools.repeat(None) if source.shards is None else source.shards.records(indices)
+    labels = np.full(len(indices), -1)
+    for place, (index, record) in enumerate(zip(indices.tolist(), records)):
+        _, label, _ = examine(source, index, lambda image: None, record)
+        if np.ndim(label) == 0:
+            labels[place] = label
+    return labels
 
 
 def decoder(source, options):

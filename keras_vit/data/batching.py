@@ -17,22 +17,33 @@ happens on other machines.
 """
 
 import os
+from typing import Any
 
 import tensorflow as tf
 
 from keras_vit.data import examples, order
-from keras_vit.data.failures import FINE, after_a_while
+from keras_vit.data.failures import FINE, FailureLog, after_a_while
 from keras_vit.data.lanes import Lanes
 from keras_vit.data.options import Options
 from keras_vit.data.service import distribute
+from keras_vit.data.sources import Source
 
 _BATCHES_AT_A_TIME = 2  # so that threads need not wait for the last row of a batch
 _RETRIES_AT_A_TIME = 32
 
 
 def train_batches(
-    source, *, batch_size, seed, start_step=0, num_hosts=1, host_index=0, options=None, failures=None, **fields
-):
+    source: Source,
+    *,
+    batch_size: int,
+    seed: int,
+    start_step: int = 0,
+    num_hosts: int = 1,
+    host_index: int = 0,
+    options: Options | None = None,
+    failures: FailureLog | None = None,
+    **fields: Any,
+) -> tf.data.Dataset:
     """An endless dataset of training batches.
 
     Everything random depends on (seed, epoch, example) only, or for mixing on (seed, step), so a pipeline that starts
@@ -109,7 +120,16 @@ def train_batches(
     return _finished(result, batch_size, host_slots, options, failures)
 
 
-def eval_batches(source, *, batch_size, num_hosts=1, host_index=0, options=None, failures=None, **fields):
+def eval_batches(
+    source: Source,
+    *,
+    batch_size: int,
+    num_hosts: int = 1,
+    host_index: int = 0,
+    options: Options | None = None,
+    failures: FailureLog | None = None,
+    **fields: Any,
+) -> tf.data.Dataset:
     """A dataset that holds every example once: in order, or of a source without access by index in that of
     `evaluation_order`.
 

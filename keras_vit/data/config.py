@@ -4,22 +4,27 @@ import dataclasses
 import functools
 import inspect
 import zlib
+from collections.abc import Mapping
+from typing import Any
 
-from keras_vit.data import batching, datasets
+import tensorflow as tf
+
+from keras_vit.data import batching, loading
 from keras_vit.data.bad_examples import BadExamples
 from keras_vit.data.failures import FailureLog
 from keras_vit.data.options import Options
-from keras_vit.data.sources import Source
+from keras_vit.data.sources import Source, listed_once
+from keras_vit.preprocessing import Preprocessing
 
 _OPTIONS = {field.name: field.default for field in dataclasses.fields(Options)}
 _LOADING = {
     name: parameter.default
-    for name, parameter in inspect.signature(datasets.load_split).parameters.items()
+    for name, parameter in inspect.signature(loading.load_split).parameters.items()
     if parameter.default is not inspect.Parameter.empty
 }
 
 
-def defaults(**changes):
+def defaults(**changes: Any) -> dict[str, Any]:
     """Every field of a config's `data` group with its default, as a dict.
 
     `name`, `train_split`, `test_split` and what else finds a dataset are described at `load_split`, what happens to
@@ -59,12 +64,12 @@ class InputPipeline:
     max_bad_share: float
 
     @functools.cached_property
-    def train_options(self):
+    def train_options(self) -> Options:
         """The `Options`, resolved for the training source."""
         return Options(**self.options).resolve(self.train)
 
     @functools.cached_property
-    def test_options(self):
+    def test_options(self) -> Options:
         """The `Options`, resolved for the test source."""
         return Options(**self.options).resolve(self.test)
 
@@ -73,50 +78,51 @@ class InputPipeline:
         return {"train": FailureLog(), "test": FailureLog()}
 
     @property
-    def image_shape(self):
+    def image_shape(self) -> tuple[int, int, int]:
         """`(H, W, C)` of the images in a batch, which a model for this input has."""
         return self.train_options.image_shape(self.train)
 
-    def train_batches(self, start_step=0, num_hosts=1, host_index=0):
+    def train_batches(self, start_step: int = 0, num_hosts: int = 1, host_index: int = 0) -> tf.data.Dataset:
         """See `data.train_batches`."""
-        share = {"num_hosts": num_hosts, "host_index": host_index, "start_step": start_step}
-        batch = {"batch_size": self.batch_size, "seed": self.seed, "options": self.train_options}
+        share: dict[str, Any] = {"num_hosts": num_hosts, "host_index": host_index, "start_step": start_step}
+        batch: dict[str, Any] = {"batch_size": self.batch_size, "seed": self.seed, "options": self.train_options}
         batch["failures"] = self._failures["train"]
         return batching.train_batches(self.train, **batch, **share)
 
-    def eval_batches(self, num_hosts=1, host_index=0):
+    def eval_batches(self, num_hosts: int = 1, host_index: int = 0) -> tf.data.Dataset:
         """See `data.eval_batches`."""
-        share = {"num_hosts": num_hosts, "host_index": host_index, "failures": self._failures["test"]}
+        share: dict[str, Any] = {"num_hosts": num_hosts, "host_index": host_index, "failures": self._failures["test"]}
         return batching.eval_batches(self.test, batch_size=self.batch_size, options=self.test_options, **share)
 
-    def fingerprint(self):
+    def fingerprint(self) -> tuple[int, int, int]:
         """Plain integers that differ where the data does: the examples of both splits, and a checksum of the names of
         their classes."""
         names = "\n".join(self.train.class_names)
         return self.train.num_examples, self.test.num_examples, zlib.crc32(names.encode("utf-8", "surrogateescape"))
 
-    def model_preprocessing(self):
+    def model_preprocessing(self) -> Preprocessing:
         """What image files must go through to be as the test images: the `keras_vit.Preprocessing` of a run's model."""
         return self.test_options.model_preprocessing(self.test)
 
-    def bad_examples(self, split, num_hosts=1, host_index=0, **kwargs):
+    def bad_examples(self, split: str, num_hosts: int = 1, host_index: int = 0, **kwargs: Any) -> BadExamples:
         """A new `BadExamples` for the batches of a split, "train" or "test"."""
         of_split = {
             "train": (self.train, self.train_options, self.seed),
             "test": (self.test, self.test_options, -1),
         }  # fmt: skip
         source, options, seed = of_split[split]
-        share = {"num_hosts": num_hosts, "host_index": host_index, "max_share": self.max_bad_share}
+        share: dict[str, Any] = {"num_hosts": num_hosts, "host_index": host_index, "max_share": self.max_bad_share}
         share["failures"] = self._failures[split]
         return BadExamples(source, batch_size=self.batch_size, seed=seed, options=options, **share, **kwargs)
 
 
-def option_fields(config):
+def option_fields(config: Mapping[str, Any]) -> dict[str, Any]:
     """Those fields of a config's `data` group that are fields of `Options`, a dict; the others are left out."""
     return {name: value for name, value in defaults(**dict(config)).items() if name in _OPTIONS}
 
 
-def load_splits(config):
+@listed_once()
+def load_splits(config: Mapping[str, Any]) -> dict[str, Source]:
     """The sources of the training and the test split of a config's `data` group, unchecked for training.
 
     Args:
@@ -129,12 +135,12 @@ def load_splits(config):
         ValueError: a field is unknown, or a split cannot be loaded.
     """
     fields = defaults(**dict(config))
-    loading = {name: fields[name] for name in _LOADING}
+    arguments = {name: fields[name] for name in _LOADING}
     splits = dict.fromkeys((fields["train_split"], fields["test_split"]))
-    return {split: datasets.load_split(fields["name"], split, **loading) for split in splits}
+    return {split: loading.load_split(fields["name"], split, **arguments) for split in splits}
 
 
-def from_config(config, *, batch_size, seed):
+def from_config(config: Mapping[str, Any], *, batch_size: int, seed: int) -> InputPipeline:
     """Loads both splits of a dataset and says how batches are made of them.
 
     Args:
@@ -151,7 +157,7 @@ def from_config(config, *, batch_size, seed):
     fields = defaults(**dict(config))
     options = option_fields(fields)
     Options(**options)  # before a dataset is loaded
-    train, test = datasets.load(
+    train, test = loading.load(
         fields["name"],
         train_split=fields["train_split"],
         test_split=fields["test_split"],

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 
-def hide_accelerators_from_tensorflow():
+def hide_accelerators_from_tensorflow() -> None:
     """Keeps TensorFlow off the GPUs and TPUs of this process, whose memory it would otherwise take; call it before the
     first TensorFlow operation.
 

@@ -15,13 +15,14 @@ import tensorflow as tf
 
 from keras_vit.data import order
 from keras_vit.data.failures import FINE
+from keras_vit.data.sources import Source
 
 _MOST = 64  # lanes, each of which reads a file
 _SHARDS_A_LANE = 2  # at least: a lane reads the beginning of a shard in vain whose middle it starts at
 _FOREVER = 2**62
 
 
-def evaluation_order(source, batch_size):
+def evaluation_order(source: Source, batch_size: int) -> np.ndarray:
     """The index of the example at each position of `data.eval_batches`: int64 `(num_examples,)`."""
     if source.shards is None:
         return np.arange(source.num_examples)

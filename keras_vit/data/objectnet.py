@@ -1,13 +1,13 @@
 """ObjectNet, of whose 313 classes the 113 that ImageNet has too are scored with ImageNet's labels."""
 
 import dataclasses
-import json
 import posixpath
 
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data.sources import folder
+from keras_vit import files as file_system
+from keras_vit.data.sources import folder, read_text_file
 
 
 def objectnet(path):
@@ -30,8 +30,8 @@ def objectnet(path):
     imagenet = _read(path, "objectnet_to_imagenet_1k.json")  # ObjectNet's name to ImageNet's, "; " between them
     lines = _read(path, "pytorch_to_imagenet_2012_id.json")  # label to line of the next
     line_of = {name: line for line, name in enumerate(_read(path, "imagenet_to_label_2012_v2"))}
-    label_of = {int(line): int(label) for label, line in lines.items()}
     try:
+        label_of = {int(line): int(label) for label, line in lines.items()}
         labels = {
             place: [label_of[line_of[name]] for name in imagenet[title].split("; ")]
             for place, title in names.items()
@@ -39,6 +39,8 @@ def objectnet(path):
         }
     except KeyError as error:
         raise ValueError(f"ObjectNet's mappings must agree. Received: {error} in one of them alone") from None
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"ObjectNet's mappings must be those of its archive. Received: {error}") from error
     root = posixpath.join(str(path), "images")
     source = folder(root, class_names=sorted(names))
     # Of the 313 classes, keep those with an answer.
@@ -69,7 +71,8 @@ def objectnet(path):
 
 def _read(path, name):
     file = posixpath.join(str(path), "mappings", name)
-    if not tf.io.gfile.exists(file):
+    if not file_system.exists(file):
         raise ValueError(f"ObjectNet has a file of mappings here. Received: {file!r}, which is missing")
-    with tf.io.gfile.GFile(file) as stream:
-        return json.load(stream) if name.endswith(".json") else [line.strip() for line in stream]
+    if name.endswith(".json"):
+        return file_system.read_json(file)
+    return [line.strip() for line in read_text_file(file).splitlines()]

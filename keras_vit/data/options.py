@@ -4,6 +4,7 @@ import dataclasses
 
 from keras_vit.data.order import FORMS
 from keras_vit.data.randaugment import LEVELS
+from keras_vit.data.sources import Source
 from keras_vit.preprocessing import Preprocessing
 
 TRAIN_CROPS = ("auto", "inception", "resize_small_crop", "resize_crop", "resize", "none")
@@ -123,7 +124,7 @@ class Options:
                 f"augreg={self.augreg!r}, randaugment_layers={self.randaugment_layers}, mixup_alpha={self.mixup_alpha}"
             )
 
-    def resolve(self, source):
+    def resolve(self, source: Source) -> "Options":
         """These options with "auto" and `augreg` replaced by what they mean for a source.
 
         Raises:
@@ -180,21 +181,21 @@ class Options:
 
     # What follows is of resolved options.
 
-    def image_shape(self, source):
+    def image_shape(self, source: Source) -> tuple[int, int, int]:
         """`(H, W, C)` of the images in a batch."""
         if self.image_size:
             return self.image_size, self.image_size, self.channels
         return tuple(source.image_spec.shape)
 
-    def white(self, source):
+    def white(self, source: Source) -> float:
         """The value of a white pixel in images of a source, as they are stored."""
         return 65535 if self.bit_depth == 16 and source.max_value == 255 else source.max_value
 
-    def is_deep(self, source):
+    def is_deep(self, source: Source) -> bool:
         """Whether the images of a source have more than 8 bits a value."""
         return self.bit_depth == 16 if source.is_encoded else source.image_spec.dtype.name != "uint8"
 
-    def preprocessing(self, source, white=None):
+    def preprocessing(self, source: Source, white: float | None = None) -> Preprocessing:
         """What evaluation images of a source go through, on the scale of their values.
 
         Args:
@@ -218,7 +219,7 @@ class Options:
             bit_depth=self.bit_depth,
         )
 
-    def model_preprocessing(self, source):
+    def model_preprocessing(self, source: Source) -> Preprocessing:
         """What image files must go through for a model that is trained on a source: a `keras_vit.Preprocessing`.
 
         White is that of files, whatever it is in the source: 255, or 65,535 where the source has more than 8 bits a

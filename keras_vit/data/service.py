@@ -5,6 +5,8 @@ steps are dealt out among the dispatchers, so the order is known: the first comp
 second, and so on. Each batch carries its step, and one that is not the expected one ends the run.
 """
 
+from typing import Any
+
 import tensorflow as tf
 
 
@@ -51,7 +53,7 @@ def distribute(batches, start_step, service):
     return steps.map(checked)
 
 
-def serve(dispatcher_port, worker_port, host="localhost"):
+def serve(dispatcher_port: int, worker_port: int, host: str = "localhost") -> tuple[Any, Any]:
     """Starts a dispatcher and its one worker in this process.
 
     Args:

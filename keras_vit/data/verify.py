@@ -2,7 +2,9 @@
 
 import collections
 import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +13,9 @@ from keras_vit.data.options import Options
 from keras_vit.data.sources import Source
 
 
-def verify(sources, progress=iter, **fields):
+def verify(
+    sources: Source | Mapping[str, Source], progress: Callable[[Iterator], Iterable] = iter, **fields: Any
+) -> dict[str, Any]:
     """Reads and decodes every example, as training would.
 
     Args:

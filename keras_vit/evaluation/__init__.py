@@ -15,7 +15,12 @@ data. To add one, write a file like `top1.py` and its row here.
 """
 
 import dataclasses
+from collections.abc import Iterable
+from typing import Any
 
+import keras
+
+from keras_vit.data import InputPipeline
 from keras_vit.evaluation import (
     average_precision,
     calibration,
@@ -28,8 +33,9 @@ from keras_vit.evaluation import (
     top1,
     vtab,
 )
-from keras_vit.evaluation.collecting import show_progress, weights_digest
+from keras_vit.evaluation.collecting import weights_digest
 from keras_vit.evaluation.inputs import load_inputs
+from keras_vit.training import Engine
 
 EVALUATORS = {
     "top1": top1,
@@ -43,6 +49,7 @@ EVALUATORS = {
     "average_precision": average_precision,
     "vtab": vtab,
 }
+"""The evaluators by name: modules with `METRICS`, `SPLITS` and `evaluate`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,13 +65,13 @@ class Evaluator:
     """
 
     name: str
-    module: object
+    module: Any
     datasets: tuple = ()
     path: str = ""
     max_bad_share: float = 0.01
 
     @property
-    def METRICS(self):
+    def METRICS(self) -> tuple[str, ...]:
         if len(self.datasets) > 1 or (self.datasets and self._trains):
             return self.module.metrics_of_datasets(self.datasets)
         return self.module.METRICS
@@ -74,7 +81,9 @@ class Evaluator:
         """Whether it trains on datasets of its own, which are not loaded for it."""
         return hasattr(self.module, "evaluate_tasks")
 
-    def evaluate(self, model, inputs=None, engine=None):
+    def evaluate(
+        self, model: keras.Model, inputs: InputPipeline | None = None, engine: Engine | None = None
+    ) -> dict[str, float]:
         """The metrics of a model, a dict of floats by the names in `METRICS`.
 
         Args:
@@ -110,7 +119,7 @@ class Evaluator:
             ) from error
 
 
-def get(names, max_bad_share=0.01):
+def get(names: Iterable[str], max_bad_share: float = 0.01) -> dict[str, Evaluator]:
     """The evaluators of some names, `NAME[:DATASET[+DATASET...][@FOLDER]]`, a dict of `Evaluator`s.
 
     Args:
@@ -138,7 +147,7 @@ def _parse(text, max_bad_share):
     return Evaluator(text, module, datasets, path, max_bad_share)
 
 
-def evaluate(model, names, inputs=None):
+def evaluate(model: keras.Model, names: Iterable[str], inputs: InputPipeline | None = None) -> dict[str, float]:
     """The metrics of several evaluators: a dict of floats, `<evaluator>/<metric>`.
 
     Args:
@@ -149,11 +158,11 @@ def evaluate(model, names, inputs=None):
     Raises:
         ValueError: as `get` and `Evaluator.evaluate`.
     """
-    metrics = {}
+    metrics: dict[str, float] = {}
     for name, evaluator in get(names).items():
         values = evaluator.evaluate(model, inputs)
         metrics |= {f"{name}/{metric}": value for metric, value in values.items()}
     return metrics
 
 
-__all__ = ["EVALUATORS", "Evaluator", "evaluate", "get", "load_inputs", "show_progress", "weights_digest"]
+__all__ = ["EVALUATORS", "Evaluator", "evaluate", "get", "load_inputs", "weights_digest"]

@@ -1,4 +1,4 @@
-"""Mean average precision, for any number of right classes."""
+"""Mean average precision, for one right class or several of each example."""
 
 import numpy as np
 from keras import ops
@@ -20,7 +20,8 @@ def evaluate(model, inputs, engine=None):
 
     Returns:
         `mean_average_precision`, in [0, 1]: scikit-learn's `average_precision_score` of each class that is right for an
-        example, and their mean. The labels above 0 are right. It needs the logits of all examples in memory.
+        example, and their mean. The labels above 0 are right; examples without any are left out. It needs the logits of
+        all examples in memory.
 
     Raises:
         ValueError: the model has other classes than the data, or no example can be read and has a label.

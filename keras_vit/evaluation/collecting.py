@@ -1,7 +1,5 @@
 """What a model gives for every example of a dataset, as arrays; for evaluators."""
 
-import contextlib
-import contextvars
 import dataclasses
 import hashlib
 import logging
@@ -9,10 +7,9 @@ import logging
 import keras
 import numpy as np
 
-from keras_vit import data
+from keras_vit import data, terminal
 
 log = logging.getLogger("keras_vit")
-_progress = contextvars.ContextVar("progress", default=None)
 
 
 class _Outputs(keras.Model):
@@ -45,7 +42,8 @@ def collect(model, compute, inputs, split="test", indices=None):
         and "weights" `(N,)`, 0 for an example that cannot be read or has no label.
 
     Raises:
-        ValueError: no example can be read and has a label, or too many cannot be read.
+        ValueError: no example can be read and has a label, too many cannot be read, or the model's numbers are not
+            finite.
     """
     if indices is not None:
         inputs = dataclasses.replace(inputs, **{split: data.subset(getattr(inputs, split), indices)})
@@ -55,15 +53,14 @@ def collect(model, compute, inputs, split="test", indices=None):
     outputs, parts = _Outputs(model, compute), []
     bad_examples = inputs.bad_examples("test", warn=lambda line: log.warning("%s: %s", split, line))
     done, total = 0, source.num_examples
-    progress = _progress.get()
-    for step, batch in enumerate(inputs.eval_batches()):
-        batch = tuple(np.asarray(part) for part in batch)
-        bad_examples.update(step, batch[2][: total - done])
-        arrays = {name: np.asarray(value) for name, value in outputs.predict_on_batch(batch).items()}
-        parts.append({**arrays, "labels": batch[1], "weights": batch[2]})
-        done = min(done + len(batch[1]), total)
-        if progress:
-            progress(done, total)
+    with terminal.progress_bar(f"evaluating, {split}", total, "images") as update:
+        for step, batch in enumerate(inputs.eval_batches()):
+            batch = tuple(np.asarray(part) for part in batch)
+            bad_examples.update(step, batch[2][: total - done])
+            arrays = {name: np.asarray(value) for name, value in outputs.predict_on_batch(batch).items()}
+            parts.append({**arrays, "labels": batch[1], "weights": batch[2]})
+            done = min(done + len(batch[1]), total)
+            update(done)
     place = np.argsort(data.evaluation_order(source, inputs.batch_size))
     result = {name: np.concatenate([part[name] for part in parts])[:total][place] for name in parts[0]}
     left_out = int(np.count_nonzero(result["weights"] == 0))
@@ -74,6 +71,10 @@ def collect(model, compute, inputs, split="test", indices=None):
         )  # fmt: skip
     if left_out == total:
         raise ValueError(f"No example can be read and has a label. Received: {total} examples")
+    for name in parts[0]:
+        array = result[name][result["weights"] > 0]
+        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+            raise ValueError(f"What the model gives must be finite. Received: {name} with NaN or infinity")
     return result
 
 
@@ -107,19 +108,9 @@ def check_classes(model, source):
         )
 
 
-def weights_digest(model):
+def weights_digest(model: keras.Model) -> str:
     """The SHA-256 of all weights of a model, in hexadecimal: which model a result is of."""
     digest = hashlib.sha256()
     for weight in model.get_weights():
         digest.update(np.ascontiguousarray(weight).tobytes())
     return digest.hexdigest()
-
-
-@contextlib.contextmanager
-def show_progress(report):
-    """While it is open, `report(done, total)` is called after every batch of `collect`."""
-    token = _progress.set(report)
-    try:
-        yield
-    finally:
-        _progress.reset(token)

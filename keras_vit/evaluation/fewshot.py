@@ -8,6 +8,8 @@ from keras_vit import data
 from keras_vit.evaluation import ridge
 from keras_vit.evaluation.representations import representations
 
+log = logging.getLogger("keras_vit")
+
 SHOTS = (1, 5, 10, 25)
 SEEDS = (0, 1, 2)
 METRICS = tuple(f"{shots}shot" for shots in SHOTS)
@@ -19,7 +21,8 @@ def evaluate(model, inputs, engine=None):
 
     Representations are computed once, of the drawn training examples alone where their labels are known beforehand. A
     class with fewer images than shots gives all that it has; how many such classes there are is logged. Examples are
-    drawn from all that have a label: one that cannot be decoded is left out, and no other one takes its place.
+    drawn from all that have a label: one that cannot be decoded is left out, and no other one takes its place. Where a
+    label itself cannot be read, others are drawn instead; how many such examples there are is logged.
 
     Args:
         model: a `keras.Model` with a Vision Transformer in it, or one that ends in a dense layer.
@@ -79,14 +82,19 @@ def _accuracies(model, inputs, l2):
     if labels is None:
         labels = np.full(len(row_of), -1)
         labels[row_of >= 0] = y
-        for index in np.flatnonzero(row_of < 0):
-            labels[index] = data.label_of(inputs.train, int(index))
-    counts = np.bincount(labels[labels >= 0], minlength=num_classes)
+        labels[row_of < 0] = data.labels_of(inputs.train, np.flatnonzero(row_of < 0))
+    unknown = int(np.count_nonzero(labels < 0))
+    if unknown:
+        log.warning(
+            "%d of %d training images have no label that can be read, and others of their classes are drawn",
+            unknown, len(labels),
+        )  # fmt: skip
+    counts = np.bincount(labels[labels >= 0], minlength=num_classes)[:num_classes]
     result = {}
     for shots in SHOTS:
         short = int(np.count_nonzero(counts < shots))
         if short:
-            logging.getLogger("keras_vit").warning(
+            log.warning(
                 "%d of %d classes have fewer than %d training images, and give all of them", short, num_classes, shots
             )
         parts = []

@@ -51,6 +51,8 @@ def evaluate_json(model, inputs, path):
         ValueError: the file is not such a list, an image has no number or no entry, or no image can be read and has a
             label.
     """
+    if not files.exists(path):
+        raise ValueError(f"There is no such file. Received: path={path!r}")
     labels = files.read_json(path)
     if not isinstance(labels, list) or not all(isinstance(entry, list) for entry in labels):
         raise ValueError(f"`real.json` must be a list with a list of labels for each image. Received: path={path!r}")

@@ -1,12 +1,24 @@
 """A dataset as a model takes it: to be evaluated on, or to be represented."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 
 from keras_vit import data
+from keras_vit.data.sources import listed_once
 from keras_vit.preprocessing import preprocessing_of
 
 
-def load_inputs(model, name, path="", splits=("train", "test"), batch_size=64, max_bad_share=0.01):
+@listed_once()
+def load_inputs(
+    model: keras.Model,
+    name: str,
+    path: str = "",
+    splits: Sequence[str] = ("train", "test"),
+    batch_size: int = 64,
+    max_bad_share: float = 0.01,
+) -> data.InputPipeline:
     """The input pipeline of a dataset for a model, with the preprocessing that the model carries.
 
     Args:
@@ -23,7 +35,10 @@ def load_inputs(model, name, path="", splits=("train", "test"), batch_size=64, m
     Raises:
         ValueError: there is no such dataset, or it is not where it was looked for.
     """
-    loaded = {split: data.load_split(name, split, path=path) for split in splits}
+    details: dict[str, Any] = {"path": path}
+    if name.partition(":")[0] == "shapes":  # drawn at any size
+        details["image_shape"] = tuple(keras.tree.flatten(model.input)[0].shape[1:])
+    loaded = {split: data.load_split(name, split, **details) for split in splits}
     train, test = loaded[splits[0]], loaded[splits[-1]]
     return data.InputPipeline(train, test, options_for(model, test), batch_size, 0, max_bad_share)
 

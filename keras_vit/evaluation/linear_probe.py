@@ -47,7 +47,7 @@ def fit_and_score(x, y, x_test, y_test):
         )
     mean, deviation = x.mean(0), x.std(0) + 1e-6
     x, x_test = ((part - mean) / deviation for part in (x, x_test))
-    held_out = max(len(x) // 10, len(counts))
+    held_out = max(len(x) // 10, np.count_nonzero(counts))
     x_fit, x_val, y_fit, y_val = train_test_split(x, y, test_size=held_out, random_state=0, stratify=y)
 
     def fitted(features, labels, inverse):

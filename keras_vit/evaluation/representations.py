@@ -1,6 +1,7 @@
 """The representation that a model gives every image of a dataset, before its head."""
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_vit.evaluation.collecting import collect
@@ -19,10 +20,16 @@ def representations(model, inputs, split="test", indices=None):
         label, and which of all examples these are, bool.
 
     Raises:
-        ValueError: the model has no head that could be left out, no example can be read, or too many cannot.
+        ValueError: the model has no head that could be left out, no example can be read, too many cannot, or one has
+            several right labels.
     """
     arrays = collect(representation_model(model), _features, inputs, split, indices)
     readable = arrays["weights"] > 0
+    if (np.count_nonzero(arrays["labels"][readable], axis=1) > 1).any():
+        raise ValueError(
+            "Classifiers of representations are defined for one right class; `top1` and `average_precision` take "
+            f"several. Received: examples of the split {split!r} with several right labels"
+        )
     return arrays["features"][readable], arrays["labels"][readable].argmax(-1), readable
 
 

@@ -29,9 +29,11 @@ def evaluate(model, inputs, engine=None):
 
 
 def top_k_accuracy(model, batch):
-    """Whether the largest logit, and any of the five largest, is of a right label: a dict of float32 `(B,)`."""
+    """Whether the largest logit, and any of the five largest, is of a right label: a dict of float32 `(B,)`, NaN for an
+    example with a NaN among its logits."""
     images, labels, _ = batch
     logits = ops.cast(model(images, training=False), "float32")
     _, best = ops.top_k(logits, min(5, logits.shape[-1]))  # (B, 5), best first
     right = ops.cast(ops.take_along_axis(labels, best, axis=-1) > 0, "float32")
+    right = ops.where(ops.any(ops.isnan(logits), axis=-1, keepdims=True), float("nan"), right)
     return {"accuracy": right[:, 0], "top5_accuracy": ops.max(right, axis=-1)}

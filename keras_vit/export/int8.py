@@ -9,12 +9,12 @@ import numpy as np
 
 from keras_vit import files
 from keras_vit.export.inference_copy import inference_copy
-from keras_vit.export.report import compare, example_images
+from keras_vit.export.report import ExportReport, compare, example_images
 
 CONFIG, WEIGHTS = "model.json", "int8.weights.h5"
 
 
-def int8(model, path):
+def int8(model: keras.Model, path: str | os.PathLike) -> ExportReport:
     """Writes a folder with a model whose dense kernels are 8-bit integers; `load_int8` reads it.
 
     Args:
@@ -48,7 +48,7 @@ def int8(model, path):
     return report
 
 
-def load_int8(path):
+def load_int8(path: str | os.PathLike) -> keras.Model:
     """A quantized model, for inference; it cannot be trained.
 
     Args:

@@ -4,17 +4,18 @@ import os
 import tempfile
 import warnings
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_vit.export.graph import require_tensorflow, write_graph
 from keras_vit.export.inference_copy import inference_copy
-from keras_vit.export.report import example_images, write_compared
+from keras_vit.export.report import ExportReport, example_images, write_compared
 
 QUANTIZATIONS = ("none", "int8")
 
 
-def litert(model, path, *, quantization="none"):
+def litert(model: keras.Model, path: str | os.PathLike, *, quantization: str = "none") -> ExportReport:
     """Writes a LiteRT file: `images`, float32 `(B, H, W, C)` as the model expects them, to `logits`.
 
     Args:

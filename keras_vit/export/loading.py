@@ -2,14 +2,19 @@
 
 import os
 import tempfile
+from typing import Any
+
+import keras
 
 from keras_vit import files
 from keras_vit.export.assets import MODEL
 from keras_vit.export.model_card import CARD
 from keras_vit.models import load_keras_file
 
+_KEYS = ("model", "class_names", "activation", "preprocessing", "training", "metrics")  # of a card
 
-def load(path):
+
+def load(path: str | os.PathLike) -> keras.Model:
     """The model of an export as it was when it was exported, to be trained further.
 
     Args:
@@ -30,9 +35,12 @@ def load(path):
         return load_keras_file(local)
 
 
-def load_card(path):
+def load_card(path: str | os.PathLike) -> dict[str, Any]:
     """The model card of an export, a dict; arguments and errors as of `load`."""
     card = files.read_json(os.path.join(os.fspath(path), CARD))
     if card is None:
         raise ValueError(f"The folder of an export holds {CARD}, and this one does not. Received: path={path!r}")
+    missing = _KEYS if not isinstance(card, dict) else [key for key in _KEYS if key not in card]
+    if missing:
+        raise ValueError(f"The card of an export must have {', '.join(missing)}. Received: {CARD} of path={path!r}")
     return card

@@ -122,7 +122,8 @@ def model_card(model, **details):
 
 def write_card(folder, card):
     """Writes a card into the folder of a version."""
-    with open(os.path.join(folder, CARD), "w", encoding="utf-8") as file:
+    # A path of the recipe may have bytes that are not UTF-8, which this writes as JSON has them.
+    with open(os.path.join(folder, CARD), "w", encoding="utf-8", errors="backslashreplace") as file:
         json.dump(card, file, indent=2, ensure_ascii=False)
         file.write("\n")
 

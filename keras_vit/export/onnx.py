@@ -2,17 +2,18 @@
 
 import os
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_vit.export.graph import require_tensorflow
 from keras_vit.export.inference_copy import inference_copy
-from keras_vit.export.report import example_images, write_compared
+from keras_vit.export.report import ExportReport, example_images, write_compared
 
 OPSET = 18  # the newest that tf2onnx writes
 
 
-def onnx(model, path):
+def onnx(model: keras.Model, path: str | os.PathLike) -> ExportReport:
     """Writes an ONNX file: `images`, float32 `(B, H, W, C)` as the model expects them, to `logits`.
 
     Args:

@@ -3,10 +3,13 @@
 import dataclasses
 import os
 import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 
+from keras_vit import terminal
 from keras_vit.export import versions, via_tensorflow
 from keras_vit.export.assets import write_assets
 from keras_vit.export.decoding import Decoder
@@ -20,27 +23,27 @@ from keras_vit.export.inference_copy import inference_copy
 from keras_vit.export.model_card import model_card, write_card, write_readme
 from keras_vit.export.signatures import ServingContext, build_signatures
 from keras_vit.export.verification import SelfTestError, example_files, tolerance_of, verification_case, verify
-from keras_vit.preprocessing import preprocessing_of
+from keras_vit.preprocessing import Preprocessing, preprocessing_of
 
 
 def saved_model(
-    model,
-    base_dir,
+    model: keras.Model,
+    base_dir: str | os.PathLike,
     *,
-    version=None,
-    name=None,
-    class_names=None,
-    signatures=("serving_default", "tensor"),
-    precision="float32",
-    activation="softmax",
-    top=5,
-    rounding=None,
-    exif=None,
-    max_megapixels=50.0,
-    max_batch_size=512,
-    recipe=None,
-    metrics=None,
-):
+    version: int | None = None,
+    name: str | None = None,
+    class_names: Sequence[str] | None = None,
+    signatures: Sequence[str] = ("serving_default", "tensor"),
+    precision: str = "float32",
+    activation: str = "softmax",
+    top: int = 5,
+    rounding: str | None = None,
+    exif: bool | None = None,
+    max_megapixels: float = 50.0,
+    max_batch_size: int = 512,
+    recipe: Mapping[str, Any] | None = None,
+    metrics: Mapping[str, Any] | None = None,
+) -> str:
     """Writes a SavedModel to `<base_dir>/<version>`, the layout that TensorFlow Serving watches.
 
     Its signatures check their input's shape first, take batches of any size up to a bound, and give float32:
@@ -86,7 +89,7 @@ def saved_model(
     """
     base_dir = os.fspath(base_dir)
     name = name or re.sub(r"[^\w.-]", "_", os.path.basename(base_dir.rstrip("/"))) or "model"
-    decoding = {"rounding": rounding, "exif": exif, "max_megapixels": max_megapixels}
+    decoding: dict[str, Any] = {"rounding": rounding, "exif": exif, "max_megapixels": max_megapixels}
     serving = {
         "signatures": tuple(signatures), "precision": precision, "activation": activation,
         "max_batch_size": max_batch_size,
@@ -104,13 +107,15 @@ def saved_model(
     copy = inference_copy(model, precision)
     image_shape = tuple(model.input_shape[1:])
     labels = _labels(class_names, model.output_shape[-1])
+    preprocessing: Preprocessing | None = None
+    decoder = None
     if serving["signatures"] != ("tensor",):
-        instead = {field: value for field, value in (("rounding", rounding), ("exif", exif)) if value is not None}
+        instead: dict[str, Any] = {
+            field: value for field, value in (("rounding", rounding), ("exif", exif)) if value is not None
+        }
         preprocessing = dataclasses.replace(preprocessing_of(model), **instead)
         decoding = {**decoding, "rounding": preprocessing.rounding, "exif": preprocessing.exif}
         decoder = Decoder(image_shape, preprocessing, max_megapixels)
-    else:
-        preprocessing = decoder = None
 
     images = tf.TensorSpec((None, *image_shape), tf.float32)
     in_graph = lambda function: tf.function(function, input_signature=[images], autograph=False)  # noqa: E731
@@ -130,16 +135,22 @@ def saved_model(
         preprocessing={"model": preprocessing and preprocessing.to_config(), **decoding},
         training=recipe or {}, metrics=metrics or {},
     )  # fmt: skip
-    with versions.staging_dir(base_dir, kept_after=SelfTestError) as folder:
+    with (
+        versions.staging_dir(base_dir, kept_after=SelfTestError) as folder,
+        terminal.progress_bar("exporting", 3, "parts") as update,
+    ):
         write_graph(folder, copy, {key: (signature.function, signature.spec) for key, signature in written.items()})
+        update(1)
         write_assets(
             folder, name=name, model=model, class_names=labels, max_batch_size=max_batch_size, signatures=written,
             image_files=image_files,
         )  # fmt: skip
         write_readme(folder, name, card, written)
+        update(2)
         tolerance = tolerance_of(model, precision)
         cases = {key: verification_case(signature, image_files) for key, signature in reference.items()}
         differences = verify(folder, cases, tolerance)
+        update(3)
         write_card(folder, {**card, "self_test": {"largest_differences": differences, "tolerance": tolerance}})
         return versions.publish(folder, base_dir, version)
 

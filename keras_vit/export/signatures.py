@@ -113,6 +113,7 @@ SIGNATURES = {
     "features": _features,
     "attention": _attention,
 }
+"""The functions that build the signatures of a SavedModel, by their names; see `saved_model`."""
 
 
 def build_signatures(names, context, max_batch_size):

@@ -9,6 +9,7 @@ from keras_vit.inspection.distance import attention_distance, mean_distance
 from keras_vit.inspection.embeddings import filter_components, patch_components, position_similarity
 from keras_vit.inspection.relevance import attention_relevance
 from keras_vit.inspection.scores import attention_scores
+from keras_vit.inspection.token_attention import token_attention
 
 __all__ = [
     "attention_distance",
@@ -21,5 +22,6 @@ __all__ = [
     "overlay",
     "patch_components",
     "position_similarity",
+    "token_attention",
     "upsample_maps",
 ]

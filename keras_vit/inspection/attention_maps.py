@@ -1,5 +1,8 @@
 """Maps of what a model attends to."""
 
+from collections.abc import Sequence
+
+import keras
 import numpy as np
 from keras import ops
 
@@ -10,7 +13,7 @@ from keras_vit.models.encoder import Encoder
 METHODS = ("rollout", "mean", "relevance")
 
 
-def attention_rollout(scores, residual=True):
+def attention_rollout(scores: np.ndarray, residual: bool = True) -> np.ndarray:
     """The attention of all layers multiplied: how much of each input token is in each token of the output.
 
     With the residual connections, `A_l = 0.5 (mean over heads + I)`; then `R_l = A_l R_(l-1)`, from `R_0 = I`.
@@ -37,7 +40,15 @@ def attention_rollout(scores, residual=True):
     return rollout
 
 
-def attention_maps(model, images, method="rollout", residual=True, layer=-1, targets=None, upsample=True):
+def attention_maps(
+    model: keras.Model,
+    images: np.ndarray,
+    method: str = "rollout",
+    residual: bool = True,
+    layer: int = -1,
+    targets: np.ndarray | Sequence[int] | None = None,
+    upsample: bool = True,
+) -> np.ndarray:
     """How much a model attends to each place of its images.
 
     It is the row of the class token, which the head reads; in models without one, the mean over the rows of all
@@ -56,22 +67,24 @@ def attention_maps(model, images, method="rollout", residual=True, layer=-1, tar
         float32 `(B, H, W)`, or `(B, rows, columns)`; 0 or more.
 
     Raises:
-        ValueError: as `attention_scores`, or the method is not known.
+        ValueError: as `attention_scores`, the method is not known, or there is no image.
     """
     if method not in METHODS:
         raise ValueError(f"`method` must be one of {', '.join(METHODS)}. Received: method={method!r}")
     encoder = Encoder(model)
     images = images if hasattr(images, "dtype") else np.asarray(images)
     encoder.check_images(images)
+    if not len(images):
+        raise ValueError(f"There must be an image. Received: images of shape {tuple(images.shape)}")
     if method == "mean":
-        matrix = attention_scores(model, images, layer, reduce="mean")
+        matrix = attention_scores(model, images, encoder.layer_number(layer, least=1), reduce="mean")
     elif method == "rollout":
         parts = [rollout_map(encoder, images[i : i + 1], residual) for i in range(len(images))]
         maps = np.concatenate([ops.convert_to_numpy(part) for part in parts])
     else:
         matrix = attention_relevance(model, images, targets)
     if method != "rollout":
-        maps = ops.convert_to_numpy(_row_of_output(encoder, matrix.astype("float32")))
+        maps = ops.convert_to_numpy(token_row(encoder, matrix.astype("float32")))
     return upsample_maps(maps, images.shape[1:3]) if upsample else maps
 
 
@@ -92,23 +105,27 @@ def rollout_map(encoder, images, residual=True):
         if residual:
             mixed = 0.5 * (mixed + ops.eye(mixed.shape[-1], dtype="float32"))
         rollout = mixed if rollout is None else ops.matmul(mixed, rollout)
-    return _row_of_output(encoder, rollout)
+    return token_row(encoder, rollout)
 
 
-def _row_of_output(encoder, matrix):
-    """From `(B, N, N)` to what the output takes of each patch, `(B, rows, columns)`."""
+def token_row(encoder, matrix, patch=None):
+    """From `(B, N, N)` to what one token takes of each patch, `(B, rows, columns)`: that of a patch `(row, column)`, or
+    with None what the output reads, the class token or the mean over all tokens."""
     prefix = encoder.num_prefix_tokens
-    rows = matrix[:, 0] if prefix else ops.mean(matrix, axis=1)
+    if patch is not None:
+        rows = matrix[:, prefix + patch[0] * encoder.grid[1] + patch[1]]
+    else:
+        rows = matrix[:, 0] if prefix else ops.mean(matrix, axis=1)
     return ops.reshape(rows[:, prefix:], (-1, *encoder.grid))
 
 
-def upsample_maps(maps, size):
+def upsample_maps(maps: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """Maps `(B, rows, columns)` to `(B, H, W)`, bilinear: float32."""
     resized = ops.image.resize(np.asarray(maps, "float32")[..., None], size, "bilinear", data_format="channels_last")
     return ops.convert_to_numpy(resized)[..., 0]
 
 
-def overlay(images, maps):
+def overlay(images: np.ndarray, maps: np.ndarray) -> np.ndarray:
     """Images as bright as a model attends to them: Figures 6 and 14 of the paper.
 
     Args:

@@ -1,5 +1,6 @@
 """How far attention looks: the receptive field of each head, in pixels."""
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -7,7 +8,9 @@ from keras_vit.inspection.scores import iterate_scores
 from keras_vit.models.encoder import Encoder
 
 
-def attention_distance(model, images, class_token="out", batch_size=8):
+def attention_distance(
+    model: keras.Model, images: np.ndarray, class_token: str = "out", batch_size: int = 8
+) -> np.ndarray:
     """The mean attention distance of every layer and head, over images and queries: Figures 7 (right) and 11.
 
     Args:
@@ -20,13 +23,16 @@ def attention_distance(model, images, class_token="out", batch_size=8):
         float64 `(layers, heads)`, in pixels.
 
     Raises:
-        ValueError: there is no Vision Transformer in the model, no image, or the images are not of its size.
+        ValueError: there is no Vision Transformer in the model, no image, the images are not of its size, or
+            `batch_size` is not a positive integer.
     """
     encoder = Encoder(model)
     images = images if hasattr(images, "dtype") else np.asarray(images)
     encoder.check_images(images)
     if not len(images):
         raise ValueError(f"There must be an image. Received: images of shape {tuple(images.shape)}")
+    if not isinstance(batch_size, int) or batch_size < 1:
+        raise ValueError(f"`batch_size` must be an integer of 1 or more. Received: batch_size={batch_size!r}")
     distances = _grid_distances(encoder.grid, encoder.patch_size)
     totals = np.zeros((len(encoder.blocks), encoder.blocks[0].num_heads))
     for start in range(0, len(images), batch_size):
@@ -37,7 +43,13 @@ def attention_distance(model, images, class_token="out", batch_size=8):
     return totals / len(images)
 
 
-def mean_distance(scores, grid, patch_size, num_prefix_tokens=0, class_token="out"):
+def mean_distance(
+    scores: np.ndarray,
+    grid: tuple[int, int],
+    patch_size: tuple[int, int],
+    num_prefix_tokens: int = 0,
+    class_token: str = "out",
+) -> np.ndarray:
     """The mean distance between a patch and what it attends to: the sum over keys of attention times distance.
 
     Args:
@@ -56,7 +68,7 @@ def mean_distance(scores, grid, patch_size, num_prefix_tokens=0, class_token="ou
 
     Reference: paper appendix D.7, which does not say what becomes of the class token.
     """
-    scores = np.asarray(scores)
+    scores = np.asarray(scores, "float32")
     tokens = grid[0] * grid[1] + num_prefix_tokens
     if scores.ndim < 3 or scores.shape[-2:] != (tokens, tokens):
         raise ValueError(f"Scores must be (..., heads, {tokens}, {tokens}). Received: shape={scores.shape}")

@@ -1,5 +1,6 @@
 """What the embeddings learned: positions, filters of the patches, and the tokens of images."""
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -8,7 +9,7 @@ from keras_vit.models.encoder import Encoder
 from keras_vit.models.features import features
 
 
-def position_similarity(model):
+def position_similarity(model: keras.Model) -> np.ndarray:
     """The cosine similarity of the position embeddings of any two patches: Figures 7 (center) and 10.
 
     Args:
@@ -24,8 +25,11 @@ def position_similarity(model):
     encoder = Encoder(model)
     layer = next(layer for layer in encoder.vit.layers if getattr(layer, "grid", None) is not None)
     patches = encoder.grid[0] * encoder.grid[1]
-    learned = getattr(layer, "pos_embedding", None)
-    tokens = patches if learned is None else learned.shape[1]
+    if getattr(layer, "class_embedding", None) is not None:
+        tokens = patches + 1
+    else:
+        learned = getattr(layer, "pos_embedding", None)
+        tokens = patches if learned is None else learned.shape[1]
     # Added to zeros, the embedding itself, whatever its kind.
     positions = ops.convert_to_numpy(ops.cast(layer(ops.zeros((1, tokens, encoder.hidden_size))), "float32"))
     positions = positions[0, tokens - patches :]
@@ -34,7 +38,7 @@ def position_similarity(model):
     return (unit @ unit.T).reshape(*encoder.grid, *encoder.grid)
 
 
-def filter_components(model, count=28):
+def filter_components(model: keras.Model, count: int = 28) -> np.ndarray:
     """The first principal components of the filters that embed the patches: Figure 7 (left).
 
     The filters are the samples, and their mean is subtracted, as in scikit-learn's PCA.
@@ -61,7 +65,7 @@ def filter_components(model, count=28):
     return _unit_range(components, axis=-1).reshape(len(components), patch_size, patch_size, -1).astype("float32")
 
 
-def patch_components(model, images, layer=-1, count=3):
+def patch_components(model: keras.Model, images: np.ndarray, layer: int = -1, count: int = 3) -> np.ndarray:
     """The first principal components of the tokens of patches: with three of them, a color for each patch.
 
     Args:
@@ -76,7 +80,7 @@ def patch_components(model, images, layer=-1, count=3):
     Raises:
         ValueError: as `keras_vit.features`, or there are fewer patches or sizes of a token than components.
     """
-    tokens = features(model, images, layer, tokens="patch", grid=True, norm=Encoder(model).norm is not None)
+    tokens = np.asarray(features(model, images, layer, tokens="patch", grid=True, norm=Encoder(model).norm is not None))
     samples = tokens.reshape(-1, tokens.shape[-1])
     if min(samples.shape) < count:
         raise ValueError(

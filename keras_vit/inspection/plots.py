@@ -1,9 +1,19 @@
 """Pictures. The only file that imports matplotlib, and only when a picture is asked for."""
 
+import os
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 
-def predictions(path, images, labels, probabilities, class_names, columns=8):
+def predictions(
+    path: str | os.PathLike,
+    images: np.ndarray,
+    labels: np.ndarray,
+    probabilities: np.ndarray,
+    class_names: Sequence[str],
+    columns: int = 8,
+) -> None:
     """Draws images with the model's predictions: green if right, red if wrong.
 
     Args:
@@ -32,7 +42,9 @@ def predictions(path, images, labels, probabilities, class_names, columns=8):
     figure.savefig(path, dpi=100)
 
 
-def training_curve(path, columns, evaluations=None):
+def training_curve(
+    path: str | os.PathLike, columns: Mapping[str, np.ndarray], evaluations: Mapping[str, np.ndarray] | None = None
+) -> None:
     """Draws how training went: every metric over the steps, each in a plot of its own; bad examples only if there are.
 
     Args:
@@ -67,7 +79,7 @@ def training_curve(path, columns, evaluations=None):
     figure.savefig(path, dpi=100)
 
 
-def attention(path, images, maps):
+def attention(path: str | os.PathLike, images: np.ndarray, maps: Mapping[str, np.ndarray]) -> None:
     """Draws images beside what a model attends to, as in Figures 6 and 14: one row an image.
 
     Args:
@@ -101,7 +113,7 @@ def attention(path, images, maps):
     figure.savefig(path, dpi=100)
 
 
-def attention_heads(path, image, maps):
+def attention_heads(path: str | os.PathLike, image: np.ndarray, maps: np.ndarray) -> None:
     """Draws what each head of a layer attends to in one image.
 
     Args:
@@ -128,7 +140,7 @@ def attention_heads(path, image, maps):
     figure.savefig(path, dpi=100)
 
 
-def attention_distance(path, distances, side):
+def attention_distance(path: str | os.PathLike, distances: np.ndarray, side: float) -> None:
     """Draws the mean attention distance of each head over the depth: Figures 7 (right) and 11.
 
     Args:
@@ -157,7 +169,7 @@ def attention_distance(path, distances, side):
     figure.savefig(path, dpi=100)
 
 
-def position_similarity(path, similarities):
+def position_similarity(path: str | os.PathLike, similarities: Mapping[str, np.ndarray]) -> None:
     """Draws the similarity of position embeddings as a grid of grids, of several models side by side: Figures 7, 10.
 
     Args:
@@ -190,7 +202,7 @@ def position_similarity(path, similarities):
     figure.savefig(path, dpi=100)
 
 
-def filters(path, components):
+def filters(path: str | os.PathLike, components: np.ndarray) -> None:
     """Draws the principal components of the filters of the patches: Figure 7 (left).
 
     Args:
@@ -211,7 +223,9 @@ def filters(path, components):
     figure.savefig(path, dpi=100)
 
 
-def patch_components(path, images, colors, title="components"):
+def patch_components(
+    path: str | os.PathLike, images: np.ndarray, colors: np.ndarray, title: str = "components"
+) -> None:
     """Draws three components of the tokens of patches as colors, beside their images.
 
     Args:
@@ -238,7 +252,7 @@ def patch_components(path, images, colors, title="components"):
     figure.savefig(path, dpi=100)
 
 
-def reliability(path, counts, confidence, accuracy):
+def reliability(path: str | os.PathLike, counts: np.ndarray, confidence: np.ndarray, accuracy: np.ndarray) -> None:
     """Draws how right predictions of each confidence are: a bar on the diagonal is calibrated.
 
     Args:
@@ -266,7 +280,7 @@ def reliability(path, counts, confidence, accuracy):
     figure.savefig(path, dpi=100)
 
 
-def confusion(path, matrix, class_names):
+def confusion(path: str | os.PathLike, matrix: np.ndarray, class_names: Sequence[str]) -> None:
     """Draws a confusion matrix; each row is a right class, its colors are shares of the row.
 
     Args:

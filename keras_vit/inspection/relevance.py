@@ -1,16 +1,19 @@
 """Attention weighted by the gradient of a class."""
 
 import contextlib
+from collections.abc import Sequence
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_vit.inspection.scores import iterate_scores
-from keras_vit.models.encoder import Encoder
+from keras_vit.models.encoder import Encoder, replaced_method
 
 
-def attention_relevance(model, images, targets=None):
+def attention_relevance(
+    model: keras.Model, images: np.ndarray, targets: np.ndarray | Sequence[int] | None = None
+) -> np.ndarray:
     """How relevant each input token is to each token of the output, for one class of each image.
 
     Of each layer, `A = mean over heads of max(0, gradient * attention)`, where the gradient is that of the output of
@@ -26,7 +29,7 @@ def attention_relevance(model, images, targets=None):
 
     Raises:
         ValueError: there is no Vision Transformer in the model, its outputs are not `(B, classes)`, a target is not a
-            class, or the images are not of the model's size.
+            class, there is no image, or the images are not of the model's size.
 
     Reference: Chefer et al., "Generic Attention-model Explainability" (2021), equations 5 and 6, for self-attention.
     """
@@ -34,10 +37,14 @@ def attention_relevance(model, images, targets=None):
     images = images if hasattr(images, "dtype") else np.asarray(images)
     encoder.check_images(images)
     tokens = encoder.grid[0] * encoder.grid[1] + encoder.num_prefix_tokens
-    outputs = [ops.convert_to_numpy(model(images[i : i + 1], training=False)) for i in range(len(images))]
-    if any(output.ndim != 2 for output in outputs):
-        raise ValueError(f"The model's outputs must be (B, classes). Received: shape={outputs[0].shape}")
-    classes = outputs[0].shape[-1] if outputs else 0
+    if not len(images):
+        raise ValueError(f"There must be an image. Received: images of shape {tuple(images.shape)}")
+    outputs = [model(images[i : i + 1], training=False) for i in range(len(images))]
+    if any(len(getattr(output, "shape", ())) != 2 for output in outputs):
+        shapes = keras.tree.map_structure(lambda part: tuple(part.shape), outputs[0])
+        raise ValueError(f"The model's outputs must be (B, classes). Received: shape={shapes}")
+    outputs = [ops.convert_to_numpy(output) for output in outputs]
+    classes = outputs[0].shape[-1]
     targets = np.asarray([output[0].argmax() for output in outputs] if targets is None else targets)
     in_range = targets.dtype.kind in "iu" and ((targets >= 0) & (targets < classes)).all()
     if targets.shape != (len(images),) or not in_range:
@@ -57,7 +64,7 @@ def attention_relevance(model, images, targets=None):
             positive = np.maximum(gradient * scores[:, : gradient.shape[1]], 0).mean(0)
             relevance[: len(positive)] += positive @ relevance
         relevances.append(relevance - np.eye(tokens))
-    return np.stack(relevances) if relevances else np.zeros((0, tokens, tokens))
+    return np.stack(relevances)
 
 
 class _ScoreGradients(keras.Model):
@@ -103,17 +110,14 @@ def _minus_output(target, output):
 @contextlib.contextmanager
 def _changed_scores(attention, change):
     """While it is open, `change` is added to the scores of an attention layer."""
-    scores = attention.scores
 
     def changed(query, key):
         result = scores(query, key)
         return result + ops.cast(change, result.dtype)
 
-    object.__setattr__(attention, "scores", changed)
-    # A change is of all queries at once, of a long sequence too.
-    object.__setattr__(attention, "_attend_in_chunks", attention._attend)
-    try:
+    with (
+        replaced_method(attention, "scores", changed) as scores,
+        # A change is of all queries at once, of a long sequence too.
+        replaced_method(attention, "_attend_in_chunks", attention._attend),
+    ):
         yield
-    finally:
-        object.__delattr__(attention, "scores")
-        object.__delattr__(attention, "_attend_in_chunks")

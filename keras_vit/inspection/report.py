@@ -1,7 +1,10 @@
 """Everything there is to see of a model on some images, as pictures and a page that shows them."""
 
 import html
+import os
+from collections.abc import Callable, Mapping
 
+import keras
 import numpy as np
 
 from keras_vit import files
@@ -14,7 +17,15 @@ from keras_vit.layers import ResNetStem
 from keras_vit.models.encoder import Encoder
 
 
-def write_report(model, images, output, title="model", others=None, shown=8, write=print):
+def write_report(
+    model: keras.Model,
+    images: np.ndarray,
+    output: str | os.PathLike,
+    title: str = "model",
+    others: Mapping[str, keras.Model] | None = None,
+    shown: int = 8,
+    write: Callable[[str], object] = print,
+) -> os.PathLike:
     """Draws all pictures of a model, and writes `index.html` beside them.
 
     Args:
@@ -38,22 +49,23 @@ def write_report(model, images, output, title="model", others=None, shown=8, wri
     encoder.check_images(images)
     if not len(images):
         raise ValueError(f"There must be an image. Received: images of shape {images.shape}")
-    output = files.as_path(output)
-    files.make_dirs(output)
+    folder = files.as_path(output)
+    files.make_dirs(folder)
     few, photographs, pictures = images[:shown], to_rgb(_unit_range(images[:shown])), []
 
     def draw(name, heading, text, function, *arguments):
-        with files.atomic_path(output / name) as path:
+        with files.atomic_path(folder / name) as path:
             function(path, *arguments)
         pictures.append((name, heading, text))
-        write(f"drew {output / name}")
+        write(f"drew {folder / name}")
 
     maps = {
         "rollout": attention_maps(model, few),
         "rollout without residual": attention_maps(model, few, residual=False),
         "last layer": attention_maps(model, few, "mean"),
     }
-    if len(model.output_shape) == 2:
+    shape = getattr(model, "output_shape", ())  # a subclass of `keras.Model` does not say
+    if isinstance(shape, tuple) and len(shape) == 2 and isinstance(shape[-1], int):
         relevance = attention_maps(model, few, "relevance")
         if relevance.any():
             maps["relevance"] = relevance
@@ -98,9 +110,9 @@ def write_report(model, images, output, title="model", others=None, shown=8, wri
             "and blue.",
             plots.patch_components, photographs, patch_components(model, few), "last layer",
         )  # fmt: skip
-    with files.atomic_write(output / "index.html") as file:
+    with files.atomic_write(folder / "index.html") as file:
         file.write(_page(title, encoder, len(images), pictures))
-    return output / "index.html"
+    return folder / "index.html"
 
 
 def _unit_range(images):

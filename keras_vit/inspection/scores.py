@@ -1,14 +1,18 @@
 """Attention scores of any layers."""
 
-import numbers
+from collections.abc import Sequence
+from typing import Any
 
+import keras
 import numpy as np
 from keras import ops
 
 from keras_vit.models.encoder import Encoder
 
 
-def attention_scores(model, images, layers=None, reduce="none"):
+def attention_scores(
+    model: keras.Model, images: np.ndarray, layers: int | Sequence[int] | None = None, reduce: str = "none"
+) -> np.ndarray:
     """What every token takes from every other one, after the softmax.
 
     Args:
@@ -28,12 +32,13 @@ def attention_scores(model, images, layers=None, reduce="none"):
     if reduce not in ("none", "mean"):
         raise ValueError(f"`reduce` must be 'none' or 'mean'. Received: reduce={reduce!r}")
     encoder = Encoder(model)
-    is_single = isinstance(layers, numbers.Integral)
-    wanted_layers = range(1, len(encoder.blocks) + 1) if layers is None else [layers] if is_single else layers
+    is_single = isinstance(layers, int | np.integer)
+    every_layer = range(1, len(encoder.blocks) + 1)
+    wanted_layers = every_layer if layers is None else [layers] if isinstance(layers, int | np.integer) else layers
     chosen = [encoder.layer_number(layer, least=1) for layer in wanted_layers]
     if not chosen:
         raise ValueError("`layers` must name a layer. Received: layers=[]")
-    scores = dict.fromkeys(chosen)
+    scores: dict[int, Any] = dict.fromkeys(chosen)
     for number, values in iterate_scores(encoder, images, last=max(chosen)):
         if number in scores:
             values = ops.mean(values, axis=1) if reduce == "mean" else values

@@ -5,6 +5,8 @@
 """
 
 from keras_vit.layers.attention_pooling import AttentionPooling
+from keras_vit.layers.axial_attention import AxialAttention
+from keras_vit.layers.axial_resnet_stem import AxialResNetStem
 from keras_vit.layers.axial_transformer_block import AxialTransformerBlock
 from keras_vit.layers.class_token import ClassToken
 from keras_vit.layers.input_preprocessing import InputPreprocessing
@@ -20,6 +22,8 @@ from keras_vit.layers.transformer_block import TransformerBlock
 
 __all__ = [
     "AttentionPooling",
+    "AxialAttention",
+    "AxialResNetStem",
     "AxialTransformerBlock",
     "ClassToken",
     "InputPreprocessing",

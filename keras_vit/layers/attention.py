@@ -19,8 +19,8 @@ class MultiHeadAttention(keras.layers.Layer):
     """Multi-head attention, by default self-attention: `(B, N, D)` to `(B, N, D)`.
 
     Keras' own `MultiHeadAttention` stores its parameters in the same shapes but computes the softmax in the compute
-    dtype; here it is always in float32 or more. The products run over flattened tokens, which the TensorFlow
-    backend executes faster than the equivalent einsum.
+    dtype; here it is always in float32 or more. Except in bfloat16, the products run over flattened tokens, which the
+    TensorFlow backend executes faster than the equivalent einsum.
 
     Args:
         num_heads: number of heads; must divide D.
@@ -164,9 +164,11 @@ class MultiHeadAttention(keras.layers.Layer):
 
 
 class _Projection(keras.layers.EinsumDense):
-    """`EinsumDense` over the axes after the tokens, computed as one product of two matrices."""
+    """`EinsumDense` over the axes after the tokens, except in bfloat16 computed as one product of two matrices."""
 
     def call(self, inputs, training=None):
+        if self.compute_dtype == "bfloat16":
+            return super().call(inputs)  # to flatten tokens, a TPU copies them: a sixth of the bytes of a step
         tokens, summed = ops.shape(inputs)[1], inputs.shape[2:]
         kernel_in = math.prod(summed)
         x = ops.matmul(ops.reshape(inputs, (-1, kernel_in)), ops.reshape(self.kernel, (kernel_in, -1)))

@@ -1,5 +1,7 @@
 """Pooling tokens by attention."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -33,7 +35,9 @@ class AttentionPooling(keras.layers.Layer):
     Reference: Zhai et al., "Scaling Vision Transformers"; big_vision's MAPHead.
     """
 
-    def __init__(self, num_heads, mlp_dim, exact_gelu=False, epsilon=1e-6, **kwargs):
+    def __init__(
+        self, num_heads: int, mlp_dim: int, exact_gelu: bool = False, epsilon: float = 1e-6, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         check_positive_int("num_heads", num_heads)
         check_positive_int("mlp_dim", mlp_dim)
@@ -42,7 +46,7 @@ class AttentionPooling(keras.layers.Layer):
         self.exact_gelu = exact_gelu
         self.epsilon = epsilon
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         check_rank("AttentionPooling", input_shape, "B, N, D")
         policy = {"dtype": self.dtype_policy}
         batch, _, hidden_size = input_shape
@@ -57,17 +61,17 @@ class AttentionPooling(keras.layers.Layer):
         self.mlp_2.build((batch, 1, self.mlp_dim))
         self.built = True
 
-    def call(self, tokens):
+    def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
         batch, _, hidden_size = ops.shape(tokens)
         probe = ops.broadcast_to(self.probe, (batch, 1, hidden_size))
         x = self.attention(tokens, queries=probe)  # (B, 1, D)
         y = ops.gelu(self.mlp_1(self.norm(x)), approximate=not self.exact_gelu)
         return ops.squeeze(x + self.mlp_2(y), axis=1)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return (input_shape[0], input_shape[2])
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "num_heads": self.num_heads,

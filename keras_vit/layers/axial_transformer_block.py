@@ -1,10 +1,12 @@
 """One block of an Axial-ViT."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_vit.layers.transformer_block import TransformerBlock
-from keras_vit.layers.validation import check_grid, check_rank
+from keras_vit.layers.validation import check_grid, check_grid_tokens, check_rank
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -35,20 +37,20 @@ class AxialTransformerBlock(keras.layers.Layer):
 
     def __init__(
         self,
-        grid,
-        num_heads,
-        mlp_dim,
-        dropout=0.0,
-        attention_dropout=0.0,
-        stochastic_depth=0.0,
-        exact_gelu=False,
-        epsilon=1e-6,
-        remat=False,
-        **kwargs,
-    ):
+        grid: tuple[int, int],
+        num_heads: int,
+        mlp_dim: int,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        stochastic_depth: float = 0.0,
+        exact_gelu: bool = False,
+        epsilon: float = 1e-6,
+        remat: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.grid = check_grid(grid)
-        self.options = {
+        self.options: dict[str, Any] = {
             "num_heads": num_heads,
             "mlp_dim": mlp_dim,
             "dropout": dropout,
@@ -61,19 +63,15 @@ class AxialTransformerBlock(keras.layers.Layer):
         self.row = TransformerBlock(**self.options, dtype=self.dtype_policy, name="row")
         self.column = TransformerBlock(**self.options, dtype=self.dtype_policy, name="column")
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         check_rank("AxialTransformerBlock", input_shape, "B, N, D")
         rows, columns = self.grid
-        if input_shape[1] != rows * columns:
-            raise ValueError(
-                f"A grid of {rows}x{columns} has {rows * columns} tokens, and there is no class token. "
-                f"Received: tokens={input_shape[1]}, grid={self.grid}"
-            )
+        check_grid_tokens(self.grid, input_shape[1], class_token=False)
         self.row.build((None, columns, input_shape[2]))
         self.column.build((None, rows, input_shape[2]))
         self.built = True
 
-    def call(self, tokens, training=False):
+    def call(self, tokens: keras.KerasTensor, training: bool = False) -> keras.KerasTensor:
         rows, columns = self.grid
         size = tokens.shape[2]
         x = self.row(ops.reshape(tokens, (-1, columns, size)), training=training)  # (B*rows, columns, D)
@@ -82,8 +80,8 @@ class AxialTransformerBlock(keras.layers.Layer):
         x = ops.transpose(ops.reshape(x, (-1, columns, rows, size)), (0, 2, 1, 3))
         return ops.reshape(x, (-1, rows * columns, size))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "grid": self.grid, **self.options}

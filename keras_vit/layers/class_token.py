@@ -22,15 +22,15 @@ class ClassToken(keras.layers.Layer):
     Reference: paper equation 1, x_class; the reference's `cls`, initialized with zeros.
     """
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         check_rank("ClassToken", input_shape, "B, N, D")
         self.cls = self.add_weight(name="cls", shape=(1, 1, input_shape[-1]), initializer="zeros")
         self.built = True
 
-    def call(self, tokens):
+    def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
         batch, _, hidden_size = ops.shape(tokens)
         return ops.concatenate([ops.broadcast_to(self.cls, (batch, 1, hidden_size)), tokens], axis=1)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         batch, tokens, hidden_size = input_shape
         return (batch, None if tokens is None else tokens + 1, hidden_size)

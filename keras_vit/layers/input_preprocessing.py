@@ -1,5 +1,8 @@
 """What images must have gone through before a model sees them."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import keras
 
 from keras_vit.preprocessing import Preprocessing
@@ -30,31 +33,31 @@ class InputPreprocessing(keras.layers.Layer):
             channels.
     """
 
-    def __init__(self, preprocessing=None, **kwargs):
+    def __init__(self, preprocessing: Preprocessing | Mapping[str, Any] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._channels = None
+        self._channels: int | None = None
         self.preprocessing = Preprocessing() if preprocessing is None else preprocessing
 
     @property
-    def preprocessing(self):
+    def preprocessing(self) -> Preprocessing:
         return self._preprocessing
 
     @preprocessing.setter
-    def preprocessing(self, value):
+    def preprocessing(self, value: Preprocessing | Mapping[str, Any]) -> None:
         value = value if isinstance(value, Preprocessing) else Preprocessing.from_config(value)
         self._preprocessing = value if self._channels is None else value.for_channels(self._channels)
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         self._channels = input_shape[-1]
         self._preprocessing = self._preprocessing.for_channels(self._channels)
 
-    def call(self, images):
+    def call(self, images: keras.KerasTensor) -> keras.KerasTensor:
         return images
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "preprocessing": self.preprocessing.to_config()}
 
 

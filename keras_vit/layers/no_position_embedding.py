@@ -1,5 +1,7 @@
 """The place of a position embedding, where there is none."""
 
+from typing import Any
+
 import keras
 
 from keras_vit.layers.validation import check_grid, check_rank
@@ -26,19 +28,19 @@ class NoPositionEmbedding(keras.layers.Layer):
 
     has_class_token_position = True
 
-    def __init__(self, grid, **kwargs):
+    def __init__(self, grid: tuple[int, int], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.grid = check_grid(grid)
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         check_rank("NoPositionEmbedding", input_shape, "B, N, D")
         self.built = True
 
-    def call(self, tokens):
+    def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
         return tokens
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "grid": self.grid}

@@ -1,5 +1,7 @@
 """Projecting patches to tokens."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -28,12 +30,12 @@ class PatchEncoder(keras.layers.Layer):
     Reference: paper equation 1, the matrix E; initialized as in the reference (LeCun normal, zero bias).
     """
 
-    def __init__(self, hidden_size, **kwargs):
+    def __init__(self, hidden_size: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_positive_int("hidden_size", hidden_size)
         self.hidden_size = hidden_size
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         check_rank("PatchEncoder", input_shape, "B, N, P*P*C")
         self.kernel = self.add_weight(
             name="kernel", shape=(input_shape[-1], self.hidden_size), initializer="lecun_normal"
@@ -41,11 +43,11 @@ class PatchEncoder(keras.layers.Layer):
         self.bias = self.add_weight(name="bias", shape=(self.hidden_size,), initializer="zeros")
         self.built = True
 
-    def call(self, patches):
+    def call(self, patches: keras.KerasTensor) -> keras.KerasTensor:
         return ops.matmul(patches, self.kernel) + self.bias
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return (*input_shape[:-1], self.hidden_size)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "hidden_size": self.hidden_size}

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.dropout import current_seeds
-from keras_vit.layers.validation import check_rank
+from keras_vit.layers.validation import check_static_tokens
 
 MASKED_SHARE, REPLACED_SHARE = 0.8, 0.1  # of the corrupted patches; the others stay as they are
 
@@ -46,13 +46,8 @@ class PatchMasking(keras.layers.Layer):
         self.seed_generator = keras.random.SeedGenerator()
 
     def build(self, input_shape):
-        check_rank("PatchMasking", input_shape, "B, N, D")
-        _, tokens, hidden_size = input_shape
-        if tokens is None:
-            raise ValueError(
-                "PatchMasking counts patches, of which there must be a static number. "
-                f"Received: shape={tuple(input_shape)}"
-            )
+        check_static_tokens("PatchMasking", input_shape, "a share of them is corrupted by count")
+        hidden_size = input_shape[2]
         self.mask_embedding = self.add_weight(
             name="mask_embedding",
             shape=(1, 1, hidden_size),

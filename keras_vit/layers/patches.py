@@ -1,5 +1,7 @@
 """Cutting images into patches."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -29,24 +31,24 @@ class Patches(keras.layers.Layer):
     Reference: paper section 3.1; equal to the patches of the reference's strided `embedding` convolution.
     """
 
-    def __init__(self, patch_size, **kwargs):
+    def __init__(self, patch_size: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_positive_int("patch_size", patch_size)
         self.patch_size = patch_size
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         check_rank("Patches", input_shape, "B, H, W, C")
-        for name, pixels in zip(("height", "width"), input_shape[1:3]):
-            if pixels is not None and (pixels % self.patch_size or pixels == 0):
-                smaller = pixels // self.patch_size * self.patch_size
+        for name, side in zip(("height", "width"), input_shape[1:3]):
+            if side is not None and (side % self.patch_size or side == 0):
+                smaller = side // self.patch_size * self.patch_size
                 nearest = [str(s) for s in (smaller, smaller + self.patch_size) if s > 0]
                 raise ValueError(
                     f"The patch size must divide the {name} of the images; the nearest sizes that work are "
-                    f"{' and '.join(nearest)}. Received: {name}={pixels}, patch_size={self.patch_size}"
+                    f"{' and '.join(nearest)}. Received: {name}={side}, patch_size={self.patch_size}"
                 )
         self.built = True
 
-    def call(self, images):
+    def call(self, images: keras.KerasTensor) -> keras.KerasTensor:
         p = self.patch_size
         _, height, width, channels = ops.shape(images)
         rows, columns = height // p, width // p
@@ -54,7 +56,7 @@ class Patches(keras.layers.Layer):
         x = ops.transpose(x, (0, 1, 3, 2, 4, 5))
         return ops.reshape(x, (-1, rows * columns, p * p * channels))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         batch, height, width, channels = input_shape
         tokens = None
         if height is not None and width is not None:
@@ -62,5 +64,5 @@ class Patches(keras.layers.Layer):
         values = None if channels is None else self.patch_size**2 * channels
         return (batch, tokens, values)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "patch_size": self.patch_size}

@@ -1,8 +1,10 @@
 """The learned position embedding."""
 
+from typing import Any
+
 import keras
 
-from keras_vit.layers.validation import check_grid, check_rank
+from keras_vit.layers.validation import check_grid, check_grid_tokens, check_static_tokens
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -27,25 +29,15 @@ class PositionEmbedding(keras.layers.Layer):
 
     has_class_token_position = True
 
-    def __init__(self, grid=None, **kwargs):
+    def __init__(self, grid: tuple[int, int] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.grid = None if grid is None else check_grid(grid)
 
-    def build(self, input_shape):
-        check_rank("PositionEmbedding", input_shape, "B, N, D")
+    def build(self, input_shape: tuple) -> None:
+        check_static_tokens("PositionEmbedding", input_shape, "each position has a vector")
         _, tokens, hidden_size = input_shape
-        if tokens is None:
-            raise ValueError(
-                "PositionEmbedding needs a static number of tokens, since each position has a vector. "
-                f"Received: shape={tuple(input_shape)}"
-            )
         if self.grid is not None:
-            patches = self.grid[0] * self.grid[1]
-            if tokens not in (patches, patches + 1):
-                raise ValueError(
-                    f"A grid of {self.grid[0]}x{self.grid[1]} has {patches} tokens, or {patches + 1} with a class "
-                    f"token. Received: tokens={tokens}, grid={self.grid}"
-                )
+            check_grid_tokens(self.grid, tokens)
         self.pos_embedding = self.add_weight(
             name="pos_embedding",
             shape=(1, tokens, hidden_size),
@@ -53,11 +45,11 @@ class PositionEmbedding(keras.layers.Layer):
         )
         self.built = True
 
-    def call(self, tokens):
+    def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
         return tokens + self.pos_embedding
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "grid": self.grid}

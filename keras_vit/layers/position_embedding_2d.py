@@ -1,9 +1,11 @@
 """The learned position embedding of two axes."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
-from keras_vit.layers.validation import check_grid, check_rank
+from keras_vit.layers.validation import check_grid, check_grid_tokens, check_rank
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -31,19 +33,15 @@ class PositionEmbedding2D(keras.layers.Layer):
 
     has_class_token_position = True
 
-    def __init__(self, grid, **kwargs):
+    def __init__(self, grid: tuple[int, int], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.grid = check_grid(grid)
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         check_rank("PositionEmbedding2D", input_shape, "B, N, D")
         _, tokens, hidden_size = input_shape
         rows, columns = self.grid
-        if tokens not in (rows * columns, rows * columns + 1):
-            raise ValueError(
-                f"A grid of {rows}x{columns} has {rows * columns} tokens, or {rows * columns + 1} with a class token. "
-                f"Received: tokens={tokens}, grid={self.grid}"
-            )
+        check_grid_tokens(self.grid, tokens)
         if hidden_size % 2:
             raise ValueError(f"Half of a token is its column's: its size must be even. Received: {hidden_size}")
 
@@ -57,7 +55,7 @@ class PositionEmbedding2D(keras.layers.Layer):
         self.class_embedding = table("class_embedding", 1, hidden_size) if has_class_token else None
         self.built = True
 
-    def call(self, tokens):
+    def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
         rows, columns = self.grid
         half = self.x_embedding.shape[-1]
         x = ops.broadcast_to(self.x_embedding[:, None], (1, rows, columns, half))
@@ -67,8 +65,8 @@ class PositionEmbedding2D(keras.layers.Layer):
             positions = ops.concatenate([ops.convert_to_tensor(self.class_embedding), positions], axis=1)
         return tokens + positions
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "grid": self.grid}

@@ -1,5 +1,8 @@
 """The ResNet of the published BiT weights."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -37,7 +40,7 @@ class PreActivationResNet(keras.layers.Layer):
     1e-10 on the variance, symmetric padding.
     """
 
-    def __init__(self, blocks=(), width=64, pool_padding="zeros", **kwargs):
+    def __init__(self, blocks: Sequence[int] = (), width: int = 64, pool_padding: str = "zeros", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_stages(blocks, width)
         if pool_padding not in POOL_PADDINGS:
@@ -48,7 +51,7 @@ class PreActivationResNet(keras.layers.Layer):
         self.width = width
         self.pool_padding = pool_padding
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         check_rank("PreActivationResNet", input_shape, "B, H, W, C")
         policy = self.dtype_policy
         self.conv_root = _conv(self.width, 7, 2, "conv_root", policy)
@@ -68,7 +71,7 @@ class PreActivationResNet(keras.layers.Layer):
         build_in_turn([*self.units, self.norm_pre_head], (batch, height, width, channels))
         self.built = True
 
-    def call(self, images):
+    def call(self, images: keras.KerasTensor) -> keras.KerasTensor:
         x = self.conv_root(images)  # (B, H/2, W/2, width)
         x = pad_sides(x, 1, 0.0 if self.pool_padding == "zeros" else float("-inf"))
         x = ops.max_pool(x, 3, strides=2, padding="valid", data_format="channels_last")  # (B, H/4, W/4, width)
@@ -76,12 +79,12 @@ class PreActivationResNet(keras.layers.Layer):
             x = unit(x)
         return ops.relu(self.norm_pre_head(x))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         batch, *sides, _ = input_shape
         sides = [None if side is None else stem_output_side(side, self.blocks) for side in sides]
         return (batch, *sides, stem_output_channels(self.blocks, self.width))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         config = {"blocks": self.blocks, "width": self.width, "pool_padding": self.pool_padding}
         return {**super().get_config(), **config}
 

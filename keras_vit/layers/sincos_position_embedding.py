@@ -1,5 +1,7 @@
 """A fixed position embedding of sines and cosines."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
@@ -33,11 +35,11 @@ class SinCosPositionEmbedding(keras.layers.Layer):
 
     has_class_token_position = False
 
-    def __init__(self, grid, **kwargs):
+    def __init__(self, grid: tuple[int, int], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.grid = check_grid(grid)
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         check_rank("SinCosPositionEmbedding", input_shape, "B, N, D")
         _, tokens, hidden_size = input_shape
         rows, columns = self.grid
@@ -55,11 +57,11 @@ class SinCosPositionEmbedding(keras.layers.Layer):
         self._table = np.concatenate([np.sin(x), np.cos(x), np.sin(y), np.cos(y)], axis=1).astype("float32")
         self.built = True
 
-    def call(self, tokens):
+    def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
         return tokens + ops.cast(self._table, self.compute_dtype)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "grid": self.grid}

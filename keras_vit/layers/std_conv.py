@@ -82,11 +82,11 @@ def group_norm(name, epsilon=1e-6, **kwargs):
     return keras.layers.GroupNormalization(32, epsilon=epsilon, name=name, **kwargs)
 
 
-def pad_sides(x, pixels, value=0.0):
-    """Pads images `(B, H, W, C)` with `pixels` of `value` on all four sides."""
-    if not pixels:
+def pad_sides(x, width, value=0.0):
+    """Pads images `(B, H, W, C)` with `width` pixels of `value` on all four sides."""
+    if not width:
         return x
-    return ops.pad(x, ((0, 0), (pixels, pixels), (pixels, pixels), (0, 0)), constant_values=value)
+    return ops.pad(x, ((0, 0), (width, width), (width, width), (0, 0)), constant_values=value)
 
 
 def build_in_turn(layers, shape):

@@ -1,5 +1,7 @@
 """One block of the encoder."""
 
+from typing import Any
+
 import keras
 
 from keras_vit.layers.attention import MultiHeadAttention
@@ -46,18 +48,18 @@ class TransformerBlock(keras.layers.Layer):
 
     def __init__(
         self,
-        num_heads,
-        mlp_dim,
-        dropout=0.0,
-        attention_dropout=0.0,
-        stochastic_depth=0.0,
-        first_token_only=False,
-        exact_gelu=False,
-        epsilon=1e-6,
-        relative_positions=False,
-        remat=False,
-        **kwargs,
-    ):
+        num_heads: int,
+        mlp_dim: int,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        stochastic_depth: float = 0.0,
+        first_token_only: bool = False,
+        exact_gelu: bool = False,
+        epsilon: float = 1e-6,
+        relative_positions: bool = False,
+        remat: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         check_positive_int("num_heads", num_heads)
         check_positive_int("mlp_dim", mlp_dim)
@@ -75,7 +77,7 @@ class TransformerBlock(keras.layers.Layer):
         self.relative_positions = relative_positions
         self.remat = remat
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         check_rank("TransformerBlock", input_shape, "B, N, D")
         policy = {"dtype": self.dtype_policy}
         hidden_size = input_shape[-1]
@@ -93,12 +95,14 @@ class TransformerBlock(keras.layers.Layer):
         self.mlp_2.build((*input_shape[:-1], self.mlp_dim))
         self.built = True
 
-    def call(self, tokens, training=False):
+    def call(self, tokens: keras.KerasTensor, training: bool = False) -> keras.KerasTensor:
         if self.remat and training:
             return self._rematerialized(tokens)
         return self.encode(tokens, training, self.first_token_only)
 
-    def encode(self, tokens, training=False, first_token_only=False):
+    def encode(
+        self, tokens: keras.KerasTensor, training: bool = False, first_token_only: bool = False
+    ) -> keras.KerasTensor:
         """What `call` computes, without rematerialization, for every token or for the first one."""
         x = self.norm_1(tokens)
         if first_token_only:
@@ -125,17 +129,17 @@ class TransformerBlock(keras.layers.Layer):
 
         return keras.remat(encode)(tokens)
 
-    def mlp(self, x, training=False):
+    def mlp(self, x: keras.KerasTensor, training: bool = False) -> keras.KerasTensor:
         """Dense, GELU, dense, with dropout after both: `(B, N, D)` to `(B, N, D)`."""
         x = keras.ops.gelu(self.mlp_1(x), approximate=not self.exact_gelu)  # (B, N, mlp_dim)
         x = self.mlp_2(self.drop(x, training=training))  # (B, N, D)
         return self.drop(x, training=training)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         batch, tokens, hidden_size = input_shape
         return (batch, 1 if self.first_token_only else tokens, hidden_size)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "num_heads": self.num_heads,
@@ -152,11 +156,23 @@ class TransformerBlock(keras.layers.Layer):
 
 
 def mlp_dense(units, name, dtype):
-    """A dense layer of an MLP, initialized as in the reference."""
-    return keras.layers.Dense(
+    """A dense layer of an MLP, initialized as in the reference: `(B, N, D)` to `(B, N, units)`."""
+    return _TokenDense(
         units,
         kernel_initializer="glorot_uniform",
         bias_initializer=keras.initializers.RandomNormal(stddev=1e-6),
         dtype=dtype,
         name=name,
     )
+
+
+class _TokenDense(keras.layers.Dense):
+    """`Dense` of tokens, except in bfloat16 computed as one product of two matrices: of a product with a batch axis,
+    XLA for CPUs copies the operands of the gradient's products. To flatten tokens, XLA for TPUs copies them."""
+
+    def call(self, inputs, training=None):
+        if self.compute_dtype == "bfloat16":
+            return super().call(inputs, training=training)
+        tokens = keras.ops.shape(inputs)[1]
+        x = super().call(keras.ops.reshape(inputs, (-1, inputs.shape[-1])), training=training)
+        return keras.ops.reshape(x, (-1, tokens, self.units))

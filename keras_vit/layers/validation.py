@@ -26,6 +26,25 @@ def check_grid(grid):
     return tuple(grid)
 
 
+def check_grid_tokens(grid, tokens, class_token=True):
+    """Raises a `ValueError` unless `tokens` are those of a grid, or with `class_token` one more."""
+    rows, columns = grid
+    patches = rows * columns
+    if tokens == patches or (class_token and tokens == patches + 1):
+        return
+    other = f", or {patches + 1} with a class token" if class_token else ", and there is no class token"
+    raise ValueError(
+        f"A grid of {rows}x{columns} has {patches} tokens{other}. Received: tokens={tokens}, grid={tuple(grid)}"
+    )
+
+
+def check_static_tokens(layer, shape, reason):
+    """Raises a `ValueError` unless `shape` is `(B, N, D)` with a static N; `reason` says what needs it."""
+    check_rank(layer, shape, "B, N, D")
+    if shape[1] is None:
+        raise ValueError(f"{layer} needs a static number of tokens, since {reason}. Received: shape={tuple(shape)}")
+
+
 def check_rank(layer, shape, axes):
     """Raises a `ValueError` unless `shape` has as many axes as the string `axes` names, such as "B, N, D"."""
     if len(shape) != len(axes.split(",")):

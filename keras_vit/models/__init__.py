@@ -1,5 +1,6 @@
-"""The Vision Transformer, the Axial-ViT, the BiT ResNet and their named sizes."""
+"""The Vision Transformer, the BiT ResNet, their axial forms and named sizes."""
 
+from keras_vit.models.axial_resnet import AxialResNet
 from keras_vit.models.axial_vision_transformer import AxialVisionTransformer
 from keras_vit.models.bit_resnet import BiTResNet
 from keras_vit.models.keras_file import load_keras_file
@@ -33,6 +34,7 @@ from keras_vit.models.variants import (
 from keras_vit.models.vision_transformer import VisionTransformer
 
 __all__ = [
+    "AxialResNet",
     "AxialVisionTransformer",
     "BiTResNet",
     "BiT_R50x1",

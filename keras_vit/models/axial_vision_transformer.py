@@ -1,37 +1,42 @@
 """The Axial-ViT of the paper's appendix D.6 as a functional Keras model."""
 
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import keras
 
 from keras_vit import checkpoints, layers
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.validation import check_positive_int, check_rate
-from keras_vit.models.heads import classification_head
+from keras_vit.models.heads import add_head
 from keras_vit.models.vision_transformer import patch_grid
+from keras_vit.preprocessing import Preprocessing
 
 
 def AxialVisionTransformer(
     *,
-    patch_size,
-    num_layers,
-    hidden_size,
-    mlp_dim,
-    num_heads,
-    input_shape=(224, 224, 3),
-    classes=1000,
-    include_top=True,
-    weights=None,
-    representation_size=0,
-    dropout=0.0,
-    attention_dropout=0.0,
-    stochastic_depth=0.0,
-    exact_gelu=False,
-    epsilon=1e-6,
-    head_bias=0.0,
-    classifier_activation=None,
-    preprocessing=None,
-    remat=False,
-    name="axial_vision_transformer",
-):
+    patch_size: int,
+    num_layers: int,
+    hidden_size: int,
+    mlp_dim: int,
+    num_heads: int,
+    input_shape: tuple[int, int, int] = (224, 224, 3),
+    classes: int = 1000,
+    include_top: bool = True,
+    weights: str | os.PathLike | None = None,
+    representation_size: int = 0,
+    dropout: float = 0.0,
+    attention_dropout: float = 0.0,
+    stochastic_depth: float = 0.0,
+    exact_gelu: bool = False,
+    epsilon: float = 1e-6,
+    head_bias: float = 0.0,
+    classifier_activation: str | Callable | None = None,
+    preprocessing: Preprocessing | Mapping[str, Any] | None = None,
+    remat: bool = False,
+    name: str = "axial_vision_transformer",
+) -> keras.Model:
     """Builds an Axial-ViT: images `(B, H, W, C)` in [-1, 1] to logits `(B, classes)`.
 
     A Vision Transformer in which each block is two, one on rows and one on columns of the patches
@@ -80,12 +85,14 @@ def AxialVisionTransformer(
         )(x)
     x = keras.layers.LayerNormalization(epsilon=epsilon, name="encoder_norm")(x)
     x = keras.layers.GlobalAveragePooling1D(data_format="channels_last", name="pool")(x)
-    if representation_size:
-        x = keras.layers.Dense(
-            representation_size, activation="tanh", kernel_initializer="lecun_normal", name="pre_logits"
-        )(x)
-    if include_top:
-        x = classification_head(classes, head_bias, classifier_activation)(x)
+    x = add_head(
+        x,
+        include_top=include_top,
+        classes=classes,
+        bias=head_bias,
+        activation=classifier_activation,
+        representation_size=representation_size,
+    )
     model = keras.Model(images, x, name=name)
     if weights is not None:
         checkpoints.load(model, weights)

@@ -1,5 +1,8 @@
 """Feature maps of several strides, for heads that detect or segment."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -15,29 +18,24 @@ class Backbone(keras.Model):
     by transposed convolutions of stride 2, with LayerNorm and GELU between two; to a larger one it is max-pooled.
 
     Args:
-        model: a `keras.Model` with a Vision Transformer in it. Its layers are shared: training the backbone trains
-            them, unless they were frozen (`keras_vit.freeze`).
-        layers: a layer for each map, counted from 1; see `features`.
-        strides: pixels of the image from one value of a map to the next; the patch size times or divided by a power
-            of two.
-        norm: whether the LayerNorm after the last block is applied to each layer.
+        model, layers, strides, norm: as of `backbone`, whose errors are raised here.
 
     Call arguments:
         images: `(B, H, W, C)`, as the model takes them.
         training: whether dropout is active.
 
     Returns:
-        A list of maps `(B, H / stride, W / stride, D)`; where a stride does not divide the side, the last values of a
-        row or column are left out.
-
-    Raises:
-        ValueError: there is no Vision Transformer in the model, no such layer, a stride does not follow from the patch
-            size, or `layers` and `strides` are not of one length.
-
-    Reference: the necks of BEiT (Bao et al., 2021) on its layers 3, 6, 9 and 12 of 12, with LayerNorm for BatchNorm.
+        A list of maps, as of `backbone`.
     """
 
-    def __init__(self, model, layers=(3, 6, 9, 12), strides=(4, 8, 16, 32), norm=True, **kwargs):
+    def __init__(
+        self,
+        model: keras.Model,
+        layers: Sequence[int] = (3, 6, 9, 12),
+        strides: Sequence[int] = (4, 8, 16, 32),
+        norm: bool = True,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**{"dtype": "float32", **kwargs})
         if len(layers) != len(strides) or not layers:
             raise ValueError(
@@ -50,17 +48,17 @@ class Backbone(keras.Model):
         self.necks = [_neck(power, encoder.hidden_size, name=f"neck_{index}") for index, power in enumerate(powers)]
         self.build((None, *encoder.vit.input_shape[1:]))
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         encoder = self.feature_model.encoder
         for neck in self.necks:
             neck.build((None, *encoder.grid, encoder.hidden_size))
         self.built = True
 
-    def call(self, images, training=False):
+    def call(self, images: keras.KerasTensor, training: bool = False) -> list[keras.KerasTensor]:
         maps = self.feature_model(images, training=training)
         return [neck(ops.cast(x, "float32"), training=training) for neck, x in zip(self.necks, maps)]
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             "name": self.name,
             "model": keras.saving.serialize_keras_object(self.feature_model.model),
@@ -70,14 +68,38 @@ class Backbone(keras.Model):
         }
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(cls, config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None) -> "Backbone":
         config = dict(config)
         model = keras.saving.deserialize_keras_object(config.pop("model"), custom_objects=custom_objects)
         return cls(model, **config)
 
 
-def backbone(model, layers=(3, 6, 9, 12), strides=(4, 8, 16, 32), norm=True):
-    """A `Backbone`: a Keras model from images to feature maps of several strides; arguments and errors as there."""
+def backbone(
+    model: keras.Model,
+    layers: Sequence[int] = (3, 6, 9, 12),
+    strides: Sequence[int] = (4, 8, 16, 32),
+    norm: bool = True,
+) -> Backbone:
+    """A Keras model from images to feature maps of several layers and strides: a feature pyramid.
+
+    Args:
+        model: a `keras.Model` with a Vision Transformer in it. Its layers are shared: training the backbone trains
+            them, unless they were frozen (`keras_vit.freeze`).
+        layers: a layer for each map, counted from 1; see `features`.
+        strides: pixels of the image from one value of a map to the next; the patch size times or divided by a power
+            of two.
+        norm: whether the LayerNorm after the last block is applied to each layer.
+
+    Returns:
+        A `Backbone`, from images `(B, H, W, C)` to a list of maps `(B, H / stride, W / stride, D)`; where a stride does
+        not divide the side, the last values of a row or column are left out.
+
+    Raises:
+        ValueError: there is no Vision Transformer in the model, no such layer, a stride does not follow from the patch
+            size, or `layers` and `strides` are not of one length.
+
+    Reference: the necks of BEiT (Bao et al., 2021) on its layers 3, 6, 9 and 12 of 12, with LayerNorm for BatchNorm.
+    """
     return Backbone(model, layers, strides, norm)
 
 

@@ -1,33 +1,41 @@
 """The ResNets of "Big Transfer" (BiT), the paper's baseline: the hybrids' stem with a head."""
 
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import keras
 
 from keras_vit import checkpoints, layers
 from keras_vit.architectures import BIT_UNITS
+from keras_vit.layers.resnet_stem import check_stages
 from keras_vit.layers.validation import check_positive_int
-from keras_vit.models.heads import classification_head
+from keras_vit.models.heads import add_head
+from keras_vit.preprocessing import Preprocessing
 
 
 def BiTResNet(
     *,
-    depth,
-    width_factor=1,
-    version=2,
-    pool_padding="zeros",
-    input_shape=(224, 224, 3),
-    classes=None,
-    include_top=True,
-    weights=None,
-    head_bias=0.0,
-    classifier_activation=None,
-    preprocessing=None,
-    name="bit_resnet",
-):
+    depth: int,
+    width_factor: int = 1,
+    width: int = 64,
+    version: int = 2,
+    pool_padding: str = "zeros",
+    input_shape: tuple[int, int, int] = (224, 224, 3),
+    classes: int | None = None,
+    include_top: bool = True,
+    weights: str | os.PathLike | None = None,
+    head_bias: float = 0.0,
+    classifier_activation: str | Callable | None = None,
+    preprocessing: Preprocessing | Mapping[str, Any] | None = None,
+    name: str = "bit_resnet",
+) -> keras.Model:
     """Builds a BiT ResNet: images `(B, H, W, C)` in [-1, 1] to logits `(B, classes)`.
 
     Args:
-        depth: 26, 50, 101, 152 or 200.
+        depth: 26, 50, 101, 152 or 200; or 8, two stages for small images.
         width_factor: multiplies all channels.
+        width: channels of the root before they are multiplied, a multiple of 32; 64 in all published sizes.
         version: 2 for pre-activation units, the form of the published weights, or 1 for the units of hybrids. They
             differ in the order of operations and in a few norms.
         pool_padding: of version 2: what the root's max-pool sees beyond the border, "zeros" (as the published weights
@@ -45,18 +53,18 @@ def BiTResNet(
 
     Returns:
         A functional `keras.Model`. Its output is float32 logits `(B, classes)`, or with `include_top=False` the mean
-        over the last features, `(B, 2048 * width_factor)`, in the compute dtype.
+        over the last features, `(B, 2048 * width_factor)` with the default width, in the compute dtype.
 
     Raises:
         ValueError: an argument is out of range, or the checkpoint does not match.
 
     Reference: Kolesnikov et al., "Big Transfer"; equal to big_vision's `bit.py` (1) and `bit_paper.py` (2).
     """
-    if depth not in BIT_UNITS:
-        raise ValueError(f"`depth` must be one of {', '.join(map(str, BIT_UNITS))}. Received: depth={depth!r}")
+    check_depth(depth)
     if version not in (1, 2):
         raise ValueError(f"`version` must be 1 or 2. Received: version={version!r}")
     check_positive_int("width_factor", width_factor)
+    check_stages(BIT_UNITS[depth], width)
     if weights is not None and classes is None and include_top:
         published = checkpoints.find_published(weights, depth=depth, width_factor=width_factor)
         classes = None if published is None else published.classes
@@ -66,13 +74,18 @@ def BiTResNet(
     images = keras.Input(shape=input_shape, name="images")
     x = layers.InputPreprocessing(preprocessing, name="expected_images")(images)
     if version == 1:
-        x = layers.ResNetStem(BIT_UNITS[depth], 64 * width_factor, name="resnet_stem")(x)
+        x = layers.ResNetStem(BIT_UNITS[depth], width * width_factor, name="resnet_stem")(x)
     else:
-        x = layers.PreActivationResNet(BIT_UNITS[depth], 64 * width_factor, pool_padding, name="resnet")(x)
+        x = layers.PreActivationResNet(BIT_UNITS[depth], width * width_factor, pool_padding, name="resnet")(x)
     x = keras.layers.GlobalAveragePooling2D(data_format="channels_last", name="pool")(x)
-    if include_top:
-        x = classification_head(classes, head_bias, classifier_activation)(x)
+    x = add_head(x, include_top=include_top, classes=classes, bias=head_bias, activation=classifier_activation)
     model = keras.Model(images, x, name=name)
     if weights is not None:
         checkpoints.load(model, weights)
     return model
+
+
+def check_depth(depth):
+    """Raises a `ValueError` unless there are ResNets of this depth."""
+    if depth not in BIT_UNITS:
+        raise ValueError(f"`depth` must be one of {', '.join(map(str, BIT_UNITS))}. Received: depth={depth!r}")

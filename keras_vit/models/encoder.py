@@ -1,5 +1,6 @@
 """The Vision Transformer inside a model, wherever it is: its blocks, and the way from images to their tokens."""
 
+import contextlib
 import numbers
 import threading
 
@@ -34,7 +35,7 @@ class Encoder:
 
     Raises:
         ValueError: there is no Vision Transformer in the model or more than one, or its blocks do not follow one
-            another.
+            another; or there are more tokens than those of the patches and a class token of this library.
     """
 
     def __init__(self, model):
@@ -60,6 +61,20 @@ class Encoder:
         height, width = self.vit.input_shape[1:3]
         self.patch_size = (height / self.grid[0], width / self.grid[1])
         self.hidden_size = int(self.blocks[0].norm_1.gamma.shape[-1])
+        self._check_tokens()
+
+    def _check_tokens(self):
+        """Raises a `ValueError` where a model has tokens of its own, of which nobody knows where they stand."""
+        try:
+            tokens = self.blocks[0].input.shape[1]
+        except (AttributeError, ValueError):  # a layer that was called more than once has no one input
+            return
+        expected = self.grid[0] * self.grid[1] + self.num_prefix_tokens
+        if tokens not in (None, expected):
+            raise ValueError(
+                f"The tokens of the blocks must be those of {self.grid[0]} x {self.grid[1]} patches, after a "
+                f"`ClassToken` if there is one: {expected}. Received: {tokens} tokens in model={self.vit.name!r}"
+            )
 
     def _position_before(self, before, after):
         """The position embedding between two blocks, or None; anything else there is an error."""
@@ -145,21 +160,17 @@ class Encoder:
 
         What stands before the Vision Transformer in the model is computed too, and nothing after those tokens.
         """
-        block = self.blocks[0]
 
         def stop(tokens, *args, **kwargs):
             raise _Reached(tokens)
 
         if not self.model.built:
             self.model(images)
-        with _lock:
-            object.__setattr__(block, "call", stop)
+        with replaced_method(self.blocks[0], "call", stop):
             try:
                 self.model(_as_inputs(self.model, images), training=training)
             except _Reached as reached:
                 return reached.tokens
-            finally:
-                object.__delattr__(block, "call")
         raise ValueError(f"The model must call its first block. Received: model={self.model.name!r}")
 
     def block(self, number, tokens, training=False, all_tokens=True):
@@ -197,6 +208,37 @@ class Encoder:
                 f"model={self.vit.name!r}"
             )
         return self.pre_logits(x) if is_last and self.pre_logits is not None else x
+
+
+@contextlib.contextmanager
+def replaced_method(layer, name, function):
+    """While it is open, `layer.name` is `function` for this thread, and as it was for all others.
+
+    It may be opened again inside, as by a model that has another one's features inside; another thread waits.
+
+    Args:
+        layer: a `keras.layers.Layer`.
+        name: of its method.
+        function: with the arguments of the method.
+
+    Yields:
+        What `layer.name` was before.
+    """
+    owner = threading.get_ident()
+    with _lock:
+        original, is_replaced = getattr(layer, name), name in vars(layer)
+
+        def method(*args, **kwargs):
+            return (function if threading.get_ident() == owner else original)(*args, **kwargs)
+
+        object.__setattr__(layer, name, method)
+        try:
+            yield original
+        finally:
+            if is_replaced:
+                object.__setattr__(layer, name, original)
+            else:
+                object.__delattr__(layer, name)
 
 
 class _Reached(BaseException):

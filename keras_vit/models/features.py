@@ -1,6 +1,7 @@
 """Representations of any block of a Vision Transformer, inside any model."""
 
-import numbers
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -11,7 +12,15 @@ from keras_vit.models.encoder import Encoder
 TOKENS = ("class", "patch", "all", "pooled")
 
 
-def features(model, images, layers=None, tokens="class", grid=False, norm=True, batch_size=32):
+def features(
+    model: keras.Model,
+    images: np.ndarray,
+    layers: int | Sequence[int] | None = None,
+    tokens: str = "class",
+    grid: bool = False,
+    norm: bool = True,
+    batch_size: int = 32,
+) -> np.ndarray | list[np.ndarray]:
     """Representations of images, from one pass that ends after the last layer that is asked for.
 
     Args:
@@ -67,11 +76,19 @@ class FeatureModel(keras.Model):
         ValueError: as `features`.
     """
 
-    def __init__(self, model, layers=None, tokens="class", grid=False, norm=True, **kwargs):
+    def __init__(
+        self,
+        model: keras.Model,
+        layers: int | Sequence[int] | None = None,
+        tokens: str = "class",
+        grid: bool = False,
+        norm: bool = True,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**{"dtype": "float32", **kwargs})
         encoder = Encoder(model)
-        self.is_single = layers is None or isinstance(layers, numbers.Integral)
-        chosen = [-1 if layers is None else layers] if self.is_single else list(layers)
+        self.is_single = layers is None or isinstance(layers, int | np.integer)
+        chosen = [-1] if layers is None else [layers] if isinstance(layers, int | np.integer) else list(layers)
         if not chosen:
             raise ValueError("`layers` must name a layer. Received: layers=[]")
         self._numbers = [encoder.layer_number(layer) for layer in chosen]
@@ -80,7 +97,7 @@ class FeatureModel(keras.Model):
         self.model, self.tokens, self.use_grid, self.norm = model, tokens, grid, norm
         self.build((None, *encoder.vit.input_shape[1:]))
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         self.built = True  # its layers are those of the model, which is built
 
     def _used_layers(self):
@@ -98,14 +115,14 @@ class FeatureModel(keras.Model):
         return [variable for variable in variables if id(variable) in used]
 
     @property
-    def variables(self):
+    def variables(self) -> list[keras.Variable]:
         return self._only_used(super().variables)
 
     @property
-    def weights(self):
+    def weights(self) -> list[keras.Variable]:
         return self._only_used(super().weights)
 
-    def call(self, images, training=False):
+    def call(self, images: keras.KerasTensor, training: bool = False) -> keras.KerasTensor | list[keras.KerasTensor]:
         encoder, outputs = self.encoder, {}
         x = encoder.embed(images, training=training)
         last = max(self._numbers)
@@ -131,7 +148,7 @@ class FeatureModel(keras.Model):
         x = x[:, encoder.num_prefix_tokens :]
         return ops.reshape(x, (-1, *encoder.grid, encoder.hidden_size)) if self.use_grid else x
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             "name": self.name,
             "model": keras.saving.serialize_keras_object(self.model),
@@ -142,7 +159,7 @@ class FeatureModel(keras.Model):
         }
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(cls, config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None) -> "FeatureModel":
         config = dict(config)
         model = keras.saving.deserialize_keras_object(config.pop("model"), custom_objects=custom_objects)
         return cls(model, **config)

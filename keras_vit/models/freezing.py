@@ -1,13 +1,16 @@
 """Which part of a model trains: freezing, and low-rank adapters (LoRA)."""
 
 import math
+from collections.abc import Callable, Sequence
+
+import keras
 
 from keras_vit.models.encoder import Encoder
 
 LORA_TARGETS = ("query", "key", "value", "out", "mlp_1", "mlp_2")
 
 
-def freeze(model, up_to="head", write=print):
+def freeze(model: keras.Model, up_to: int | str = "head", write: Callable[[str], object] = print) -> int:
     """Freezes a Vision Transformer from its input up to some layer, and prints what still trains.
 
     A model that is compiled must be compiled again. `model.trainable = True` thaws everything.
@@ -39,7 +42,13 @@ def freeze(model, up_to="head", write=print):
     return _report(model, write)
 
 
-def enable_lora(model, rank, targets=("query", "value"), alpha=None, write=print):
+def enable_lora(
+    model: keras.Model,
+    rank: int,
+    targets: Sequence[str] = ("query", "value"),
+    alpha: float | None = None,
+    write: Callable[[str], object] = print,
+) -> int:
     """Freezes a Vision Transformer but its head, and trains low-rank changes of some kernels of every block.
 
     The adapters are Keras' own (`Dense.enable_lora`). Saving the model as `.keras` adds them to the kernels, and the
@@ -76,6 +85,8 @@ def enable_lora(model, rank, targets=("query", "value"), alpha=None, write=print
         block.trainable = True
         for layer in (block.norm_1, block.norm_2, block.mlp_1, block.mlp_2, *_targets(block, LORA_TARGETS[:4])):
             layer.trainable = any(layer is other for other in adapted)
+        if block.attention.relative_positions:
+            block.attention.relative_embedding.trainable = False
         for layer in adapted:
             layer.enable_lora(rank, lora_alpha=alpha)
             layer.bias.trainable = False
@@ -95,7 +106,8 @@ def _report(model, write):
     total = sum(math.prod(variable.shape) for variable in model.weights)
     parts = ", ".join(f"{name} {count:,}" for name, count in counts.items())
     share = 100 * trained / total if total else 0.0
-    write(f"{trained:,} of {total:,} parameters train ({share:.2g} %)" + (f": {parts}" if parts else ""))
+    digits = 2 if share < 99 else 4  # not 1e+02 %
+    write(f"{trained:,} of {total:,} parameters train ({share:.{digits}g} %)" + (f": {parts}" if parts else ""))
     return trained
 
 

@@ -1,9 +1,11 @@
 """Models from the files that Keras saves."""
 
+import os
+
 import keras
 
 
-def load_keras_file(path, compile=True):
+def load_keras_file(path: str | os.PathLike, compile: bool = True) -> keras.Model:
     """The model of a local .keras file, which is data alone: code in it is never run.
 
     Args:

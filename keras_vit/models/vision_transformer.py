@@ -1,5 +1,9 @@
 """The Vision Transformer as a functional Keras model."""
 
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
 import keras
 
 from keras_vit import checkpoints, layers
@@ -7,12 +11,13 @@ from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.patch_masking import PatchMasking
 from keras_vit.layers.resnet_stem import resolve_stem, stem_output_side
 from keras_vit.layers.validation import check_positive_int, check_rate
-from keras_vit.models.heads import classification_head
+from keras_vit.models.heads import add_head
+from keras_vit.preprocessing import Preprocessing
 
 CLASSIFIERS = ("token", "gap", "map", "unpooled", "token_unpooled")
 # From the grid of the patches, `(rows, columns)`, to a layer on tokens `(B, N, D)`. To add one, write the layer and
 # its row here; its `has_class_token_position` says whether it can stand after the class token.
-POSITION_EMBEDDINGS = {
+POSITION_EMBEDDINGS: dict[str, Any] = {
     "learned": layers.PositionEmbedding,
     "learned2d": layers.PositionEmbedding2D,
     "sincos2d": layers.SinCosPositionEmbedding,
@@ -26,34 +31,34 @@ POSITION_EMBEDDING_AT = ("stem", "every_layer", "every_layer_shared")
 
 def VisionTransformer(
     *,
-    patch_size,
-    num_layers,
-    hidden_size,
-    mlp_dim,
-    num_heads,
-    input_shape=(224, 224, 3),
-    classes=None,
-    include_top=True,
-    weights=None,
-    classifier="token",
-    representation_size=None,
-    dropout=0.0,
-    attention_dropout=0.0,
-    stochastic_depth=0.0,
-    stem=None,
-    resnet_blocks=None,
-    position_embedding="learned",
-    position_embedding_at="stem",
-    class_token_position=True,
-    exact_gelu=False,
-    epsilon=1e-6,
-    head_bias=0.0,
-    classifier_activation=None,
-    masking_rate=0.0,
-    preprocessing=None,
-    remat=False,
-    name="vision_transformer",
-):
+    patch_size: int,
+    num_layers: int,
+    hidden_size: int,
+    mlp_dim: int,
+    num_heads: int,
+    input_shape: tuple[int, int, int] = (224, 224, 3),
+    classes: int | None = None,
+    include_top: bool = True,
+    weights: str | os.PathLike | None = None,
+    classifier: str = "token",
+    representation_size: int | None = None,
+    dropout: float = 0.0,
+    attention_dropout: float = 0.0,
+    stochastic_depth: float = 0.0,
+    stem: str | None = None,
+    resnet_blocks: Sequence[int] | None = None,
+    position_embedding: str = "learned",
+    position_embedding_at: str = "stem",
+    class_token_position: bool = True,
+    exact_gelu: bool = False,
+    epsilon: float = 1e-6,
+    head_bias: float = 0.0,
+    classifier_activation: str | Callable | None = None,
+    masking_rate: float = 0.0,
+    preprocessing: Preprocessing | Mapping[str, Any] | None = None,
+    remat: bool = False,
+    name: str = "vision_transformer",
+) -> keras.Model:
     """Builds a Vision Transformer: images `(B, H, W, C)` in [-1, 1] to logits `(B, classes)`.
 
     Images are cut into patches, each patch is projected to a token, positions are added, `num_layers` blocks of
@@ -153,7 +158,7 @@ def VisionTransformer(
     )
     grid = patch_grid(input_shape, patch_size, resnet_blocks)
     has_class_token = classifier.startswith("token")
-    block_options = {"exact_gelu": exact_gelu, "epsilon": epsilon}
+    block_options: dict[str, Any] = {"exact_gelu": exact_gelu, "epsilon": epsilon}
 
     images = keras.Input(shape=input_shape, name="images")
     x = layers.InputPreprocessing(preprocessing, name="expected_images")(images)
@@ -195,12 +200,14 @@ def VisionTransformer(
         x = keras.layers.GlobalAveragePooling1D(data_format="channels_last", name="pool")(x)
     elif classifier == "map":
         x = layers.AttentionPooling(num_heads, mlp_dim, name="pool", **block_options)(x)
-    if representation_size:
-        x = keras.layers.Dense(
-            representation_size, activation="tanh", kernel_initializer="lecun_normal", name="pre_logits"
-        )(x)
-    if include_top:
-        x = classification_head(classes, head_bias, classifier_activation)(x)
+    x = add_head(
+        x,
+        include_top=include_top,
+        classes=classes,
+        bias=head_bias,
+        activation=classifier_activation,
+        representation_size=representation_size,
+    )
     model = keras.Model(images, (x, corrupted) if masking_rate else x, name=name)
     if weights is not None:
         checkpoints.load(model, weights)

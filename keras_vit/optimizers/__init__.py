@@ -4,6 +4,10 @@
 the update, `Optimizer.only_if` around it, `ema_update` after it.
 """
 
+from typing import Any
+
+import keras
+
 from keras_vit.optimizers.adamw import AdamW
 from keras_vit.optimizers.averaging import ema_update
 from keras_vit.optimizers.base import DECAY_MASKS
@@ -25,18 +29,19 @@ __all__ = [
 ]
 
 OPTIMIZERS = ("adamw", "sgd")
+"""The names that `get` knows."""
 
 
 def get(
-    name,
-    schedule,
+    name: str,
+    schedule: float | Schedule,
     *,
-    weight_decay=0.0,
-    decay_mask="all",
-    no_decay="",
-    layer_decay=1.0,
-    momentum_dtype="float32",
-):
+    weight_decay: float = 0.0,
+    decay_mask: str = "all",
+    no_decay: str = "",
+    layer_decay: float = 1.0,
+    momentum_dtype: str = "float32",
+) -> keras.optimizers.Optimizer:
     """The optimizer called `name`, with the paper's constants.
 
     Args:
@@ -54,7 +59,7 @@ def get(
     """
     if name not in OPTIMIZERS:
         raise ValueError(f"`name` must be one of {', '.join(OPTIMIZERS)}. Received: name={name!r}")
-    shared = {"layer_decay": layer_decay, "momentum_dtype": momentum_dtype}
+    shared: dict[str, Any] = {"layer_decay": layer_decay, "momentum_dtype": momentum_dtype}
     if name == "adamw":
         return AdamW(schedule, weight_decay=weight_decay, decay_mask=decay_mask, no_decay=no_decay, **shared)
     if weight_decay or decay_mask != "all" or no_decay:

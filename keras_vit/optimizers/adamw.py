@@ -1,5 +1,7 @@
 """The paper's Adam: with decoupled weight decay (AdamW)."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -36,18 +38,18 @@ class AdamW(Optimizer):
 
     def __init__(
         self,
-        learning_rate,
-        weight_decay=0.0,
-        beta_1=0.9,
-        beta_2=0.999,
-        epsilon=1e-8,
-        decay_mask="all",
-        no_decay="",
-        layer_decay=1.0,
-        momentum_dtype="float32",
-        name="adamw",
-        **kwargs,
-    ):
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule,
+        weight_decay: float = 0.0,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-8,
+        decay_mask: str = "all",
+        no_decay: str = "",
+        layer_decay: float = 1.0,
+        momentum_dtype: str = "float32",
+        name: str = "adamw",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(
             learning_rate,
             decay=weight_decay,
@@ -66,13 +68,15 @@ class AdamW(Optimizer):
         self.beta_2 = beta_2
         self.epsilon = epsilon
 
-    def build(self, variables):
+    def build(self, variables: list[keras.Variable]) -> None:
         if self.built:
             return
         super().build(variables)
         self.velocities = self.add_slots(variables, "velocity", "float32")
 
-    def compute_update(self, gradient, index, rate):
+    def compute_update(
+        self, gradient: keras.KerasTensor, index: int, rate: keras.KerasTensor
+    ) -> tuple[keras.KerasTensor, list[tuple[keras.Variable, keras.KerasTensor]]]:
         momentum = (1 - self.beta_1) * gradient + ops.cast(self.beta_1 * self.momentums[index], "float32")
         velocity = (1 - self.beta_2) * ops.square(gradient) + self.beta_2 * self.velocities[index]
         # The corrections and the learning rate meet as scalars first: each pass over the weights costs time.
@@ -82,6 +86,6 @@ class AdamW(Optimizer):
         update = rate_of_momentum * momentum / (ops.sqrt(velocity) / root_of_correction + self.epsilon)
         return update, [(self.momentums[index], momentum), (self.velocities[index], velocity)]
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         names = ("beta_1", "beta_2", "epsilon")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}

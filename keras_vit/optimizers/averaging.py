@@ -1,9 +1,10 @@
 """The average of weights over the steps of training (Polyak)."""
 
+import keras
 from keras import ops
 
 
-def ema_update(old, new, decay):
+def ema_update(old: keras.KerasTensor, new: keras.KerasTensor, decay: float) -> keras.KerasTensor:
     """`decay * old + (1 - decay) * new`: the next average of a weight.
 
     The average starts as a copy of the weight, so it needs no correction.

@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 DECAY_MASKS = ("all", "kernels")
+"""Which parameters may decay: all of them, or kernels alone."""
 
 # Options of Keras' optimizers that are another thing on several replicas: they see the gradients before their sum.
 _WRONG_ON_REPLICAS = ("clipnorm", "global_clipnorm", "clipvalue", "gradient_accumulation_steps")

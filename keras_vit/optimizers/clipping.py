@@ -1,15 +1,20 @@
 """Clipping gradients by their global norm."""
 
+from collections.abc import Sequence
+
+import keras
 from keras import ops
 
 
-def global_norm(gradients):
+def global_norm(gradients: Sequence[keras.KerasTensor | None]) -> keras.KerasTensor:
     """The norm of all gradients as one vector: float32, a scalar. A gradient of None counts as 0."""
     squares = [ops.sum(ops.square(ops.cast(gradient, "float32"))) for gradient in gradients if gradient is not None]
     return ops.sqrt(sum(squares))
 
 
-def clip_by_global_norm(gradients, norm):
+def clip_by_global_norm(
+    gradients: Sequence[keras.KerasTensor | None], norm: float
+) -> tuple[Sequence[keras.KerasTensor | None], keras.KerasTensor]:
     """Scales gradients down so that their global norm is at most `norm`.
 
     Under data parallelism it must come after the sum over replicas: the gradient of one replica has another norm.

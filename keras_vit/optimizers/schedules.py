@@ -1,11 +1,13 @@
 """Learning-rate schedules."""
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
 
 DECAYS = ("cosine", "linear", "rsqrt", "constant")
+"""The decays that a `Schedule` has."""
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -30,7 +32,15 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
     Reference: `create_learning_rate_schedule` of `vit_jax`; "rsqrt": Zhai et al., "Scaling Vision Transformers".
     """
 
-    def __init__(self, decay, base, total_steps, warmup_steps=0, end=1e-5, timescale=10_000):
+    def __init__(
+        self,
+        decay: str,
+        base: float,
+        total_steps: int,
+        warmup_steps: int = 0,
+        end: float = 1e-5,
+        timescale: float = 10_000,
+    ) -> None:
         super().__init__()
         if decay not in DECAYS:
             raise ValueError(f"`decay` must be one of {', '.join(DECAYS)}. Received: decay={decay!r}")
@@ -51,7 +61,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         self.end = end
         self.timescale = timescale
 
-    def __call__(self, step):
+    def __call__(self, step: int | keras.KerasTensor) -> keras.KerasTensor:
         step = ops.cast(step, "float32")
         progress = ops.clip((step - self.warmup_steps) / (self.total_steps - self.warmup_steps), 0.0, 1.0)
         if self.decay == "cosine":
@@ -66,6 +76,6 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
             rate = rate * ops.minimum(1.0, step / self.warmup_steps)
         return rate
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         names = ("decay", "base", "total_steps", "warmup_steps", "end", "timescale")
         return {name: getattr(self, name) for name in names}

@@ -1,5 +1,7 @@
 """The JAX reference's SGD with momentum."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -29,16 +31,26 @@ class SGD(Optimizer):
     golden trajectory.
     """
 
-    def __init__(self, learning_rate, momentum=0.9, momentum_dtype="float32", layer_decay=1.0, name="sgd", **kwargs):
+    def __init__(
+        self,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule,
+        momentum: float = 0.9,
+        momentum_dtype: str = "float32",
+        layer_decay: float = 1.0,
+        name: str = "sgd",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(learning_rate, momentum_dtype=momentum_dtype, layer_decay=layer_decay, name=name, **kwargs)
         check_coefficient("momentum", momentum)
         self.momentum = momentum
 
-    def compute_update(self, gradient, index, rate):
+    def compute_update(
+        self, gradient: keras.KerasTensor, index: int, rate: keras.KerasTensor
+    ) -> tuple[keras.KerasTensor, list[tuple[keras.Variable, keras.KerasTensor]]]:
         momentum = gradient + ops.cast(self.momentum * self.momentums[index], "float32")
         return rate * momentum, [(self.momentums[index], momentum)]
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         for name in ("weight_decay", "decay_mask", "no_decay"):  # of the paper's SGD nothing decays
             del config[name]

@@ -5,11 +5,12 @@
 
 from keras_vit.recipes.defaults import MODEL_FIELDS, defaults
 from keras_vit.recipes.presets import augreg, finetuning, parse_config_arg, pretraining, rates
-from keras_vit.recipes.tables import AUGREG, TABLE_3, TABLE_4
+from keras_vit.recipes.tables import AUGREG, NUM_EXAMPLES, TABLE_3, TABLE_4
 
 __all__ = [
     "AUGREG",
     "MODEL_FIELDS",
+    "NUM_EXAMPLES",
     "TABLE_3",
     "TABLE_4",
     "augreg",

@@ -1,5 +1,7 @@
 """Every field of a config, with its default. What is 0, "" or False is off."""
 
+from typing import Any
+
 FIELDS = {
     "recipe": "",  # one line on where the numbers come from
     "task": "classification",  # what is learned; a name of keras_vit.tasks
@@ -45,8 +47,6 @@ FIELDS = {
         "timescale": 10_000.0,  # of rsqrt
     },
 }
-# The fields of `model` for each task, with their defaults; a type stands for an argument that has none. The classes,
-# the preprocessing, `weights` and `remat` come from the rest of the config.
 MODEL_FIELDS = {
     "classification": {  # arguments of keras_vit.VisionTransformer
         "patch_size": int,
@@ -105,18 +105,29 @@ MODEL_FIELDS = {
         "masking_rate": 0.5,  # the share of the patches that are corrupted
         "target": "mean_color",  # mean_color, colors_4x4, pixels
     },
+    "axial_resnet_classification": {  # arguments of keras_vit.AxialResNet
+        "depth": 50,
+        "width_factor": 1,
+        "width": 64,
+        "num_heads": 8,
+        "input_shape": (),
+        "head_bias": 0.0,
+    },
     "resnet_classification": {  # arguments of keras_vit.BiTResNet
         "depth": int,
         "width_factor": 1,
+        "width": 64,  # of the root, before it is multiplied
         "version": 2,
         "pool_padding": "zeros",  # zeros, minus_infinity
         "input_shape": (),
         "head_bias": 0.0,
     },
 }
+"""The fields of `model` for each task, with their defaults; a type stands for an argument that has none. The classes,
+the preprocessing, `weights` and `remat` come from the rest of the config."""
 
 
-def defaults(**changes):
+def defaults(**changes: Any) -> dict[str, Any]:
     """Every field of a config with its default, as a nested dict.
 
     Args:

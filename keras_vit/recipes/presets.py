@@ -1,12 +1,13 @@
 """Recipes by the name of a model and of a dataset: what they change in a config's defaults."""
 
 from fnmatch import fnmatchcase
+from typing import Any
 
 from keras_vit import architectures
 from keras_vit.recipes import tables
 
 
-def parse_config_arg(text, example="ViT-B/16,cifar10"):
+def parse_config_arg(text: str, example: str = "ViT-B/16,cifar10") -> tuple[str, str, dict[str, Any]]:
     """What stands after the colon of `--config=pretrain.py:ViT-L/16,imagenet21k,epochs=30`.
 
     Args:
@@ -29,7 +30,7 @@ def parse_config_arg(text, example="ViT-B/16,cifar10"):
     return model, dataset, {name: _number(value) for name, value in choices.items()}
 
 
-def pretraining(model, dataset, **choices):
+def pretraining(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
     """The row of Table 3 for a model and a dataset.
 
     Args:
@@ -66,7 +67,7 @@ def pretraining(model, dataset, **choices):
     }
 
 
-def augreg(model, dataset, **choices):
+def augreg(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
     """AugReg's pre-training of any Vision Transformer.
 
     Args:
@@ -111,7 +112,7 @@ def augreg(model, dataset, **choices):
     }
 
 
-def finetuning(model, dataset, **choices):
+def finetuning(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
     """The row of Table 4 for a dataset, at one of the learning rates that it sweeps.
 
     Args:
@@ -129,14 +130,14 @@ def finetuning(model, dataset, **choices):
     model = architectures.canonical_name(model)
     row = _finetuning_row(dataset)
     plain, averaged = (378, 518) if model.endswith("/14") else (384, 512)
-    pixels = choices.get("resolution", plain)
-    if set(choices) - {"resolution"} or pixels not in (plain, averaged):
+    resolution = choices.get("resolution", plain)
+    if set(choices) - {"resolution"} or resolution not in (plain, averaged):
         received = ", ".join(f"{name}={value}" for name, value in choices.items())
         raise ValueError(
             f"{model} is fine-tuned at resolution={plain}, or at {averaged} with averaging. Received: {received}"
         )
-    recipe = f"fine-tuning of {model} on {dataset}, Table 4, {pixels} pixels"
-    if plain == 378 and pixels == plain:
+    recipe = f"fine-tuning of {model} on {dataset}, Table 4, {resolution} pixels"
+    if plain == 378 and resolution == plain:
         recipe += " (384 are not filled by patches of 14)"
     dropout = {} if architectures.is_bit(model) else {"dropout": tables.FINETUNING_DROPOUT.get(model, 0.0)}
     return {
@@ -144,14 +145,14 @@ def finetuning(model, dataset, **choices):
         "batch_size": 512,
         "total_steps": row.steps,
         "clip_norm": 1.0,
-        "ema_decay": tables.POLYAK_DECAY if pixels == averaged else 0.0,
+        "ema_decay": tables.POLYAK_DECAY if resolution == averaged else 0.0,
         "model": dropout,
         # Section 4.1, as in BiT: resized to 448 and cropped to 384, and the same shares elsewhere.
         "data": {
-            "image_size": pixels,
+            "image_size": resolution,
             "train_crop": "resize_crop",
             "eval_crop": "resize",
-            "resize_size": pixels * 448 // 384,
+            "resize_size": resolution * 448 // 384,
         },
         "optimizer": {"name": "sgd", "momentum_dtype": "bfloat16"},
         "schedule": {
@@ -162,7 +163,7 @@ def finetuning(model, dataset, **choices):
     }
 
 
-def rates(dataset):
+def rates(dataset: str) -> tuple[float, ...]:
     """The learning rates that Table 4 sweeps on a dataset.
 
     Raises:

@@ -18,7 +18,6 @@ class Pretraining(NamedTuple):
     dropout: float
 
 
-# Table 3. All: batch 4,096, 10,000 steps of warm-up, 224 pixels, Adam with 0.9 and 0.999.
 TABLE_3 = (
     Pretraining(("ViT-B/16", "ViT-B/32"), "jft300m", 7.0, 8e-4, "linear", 0.1, 0.0),
     Pretraining(("ViT-L/32",), "jft300m", 7.0, 6e-4, "linear", 0.1, 0.0),
@@ -34,6 +33,7 @@ TABLE_3 = (
     Pretraining(("ViT-L/16", "ViT-L/32"), "imagenet21k", (30.0, 90.0), 1e-3, "linear", 0.03, 0.1),
     Pretraining(("ViT-*",), "imagenet2012", 300.0, 3e-3, "cosine", 0.3, 0.1),
 )
+"""The paper's Table 3. All: batch 4,096, 10,000 steps of warm-up, 224 pixels, Adam with 0.9 and 0.999."""
 # The global norm that gradients are clipped to; 0 is not clipped.
 TABLE_3_CLIP_NORM = {"jft300m": 0.0, "imagenet21k": 0.0, "imagenet2012": 1.0}
 
@@ -55,7 +55,6 @@ class Finetuning(NamedTuple):
     warmup_steps: int
 
 
-# Table 4. All: batch 512, cosine decay, SGD with momentum 0.9, clipped to 1, no weight decay, 384 pixels.
 TABLE_4 = (
     Finetuning(("imagenet2012",), 20_000, (0.003, 0.01, 0.03, 0.06), 500),
     Finetuning(("cifar100",), 10_000, (0.001, 0.003, 0.01, 0.03), 500),
@@ -64,6 +63,7 @@ TABLE_4 = (
     Finetuning(("flowers",), 500, (0.001, 0.003, 0.01, 0.03), 100),
     Finetuning(("vtab/*",), 2_500, (0.01,), 500),
 )
+"""The paper's Table 4. All: batch 512, cosine decay, SGD with momentum 0.9, clipped to 1, 384 pixels."""
 # The learning rate of a fine-tuning without a sweep: the default of vit_jax.
 UNSWEPT_RATE = 0.03
 # The dropout of vit_jax's fine-tuning configs; 0 for the others.
@@ -82,10 +82,13 @@ class AugReg(NamedTuple):
     augreg: tuple
 
 
+NUM_EXAMPLES = {"digits": 1_437, "imagenet2012": 1_281_167, "imagenet21k": 14_197_122, "jft300m": 303_000_000}
+"""Examples to train on, of the datasets whose recipes count epochs; as the paper, with 303 million of JFT-300M."""
+
 _LEVELS = ("none", "light1", "light2", "medium1", "medium2", "strong1", "strong2")
-# Steiner et al., "How to train your ViT?", sections 3.3 and 3.4. All: batch 4,096, Adam, 0.001, cosine decay, 10,000
-# steps of warm-up, clipped to 1, 224 pixels.
 AUGREG = (
     AugReg("imagenet2012", 300.0, (0.03, 0.1), (0.0, 0.1), _LEVELS),
     AugReg("imagenet21k", (30.0, 300.0), (0.03, 0.1), (0.0, 0.1), _LEVELS),
 )
+"""Steiner et al., "How to train your ViT?", sections 3.3 and 3.4. All: batch 4,096, Adam, 0.001, cosine decay, 10,000
+steps of warm-up, clipped to 1, 224 pixels."""

@@ -13,6 +13,7 @@ from keras_vit.studies import (
     position_similarity,
     self_supervision,
     shape,
+    throughput,
     vtab,
 )
 from keras_vit.studies.estimates import estimate, measure_flops
@@ -30,13 +31,15 @@ STUDIES = {
     **dict.fromkeys(("fig6", "fig7", "fig11", "fig14"), inside.STUDY),
     "fig3": data_size.FIGURE_3,
     "fig4": data_size.FIGURE_4,
+    "fig12": throughput.STUDY,
     "fig13": axial.STUDY,
     "self_supervision": self_supervision.STUDY,
     "table9": vtab.STUDY,
 }
+"""The studies by the table or figure of the paper that they make."""
 
 
-def get(name):
+def get(name: str) -> Study:
     """The `Study` of a name, a key of `STUDIES`.
 
     Raises:

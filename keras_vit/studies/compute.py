@@ -2,78 +2,88 @@
 
 from keras_vit import architectures
 from keras_vit.recipes.paper_results import TABLE_6, TABLE_7, TABLE_7_COLUMNS
-from keras_vit.studies.families import families
-from keras_vit.studies.study import Run, Study
+from keras_vit.studies.families import SIDE, families
+from keras_vit.studies.study import Study, transfer
 
+# The fine-tuning tasks as data, in Table 6 and in Table 7.
 _DATASETS = {"imagenet2012": "imagenet", "cifar10": "cifar10", "cifar100": "cifar100", "pets": "pets"}
 _DATASETS["flowers"] = "flowers"
-_PAPER_NAMES = dict(zip(("imagenet2012", "cifar10", "cifar100", "pets", "flowers"), TABLE_7_COLUMNS))
+_PAPER_NAMES = dict(zip(_DATASETS, TABLE_7_COLUMNS))
 
 
 def _family(model):
-    return "ResNet" if architectures.is_bit(model) or model == "R200x3" else "hybrid" if "+" in model else "ViT"
+    return "ResNet" if architectures.is_bit(model) else "hybrid" if "+" in model else "ViT"
 
 
 def _runs(scale):
-    runs = []
-    if scale.is_paper:
-        for row in TABLE_6:
-            if row.model == "R200x3" or (row.model, row.epochs) == ("R152x2", 14):
-                continue  # Table 3 has no recipe for them
-            choices = {"epochs": float(row.epochs)} if row.model in ("ViT-L/16", "R50+ViT-L/16") else {}
-            name = f"{row.model.replace('/', '_')}-{row.epochs}"
-            columns = {"family": _family(row.model), "model": row.model, "epochs": row.epochs}
-            runs.append(Run(name, scale.paper_pretraining(row.model, **choices), columns, is_row=False))
-            for dataset, field in _DATASETS.items():
-                runs.append(
-                    Run(
-                        f"{name}-{dataset}",
-                        scale.paper_finetuning(row.model, dataset),
-                        {**columns, "dataset": dataset},
-                        {"accuracy": getattr(row, field) / 100},
-                        start=name,
-                    )
-                )
-        return scale.with_seeds(runs)
+    return scale.with_seeds([*(_paper_runs if scale.is_paper else _small_runs)(scale)])
+
+
+def _paper_runs(scale):
+    for row in TABLE_6:
+        if row.model == "R200x3" or (row.model, row.epochs) == ("R152x2", 14):
+            continue  # Table 3 has no recipe for them
+        choices = {"epochs": float(row.epochs)} if row.model in ("ViT-L/16", "R50+ViT-L/16") else {}
+        columns = {"family": _family(row.model), "model": row.model, "epochs": row.epochs}
+        finetunings = {
+            dataset: (
+                scale.paper_finetuning(row.model, dataset),
+                {"dataset": dataset},
+                {"accuracy": getattr(row, field) / 100},
+            )
+            for dataset, field in _DATASETS.items()
+        }
+        name = f"{row.model.replace('/', '_')}-{row.epochs}"
+        yield from transfer(name, scale.paper_pretraining(row.model, **choices), finetunings, columns)
+
+
+def _small_runs(scale):
     for family, (task, model) in families(scale).items():
         for share in (1.0,) if scale.is_tiny else (0.25, 1.0):
-            config = scale.pretraining(model=model, task=task, evals=())
+            config = scale.pretraining(model=model, task=task, side=SIDE, evals=())
             config["total_steps"] = max(2, round(config["total_steps"] * share))
             config["schedule"]["warmup_steps"] = max(1, round(config["schedule"]["warmup_steps"] * share))
-            name = f"{family}-{config['total_steps']}-steps"
+            finetuning = scale.finetuning(model=model, task=task, side=SIDE)
             columns = {"family": family, "steps": config["total_steps"], "dataset": "digits"}
-            runs.append(Run(name, config, columns, is_row=False))
-            finetuning = scale.finetuning(model=model, task=task)
-            runs.append(Run(f"{name}-digits", finetuning, columns, start=name))
-    return scale.with_seeds(runs)
+            yield from transfer(
+                f"{family}-{config['total_steps']}-steps", config, {"digits": (finetuning, {}, {})}, columns
+            )
 
 
 def _optimizer_runs(scale):
-    runs = []
-    sgd = {"name": "sgd", "weight_decay": 0.0}
-    if scale.is_paper:
-        for (model, optimizer), accuracies in TABLE_7.items():
-            config = scale.paper_pretraining(model)
-            if optimizer == "SGD":
-                config["optimizer"] = {**sgd, "momentum_dtype": "bfloat16"}
-                config["schedule"] = {"decay": "cosine", "base": 0.03 * 4096 / 256, "warmup_steps": 5000}
-            name = f"{model}-{optimizer}"
-            columns = {"model": model, "pre-trained with": optimizer}
-            runs.append(Run(name, config, columns, is_row=False))
-            for dataset, accuracy in zip(_DATASETS, accuracies):
-                finetuning = scale.paper_finetuning(model, dataset)
-                columns = {**columns, "dataset": _PAPER_NAMES[dataset]}
-                runs.append(Run(f"{name}-{dataset}", finetuning, columns, {"accuracy": accuracy / 100}, start=name))
-        return scale.with_seeds(runs)
-    task, model = ("classification", scale.vit) if scale.is_tiny else families(scale)["ResNet"]
+    return scale.with_seeds([*(_paper_optimizers if scale.is_paper else _small_optimizers)(scale)])
+
+
+_SGD = {"name": "sgd", "weight_decay": 0.0}
+
+
+def _paper_optimizers(scale):
+    for (model, optimizer), accuracies in TABLE_7.items():
+        config = scale.paper_pretraining(model)
+        if optimizer == "SGD":
+            config["optimizer"] = {**_SGD, "momentum_dtype": "bfloat16"}
+            config["schedule"] = {"decay": "cosine", "base": 0.03 * 4096 / 256, "warmup_steps": 5000}
+        finetunings = {
+            dataset: (
+                scale.paper_finetuning(model, dataset),
+                {"dataset": _PAPER_NAMES[dataset]},
+                {"accuracy": accuracy / 100},
+            )
+            for dataset, accuracy in zip(_DATASETS, accuracies)
+        }
+        yield from transfer(
+            f"{model}-{optimizer}", config, finetunings, {"model": model, "pre-trained with": optimizer}
+        )
+
+
+def _small_optimizers(scale):
+    task, model = families(scale)["ResNet"]
     for optimizer, rate in (("Adam", 1e-3), ("SGD", 0.03)):
-        changes = {"optimizer": sgd} if optimizer == "SGD" else {}
-        name = f"pretrained-{optimizer}"
+        changes = {"optimizer": _SGD} if optimizer == "SGD" else {}
+        config = scale.pretraining(model=model, task=task, side=SIDE, rate=rate, evals=(), **changes)
+        finetuning = scale.finetuning(model=model, task=task, side=SIDE)
         columns = {"pre-trained with": optimizer, "dataset": "digits"}
-        config = scale.pretraining(model=model, task=task, rate=rate, evals=(), **changes)
-        runs.append(Run(name, config, columns, is_row=False))
-        runs.append(Run(f"{name}-digits", scale.finetuning(model=model, task=task), columns, start=name))
-    return scale.with_seeds(runs)
+        yield from transfer(f"pretrained-{optimizer}", config, {"digits": (finetuning, {}, {})}, columns)
 
 
 COMPUTE = Study(

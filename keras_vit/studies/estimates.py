@@ -4,39 +4,40 @@ import time
 
 import keras
 from keras import ops
+from ml_collections import ConfigDict
 
-from keras_vit import architectures, cost
+from keras_vit import architectures, cost, recipes, tasks
+from keras_vit.studies.scales import Scale
+from keras_vit.studies.study import Study
 
-# Examples by the name of a dataset, for runs that are counted in epochs; JFT-300M is `tfrecords` in a config.
-_EXAMPLES = {"imagenet2012": 1_281_167, "imagenet21k": 14_197_122, "tfrecords": 303_000_000}
 # The share of a large product's speed that training reaches; small models reach less.
 _EFFICIENCY = 0.25
 _SECONDS_A_RUN = 20  # of compiling, evaluating and saving
 
 
 def images_of(run):
-    """How many images a run trains on, each as often as it is seen."""
+    """How many images a run trains on, each as often as it is seen; 0 of one that is not a training."""
     steps = run.config.get("total_steps", 0)
     if steps:
         return steps * run.config["batch_size"]
-    return round(run.config["total_epochs"] * _EXAMPLES[run.config["data"]["name"]])
+    if not run.config.get("total_epochs"):
+        return 0
+    name = run.config["data"]["name"]  # JFT-300M is `tfrecords` in a config
+    return round(run.config["total_epochs"] * recipes.NUM_EXAMPLES["jft300m" if name == "tfrecords" else name])
 
 
 def exaflops_of(run):
     """What the training of a run costs, in 1e18 FLOPs."""
-    fields, model = run.config["data"], dict(run.config["model"])
-    side = fields.get("image_size") or fields.get("image_shape")[0]
-    model["input_shape"] = (side, side, fields.get("channels", 3))
-    if run.config.get("task") == "resnet_classification":
-        forward = cost.bit_multiply_accumulates(**model)
-    elif run.config.get("task") == "axial_classification":
-        forward = cost.axial_multiply_accumulates(**model)
-    else:
-        forward = cost.multiply_accumulates(**model)
-    return cost.exaflops(forward, images_of(run))
+    if not images_of(run):
+        return 0.0
+    fields = run.config["data"]
+    side = fields["image_size"]
+    image_shape = (side, side, fields["channels"]) if side else fields["image_shape"]
+    task = tasks.get(ConfigDict(recipes.defaults(**run.config)))
+    return cost.exaflops(task.multiply_accumulates(image_shape), images_of(run))
 
 
-def estimate(study, scale, flops):
+def estimate(study: Study, scale: Scale, flops: float) -> dict[str, float]:
     """A dict of `runs`, `images`, `exaflops` and `hours` of a study.
 
     Args:
@@ -54,7 +55,7 @@ def estimate(study, scale, flops):
     }
 
 
-def measure_flops(size=1024, seconds=0.3):
+def measure_flops(size: int = 1024, seconds: float = 0.3) -> float:
     """The FLOPs a second of products of float32 matrices of `size`, on the device of Keras' backend."""
     matrix = keras.random.normal((size, size), seed=0)
 
@@ -73,7 +74,8 @@ def model_name(run):
     """What a run trains, in a few words."""
     model = run.config["model"]
     if "depth" in model:
-        return f"BiT-R{model['depth']}x{model.get('width_factor', 1)}"
+        factor = model.get("width_factor", 1) * model.get("width", 64) / 64
+        return f"BiT-R{model['depth']}x{factor:g}"
     keys = ("patch_size", "num_layers", "hidden_size", "resnet_blocks")
     name = architectures.find_vision_transformer(**{key: model.get(key) or None for key in keys})
     return name or f"{model['num_layers']} layers of {model['hidden_size']}, patches of {model['patch_size']}"

@@ -11,8 +11,10 @@ def picture(path, title, rows, kind, x, y, group):
         title: of the picture.
         rows: dicts, of `rows_of`.
         kind: "bars", y of every row; or "lines", y over x, one for each value of `group`: the best where several rows
-            have the same x, and their mean where they differ in the seed.
-        x, y, group: names in the rows; of "bars" only y is used.
+            have the same x, and their mean where they differ in the seed, with a bar from the lowest seed to the
+            highest; or "slopes", lines on two logarithmic axes.
+        x, group: names in the rows, of "lines".
+        y: names in the rows, a panel each.
 
     Raises:
         ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
@@ -21,11 +23,13 @@ def picture(path, title, rows, kind, x, y, group):
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError('matplotlib is not installed; pip install "keras_vit[plots]" adds it.') from error
-    columns = [name for name in (y, f"{y}, paper") if any(row.get(name) is not None for row in rows)]
-    figure = Figure(figsize=(7 * max(len(columns), 1), 5), layout="constrained")
+    names = [column for name in y for column in (name, f"{name}, paper")]
+    names = [name for name in names if any(row.get(name) is not None for row in rows)]
+    columns = min(len(names), 2) or 1
+    lines = -(-len(names) // 2) or 1
+    figure = Figure(figsize=(6 * columns, 4.5 * lines), layout="constrained")
     figure.suptitle(title)
-    panels = figure.subplots(1, max(len(columns), 1), squeeze=False)[0]
-    for axes, name in zip(panels, columns):
+    for axes, name in zip(figure.subplots(lines, columns, squeeze=False).ravel(), names):
         shown = [row for row in rows if row.get(name) is not None]
         if kind == "bars":
             axes.barh([row["run"] for row in shown], [row[name] for row in shown], color="tab:blue")
@@ -33,8 +37,13 @@ def picture(path, title, rows, kind, x, y, group):
             axes.set_xlabel(name)
         else:
             for label, points in lines_of(shown, x, name, group).items():
-                axes.plot(*zip(*points), "o-", label=label)
+                xs, values = zip(*points)
+                means = [statistics.fmean(seeds) for seeds in values]
+                below = [mean - min(seeds) for mean, seeds in zip(means, values)]
+                above = [max(seeds) - mean for mean, seeds in zip(means, values)]
+                axes.errorbar(xs, means, (below, above), fmt="o-", capsize=3, label=label)
             axes.set_xscale("log")
+            axes.set_yscale("log" if kind == "slopes" else "linear")
             axes.set_xlabel(x)
             axes.set_ylabel(name)
             axes.legend()
@@ -43,13 +52,13 @@ def picture(path, title, rows, kind, x, y, group):
 
 
 def lines_of(rows, x, y, group):
-    """For each value of `group` its points `(x, y)`, sorted: of the same seed the best, and of seeds the mean."""
+    """For each value of `group` its points, sorted: `(x, [y of each seed])`, of the same seed the best."""
     lines = {}
     for row in rows:
         seeds = lines.setdefault(str(row[group]), {}).setdefault(row[x], {})
         seed = row.get("seed", 0)
         seeds[seed] = max(row[y], seeds.get(seed, row[y]))
     return {
-        label: sorted((place, statistics.fmean(seeds.values())) for place, seeds in points.items())
+        label: sorted((place, list(seeds.values())) for place, seeds in points.items())
         for label, points in lines.items()
     }

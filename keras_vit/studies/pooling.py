@@ -1,6 +1,6 @@
 """Figure 9: the class token or the mean of all tokens, each with its own learning rate."""
 
-from keras_vit.studies.study import Run, Study
+from keras_vit.studies.study import FEWSHOT_METRICS, Run, Study
 
 _SETTINGS = (("token", 8e-4), ("gap", 8e-4), ("gap", 3e-4))
 
@@ -27,10 +27,7 @@ STUDY = Study(
     title="Class token or mean of the tokens (Figure 9)",
     question="Is the class token better than the mean, or does each want its own learning rate?",
     runs=_runs,
-    metrics={
-        "5-shot": ("fewshot:digits/5shot", "fewshot:imagenet2012/5shot"),
-        "accuracy": "accuracy",
-    },
+    metrics=FEWSHOT_METRICS,
     picture=("bars", "run", "5-shot", ""),
     notes=(
         "The learning rates are recalled, and were not checked against the figure.",

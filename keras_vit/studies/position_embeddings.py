@@ -1,7 +1,7 @@
 """Table 8: which position embedding, and where it is added."""
 
 from keras_vit.recipes.paper_results import TABLE_8
-from keras_vit.studies.study import Run, Study
+from keras_vit.studies.study import FEWSHOT_METRICS, Run, Study
 
 _NAMES = {"none": "none", "learned": "1-D", "learned2d": "2-D", "relative": "relative"}
 
@@ -23,10 +23,7 @@ STUDY = Study(
     title="Position embeddings (Table 8)",
     question="Does it matter how a Vision Transformer knows where its patches are?",
     runs=_runs,
-    metrics={
-        "5-shot": ("fewshot:digits/5shot", "fewshot:imagenet2012/5shot"),
-        "accuracy": "accuracy",
-    },
+    metrics=FEWSHOT_METRICS,
     picture=("bars", "run", "5-shot", ""),
     notes=(
         "The class token has a row of its own in 1-D and 2-D tables, and takes part in relative positions.",

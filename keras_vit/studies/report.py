@@ -10,8 +10,8 @@ from keras_vit.studies.estimates import exaflops_of, images_of, model_name
 
 _SCALES = {
     "tiny": "Two steps of every run on generated images: this shows that the study works, and nothing else.",
-    "small": "Scaled down: generated images of 32 pixels (shapes) and handwritten digits instead of the paper's data, "
-    "models of these sizes, and as many steps as each run lists.",
+    "small": "Scaled down: generated images of 16 or 32 pixels (shapes) and handwritten digits instead of the paper's "
+    "data, models of these sizes, and as many steps as each run lists.",
     "paper": "The paper's setting.",
 }
 
@@ -35,8 +35,9 @@ def write_page(study, scale, runs, rows, folder, write=print):
     try:
         with files.atomic_path(folder / "picture.png", ".png") as path:
             kind, x, y, group = study.picture
-            if all(row[y] is None for row in rows):  # at tiny scale, where few-shot accuracy is not measured
-                y = "accuracy"
+            y = (y,) if isinstance(y, str) else y
+            # At tiny scale few-shot accuracy is not measured.
+            y = tuple(name for name in y if any(row[name] is not None for row in rows)) or ("accuracy",)
             plots.picture(path, study.title, rows, kind, x, y, group)
     except ImportError as error:
         has_picture = False
@@ -89,9 +90,12 @@ def as_html(study, scale, runs, rows, folder, has_picture):
 
 
 def _describe(run):
-    start = f", from the weights of {run.start}" if run.start else ""
-    cost = f"{images_of(run):,} images, {exaflops_of(run):.3g} exaFLOPs"
-    return f"{run.name}: {model_name(run)}, {run.config['recipe']}, {cost}{start}"
+    best = "the best of " if len(run.start) > 1 else ""
+    start = f", from the weights of {best}{', '.join(run.start)}" if run.start else ""
+    if run.results:
+        return f"{run.name}: read from a file"
+    cost = f", {images_of(run):,} images, {exaflops_of(run):.3g} exaFLOPs" if images_of(run) else ""
+    return f"{run.name}: {model_name(run)}, {run.config['recipe']}{cost}{start}"
 
 
 def _text(value):

@@ -1,5 +1,9 @@
 """Making a study: its runs, one after the other, and then its page. What is done is not done again."""
 
+import os
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import numpy as np
 from ml_collections import ConfigDict
@@ -8,10 +12,13 @@ from keras_vit import checkpoints, evaluation, files, recipes, training
 from keras_vit.inspection.report import write_report
 from keras_vit.studies.estimates import exaflops_of, images_of
 from keras_vit.studies.report import write_page
-from keras_vit.studies.study import rows_of
+from keras_vit.studies.scales import Scale
+from keras_vit.studies.study import Study, rows_of, start_of
 
 
-def make(study, scale, folder, write=print):
+def make(
+    study: Study, scale: Scale, folder: str | os.PathLike, write: Callable[[str], object] = print
+) -> list[dict[str, Any]]:
     """Makes all runs of a study and writes `table.csv`, `table.md`, `picture.png` and `index.html`.
 
     Every run is one of `training.run` in a folder of its own, `runs/<name>`. The same call goes on where an interrupted
@@ -53,43 +60,60 @@ def make_run(study, run, runs, folder, write=print):
     Raises:
         ValueError: as `make`; or the run that it starts from is not done.
     """
+    if run.results:
+        return run.results
     folder = files.as_path(folder) / "runs"
-    config = config_of(run, folder)
-    workdir = training.Workdir(folder / run.name, config.to_dict())
+    start, config, workdir = _open(run, runs, folder)
     results = workdir.results()
     if results is not None:
         return results
-    if run.start and not files.exists(config.weights):
-        raise ValueError(f"The run {run.name!r} starts from {run.start!r}, which is not done. Received: {folder}")
-    # What a table counts is the pre-training, also of a run that only fine-tunes.
-    counted = next((other for other in runs if other.name == run.start), run)
     with workdir.lock():
-        result = training.run(config, workdir, write, evaluators=evaluation.get(config.evals))
-        with files.atomic_path(workdir.path / "weights.npz", ".npz") as path:
-            checkpoints.save(result.model, path)
-        if study.inspected:
-            _inspect(result, workdir.path / "inspection", run.name, write)
-        results = {
-            **result.metrics,
-            "study/images": images_of(counted),
-            "study/exaflops": exaflops_of(counted),
-        }
+        if study.measure is not None:
+            results = study.measure(config)
+        else:
+            results = _train(study, run, start or run, config, workdir, write)
         workdir.write_results(results)
     keras.utils.clear_session()
     return results
 
 
-def config_of(run, folder):
+def _open(run, runs, folder):
+    """The `Run` that a run starts from, its config and its `Workdir`."""
+    starts = [other for other in runs if other.name in run.start]
+    done = {other.name: _open(other, runs, folder)[2].results() for other in starts}
+    missing = [name for name, results in done.items() if results is None]
+    if missing:
+        raise ValueError(f"The run {run.name!r} starts from {missing[0]!r}, which is not done. Received: {folder}")
+    start = start_of(run, runs, done)
+    config = config_of(run, start, folder)
+    return start, config, training.Workdir(folder / run.name, config.to_dict())
+
+
+def _train(study, run, counted, config, workdir, write):
+    """Trains as the main job does, saves the weights, and gives the results.
+
+    Args:
+        counted: the `Run` whose images and exaFLOPs are those of the table: the pre-training, also of a run that only
+            fine-tunes.
+    """
+    result = training.run(config, workdir, write, evaluators=evaluation.get(config.evals))
+    with files.atomic_path(workdir.path / "weights.npz", ".npz") as path:
+        checkpoints.save(result.model, path)
+    if study.inspected:
+        _inspect(result, workdir.path / "inspection", run.name, write)
+    return {**result.metrics, "study/images": images_of(counted), "study/exaflops": exaflops_of(counted)}
+
+
+def config_of(run, start=None, folder=""):
     """The config of a run, a `ConfigDict`.
 
     Args:
         run: the `Run`.
+        start: the `Run` whose weights it starts from; None for those of its own config.
         folder: of the runs of its study.
     """
-    changes = dict(run.config)
-    if run.start:
-        changes["weights"] = str(folder / run.start / "weights.npz")
-    return ConfigDict(recipes.defaults(**changes))
+    weights = {} if start is None else {"weights": str(folder / start.name / "weights.npz")}
+    return ConfigDict(recipes.defaults(**{**run.config, **weights}))
 
 
 def _inspect(result, folder, title, write):

@@ -1,8 +1,11 @@
 """The scales at which a study can be made, and the configs that all studies begin with."""
 
 import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from keras_vit import architectures, data, recipes
+from keras_vit.studies.study import Run
 
 NAMES = ("tiny", "small", "paper")
 
@@ -22,7 +25,7 @@ class Scale:
     name: str
     path: str = ""
     seeds: tuple = (0,)
-    steps: int = 1500
+    steps: int = 1000
 
     def __post_init__(self):
         if self.name not in NAMES:
@@ -33,49 +36,61 @@ class Scale:
             raise ValueError(f"`steps` must be 20 or more. Received: steps={self.steps}")
 
     @property
-    def is_paper(self):
+    def is_paper(self) -> bool:
         return self.name == "paper"
 
     @property
-    def is_tiny(self):
+    def is_tiny(self) -> bool:
         return self.name == "tiny"
 
-    def with_seeds(self, runs):
-        """All runs for each seed, where there are several as rows of their own."""
-        if len(self.seeds) == 1:
-            return [self._seeded(run, self.seeds[0], "") for run in runs]
-        return [self._seeded(run, seed, f"-seed={seed}") for seed in self.seeds for run in runs]
+    def with_seeds(self, runs: Sequence[Run]) -> list[Run]:
+        """All runs for each seed, rows of their own; those of seed 0 have the same names with and without others."""
+        return [self._seeded(run, seed) for seed in self.seeds for run in runs]
 
-    def _seeded(self, run, seed, ending):
+    def _seeded(self, run, seed):
+        ending = f"-seed={seed}" if seed else ""
         return dataclasses.replace(
             run,
             name=run.name + ending,
-            start=run.start and run.start + ending,
+            start=tuple(name + ending for name in run.start),
             config={**run.config, "seed": seed},
-            columns={**run.columns, **({"seed": seed} if ending else {})},
+            columns={**run.columns, **({"seed": seed} if len(self.seeds) > 1 else {})},
         )
 
     @property
-    def vit(self):
+    def vit(self) -> dict[str, int]:
         """The Vision Transformer of tiny and small studies, `config.model`."""
         if self.is_tiny:
             return {"patch_size": 8, "num_layers": 2, "hidden_size": 8, "mlp_dim": 16, "num_heads": 2}
         return {"patch_size": 4, "num_layers": 4, "hidden_size": 64, "mlp_dim": 256, "num_heads": 4}
 
     @property
-    def side(self):
-        """The side of generated images, in pixels."""
+    def side(self) -> int:
+        """The side of generated images in pixels, where a study chooses none."""
         return 16 if self.is_tiny else 32
 
-    def pretraining(self, *, model=None, task="classification", examples=0, rate=1e-3, evals=None, **changes):
+    def pretraining(
+        self,
+        *,
+        model: dict[str, Any] | None = None,
+        task: str = "classification",
+        examples: int = 0,
+        side: int = 0,
+        rate: float = 1e-3,
+        evals: Sequence[str] | None = None,
+        test: str = "test",
+        **changes: Any,
+    ) -> dict[str, Any]:
         """A pre-training on shapes, whose classes are all pairs of a shape and a color.
 
         Args:
             model: `config.model`; None for `vit`.
             task: `config.task`.
             examples: how many images there are; 0 for a million.
+            side: of the images in pixels; 0 for `side`.
             rate: the learning rate.
             evals: evaluators after training; None for few-shot accuracy on digits.
+            test: the split whose first images are tested on.
             **changes: other fields of the config; of `optimizer` what differs.
         """
         model = self.vit if model is None else model
@@ -83,6 +98,7 @@ class Scale:
         evals = (() if tiny else ("fewshot:digits",)) if evals is None else evals
         name = "shapes:texture" if tiny else "shapes:shape-color"
         examples = 64 if tiny else examples or 1_000_000
+        side = side or self.side
         optimizer = {"name": "adamw", "weight_decay": 0.1, **changes.pop("optimizer", {})}
         return {
             "recipe": f"{self.name} pre-training on {name}",
@@ -96,17 +112,22 @@ class Scale:
             "model": model,
             "data": data.defaults(
                 name=name,
-                image_shape=(self.side, self.side, 3),
+                image_shape=(side, side, 3),
                 train_split=f"train[:{examples}]",
-                test_split="test[:32]" if tiny else "test[:2000]",
+                test_split=f"{test}[:{32 if tiny else 2000}]",
             ),
             "optimizer": optimizer,
             "schedule": {"base": rate, "warmup_steps": 1 if tiny else max(1, self.steps // 15), "decay": "cosine"},
             **changes,
         }
 
-    def finetuning(self, *, examples=0, rate=0.01, **changes):
-        """A fine-tuning on digits, of all or of some as many of each class, with SGD as in Table 4."""
+    def finetuning(self, *, examples: int = 0, side: int = 0, rate: float = 0.01, **changes: Any) -> dict[str, Any]:
+        """A fine-tuning on digits, of all or of some as many of each class, with SGD as in Table 4.
+
+        Args:
+            examples: how many images there are; 0 for all.
+            side, rate, **changes: as of `pretraining`.
+        """
         tiny = self.is_tiny
         split = "train[:20]" if tiny else f"train[:{examples}]" if examples else "train"
         return {
@@ -118,14 +139,21 @@ class Scale:
             "checkpoint_every_steps": 0,
             "model": self.vit,
             "data": data.defaults(
-                name="digits", image_size=self.side, flip="off", train_crop="resize", train_split=split
+                name="digits", image_size=side or self.side, flip="off", train_crop="resize", train_split=split
             ),
             "optimizer": {"name": "sgd"},
             "schedule": {"base": rate, "warmup_steps": 1 if tiny else 10, "decay": "cosine"},
             **changes,
         }
 
-    def paper_pretraining(self, model, dataset="jft300m", evals=(), model_changes=None, **choices):
+    def paper_pretraining(
+        self,
+        model: str,
+        dataset: str = "jft300m",
+        evals: Sequence[str] = (),
+        model_changes: Mapping[str, Any] | None = None,
+        **choices: Any,
+    ) -> dict[str, Any]:
         """The row of Table 3 for a model; JFT-300M, which is not public, is TFRecords of one's own in `path`.
 
         Args:
@@ -140,7 +168,7 @@ class Scale:
         recipe["data"] = data.defaults(name=name, path=self.path, **recipe["data"], **details)
         return {**recipe, "evals": tuple(f"{evaluator}@{self.path}" for evaluator in evals)}
 
-    def paper_finetuning(self, model, dataset, weights=""):
+    def paper_finetuning(self, model: str, dataset: str, weights: str = "") -> dict[str, Any]:
         """The row of Table 4 for a dataset; `weights` as in a config, "" for those of the run it starts from."""
         recipe = recipes.finetuning(model, dataset)
         recipe |= architectures.model_config(model, **recipe["model"])

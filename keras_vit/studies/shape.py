@@ -1,9 +1,9 @@
 """Figure 8: which dimension of a Vision Transformer to scale."""
 
-from keras_vit.studies.study import Run, Study
+from keras_vit.studies.study import FEWSHOT_METRICS, Run, Study
 
 # The factors by which each dimension is scaled from the base.
-_FACTORS = {"paper": (0.5, 1.0, 2.0), "small": (0.5, 1.0, 2.0), "tiny": (1.0, 2.0)}
+_FACTORS = {"paper": (0.5, 1.0, 2.0), "small": (0.5, 1.0, 2.0), "tiny": (2.0,)}
 
 
 def _scaled(base, dimension, factor):
@@ -41,10 +41,7 @@ STUDY = Study(
     title="Scaling the Transformer's shape (Figure 8)",
     question="What gives more for the same compute: depth, width, a larger MLP, smaller patches, or all of them?",
     runs=_runs,
-    metrics={
-        "5-shot": ("fewshot:digits/5shot", "fewshot:imagenet2012/5shot"),
-        "accuracy": "accuracy",
-    },
+    metrics=FEWSHOT_METRICS,
     picture=("lines", "exaFLOPs", "5-shot", "scaled"),
     notes=("The paper gives the base and not the factors; here they are half, one and two, heads as the width.",),
 )

@@ -30,7 +30,7 @@ def _runs(scale):
             pretraining = scale.pretraining()["data"]
             split = "train[:64]" if scale.is_tiny else "train[:1000]"
             config["data"] = {**pretraining, "name": f"shapes:{task}", "split_seed": 1, "train_split": split}
-            runs.append(Run(task, config, {"group": group, "task": task}, start="pretrained"))
+            runs.append(Run(task, config, {"group": group, "task": task}, start=("pretrained",)))
     return scale.with_seeds(runs)
 
 

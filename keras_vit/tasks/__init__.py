@@ -4,7 +4,14 @@ A task builds the model of a config, and gives the losses and metrics of a model
 and evaluation know nothing else about it. To add a task, write a class like those here and add its row to `TASKS`.
 """
 
-from keras_vit.tasks.classification import AxialClassification, Classification, ResNetClassification
+from ml_collections import ConfigDict
+
+from keras_vit.tasks.classification import (
+    AxialClassification,
+    AxialResNetClassification,
+    Classification,
+    ResNetClassification,
+)
 from keras_vit.tasks.masked_patches import MaskedPatchPrediction
 from keras_vit.tasks.task import Task
 
@@ -12,11 +19,13 @@ TASKS = {
     "classification": Classification,
     "resnet_classification": ResNetClassification,
     "axial_classification": AxialClassification,
+    "axial_resnet_classification": AxialResNetClassification,
     "masked_patches": MaskedPatchPrediction,
 }
+"""The classes of the tasks by the name that `config.task` has."""
 
 
-def get(config):
+def get(config: ConfigDict) -> Task:
     """The task that a config names, `config.task`, a key of `TASKS`.
 
     Raises:
@@ -30,6 +39,7 @@ def get(config):
 __all__ = [
     "TASKS",
     "AxialClassification",
+    "AxialResNetClassification",
     "Classification",
     "MaskedPatchPrediction",
     "ResNetClassification",

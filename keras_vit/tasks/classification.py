@@ -1,12 +1,19 @@
 """Images to classes: one right class (softmax), or any number of them (sigmoid)."""
 
 import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
+import keras
 from keras import ops
+from ml_collections import ConfigDict
 
 from keras_vit import cost, losses
-from keras_vit.models import AxialVisionTransformer, BiTResNet, VisionTransformer
+from keras_vit.models import AxialResNet, AxialVisionTransformer, BiTResNet, VisionTransformer
 from keras_vit.tasks.task import Task
+
+if TYPE_CHECKING:
+    from keras_vit.data import InputPipeline
 
 
 class Classification(Task):
@@ -23,9 +30,10 @@ class Classification(Task):
     """
 
     metrics = ("accuracy",)
-    architecture = staticmethod(VisionTransformer)
+    architecture: Callable[..., keras.Model] = staticmethod(VisionTransformer)
+    forward_cost: Callable[..., int] = staticmethod(cost.multiply_accumulates)
 
-    def __init__(self, config):
+    def __init__(self, config: ConfigDict) -> None:
         super().__init__(config)
         self.loss = losses.get(config.loss)
         unknown = sorted(set(config.model) - set(inspect.signature(self.architecture).parameters))
@@ -40,18 +48,23 @@ class Classification(Task):
                 f"Received: classifier={config.model.classifier!r}"
             )
 
-    def build_model(self, inputs):
+    def build_model(self, inputs: "InputPipeline") -> keras.Model:
         return self.architecture(**self._arguments(inputs), remat=self.config.remat)
 
     def _arguments(self, inputs):
         return {
             **self.config.model,
-            "input_shape": tuple(self.config.model.get("input_shape") or inputs.image_shape),
+            "input_shape": self._input_shape(inputs.image_shape),
             "classes": len(inputs.train.class_names),
             "preprocessing": inputs.model_preprocessing(),
         }
 
-    def losses_and_metrics(self, model, batch, training=False):
+    def losses_and_metrics(
+        self,
+        model: keras.Model,
+        batch: tuple[keras.KerasTensor, keras.KerasTensor, keras.KerasTensor],
+        training: bool = False,
+    ) -> tuple[keras.KerasTensor, dict[str, keras.KerasTensor]]:
         images, labels, _ = batch
         logits = model(images, training=training)
         label_of_answer = ops.take_along_axis(labels, ops.argmax(logits, axis=-1, keepdims=True), axis=-1)[:, 0]
@@ -60,11 +73,14 @@ class Classification(Task):
             right &= ops.equal(label_of_answer, ops.max(labels, axis=-1))
         return self.loss(labels, logits), {"accuracy": ops.cast(right, "float32")}
 
-    def export_options(self):
+    def export_options(self) -> dict[str, Any] | None:
         return {"activation": self.config.loss}
 
-    def multiply_accumulates(self, model):
-        return cost.multiply_accumulates(**{**self.config.model, "input_shape": model.input_shape[1:]})
+    def multiply_accumulates(self, image_shape: tuple[int, int, int]) -> int:
+        return self.forward_cost(**{**self.config.model, "input_shape": self._input_shape(image_shape)})
+
+    def _input_shape(self, image_shape):
+        return tuple(self.config.model.get("input_shape") or image_shape)
 
 
 class AxialClassification(Classification):
@@ -77,9 +93,7 @@ class AxialClassification(Classification):
     """
 
     architecture = staticmethod(AxialVisionTransformer)
-
-    def multiply_accumulates(self, model):
-        return cost.axial_multiply_accumulates(**{**self.config.model, "input_shape": model.input_shape[1:]})
+    forward_cost = staticmethod(cost.axial_multiply_accumulates)
 
 
 class ResNetClassification(Classification):
@@ -91,15 +105,26 @@ class ResNetClassification(Classification):
         ValueError: as `Classification`, or `config.remat` is set, which is for Transformer blocks.
     """
 
-    architecture = staticmethod(BiTResNet)
+    architecture: Callable[..., keras.Model] = staticmethod(BiTResNet)
+    forward_cost: Callable[..., int] = staticmethod(cost.bit_multiply_accumulates)
 
-    def __init__(self, config):
+    def __init__(self, config: ConfigDict) -> None:
         super().__init__(config)
         if config.remat:
             raise ValueError("`remat` recomputes Transformer blocks, and a ResNet has none. Received: remat=True")
 
-    def build_model(self, inputs):
+    def build_model(self, inputs: "InputPipeline") -> keras.Model:
         return self.architecture(**self._arguments(inputs))
 
-    def multiply_accumulates(self, model):
-        return cost.bit_multiply_accumulates(**{**self.config.model, "input_shape": model.input_shape[1:]})
+
+class AxialResNetClassification(ResNetClassification):
+    """An AxialResNet that classifies images: appendix D.6 of the paper.
+
+    `config.model` holds the arguments of `AxialResNet`.
+
+    Raises:
+        ValueError: as `ResNetClassification`.
+    """
+
+    architecture = staticmethod(AxialResNet)
+    forward_cost = staticmethod(cost.axial_resnet_multiply_accumulates)

@@ -1,14 +1,20 @@
 """Masked patch prediction: from half of an image to the other half, without labels."""
 
 import inspect
+from typing import TYPE_CHECKING
 
+import keras
 from keras import ops
+from ml_collections import ConfigDict
 
 from keras_vit import cost
 from keras_vit.layers.dropout import StepSeeds, current_seeds, seed_scope
 from keras_vit.models import VisionTransformer
 from keras_vit.models.vision_transformer import patch_grid
 from keras_vit.tasks.task import Task
+
+if TYPE_CHECKING:
+    from keras_vit.data import InputPipeline
 
 TARGETS = ("mean_color", "colors_4x4", "pixels")
 _LEVELS = 8  # of a color: 3 bits
@@ -38,7 +44,7 @@ class MaskedPatchPrediction(Task):
     class token unless `classifier="gap"`; the paper does not say.
     """
 
-    def __init__(self, config):
+    def __init__(self, config: ConfigDict) -> None:
         super().__init__(config)
         fields = set(inspect.signature(VisionTransformer).parameters) | {"target"}
         unknown = sorted(set(config.model) - fields | set(config.model) & {"representation_size", "head_bias"})
@@ -57,11 +63,12 @@ class MaskedPatchPrediction(Task):
                 f"Received: classifier={classifier!r}"
             )
         self.metrics = () if self.target == "pixels" else ("accuracy",)
-        self._mean, self._std = 0.5, 0.5
+        self._mean: float | list[float] = 0.5
+        self._std: float | list[float] = 0.5
 
-    def build_model(self, inputs):
+    def build_model(self, inputs: "InputPipeline") -> keras.Model:
         arguments = {name: value for name, value in self.config.model.items() if name != "target"}
-        image_shape = tuple(self.config.model.get("input_shape") or inputs.image_shape)
+        image_shape = self._input_shape(inputs.image_shape)
         preprocessing = inputs.model_preprocessing()
         if preprocessing is not None:
             white = 2**preprocessing.bit_depth - 1
@@ -80,7 +87,12 @@ class MaskedPatchPrediction(Task):
             }
         )
 
-    def losses_and_metrics(self, model, batch, training=False):
+    def losses_and_metrics(
+        self,
+        model: keras.Model,
+        batch: tuple[keras.KerasTensor, keras.KerasTensor, keras.KerasTensor],
+        training: bool = False,
+    ) -> tuple[keras.KerasTensor, dict[str, keras.KerasTensor]]:
         images = batch[0]
         seeds = current_seeds()
         if seeds is None:
@@ -101,8 +113,11 @@ class MaskedPatchPrediction(Task):
         losses = -ops.sum(shares * ops.mean(chosen, axis=-1), axis=-1)
         return losses, {"accuracy": ops.sum(shares * ops.mean(right, axis=-1), axis=-1)}
 
-    def multiply_accumulates(self, model):
-        return cost.multiply_accumulates(**{**self.config.model, "input_shape": model.input_shape[1:]})
+    def multiply_accumulates(self, image_shape: tuple[int, int, int]) -> int:
+        return cost.multiply_accumulates(**{**self.config.model, "input_shape": self._input_shape(image_shape)})
+
+    def _input_shape(self, image_shape):
+        return tuple(self.config.model.get("input_shape") or image_shape)
 
     def _outputs(self, image_shape):
         """How many numbers a token gives."""

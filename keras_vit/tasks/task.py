@@ -1,6 +1,13 @@
 """What every task is."""
 
 import abc
+from typing import TYPE_CHECKING, Any
+
+import keras
+from ml_collections import ConfigDict
+
+if TYPE_CHECKING:
+    from keras_vit.data import InputPipeline
 
 
 class Task(abc.ABC):
@@ -17,13 +24,13 @@ class Task(abc.ABC):
         config: the recipe.
     """
 
-    metrics = ()
+    metrics: tuple[str, ...] = ()
 
-    def __init__(self, config):
+    def __init__(self, config: ConfigDict) -> None:
         self.config = config
 
     @abc.abstractmethod
-    def build_model(self, inputs):
+    def build_model(self, inputs: "InputPipeline") -> keras.Model:
         """The model of the config, with its initial weights.
 
         Args:
@@ -34,7 +41,12 @@ class Task(abc.ABC):
         """
 
     @abc.abstractmethod
-    def losses_and_metrics(self, model, batch, training=False):
+    def losses_and_metrics(
+        self,
+        model: keras.Model,
+        batch: tuple[keras.KerasTensor, keras.KerasTensor, keras.KerasTensor],
+        training: bool = False,
+    ) -> tuple[keras.KerasTensor, dict[str, keras.KerasTensor]]:
         """The losses of single examples, and whatever else is measured of each.
 
         The engine applies the example weights and takes the means. Random numbers are drawn as `layers.dropout` does:
@@ -49,11 +61,11 @@ class Task(abc.ABC):
             `(losses, metrics)`: float32 `(B,)`, and a dict of float32 `(B,)` by the names in `metrics`.
         """
 
-    def export_options(self):
+    def export_options(self) -> dict[str, Any] | None:
         """What `export.saved_model` has to know of the task, a dict of its arguments; None where the models of the task
         are not exported by the main job."""
         return None
 
-    def multiply_accumulates(self, model):
-        """The multiply-accumulates of one image on its way forward, for the summary of a run; 0 where unknown."""
+    def multiply_accumulates(self, image_shape: tuple[int, int, int]) -> int:
+        """The multiply-accumulates of one image `(H, W, C)` on its way forward, for a run's cost; 0 where unknown."""
         return 0

@@ -1,17 +1,15 @@
 """The TPU compiler, reached through JAX without a TPU. Every private name of JAX that this project uses is here.
 
-    python compiler.py PROGRAM TOPOLOGY
+    python compiler.py PROGRAM TOPOLOGY HLO
 
-compiles a StableHLO program for a device of a slice and prints, as its last line, a JSON object of the fields of
-`Program`. `compile_program` runs it in a child process: libtpu takes gigabytes of memory, aborts where it meets a
-defect, and wants variables of the environment set before it is loaded.
+compiles a StableHLO program for a device of a slice, writes the optimized HLO as text, and prints, as its last line, a
+JSON object: fields of `Program`, or why there is none. `compile_program` runs it in a child process: libtpu takes
+gigabytes of memory, aborts where it meets a defect, and wants variables of the environment set before it is loaded.
 """
 
-import dataclasses
 import importlib.metadata
 import json
 import os
-import re
 import sys
 import tempfile
 from pathlib import Path
@@ -30,50 +28,6 @@ ENVIRONMENT = {
 
 # Operations that move data between the device and its host while a program runs.
 HOST_OPERATIONS = ("stablehlo.infeed", "stablehlo.outfeed", "stablehlo.send", "stablehlo.recv")
-
-_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-
-
-@dataclasses.dataclass(frozen=True)
-class Program:
-    """What the compiler says of a program on one device.
-
-    Attributes:
-        compiles: whether there is an executable.
-        error: why not, the compiler's message; "" if there is one.
-        out_of_memory: whether the reason is the device's memory.
-        required_bytes: of a program that does not fit, what the compiler says it would need; 0 if it does not say.
-        available_bytes: in the same message, what the device has for it.
-        argument_bytes: weights, optimizer and batch, as they lie in the device's memory.
-        temporary_bytes: activations and all else that lives only during the program.
-        output_bytes: results that do not take the place of an argument.
-        program_bytes: the instructions.
-        peak_bytes: the compiler's own count of the peak.
-        flops, bytes_accessed: of one execution; a loop's body is counted once.
-        host_operations: operations that would wait for the host; must be empty.
-    """
-
-    compiles: bool
-    error: str = ""
-    out_of_memory: bool = False
-    required_bytes: int = 0
-    available_bytes: int = 0
-    argument_bytes: int = 0
-    temporary_bytes: int = 0
-    output_bytes: int = 0
-    program_bytes: int = 0
-    peak_bytes: int = 0
-    flops: float = 0.0
-    bytes_accessed: float = 0.0
-    host_operations: tuple = ()
-
-    @property
-    def memory_bytes(self):
-        """What the program needs of the device's memory; of one that does not fit, what the compiler asked for."""
-        if not self.compiles:
-            return self.required_bytes
-        parts = self.argument_bytes + self.temporary_bytes + self.output_bytes
-        return max(parts, self.peak_bytes) + self.program_bytes
 
 
 def check_installed():
@@ -113,21 +67,25 @@ def compile_program(stablehlo, topology):
         ValueError: libtpu does not know the slice.
     """
     from keras_vit import files
+    from keras_vit.tpu.program import compiled_program, refused_program
 
     check_installed()
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "program.mlir"
+        path, hlo_path = Path(folder) / "program.mlir", Path(folder) / "program.hlo"
         path.write_bytes(stablehlo)
         # -P: the names of this folder's files must not stand for modules of Python.
         try:
-            result = json.loads(files.run_python(["-P", __file__, path, topology], **ENVIRONMENT))
+            result = json.loads(files.run_python(["-P", __file__, path, topology, hlo_path], **ENVIRONMENT))
         except ChildProcessError as error:
             return refused_program(f"The compiler died, for want of this machine's memory or by a defect: {error}")
-    if "invalid" in result:
-        raise ValueError(result["invalid"])
-    if "moved" in result:
-        raise ImportError(f"A private name of JAX is gone ({result['moved']}): {other_versions() or VERSIONS}")
-    return Program(**{**result, "host_operations": tuple(result["host_operations"])})
+        if "invalid" in result:
+            raise ValueError(result["invalid"])
+        if "moved" in result:
+            raise ImportError(f"A private name of JAX is gone ({result['moved']}): {other_versions() or VERSIONS}")
+        if "refused" in result:
+            return refused_program(result["refused"])
+        host_operations = tuple(result.pop("host_operations"))
+        return compiled_program(hlo_path.read_text(), host_operations, **result)
 
 
 def topology_devices(topology):
@@ -144,18 +102,19 @@ def topology_devices(topology):
         os.environ.update(ENVIRONMENT)  # which libtpu reads when it is loaded, now at the latest
         return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
     except jax.errors.JaxRuntimeError as error:
-        raise ValueError(f"libtpu has no such slice ({first_line(error)}). Received: topology={topology!r}") from error
+        raise ValueError(
+            f"libtpu has no such slice ({str(error).strip().splitlines()[0]}). Received: topology={topology!r}"
+        ) from error
     finally:
         os.environ.clear()
         os.environ.update(before)
 
 
-def compiled_program(executable, host_operations=()):
-    """The `Program` of an executable.
+def compiled_numbers(executable):
+    """The fields of a `Program` that an executable knows, a dict.
 
     Args:
         executable: what JAX's `Lowered.compile` returns, or the private executable.
-        host_operations: what `find_host_operations` returned.
     """
     if hasattr(executable, "memory_analysis"):
         memory = executable.memory_analysis()
@@ -163,40 +122,15 @@ def compiled_program(executable, host_operations=()):
         memory = executable.get_compiled_memory_stats()
     cost = executable.cost_analysis()
     cost = cost[0] if isinstance(cost, list) else cost
-    return Program(
-        compiles=True,
-        argument_bytes=memory.argument_size_in_bytes,
-        temporary_bytes=memory.temp_size_in_bytes,
-        output_bytes=memory.output_size_in_bytes - memory.alias_size_in_bytes,
-        program_bytes=memory.generated_code_size_in_bytes,
-        peak_bytes=memory.peak_memory_in_bytes,
-        flops=cost["flops"],
-        bytes_accessed=cost["bytes accessed"],
-        host_operations=tuple(host_operations),
-    )
-
-
-def refused_program(error):
-    """The `Program` of an exception of the compiler or of the lowering before it."""
-    text = str(error).strip()
-    needed = re.search(r"\(([\d.]+)([KMGT]?)\) exceeds available HBM \(([\d.]+)([KMGT]?)\)", text)
-    needed = needed or re.search(r"Used ([\d.]+)([KMGT]?) of ([\d.]+)([KMGT]?) hbm", text)
-    sizes = (0, 0)
-    if needed:
-        sizes = [int(float(needed[i]) * _UNITS[needed[i + 1]]) for i in (1, 3)]
-    return Program(
-        compiles=False,
-        error=text,
-        out_of_memory="RESOURCE_EXHAUSTED" in text,
-        required_bytes=sizes[0],
-        available_bytes=sizes[1],
-    )
-
-
-def first_line(error):
-    """The first line of an exception's message, or of a text."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    return {
+        "argument_bytes": memory.argument_size_in_bytes,
+        "temporary_bytes": memory.temp_size_in_bytes,
+        "output_bytes": memory.output_size_in_bytes - memory.alias_size_in_bytes,
+        "program_bytes": memory.generated_code_size_in_bytes,
+        "peak_bytes": memory.peak_memory_in_bytes,
+        "flops": cost["flops"],
+        "bytes_accessed": cost["bytes accessed"],
+    }
 
 
 def find_host_operations(module):
@@ -220,8 +154,8 @@ def find_host_operations(module):
     return sorted(names)
 
 
-def _compile_file(path, topology):
-    """The `Program` of a file, in this process."""
+def _compile_file(path, topology, hlo_path):
+    """Compiles a file; writes the optimized HLO to another. Returns what `main` prints."""
     import jax
     import numpy as np
     from jax._src.interpreters.mlir import make_ir_context
@@ -239,8 +173,9 @@ def _compile_file(path, topology):
     try:
         executable = device.client.compile(module, xla_client.DeviceList((device,)), options)
     except jax.errors.JaxRuntimeError as error:
-        return refused_program(error)
-    return compiled_program(executable, host_operations)
+        return {"refused": str(error)}
+    Path(hlo_path).write_text("\n\n".join(module.to_string() for module in executable.hlo_modules()))
+    return {**compiled_numbers(executable), "host_operations": host_operations}
 
 
 def _remove_copies(module, ir):
@@ -258,9 +193,9 @@ def _remove_copies(module, ir):
         copy.erase()
 
 
-def main(path, topology):
+def main(path, topology, hlo_path):
     try:
-        result = dataclasses.asdict(_compile_file(path, topology))
+        result = _compile_file(path, topology, hlo_path)
     except ValueError as error:
         result = {"invalid": str(error)}
     except (ImportError, AttributeError, TypeError) as error:

@@ -3,10 +3,7 @@
 import dataclasses
 import types
 
-from keras_vit import data
-
-# Examples of the training splits of those datasets whose recipes count epochs.
-NUM_EXAMPLES = {"digits": 1437, "imagenet2012": 1_281_167, "imagenet21k": 14_197_122}
+from keras_vit import data, recipes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +44,7 @@ def input_shapes(config):
     num_classes = data.DATASETS[group.name].classes if group.name in data.DATASETS else group.classes
     if group.name == "digits":
         image_shape, num_classes = image_shape or (8, 8, channels), 10
-    num_examples = group.num_examples or NUM_EXAMPLES.get(group.name, 0)
+    num_examples = group.num_examples or recipes.NUM_EXAMPLES.get(group.name, 0)
     image_shape = tuple(config.model.get("input_shape") or image_shape)
     if image_shape and num_classes:
         return InputShapes(image_shape, num_classes, num_examples)

@@ -1,14 +1,15 @@
 """A `Check` in words."""
 
-from keras_vit.tpu.compiler import first_line
+from keras_vit.tpu.program import first_line
 
 
-def report(check, price=0.0):
+def report(check, price=0.0, arrays=0):
     """The lines of a report.
 
     Args:
         check: a `Check`.
         price: of a device for an hour, in any currency; 0 for no price.
+        arrays: how many of those that the training step moves most are listed.
 
     Returns:
         A list of lines.
@@ -24,7 +25,7 @@ def report(check, price=0.0):
         lines.append(f"does not run without the host: {', '.join(check.host_operations)}")
     lines.append(_verdict(check))
     if check.train.compiles:
-        lines += _memory(check) + _time(check, price)
+        lines += _memory(check) + _time(check, price) + _collectives(check) + _traffic(check, arrays)
     elif check.error:
         lines += check.error.strip().splitlines()[:3]
     for change in check.changes:
@@ -62,8 +63,8 @@ def _memory(check):
 def _time(check, price):
     device = check.topology.device
     lines = [
-        f"{check.flops / 1e12:.4g} TFLOPs a step by the compiler, {check.model_flops / 1e12:.4g} by formula; "
-        f"{check.bytes_accessed / 1e9:.4g} GB moved",
+        f"{check.flops / 1e12:.4g} TFLOPs a step by the compiler, {check.product_flops / 1e12:.4g} of them in "
+        f"products, {check.model_flops / 1e12:.4g} by formula; {check.bytes_accessed / 1e9:.4g} GB moved",
         f"estimate (a roofline; not measured): {check.compute_seconds * 1e3:.4g} ms for the FLOPs at the published "
         f"{device.peak_flops / 1e12:.4g} TFLOP/s, {check.bandwidth_seconds * 1e3:.4g} ms for the bytes at "
         f"{device.bandwidth / 1e9:.4g} GB/s; {check.bound} bounds it",
@@ -73,12 +74,31 @@ def _time(check, price):
         f"{check.images_per_second_estimate * check.topology.num_devices:.4g} in all; evaluation "
         f"{check.evaluation_images_per_second_estimate:.4g} images/s a device",
     ]
+    if check.precision == "float32":
+        lines.append(
+            "float32 activations take and move twice the bytes of precision='mixed_bfloat16'; a TPU multiplies in "
+            "bfloat16 either way"
+        )
     hours = check.device_hours_estimate
     if hours:
         line = f"{check.total_steps:,} steps: {hours:.4g} device-hours, without evaluation and waiting for input"
         lines.append(f"{line}; {price * hours:,.2f} at {price:g} an hour and device" if price else line)
     else:
         lines.append("how many steps the recipe has is not known here: set data.num_examples or total_steps")
+    return lines
+
+
+def _collectives(check):
+    if check.backend != "jax":
+        return []  # the program of a replica has none
+    texts = [f"{count} x {opcode}, {size / 1e9:.4g} GB" for opcode, count, size in check.train.collectives]
+    return [f"what the devices exchange in a training step: {'; '.join(texts) or 'nothing'}"]
+
+
+def _traffic(check, arrays):
+    lines = ["what a training step moves between a device and its memory, GB read and written:"] if arrays else []
+    for name, reads, writes in check.train.traffic[:arrays]:
+        lines.append(f"  {name}: {reads / 1e9:.3g}, {writes / 1e9:.3g}")
     return lines
 
 

@@ -5,18 +5,14 @@ import dataclasses
 import gc
 import io
 
-import keras
-from ml_collections import ConfigDict
-
-from keras_vit import architectures, data, files, recipes, tasks
+from keras_vit import architectures, files
 from keras_vit.tpu import compiler
-from keras_vit.tpu.estimate import dtype_policy, fits_memory, programs_class
-from keras_vit.tpu.inputs import InputShapes
-from keras_vit.tpu.search import fitting_batch
+from keras_vit.tpu.largest_batch import COMPILED, largest_batch
+from keras_vit.tpu.program import first_line
 from keras_vit.tpu.topologies import get_topology
 
 MODES = ("training", "inference")
-CLASSES = 1000
+NOTHING_FITS = "not one image fits"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,10 +24,11 @@ class Row:
         topology: such as "v3:2x2".
         image_size: pixels of a side.
         mode: "training" (AdamW) or "inference", both in mixed bfloat16.
-        batch_per_device: the largest one that fits, as `search.fitting_batch` looks for it; 0 if not one image fits.
+        batch_per_device: the largest one that fits, see `largest_batch`; 0 if not one image fits.
         images_per_second: of a device at that batch, a roofline estimate.
         memory_bytes: of a device at that batch.
-        error: why it does not compile; "" if it does.
+        method: how the numbers were obtained, `largest_batch.COMPILED` or `EXTRAPOLATED`.
+        error: why there are none, the compiler's message or `NOTHING_FITS`.
     """
 
     model: str
@@ -41,6 +38,7 @@ class Row:
     batch_per_device: int = 0
     images_per_second: float = 0.0
     memory_bytes: int = 0
+    method: str = ""
     error: str = ""
 
     @property
@@ -73,9 +71,9 @@ def cells(models, topologies, image_sizes, modes=MODES):
     return [
         Row(model, topology, size // 14 * 14 if model.endswith("/14") else size, mode)
         for topology in topologies
-        for mode in modes
         for size in image_sizes
         for model in models
+        for mode in modes
     ]
 
 
@@ -103,50 +101,30 @@ def fill(path, rows, write=print):
         row = known[-1]
         result = f"{row.batch_per_device} images a device, {row.images_per_second:.4g} images/s"
         if row.error:
-            result = compiler.first_line(row.error)
+            result = first_line(row.error)
         write(f"{row.model} on {row.topology}, {row.image_size} pixels, {row.mode}: {result}")
     return known
 
 
 def compute(row):
     """The `Row` with its numbers, by compiling some batches."""
-    topology, devices = get_topology(row.topology), get_topology(row.topology).num_devices
-    size = row.image_size
-    config = ConfigDict(
-        recipes.defaults(
-            **architectures.model_config(row.model),
-            total_steps=1000,
-            precision="mixed_bfloat16",
-            data=data.defaults(image_size=size),
-            optimizer={"name": "adamw"},
-        )
-    )
     compiler.check_installed()
-    keras.utils.clear_session()
-    with dtype_policy(config.precision):
-        programs = programs_class()(
-            config, tasks.get(config), InputShapes((size, size, 3), CLASSES), topology, config.total_steps
-        )
-    step = programs.train if row.mode == "training" else programs.evaluation
-    compiled = {}
-
-    def compile_size(number):
-        program = compiled[number] = step(number * devices, 1)
-        return fits_memory(program, topology), program.memory_bytes
-
-    first = 32 if row.mode == "training" else 128
-    number = fitting_batch(compile_size, topology.device.memory_bytes, first, largest=True)
-    errors = [program.error for program in compiled.values() if program.error and not program.out_of_memory]
+    training = row.mode == "training"
+    largest = largest_batch(row.model, row.topology, row.image_size, training)
     gc.collect()
-    if not number:
-        return dataclasses.replace(row, error=errors[0] if errors else "not one image fits")
-    program = compiled[number]
-    seconds = max(program.flops / topology.device.peak_flops, program.bytes_accessed / topology.device.bandwidth)
-    if row.mode == "training":
-        gradients = 4 * sum(keras.ops.size(weight) for weight in programs.model.trainable_weights)
-        seconds += 2 * (devices - 1) / devices * float(gradients) / topology.device.interconnect
+    program, row = largest.program, dataclasses.replace(row, method=largest.method)
+    if not largest.images:
+        refused = program.error and not program.out_of_memory
+        return dataclasses.replace(row, error=program.error if refused else NOTHING_FITS)
+    topology = get_topology(row.topology)
+    device, n = topology.device, topology.num_devices
+    seconds = max(program.flops / device.peak_flops, program.bytes_accessed / device.bandwidth)
+    seconds += 2 * (n - 1) / n * largest.gradient_bytes / device.interconnect
     return dataclasses.replace(
-        row, batch_per_device=number, images_per_second=number / seconds, memory_bytes=program.memory_bytes
+        row,
+        batch_per_device=largest.images,
+        images_per_second=float(f"{largest.images / seconds:.4g}"),
+        memory_bytes=program.memory_bytes,
     )
 
 
@@ -170,17 +148,25 @@ def read(path):
 
 
 def markdown(rows):
-    """The rows as a Markdown table: a line for each model and image size, a column for each slice and mode."""
+    """The rows as a Markdown table: a line for each model and image size, a column for each slice and mode. A number of
+    images that was extrapolated has a ~."""
     columns = list(dict.fromkeys((row.topology, row.mode) for row in rows))
     lines = list(dict.fromkeys((row.model, row.image_size) for row in rows))
     by_cell = {row.cell: row for row in rows}
     text = ["| model | pixels | " + " | ".join(f"{topology} {mode}" for topology, mode in columns) + " |"]
     text.append("|---" * (2 + len(columns)) + "|")
     for model, size in lines:
-        entries = [by_cell.get((model, topology, size, mode)) for topology, mode in columns]
-        texts = ["" if row is None else f"{row.batch_per_device}, {row.images_per_second:.3g}/s" for row in entries]
-        text.append(f"| {model} | {size} | " + " | ".join(texts) + " |")
+        entries = [_entry(by_cell.get((model, topology, size, mode))) for topology, mode in columns]
+        text.append(f"| {model} | {size} | " + " | ".join(entries) + " |")
     return "\n".join(text) + "\n"
+
+
+def _entry(row):
+    if row is None:
+        return ""
+    if not row.batch_per_device:
+        return row.error if row.error == NOTHING_FITS else "does not compile"
+    return f"{'' if row.method == COMPILED else '~'}{row.batch_per_device}, {row.images_per_second:.3g}/s"
 
 
 def _write(path, rows):

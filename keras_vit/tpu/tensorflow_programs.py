@@ -5,6 +5,8 @@ import warnings
 import tensorflow as tf
 
 from keras_vit.tpu import compiler
+from keras_vit.tpu.program import refused_program
+from keras_vit.tpu.programs import Programs
 from keras_vit.training.engine import make_task_metrics
 from keras_vit.training.tensorflow.engine import STEP_OPTIONS, TensorFlowEngine, make_replica_sums
 from keras_vit.training.tensorflow.step import make_replica_step
@@ -13,40 +15,22 @@ from keras_vit.training.tensorflow.step import make_replica_step
 _NO_PROGRAM = "Failed getting HLO text: "
 
 
-class TensorFlowPrograms:
-    """The steps of a run on TensorFlow, compiled for one device of a slice.
+class TensorFlowPrograms(Programs):
+    """The steps of a run on TensorFlow, compiled for one device of a slice; see `Programs`.
 
     What is compiled is the function that `strategy.run` runs on each replica, with the replica's part of a batch. The
     sum of the gradients over the replicas is not in it: its time is arithmetic.
-
-    Args:
-        config: the recipe; its `batch_size` is not used.
-        task: the `tasks.Task`.
-        inputs: an `InputPipeline`, or `InputShapes`.
-        topology: the `Topology`.
-        total_steps: of the whole run, for the schedule.
-
-    Raises:
-        ValueError: the config cannot be satisfied on a TPU.
     """
 
-    def __init__(self, config, task, inputs, topology, total_steps):
-        if config.xla:
+    def _build(self, inputs, total_steps):
+        if self._config.xla:
             raise ValueError("On a TPU everything is compiled, and `xla` must be False. Received: xla=True")
-        self._config, self._task, self._topology = config, task, topology
-        self._batch_shapes = (inputs.image_shape, (len(inputs.train.class_names),), ())
         self._engine = TensorFlowEngine(tf.distribute.get_strategy())
-        self._engine.build(config, task, inputs, total_steps)
-        self.model = self._engine.model
+        self._engine.build(self._config, self._task, inputs, total_steps)
+        return self._engine.model
 
     def train(self, batch_size, accumulate_steps):
-        """The `Program` of a training step.
-
-        Args:
-            batch_size: over all devices of the slice, which divide it.
-            accumulate_steps: micro-batches of a device's part.
-        """
-        size = batch_size // self._topology.num_devices
+        size = batch_size // self.topology.num_devices
         options = {name: self._config[name] for name in STEP_OPTIONS}
         options |= {"batch_size": size, "accumulate_steps": accumulate_steps}
         replica_step = make_replica_step(self._engine.strategy, self._engine.state, self._task, **options)
@@ -55,13 +39,12 @@ class TensorFlowPrograms:
             return replica_step(number, first, stop_requested, batch)
 
         scalars = [tf.TensorSpec((), dtype) for dtype in (tf.int32, tf.int32, tf.float32)]
-        return compile_function(step, [*scalars, *self._batch(size)], self._topology.name)
+        return compile_function(step, [*scalars, *self._batch(size)], self.topology.name)
 
     def evaluation(self, batch_size, accumulate_steps):
-        """The `Program` of an evaluation step; see `train`."""
         replica_sums = make_replica_sums(self.model, make_task_metrics(self._task))
-        size = batch_size // self._topology.num_devices // accumulate_steps
-        return compile_function(replica_sums, self._batch(size), self._topology.name)
+        size = batch_size // self.topology.num_devices // accumulate_steps
+        return compile_function(replica_sums, self._batch(size), self.topology.name)
 
     def _batch(self, size):
         return [tf.TensorSpec((size, *shape), tf.float32) for shape in self._batch_shapes]
@@ -84,5 +67,5 @@ def compile_function(function, specs, topology):
         # A shape that is not static, or an operation that XLA does not have. What else is wrong is the function's own.
         if not str(error).startswith(("Only support static input shape", _NO_PROGRAM)):
             raise
-        return compiler.refused_program(str(error).removeprefix(_NO_PROGRAM).strip(" '"))
+        return refused_program(str(error).removeprefix(_NO_PROGRAM).strip(" '"))
     return compiler.compile_program(program, topology)

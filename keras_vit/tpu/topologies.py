@@ -38,6 +38,7 @@ DEVICES = {
     "v5p": Device("TPU v5", 1, int(95.73 * GIB), 459e12, 2765e9, 4800e9 / 8),
     "v6e": Device("TPU v6 lite", 1, int(31.24 * GIB), 918e12, 1638e9, 3200e9 / 8),
 }
+"""What is published of a device of each generation, by the name that a topology begins with."""
 # The sides of a slice: two numbers of chips where the network is a plane, three where it is a cube.
 DIMENSIONS = {"v2": 2, "v3": 2, "v4": 3, "v5e": 2, "v5p": 3, "v6e": 2}
 EXAMPLES = "v2:2x2, v3:2x2, v4:2x2x1, v5e:2x4, v5p:2x2x1, v6e:1x1"
@@ -58,7 +59,7 @@ class Topology:
     num_devices: int
 
 
-def get_topology(name):
+def get_topology(name: str) -> Topology:
     """The slice of a name.
 
     Raises:

@@ -3,13 +3,18 @@
 import abc
 import contextlib
 import dataclasses
+import os
 import resource
 import zlib
+from collections.abc import Callable, Iterator, Sequence
 
 import keras
 import numpy as np
+from ml_collections import ConfigDict
 
 from keras_vit import optimizers
+from keras_vit.data import InputPipeline
+from keras_vit.tasks import Task
 
 # What `config.strategy` may be, on every backend.
 STRATEGIES = ("auto", "default", "mirrored", "multi_worker", "tpu")
@@ -51,10 +56,22 @@ class Engine(abc.ABC):
         saves_on_every_host: whether each host writes a part of a checkpoint, instead of the chief all of it.
     """
 
-    saves_on_every_host = False
+    description: str
+    num_devices: int
+    num_hosts: int
+    host_index: int
+    model: keras.Model
+    saves_on_every_host: bool = False
 
     @abc.abstractmethod
-    def build(self, config, task, inputs, total_steps, load_weights=None):
+    def build(
+        self,
+        config: ConfigDict,
+        task: Task,
+        inputs: InputPipeline,
+        total_steps: int,
+        load_weights: Callable[[keras.Model], object] | None = None,
+    ) -> None:
         """Creates model, optimizer and averages on the devices.
 
         Args:
@@ -69,7 +86,9 @@ class Engine(abc.ABC):
         """
 
     @abc.abstractmethod
-    def train(self, first, steps, *, stop_requested=False, profile_folder=None):
+    def train(
+        self, first: int, steps: int, *, stop_requested: bool = False, profile_folder: str | None = None
+    ) -> TrainOutputs:
         """Does steps number `first` to `first + steps - 1`, and ends early only at a step that was not finite.
 
         Args:
@@ -87,7 +106,7 @@ class Engine(abc.ABC):
         """
 
     @abc.abstractmethod
-    def evaluate(self, compute=None):
+    def evaluate(self, compute: Callable | None = None) -> dict[str, float]:
         """Weighted means over all evaluation examples, exact whatever the batches.
 
         Args:
@@ -102,11 +121,11 @@ class Engine(abc.ABC):
         """
 
     @abc.abstractmethod
-    def swap_ema(self):
+    def swap_ema(self) -> None:
         """Lets the weights and their averages trade places on the devices; changes nothing if there are none."""
 
     @contextlib.contextmanager
-    def ema_scope(self):
+    def ema_scope(self) -> Iterator[None]:
         """While it is open, the model has the averages as its weights, if there are any."""
         self.swap_ema()
         try:
@@ -115,7 +134,7 @@ class Engine(abc.ABC):
             self.swap_ema()
 
     @abc.abstractmethod
-    def save(self, path):
+    def save(self, path: str | os.PathLike) -> None:
         """Writes model, optimizer, averages and loss scale to files whose names begin with `path`.
 
         Every host must call it, since some variables are read by all together. With `saves_on_every_host` the path is
@@ -127,7 +146,7 @@ class Engine(abc.ABC):
         """
 
     @abc.abstractmethod
-    def restore(self, path):
+    def restore(self, path: str | os.PathLike) -> str:
         """Reads what `save` wrote, of this backend's engine or another's.
 
         Returns:
@@ -140,19 +159,19 @@ class Engine(abc.ABC):
         """
 
     @abc.abstractmethod
-    def new_engine(self):
+    def new_engine(self) -> "Engine":
         """An engine on the same devices, without a model; for an evaluator that trains."""
 
-    def device_memory(self):
+    def device_memory(self) -> tuple[int, bool] | None:
         """`(bytes, on_cpu)` for the estimate of `memory`: what one device has, 0 where that is not known; and whether
         the devices are this machine's processor. None on an engine whose memory the formulas do not describe."""
         return None
 
-    def gather_model(self):
+    def gather_model(self) -> keras.Model:
         """The model, its weights whole in the memory of this host. Every host must call it."""
         return self.model
 
-    def gather_hosts(self, values):
+    def gather_hosts(self, values: Sequence[int]) -> list[tuple[int, ...]]:
         """What every host passes to it, on each of them; all hosts must call it together.
 
         Args:
@@ -168,14 +187,14 @@ class Engine(abc.ABC):
             raise NotImplementedError("an engine of several hosts has a `gather_hosts` of its own")
         return [tuple(values)]
 
-    def weights_checksum(self):
+    def weights_checksum(self) -> int:
         """A number of 32 bits from the first and the last trainable weights, the same on hosts that have the same."""
         weights = self.model.trainable_weights
         arrays = [keras.ops.convert_to_numpy(weights[index]) for index in (0, -1)]
         return zlib.crc32(b"".join(array.tobytes() for array in arrays))
 
     @abc.abstractmethod
-    def diagnose(self, step):
+    def diagnose(self, step: int) -> str:
         """A phrase that names the layer in which the batch of a step stops being finite."""
 
 
@@ -240,7 +259,7 @@ OUT_OF_MEMORY = (
 )
 
 
-def choose_engine(config):
+def choose_engine(config: ConfigDict) -> Engine:
     """The engine for Keras' backend, on the devices that a config asks for.
 
     On several hosts or a TPU, it must come before every other operation of the backend in the process.

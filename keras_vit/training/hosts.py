@@ -43,6 +43,6 @@ def hosts_and_index():
     return workers() or (1, 0)
 
 
-def is_chief():
+def is_chief() -> bool:
     """Whether this process writes the files of a run; of several workers the first one does."""
     return hosts_and_index()[1] == 0

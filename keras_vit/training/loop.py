@@ -1,5 +1,6 @@
 """The loop over the steps of a run: calls, saves, evaluations, and every way in which it can end."""
 
+import contextlib
 import dataclasses
 import logging
 import math
@@ -8,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from keras_vit import data
+from keras_vit import data, terminal
 from keras_vit.training import preemption
 from keras_vit.training.checkpoint_manager import CheckpointManager
 from keras_vit.training.engine import Engine
@@ -112,8 +113,9 @@ class Loop:
         before = {"counts": counters.bad_examples} if engine.host_index == 0 else {}  # of all hosts, counted once
         bad_examples = self.inputs.bad_examples("train", **host, warn=warn, **before)
         profile_folders = iter([None, self.workdir.tensorboard if config.profile else None])  # the second call's
-        with preemption.catch_stop_signals() as request:
+        with preemption.catch_stop_signals() as request, self._bar() as update_bar:
             self._evaluate_if_due(request)  # what came between a checkpoint and the end of its evaluation
+            self.progress.begin()
             clock = time.monotonic()
             while counters.step < self.total_steps:
                 first = counters.step
@@ -127,6 +129,8 @@ class Loop:
                 if profile_folder:
                     self.write(f"wrote a trace of some steps: tensorboard --logdir {profile_folder}")
                 counters.step += len(outputs.metrics["loss"])
+                self.progress.report_first(counters.step - first)
+                update_bar(counters.step)
                 bad_counts = self._count_bad(bad_examples, first, outputs.example_weights)
                 self.metric_writer.write_steps(counters.step, outputs, bad_counts)
                 self._count_nonfinite(outputs)
@@ -140,6 +144,11 @@ class Loop:
                 self._evaluate_if_due(request)
                 clock = time.monotonic()
         return counters.all_bad_examples
+
+    def _bar(self):
+        if self.engine.host_index:
+            return contextlib.nullcontext(lambda done: None)
+        return terminal.progress_bar("training", self.total_steps, "steps", self.counters.step, delay=0)
 
     def _count_bad(self, bad_examples, first, example_weights):
         """How many examples of each step from number `first` on could not be read, on all hosts."""

@@ -3,7 +3,7 @@
 import numpy as np
 
 from keras_vit.training.metrics_table import MetricsTable
-from keras_vit.training.progress import format_metrics
+from keras_vit.training.progress import format_metrics, wrap
 from keras_vit.training.tensorboard import Scalars
 
 
@@ -81,7 +81,7 @@ class MetricWriter:
         scored, total, bad = int(metrics["examples"]), self._test_examples, metrics["bad_examples"]
         count = f"{total:,}" if scored == total else f"{scored:,} of {total:,}"
         missing = f"; {bad:,} cannot be read" if bad else ""
-        self._write(f"after step {step}: {format_metrics(shown)} of {count} test images{missing}")
+        self._write(wrap(f"after step {step}: {format_metrics(shown)} of {count} test images{missing}"))
 
     def close(self):
         if self._enabled:

@@ -2,20 +2,24 @@
 
 import contextlib
 import csv
-import itertools
+import logging
+import os
 
 import numpy as np
 
 from keras_vit import files
+
+log = logging.getLogger(__name__)
 
 
 class MetricsTable:
     """A CSV table with a row for each step.
 
     Numbers are written with all their digits, so that equality can be checked. Rows are written whole and at once; a
-    process that was killed leaves at most half a last line, which the next one cuts, together with everything after a
-    line that is not a row. No step stands twice: a run that is resumed from a checkpoint cuts the rows of the steps
-    after it. So that none is missing either, the rows of a step must be flushed before its checkpoint is saved.
+    process that was killed leaves at most half a last line, which the next one cuts. No step stands twice: a run that
+    is resumed from a checkpoint cuts the rows of the steps after it. So that none is missing either, the rows of a step
+    must be flushed before its checkpoint is saved. Lines that are not rows, as a damaged disk leaves them, are left out
+    with a warning.
 
     A local file has the rows as soon as they are appended. A remote one, which an object store takes only as a whole,
     gets them by `flush`.
@@ -44,16 +48,35 @@ class MetricsTable:
                 f"The table must have the columns {header.strip()}. Received: {lines[0].strip()} in {self._path}"
             )
         self._columns = tuple(columns)
-        self._open(itertools.takewhile(lambda line: self._is_row(line, step), lines[1:]))
+        self._open(self._rows(lines[1:], step))
 
     def _open(self, rows=()):
         with files.atomic_write(self._path) as file:
             file.write("".join([_line(("step", *self._columns)), *rows]))
         self._file = files.open_to_append(self._path)
 
-    def _is_row(self, line, step):
+    def _rows(self, lines, step):
+        """The rows of the steps up to `step`."""
+        rows, last, damaged = [], -1, 0
+        for line in lines:
+            number = self._step_of(line)
+            if number is None or number <= last:
+                damaged += 1
+            elif number <= step:
+                rows.append(line)
+                last = number
+        if damaged:
+            log.warning("%s: %d lines are not rows of this table and are left out", self._path, damaged)
+        return rows
+
+    def _step_of(self, line):
+        """The step of a line, or None where it is not a row."""
         number, *values = line.split(",")
-        return len(values) == len(self._columns) and number.isdigit() and int(number) <= step
+        try:
+            is_row = len([float(value) for value in values]) == len(self._columns)
+        except ValueError:
+            return None
+        return int(number) if is_row and number.isascii() and number.isdigit() else None
 
     def append(self, step, metrics):
         """Writes the rows of several steps.
@@ -108,7 +131,7 @@ class MetricsTable:
             ) from error
 
 
-def read_metrics(path):
+def read_metrics(path: str | os.PathLike) -> dict[str, np.ndarray]:
     """The columns of a table that `MetricsTable` wrote.
 
     Args:

@@ -1,11 +1,13 @@
 """Ending early, with everything saved, when the machine is about to be taken away."""
 
 import contextlib
+import os
 import signal
 import threading
 
-# "Try again" in sysexits.h: the same command goes on. A run that was killed unsaved ends with 143 or 137 instead.
 EXIT_CODE = 75
+"""The exit code of a run that was stopped and saved, "try again" in sysexits.h: the same command goes on. A run that
+was killed unsaved ends with 143 or 137 instead."""
 
 # Of Windows only the first two.
 _STOP_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
@@ -41,6 +43,9 @@ def catch_stop_signals():
         if request.received and signum == signal.SIGINT:
             raise KeyboardInterrupt
         request.signal = signal.Signals(signum).name
+        if signum == signal.SIGINT:
+            with contextlib.suppress(OSError):  # straight to standard error, which may be in the middle of a line
+                os.write(2, b"\nsaving after the steps in progress; Ctrl-C again ends at once, unsaved\n")
 
     if threading.current_thread() is not threading.main_thread():
         yield request  # only the main thread may install signal handlers

@@ -1,10 +1,18 @@
 """The lines that say how training is going."""
 
+import textwrap
 import time
+
+COLUMNS = 100  # of a line, at most
+# What is left out of lines that would be longer, in this order. The first two are in `metrics.csv`.
+_OPTIONAL = ("learning rate", "gradient", "device", "memory")
 
 
 class Progress:
     """Prints a line for each stretch of steps: metrics, speed and the time left.
+
+    A line has at most 100 columns. What does not fit is left out: the learning rate, the norm of the gradient, the
+    speed of one device, the memory, in this order. Waiting for input is named if it takes a tenth of the time.
 
     Args:
         total_steps: steps of the whole run.
@@ -12,15 +20,32 @@ class Progress:
         devices: how many devices share a batch.
         write: takes a line of text.
         clock: gives seconds.
+        start: when the command was given, by the clock; None for now.
     """
 
-    def __init__(self, total_steps, batch_size, devices, write=print, clock=time.monotonic):
+    def __init__(self, total_steps, batch_size, devices, write=print, clock=time.monotonic, start=None):
         self._total_steps = total_steps
         self._batch_size = batch_size
         self._devices = devices
         self._write = write
         self._clock = clock
         self._start = clock()
+        self._command_start = self._start if start is None else start
+        self._training_start = self._start
+        self._reported_first = False
+
+    def begin(self):
+        """Notes that training begins now."""
+        self._start = self._training_start = self._clock()
+
+    def report_first(self, steps):
+        """Prints, at its first call, how long it took from the command to the end of the first `steps` steps."""
+        if self._reported_first:
+            return
+        self._reported_first = True
+        before, took = self._training_start - self._command_start, self._clock() - self._training_start
+        what = "step" if steps == 1 else f"{steps} steps"
+        self._write(f"training began after {before:.1f} s; its first {what} took {took:.1f} s, compiling included")
 
     def exclude(self, seconds):
         """Does not count seconds in which there was no training."""
@@ -40,19 +65,23 @@ class Progress:
         seconds, self._start = now - self._start, now
         speed = steps * self._batch_size / max(seconds, 1e-9)
         remaining = (self._total_steps - step) * self._batch_size / speed
-        per_device = f" ({speed / self._devices:,.0f} a device)" if self._devices > 1 else ""
         shown = {name: value for name, value in metrics.items() if name not in ("grad_norm", "learning_rate")}
-        parts = [
-            f"step {step:{len(str(self._total_steps))}}/{self._total_steps}",
-            format_metrics(shown, separator="  ", percent="5.1f"),
-            f"rate {metrics['learning_rate']:.2e}",
-            f"gradient {metrics['grad_norm']:.3g}",
-            f"waiting for input {100 * input_wait / max(seconds, 1e-9):.0f} %",
-            f"memory {peak_memory / 1e9:.1f} GB",
-            f"{speed:,.0f} images/s{per_device}",
-            f"{format_seconds(remaining)} left",
-        ]
-        self._write("  ".join(parts))
+        waiting = round(100 * input_wait / max(seconds, 1e-9))
+        parts = {
+            "step": f"step {step:{len(str(self._total_steps))}}/{self._total_steps}",
+            "metrics": format_metrics(shown, separator="  ", percent="5.1f"),
+            "learning rate": f"learning rate {metrics['learning_rate']:.1e}",
+            "gradient": f"gradient {metrics['grad_norm']:.3g}",
+            "memory": f"memory {peak_memory / 1e9:.1f} GB",
+            "waiting": f"waiting for input {waiting} %" if waiting >= 10 else "",
+            "speed": f"{speed:,.0f} images/s",
+            "device": f"({speed / self._devices:,.0f} a device)" if self._devices > 1 else "",
+            "time": f"{format_seconds(remaining)} left",
+        }
+        for name in _OPTIONAL:
+            if len(_join(parts)) > COLUMNS:
+                parts[name] = ""
+        self._write(wrap(_join(parts)))
 
 
 def format_metrics(metrics, separator=", ", percent=".2f"):
@@ -70,6 +99,20 @@ def format_metrics(metrics, separator=", ", percent=".2f"):
         return f"{100 * value:{percent}} %" if name.endswith("accuracy") else f"{value:.4f}"
 
     return separator.join(f"{name} {number(name, value)}" for name, value in metrics.items())
+
+
+def _join(parts):
+    return "  ".join(text for text in parts.values() if text)
+
+
+def wrap(line):
+    """A line as several, of at most 100 columns where its words allow it, each but the first indented."""
+    indent = " " * (len(line) - len(line.lstrip()))
+    return "\n".join(
+        textwrap.wrap(
+            line, COLUMNS, subsequent_indent=f"{indent}    ", break_long_words=False, break_on_hyphens=False,
+        )
+    )  # fmt: skip
 
 
 def format_seconds(seconds):

@@ -2,26 +2,28 @@
 
 import contextlib
 import dataclasses
-import functools
-import logging
 import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import keras
 import numpy as np
+from ml_collections import ConfigDict
 
-from keras_vit import data, tasks
+from keras_vit import data, tasks, terminal
 from keras_vit.checkpoints import load
 from keras_vit.layers import InputPreprocessing
 from keras_vit.training import validation
 from keras_vit.training.checkpoint_manager import CheckpointManager
 from keras_vit.training.diagnosis import batch_warnings
-from keras_vit.training.engine import choose_engine, step_metrics
+from keras_vit.training.engine import Engine, choose_engine, step_metrics
+from keras_vit.training.evaluation import make_evaluate
 from keras_vit.training.loop import Counters, Loop
 from keras_vit.training.metric_writer import MetricWriter
 from keras_vit.training.progress import Progress
 from keras_vit.training.run_summary import run_summary
-
-log = logging.getLogger(__name__)
+from keras_vit.training.workdir import Workdir
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +43,16 @@ class RunResult:
     metrics: dict
 
 
-def run(config, workdir, write=print, *, task=None, evaluators=None, engine=None):
+def run(
+    config: ConfigDict,
+    workdir: Workdir,
+    write: Callable[[str], object] = terminal.write,
+    *,
+    task: tasks.Task | None = None,
+    evaluators: Mapping[str, Any] | None = None,
+    engine: Engine | None = None,
+    start: float | None = None,
+) -> RunResult:
     """Trains a model as a config says and evaluates it; goes on where an interrupted run of the workdir stopped.
 
     Keras' global dtype policy and the global random states are left as they were.
@@ -54,6 +65,8 @@ def run(config, workdir, write=print, *, task=None, evaluators=None, engine=None
         evaluators: by the names in `config.evals`, what has `METRICS` and `evaluate(model, inputs, engine)`, as
             `keras_vit.evaluation.get` gives them; their metrics stand beside the task's own.
         engine: an `Engine` instead of the one that the config asks for.
+        start: when the command was given, by `time.monotonic`, for the line that says how long it took to begin; None
+            for now.
 
     Returns:
         A `RunResult`.
@@ -62,6 +75,7 @@ def run(config, workdir, write=print, *, task=None, evaluators=None, engine=None
         ValueError: the config cannot be satisfied, or training cannot go on.
         Preempted: SIGTERM came; the run is saved, and the same call goes on.
     """
+    start = time.monotonic() if start is None else start
     engine = engine or choose_engine(config)
     workdir.is_chief = engine.host_index == 0
     evaluators = evaluators or {}
@@ -71,10 +85,10 @@ def run(config, workdir, write=print, *, task=None, evaluators=None, engine=None
     if engine.host_index:
         write = _discard
     with workdir.lock():
-        return _run(config, workdir, write, task, evaluators, engine)
+        return _run(config, workdir, write, task, evaluators, engine, start)
 
 
-def _run(config, workdir, write, task, evaluators, engine):
+def _run(config, workdir, write, task, evaluators, engine, start):
     chief = engine.host_index == 0
     with _global_state(config):
         inputs = data.from_config(config.data, batch_size=config.batch_size, seed=config.seed)
@@ -84,19 +98,19 @@ def _run(config, workdir, write, task, evaluators, engine):
         load_weights = None if checkpoints.steps() else _weights_loader(config, reports.append)
         engine.build(config, task, inputs, total_steps, load_weights)
     summary = {"total_steps": total_steps, "num_examples": inputs.train.num_examples}
-    for line in run_summary(config, engine=engine, task=task, **summary):
+    for line in run_summary(config, engine=engine, task=task, image_shape=inputs.image_shape, **summary):
         write(line)
     for report in reports:
         write(report)
     counters = Counters.of(checkpoints.restore())
     _check_continuation(counters, total_steps, inputs)
     counters.data = inputs.fingerprint()
-    workdir.claim()
+    _say_other_devices(workdir.claim(_devices(engine)), engine, counters.step, write)
     if not counters.step:
         host = {"num_hosts": engine.num_hosts, "host_index": engine.host_index}
         for line in batch_warnings(next(iter(inputs.train_batches(0, **host))), engine.model):
             write(f"warning: {line}")
-    progress = Progress(total_steps, config.batch_size, engine.num_devices, write)
+    progress = Progress(total_steps, config.batch_size, engine.num_devices, write, start=start)
     metric_writer = MetricWriter(
         workdir,
         counters,
@@ -109,22 +123,7 @@ def _run(config, workdir, write, task, evaluators, engine):
         enabled=chief,
     )
 
-    test_lines = set()  # that are said once, and not at every evaluation
-
-    def evaluate():
-        bad_examples = functools.partial(_bad_test_examples, inputs, engine, write, test_lines)
-        try:
-            metrics = engine.evaluate()
-        except ValueError:
-            bad_examples()  # which may be the reason
-            raise
-        metrics["bad_examples"] = bad_examples()
-        model = engine.gather_model() if config.evals else None
-        for name in config.evals:
-            values = evaluators[name].evaluate(model, inputs, engine)
-            metrics |= {f"{name}/{metric}": value for metric, value in values.items()}
-        return metrics
-
+    evaluate = make_evaluate(config, engine, inputs, evaluators, write)
     loop = Loop(
         config=config,
         workdir=workdir,
@@ -176,45 +175,17 @@ def _check_continuation(counters, total_steps, inputs):
         )
 
 
-def _bad_test_examples(inputs, engine, write, lines):
-    """Counts and names the test examples that could not be read in the evaluation that has just ended.
+def _devices(engine):
+    return f"{engine.description}, devices: {engine.num_devices}, hosts: {engine.num_hosts}"
 
-    Args:
-        inputs: the `data.InputPipeline`, which knows them.
-        engine: the `Engine` that evaluated.
-        write: takes lines of text.
-        lines: a set of those that were written before.
 
-    Returns:
-        How many they are, on all hosts.
-
-    Raises:
-        ValueError: more than `max_bad_share` of the examples; raised on all hosts.
-    """
-
-    def write_once(line):
-        if line not in lines:
-            lines.add(line)
-            (write if engine.host_index == 0 else log.warning)(f"test: {line}")
-
-    host = {"num_hosts": engine.num_hosts, "host_index": engine.host_index}
-    bad_examples, error = inputs.bad_examples("test", **host, warn=write_once), None
-    try:
-        for step in range(-(-inputs.test.num_examples // inputs.batch_size)):
-            bad_examples.update(step, np.zeros(inputs.batch_size // engine.num_hosts))
-    except ValueError as reason:
-        error = reason
-    hosts = engine.gather_hosts([bad_examples.count, int(error is not None)])
-    if error:
-        raise error
-    if any(failed for _, failed in hosts):
-        raise ValueError(
-            "Another host cannot read more than `max_bad_share` of the test examples; its log names them. "
-            f"Received: (bad examples, failed) of each host {hosts}"
+def _say_other_devices(before, engine, step, write):
+    """Says what changes where a run goes on, after `step` steps, on other devices than `before`, "" for the same."""
+    if before and step:
+        write(
+            f"warning: the devices were others before step {step} ({before}) and are now {_devices(engine)}: batches "
+            "stay the same, sums are rounded otherwise, and on TensorFlow dropout draws other masks"
         )
-    count = sum(count for count, _ in hosts)
-    bad_examples.check_share(count)
-    return count
 
 
 def _weights_loader(config, write):

@@ -2,20 +2,22 @@
 
 from keras_vit import cost, data, recipes
 from keras_vit.training.memory import memory_line
+from keras_vit.training.progress import wrap
 
 
-def run_summary(config, *, engine, task, total_steps, num_examples):
+def run_summary(config, *, engine, task, image_shape, total_steps, num_examples):
     """The lines that a run starts with.
 
     Args:
         config: the recipe.
         engine: the `Engine`, built.
         task: the `tasks.Task`.
+        image_shape: `(H, W, C)` of the images of the data.
         total_steps: of the whole run.
         num_examples: of the training split.
 
     Returns:
-        A list of lines.
+        A list of texts of one or more lines.
     """
     model = recipes.MODEL_FIELDS.get(config.task, {})
     defaults = {**recipes.defaults(), "data": data.defaults(), "model": model}
@@ -34,7 +36,7 @@ def run_summary(config, *, engine, task, total_steps, num_examples):
     flops = _flops(engine.model)
     if flops is not None:
         lines.append(f"{flops / 1e9:.4g} GFLOPs an image forward")
-    forward = task.multiply_accumulates(engine.model)
+    forward = task.multiply_accumulates(image_shape)
     if forward:
         total = cost.exaflops(forward, total_steps * config.batch_size)
         lines.append(f"{total:.3g} exaFLOPs for the whole training, counted as in the paper's Table 6")
@@ -43,7 +45,7 @@ def run_summary(config, *, engine, task, total_steps, num_examples):
         available, on_cpu = memory
         line = memory_line(config, engine.model, engine.num_devices, engine.num_hosts, on_cpu, available)
         lines += [line] if line else []
-    return lines
+    return [wrap(line) for line in lines]
 
 
 def _flops(model):

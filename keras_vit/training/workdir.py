@@ -2,8 +2,11 @@
 
 import contextlib
 import json
+import os
 import platform
 import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import keras
 import numpy as np
@@ -13,10 +16,11 @@ from keras_vit.training.checkpoint_manager import finished_steps
 from keras_vit.training.hosts import is_chief
 from keras_vit.training.workdir_lock import workdir_lock
 
-# Fields of a config that change no number of a run: where and how it is computed and logged. They may differ from one
-# start of it to the next. `strategy` may not: on TensorFlow, dropout masks follow the replica.
+# Fields of a config that may differ from one start of a run to the next: where and how it is computed and logged. They
+# change no number but by rounding, except that on TensorFlow dropout masks follow the replica. So `Workdir.claim`
+# records the devices too, which `strategy="auto"` chooses anew at every start.
 FREE_FIELDS = (
-    "recipe", "shard", "tpu_address", "steps_per_call", "checkpoint_every_steps", "log_every_steps",
+    "recipe", "strategy", "shard", "tpu_address", "steps_per_call", "checkpoint_every_steps", "log_every_steps",
     "profile", "data.path", "data.prefetch", "data.threads", "data.service",
 )  # fmt: skip
 
@@ -41,7 +45,7 @@ class Workdir:
         ValueError: the folder belongs to a run with another config, or a file in it is damaged.
     """
 
-    def __init__(self, path, config, change=False):
+    def __init__(self, path: str | os.PathLike, config: Mapping[str, Any], change: bool = False) -> None:
         self.path = files.as_path(path)
         self.checkpoints = self.path / "checkpoints"
         self.export = self.path / "export"
@@ -51,32 +55,42 @@ class Workdir:
         self._config = json.loads(json.dumps(_flat(config)))  # as it will be read back: a tuple becomes a list
         self._changes = self._compare(change)
 
-    def results(self):
+    def results(self) -> dict[str, Any] | None:
         """The results of the run if it is done, else None."""
         return self._read_json("results.json")
 
-    def write_results(self, results):
+    def write_results(self, results: Mapping[str, Any]) -> None:
         """Writes the results, a flat dict of numbers; the run is done."""
         self._write_json("results.json", results)
 
-    def claim(self):
-        """Writes the config and the command; where the config is another one than before, `changes.json` gets an entry
-        with the step of the last checkpoint and the old and new values.
+    def claim(self, devices: str = "") -> str:
+        """Writes the config and the command; where the config or the devices are others than before, `changes.json`
+        gets an entry with the step of the last checkpoint and the old and new values.
+
+        Args:
+            devices: what the run is computed on, in words.
+
+        Returns:
+            The devices of the start before, where they were others; else "".
 
         Raises:
-            ValueError: the folder cannot be written.
+            ValueError: the folder cannot be written, or a file in it is damaged.
         """
         with self._written():
             files.make_dirs(self.path)
-            if self._changes:
-                entry = {"step": max(finished_steps(self.checkpoints), default=0), "changes": self._changes}
+            changes, before = self._changes, (self._read_json("command.json") or {}).get("devices", "")
+            if devices and before not in ("", devices):
+                changes = {**changes, "devices": [before, devices]}
+            if changes:
+                entry = {"step": max(finished_steps(self.checkpoints), default=0), "changes": changes}
                 self._write_json("changes.json", [*(self._read_json("changes.json") or []), entry])
             self._write_json("config.json", self._config)
             if self.results() is None:
-                self._write_json("command.json", _command(self._config))
+                self._write_json("command.json", {**_command(self._config), "devices": devices or before})
+        return before if "devices" in changes else ""
 
     @contextlib.contextmanager
-    def lock(self):
+    def lock(self) -> Iterator[None]:
         """While it is open, no other run can use the folder; it may be opened again inside itself.
 
         Raises:
@@ -121,11 +135,11 @@ class Workdir:
 
     def _read_json(self, name):
         try:
-            content = files.read_json(self.path / name)
+            path = self.path / name
+            content = files.parse_json(files.read_text(path)) if files.exists(path) else None
         except ValueError as error:
             raise ValueError(
-                f"A file of the workdir is damaged ({error}). Repair it, or choose another workdir. "
-                f"Received: {self.path / name}"
+                f"A file of the workdir is damaged ({error}). Repair it, or choose another workdir. Received: {path}"
             ) from error
         except OSError as error:
             raise _unusable(error, self.path) from error

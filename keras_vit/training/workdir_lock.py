@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 try:
     import fcntl
 except ImportError:  # not on Windows, where nothing is locked
-    fcntl = None
+    fcntl = None  # type: ignore[assignment]
 
 # A remote lock is written anew every so many seconds, and is stale once it is as old as the second number.
 REFRESH_SECONDS = 20
@@ -49,7 +49,7 @@ def workdir_lock(workdir):
 
 @contextlib.contextmanager
 def _hold_local(path, workdir):
-    with open(path, "a+", encoding="utf-8") as file:
+    with open(path, "a+", encoding="utf-8", errors="replace") as file:
         if fcntl is not None:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -102,7 +102,10 @@ def _hold_remote(path, workdir):
 
 
 def _read(path):
-    return _holder(files.read_text(path)) if files.exists(path) else {}
+    try:
+        return _holder(files.read_text(path)) if files.exists(path) else {}
+    except UnicodeDecodeError:
+        return {}
 
 
 def _this_process():

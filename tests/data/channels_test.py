@@ -65,8 +65,15 @@ def test_every_channel_has_its_own_mean_and_std():
     np.testing.assert_array_equal(evaluated, (values.astype(np.float32) - mean) / np.float32(std))
 
 
-@pytest.mark.parametrize("channels", [1, 4])
-@pytest.mark.parametrize("crops", [("inception", "resize"), ("resize_small_crop", "resize_small_crop")])
+@pytest.mark.parametrize(
+    ("channels", "crops"),
+    [
+        (4, ("inception", "resize")),
+        pytest.param(1, ("inception", "resize"), marks=pytest.mark.slow),
+        pytest.param(4, ("resize_small_crop", "resize_small_crop"), marks=pytest.mark.slow),
+        (1, ("resize_small_crop", "resize_small_crop")),
+    ],
+)
 def test_files_go_through_crops_and_resizes_channel_by_channel(channels, crops, tmp_path):
     """The batches of the last channel are those of an RGB image of three times this channel."""
     values = RNG.integers(0, 256, (3, 16, 20, channels), dtype=np.uint8)
@@ -153,7 +160,9 @@ def write_records(path, rows):
             writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
 
 
-@pytest.mark.parametrize("stored", ["raw", "tensor", "bands raw", "bands tensor", "bands png"])
+@pytest.mark.parametrize(
+    "stored", ["raw", "tensor", "bands raw", "bands tensor", pytest.param("bands png", marks=pytest.mark.slow)]
+)
 def test_records_hold_values_or_a_feature_for_each_band(stored, tmp_path):
     values = RNG.integers(0, 60_000, (3, 4, 5, 12), dtype=np.uint16)
     encode = {

@@ -169,7 +169,14 @@ def steps_of(function, file):
     return len(steps)
 
 
-@pytest.mark.parametrize("function", [gif.picture_size, gif.first_picture, gif.all_pictures])
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(gif.picture_size, marks=pytest.mark.slow),
+        gif.first_picture,
+        pytest.param(gif.all_pictures, marks=pytest.mark.slow),
+    ],
+)
 def test_a_gif_of_small_blocks_takes_a_bounded_number_of_steps(function):
     start = GIF.index(b"\x2c" + bytes(4), 13)
     comments = GIF[:start] + (b"\x21\xfe" + b"\1x" * 40 + b"\0") * 1000 + GIF[start:]

@@ -1,5 +1,6 @@
 """Odd names, links, pipes, encodings and damaged records: each is counted and named, or refused in one line."""
 
+import collections
 import json
 import os
 
@@ -39,6 +40,18 @@ def test_pipes_loops_and_broken_links_are_left_out_and_named(photos, caplog):
     assert data.folder(photos).num_examples == 23
     assert "4 entries are not files" in caplog.text
     assert all(name in caplog.text for name in ("ant/pipe.jpg", "bee/loop.jpg", "bee/up", "cat/nowhere.jpg"))
+
+
+def test_each_folder_is_listed_once_however_many_splits_are_made_of_it(photos, monkeypatch):
+    scandir, listed = os.scandir, collections.Counter()
+    monkeypatch.setattr(os, "scandir", lambda path: listed.update([str(path)]) or scandir(path))
+    train, test = data.load("folder", path=str(photos), test_share=0.25)
+    assert train.num_examples + test.num_examples == 23
+    assert listed == collections.Counter(map(str, [photos, photos / "ant", photos / "bee", photos / "cat"]))
+    listed.clear()
+    assert data.folder_splits(photos)[""].num_examples == 23 and set(listed.values()) == {1}
+    (photos / "ant" / "later.jpg").write_bytes((photos / "ant" / "00.jpg").read_bytes())
+    assert data.folder(photos).num_examples == 24  # a list is kept no longer than that
 
 
 def test_a_list_that_names_a_pipe_is_refused_and_so_is_a_list_that_is_one(photos):

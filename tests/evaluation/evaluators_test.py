@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit import data, evaluation
+from keras_vit.data.sources.shards import Shards
 from keras_vit.evaluation import average_precision, calibration, fewshot, imagenet_real, knn, linear_probe, objectnet
 from keras_vit.evaluation.representations import representation_model
 
@@ -176,11 +177,13 @@ def test_what_cannot_be_read_is_left_out_and_counted(caplog):
     assert "5 of 5 examples are left out: 0 cannot be read, 5 have no label" in caplog.text
 
 
-def unreadable(inputs, split, broken, known=True):
+def unreadable(inputs, split, broken, kind="known"):
     """The same inputs as files, of a split of which some cannot be decoded, and whose labels may have to be read."""
     sources = {name: encoded(getattr(inputs, name), broken if name == split else []) for name in ("train", "test")}
-    if not known:
+    if kind != "known":
         sources[split] = dataclasses.replace(sources[split], labels=None)
+    if kind == "in order":
+        sources[split] = in_order(sources[split])
     options = {"image_size": 8, "train_crop": "resize", "eval_crop": "resize"}
     return dataclasses.replace(inputs, **sources, options=options, max_bad_share=0.1)
 
@@ -194,8 +197,24 @@ def encoded(source, broken):
     return dataclasses.replace(source, read=read)
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_an_image_that_cannot_be_read_changes_no_draw_but_its_own(known, model, monkeypatch):
+def in_order(source, missing=0):
+    """The same source in two shards without access by index, of which the second one promises more than it has."""
+    first, n = source.num_examples // 3, source.num_examples
+
+    def open_shard(shard, skip):
+        start, end = tf.gather([0, first], shard), tf.gather([first, n], shard)
+        return tf.data.Dataset.range(tf.cast(start, tf.int64) + skip, tf.cast(end, tf.int64)).map(tf.as_string)
+
+    shards = Shards(
+        np.array([first, n - first + missing]),
+        open_shard,
+        lambda record: source.read(tf.strings.to_number(record, tf.int64)),
+    )
+    return dataclasses.replace(source, read=None, shards=shards, num_examples=n + missing)
+
+
+@pytest.mark.parametrize("kind", [pytest.param("known", marks=pytest.mark.slow), "by index", "in order"])
+def test_an_image_that_cannot_be_read_changes_no_draw_but_its_own(kind, model, monkeypatch):
     drawn = []
 
     def note(x, y, *_):
@@ -203,15 +222,26 @@ def test_an_image_that_cannot_be_read_changes_no_draw_but_its_own(known, model, 
         return [0.0]
 
     monkeypatch.setattr(fewshot.ridge, "accuracies", note)
-    fewshot.evaluate(model, unreadable(inputs_of(train=90), "train", [], known))
+    fewshot.evaluate(model, unreadable(inputs_of(train=90), "train", [], kind))
     whole = drawn.copy()
     first = fewshot.ridge.draw_shots(inputs_of(train=90).train.labels, 1, 3, 0)[0]
     drawn.clear()
-    fewshot.evaluate(model, unreadable(inputs_of(train=90), "train", [int(first)], known))
+    fewshot.evaluate(model, unreadable(inputs_of(train=90), "train", [int(first)], kind))
     assert len(drawn[0]) == len(whole[0]) - 1  # it is left out of one shot
     np.testing.assert_array_equal(drawn[0], whole[0][1:])
     for before, after in zip(whole, drawn):
         assert {*map(bytes, after)} <= {*map(bytes, before)} and len(before) - len(after) in (0, 1)
+
+
+def test_where_a_label_cannot_be_read_other_examples_are_drawn_and_it_is_said(model, caplog):
+    inputs = unreadable(inputs_of(train=90), "train", [5], "by index")
+    inputs = dataclasses.replace(inputs, train=in_order(inputs.train, missing=2))
+    labels = data.labels_of(inputs.train, np.array([3, 5, 29, 30, 89, 90, 91]))
+    expected = inputs_of(train=90).train.labels
+    assert labels.tolist() == [*expected[[3, 5, 29, 30, 89]], -1, -1]
+    with caplog.at_level(logging.WARNING, "keras_vit"):
+        fewshot.evaluate(model, inputs)
+    assert "2 of 92 training images have no label that can be read, and others" in caplog.text
 
 
 def test_evaluators_count_and_name_what_they_cannot_read_and_allow_a_share_of_it(caplog):
@@ -299,3 +329,22 @@ def test_bad_requests_are_refused(model):
     ):  # fmt: skip
         with pytest.raises(ValueError, match=match):
             call()
+
+
+@pytest.mark.parametrize("name", ["knn", "fewshot", "linear_probe"])
+def test_several_right_labels_are_not_taken_for_one(model, name):
+    inputs = inputs_of(train=60)
+    several = dataclasses.replace(
+        inputs.test, labels=None, read=lambda index: inputs.test.read(index) | {"label": tf.range(2)}
+    )
+    with pytest.raises(ValueError, match="several right labels"):
+        evaluation.evaluate(model, [name], dataclasses.replace(inputs, test=several))
+
+
+@pytest.mark.parametrize("name", ["top1", "knn", "calibration", "average_precision"])
+def test_a_model_of_nan_has_no_score(name):
+    broken = keras.models.clone_model(mean_color())
+    broken.get_layer("head").set_weights([np.full((3, 3), np.nan), np.zeros(3)])
+    deeper = keras.Model(broken.input, keras.layers.Dense(3)(broken.output))  # knn reads what the last layer reads
+    with pytest.raises(ValueError, match="must be finite"):
+        evaluation.evaluate(deeper, [name], inputs_of())

@@ -22,7 +22,9 @@ def script():
     """The command as a module, so that most of its tests need no process of their own."""
     spec = importlib.util.spec_from_file_location("convert_checkpoint", SCRIPT)
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(SCRIPT.parent)  # for what stands beside the command
+        spec.loader.exec_module(module)
     return module
 
 

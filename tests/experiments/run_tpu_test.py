@@ -37,12 +37,11 @@ def _run(*arguments, **environment):
 
 
 def _error(done):
-    """The one line that a refused command ends with; what TensorFlow itself logs at its start comes before it."""
-    lines = done.stderr.strip().splitlines()
+    """The one line of a refused command."""
     assert done.returncode == 2, done.stderr
-    assert [line for line in lines if line.startswith("error: ")] == lines[-1:]
-    assert "Traceback" not in done.stderr
-    return lines[-1]
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    return line
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +50,14 @@ def finished(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("run") / "digits"
     done = _run(f"--workdir={workdir}", *TINY)
     assert done.returncode == 0, done.stderr
+    assert not done.stderr  # no banner of TensorFlow, in this process or in one that it starts
     return workdir, done.stdout
 
 
 def test_it_trains_evaluates_exports_and_asks(finished):
     workdir, output = finished
     for text in (
+        "training began after ",
         "step 20/60  loss ",
         "step 60/60  loss ",
         " images/s  0:00 left",
@@ -65,6 +66,7 @@ def test_it_trains_evaluates_exports_and_asks(finished):
         "image of ",
     ):
         assert text in output
+    assert max(len(line.replace(str(workdir), "runs/digits")) for line in output.splitlines()) <= 100
     results = json.loads((workdir / "results.json").read_text())
     assert {"test/accuracy", "train/seconds", "train/images_per_second"} <= results.keys()
     assert all(isinstance(value, int | float) for value in results.values())
@@ -122,42 +124,63 @@ def test_a_run_that_lost_its_results_keeps_its_export(finished, tmp_path):
     assert ours["test/accuracy"] == theirs["test/accuracy"]
 
 
-def test_a_run_that_is_asked_to_end_saves_says_so_and_goes_on(finished, tmp_path):
+def test_a_run_that_is_asked_to_end_saves_says_so_and_goes_on(tmp_path):
     workdir = tmp_path / "stopped"
-    command = [sys.executable, "experiments/run_tpu.py", f"--workdir={workdir}", *TINY]
+    # So many steps that the signal comes before the last one.
+    steps = "--config.total_steps=1000"
+    command = [sys.executable, "experiments/run_tpu.py", f"--workdir={workdir}", *TINY, steps]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         for line in process.stdout:
-            if line.startswith("step 20/60"):
-                process.send_signal(signal.SIGTERM)
+            if line.startswith("step   20/1000"):
+                process.send_signal(signal.SIGINT)
                 break
         output = process.stdout.read()
     assert process.returncode == 75
-    assert "stopped by SIGTERM after step " in output
+    assert "stopped by SIGINT after step " in output
     assert not (workdir / "results.json").exists()
-    done = _run(f"--workdir={workdir}", *TINY)
+    printed = output.splitlines()[-1].strip()
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(printed, shell=True, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "going on from step " in done.stdout
-    assert (workdir / "metrics.csv").read_text() == (finished[0] / "metrics.csv").read_text()
-    ours, theirs = (json.loads((w / "results.json").read_text()) for w in (workdir, finished[0]))
-    assert ours["test/loss"] == theirs["test/loss"]
+    # No step is there twice or missing; that the numbers are those of a run that was not stopped has tests of its own.
+    lines = (workdir / "metrics.csv").read_text().splitlines()[1:]
+    assert [int(line.split(",")[0]) for line in lines] == list(range(1, 1001))
+    assert (workdir / "results.json").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--config.model.hiden_size=3"], 'the config has no such field: .*Did you mean "hidden_size"'),
-        (["--config.batch_sise=3"], "the config has no such field: .*batch_size"),
-        (["--config.batch_size=0.5"], "flag --config.batch_size=0.5: invalid literal for int"),
+        pytest.param(["--config.batch_sise=3"], "the config has no such field: .*batch_size", marks=pytest.mark.slow),
+        pytest.param(
+            ["--config.batch_size=0.5"], "flag --config.batch_size=0.5: invalid literal for int", marks=pytest.mark.slow
+        ),
         (["--config=experiments/configs/nothing.py"], "the config cannot be loaded: .*nothing.py"),
-        (["--wrkdir=3"], "Unknown command line flag 'wrkdir'. Did you mean: workdir"),
+        pytest.param(
+            ["--wrkdir=3"], "Unknown command line flag 'wrkdir'. Did you mean: workdir", marks=pytest.mark.slow
+        ),
         (["digits"], "only flags are understood. Received: digits"),
-        (["--config.data.name=mnist"], "known by name are: digits.*Received: name='mnist'"),
+        pytest.param(
+            ["--config.data.name=mnist"], "known by name are: digits.*Received: name='mnist'", marks=pytest.mark.slow
+        ),
         (["--config.model.num_heads=5"], "`num_heads` must divide `hidden_size`. Received: num_heads=5"),
         (["--config.strategy=tpu"], "There is no TPU: .*Received: strategy='tpu'"),
         (["--config.tpu_address=grpc://localhost:1"], "No TPU answers there .*Received: tpu_address="),
-        (["--config.strategy=gpus"], "`strategy` must be one of .*Received: strategy='gpus'"),
-        (["--config.total_steps=5"], "One of `total_steps` and `total_epochs`.*Received: total_steps=5, total_epochs="),
-        (["--config.precision=float8"], "`precision` must be one of .*Received: precision='float8'"),
+        pytest.param(
+            ["--config.strategy=gpus"], "`strategy` must be one of .*Received: strategy='gpus'", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            ["--config.total_steps=5"],
+            "One of `total_steps` and `total_epochs`.*Received: total_steps=5, total_epochs=",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ["--config.precision=float8"],
+            "`precision` must be one of .*Received: precision='float8'",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_bad_input_ends_in_one_line(arguments, message, tmp_path):

@@ -4,13 +4,17 @@ import csv
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
+from absl import flags
 
 from keras_vit import training
+from keras_vit.training.workdir_lock import workdir_lock
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -111,6 +115,87 @@ def test_the_command_makes_the_runs_that_are_not_done_and_prints_one_table(tmp_p
     assert [row["accuracy"] for row in rows] == [0.25, 0.5, results["test/accuracy"]]
     assert f"run {tmp_path}/final-rate=0.01-seed=3" in done.stdout and f"run {tmp_path}/rate" not in done.stdout
     assert done.stdout.count("run    rate      seed  metrics") == 1
+
+
+@pytest.mark.parametrize("to_all", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["kill", "terminal"])
+def test_an_interrupted_sweep_stops_its_run_and_frees_its_workdir(to_all, tmp_path):
+    """SIGINT for the sweep alone, and as the terminal sends it, to all of its processes."""
+    changes = {**TINY, "total_steps": 100_000, "log_every_steps": 1, "steps_per_call": 1}
+    overrides = [f"--config.{name}={value}" for name, value in changes.items()]
+    command = [sys.executable, "experiments/sweep.py", f"--workdir={tmp_path}/sweep", "--rates=0.001,0.01", *overrides]
+    with open(tmp_path / "stderr", "w+") as errors:
+        pipes = {"stdout": subprocess.PIPE, "stderr": errors, "text": True}
+        with subprocess.Popen(command, cwd=ROOT, start_new_session=True, **pipes) as process:
+            for line in process.stdout:
+                if line.startswith("step "):
+                    (os.killpg if to_all else os.kill)(process.pid, signal.SIGINT)
+                    break
+            rest = process.stdout.read()  # to the end of the last process that can write
+        errors.seek(0)
+        assert "Traceback" not in errors.read()
+    assert process.returncode == training.EXIT_CODE
+    lines = [line for line in rest.splitlines() if not line.startswith("step ")]
+    assert len(lines) == 1 and lines[0].startswith("stopped by SIG") and "saved; the same command goes on" in lines[0]
+    assert [path.name for path in (tmp_path / "sweep").iterdir()] == ["rate=0.001"]  # the next one was not begun
+    assert (tmp_path / "sweep" / "rate=0.001" / "lock").read_text() == ""
+    with workdir_lock(tmp_path / "sweep" / "rate=0.001"):
+        pass
+
+
+FAKE_RUN = """
+import os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+os.kill(os.getppid(), signal.{number})
+signal.sigwait([signal.SIGTERM])
+{action}
+"""
+
+
+@pytest.mark.parametrize(
+    ("action", "number", "code", "line"),
+    [
+        ("sys.exit(0)", "SIGHUP", 75, "stopped by SIGHUP after runs/x; the same command goes on"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "SIGTERM", 137, "SIGKILL ended runs/x; the same command goes on"),
+        ("sys.exit(2)", "SIGINT", 2, ""),  # the run has said why
+    ],
+)
+def test_a_signal_ends_the_sweep_however_its_run_ends(action, number, code, line, tmp_path, monkeypatch, capsys):
+    sweep = _sweep_module(monkeypatch)
+    (tmp_path / "run_tpu.py").write_text(FAKE_RUN.format(action=action, number=number))
+    monkeypatch.setattr(sweep, "HERE", tmp_path)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as ended:
+        sweep._train("runs/x", {})
+    assert ended.value.code == code and signal.getsignal(signal.SIGTERM) == before
+    output = capsys.readouterr()
+    assert (output.out + output.err).strip() == line
+
+
+def test_what_nohup_ignores_stays_ignored_while_a_run_is_made(tmp_path, monkeypatch):
+    sweep = _sweep_module(monkeypatch)
+    (tmp_path / "run_tpu.py").write_text("import os, signal; os.kill(os.getppid(), signal.SIGHUP)")
+    monkeypatch.setattr(sweep, "HERE", tmp_path)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        sweep._train("runs/x", {})
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def _sweep_module(monkeypatch):
+    """The command as a module, without its flags."""
+    monkeypatch.syspath_prepend(ROOT / "experiments")
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    before = set(flags.FLAGS)
+    try:
+        sweep = _module("sweep")
+    finally:
+        for name in set(flags.FLAGS) - before:
+            delattr(flags.FLAGS, name)
+    monkeypatch.setattr(sweep, "flags", types.SimpleNamespace(FLAGS={"config": None}))
+    of_config = {"get_override_values": lambda flag: {}, "get_config_filename": lambda flag: "page.py"}
+    monkeypatch.setattr(sweep, "config_flags", types.SimpleNamespace(**of_config))
+    return sweep
 
 
 @pytest.mark.parametrize(

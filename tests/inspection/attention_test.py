@@ -1,5 +1,8 @@
 """Attention scores and maps: golden numbers, properties, and the same inside of other models."""
 
+import concurrent.futures
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -168,3 +171,59 @@ def test_bad_requests_are_refused():
     ):
         with pytest.raises(ValueError, match=match):
             call()
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize("changes", [{}, {"classifier": "gap"}], ids=["token", "gap"])
+def test_the_attention_of_one_token_is_a_row_of_all_scores(changes):
+    model = build(**changes)
+    images = images_of(model)
+    scores = inspection.attention_scores(model, images)
+    prefix = scores.shape[-1] - 6
+    rollout, attention = inspection.token_attention(model, images, patch=(2, 1), layer=2, head=3)
+    np.testing.assert_allclose(attention.reshape(2, 6), scores[1, :, 2, prefix + 5, prefix:], atol=1e-6)
+    expected = inspection.attention_rollout(scores)[:, prefix + 5, prefix:]
+    np.testing.assert_allclose(rollout.reshape(2, 6), expected, atol=1e-6)
+    rollout, attention = inspection.token_attention(model, images)
+    np.testing.assert_allclose(rollout, inspection.attention_maps(model, images, upsample=False), atol=1e-6)
+    np.testing.assert_allclose(attention, inspection.attention_maps(model, images, "mean", upsample=False), atol=1e-6)
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"patch": (3, 0)}, "`patch` must be .*Received: patch=\\(3, 0\\)"),
+        ({"patch": (0, -1)}, "`patch` must be"),
+        ({"head": 0}, "`head` must be 1 to 3"),
+        ({"head": 4}, "`head` must be 1 to 3"),
+        ({"layer": 4}, "The layers of .* are 1 to 3"),
+    ],
+)
+def test_there_must_be_such_a_token(arguments, message):
+    model = build()
+    with pytest.raises(ValueError, match=message):
+        inspection.token_attention(model, images_of(model), **arguments)
+
+
+@pytest.mark.parametrize("layer", [None, [1, 2]])
+def test_the_mean_is_of_one_layer(layer):
+    model = build()
+    with pytest.raises(ValueError, match=f"Received: layer={re.escape(repr(layer))}"):
+        inspection.attention_maps(model, images_of(model), "mean", layer=layer)
+
+
+@pytest.mark.parametrize("method", ["rollout", "mean", "relevance"])
+def test_no_image_is_refused(method):
+    model = build()
+    with pytest.raises(ValueError, match="There must be an image"):
+        inspection.attention_maps(model, images_of(model)[:0], method)
+
+
+def test_relevance_in_two_threads_is_that_of_one():
+    model = build()
+    images = images_of(model)
+    expected = inspection.attention_relevance(model, images)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for result in [pool.submit(inspection.attention_relevance, model, images) for _ in range(2)]:
+            np.testing.assert_allclose(result.result(), expected, atol=1e-6)

@@ -45,3 +45,15 @@ def test_bad_requests_are_refused():
         inspection.mean_distance(scores, (3, 2), (8, 8), class_token="drop")
     with pytest.raises(ValueError, match=r"heads, 7, 7\)"):
         inspection.mean_distance(scores, (3, 2), (8, 8), 1)
+
+
+def test_scores_of_any_float_and_batches_of_one_or_more():
+    arguments = ((2, 2), (4, 4), 1)
+    single = inspection.mean_distance(np.full((1, 5, 5), 0.2, "float32"), *arguments)
+    np.testing.assert_array_equal(inspection.mean_distance(np.full((1, 5, 5), 0.2), *arguments), single)
+    model = keras_vit.VisionTransformer(
+        input_shape=(8, 8, 3), patch_size=4, num_layers=1, hidden_size=8, mlp_dim=12, num_heads=2
+    )
+    for size in (-1, 0):
+        with pytest.raises(ValueError, match=f"Received: batch_size={size}"):
+            inspection.attention_distance(model, np.zeros((1, 8, 8, 3), "float32"), batch_size=size)

@@ -69,3 +69,10 @@ def test_bad_requests_are_refused():
     ):
         with pytest.raises(ValueError, match=match):
             call()
+
+
+def test_a_learned_grid_is_compared_without_the_class_token():
+    model = keras_vit.VisionTransformer(**SIZES, position_embedding="learned2d")
+    similarity = inspection.position_similarity(model)
+    assert similarity.shape == (3, 2, 3, 2)
+    np.testing.assert_allclose(similarity.reshape(6, 6).diagonal(), 1, atol=1e-6)

@@ -8,6 +8,7 @@ from keras.src import testing
 import keras_vit
 from keras_vit import layers
 from keras_vit.layers.attention import MultiHeadAttention
+from keras_vit.layers.axial_resnet_stem import AxialBottleneckUnit
 from keras_vit.layers.preactivation_resnet import PreActivationUnit
 from keras_vit.layers.resnet_stem import BottleneckUnit
 from keras_vit.layers.std_conv import StdConv2D
@@ -45,6 +46,15 @@ CASES = [
         (3, 6, 8),
         32,
     ),
+    (layers.AxialAttention, {"num_heads": 2, "axis": "height"}, (2, 3, 4, 32), (2, 3, 4, 32), 6),
+    (
+        layers.AxialResNetStem,
+        {"blocks": (1, 1), "width": 32, "num_heads": 4},
+        (2, 17, 12, 3),
+        (2, 3, 2, 256),
+        45,
+    ),
+    (AxialBottleneckUnit, {"channels": 32, "strides": 2, "num_heads": 4}, (2, 5, 4, 32), (2, 3, 2, 128), 21),
     (layers.ResNetStem, {"width": 32}, (2, 9, 14, 3), (2, 3, 4, 32), 3),
     (layers.ResNetStem, {"blocks": (1, 1), "width": 32}, (2, 17, 12, 3), (2, 3, 2, 256), 27),
     (layers.InputPreprocessing, {}, (2, 4, 6, 3), (2, 4, 6, 3), 0),
@@ -60,7 +70,7 @@ CASES = [
 
 
 ONE_BACKEND = [
-    pytest.param(*case, marks=pytest.mark.one_backend if case[1].get("blocks") or case[1].get("dropout") else ())
+    pytest.param(*case, marks=pytest.mark.one_backend if {"blocks", "dropout", "channels"} & set(case[1]) else ())
     for case in CASES
 ]
 

@@ -57,6 +57,7 @@ def test_version_1_has_the_logits_of_bit_py():
     assert_agrees(model, images(2, 64), rows, [-12.44810, -6.48909])
 
 
+@pytest.mark.one_backend
 def test_version_2_with_minus_infinity_has_the_logits_of_bit_paper_py():
     model = keras_vit.BiT_R50x1(pool_padding="minus_infinity", input_shape=(64, 64, 3), classes=10)
     assert model.count_params() == 23_520_842
@@ -172,10 +173,11 @@ def test_every_constructor_is_of_a_size_in_the_table():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"depth": 34}, "`depth` must be one of 26, 50"),
+        ({"depth": 34}, "`depth` must be one of 8, 26, 50"),
         ({"depth": 50, "version": 3}, "`version` must be 1 or 2"),
         ({"depth": 50, "pool_padding": "same"}, "`pool_padding` must be one of zeros, minus_infinity"),
         ({"depth": 50, "width_factor": 0}, "`width_factor` must be an integer of 1 or more"),
+        ({"depth": 50, "width": 48}, "`width` must be a multiple of 32"),
     ],
 )
 def test_an_argument_out_of_range_is_refused(arguments, message):
@@ -197,3 +199,22 @@ def test_a_model_survives_its_config(version):
 def test_features_have_2048_values():
     model = keras_vit.BiT_R50x1(input_shape=(40, 32, 3), include_top=False)
     assert model.output_shape == (None, 2048)
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_narrow_resnet_counts_is_saved_and_known_again(version, tmp_path):
+    arguments = {"depth": 8, "width": 32, "version": version, "input_shape": (16, 24, 3), "classes": 3}
+    model = keras_vit.BiTResNet(**arguments)
+    assert model.count_params() == keras_vit.cost.bit_parameters(**arguments)
+    head = 256 * 3
+    assert keras_vit.flops(model) == 2 * (keras_vit.cost.bit_multiply_accumulates(**arguments) + head)
+    for weight in model.weights:
+        weight.assign(np.random.default_rng(0).normal(size=weight.shape))
+    path = str(tmp_path / "weights.npz")
+    keras_vit.checkpoints.save(model, path)
+    name, inferred = keras_vit.checkpoints.infer_architecture(path)
+    again = keras_vit.BiTResNet(**inferred, input_shape=(16, 24, 3), weights=path)
+    assert name == "BiTResNet" and inferred["width"] == 32 and inferred["version"] == version
+    x = np.random.default_rng(1).uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
+    np.testing.assert_array_equal(again(x), model(x))

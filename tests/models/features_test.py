@@ -1,5 +1,7 @@
 """Representations agree with sub-models of the same layers, wherever the Vision Transformer is."""
 
+import concurrent.futures
+
 import keras
 import numpy as np
 import pytest
@@ -231,3 +233,42 @@ def test_a_cut_model_ends_at_its_own_last_block():
     np.testing.assert_allclose(
         keras_vit.features(shortened, images, tokens="all", norm=False), shortened([images], training=False), atol=1e-6
     )
+
+
+@pytest.mark.one_backend
+def test_a_model_with_the_features_of_another_one_inside_has_features_itself():
+    model = build()
+    images = images_of(model)
+    inner = keras_vit.backbone(model, layers=[1, 3], strides=[8, 8])
+    pixels = keras.Input(model.input_shape[1:])
+    outer = keras.Model(pixels, keras.layers.Conv2D(2, 1)(inner(pixels)[0]))
+    np.testing.assert_array_equal(keras_vit.features(outer, images, 2), keras_vit.features(model, images, 2))
+    assert "call" not in vars(model.get_layer("encoderblock_0"))
+
+
+@pytest.mark.one_backend
+def test_threads_do_not_disturb_each_other():
+    model = build()
+    images = images_of(model)
+    expected = [keras_vit.features(model, images, 2), np.array(model(images))]
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        work = [pool.submit(keras_vit.features, model, images, 2) for _ in range(10)]
+        plain = [pool.submit(lambda: np.array(model(images))) for _ in range(20)]
+        for results, one in ((work, expected[0]), (plain, expected[1])):
+            for result in results:
+                np.testing.assert_array_equal(result.result(), one)
+
+
+@pytest.mark.one_backend
+def test_tokens_of_the_user_are_refused_and_not_taken_for_patches():
+    class Registers(keras.layers.Layer):
+        def call(self, tokens):
+            return ops.pad(tokens, [[0, 0], [4, 0], [0, 0]])
+
+    model = build()
+    pixels = keras.Input((24, 16, 3))
+    x = keras_vit.layers.PatchEncoder(12)(keras_vit.layers.Patches(8)(pixels))
+    x = Registers()(keras_vit.layers.PositionEmbedding(grid=(3, 2))(x))
+    other = keras.Model(pixels, keras_vit.layers.TransformerBlock(3, 20)(x))
+    with pytest.raises(ValueError, match="of 3 x 2 patches.*: 6. Received: 10 tokens"):
+        keras_vit.features(other, images_of(model), tokens="patch")

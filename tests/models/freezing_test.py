@@ -86,3 +86,10 @@ def test_bad_requests_change_nothing():
         with pytest.raises(ValueError, match=match):
             call()
     assert len(model.trainable_variables) == len(model.weights)
+
+
+@pytest.mark.one_backend
+def test_lora_leaves_relative_positions_as_they_are():
+    model = keras_vit.VisionTransformer(**SIZES, position_embedding="relative")
+    count = keras_vit.enable_lora(model, 2, write=lambda line: None)
+    assert count == 3 * 2 * (12 * 3 * 2 + 2 * 4) + 12 * 4 + 4

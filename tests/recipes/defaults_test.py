@@ -34,6 +34,7 @@ def test_the_model_has_the_fields_that_its_constructor_takes():
         ("classification", "VisionTransformer"),
         ("resnet_classification", "BiTResNet"),
         ("axial_classification", "AxialVisionTransformer"),
+        ("axial_resnet_classification", "AxialResNet"),
     ):
         parameters = inspect.signature(getattr(keras_vit, model)).parameters
         fields = recipes.MODEL_FIELDS[task]

@@ -1,6 +1,7 @@
 """Every study builds its runs; one is made, killed and gone on with; and what is made of results."""
 
 import csv
+import dataclasses
 import json
 
 import keras
@@ -9,7 +10,8 @@ import pytest
 from keras_vit import evaluation, optimizers, studies, tasks, training
 from keras_vit.studies import plots, report, runner
 from keras_vit.studies.estimates import exaflops_of, images_of
-from keras_vit.studies.study import Run, Study, metric_name, rows_of
+from keras_vit.studies.study import Run, Study, metric_name, rows_of, start_of
+from keras_vit.tpu import table
 
 SCALES = {name: studies.Scale(name, path="/data") for name in ("tiny", "small", "paper")}
 
@@ -24,11 +26,14 @@ def test_every_study_builds_all_its_runs(name, scale, tmp_path):
     assert len(set(names)) == len(names)
     measured = set()
     for number, run in enumerate(runs):
-        assert not run.start or run.start in names[:number]
-        config = runner.config_of(run, tmp_path)
+        assert set(run.start) <= set(names[:number])
+        config = runner.config_of(run)
         task = tasks.get(config)
         optimizers.get(schedule=optimizers.Schedule(total_steps=10**9, **config.schedule), **config.optimizer)
         assert config.best_metric in ("loss", *task.metrics)
+        if study.measure is not None:
+            measured |= set(study.metrics.values())
+            continue
         assert images_of(run) > 0 and exaflops_of(run) > 0
         assert set(run.paper) <= set(study.metrics)
         measured |= {"accuracy", "loss"} | {
@@ -37,16 +42,16 @@ def test_every_study_builds_all_its_runs(name, scale, tmp_path):
             for metric in evaluator.METRICS
         }
         assert config.schedule.warmup_steps < (config.total_steps or 10**9)
-        if run.start:  # the weights fit
-            (start,) = (other for other in runs if other.name == run.start)
+        for start in (other for other in runs if other.name in run.start):  # the weights fit
             for field in ("hidden_size", "num_layers", "patch_size", "depth"):
                 assert run.config["model"].get(field) == start.config["model"].get(field)
     x, y, group = study.picture[1:]
-    for name in study.metrics if scale.name == "small" else [y] if scale.name == "paper" else []:
+    y = (y,) if isinstance(y, str) else y
+    for name in study.metrics if scale.name == "small" else y[:1] if scale.name == "paper" else []:
         candidates = study.metrics[name]
         assert measured & set((candidates,) if isinstance(candidates, str) else candidates), name
     columns = {"run", "exaFLOPs", "images", *study.metrics}.union(*(run.columns for run in runs))
-    assert {x, y, group} - {""} <= columns
+    assert {x, *y, group} - {""} <= columns
 
 
 def test_several_seeds_are_runs_of_their_own():
@@ -54,16 +59,19 @@ def test_several_seeds_are_runs_of_their_own():
     runs = studies.get("self_supervision").runs(scale)
     assert len(runs) == 2 * len(studies.get("self_supervision").runs(SCALES["small"]))
     (run,) = (run for run in runs if run.name == "mean_color-100-labels-seed=3")
-    assert run.config["seed"] == 3 and run.start == "mean_color-seed=3" and run.columns["seed"] == 3
+    assert run.config["seed"] == 3 and run.start == ("mean_color-seed=3",) and run.columns["seed"] == 3
 
 
 @pytest.mark.skipif(keras.backend.backend() == "jax", reason="slow; tests/training/jax runs what a study runs")
 def test_a_killed_study_goes_on_and_repeats_no_finished_run(tmp_path):
     study, scale = studies.get("self_supervision"), SCALES["tiny"]
     names = [run.name for run in study.runs(scale)]
-    assert names == ["mean_color", "from-scratch-20-labels", "mean_color-20-labels"]
+    assert names == ["mean_color", "mean_color-20-labels", "from-scratch-20-labels"]
+
+    first_lines = []
 
     def kill(line):
+        first_lines.append(line)
         if line.startswith("run 3"):
             raise KeyError(line)
 
@@ -77,28 +85,28 @@ def test_a_killed_study_goes_on_and_repeats_no_finished_run(tmp_path):
     assert [path.stat().st_mtime_ns for path in results[:2]] == before
     assert sum("step 2/2" in line for line in lines) == 1
     # It started from the weights of the first run, all but the mask's.
-    assert any("unused in the file: mask_patches" in line for line in lines)
+    assert any("unused in the file: mask_patches" in line for line in first_lines)
     assert [row["run"] for row in rows] == names[1:]
     # The cost is that of the pre-training.
     pretraining = json.loads(results[0].read_text())
-    assert rows[1]["exaFLOPs"] == pretraining["study/exaflops"] == exaflops_of(study.runs(scale)[0])
+    assert rows[0]["exaFLOPs"] == pretraining["study/exaflops"] == exaflops_of(study.runs(scale)[0])
     with open(tmp_path / "table.csv") as file:
-        assert [row["pre-training"] for row in csv.DictReader(file)] == ["from scratch", "mean_color"]
+        assert [row["pre-training"] for row in csv.DictReader(file)] == ["mean_color", "from scratch"]
     page = (tmp_path / "index.html").read_text()
     assert "Self-supervision" in page and "Two steps of every run" in page and "picture.png" in page
     assert (tmp_path / "picture.png").stat().st_size > 5000
     # A study of other runs does not take the folder for its own.
     with pytest.raises(ValueError, match="The workdir belongs to a run with another config"):
-        studies.make(study, studies.Scale("tiny", seeds=(1,)), tmp_path, lines.append)
+        studies.make(study, SCALES["small"], tmp_path, lines.append)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["table8", "fig10", "fig9", "fig8", "fig5", "table7", "fig7", "fig3", "fig4", "fig13", "table9"]
+    "name", ["table8", "fig10", "fig9", "fig8", "fig5", "table7", "fig7", "fig3", "fig4", "fig12", "fig13", "table9"]
 )
 def test_every_study_finishes_at_tiny_scale(name, tmp_path):
     rows = studies.make(studies.get(name), SCALES["tiny"], tmp_path, lambda line: None)
-    assert rows and all(0 <= row["accuracy"] <= 1 for row in rows)
+    assert rows and all(0 <= row.get("accuracy", 0) <= 1 and row.get("images/s", 1) > 0 for row in rows)
     assert (tmp_path / "index.html").exists() and (tmp_path / "picture.png").exists()
     assert ("inspection/index.html" in (tmp_path / "index.html").read_text()) == studies.get(name).inspected
 
@@ -127,10 +135,82 @@ def test_a_row_has_the_metric_that_was_measured_and_the_paper_beside_it():
     assert report.as_csv(rows).splitlines()[2].startswith("b,2,0.125,,,7,1e-06,4")
 
 
+def test_a_run_starts_from_the_best_of_those_that_were_searched_and_its_row_says_which():
+    study = Study("t", "q", None, {"accuracy": "accuracy"}, ("bars", "", "", ""))
+    runs = [
+        Run("a", {}, {"decay": 0.1}, is_row=False),
+        Run("b", {}, {"decay": 0.3}, is_row=False),
+        Run("c", {}, {"family": "ViT"}, start=("a", "b")),
+    ]
+    # Of the best one's own test, not of the run that starts from it, and not of another metric.
+    results = {"a": {"test/accuracy": 0.5, "test/loss": 0.1}, "b": {"test/accuracy": 0.75}, "c": {"test/accuracy": 0.6}}
+    assert start_of(runs[2], runs, results) is runs[1]
+    assert start_of(runs[0], runs, results) is None
+    (row,) = rows_of(study, runs, results)
+    assert row["decay"] == 0.3 and row["family"] == "ViT" and row["accuracy"] == 0.6
+
+
+def test_regularization_is_searched_on_held_out_images_where_the_paper_searched():
+    runs = studies.get("fig3").runs(SCALES["paper"])
+    searched = {run.name: run for run in runs if not run.is_row}
+    for run in runs:
+        if run.is_row:
+            pretrainings = [searched[name] for name in run.start]
+            if run.columns["images to train on"] == 303_000_000:
+                assert len(pretrainings) == 1 and pretrainings[0].columns["weight decay"] == 0.1
+                continue
+            assert len(pretrainings) == 12
+            for other in pretrainings:
+                assert (other.config["data"]["train_split"], other.config["data"]["test_split"]) == (
+                    "tune_train",
+                    "tune_val",
+                )
+                assert other.config["optimizer"]["weight_decay"] == other.columns["weight decay"]
+                assert other.config["model"].get("dropout", 0.0) == other.columns["dropout"]
+                assert other.config["data"]["label_smoothing"] == other.columns["smoothing"]
+            table_3 = (0.3, 0.1) if run.columns["images to train on"] == 1_281_167 else (0.03, 0.1)
+            assert table_3 in {(other.columns["weight decay"], other.columns["dropout"]) for other in pretrainings}
+    small = studies.get("fig3").runs(SCALES["small"])
+    assert all(run.config["data"]["test_split"] == "tune_val[:2000]" for run in small if not run.is_row)
+    assert all(run.config["data"]["test_split"] == "test" for run in small if run.is_row)
+
+
+def test_the_families_of_small_scale_cost_about_the_same():
+    costs = {}
+    for run in studies.get("fig4").runs(SCALES["small"]):
+        costs[run.columns["family"]] = exaflops_of(run)
+    assert list(costs) == ["ViT", "hybrid", "ResNet"]
+    assert max(costs.values()) < 1.13 * min(costs.values())
+    assert costs["ViT"] == pytest.approx(6 * 64_000 * 1_032_384 / 1e18)
+
+
+def test_the_speed_of_a_model_is_measured_and_a_file_of_a_tpu_stands_beside_it(tmp_path):
+    study = studies.get("fig12")
+    run, *_ = study.runs(SCALES["tiny"])
+    results = study.measure(runner.config_of(run))
+    assert results["images_per_second"] > 0 and results["batch"] in (1, 2)
+    assert ("largest_batch" in results) == bool(keras.distribution.list_devices("gpu"))
+    rows = [
+        table.Row("ViT-B/16", "v3:2x2", 224, mode="inference", batch_per_device=512, images_per_second=900.0),
+        table.Row("ViT-B/16", "v3:2x2", 224, mode="training", batch_per_device=32, images_per_second=9.0),
+        table.Row("ViT-H/14", "v3:2x2", 378, mode="inference", error="not one image fits"),
+    ]
+    with open(tmp_path / "tpu.csv", "w", newline="") as file:
+        writer = csv.DictWriter(file, [field.name for field in dataclasses.fields(table.Row)])
+        writer.writeheader()
+        writer.writerows(dataclasses.asdict(row) for row in rows)
+    scale = studies.Scale("tiny", path=str(tmp_path / "tpu.csv"))
+    known = [run for run in study.runs(scale) if run.results]
+    (row,) = rows_of(study, known, {run.name: runner.make_run(study, run, known, tmp_path) for run in known})
+    assert row["model"] == "ViT-B/16, compiled for v3:2x2" and row["pixels"] == 224
+    assert (row["images/s"], row["batch"], row["largest batch"]) == (900.0, None, 512)
+
+
 def test_a_line_goes_through_the_best_of_each_seed_and_their_mean():
     points = [("A", 1, 0.2, 0), ("A", 1, 0.4, 0), ("A", 1, 0.6, 1), ("A", 10, 0.9, 0), ("B", 1, 0.1, 0)]
     rows = [{"family": f, "images": x, "accuracy": y, "seed": s} for f, x, y, s in points]
-    assert plots.lines_of(rows, "images", "accuracy", "family") == {"A": [(1, 0.5), (10, 0.9)], "B": [(1, 0.1)]}
+    lines = {"A": [(1, [0.4, 0.6]), (10, [0.9])], "B": [(1, [0.1])]}
+    assert plots.lines_of(rows, "images", "accuracy", "family") == lines
 
 
 @pytest.mark.parametrize(
@@ -152,6 +232,6 @@ def test_a_run_that_starts_from_another_one_waits_for_it(tmp_path):
     study = studies.get("self_supervision")
     runs = study.runs(SCALES["tiny"])
     with pytest.raises(ValueError, match="starts from 'mean_color', which is not done"):
-        runner.make_run(study, runs[2], runs, tmp_path)
+        runner.make_run(study, runs[1], runs, tmp_path)
     assert not (tmp_path / "runs").exists()
     assert training.Workdir(tmp_path, {}).results() is None

@@ -79,6 +79,31 @@ def test_what_is_masked_is_a_function_of_the_seed_of_the_step_and_uniform():
     assert set(steps) == set(range(1, 20))
 
 
+@pytest.mark.one_backend
+def test_masks_of_small_seeds_neighboring_steps_and_images_of_a_batch_share_no_more_than_chance():
+    tokens = np.tile(np.arange(20, dtype="float32")[:, None], (16, 1, 1))
+    layer = PatchMasking()
+    layer.build(tokens.shape)
+    corrupted = np.zeros((21, 3, 16, 20))  # seeds, steps, images, patches
+    for seed, step in np.ndindex(21, 3):
+        key = keras.ops.convert_to_tensor([seed, 2 * step], "uint32")  # a step has two draws
+        with seed_scope(StepSeeds(key)):
+            corrupted[seed, step] = keras.ops.convert_to_numpy(layer(tokens, training=True)[1])
+    images = corrupted.reshape(-1, 20)
+    assert np.abs(images.mean(0) - 0.5).max() < 5 * 0.5 / np.sqrt(len(images))
+    # Two images have 5 of their 10 places in common by chance, with a variance of 10^2 10^2 / (20^2 19).
+    deviation = np.sqrt(10**4 / (20**2 * 19))
+    for one, other in (
+        (corrupted[1:], corrupted[:-1]),
+        (corrupted[:, 1:], corrupted[:, :-1]),
+        (corrupted[:, :, 1:], corrupted[:, :, :-1]),
+    ):
+        common = (one * other).sum(-1)
+        assert abs(common.mean() - 5) < 5 * deviation / np.sqrt(common.size)
+    neighbors = (images[:, 1:] * images[:, :-1]).sum(1)
+    assert abs(neighbors.mean() - 19 * 10 * 9 / (20 * 19)) < 5 * neighbors.std() / np.sqrt(len(images))
+
+
 def test_in_evaluation_every_image_has_the_same_places_whatever_the_batch():
     tokens = np.arange(5 * 20, dtype="float32").reshape(5, 20, 1)
     whole, half = masked(tokens, training=False), masked(tokens[2:], training=False)

@@ -9,6 +9,7 @@ import keras
 import pytest
 
 from keras_vit.tpu import compiler
+from keras_vit.tpu.program import first_line, refused_program
 
 ROOT = Path(__file__).parent.parent.parent
 OUT_OF_MEMORY = (
@@ -51,21 +52,19 @@ def test_without_libtpu_the_error_names_the_line_to_type(monkeypatch):
 
 
 def test_a_message_of_the_compiler_gives_the_bytes():
-    program = compiler.refused_program(OUT_OF_MEMORY)
+    program = refused_program(OUT_OF_MEMORY)
     assert program.out_of_memory and not program.compiles
     assert program.memory_bytes == program.required_bytes == 128 * 2**30
     assert program.available_bytes == int(7.48 * 2**30)
-    assert compiler.first_line(program.error).endswith("HLO module: jit__lambda.")
-    older = compiler.refused_program(
-        "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 23.9G of 512.0M hbm."
-    )
+    assert first_line(program.error).endswith("HLO module: jit__lambda.")
+    older = refused_program("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 23.9G of 512.0M hbm.")
     assert (older.required_bytes, older.available_bytes) == (int(23.9 * 2**30), 512 * 2**20)
 
 
 def test_another_refusal_is_not_one_of_memory():
-    program = compiler.refused_program(ValueError("UNIMPLEMENTED: no such operation\nand why"))
+    program = refused_program(ValueError("UNIMPLEMENTED: no such operation\nand why"))
     assert not program.out_of_memory and program.memory_bytes == 0
-    assert compiler.first_line(program.error) == "UNIMPLEMENTED: no such operation"
+    assert first_line(program.error) == "UNIMPLEMENTED: no such operation"
 
 
 @tensorflow_only
@@ -89,7 +88,7 @@ def test_an_operation_that_a_tpu_lacks_is_refused_by_its_name(tpu_compiler):
 
     program = compile_function(step, [tf.TensorSpec((4,))], "v3:2x2")
     assert not program.compiles and not program.out_of_memory
-    assert "unsupported operations" in compiler.first_line(program.error) and "EagerPyFunc" in program.error
+    assert "unsupported operations" in first_line(program.error) and "EagerPyFunc" in program.error
 
 
 @tensorflow_only

@@ -8,9 +8,10 @@ import pytest
 
 from keras_vit import tpu
 from keras_vit.tpu import estimate
-from keras_vit.tpu.compiler import Program
-from keras_vit.tpu.estimate import Check
+from keras_vit.tpu.program import Program
+from keras_vit.tpu.programs import Programs
 from keras_vit.tpu.report import report
+from keras_vit.tpu.results import Check
 from keras_vit.tpu.topologies import GIB, get_topology
 
 tensorflow_only = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="of the TensorFlow backend")
@@ -83,16 +84,16 @@ def test_the_dtype_policy_stays(tiny, without_compiler):
     assert _Programs.policy == "mixed_bfloat16"
 
 
-class _Programs:
+class _Programs(Programs):
     """Programs of `n` images that need `n` GiB for activations and 1 GiB for the state; 9 TFLOPs, 45 GB each image."""
 
     policy = None
 
-    def __init__(self, config, task, inputs, topology, total_steps):
+    def _build(self, inputs, total_steps):
         _Programs.policy = keras.config.dtype_policy().name
-        self.model = task.build_model(inputs)
-        self._devices = topology.num_devices
-        self._share = 0.5 if config.remat else 1.0
+        self._devices = self.topology.num_devices
+        self._share = 0.5 if self._config.remat else 1.0
+        return self._task.build_model(inputs)
 
     def train(self, batch_size, accumulate_steps):
         images = batch_size / self._devices / accumulate_steps
@@ -132,6 +133,7 @@ def test_without_a_search_a_number_that_fits_is_enough(tiny, without_compiler):
 def _fake(train, evaluation=None, **changes):
     fields = {
         "topology": get_topology("v3:2x2"), "backend": "tensorflow", "batch_size": 64, "accumulate_steps": 1,
+        "precision": "mixed_bfloat16",
         "train": train, "evaluation": evaluation or Program(True), "batch_bytes": 100, "all_reduce_bytes": 164 * 10**6,
         "model_flops": 0.0, "total_steps": 1000, "fitting_batch_per_device": 8,
     }  # fmt: skip
@@ -170,6 +172,22 @@ def test_a_step_that_needs_its_host_does_not_fit():
     check = _fake(Program(True, flops=1.0, host_operations=("stablehlo.send",)))
     assert check.compiles and not check.fits
     assert any("does not run without the host: stablehlo.send" in line for line in report(check))
+
+
+def test_a_report_says_what_float32_costs():
+    check = _fake(Program(True, flops=1.0))
+    for precision, number in (("float32", 1), ("mixed_bfloat16", 0)):
+        lines = report(dataclasses.replace(check, precision=precision))
+        assert sum("precision='mixed_bfloat16'" in line for line in lines) == number
+
+
+def test_a_report_says_what_is_exchanged_and_what_moves_most():
+    traffic = (("bf16[4,9]", 2 * 10**9, 10**9), ("f32[3]", 1, 0))
+    train = Program(True, flops=1.0, collectives=(("all-gather", 2, 10**9), ("all-reduce", 1, 5)), traffic=traffic)
+    lines = report(_fake(train, backend="jax"), arrays=1)
+    assert "what the devices exchange in a training step: 2 x all-gather, 1 GB; 1 x all-reduce, 5e-09 GB" in lines
+    assert "  bf16[4,9]: 2, 1" in lines and not any("f32[3]" in line for line in lines)
+    assert not any("exchange" in line or "moves" in line for line in report(_fake(train)))
 
 
 def test_the_price_is_that_of_all_devices():

@@ -8,6 +8,7 @@ SCRIPT = """
 import jax, numpy as np, jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from keras_vit.tpu import compiler
+from keras_vit.tpu.program import first_line
 from keras_vit.tpu.jax_programs import compile_function
 
 mesh = Mesh(np.array(compiler.topology_devices("v3:2x2")), ("data",))
@@ -15,7 +16,7 @@ x = jax.ShapeDtypeStruct((16, 128), jnp.float32, sharding=NamedSharding(mesh, Pa
 
 dynamic = compile_function(jax.jit(lambda x: x[jnp.nonzero(x > 0)]), x)
 assert not dynamic.compiles and not dynamic.out_of_memory
-assert "where concrete value is expected" in compiler.first_line(dynamic.error), dynamic.error
+assert "where concrete value is expected" in first_line(dynamic.error), dynamic.error
 
 host = compile_function(jax.jit(lambda x: jax.pure_callback(np.asarray, x, x) + 1), x)
 assert host.host_operations, host

@@ -1,4 +1,4 @@
-from keras_vit.training.progress import Progress, format_metrics, format_seconds
+from keras_vit.training.progress import Progress, format_metrics, format_seconds, wrap
 
 
 def _line(metrics, devices=1, input_wait=0.0):
@@ -18,16 +18,34 @@ def _line(metrics, devices=1, input_wait=0.0):
 
 def test_a_line_gives_the_metrics_speed_memory_and_time_left():
     assert _line({"loss": 0.25, "accuracy": 0.9876}) == (
-        "step  200/1000  loss 0.2500  accuracy  98.8 %  rate 3.00e-03  gradient 1.5  waiting for input 0 %  "
-        "memory 1.2 GB  400 images/s  0:16 left"
+        "step  200/1000  loss 0.2500  accuracy  98.8 %  gradient 1.5  memory 1.2 GB  400 images/s  0:16 left"
     )
 
 
 def test_a_line_gives_any_metrics_waiting_and_the_share_of_a_device():
-    assert _line({"loss": 0.25, "distance": 0.5}, devices=4, input_wait=0.1) == (
-        "step  200/1000  loss 0.2500  distance 0.5000  rate 3.00e-03  gradient 1.5  waiting for input 2 %  "
-        "memory 1.2 GB  400 images/s (100 a device)  0:16 left"
+    assert _line({"distance": 0.5}, devices=4, input_wait=0.4) == (
+        "step  200/1000  distance 0.5000  memory 1.2 GB  waiting for input 10 %  400 images/s  0:16 left"
     )
+    assert _line({"distance": 0.5}, devices=4, input_wait=0.3) == (
+        "step  200/1000  distance 0.5000  memory 1.2 GB  400 images/s  (100 a device)  0:16 left"
+    )
+
+
+def test_a_line_fits_its_screen_whatever_the_metrics():
+    many = _line({f"metric_{i}": 0.5 for i in range(9)}, devices=4, input_wait=0.4)
+    assert max(map(len, many.splitlines())) <= 100 and many.count("0.5000") == 9 and many.endswith("0:16 left")
+    assert wrap("  model: " + "x=1 " * 40).splitlines()[1].startswith("      x=1")
+    path = "/a/long-path" * 10
+    assert wrap(f"exported to {path}").splitlines()[-1].strip() == path  # it can be copied
+
+
+def test_the_time_from_the_command_to_the_first_step_is_said_once():
+    lines, times = [], iter([12.0, 15.5, 20.0])
+    progress = Progress(1000, 8, 1, lines.append, clock=lambda: next(times), start=10.0)
+    progress.begin()
+    progress.report_first(20)
+    progress.report_first(20)
+    assert lines == ["training began after 5.5 s; its first 20 steps took 4.5 s, compiling included"]
 
 
 def test_times_and_metrics_are_for_people():

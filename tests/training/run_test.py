@@ -189,7 +189,8 @@ def test_evaluators_stand_beside_the_task_and_may_decide_which_checkpoint_is_bes
 def test_what_a_run_prints_first_is_what_differs_from_the_defaults(tmp_path):
     _, lines = _start(tmp_path, total_steps=1, eval_every_steps=0, schedule={})
     first = "\n".join(lines[:7])
-    assert "  run: accumulate_steps=2 batch_size=320 checkpoint_every_steps=4 clip_norm=1.0 ema_decay=0.5 " in first
+    assert "  run: accumulate_steps=2 batch_size=320 checkpoint_every_steps=4 clip_norm=1.0 ema_decay=0.5" in first
+    assert max(map(len, first.splitlines())) <= 100
     assert "data: shift=1\n" in first and "optimizer: name='adamw'\n" in first
     assert "precision=" not in first and "flip=" not in first and "randaugment" not in first
 
@@ -291,6 +292,25 @@ def test_a_run_does_not_go_on_with_other_data_or_with_fewer_steps_but_with_anoth
     go_on(best_metric="accuracy")
     counters = json.loads((tmp_path / "checkpoints" / "000000011" / "finished").read_text())
     assert counters["best_metric"] == "accuracy" and counters["best_step"] == 10  # the one of step 5 was of the loss
+
+
+def test_a_run_that_goes_on_on_other_devices_says_so_and_records_it(tmp_path):
+    config = small_run.config_of("alone", accumulate_steps=1, total_steps=6, eval_every_steps=0, steps_per_call=2)
+    lines = []
+
+    def stop(line):
+        if line.startswith("step 6/6"):
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        training.run(config, training.Workdir(tmp_path, config.to_dict()), stop)
+    engine = tensorflow_engine.TensorFlowEngine(small_run.mirrored())
+    training.run(config, training.Workdir(tmp_path, config.to_dict()), lines.append, engine=engine)
+    one, two = "DefaultDistributionStrategy, devices: 1, hosts: 1", "MirroredStrategy, devices: 2, hosts: 1"
+    (line,) = [line for line in lines if "devices were others" in line]
+    assert line.startswith(f"warning: the devices were others before step 4 ({one}) and are now {two}: ")
+    changes = json.loads((tmp_path / "changes.json").read_text())
+    assert changes == [{"step": 4, "changes": {"devices": [one, two]}}]
 
 
 def test_values_that_are_not_numbers_are_never_the_best():

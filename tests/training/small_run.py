@@ -19,11 +19,13 @@ from keras_vit import data, recipes, training
 from keras_vit.training import checkpoint_manager
 from keras_vit.training.tensorflow import TensorFlowEngine
 
-# One that drops and accumulates, with averages; one over two replicas; and two processes.
+# One that drops and accumulates, with averages; one over two replicas; and two processes, also of a model that the
+# devices of JAX divide among them.
 KINDS = {
     "alone": {"accumulate_steps": 2, "ema_decay": 0.5, "steps_per_call": 3, "clip_norm": 1.0},
     "mirrored": {"steps_per_call": 2},
     "workers": {"strategy": "multi_worker", "steps_per_call": 2},
+    "sharded_workers": {"strategy": "multi_worker", "steps_per_call": 2, "shard": "parameters"},
 }
 STEPS = 11
 
@@ -44,6 +46,9 @@ def config_of(kind="alone", **changes):
         "optimizer": {"name": "adamw"},
         "schedule": {"base": 1e-2, "warmup_steps": 2},
     }  # fmt: skip
+    if kind == "sharded_workers":
+        # The smallest arrays that are divided; the masks of so many numbers would take minutes.
+        fields["model"] |= {"num_layers": 1, "mlp_dim": 2**13, "dropout": 0.0}
     return ConfigDict(recipes.defaults(**{**fields, **KINDS[kind], **changes}))
 
 
@@ -71,7 +76,7 @@ def main(kind, workdir, moment=""):
         if moment and line.startswith(moment):
             _die()
 
-    if kind != "workers":
+    if not kind.endswith("workers"):
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(4)])
     if moment == "saving":

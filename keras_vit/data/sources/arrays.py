@@ -1,12 +1,14 @@
 """Images held in memory, and the handwritten digits that come with scikit-learn."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import tensorflow as tf
 
 from keras_vit.data.sources.source import WHITE, Source, check_labels, white_of
 
 
-def arrays(images, labels, class_names, max_value=0):
+def arrays(images: np.ndarray, labels: np.ndarray, class_names: Sequence[str], max_value: float = 0) -> Source:
     """A source of images held in memory.
 
     Args:

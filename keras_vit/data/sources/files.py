@@ -1,10 +1,13 @@
 """Image files in a folder with one subfolder for each class."""
 
+import contextlib
+import contextvars
 import dataclasses
 import hashlib
 import logging
 import os
 import posixpath
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -15,9 +18,28 @@ from keras_vit.data.sources.source import Source
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
 
 log = logging.getLogger(__name__)
+_listed = contextvars.ContextVar("listed", default=None)
 
 
-def folder(path, split="", class_names=None, test_share=0.1, split_seed=0):
+@contextlib.contextmanager
+def listed_once():
+    """While it is open, each folder is listed once, however many splits are made of it. So they are parts of one list,
+    and a file that comes in the meantime moves none from one split to another. Also a decorator."""
+    known = _listed.get()
+    token = _listed.set({} if known is None else known)
+    try:
+        yield
+    finally:
+        _listed.reset(token)
+
+
+def folder(
+    path: str | os.PathLike,
+    split: str = "",
+    class_names: Sequence[str] | None = None,
+    test_share: float = 0.1,
+    split_seed: int = 0,
+) -> Source:
     """A source of the images in `path/<split>/<class>/*`, or of a hashed part of `path/<class>/*`.
 
     Classes and files are in the order of their names. Files that do not end like images (.jpg, .jpeg, .png, .gif,
@@ -57,8 +79,9 @@ def folder(path, split="", class_names=None, test_share=0.1, split_seed=0):
         raise ValueError(f"Subfolders must be named like classes. Received: {unknown[:10]} in {root!r}")
     label_of = {name: label for label, name in enumerate(names)}
     present = sorted((label_of[printable(name)], name) for name in folders)
+    context = contextvars.copy_context()  # of which a thread has another one
     with ThreadPoolExecutor(16 if "://" in root else 1) as pool:
-        listed = list(pool.map(lambda item: _images(posixpath.join(root, item[1])), present))
+        listed = list(pool.map(lambda item: context.copy().run(_images, posixpath.join(root, item[1])), present))
     _warn_of_others(root, [others for _, others in listed])
     files = [images for images, _ in listed]
     if hashed:
@@ -82,7 +105,8 @@ def folder(path, split="", class_names=None, test_share=0.1, split_seed=0):
     )
 
 
-def folder_splits(path):
+@listed_once()
+def folder_splits(path: str | os.PathLike) -> dict[str, Source]:
     """A source of each split of a folder: of `path/<split>/<class>/*`, or of `path/<class>/*`, one by the name "".
 
     Args:
@@ -144,6 +168,15 @@ def entries_of(path):
     Raises:
         ValueError: the folder cannot be listed.
     """
+    known = _listed.get()
+    if known is None:
+        return _list(path)
+    if path not in known:
+        known[path] = _list(path)
+    return known[path]
+
+
+def _list(path):
     entries = Entries([], [], [])
     try:
         if "://" in path:

@@ -3,19 +3,20 @@
 import csv
 import os
 import posixpath
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from keras_vit.data.sources.files import entries_of, file_source
-from keras_vit.data.sources.source import check_labels
+from keras_vit.data.sources.source import Source, check_labels
 
 HEADERS = {"file", "filename", "file_name", "path", "filepath", "image", "image_path"}
 _MOST_CLASSES = 1_000_000  # a larger label is a mistake, and every class takes memory
 _BYTE_ORDER_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 
 
-def file_list(path, root="", class_names=None):
+def file_list(path: str | os.PathLike, root: str = "", class_names: Sequence[str] | None = None) -> Source:
     """A source of the image files that a list names, each with its label.
 
     A `.csv` has one file and one label a row, with or without a header; any other file has them on a line, with

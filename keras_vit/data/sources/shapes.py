@@ -5,6 +5,7 @@ the same on every machine. No image is stored, and there are 2^62 of each split.
 """
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -47,7 +48,9 @@ _SPLITS = {"train": 0, "tune_train": 0, "test": 1, "tune_val": 2}  # each number
 _KNOWN_LABELS = 2**20  # the most examples whose labels are computed beforehand
 
 
-def shapes(split="train", label="shape", num_examples=0, image_shape=(), seed=0):
+def shapes(
+    split: str = "train", label: str = "shape", num_examples: int = 0, image_shape: Sequence[int] = (), seed: int = 0
+) -> Source:
     """A source of images of shapes, drawn when they are read.
 
     The first examples of a split are the same however many there are: smaller training sets are parts of larger ones.

@@ -80,6 +80,20 @@ class Shards:
         # `take` asks for nothing after the last one: where all goes well there is no second attempt.
         return records.take(take)
 
+    def records(self, indices):
+        """Some records, scalar strings, empty where they cannot be read.
+
+        Args:
+            indices: of the records, ascending, int64 `(N,)`. A shard is read from the first of them to the last.
+        """
+        shards = np.searchsorted(self.starts, indices, side="right") - 1
+        for shard in np.unique(shards):
+            chosen = tf.constant(indices[shards == shard], tf.int64)
+            skip, take = chosen[0] - self.starts[shard], chosen[-1] - chosen[0] + 1
+            rows = self.read(tf.constant(shard, tf.int64), skip, take)
+            for _, record in rows.filter(lambda index, _, chosen=chosen: tf.reduce_any(index == chosen)):
+                yield record
+
     def in_order(self):
         """All pairs `(index, record)`, shard after shard."""
         shards = tf.data.Dataset.from_tensor_slices((np.arange(len(self.lengths)), np.int64(self.lengths)))

@@ -48,19 +48,19 @@ class Source:
     label_groups: tuple = ()
 
     @functools.cached_property
-    def image_spec(self):
+    def image_spec(self) -> tf.TensorSpec:
         """The `tf.TensorSpec` of an image as it is stored."""
-        if self.read is None:
+        if self.shards is not None:
             return tf.data.Dataset.from_tensors("").map(self.shards.parse).element_spec["image"]
         return tf.data.Dataset.range(1).map(self.read).element_spec["image"]
 
     @property
-    def is_encoded(self):
+    def is_encoded(self) -> bool:
         """Whether images are the bytes of files, to be decoded."""
         return self.image_spec.dtype == tf.string
 
 
-def check_splits(train, test):
+def check_splits(train: Source, test: Source) -> None:
     """Raises a ValueError unless two sources have the same classes and training has examples of each of them.
 
     Classes without training examples are looked for where the labels are known without reading the examples.

@@ -1,5 +1,8 @@
 """Datasets of TensorFlow Datasets, by name, with images left encoded until the pipeline decodes them."""
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -8,7 +11,16 @@ from keras_vit.data.sources.source import Source
 from keras_vit.data.sources.tfrecords import RecordIndex
 
 
-def tfds(name, split, data_dir="", image_key="image", label_key="label", label=None, class_names=None, scale=1):
+def tfds(
+    name: str,
+    split: str,
+    data_dir: str = "",
+    image_key: str = "image",
+    label_key: str = "label",
+    label: Callable | None = None,
+    class_names: Sequence[str] | None = None,
+    scale: int = 1,
+) -> Source:
     """A source of one split of a classification dataset of TensorFlow Datasets.
 
     Where the prepared files are array_record, or local TFRecords, which are indexed, any example can be read at once.
@@ -57,7 +69,7 @@ def tfds(name, split, data_dir="", image_key="image", label_key="label", label=N
         return {"image": stored[image_key], "label": tf.cast(value, tf.int64)}
 
     names = tuple(class_names or _class_names(features[label_key]))
-    rest = {"class_names": names, "max_value": 255 // scale}
+    rest: dict[str, Any] = {"class_names": names, "max_value": 255 // scale}
     files, skips = [str(part.filename) for part in parts], [part.skip for part in parts]
     lengths = [part.examples_in_shard - part.skip if part.take < 0 else part.take for part in parts]
     kind = builder.info.file_format.value

@@ -7,6 +7,7 @@ import logging
 import os
 import pathlib
 import struct
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -24,16 +25,16 @@ log = logging.getLogger(__name__)
 
 
 def tfrecords(
-    pattern,
-    class_names,
-    image_key="image/encoded",
-    label_key="image/class/label",
-    label_offset=0,
-    num_examples=0,
-    image_dtype="",
-    image_shape=(),
-    max_value=0,
-):
+    pattern: str,
+    class_names: Sequence[str],
+    image_key: str = "image/encoded",
+    label_key: str = "image/class/label",
+    label_offset: int = 0,
+    num_examples: int = 0,
+    image_dtype: str = "",
+    image_shape: Sequence[int] = (),
+    max_value: float = 0,
+) -> Source:
     """A source of TFRecords of `tf.train.Example`, uncompressed.
 
     Local files are indexed by one pass over the lengths of the records, so that any example can be read at once.

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
+from keras_vit import terminal
 from keras_vit.training.engine import (
     OUT_OF_MEMORY,
     Engine,
@@ -168,11 +169,14 @@ class JaxEngine(Engine):
 
         def batch_sums():
             pending = collections.deque()
-            for batch in batches:
-                pending.append(sums(self.state.weights, self.state.statistics, put_batch(self.mesh, batch)))
-                if len(pending) > 2:
-                    yield pending.popleft()
-            yield from pending
+            number = -(-inputs.test.num_examples // inputs.batch_size)
+            with terminal.progress_bar("evaluating", number, "batches") as update:
+                for done, batch in enumerate(batches):
+                    update(done)
+                    pending.append(sums(self.state.weights, self.state.statistics, put_batch(self.mesh, batch)))
+                    if len(pending) > 2:
+                        yield pending.popleft()
+                yield from pending
 
         with _explained_errors():
             return weighted_means(batch_sums(), inputs.test.num_examples)

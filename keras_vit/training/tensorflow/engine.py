@@ -6,6 +6,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
+from keras_vit import terminal
 from keras_vit.training import state_files
 from keras_vit.training.engine import (
     OUT_OF_MEMORY,
@@ -111,7 +112,8 @@ class TensorFlowEngine(Engine):
         iterator = iter(batches.eval_batches(self.strategy, inputs, parts))
         number = parts * -(-inputs.test.num_examples // inputs.batch_size)
         with _explained_errors():
-            return weighted_means((sums(*next(iterator)) for _ in range(number)), inputs.test.num_examples)
+            batch_sums = (sums(*next(iterator)) for _ in terminal.track(range(number), "evaluating", "batches"))
+            return weighted_means(batch_sums, inputs.test.num_examples)
 
     def _make_sums(self, compute):
         replica_sums = make_replica_sums(self.model, compute)

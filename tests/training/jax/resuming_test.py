@@ -67,7 +67,7 @@ def test_sigterm_saves_and_the_same_call_goes_on(whole, tmp_path):
     assert _files(tmp_path) == _files(whole[0])
 
 
-def _workers(workdir, moment=""):
+def _workers(workdir, moment="", kind="workers"):
     """Two processes of two devices that train together; the first one, which writes lines, may kill itself."""
     ports = []
     for _ in range(2):
@@ -77,7 +77,7 @@ def _workers(workdir, moment=""):
     processes = []
     for index in range(2):
         task = {"cluster": {"worker": [f"localhost:{p}" for p in ports]}, "task": {"type": "worker", "index": index}}
-        command = [sys.executable, str(SCRIPT), "workers", str(workdir), moment]
+        command = [sys.executable, str(SCRIPT), kind, str(workdir), moment]
         flags = os.environ.get("XLA_FLAGS", "").replace("device_count=4", "device_count=2")
         environment = {**os.environ, "XLA_FLAGS": flags, "TF_CONFIG": json.dumps(task)}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
@@ -119,3 +119,17 @@ def test_two_processes_that_were_killed_end_as_two_that_were_not(pair, tmp_path)
     assert sorted(ours) == sorted(theirs)
     for name in ours:
         np.testing.assert_array_equal(ours[name], theirs[name])
+
+
+def test_two_processes_that_divide_the_weights_have_the_numbers_of_one_that_does_not(tmp_path):
+    outputs = [process.communicate()[0] for process in _workers(tmp_path / "pair", kind="sharded_workers")]
+    layout = "weights and optimizer divided among them"
+    assert f"JAX on 4 x cpu of 2 hosts, {layout}: 4 x 80 images a step" in outputs[0], outputs
+    small_run.start("sharded_workers", tmp_path / "one", write=lambda line: None, strategy="auto", shard="")
+    for name in ("metrics.csv", "evaluations.csv"):
+        ours, theirs = (training.read_metrics(tmp_path / workdir / name) for workdir in ("pair", "one"))
+        np.testing.assert_allclose(ours["loss"], theirs["loss"], rtol=1e-5)
+    # Each process wrote the half of the divided arrays that its devices hold, and nothing was gathered for it.
+    parts = sorted((tmp_path / "pair" / "checkpoints" / f"{small_run.STEPS:09}").glob("state-*.npz"))
+    sizes = [part.stat().st_size for part in parts]
+    assert len(sizes) == 2 and max(sizes) < 1.2 * min(sizes), sizes

@@ -1,0 +1,41 @@
+"""What griffe reads of the docstrings, which say a little more than its parser of Google's style knows."""
+
+import re
+
+import griffe
+
+
+class Docstrings(griffe.Extension):
+    """Brings the docstrings into the form that the parser reads."""
+
+    def on_object(self, *, obj, **_):
+        if obj.docstring:
+            text = escape(obj.docstring.value)
+            obj.docstring.value = text if obj.is_module else rewrite(text, obj.is_class)
+
+
+def escape(text):
+    """`"augreg:<file name>"` would be a tag of HTML; within backticks it is not."""
+    parts = text.split("`")
+    return "`".join(part if i % 2 else re.sub(r"<(?=[A-Za-z/])", "&lt;", part) for i, part in enumerate(parts))
+
+
+def rewrite(text, is_class):
+    """Call arguments become a list, names of parameters one line, and results keep what precedes a colon in them."""
+    text = re.sub(r"^Call arguments:\n((?:    .*\n?)+)", _call_arguments, text, flags=re.MULTILINE)
+    wrapped = r"^(    (?:\**\w+, )*\**\w+,)\n +(?=\w)"
+    while re.search(wrapped, text, re.MULTILINE):
+        text = re.sub(wrapped, r"\1 ", text, flags=re.MULTILINE)
+    if is_class:  # of a call, for which there is no annotation here
+        return re.sub(
+            r"^Returns:\n((?:    .*\n?)+)", lambda match: _section("Returns", match[1]), text, flags=re.MULTILINE
+        )
+    return re.sub(r"^Returns:\n    ", "Returns:\n    : ", text, flags=re.MULTILINE)
+
+
+def _call_arguments(match):
+    return _section("Call arguments", re.sub(r"^    (\w+):", r"- `\1`:", match[1], flags=re.MULTILINE))
+
+
+def _section(title, text):
+    return f"**{title}:**\n\n{re.sub('^    (?! )', '', text, flags=re.MULTILINE)}"

@@ -1,0 +1,134 @@
+"""The pages of the site that are no files of docs/: a hook of MkDocs, named in mkdocs.yml.
+
+README.md is the first page, the other files for readers are pages of the project, the notebook stands as it was run,
+and every public name of the package has a page of the reference, made of its docstring. The package is read and not
+imported, so that the site is built where no backend for Keras is installed.
+"""
+
+import json
+import posixpath
+import re
+from pathlib import Path
+
+import griffe
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).parent.parent.parent
+# Of the reference, in its order.
+MODULES = (
+    *("", "models", "layers", "checkpoints", "preprocessing", "data", "recipes", "tasks", "losses", "optimizers"),
+    *("training", "evaluation", "inspection", "inspection.plots", "inspection.report", "export", "cost", "studies"),
+    "tpu",
+)
+
+
+def on_config(config):
+    """The pages of the reference join the navigation."""
+    extensions = griffe.load_extensions(str(ROOT / "docs/site/docstrings.py"))
+    package = griffe.load("keras_vit", search_paths=[str(ROOT)], extensions=extensions)
+    homes = {}  # the page of each object: what the package has of a module is on the module's page alone
+    sections = {module: _section(package, module, homes) for module in (*MODULES[1:], MODULES[0])}
+    sections = [sections[module] for module in MODULES]
+    pages = {path: text for section in sections for _, path, text in section}
+    config.extra["pages"] = {**_project(), "notebooks/finetune.md": _notebook(), **pages}
+    config.nav.append(
+        {"Reference": [{index[0]: [index[1], *({t: p} for t, p, _ in names)]} for index, *names in sections]}
+    )
+    return config
+
+
+def on_files(files, config):
+    """The pages stand beside those of docs/."""
+    for path, text in config.extra.pop("pages").items():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def _project():
+    """README.md and its like, with links as they are in the site."""
+
+    def read(name):
+        text = (ROOT / name).read_text()
+        text = re.sub(r"\]\(docs/([^)]*?)(?:\.ipynb)?\)", lambda m: f"]({_page(m[0], m[1])})", text)
+        for file, page in {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}.items():
+            text = text.replace(f"]({file})", f"]({page})")
+        return text.replace("](LICENSE)", "](license.md)").replace("](CITATION.cff)", "](license.md#to-cite)")
+
+    license_text, citation = f"```text\n{read('LICENSE')}```", f"```yaml\n{read('CITATION.cff')}```"
+    return {
+        "index.md": read("README.md"),
+        "contributing.md": read("CONTRIBUTING.md"),
+        "changelog.md": read("CHANGELOG.md"),
+        "license.md": f"# License\n\n{license_text}\n\n## To cite\n\n{citation}\n",
+    }
+
+
+def _page(link, path):
+    return f"{path}.md" if ".ipynb" in link else path
+
+
+def _notebook():
+    """The notebook as Markdown: its text, its code, and what that printed and drew when it was run."""
+    parts = []
+    for cell in json.loads((ROOT / "docs/notebooks/finetune.ipynb").read_text())["cells"]:
+        # The site loads nothing from other servers: badges are plain links here.
+        source = re.sub(r"\[!\[([^]]*)\]\(https://[^)]*\)\]", r"[\1]", "".join(cell["source"]))
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for output in cell.get("outputs", []):
+            data = output.get("data", {})
+            if "image/png" in data:
+                parts.append(f"![What the code above draws](data:image/png;base64,{data['image/png'].strip()})")
+            elif text := "".join(output.get("text", data.get("text/plain", []))):
+                parts.append(f"```text\n{text.rstrip()}\n```")
+    return "\n\n".join(parts)
+
+
+def _section(package, name, homes):
+    """A module's index and the pages of its public names: `(title, path, text)` of each."""
+    module, title = (package[name], name) if name else (package, "keras_vit")
+    folder = f"reference/{name.replace('.', '/') or 'keras_vit'}"
+    rows, pages = [], {}
+    for public in _public_names(package, module):
+        found = _resolve(package, f"{module.path}.{public}")
+        if found.path not in homes:
+            # Names that differ in capitals alone share a page: some file systems could not tell two apart.
+            page = next((page for page in pages if page.lower() == public.lower()), public)
+            pages.setdefault(page, []).append(_entry(found, f"{module.path}.{public}"))
+            homes[found.path] = f"{folder}/{page}.md"
+        link = posixpath.relpath(homes[found.path], folder)
+        rows.append(f"| [`{public}`]({link}) | {_first_sentence(found)} |")
+    text = [f"# {module.path}", module.docstring.value, "| name | what it is |\n|---|---|\n" + "\n".join(rows)]
+    index = (title, f"{folder}/index.md", "\n\n".join(text))
+    return [index, *((page, f"{folder}/{page}.md", "\n\n".join(texts)) for page, texts in pages.items())]
+
+
+def _entry(found, public):
+    options = json.dumps({"heading": public, "toc_label": public.rpartition(".")[2]})
+    return f"::: {found.path}\n    options: {options}"
+
+
+def _first_sentence(found):
+    if found.docstring is None:
+        raise ValueError(f"A public name has a docstring. Received: {found.path}")
+    return " ".join(found.docstring.value.split("\n\n")[0].split()).removesuffix(":").replace("|", r"\|")
+
+
+def _public_names(package, module):
+    """What a module exports; of the package what it has of its own beside its rooms, models and layers."""
+    if module is package:
+        targets = {name: target for name, target in module.imports.items() if not name.startswith("_")}
+        return sorted(name for name, target in targets.items() if name in target.split(".")[2:])
+    if module.exports is not None:
+        return [str(name) for name in module.exports]
+    return [name for name, member in module.members.items() if _is_public(name, member)]
+
+
+def _is_public(name, member):
+    return not name.startswith("_") and not member.is_alias and (member.is_function or member.is_class)
+
+
+def _resolve(package, path):
+    """The object that a public name means. A function may be called as the module that it is in, which hides it."""
+    parent, _, name = path.rpartition(".")
+    module = package[parent.removeprefix("keras_vit.")] if parent != "keras_vit" else package
+    return _resolve(package, module.imports[name]) if name in module.imports else module.members[name]

@@ -1,0 +1,57 @@
+"""What a single token attends to: that of a patch, or what the output reads."""
+
+import numbers
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit.inspection.attention_maps import token_row
+from keras_vit.inspection.scores import iterate_scores
+from keras_vit.models.encoder import Encoder
+
+
+def token_attention(
+    model: keras.Model,
+    images: Any,
+    patch: tuple[int, int] | None = None,
+    layer: int = -1,
+    head: int | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """How much one token takes from each patch: through all layers, and in one of them.
+
+    Args:
+        model, images: as of `attention_scores`.
+        patch: whose token, `(row, column)`, counted from 0; None for what the output reads: the class token, or in
+            models without one the mean over all tokens.
+        layer: the one layer, counted from 1; -1 for the last.
+        head: the head of that layer, counted from 1; None for the mean over its heads.
+
+    Returns:
+        `(rollout, attention)`, float32 `(B, rows, columns)` each, 0 or more: `attention_rollout` with the residual
+        connections, and the scores of the layer. Each sums to 1 over the patches and the class token, which is left
+        out.
+
+    Raises:
+        ValueError: there is no Vision Transformer in the model, no such patch, layer or head, or the images are not of
+            its size.
+    """
+    encoder = Encoder(model)
+    images = images if hasattr(images, "dtype") else np.asarray(images)
+    layer, heads = encoder.layer_number(layer, least=1), encoder.blocks[0].num_heads
+    if head is not None and not (isinstance(head, numbers.Integral) and 1 <= head <= heads):
+        raise ValueError(f"`head` must be 1 to {heads}, or None for the mean. Received: head={head!r}")
+    if patch is not None and not (len(patch) == 2 and all(0 <= i < n for i, n in zip(patch, encoder.grid))):
+        raise ValueError(
+            f"`patch` must be (row, column), below {encoder.grid}, or None for the output. Received: patch={patch!r}"
+        )
+    rollout = attention = None
+    for number, scores in iterate_scores(encoder, images):
+        mean = ops.mean(scores, axis=1)
+        mixed = 0.5 * (mean + ops.eye(mean.shape[-1], dtype="float32"))
+        rollout = mixed if rollout is None else ops.matmul(mixed, rollout)
+        if number == layer:
+            attention = mean if head is None else scores[:, head - 1]
+    row_of_all, row_of_one = (ops.convert_to_numpy(token_row(encoder, m, patch)) for m in (rollout, attention))
+    return row_of_all, row_of_one

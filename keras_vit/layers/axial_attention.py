@@ -1,0 +1,130 @@
+"""Attention along one axis of a feature map, with relative positions."""
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit.layers.std_conv import group_norm
+from keras_vit.layers.validation import check_positive_int, check_rank
+
+AXES = ("height", "width")
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class AxialAttention(keras.layers.Layer):
+    """Self-attention of the positions of each column, or of each row, of a feature map: `(B, H, W, C)` to the same.
+
+    With queries and keys of half the size h of a head, values of h, and learned vectors r of the offset of a key k from
+    a query q, one for queries, one for keys and one for values, which the heads share:
+
+        scores[q, k] = q . k + q . r_key[k - q] + k . r_query[k - q]
+        output[q] = sum over k of softmax(scores)[q, k] (v + r_value[k - q])
+
+    One product without bias makes queries, keys and values, and a GroupNorm of the whole map follows it; another one
+    follows the output. Scores are not divided by the root of the size; their softmax is in float32 or more.
+
+    Args:
+        num_heads: number of heads; twice as many must divide C.
+        axis: "height", each position attends to those of its column, or "width", to those of its row.
+
+    Call arguments:
+        features: `(B, H, W, C)`, float; C is a multiple of 32, and the axis is static.
+
+    Returns:
+        `(B, H, W, C)` in the compute dtype.
+
+    Raises:
+        ValueError: an argument is out of range, the features are not of rank 4, their channels cannot be divided so, or
+            the length of the axis is not static.
+
+    Reference: paper appendix D.6, which gives no equation; these are those of Scenic's `AxialResNet`, after Wang et
+    al., "Axial-DeepLab". Over what the first GroupNorm takes its mean is not known of either: here over an image.
+    """
+
+    def __init__(self, num_heads: int, axis: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        check_positive_int("num_heads", num_heads)
+        if axis not in AXES:
+            raise ValueError(f"`axis` must be one of {', '.join(AXES)}. Received: axis={axis!r}")
+        self.num_heads = num_heads
+        self.axis = axis
+
+    def build(self, input_shape: tuple) -> None:
+        check_rank("AxialAttention", input_shape, "B, H, W, C")
+        channels, length = input_shape[3], input_shape[1 + AXES.index(self.axis)]
+        if channels % 32 or channels % (2 * self.num_heads):
+            raise ValueError(
+                "The channels must be a multiple of 32 and of twice the heads. "
+                f"Received: channels={channels}, num_heads={self.num_heads}"
+            )
+        if length is None:
+            raise ValueError(
+                f"Each offset along the {self.axis} has a vector, so it must be static. "
+                f"Received: shape={tuple(input_shape)}"
+            )
+        head_size = channels // self.num_heads
+        policy = self.dtype_policy
+        self.qkv = keras.layers.Dense(
+            2 * channels,
+            use_bias=False,
+            kernel_initializer=keras.initializers.RandomNormal(stddev=1 / channels),
+            dtype=policy,
+            name="qkv",
+        )
+        self.gn_qkv = group_norm("gn_qkv", epsilon=1e-4, dtype=policy)
+        self.gn_out = group_norm("gn_out", epsilon=1e-4, dtype=policy)
+        self.qkv.build(input_shape)
+        self.gn_qkv.build((*input_shape[:3], 2 * channels))
+        self.gn_out.build(input_shape)
+        # Row i is of the offset i - (length-1), in the order queries, keys, values.
+        self.axis_embedding = self.add_weight(
+            name="axis_embedding",
+            shape=(2 * length - 1, 2 * head_size),
+            initializer=keras.initializers.RandomNormal(stddev=1 / head_size),
+        )
+        self.built = True
+
+    def call(self, features: keras.KerasTensor) -> keras.KerasTensor:
+        _, height, width, channels = features.shape
+        is_height = self.axis == "height"
+        length, lines = (height, width) if is_height else (width, height)
+        lines = ops.shape(features)[2 if is_height else 1] if lines is None else lines
+        heads, size = self.num_heads, channels // self.num_heads
+
+        x = self.gn_qkv(self.qkv(features))  # (B, H, W, 2C)
+        if is_height:
+            x = ops.transpose(x, (0, 2, 1, 3))
+        x = ops.transpose(ops.reshape(x, (-1, length, heads, 2 * size)), (0, 2, 1, 3))
+        x = ops.reshape(x, (-1, length, 2 * size))  # (B*lines*heads, length, 2*size)
+        query, key, value = ops.split(x, (size // 2, size), axis=-1)
+
+        offsets = np.arange(length)[None, :] - np.arange(length)[:, None]  # of key k from query q, [q, k]
+        table = ops.take(ops.cast(self.axis_embedding, self.compute_dtype), offsets + length - 1, axis=0)
+        of_query, of_key, of_value = ops.split(table, (size // 2, size), axis=-1)  # (length, length, size/2 or size)
+
+        scores = ops.matmul(query, ops.transpose(key, (0, 2, 1)))
+        scores = scores + _by_position(query, ops.transpose(of_key, (0, 2, 1)))
+        scores = scores + ops.transpose(_by_position(key, ops.transpose(of_query, (1, 2, 0))), (0, 2, 1))
+        if self.compute_dtype in ("float16", "bfloat16"):
+            scores = ops.cast(scores, "float32")
+        scores = ops.cast(ops.softmax(scores, axis=-1), self.compute_dtype)
+        x = ops.matmul(scores, value) + _by_position(scores, of_value)
+
+        x = ops.transpose(ops.reshape(x, (-1, heads, length, size)), (0, 2, 1, 3))
+        x = ops.reshape(x, (-1, lines, length, channels))
+        if is_height:
+            x = ops.transpose(x, (0, 2, 1, 3))
+        return self.gn_out(x)
+
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "num_heads": self.num_heads, "axis": self.axis}
+
+
+def _by_position(x, matrices):
+    """`(G, N, D)` by `(N, D, M)` to `(G, N, M)`: the vectors of each position by its own matrix."""
+    return ops.transpose(ops.matmul(ops.transpose(x, (1, 0, 2)), matrices), (1, 0, 2))

@@ -1,0 +1,117 @@
+"""Figure 12: images a second, and the largest batch, against the size of images."""
+
+import time
+
+import keras
+
+from keras_vit import tasks
+from keras_vit.studies.families import families
+from keras_vit.studies.study import Run, Study
+from keras_vit.tpu import table
+from keras_vit.tpu.inputs import InputShapes
+
+_PAPER_MODELS = ("ViT-B/32", "ViT-B/16", "ViT-L/32", "ViT-L/16", "ViT-H/14", "R50x1", "R50x2")
+_SIDES = {"tiny": (16,), "small": (16, 32, 64, 128, 256), "paper": (64, 128, 224, 384, 512)}
+_CLASSES = 1000
+_LARGEST_BATCH = {"tiny": 2, "small": 1024, "paper": 2**14}
+_SECONDS = 10.0  # a call that takes longer is not made larger, where memory is not what is looked for
+
+
+def _runs(scale):
+    runs = []
+    for side in _SIDES[scale.name]:
+        for model, config in _models(scale):
+            pixels = side // 14 * 14 if model.endswith("/14") else side
+            config["data"] = {**config["data"], "image_size": 0, "image_shape": (pixels, pixels, 3)}
+            config |= {"recipe": "inference", "evals": (), "total_steps": 0, "batch_size": _LARGEST_BATCH[scale.name]}
+            config["total_epochs"] = 0.0
+            runs.append(Run(f"{model.replace('/', '_')}-{pixels}", config, {"model": model, "pixels": pixels}))
+    if scale.path.endswith(".csv"):
+        runs += [_compiled(row) for row in table.read(scale.path) if row.mode == "inference" and not row.error]
+    return scale.with_seeds(runs)
+
+
+def _models(scale):
+    """`(name, config)` of each model."""
+    if scale.is_paper:
+        for model in _PAPER_MODELS:
+            choices = {"epochs": 7.0} if model == "ViT-L/16" else {}
+            yield model, scale.paper_pretraining(model, **choices)
+    else:
+        for family, (task, model) in families(scale).items():
+            yield family, scale.pretraining(task=task, model=model)
+
+
+def _compiled(row):
+    """A row of the table of `experiments/check_tpu.py`, as a run that is done."""
+    results = {"images_per_second": row.images_per_second, "largest_batch": row.batch_per_device}
+    model = f"{row.model}, compiled for {row.topology}"
+    name = f"{row.model.replace('/', '_')}-{row.image_size}-{row.topology.replace(':', '-')}"
+    return Run(name, {}, {"model": model, "pixels": row.image_size}, results=results)
+
+
+def measure(config):
+    """Images a second of a model, at the batch of 1, 2, 4, ... images at which they are most.
+
+    Args:
+        config: a recipe: its model, the shape of its images, and in `batch_size` the largest batch that is tried.
+
+    Returns:
+        `images_per_second`, `batch`, the one that they were measured at, and on an accelerator `largest_batch`, of
+        those that were tried the largest one that fits its memory.
+    """
+    image_shape = tuple(config.data.image_shape)
+    model = tasks.get(config).build_model(InputShapes(image_shape, _CLASSES))
+    is_accelerator = bool(keras.distribution.list_devices("gpu") or keras.distribution.list_devices("tpu"))
+    results = {"images_per_second": 0.0, "batch": 0}
+    batch = 1
+    while batch <= config.batch_size:
+        images = keras.ops.convert_to_numpy(keras.random.uniform((batch, *image_shape), -1, 1, seed=config.seed))
+        try:
+            seconds = _seconds(model, images)
+        except Exception as error:  # each backend and version has an error of its own for this
+            if not _is_out_of_memory(error) or batch == 1:
+                raise
+            break
+        rate = batch / seconds
+        if rate > results["images_per_second"]:
+            results |= {"images_per_second": rate, "batch": batch}
+        if is_accelerator:
+            results["largest_batch"] = batch
+        elif seconds > _SECONDS or rate < 0.8 * results["images_per_second"]:
+            break
+        batch *= 2
+    return results
+
+
+def _seconds(model, images, calls=3):
+    """The shortest time of a call of some, after one that compiles."""
+    model.predict_on_batch(images)
+    shortest = float("inf")
+    for _ in range(calls):
+        start = time.perf_counter()
+        model.predict_on_batch(images)
+        shortest = min(shortest, time.perf_counter() - start)
+    return shortest
+
+
+def _is_out_of_memory(error):
+    text = f"{type(error).__name__} {error}"
+    return any(word in text for word in ("ResourceExhausted", "RESOURCE_EXHAUSTED", "Out of memory", "OOM"))
+
+
+STUDY = Study(
+    title="Speed and memory against the size of images (Figure 12)",
+    question="How do images a second and the largest batch fall as images grow?",
+    runs=_runs,
+    metrics={"images/s": "images_per_second", "batch": "batch", "largest batch": "largest_batch"},
+    picture=("slopes", "pixels", ("images/s", "largest batch"), "model"),
+    notes=(
+        "Inference in float32 on this machine, at the best batch of 1, 2, 4, ...; the paper's is of a TPUv3 core.",
+        "The largest batch is that of the same batches which fits the memory of an accelerator; a CPU has none of its "
+        "own. That of a TPU which is not there is what its compiler accepts: "
+        "`experiments/check_tpu.py --table=FILE.csv --modes=inference` writes a file, and `--data_path=FILE.csv` adds "
+        "its rows, whose images a second are an estimate.",
+    ),
+    measure=measure,
+)

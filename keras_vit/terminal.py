@@ -1,0 +1,63 @@
+"""Text for people: lines, and below them a bar while something long is under way.
+
+Bars are drawn on standard error, if it is a terminal and a command has asked for them (`show_bars`); everywhere else
+there are only the lines. tqdm draws them, and is imported when there is one to draw.
+"""
+
+import contextlib
+import sys
+
+_bars_shown = False
+
+
+def show_bars():
+    """Lets this process draw bars, if standard error is a terminal."""
+    global _bars_shown
+    _bars_shown = sys.stderr is not None and sys.stderr.isatty()
+
+
+def write(text):
+    """Prints text on standard output at once, above the bars if there are any."""
+    if not _bars_shown:
+        print(text, flush=True)
+        return
+    from tqdm import tqdm
+
+    tqdm.write(str(text), file=sys.stdout)
+    sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def progress_bar(name, total, unit, done=0, delay=0.5):
+    """While it is open, there is a bar of what is done.
+
+    Args:
+        name: of what is under way, such as "training".
+        total: of how many.
+        unit: of what, in the plural, such as "steps".
+        done: how many are done at its beginning.
+        delay: seconds before it appears: what is short needs none.
+
+    Yields:
+        `update(done)`, which sets how many are done.
+    """
+    if not _bars_shown:
+        yield lambda done: None
+        return
+    from tqdm import tqdm
+
+    layout = "{l_bar}{bar}| {n_fmt}/{total_fmt}{unit} [{elapsed}<{remaining}]"
+    bar = tqdm(
+        total=total, initial=done, desc=name, unit=f" {unit}", delay=delay, leave=False, dynamic_ncols=True,
+        bar_format=layout,
+    )  # fmt: skip
+    with bar:
+        yield lambda done: bar.update(done - bar.n)
+
+
+def track(items, name, unit):
+    """Iterates over `items`, of which there is a length, with a `progress_bar`."""
+    with progress_bar(name, len(items), unit) as update:
+        for done, item in enumerate(items, start=1):
+            yield item
+            update(done)

@@ -1,0 +1,88 @@
+"""Models with axial attention and other positions, and what was pre-trained on masked patches, are exported."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from ml_collections import ConfigDict
+
+import keras_vit
+from keras_vit import checkpoints, export, recipes, tasks
+from keras_vit.tpu.inputs import InputShapes
+
+SHAPE = (8, 12, 3)
+VIT = {"patch_size": 4, "num_layers": 2, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2}
+IMAGES = np.random.default_rng(1).uniform(-1, 1, (3, *SHAPE)).astype("float32")
+
+
+def randomize(model):
+    random = np.random.default_rng(0)
+    for weight in model.weights:
+        weight.assign(random.normal(scale=0.5, size=weight.shape))
+    return model
+
+
+def masked_then_finetuned(tmp_path):
+    """A classifier with the weights of a model that predicted masked patches."""
+    config = ConfigDict(recipes.defaults(task="masked_patches", model=VIT))
+    pretrained = randomize(tasks.get(config).build_model(InputShapes(SHAPE, 5)))
+    checkpoints.save(pretrained, tmp_path / "pretrained.npz")
+    model = tasks.get(ConfigDict(recipes.defaults(model=VIT))).build_model(InputShapes(SHAPE, 5))
+    checkpoints.load(model, str(tmp_path / "pretrained.npz"), head="new")
+    randomize(model.get_layer("head"))
+    return model
+
+
+MODELS = {
+    "axial": lambda _: randomize(keras_vit.AxialVisionTransformer(**VIT, input_shape=SHAPE, classes=5)),
+    "axial_resnet": lambda _: randomize(
+        keras_vit.AxialResNet(depth=8, width=32, num_heads=2, input_shape=SHAPE, classes=5)
+    ),
+    "relative": lambda _: randomize(
+        keras_vit.VisionTransformer(**VIT, input_shape=SHAPE, classes=5, position_embedding="relative")
+    ),
+    "masked_patches": masked_then_finetuned,
+    "learned2d": lambda _: randomize(
+        keras_vit.VisionTransformer(
+            **VIT,
+            input_shape=SHAPE,
+            classes=5,
+            position_embedding="learned2d",
+            position_embedding_at="every_layer_shared",
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("axial_resnet", "masked_patches") else pytest.param(name, marks=pytest.mark.slow)
+        for name in MODELS
+    ],
+)
+def test_a_saved_model_has_the_probabilities_of_the_model_and_is_loaded_as_it_was(name, tmp_path):
+    model = MODELS[name](tmp_path)
+    path = export.saved_model(model, tmp_path / "served", class_names="abcde", signatures=("tensor",))
+    outputs = tf.saved_model.load(path).signatures["tensor"](images=tf.constant(IMAGES))
+    expected = keras.ops.softmax(model(IMAGES))
+    np.testing.assert_allclose(outputs["probabilities"], expected, atol=1e-5)
+    assert np.ptp(expected, axis=0).max() > 1e-3  # the images are told apart
+    np.testing.assert_array_equal(export.load(path)(IMAGES), model(IMAGES))
+    card = json.loads(Path(path, "assets.extra/model_card.json").read_text(encoding="utf-8"))
+    assert card["architecture"]["parameters"] == model.count_params()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format_name", ["litert", "onnx", "int8"])
+@pytest.mark.parametrize("name", MODELS)
+def test_other_formats_give_its_logits(name, format_name, tmp_path):
+    if format_name == "onnx" and not all(map(importlib.util.find_spec, ("tf2onnx", "onnxruntime"))):
+        pytest.skip("tf2onnx or onnxruntime is not installed")
+    ending = {"litert": ".tflite", "onnx": ".onnx", "int8": ""}[format_name]
+    report = getattr(export, format_name)(MODELS[name](tmp_path), tmp_path / f"model{ending}")
+    assert report.largest_difference < (0.1 if format_name == "int8" else 1e-4) * report.logits_range

@@ -1,0 +1,60 @@
+"""Bars on a terminal, and nothing but lines elsewhere."""
+
+import io
+import sys
+
+import pytest
+
+from keras_vit import terminal
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def set_stderr(monkeypatch):
+    """A function that lets standard error be another file until the end of the test."""
+
+    def set_file(file):
+        monkeypatch.setattr(sys, "stderr", file)
+        return file
+
+    monkeypatch.setattr(terminal, "_bars_shown", False)
+    return set_file
+
+
+def test_a_bar_is_drawn_below_the_lines_and_leaves_nothing(set_stderr, capsys):
+    stderr = set_stderr(Terminal())
+    terminal.show_bars()
+    with terminal.progress_bar("training", 200, "steps", done=50, delay=0) as update:
+        update(150)
+        terminal.write("step 150")  # after which the bar is drawn again
+    drawn = stderr.getvalue()
+    assert "training:  25%" in drawn and "50/200 steps" in drawn and "150/200 steps" in drawn
+    assert drawn.endswith("\r")  # the last one is wiped out
+    assert capsys.readouterr().out == "step 150\n"
+
+
+def test_what_is_short_has_no_bar(set_stderr):
+    stderr = set_stderr(Terminal())
+    terminal.show_bars()
+    assert list(terminal.track([1, 2, 3], "reading", "arrays")) == [1, 2, 3]
+    assert "reading" not in stderr.getvalue()
+
+
+def test_elsewhere_there_are_only_lines(set_stderr, capsys):
+    stderr = set_stderr(Terminal())
+    with terminal.progress_bar("training", 200, "steps", delay=0) as update:  # nobody asked for bars
+        update(150)
+    assert not stderr.getvalue()
+    set_stderr(io.StringIO())  # a file
+    terminal.show_bars()
+    with terminal.progress_bar("training", 200, "steps", delay=0) as update:
+        update(150)
+        terminal.write("step 150")
+    assert not sys.stderr.getvalue() and capsys.readouterr().out == "step 150\n"
+    set_stderr(None)  # closed
+    terminal.show_bars()
+    assert list(terminal.track([1], "reading", "arrays")) == [1]

@@ -1,0 +1,173 @@
+"""What is read from the text of an HLO module."""
+
+import keras
+import pytest
+
+import keras_vit
+from keras_vit import cost
+from keras_vit.tpu.counts import find_collectives, find_traffic, product_flops
+from keras_vit.tpu.hlo import Array, parse
+
+# A step on eight devices as the TPU's compiler writes one, without the attributes that nothing here reads.
+MODULE = """\
+HloModule jit_step, is_scheduled=true, entry_computation_layout={(f32[4,197,768]{2,1,0:T(8,128)})->f32[]{:T(128)}}
+
+%add (a.1: f32[], b.1: f32[]) -> f32[] {
+  %a.1 = f32[]{:T(128)} parameter(0)
+  %b.1 = f32[]{:T(128)} parameter(1)
+  ROOT %sum.1 = f32[]{:T(128)} add(%a.1, %b.1)
+}
+
+%fused_product (p0: bf16[4,197,768], p1: bf16[768,100,1]) -> bf16[4,197,100] {
+  %p0 = bf16[4,197,768]{2,1,0:T(8,128)(2,1)} parameter(0)
+  %p1 = bf16[768,100,1]{1,0,2:T(8,128)(2,1)S(1)} parameter(1)
+  ROOT %product = bf16[4,197,100]{2,1,0:T(8,128)(2,1)} convolution(%p0, %p1), window={size=1}, dim_labels=b0f_io0->b0f
+}
+
+%body (state: (s32[], bf16[4,197,100])) -> (s32[], bf16[4,197,100]) {
+  %state = (s32[]{:T(128)}, bf16[4,197,100]{2,1,0:T(8,128)(2,1)}) parameter(0)
+  %i = s32[]{:T(128)S(6)} get-tuple-element(%state), index=0
+  %x = bf16[4,197,100]{2,1,0:T(8,128)(2,1)} get-tuple-element(%state), index=1
+  %twice = bf16[4,197,100]{2,1,0:T(8,128)(2,1)} multiply(%x, %x)
+  ROOT %next = (s32[]{:T(128)}, bf16[4,197,100]{2,1,0:T(8,128)(2,1)}) tuple(%i, %twice)
+}
+
+%condition (state.1: (s32[], bf16[4,197,100])) -> pred[] {
+  %state.1 = (s32[]{:T(128)}, /*index=1*/bf16[4,197,100]{2,1,0:T(8,128)(2,1)}) parameter(0)
+  ROOT %go = pred[]{:T(512)} constant(false)
+}
+
+ENTRY %main.1 (images: bf16[4,197,768], kernel: bf16[768,100,1]) -> f32[] {
+  %images = bf16[4,197,768]{2,1,0:T(8,128)(2,1)} parameter(0), metadata={op_name="jit(step)/(images, %kernel)"}
+  %kernel = bf16[768,100,1]{1,0,2:T(8,128)(2,1)} parameter(1)
+  %copy-start = (bf16[768,100,1]{1,0,2:T(8,128)(2,1)S(1)}, bf16[768,100,1]{1,0,2}, u32[]) copy-start(%kernel)
+  %copy-done = bf16[768,100,1]{1,0,2:T(8,128)(2,1)S(1)} copy-done(%copy-start)
+  %fusion.1 = bf16[4,197,100]{2,1,0:T(8,128)(2,1)} fusion(%images, %copy-done), kind=kOutput, calls=%fused_product
+  %start = s32[]{:T(128)} constant(0)
+  %first = (s32[]{:T(128)}, bf16[4,197,100]{2,1,0:T(8,128)(2,1)}) tuple(%start, %fusion.1)
+  %loop = (s32[]{:T(128)}, bf16[4,197,100]{2,1,0:T(8,128)(2,1)}) while(%first), condition=%condition, body=%body
+  %last = bf16[4,197,100]{2,1,0:T(8,128)(2,1)} get-tuple-element(%loop), index=1
+  %gradient = f32[100]{0:T(128)} constant({...})
+  %sum = f32[100]{0:T(128)} all-reduce(%gradient), replica_groups=[1,8]<=[8], to_apply=%add
+  %part = f32[16]{0:T(128)} constant({...})
+  %gather = (f32[16]{0:T(128)}, f32[128]{0:T(128)}) all-gather-start(%part), channel_id=2, dimensions={0}
+  ROOT %whole = f32[128]{0:T(128)} all-gather-done(%gather)
+}
+"""
+
+
+def _convolution(lhs, kernel, output, window, labels):
+    lines = [f"  %{name} = f32[{shape}] parameter({i})" for i, (name, shape) in enumerate([("x", lhs), ("k", kernel)])]
+    lines.append(
+        f"  ROOT %y = f32[{output}] convolution(%x, %k), window={{{window}}}, dim_labels={labels}, metadata={{}}"
+    )
+    return product_flops(parse("ENTRY %main (x: f32[1]) -> f32[] {\n" + "\n".join(lines) + "\n}\n"))
+
+
+def test_products_are_counted_inside_of_fusions():
+    assert product_flops(parse(MODULE)) == 2 * 4 * 197 * 768 * 100
+
+
+@pytest.mark.parametrize("operands", ["f32[2,3]{1,0} x.1, f32[3,5]{0,1} k.2", "x.1, k.2", "%x.1, f32[3,5]{0,1} %k.2"])
+def test_a_text_before_optimization_may_leave_out_what_it_can(operands):
+    lines = ["x.1 = f32[2,3]{1,0} parameter(0)", "k.2 = f32[3,5]{0,1} parameter(1)"]
+    lines.append(f"ROOT dot.3 = f32[2,5] dot({operands}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}")
+    text = "HloModule jit_f, entry_computation_layout={(f32[2,3]{1,0})->f32[2,5]{1,0}}\n\nENTRY main.4 {\n  "
+    assert product_flops(parse(text + "\n  ".join(lines) + "\n}\n")) == 2 * 2 * 3 * 5
+
+
+def test_products_with_zeros_around_an_image_are_not_counted():
+    """A kernel of 3 over 5 numbers, "same": the outer two outputs have 2 products each."""
+    full = _convolution("2,5,7", "3,7,11", "2,5,11", "size=3 pad=1_1", "b0f_0io->b0f")
+    assert full == 2 * 2 * 7 * 11 * (2 + 3 + 3 + 3 + 2)
+    strided = _convolution("2,6,7", "3,7,11", "2,3,11", "size=3 stride=2 pad=0_1", "b0f_0io->b0f")
+    assert strided == 2 * 2 * 7 * 11 * (3 + 3 + 2)
+    cropped = _convolution("2,5,7", "1,7,11", "2,3,11", "size=1 pad=-1_-1", "b0f_0io->b0f")
+    assert cropped == 2 * 2 * 7 * 11 * 3
+
+
+def test_products_with_zeros_between_numbers_are_not_counted():
+    """The gradient of a convolution of stride 2 by its images: zeros between what came back."""
+    count = _convolution("2,3,11", "3,11,7", "2,6,7", "size=3 pad=2_1 lhs_dilate=2 rhs_reversal=1", "b0f_0io->b0f")
+    assert count == 2 * 2 * 7 * 11 * (3 + 3 + 2)
+    dilated = _convolution("2,5,7", "2,7,11", "2,3,11", "size=2 rhs_dilate=2", "b0f_0io->b0f")
+    assert dilated == 2 * 2 * 7 * 11 * 2 * 3
+
+
+def test_a_product_for_each_head_is_counted_as_one_where_heads_became_an_axis_of_a_window():
+    """How the TPU's compiler writes a product of batches: only equal heads meet."""
+    count = _convolution("4,197,64", "4,64,197", "4,197,197", "size=4 stride=3 pad=0_0 lhs_dilate=4", "0bf_0io->0bf")
+    assert count == 2 * 4 * 197 * 64 * 197
+
+
+def test_collectives_have_the_bytes_of_whole_arrays():
+    assert find_collectives(parse(MODULE)) == [("all-gather", 1, 4 * 128), ("all-reduce", 1, 4 * 100)]
+
+
+def test_an_exchange_that_several_fusions_go_on_with_is_counted_once():
+    gathers = [f"  %g.{i} = f32[128]{{0}} all-gather(%x), channel_id={channel}" for i, channel in enumerate([5, 5, 6])]
+    text = "\n".join(["ENTRY %main (x: f32[16]) -> f32[] {", "  %x = f32[16]{0} parameter(0)", *gathers, "}"])
+    assert find_collectives(parse(text)) == [("all-gather", 2, 2 * 4 * 128)]
+
+
+def test_traffic_is_that_with_the_large_memory_and_of_whole_tiles():
+    traffic = {array: (read, written) for array, read, written in find_traffic(parse(MODULE))}
+    product = 2 * 4 * 200 * 128  # 197 rows of 100 numbers fill 25 times 8 rows of 128
+    # The kernel is read once, on its way to the small memory; the loop's body is counted once.
+    assert traffic["bf16[768,100,1]"] == (2 * 768 * 128, 0)
+    assert traffic["bf16[4,197,768]"] == (2 * 4 * 200 * 768, 0)
+    assert traffic["bf16[4,197,100]"] == (2 * product, 2 * product)
+    assert next(iter(traffic)) == "bf16[4,197,768]"
+
+
+@pytest.mark.parametrize(
+    ("array", "size", "padded"),
+    [
+        (Array("bf16", (4, 197, 197), "2,1,0:T(8,128)(2,1)"), 2 * 4 * 197**2, 2 * 4 * 200 * 256),
+        (Array("bf16", (4, 197, 197), "0,2,1:T(8,128)(2,1)"), 2 * 4 * 197**2, 2 * 197 * 200 * 128),
+        (Array("f32", (5,), "0:T(1024)"), 20, 4096),
+        (Array("pred", (3, 5), "1,0"), 15, 15),
+        (Array("f32", (), ":T(128)"), 4, 4),
+        (Array("token", ()), 0, 0),
+    ],
+    ids=str,
+)
+def test_the_size_of_an_array(array, size, padded):
+    assert (array.bytes, array.padded_bytes) == (size, padded)
+
+
+def test_another_text_is_refused():
+    with pytest.raises(ValueError, match="not that of an HLO module"):
+        parse("module @jit_step {\n}")
+
+
+SMALL = {"patch_size": 8, "hidden_size": 12, "num_layers": 2, "mlp_dim": 20, "num_heads": 3}
+MODELS = {
+    "token": SMALL,
+    "relative positions, gap": SMALL | {"classifier": "gap", "position_embedding": "relative"},
+    "map": SMALL | {"classifier": "map"},
+    "hybrid": SMALL | {"patch_size": 1, "resnet_blocks": (1, 2), "representation_size": 5},
+    "BiT, version 1": {"depth": 26, "version": 1},
+    "BiT": {"depth": 26},
+}
+
+
+@pytest.mark.one_backend
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="of the TensorFlow backend")
+@pytest.mark.parametrize("arguments", MODELS.values(), ids=MODELS)
+def test_the_formula_counts_the_products_of_a_model(arguments, xla):
+    import tensorflow as tf
+
+    build = keras_vit.BiTResNet if "depth" in arguments else keras_vit.VisionTransformer
+    model = build(**arguments, classes=7, input_shape=(32, 48, 3))
+    forward = tf.function(lambda images: model(images), jit_compile=True, autograph=False)
+    program = forward.experimental_get_compiler_ir(tf.TensorSpec((2, 32, 48, 3)))(stage="hlo")
+    expected = 2 * keras_vit.flops(model)
+    if arguments == {"depth": 26}:
+        # It pads images itself, and the zeros are numbers like others to XLA before optimization.
+        forward, padded = (
+            cost.bit_multiply_accumulates(**arguments, input_shape=(32, 48, 3), count_padding=count)
+            for count in (False, True)
+        )
+        expected += 2 * 2 * (padded - forward)
+    assert product_flops(parse(program)) == expected
