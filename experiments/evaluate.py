@@ -44,13 +44,15 @@ def main(_):
     }
     what["weights_sha256"] = evaluation.weights_digest(model)
     results = read_results(output / "results.json", what)
+    shares = results["max_bad_share"]
     inputs = None
     for name, evaluator in evaluators.items():
-        if name in results["metrics"]:
+        if name in results["metrics"] and shares[name] <= FLAGS.max_bad_share:
             print(f"{name} was evaluated before")
             continue
         inputs = inputs or load_inputs(model, details)
         results["metrics"][name] = evaluator.evaluate(model, inputs)
+        shares[name] = FLAGS.max_bad_share
         files.write_json(output / "results.json", results)
         print(f"evaluated {name}", flush=True)
     print_table({name: results["metrics"][name] for name in evaluators})
@@ -63,11 +65,12 @@ def main(_):
 
 
 def read_results(path, what):
-    """What was evaluated before, of the same model and data: `{"of": what, "metrics": {evaluator: metrics}}`."""
+    """What was evaluated before, of the same model and data: `{"of": what, "metrics": {evaluator: metrics},
+    "max_bad_share": {evaluator: the flag's value}}`; a lower share than that evaluates again."""
     results = files.read_json(path)
     if results is None:
-        return {"of": what, "metrics": {}}
-    if not isinstance(results, dict) or results.get("of") != what:
+        return {"of": what, "metrics": {}, "max_bad_share": {}}
+    if not isinstance(results, dict) or results.get("of") != what or "max_bad_share" not in results:
         raise ValueError(
             f"The folder has the results of another model or data; another --output keeps them. Received: {path}"
         )

@@ -134,7 +134,8 @@ def preprocessing_of(model: keras.Model) -> Preprocessing:
     """How images must be prepared for a model: what its checkpoint was trained on.
 
     It is in the config of the model's layer `InputPreprocessing`, so it survives saving, `from_config` and
-    `clone_model`; it is found inside another model too.
+    `clone_model`; it is found inside another model too. A model that scales or normalizes images itself says what it
+    expects by an `InputPreprocessing` of its own in front.
 
     Args:
         model: a model of this library, or one that has it inside.
@@ -143,15 +144,49 @@ def preprocessing_of(model: keras.Model) -> Preprocessing:
         A `Preprocessing`.
 
     Raises:
-        ValueError: there is no such layer in the model.
+        ValueError: there is no such layer in the model, or images are changed before they come to it.
     """
-    for layer in _layers_of(model):
-        config = layer.get_config() if type(layer).__name__ == "InputPreprocessing" else {}
+    preprocessing = find_preprocessing(model)
+    if preprocessing is None:
+        raise ValueError(f"The model does not say how images must be prepared for it. Received: model={model.name!r}")
+    return preprocessing
+
+
+def find_preprocessing(model: keras.Model) -> Preprocessing | None:
+    """As `preprocessing_of`; None where no layer says it and none is known to prepare images.
+
+    Raises:
+        ValueError: images are changed before they come to the `InputPreprocessing`, or, in a model without one, by a
+            `Rescaling` or `Normalization`.
+    """
+    before = []
+    for operation in _operations_of(model):
+        config = operation.get_config() if type(operation).__name__ == "InputPreprocessing" else {}
         if "preprocessing" in config:
+            _check_unchanged(model, before)
             return Preprocessing.from_config(config["preprocessing"])
-    raise ValueError(f"The model does not say how images must be prepared for it. Received: model={model.name!r}")
+        before.append(operation)
+    preparing = keras.layers.Rescaling | keras.layers.Normalization
+    _check_unchanged(model, [operation for operation in before if isinstance(operation, preparing)])
+    return None
 
 
-def _layers_of(model):
-    for layer in model.layers:
-        yield from _layers_of(layer) if isinstance(layer, keras.Model) else [layer]
+# Layers that leave pixel values on their scale in inference; Keras' random layers do nothing there.
+_UNCHANGING = ("InputLayer", "Identity", "Dropout", "SpatialDropout2D", "Resizing", "CenterCrop", "Cast", "Random")
+
+
+def _check_unchanged(model, operations):
+    for operation in operations:
+        kind = type(operation).__name__
+        if not kind.startswith(_UNCHANGING):
+            raise ValueError(
+                f"The model changes images itself, by {operation.name!r} ({kind}), and does not say what it expects: "
+                "put a keras_vit.layers.InputPreprocessing first, as with keras_vit.Preprocessing(mean=(0, 0, "
+                f"0), std=(1, 1, 1)) for pixel values in [0, 255]. Received: model={model.name!r}"
+            )
+
+
+def _operations_of(model):
+    """Those of a model and of the models inside it, in the order in which they are computed."""
+    for operation in getattr(model, "operations", model.layers):
+        yield from _operations_of(operation) if isinstance(operation, keras.Model) else [operation]

@@ -51,6 +51,29 @@ def test_images_of_another_rank_or_channels_are_refused():
         keras_vit.preprocess_input(np.zeros((1, 4, 4, 1)), special())
 
 
+def _wrapped(*steps):
+    inputs = x = keras.Input((16, 16, 3))
+    for step in (*steps, small()):
+        x = step(x)
+    return keras.Model(inputs, x)
+
+
+def test_a_model_that_prepares_images_itself_must_say_what_it_expects():
+    pixels = keras_vit.Preprocessing(mean=(0, 0, 0), std=(1, 1, 1))
+    rescaling = keras.layers.Rescaling(1 / 127.5, -1)
+    for model in (
+        _wrapped(rescaling),
+        _wrapped(lambda x: x / 127.5 - 1),
+        keras.Sequential([keras.Input((16, 16, 3)), keras.layers.Normalization(mean=127.5, variance=127.5**2), small()]),
+    ):
+        with pytest.raises(ValueError, match=r"changes images itself, by '.*put a keras_vit.layers.InputPreprocessing"):
+            keras_vit.preprocessing_of(model)
+    first = keras_vit.layers.InputPreprocessing(pixels)
+    assert keras_vit.preprocessing_of(_wrapped(first, rescaling)) == pixels
+    unchanged = _wrapped(keras.layers.RandomFlip(), keras.layers.Dropout(0.1))
+    assert keras_vit.preprocessing_of(unchanged) == keras_vit.Preprocessing()
+
+
 def test_the_preprocessing_survives_config_clone_and_wrapping():
     model = special()
     inputs = keras.Input((16, 16, 3))

@@ -35,6 +35,7 @@ from keras_vit.evaluation import (
 )
 from keras_vit.evaluation.collecting import weights_digest
 from keras_vit.evaluation.inputs import load_inputs
+from keras_vit.preprocessing import find_preprocessing
 from keras_vit.training import Engine
 
 EVALUATORS = {
@@ -110,6 +111,7 @@ class Evaluator:
         return self.module.evaluate(model, *loaded.values())
 
     def _load(self, model, dataset):
+        find_preprocessing(model)  # its error is not one of the dataset
         try:
             return load_inputs(model, dataset, self.path, self.module.SPLITS, max_bad_share=self.max_bad_share)
         except ValueError as error:
@@ -135,8 +137,8 @@ def get(names: Iterable[str], max_bad_share: float = 0.01) -> dict[str, Evaluato
 def _parse(text, max_bad_share):
     name, _, place = text.partition(":")
     words, _, path = place.partition("@")
-    # "tfds:NAME" has a colon of its own.
-    datasets = tuple(word for word in words.split("+") if word)
+    # "tfds:NAME" has a colon of its own, and the path of a file may have a plus.
+    datasets = (words,) if words.endswith(".json") else tuple(word for word in words.split("+") if word)
     if name not in EVALUATORS:
         raise ValueError(f"The evaluators are {', '.join(EVALUATORS)}. Received: {text!r}")
     module = EVALUATORS[name]

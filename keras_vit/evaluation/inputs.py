@@ -7,7 +7,7 @@ import keras
 
 from keras_vit import data
 from keras_vit.data.sources import listed_once
-from keras_vit.preprocessing import preprocessing_of
+from keras_vit.preprocessing import find_preprocessing
 
 
 @listed_once()
@@ -47,7 +47,8 @@ def options_for(model, source):
     """The fields of `data.Options` with which images of a source become those of a model, a dict.
 
     Raises:
-        ValueError: the model's images are not square, and the source's are of another size.
+        ValueError: the model's images are not square, and the source's are of another size; or the model changes
+            images before they come to its `InputPreprocessing`.
     """
     height, width, channels = keras.tree.flatten(model.input)[0].shape[1:]
     options = {"channels": channels}
@@ -59,9 +60,8 @@ def options_for(model, source):
                 f"Received: a model of {height}x{width} pixels"
             )
         options |= {"image_size": height, "eval_crop": "resize"}
-    try:
-        preprocessing = preprocessing_of(model)
-    except ValueError:  # another model than those of this library: images in [-1, 1]
+    preprocessing = find_preprocessing(model)
+    if preprocessing is None:  # another model than those of this library: images in [-1, 1]
         return options
     white = 65535 if preprocessing.bit_depth == 16 else 255
     if {*preprocessing.mean, *preprocessing.std} != {white / 2}:

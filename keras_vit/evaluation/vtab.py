@@ -90,12 +90,15 @@ def run_tasks(model, workdir, *, path="", tasks=TASKS, seed=0, edit=None, write=
     workdir = files.as_path(workdir)
     files.make_dirs(workdir)
     weights = _keep_weights(model, workdir)
+    configs = {task: config_of(model, task, weights=str(weights), path=path, seed=seed) for task in tasks}
+    if edit is not None:
+        for config in configs.values():
+            edit(config)
+    folders = {task: training.Workdir(workdir / task, config.to_dict()) for task, config in configs.items()}
+    _check_datasets({task: config for task, config in configs.items() if folders[task].results() is None})
     metrics = {}
     for number, task in enumerate(tasks, start=1):
-        config = config_of(model, task, weights=str(weights), path=path, seed=seed)
-        if edit is not None:
-            edit(config)
-        folder = training.Workdir(workdir / task, config.to_dict())
+        config, folder = configs[task], folders[task]
         results = folder.results()
         if results is None:
             write(f"task {number} of {len(tasks)}: {task}")
@@ -105,6 +108,18 @@ def run_tasks(model, workdir, *, path="", tasks=TASKS, seed=0, edit=None, write=
         metrics[task] = results["test/accuracy"]
         write(f"{task}: {metrics[task]:.4f}")
     return {**metrics, **_means(metrics)}
+
+
+def _check_datasets(configs):
+    """Raises a `ValueError` unless the datasets of all tasks are there, before hours are spent on the first ones."""
+    for task, config in configs.items():
+        try:
+            data.load_splits(config.data)
+        except ValueError as error:
+            raise ValueError(
+                f"The task {task} cannot have its dataset; where TFDS has it in another folder, vtab:{task}@FOLDER "
+                f"or the option `path` names it. {error}"
+            ) from error
 
 
 def config_of(model, task, *, weights, path="", seed=0):

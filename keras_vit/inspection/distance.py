@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.inspection.scores import iterate_scores
+from keras_vit.layers.validation import check_positive_int
 from keras_vit.models.encoder import Encoder
 
 
@@ -31,8 +32,7 @@ def attention_distance(
     encoder.check_images(images)
     if not len(images):
         raise ValueError(f"There must be an image. Received: images of shape {tuple(images.shape)}")
-    if not isinstance(batch_size, int) or batch_size < 1:
-        raise ValueError(f"`batch_size` must be an integer of 1 or more. Received: batch_size={batch_size!r}")
+    check_positive_int("batch_size", batch_size)
     distances = _grid_distances(encoder.grid, encoder.patch_size)
     totals = np.zeros((len(encoder.blocks), encoder.blocks[0].num_heads))
     for start in range(0, len(images), batch_size):

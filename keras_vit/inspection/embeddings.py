@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit import layers
+from keras_vit.layers.validation import check_positive_int
 from keras_vit.models.encoder import Encoder
 from keras_vit.models.features import features
 
@@ -95,8 +96,7 @@ def _principal_components(samples, count):
     # scikit-learn takes about a second to import.
     from sklearn.decomposition import PCA
 
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise ValueError(f"`count` must be an integer of 1 or more. Received: count={count!r}")
+    check_positive_int("count", count)
     return PCA(min(count, *samples.shape), svd_solver="full").fit(samples)
 
 

@@ -44,6 +44,11 @@ class ResNetStem(keras.layers.Layer):
         self.blocks = tuple(blocks)
         self.width = width
 
+    @property
+    def stride(self) -> int:
+        """Pixels from one feature to the next, of either side."""
+        return 4 * 2 ** max(0, len(self.blocks) - 1)
+
     def build(self, input_shape: tuple) -> None:
         check_rank("ResNetStem", input_shape, "B, H, W, C")
         policy = self.dtype_policy

@@ -1,9 +1,11 @@
 """Checks of constructor arguments that several layers and models share."""
 
+import numbers
+
 
 def check_positive_int(name, value):
     """Raises a `ValueError` unless `value` is an integer of 1 or more."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
         raise ValueError(f"`{name}` must be an integer of 1 or more. Received: {name}={value!r}")
 
 

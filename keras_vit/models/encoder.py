@@ -27,7 +27,8 @@ class Encoder:
         norm: the LayerNorm after the last block, or None.
         pool_layer, pre_logits: the layers of these purposes after it, or None.
         grid: `(rows, columns)` of the patches.
-        patch_size: `(height, width)` of a patch in pixels of the image, floats.
+        patch_size: `(height, width)` in pixels of the image from one patch to the next, floats. Of a hybrid whose
+            image its stride does not divide, the last patches reach beyond the image.
         num_prefix_tokens: how many tokens come before those of the patches: 1 with a class token, else 0.
         hidden_size: size of a token.
         positions: for each block the layer that adds positions to its input, or None; that before the first block
@@ -58,8 +59,7 @@ class Encoder:
         self.pre_logits = next((layer for layer in after if layer.name == "pre_logits"), None)
         self.num_prefix_tokens = len(_of_type(self.vit, layers.ClassToken))
         self.grid = self._find_grid()
-        height, width = self.vit.input_shape[1:3]
-        self.patch_size = (height / self.grid[0], width / self.grid[1])
+        self.patch_size = self._find_patch_size()
         self.hidden_size = int(self.blocks[0].norm_1.gamma.shape[-1])
         self._check_tokens()
 
@@ -105,6 +105,14 @@ class Encoder:
             "The position embedding must know its grid: pass `grid` to `PositionEmbedding`. "
             f"Received: model={self.vit.name!r}"
         )
+
+    def _find_patch_size(self):
+        stems, patches = _of_type(self.vit, layers.ResNetStem), _of_type(self.vit, layers.Patches)
+        if len(stems) == 1 and len(patches) == 1:
+            side = float(stems[0].stride * patches[0].patch_size)
+            return side, side
+        height, width = self.vit.input_shape[1:3]
+        return height / self.grid[0], width / self.grid[1]
 
     @property
     def image_shape(self):
@@ -190,23 +198,25 @@ class Encoder:
         positions = self.positions[number - 1]
         return tokens if positions is None else positions(tokens)
 
+    def check_pools(self):
+        """Raises a `ValueError` where the head reads every token."""
+        is_unpooled = len(keras.tree.flatten(self.vit.output)[0].shape) == 3
+        if self.pool_layer is None and (is_unpooled or not self.num_prefix_tokens):
+            raise ValueError(
+                "The model does not pool its tokens; `tokens` must be 'patch' or 'all'. Received: tokens='pooled', "
+                f"model={self.vit.name!r}"
+            )
+
     def pool(self, tokens, is_last):
         """What the model's head reads, from tokens after the norm: `(B, N, D)` to `(B, F)`.
 
         `pre_logits`, where the model has it, is applied to the last layer alone.
 
         Raises:
-            ValueError: the model pools nothing.
+            ValueError: as `check_pools`.
         """
-        if self.pool_layer is not None:
-            x = self.pool_layer(tokens)
-        elif self.num_prefix_tokens:
-            x = tokens[:, 0]
-        else:
-            raise ValueError(
-                "The model does not pool its tokens; `tokens` must be 'patch' or 'all'. Received: tokens='pooled', "
-                f"model={self.vit.name!r}"
-            )
+        self.check_pools()
+        x = tokens[:, 0] if self.pool_layer is None else self.pool_layer(tokens)
         return self.pre_logits(x) if is_last and self.pre_logits is not None else x
 
 

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit.layers.validation import check_positive_int
 from keras_vit.models.encoder import Encoder
 
 TOKENS = ("class", "patch", "all", "pooled")
@@ -44,8 +45,7 @@ def features(
     """
     extractor = FeatureModel(model, layers, tokens=tokens, grid=grid, norm=norm)
     images = images if hasattr(images, "dtype") else np.asarray(images)
-    if not isinstance(batch_size, int) or batch_size < 1:
-        raise ValueError(f"`batch_size` must be an integer of 1 or more. Received: batch_size={batch_size!r}")
+    check_positive_int("batch_size", batch_size)
     extractor.encoder.check_images(images)
     # At least one call: no images give arrays of no rows, of the right shape.
     starts = range(0, max(len(images), 1), batch_size)
@@ -87,8 +87,8 @@ class FeatureModel(keras.Model):
     ) -> None:
         super().__init__(**{"dtype": "float32", **kwargs})
         encoder = Encoder(model)
-        self.is_single = layers is None or isinstance(layers, int | np.integer)
-        chosen = [-1] if layers is None else [layers] if isinstance(layers, int | np.integer) else list(layers)
+        self.is_single = layers is None or not isinstance(layers, Sequence | np.ndarray)
+        chosen = [-1] if layers is None else [layers] if self.is_single else list(layers)
         if not chosen:
             raise ValueError("`layers` must name a layer. Received: layers=[]")
         self._numbers = [encoder.layer_number(layer) for layer in chosen]
@@ -180,6 +180,8 @@ def _validate(encoder, tokens, grid, norm):
         )
     if norm and encoder.norm is None:
         raise ValueError(f"The model has no LayerNorm after its blocks: pass norm=False. Received: model={name!r}")
+    if tokens == "pooled":
+        encoder.check_pools()
     if tokens == "pooled" and not norm:
         raise ValueError("What the head reads is after the norm: pass norm=True. Received: tokens='pooled', norm=False")
 

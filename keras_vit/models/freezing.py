@@ -1,10 +1,12 @@
 """Which part of a model trains: freezing, and low-rank adapters (LoRA)."""
 
 import math
+import numbers
 from collections.abc import Callable, Sequence
 
 import keras
 
+from keras_vit.layers.validation import check_positive_int
 from keras_vit.models.encoder import Encoder
 
 LORA_TARGETS = ("query", "key", "value", "out", "mlp_1", "mlp_2")
@@ -32,7 +34,7 @@ def freeze(model: keras.Model, up_to: int | str = "head", write: Callable[[str],
     if up_to == "head":
         heads = [index for index, layer in enumerate(layers) if layer.name in ("pool", "pre_logits")]
         end = max(heads, default=layers.index(encoder.norm or encoder.blocks[-1]))
-    elif isinstance(up_to, int) and not isinstance(up_to, bool):
+    elif isinstance(up_to, numbers.Integral) and not isinstance(up_to, bool):
         number = encoder.layer_number(up_to)
         end = layers.index(encoder.blocks[number - 1]) if number else layers.index(encoder.blocks[0]) - 1
     else:
@@ -71,8 +73,7 @@ def enable_lora(
 
     Reference: Hu et al., "LoRA" (2021), which adapts queries and values.
     """
-    if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
-        raise ValueError(f"`rank` must be an integer of 1 or more. Received: rank={rank!r}")
+    check_positive_int("rank", rank)
     unknown = [target for target in targets if target not in LORA_TARGETS]
     if unknown or not targets:
         raise ValueError(f"`targets` must be some of {', '.join(LORA_TARGETS)}. Received: targets={tuple(targets)}")

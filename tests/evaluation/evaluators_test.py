@@ -266,6 +266,7 @@ def test_calibration_refuses_several_right_labels():
 
 
 def test_real_labels_need_a_folder_of_images_and_no_thousand_subfolders(tmp_path):
+    tmp_path /= "a+b"  # a plus stands between datasets, and may stand in a path
     folder = tmp_path / "images" / "val"
     folder.mkdir(parents=True)
     for number, color in enumerate(([200, 30, 30], [30, 200, 30]), start=1):
@@ -324,6 +325,10 @@ def test_bad_requests_are_refused(model):
         ("real cannot have its dataset; real:imagenet2012_real@FOLDER",
          lambda: evaluation.evaluate(model, ["real"])),
         ("There is no such folder", lambda: evaluation.evaluate(model, ["real:real.json@nowhere"])),
+        ("^The model changes images itself, by 'scale'",
+         lambda: evaluation.evaluate(
+             keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Rescaling(2.0, name="scale"), model]),
+             ["top1:digits"])),
         ("two training examples or more",
          lambda: linear_probe.fit_and_score(np.eye(3), np.arange(3), np.eye(3), np.arange(3))),
     ):  # fmt: skip

@@ -91,3 +91,17 @@ def test_bad_requests_are_refused(tmp_path):
         with pytest.raises(ValueError, match=match):
             call()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_dataset_is_named_before_any_task_is_trained(monkeypatch, tmp_path):
+    trained = []
+    monkeypatch.setattr(vtab.training, "run", lambda config, *_, **__: trained.append(config))
+
+    def edit(config):
+        if config.recipe.startswith("VTAB-1k, svhn"):
+            _to_digits(config)
+
+    model = keras_vit.VisionTransformer(**SIZES)
+    with pytest.raises(ValueError, match="The task eurosat cannot have its dataset;.*vtab:eurosat@FOLDER"):
+        vtab.run_tasks(model, tmp_path, path=str(tmp_path / "nowhere"), tasks=("svhn", "eurosat"), edit=edit)
+    assert not trained

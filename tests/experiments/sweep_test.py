@@ -134,8 +134,9 @@ def test_an_interrupted_sweep_stops_its_run_and_frees_its_workdir(to_all, tmp_pa
         errors.seek(0)
         assert "Traceback" not in errors.read()
     assert process.returncode == training.EXIT_CODE
-    lines = [line for line in rest.splitlines() if not line.startswith("step ")]
-    assert len(lines) == 1 and lines[0].startswith("stopped by SIG") and "saved; the same command goes on" in lines[0]
+    line, command = (line for line in rest.splitlines() if not line.startswith("step "))
+    assert line.startswith("stopped by SIG") and "saved; the same command goes on" in line
+    assert "run_tpu.py" in command
     assert [path.name for path in (tmp_path / "sweep").iterdir()] == ["rate=0.001"]  # the next one was not begun
     assert (tmp_path / "sweep" / "rate=0.001" / "lock").read_text() == ""
     with workdir_lock(tmp_path / "sweep" / "rate=0.001"):

@@ -198,10 +198,30 @@ def test_bad_input_is_told_apart():
         ("one of class, patch", lambda: keras_vit.features(model, images, tokens="cls")),
         ("`tokens` must be 'patch'", lambda: keras_vit.features(model, images, grid=True)),
         ("norm=False", lambda: keras_vit.features(model, images, tokens="pooled", norm=False)),
-        ("does not pool", lambda: keras_vit.features(build(classifier="unpooled"), images, tokens="pooled")),
+        ("^The model does not pool", lambda: keras_vit.features(build(classifier="unpooled"), images, tokens="pooled")),
+        (
+            "^The model does not pool",
+            lambda: keras_vit.features(build(classifier="token_unpooled"), images, tokens="pooled"),
+        ),
+        ("are 0 to .* layer=1.5", lambda: keras_vit.features(build(), images, layers=1.5)),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=match):
             call()
+
+
+def test_patches_of_a_hybrid_are_as_far_apart_as_its_stride():
+    """Also where the stride does not divide the image: the last patches reach beyond it."""
+    model = build(input_shape=(36, 20, 3), patch_size=1, resnet_blocks=(1, 1))
+    encoder = Encoder(model)
+    assert encoder.grid == (5, 3) and encoder.patch_size == (8.0, 8.0)
+
+
+@pytest.mark.one_backend
+def test_numpy_integers_are_integers():
+    model, one = build(), np.int64(1)
+    representations = keras_vit.features(model, images_of(model), one, batch_size=one)
+    np.testing.assert_array_equal(representations, keras_vit.features(model, images_of(model), 1, batch_size=1))
+    assert keras_vit.freeze(model, up_to=one) == keras_vit.freeze(build(), up_to=1)
 
 
 def _two(first, second):
