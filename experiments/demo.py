@@ -99,7 +99,7 @@ class Actions:
         images, probabilities, sentences = demo_model.read_files(self.model, paths or [])
         best = [self._best(row, 1)[0] for row in probabilities]
         thumbnails = [
-            (demo_pictures.enlarge(image.pixels), f"{name} {100 * probability:.0f} %")
+            (demo_pictures.enlarge(image.picture), f"{name} {100 * probability:.0f} %")
             for image, (_, name, probability) in zip(images, best)
         ]
         return (images, probabilities), demo_pictures.messages(sentences), thumbnails
@@ -119,13 +119,13 @@ class Actions:
             if attention is None:
                 parts += [None, ""]
             else:
-                picture = demo_pictures.attention_picture(image.pixels, attention, patch, opacity / 100)
+                picture = demo_pictures.attention_picture(image.picture, attention, patch, opacity / 100)
                 parts += [picture, demo_pictures.color_scale(attention)]
         return parts
 
     def patch_at(self, state, index, place):
         """The patch `(row, column)` at a pixel `(x, y)` of a picture."""
-        size = demo_pictures.enlarge(state[0][index].pixels).shape[:2]
+        size = demo_pictures.enlarge(state[0][index].picture).shape[:2]
         return demo_pictures.patch_at(*place, size, self.model.grid)
 
     def describe(self, patch):

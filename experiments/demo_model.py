@@ -1,27 +1,23 @@
 """What a model gives for the page of `demo.py`: image files to predictions, and to what its tokens attend to."""
 
 import dataclasses
-import re
 import threading
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
+from image_files import ImageFileReader, why_refused
 from keras import ops
 from model_flags import build_model, load_model, read_class_names
 
 import keras_vit
 from keras_vit import Preprocessing, export, files, inspection
-from keras_vit.data import gif, images
 from keras_vit.evaluation.calibration import gives_probabilities
 from keras_vit.export.assets import LABELS, MODEL
-from keras_vit.export.decoding import Decoder
 from keras_vit.export.graph import ACTIVATIONS
 from keras_vit.export.versions import MARKER
-from keras_vit.inspection.attention_maps import to_rgb
 from keras_vit.models.encoder import Encoder
 
-MAX_MEGAPIXELS = 50.0
 MAX_IMAGES = 64  # that are read at a time
 
 
@@ -31,75 +27,13 @@ class DemoImage:
 
     Attributes:
         name: of the file.
-        pixels: what the model sees of it, uint8 `(H, W, 3)`.
+        picture: what the model sees of it, uint8 `(H, W, 3)`.
         inputs: what the model is given: float32 `(H, W, C)`, or for a SavedModel the bytes of the file.
     """
 
     name: str
-    pixels: np.ndarray
+    picture: np.ndarray
     inputs: object
-
-
-class Reader:
-    """From image files to `DemoImage`s.
-
-    Args:
-        image_shape: `(height, width, channels)` of the model's images.
-        preprocessing: how they are prepared.
-
-    Raises:
-        ValueError: images of that many channels cannot come from files.
-    """
-
-    def __init__(self, image_shape, preprocessing):
-        self.preprocessing = preprocessing
-        decoder = Decoder(tuple(image_shape), preprocessing, MAX_MEGAPIXELS)
-        # As one graph: called eagerly, some functions in it would be traced again for every file.
-        self._decode = tf.function(decoder.image, input_signature=[tf.TensorSpec((), tf.string)], autograph=False)
-
-    def read(self, name, content):
-        """A file, its name and its bytes, as float32 `(H, W, C)` and uint8 `(H, W, 3)`.
-
-        Raises:
-            ValueError: it cannot be used; the message is a sentence for people.
-        """
-        try:
-            image = self._decode(content).numpy()
-        except tf.errors.OpError as error:
-            raise ValueError(f"{name} {_reason(content, error.message)}.") from error
-        return image, self._to_pixels(image)
-
-    def _to_pixels(self, image):
-        preprocessing = self.preprocessing
-        white = 255 if preprocessing.bit_depth == 8 else 65535
-        unit = (image * np.float32(preprocessing.std) + np.float32(preprocessing.mean)) / white
-        return np.uint8(np.rint(255 * to_rgb(2 * unit[None] - 1)[0]))
-
-    def notes(self, name, content):
-        """Sentences about what is lost of a file that can be used."""
-        channels, bit_depth = self.preprocessing.channels, self.preprocessing.bit_depth
-        if content[:4] == b"\x89PNG":
-            if content[24] == 16 and bit_depth == 8:
-                yield f"{name} has 16 bits a channel; the upper 8 are used."
-            if content[25] in (4, 6) and channels in (1, 3):
-                yield f"{name} has transparency, which is ignored."
-        elif content[:4] == b"GIF8" and channels in (1, 3) and int(gif.all_pictures(tf.constant(content))[0]) > 1:
-            yield f"{name} is an animation; its first picture is used."
-        elif content[:2] == b"\xff\xd8" and int(tf.image.extract_jpeg_shape(content)[2]) == 4:
-            yield f"{name} has the colors of print (CMYK), which are converted."
-
-
-def _reason(content, message):
-    """Why a file cannot be used, as the second half of a sentence."""
-    height, width = images.header_size(tf.constant(content)).numpy().tolist() if content else (0, 0)
-    if not content:
-        return "is empty"
-    if height < 1 or width < 1:
-        return "is not an image that can be read: JPEG, PNG, GIF, BMP or WebP"
-    if height * width > MAX_MEGAPIXELS * 1e6:
-        return f"has {width:,} x {height:,} pixels; at most {MAX_MEGAPIXELS:g} million can be read"
-    refused = re.search(r"assertion failed: \[\W*(an? [^;\]]*)", message)
-    return f"is {refused[1]}, which is not read" if refused else "is damaged or cut short"
 
 
 class KerasModel:
@@ -115,7 +49,7 @@ class KerasModel:
         title: the argument.
         facts: a sentence about the model.
         missing: a sentence about what the page cannot show of it, or "".
-        reader: its `Reader`.
+        reader: its `ImageFileReader`.
         class_names: a list of str.
         grid, layers, heads: of its attention; None and 0 where there is none to look at.
         has_attention: whether `attention` can be asked.
@@ -136,7 +70,7 @@ class KerasModel:
         classes = model.output_shape[-1]
         self.class_names = _names(class_names, classes)
         height, width, channels = model.input_shape[1:]
-        self.reader = Reader((height, width, channels), keras_vit.preprocessing_of(model))
+        self.reader = ImageFileReader((height, width, channels), keras_vit.preprocessing_of(model))
         self.grid, self.layers, self.heads, self.missing = None, 0, 0, ""
         what = f"{model.count_params():,} parameters"
         try:
@@ -155,9 +89,9 @@ class KerasModel:
         return self.layers > 0
 
     def read(self, name, content):
-        """As `Reader.read`, a `DemoImage`."""
-        image, pixels = self.reader.read(name, content)
-        return DemoImage(name, pixels, image)
+        """As `ImageFileReader.read`, a `DemoImage`."""
+        image, picture = self.reader.read(name, content)
+        return DemoImage(name, picture, image)
 
     def probabilities(self, batch):
         """Of a list of `DemoImage`s, float32 `(N, classes)`."""
@@ -207,9 +141,9 @@ class ServedModel:
         try:
             card = export.load_card(folder)
             shape, preprocessing = card["architecture"]["image_shape"], card["preprocessing"]["model"]
-            self.reader = Reader(shape, Preprocessing.from_config(preprocessing))
+            self.reader = ImageFileReader(shape, Preprocessing.from_config(preprocessing))
         except (ValueError, KeyError, TypeError):
-            shape, self.reader = None, Reader((256, 256, 3), Preprocessing())
+            shape, self.reader = None, ImageFileReader((256, 256, 3), Preprocessing())
         self.has_attention = shape is not None and "attention" in self._signatures
         self.facts = f"A SavedModel; {_count_classes(classes)}."
         self.missing = "An export without its Keras model cannot be looked into: " + (
@@ -219,8 +153,8 @@ class ServedModel:
         )
 
     def read(self, name, content):
-        _, pixels = self.reader.read(name, content)
-        return DemoImage(name, pixels, content)
+        _, picture = self.reader.read(name, content)
+        return DemoImage(name, picture, content)
 
     def probabilities(self, batch):
         encoded = tf.constant([image.inputs for image in batch])
@@ -229,7 +163,7 @@ class ServedModel:
                 return self._signatures["serving_default"](image_bytes=encoded)["probabilities"].numpy()
         except tf.errors.InvalidArgumentError as error:
             names = ", ".join(image.name for image in batch)
-            raise ValueError(f"{names} {_reason(batch[0].inputs, error.message)}.") from error
+            raise ValueError(f"{names} {why_refused(batch[0].inputs, error.message)}.") from error
 
     def attention(self, image, patch=None, layer=-1, head=None):
         """The rollout of what the output reads, `(H, W)`; None for that of a layer."""

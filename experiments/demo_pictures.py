@@ -8,11 +8,11 @@ SIDE = 448  # of a picture, in pixels: small images are enlarged by a whole numb
 _COLORS = "viridis"
 
 
-def attention_picture(pixels, attention, patch=None, opacity=0.6):
+def attention_picture(picture, attention, patch=None, opacity=0.6):
     """An image under the colors of what is attended to.
 
     Args:
-        pixels: uint8 `(H, W, 3)`.
+        picture: uint8 `(H, W, 3)`.
         attention: `(rows, columns)` of the patches, or `(H, W)`; 0 or more. Its largest value is the brightest color.
         patch: `(row, column)` of a patch to outline, or None.
         opacity: of the colors, in [0, 1].
@@ -20,22 +20,22 @@ def attention_picture(pixels, attention, patch=None, opacity=0.6):
     Returns:
         uint8 `(H', W', 3)`, H' and W' the same multiple of H and W.
     """
-    pixels = enlarge(pixels)
-    height, width = pixels.shape[:2]
+    picture = enlarge(picture)
+    height, width = picture.shape[:2]
     unit = attention / max(float(attention.max()), 1e-30)
     rows, columns = (np.arange(size) * count // size for size, count in zip((height, width), attention.shape))
     colors = 255 * _colormap()(unit)[..., :3][rows[:, None], columns]
-    gray = pixels.mean(-1, keepdims=True) if opacity else pixels
+    gray = picture.mean(-1, keepdims=True) if opacity else picture
     picture = np.uint8(np.rint((1 - opacity) * gray + opacity * colors))
     if patch is not None:
         _outline(picture, rows == patch[0], columns == patch[1])
     return picture
 
 
-def enlarge(pixels):
+def enlarge(picture):
     """uint8 `(H, W, 3)`, each pixel repeated so that the longer side is about `SIDE`."""
-    factor = max(1, round(SIDE / max(pixels.shape[:2])))
-    return pixels.repeat(factor, 0).repeat(factor, 1)
+    factor = max(1, round(SIDE / max(picture.shape[:2])))
+    return picture.repeat(factor, 0).repeat(factor, 1)
 
 
 def patch_at(x, y, size, grid):

@@ -1,8 +1,8 @@
 """Draws what there is to see of a model on some images, with a page, `index.html`, to look at.
 
     python experiments/inspect_model.py --model=runs/digits --images=digits --output=inspection
-    python experiments/inspect_model.py --model=mine.keras --images=photographs --output=inspection
-    python experiments/inspect_model.py --variant=ViT_B16 --weights=augreg --images=photographs --output=inspection
+    python experiments/inspect_model.py --model=mine.keras --images=FOLDER --output=inspection
+    python experiments/inspect_model.py --variant=ViT_B16 --weights=augreg --images=FOLDER --output=inspection
 
 Attention (rollout, last layer, relevance) and its distance, position embeddings, filters, and patches. Image files are
 prepared as the model's own preprocessing says; of a dataset, the first test images are taken.
@@ -14,11 +14,11 @@ from pathlib import Path
 import command_line
 import numpy as np
 from absl import flags
+from image_files import ImageFileReader
 from model_flags import build_model, load_model
 
 import keras_vit
 from keras_vit import evaluation
-from keras_vit.export.decoding import Decoder
 from keras_vit.inspection.report import write_report
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
@@ -66,17 +66,8 @@ def read_images(model, source, count):
     paths = sorted(paths)[:count]
     if not paths:
         raise ValueError(f"The folder holds no image ({', '.join(ENDINGS)}). Received: images={source!r}")
-    decoder = Decoder(tuple(model.input_shape[1:]), keras_vit.preprocessing_of(model))
-    return np.stack([decode(decoder, path) for path in paths])
-
-
-def decode(decoder, path):
-    import tensorflow as tf
-
-    try:
-        return decoder.image(path.read_bytes()).numpy()
-    except tf.errors.InvalidArgumentError as error:
-        raise ValueError(f"The file must be an image. Received: {path} ({error.message.splitlines()[0]})") from error
+    reader = ImageFileReader(tuple(model.input_shape[1:]), keras_vit.preprocessing_of(model))
+    return np.stack([reader.read(str(path), path.read_bytes())[0] for path in paths])
 
 
 if __name__ == "__main__":

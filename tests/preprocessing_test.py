@@ -61,10 +61,11 @@ def _wrapped(*steps):
 def test_a_model_that_prepares_images_itself_must_say_what_it_expects():
     pixels = keras_vit.Preprocessing(mean=(0, 0, 0), std=(1, 1, 1))
     rescaling = keras.layers.Rescaling(1 / 127.5, -1)
+    normalization = keras.layers.Normalization(mean=127.5, variance=127.5**2)
     for model in (
         _wrapped(rescaling),
         _wrapped(lambda x: x / 127.5 - 1),
-        keras.Sequential([keras.Input((16, 16, 3)), keras.layers.Normalization(mean=127.5, variance=127.5**2), small()]),
+        keras.Sequential([keras.Input((16, 16, 3)), normalization, small()]),
     ):
         with pytest.raises(ValueError, match=r"changes images itself, by '.*put a keras_vit.layers.InputPreprocessing"):
             keras_vit.preprocessing_of(model)

@@ -21,11 +21,11 @@ def _runs(scale):
     runs = []
     for side in _SIDES[scale.name]:
         for model, config in _models(scale):
-            pixels = side // 14 * 14 if model.endswith("/14") else side
-            config["data"] = {**config["data"], "image_size": 0, "image_shape": (pixels, pixels, 3)}
+            image_size = side // 14 * 14 if model.endswith("/14") else side
+            config["data"] = {**config["data"], "image_size": 0, "image_shape": (image_size, image_size, 3)}
             config |= {"recipe": "inference", "evals": (), "total_steps": 0, "batch_size": _LARGEST_BATCH[scale.name]}
             config["total_epochs"] = 0.0
-            runs.append(Run(f"{model.replace('/', '_')}-{pixels}", config, {"model": model, "pixels": pixels}))
+            runs.append(Run(f"{model.replace('/', '_')}-{image_size}", config, {"model": model, "pixels": image_size}))
     if scale.path.endswith(".csv"):
         runs += [_compiled(row) for row in table.read(scale.path) if row.mode == "inference" and not row.error]
     return scale.with_seeds(runs)

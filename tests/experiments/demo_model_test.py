@@ -28,6 +28,11 @@ def demo_model():
 
 
 @pytest.fixture(scope="module")
+def image_files(demo_model):
+    return sys.modules["image_files"]
+
+
+@pytest.fixture(scope="module")
 def demo_pictures(demo_model):
     sys.path.insert(0, str(EXPERIMENTS))
     import demo_pictures
@@ -77,13 +82,13 @@ def test_predictions_and_attention_are_those_of_the_model(changes, facts, demo_m
     np.testing.assert_allclose(demo.attention(image), maps, atol=1e-6)
 
 
-def test_what_is_shown_is_what_the_model_sees(demo_model):
+def test_what_is_shown_is_what_the_model_sees(image_files):
     preprocessing = Preprocessing(mean=(10, 20, 30), std=(40, 50, 60), resize="shorter_side")
-    reader = demo_model.Reader((16, 24, 3), preprocessing)
+    reader = image_files.ImageFileReader((16, 24, 3), preprocessing)
     content = _png(16, 24, 3)
-    image, pixels = reader.read("a.png", content)
+    image, picture = reader.read("a.png", content)
     stored = tf.io.decode_png(content).numpy()
-    np.testing.assert_array_equal(pixels, stored)
+    np.testing.assert_array_equal(picture, stored)
     np.testing.assert_allclose(image, (stored - [10, 20, 30.0]) / [40, 50, 60], atol=1e-5)
     with pytest.raises(ValueError, match="^a.png is an image more than 100 times as long as it is wide, which is not"):
         reader.read("a.png", _png(10_000, 10, 3))
@@ -198,7 +203,7 @@ def test_an_export_without_its_keras_model_gives_what_its_signatures_give(export
     assert "no patch, layer or head can be chosen" in served.missing
     content = _png(20, 20, 3)
     image, ours = served.read("a.png", content), demo_model.KerasModel(model, "").read("a.png", content)
-    np.testing.assert_array_equal(image.pixels, ours.pixels)
+    np.testing.assert_array_equal(image.picture, ours.picture)
     np.testing.assert_allclose(
         served.probabilities([image]), keras.activations.sigmoid(model(ours.inputs[None])), atol=1e-5
     )

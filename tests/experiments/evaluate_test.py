@@ -56,7 +56,7 @@ def test_what_was_evaluated_is_not_evaluated_again(model, tmp_path):
         ("inspect_model", ["--model={model}"], "--images is needed"),
         ("inspect_model", ["--model={model}", "--images={empty}"], "The folder holds no image"),
         ("inspect_model", ["--model={model}", "--images=./nowhere"], "There is no such folder"),
-        ("inspect_model", ["--model={model}", "--images={broken}"], "The file must be an image"),
+        ("inspect_model", ["--model={model}", "--images={broken}"], "image.png is not an image that can be read"),
         ("vtab", ["--model={model}", "--tasks=mnist"], "The tasks are caltech101"),
     ],
 )
