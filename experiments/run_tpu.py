@@ -16,7 +16,8 @@ import numpy as np
 from absl import flags
 
 from keras_vit import evaluation, export, files, tasks, training
-from keras_vit.inspection import plots
+from keras_vit.evaluation.plots import predictions
+from keras_vit.training.plots import training_curve
 from keras_vit.training.progress import format_metrics
 
 HERE = Path(__file__).parent
@@ -59,7 +60,7 @@ def train_and_export(config, task, workdir, engine):
     if not workdir.is_chief:
         return
     tables = (training.read_metrics(workdir.path / name) for name in ("metrics.csv", "evaluations.csv"))
-    draw(workdir.path / "curve.png", plots.training_curve, *tables)
+    draw(workdir.path / "curve.png", training_curve, *tables)
     if task.export_options() is not None:
         export_and_predict(config, task, workdir, run)
     workdir.write_results(run.metrics)
@@ -107,7 +108,7 @@ def predict(version, inputs, picture, number=32):
         print(f"image of {right}: " + ", ".join(f"{names[i]} {100 * row[i]:.1f} %" for i in best))
     # Of several right labels, the picture names the one that the model finds the most probable.
     most_probable = np.where(labels > 0, probabilities, -1).argmax(-1)
-    draw(picture, plots.predictions, images, most_probable, probabilities, names)
+    draw(picture, predictions, images, most_probable, probabilities, names)
 
 
 def draw(picture, function, *arguments):

@@ -14,6 +14,7 @@ import numpy as np
 from absl import flags
 
 from keras_vit import data, files
+from keras_vit.plots import figure_class
 
 data_flags.define()
 for name in ("config", "data"):
@@ -40,14 +41,10 @@ def _drawable(image):
 
 
 def main(_):
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ImportError('A picture needs matplotlib: pip install "keras_vit[plots]"') from None
     fields = data_flags.fields()
     columns = min(FLAGS.batch_size, 8)
     rows = -(-FLAGS.batch_size // columns)
-    figure = Figure(figsize=(1.5 * columns, 3.6 * rows + 0.8), layout="constrained")
+    figure = figure_class()(figsize=(1.5 * columns, 3.6 * rows + 0.8), layout="constrained")
     ending = FLAGS.output.rpartition(".")[2]
     if ending not in figure.canvas.get_supported_filetypes() or not files.is_dir(os.path.dirname(FLAGS.output) or "."):
         raise ValueError(

@@ -16,7 +16,7 @@ import keras_vit
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "keras_vit"
 # Modules that are public without being named in `keras_vit.__all__`.
-FURTHER = ("inspection.plots", "inspection.report")
+FURTHER = ("training.plots", "evaluation.plots", "inspection.plots", "inspection.report")
 MODULES = (*(name for name in keras_vit.__all__ if inspect.ismodule(getattr(keras_vit, name))), *FURTHER)
 
 

@@ -17,8 +17,8 @@ ROOT = Path(__file__).parent.parent.parent
 # Of the reference, in its order.
 MODULES = (
     *("", "models", "layers", "checkpoints", "preprocessing", "data", "recipes", "tasks", "losses", "optimizers"),
-    *("training", "evaluation", "inspection", "inspection.plots", "inspection.report", "export", "cost", "studies"),
-    "tpu",
+    *("training", "training.plots", "evaluation", "evaluation.plots", "inspection", "inspection.plots"),
+    *("inspection.report", "export", "cost", "studies", "tpu"),
 )
 
 

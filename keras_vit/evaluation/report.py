@@ -5,8 +5,7 @@ import html
 import numpy as np
 
 from keras_vit import data, files
-from keras_vit.evaluation import calibration
-from keras_vit.inspection import plots
+from keras_vit.evaluation import calibration, plots
 
 _PAGE = """\
 <!DOCTYPE html>

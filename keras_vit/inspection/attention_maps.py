@@ -101,11 +101,17 @@ def rollout_map(encoder, images, residual=True):
     """
     rollout = None
     for _, scores in iterate_scores(encoder, images):
-        mixed = ops.mean(scores, axis=1)
-        if residual:
-            mixed = 0.5 * (mixed + ops.eye(mixed.shape[-1], dtype="float32"))
-        rollout = mixed if rollout is None else ops.matmul(mixed, rollout)
+        rollout = rollout_step(rollout, scores, residual)
     return token_row(encoder, rollout)
+
+
+def rollout_step(rollout, scores, residual=True):
+    """The rollout `(B, N, N)` of the layers so far, None for none, and the scores `(B, heads, N, N)` of the next one to
+    the rollout with that."""
+    mixed = ops.mean(scores, axis=1)
+    if residual:
+        mixed = 0.5 * (mixed + ops.eye(mixed.shape[-1], dtype="float32"))
+    return mixed if rollout is None else ops.matmul(mixed, rollout)
 
 
 def token_row(encoder, matrix, patch=None):

@@ -1,82 +1,11 @@
-"""Pictures. The only file that imports matplotlib, and only when a picture is asked for."""
+"""Pictures of what the other files of this room compute."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
-
-def predictions(
-    path: str | os.PathLike,
-    images: np.ndarray,
-    labels: np.ndarray,
-    probabilities: np.ndarray,
-    class_names: Sequence[str],
-    columns: int = 8,
-) -> None:
-    """Draws images with the model's predictions: green if right, red if wrong.
-
-    Args:
-        path: the file to write; its ending decides the format.
-        images: `(N, H, W, 3)` in [-1, 1].
-        labels: integers `(N,)`, the right classes.
-        probabilities: `(N, classes)`.
-        class_names: the name of each class.
-        columns: images in a row.
-
-    Raises:
-        ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
-    """
-    figure_class = _figure_class()
-    rows = -(-len(images) // columns)
-    figure = figure_class(figsize=(1.25 * columns, 1.55 * rows), layout="constrained")
-    for axes in figure.subplots(rows, columns, squeeze=False).flat:
-        axes.set_axis_off()
-    for axes, image, label, row in zip(figure.axes, images, labels, probabilities):
-        prediction = int(np.argmax(row))
-        axes.imshow((np.asarray(image) + 1) / 2, vmin=0, vmax=1)
-        title = f"{class_names[prediction]}  {100 * row[prediction]:.0f} %"
-        if prediction != label:
-            title += f"\nis {class_names[label]}"
-        axes.set_title(title, fontsize=9, color="green" if prediction == label else "red")
-    figure.savefig(path, dpi=100)
-
-
-def training_curve(
-    path: str | os.PathLike, columns: Mapping[str, np.ndarray], evaluations: Mapping[str, np.ndarray] | None = None
-) -> None:
-    """Draws how training went: every metric over the steps, each in a plot of its own; bad examples only if there are.
-
-    Args:
-        path: the file to write; its ending decides the format.
-        columns: numbers `(rows,)` by name, of which `step` is one and every other becomes a plot; what
-            `training.read_metrics` gives.
-        evaluations: the same for evaluations, `step` too; points in the plots of the same names.
-
-    Raises:
-        ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
-    """
-    names = [name for name in columns if name != "step" and (name != "bad_examples" or np.any(columns[name]))]
-    rows = -(-len(names) // 2)
-    figure = _figure_class()(figsize=(10, 3 * rows), layout="constrained")
-    steps = np.asarray(columns["step"])
-    for axes, name in zip(figure.subplots(rows, 2, squeeze=False).flat, names):
-        values = np.asarray(columns[name])
-        noisy = len(values) >= 100
-        axes.plot(steps, values, color="tab:blue", alpha=0.3 if noisy else 1, linewidth=0.8)
-        if noisy:
-            width = len(values) // 50
-            smooth = _running_mean(values, width)
-            axes.plot(steps[width // 2 :][: len(smooth)], smooth, color="tab:blue")
-        if evaluations is not None and name in evaluations:
-            axes.plot(evaluations["step"], evaluations[name], "o-", color="tab:orange", label="evaluation")
-            axes.legend()
-        axes.set_title(name.replace("_", " "))
-        axes.set_xlabel("step")
-        axes.grid(alpha=0.3)
-    for axes in figure.axes[len(names) :]:
-        axes.set_axis_off()
-    figure.savefig(path, dpi=100)
+from keras_vit.plots import figure_class
 
 
 def attention(path: str | os.PathLike, images: np.ndarray, maps: Mapping[str, np.ndarray]) -> None:
@@ -93,7 +22,7 @@ def attention(path: str | os.PathLike, images: np.ndarray, maps: Mapping[str, np
     """
     columns = 2 + len(maps)
     size = 2.2
-    figure = _figure_class()(
+    figure = figure_class()(
         figsize=(size * columns + 0.8, (size * images.shape[1] / images.shape[2] + 0.15) * len(images) + 0.4),
         layout="constrained",
     )
@@ -126,7 +55,7 @@ def attention_heads(path: str | os.PathLike, image: np.ndarray, maps: np.ndarray
     """
     columns = min(5, len(maps) + 1)
     rows = -(-(len(maps) + 1) // columns)
-    figure = _figure_class()(figsize=(2.2 * columns + 0.8, 2.4 * rows), layout="constrained")
+    figure = figure_class()(figsize=(2.2 * columns + 0.8, 2.4 * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
     for part in axes:
         part.set_axis_off()
@@ -152,7 +81,7 @@ def attention_distance(path: str | os.PathLike, distances: np.ndarray, side: flo
         ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
     """
     layers, heads = distances.shape
-    figure = _figure_class()(figsize=(7, 4.5), layout="constrained")
+    figure = figure_class()(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
     colors = _head_colors(heads)
     for head in range(heads):
@@ -179,7 +108,7 @@ def position_similarity(path: str | os.PathLike, similarities: Mapping[str, np.n
     Raises:
         ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
     """
-    figure = _figure_class()(figsize=(6 * len(similarities) + 1, 5.8), layout="constrained")
+    figure = figure_class()(figsize=(6 * len(similarities) + 1, 5.8), layout="constrained")
     parts = figure.subplots(1, len(similarities), squeeze=False)[0].tolist()
     for axes, (title, similarity) in zip(parts, similarities.items()):
         rows, columns = similarity.shape[:2]
@@ -214,7 +143,7 @@ def filters(path: str | os.PathLike, components: np.ndarray) -> None:
     """
     columns = min(7, len(components))
     rows = -(-len(components) // columns)
-    figure = _figure_class()(figsize=(1.2 * columns, 1.2 * rows + 0.5), layout="constrained")
+    figure = figure_class()(figsize=(1.2 * columns, 1.2 * rows + 0.5), layout="constrained")
     figure.suptitle("Principal components of the filters of the patches")
     for axes in figure.subplots(rows, columns, squeeze=False).flat:
         axes.set_axis_off()
@@ -240,7 +169,7 @@ def patch_components(
     height, width = images.shape[1:3]
     pairs = min(3, len(images))
     rows = -(-len(images) // pairs)
-    figure = _figure_class()(figsize=(5 * pairs, 2.5 * rows * height / width + 0.5), layout="constrained")
+    figure = figure_class()(figsize=(5 * pairs, 2.5 * rows * height / width + 0.5), layout="constrained")
     axes = figure.subplots(rows, 2 * pairs, squeeze=False).ravel()
     for part in axes:
         part.set_axis_off()
@@ -252,82 +181,9 @@ def patch_components(
     figure.savefig(path, dpi=100)
 
 
-def reliability(path: str | os.PathLike, counts: np.ndarray, confidence: np.ndarray, accuracy: np.ndarray) -> None:
-    """Draws how right predictions of each confidence are: a bar on the diagonal is calibrated.
-
-    Args:
-        path: the file to write; its ending decides the format.
-        counts, confidence, accuracy: `(bins,)`, as `evaluation.calibration.calibration_bins` gives them.
-
-    Raises:
-        ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
-    """
-    figure = _figure_class()(figsize=(5.5, 6), layout="constrained")
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-    edges = np.linspace(0, 1, len(counts) + 1)
-    filled = counts > 0
-    upper.bar(edges[:-1][filled], accuracy[filled], 1 / len(counts), align="edge", edgecolor="white", label="right")
-    upper.plot(confidence[filled], accuracy[filled], "o-", color="tab:orange", label="mean confidence of the bin")
-    upper.plot([0, 1], [0, 1], "--", color="black", linewidth=1)
-    upper.set_ylabel("share of right predictions")
-    upper.set_title("Calibration")
-    upper.set_ylim(0, 1.02)
-    upper.legend(fontsize=9, loc="upper left")
-    lower.bar(edges[:-1], counts, 1 / len(counts), align="edge", edgecolor="white", color="tab:gray")
-    lower.set_ylabel("predictions")
-    lower.set_xlabel("confidence: the largest probability")
-    lower.set_xlim(0, 1)
-    figure.savefig(path, dpi=100)
-
-
-def confusion(path: str | os.PathLike, matrix: np.ndarray, class_names: Sequence[str]) -> None:
-    """Draws a confusion matrix; each row is a right class, its colors are shares of the row.
-
-    Args:
-        path: the file to write; its ending decides the format.
-        matrix: integers `(classes, classes)`.
-        class_names: the name of each class; written where there are 40 classes or fewer, and numbers where 20.
-
-    Raises:
-        ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
-    """
-    classes = len(matrix)
-    side = float(np.clip(0.45 * classes + 2, 5, 12))
-    figure = _figure_class()(figsize=(side + 1, side), layout="constrained")
-    axes = figure.subplots()
-    shares = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
-    shown = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    axes.set_title("Confusion")
-    axes.set_xlabel("predicted")
-    axes.set_ylabel("right class")
-    if classes <= 40:
-        axes.set_xticks(range(classes), class_names, rotation=90 if max(map(len, class_names)) > 2 else 0)
-        axes.set_yticks(range(classes), class_names)
-    if classes <= 20:
-        for row, column in np.argwhere(matrix):
-            color = "white" if shares[row, column] > 0.5 else "black"
-            axes.text(column, row, matrix[row, column], ha="center", va="center", color=color, fontsize=8)
-    figure.colorbar(shown, ax=axes, label="share of the row", fraction=0.046)
-    figure.savefig(path, dpi=100)
-
-
 def _head_colors(count):
     """`count` colors from dark to bright, `(count, 4)`."""
-    _figure_class()
+    figure_class()
     from matplotlib import colormaps
 
     return colormaps["plasma"](np.linspace(0, 0.9, count))
-
-
-def _running_mean(values, width):
-    """The mean of each `width` neighbors: `(N,)` to `(N - width + 1,)`."""
-    return np.lib.stride_tricks.sliding_window_view(values, width).mean(-1)
-
-
-def _figure_class():
-    """matplotlib's `Figure`, which draws without a screen and without pyplot's global state."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError('matplotlib is not installed; pip install "keras_vit[plots]" adds it.') from error
-    return Figure

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.inspection.attention_maps import token_row
+from keras_vit.inspection.attention_maps import rollout_step, token_row
 from keras_vit.inspection.scores import iterate_scores
 from keras_vit.models.encoder import Encoder
 
@@ -48,10 +48,8 @@ def token_attention(
         )
     rollout = attention = None
     for number, scores in iterate_scores(encoder, images):
-        mean = ops.mean(scores, axis=1)
-        mixed = 0.5 * (mean + ops.eye(mean.shape[-1], dtype="float32"))
-        rollout = mixed if rollout is None else ops.matmul(mixed, rollout)
+        rollout = rollout_step(rollout, scores)
         if number == layer:
-            attention = mean if head is None else scores[:, head - 1]
+            attention = ops.mean(scores, axis=1) if head is None else scores[:, head - 1]
     row_of_all, row_of_one = (ops.convert_to_numpy(token_row(encoder, m, patch)) for m in (rollout, attention))
     return row_of_all, row_of_one

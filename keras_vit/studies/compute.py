@@ -6,8 +6,9 @@ from keras_vit.studies.families import SIDE, families
 from keras_vit.studies.study import Study, transfer
 
 # The fine-tuning tasks as data, in Table 6 and in Table 7.
-_DATASETS = {"imagenet2012": "imagenet", "cifar10": "cifar10", "cifar100": "cifar100", "pets": "pets"}
-_DATASETS["flowers"] = "flowers"
+_DATASETS = {
+    "imagenet2012": "imagenet", "cifar10": "cifar10", "cifar100": "cifar100", "pets": "pets", "flowers": "flowers",
+}  # fmt: skip
 _PAPER_NAMES = dict(zip(_DATASETS, TABLE_7_COLUMNS))
 
 

@@ -1,6 +1,8 @@
-"""The pictures of studies. Only this file of the room imports matplotlib, and only when a picture is asked for."""
+"""The pictures of studies."""
 
 import statistics
+
+from keras_vit.plots import figure_class
 
 
 def picture(path, title, rows, kind, x, y, group):
@@ -19,15 +21,11 @@ def picture(path, title, rows, kind, x, y, group):
     Raises:
         ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError('matplotlib is not installed; pip install "keras_vit[plots]" adds it.') from error
     names = [column for name in y for column in (name, f"{name}, paper")]
     names = [name for name in names if any(row.get(name) is not None for row in rows)]
     columns = min(len(names), 2) or 1
     lines = -(-len(names) // 2) or 1
-    figure = Figure(figsize=(6 * columns, 4.5 * lines), layout="constrained")
+    figure = figure_class()(figsize=(6 * columns, 4.5 * lines), layout="constrained")
     figure.suptitle(title)
     for axes, name in zip(figure.subplots(lines, columns, squeeze=False).ravel(), names):
         shown = [row for row in rows if row.get(name) is not None]

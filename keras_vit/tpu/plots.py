@@ -1,4 +1,6 @@
-"""The picture of a table. It imports matplotlib only when it is asked for."""
+"""The picture of a table."""
+
+from keras_vit.plots import figure_class
 
 
 def batch_by_image_size(path, rows):
@@ -13,16 +15,12 @@ def batch_by_image_size(path, rows):
         ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
         ValueError: no row is one of inference.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError('Plots need matplotlib: pip install "keras_vit[plots]"') from error
     rows = [row for row in rows if row.mode == "inference" and row.batch_per_device]
     if not rows:
         raise ValueError("The table has no row of inference to draw. Received: rows=[]")
     topologies = list(dict.fromkeys(row.topology for row in rows))
     models = list(dict.fromkeys(row.model for row in rows))
-    figure = Figure(figsize=(1 + 5 * len(topologies), 4.5), layout="constrained")
+    figure = figure_class()(figsize=(1 + 5 * len(topologies), 4.5), layout="constrained")
     for axes, topology in zip(figure.subplots(1, len(topologies), squeeze=False, sharey=True).flat, topologies):
         for number, model in enumerate(models):
             points = sorted(

@@ -3,7 +3,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from keras_vit.inspection import plots
+from keras_vit.training import plots
 
 
 def _columns(rows):
@@ -34,13 +34,12 @@ def test_a_value_that_is_no_number_leaves_the_rest_of_the_curve():
 
 def test_the_curve_has_a_plot_of_bad_examples_only_if_there_are_any(tmp_path, monkeypatch):
     titles = []
-    figure_class = plots._figure_class()
 
-    class Noting(figure_class):
+    class Noting(plots.figure_class()):
         def savefig(self, *args, **kwargs):
             titles.append([axes.get_title() for axes in self.axes if axes.get_title()])
 
-    monkeypatch.setattr(plots, "_figure_class", lambda: Noting)
+    monkeypatch.setattr(plots, "figure_class", lambda: Noting)
     for bad in ([0, 0], [0, 1]):
         plots.training_curve(tmp_path / "curve.png", {"step": [1, 2], "loss": [2.0, 1.0], "bad_examples": bad})
     assert titles == [["loss"], ["loss", "bad examples"]]

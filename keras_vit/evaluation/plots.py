@@ -1,0 +1,102 @@
+"""Pictures of predictions and of how good they are."""
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from keras_vit.plots import figure_class
+
+
+def predictions(
+    path: str | os.PathLike,
+    images: np.ndarray,
+    labels: np.ndarray,
+    probabilities: np.ndarray,
+    class_names: Sequence[str],
+    columns: int = 8,
+) -> None:
+    """Draws images with the model's predictions: green if right, red if wrong.
+
+    Args:
+        path: the file to write; its ending decides the format.
+        images: `(N, H, W, 3)` in [-1, 1].
+        labels: integers `(N,)`, the right classes.
+        probabilities: `(N, classes)`.
+        class_names: the name of each class.
+        columns: images in a row.
+
+    Raises:
+        ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
+    """
+    rows = -(-len(images) // columns)
+    figure = figure_class()(figsize=(1.25 * columns, 1.55 * rows), layout="constrained")
+    for axes in figure.subplots(rows, columns, squeeze=False).flat:
+        axes.set_axis_off()
+    for axes, image, label, row in zip(figure.axes, images, labels, probabilities):
+        prediction = int(np.argmax(row))
+        axes.imshow((np.asarray(image) + 1) / 2, vmin=0, vmax=1)
+        title = f"{class_names[prediction]}  {100 * row[prediction]:.0f} %"
+        if prediction != label:
+            title += f"\nis {class_names[label]}"
+        axes.set_title(title, fontsize=9, color="green" if prediction == label else "red")
+    figure.savefig(path, dpi=100)
+
+
+def reliability(path: str | os.PathLike, counts: np.ndarray, confidence: np.ndarray, accuracy: np.ndarray) -> None:
+    """Draws how right predictions of each confidence are: a bar on the diagonal is calibrated.
+
+    Args:
+        path: the file to write; its ending decides the format.
+        counts, confidence, accuracy: `(bins,)`, as `evaluation.calibration.calibration_bins` gives them.
+
+    Raises:
+        ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
+    """
+    figure = figure_class()(figsize=(5.5, 6), layout="constrained")
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+    edges = np.linspace(0, 1, len(counts) + 1)
+    filled = counts > 0
+    upper.bar(edges[:-1][filled], accuracy[filled], 1 / len(counts), align="edge", edgecolor="white", label="right")
+    upper.plot(confidence[filled], accuracy[filled], "o-", color="tab:orange", label="mean confidence of the bin")
+    upper.plot([0, 1], [0, 1], "--", color="black", linewidth=1)
+    upper.set_ylabel("share of right predictions")
+    upper.set_title("Calibration")
+    upper.set_ylim(0, 1.02)
+    upper.legend(fontsize=9, loc="upper left")
+    lower.bar(edges[:-1], counts, 1 / len(counts), align="edge", edgecolor="white", color="tab:gray")
+    lower.set_ylabel("predictions")
+    lower.set_xlabel("confidence: the largest probability")
+    lower.set_xlim(0, 1)
+    figure.savefig(path, dpi=100)
+
+
+def confusion(path: str | os.PathLike, matrix: np.ndarray, class_names: Sequence[str]) -> None:
+    """Draws a confusion matrix; each row is a right class, its colors are shares of the row.
+
+    Args:
+        path: the file to write; its ending decides the format.
+        matrix: integers `(classes, classes)`.
+        class_names: the name of each class; written where there are 40 classes or fewer, and numbers where 20.
+
+    Raises:
+        ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
+    """
+    classes = len(matrix)
+    side = float(np.clip(0.45 * classes + 2, 5, 12))
+    figure = figure_class()(figsize=(side + 1, side), layout="constrained")
+    axes = figure.subplots()
+    shares = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
+    shown = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    axes.set_title("Confusion")
+    axes.set_xlabel("predicted")
+    axes.set_ylabel("right class")
+    if classes <= 40:
+        axes.set_xticks(range(classes), class_names, rotation=90 if max(map(len, class_names)) > 2 else 0)
+        axes.set_yticks(range(classes), class_names)
+    if classes <= 20:
+        for row, column in np.argwhere(matrix):
+            color = "white" if shares[row, column] > 0.5 else "black"
+            axes.text(column, row, matrix[row, column], ha="center", va="center", color=color, fontsize=8)
+    figure.colorbar(shown, ax=axes, label="share of the row", fraction=0.046)
+    figure.savefig(path, dpi=100)

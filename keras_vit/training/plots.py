@@ -1,0 +1,50 @@
+"""The picture of how training went."""
+
+import os
+from collections.abc import Mapping
+
+import numpy as np
+
+from keras_vit.plots import figure_class
+
+
+def training_curve(
+    path: str | os.PathLike, columns: Mapping[str, np.ndarray], evaluations: Mapping[str, np.ndarray] | None = None
+) -> None:
+    """Draws how training went: every metric over the steps, each in a plot of its own; bad examples only if there are.
+
+    Args:
+        path: the file to write; its ending decides the format.
+        columns: numbers `(rows,)` by name, of which `step` is one and every other becomes a plot; what
+            `training.read_metrics` gives.
+        evaluations: the same for evaluations, `step` too; points in the plots of the same names.
+
+    Raises:
+        ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
+    """
+    names = [name for name in columns if name != "step" and (name != "bad_examples" or np.any(columns[name]))]
+    rows = -(-len(names) // 2)
+    figure = figure_class()(figsize=(10, 3 * rows), layout="constrained")
+    steps = np.asarray(columns["step"])
+    for axes, name in zip(figure.subplots(rows, 2, squeeze=False).flat, names):
+        values = np.asarray(columns[name])
+        noisy = len(values) >= 100
+        axes.plot(steps, values, color="tab:blue", alpha=0.3 if noisy else 1, linewidth=0.8)
+        if noisy:
+            width = len(values) // 50
+            smooth = _running_mean(values, width)
+            axes.plot(steps[width // 2 :][: len(smooth)], smooth, color="tab:blue")
+        if evaluations is not None and name in evaluations:
+            axes.plot(evaluations["step"], evaluations[name], "o-", color="tab:orange", label="evaluation")
+            axes.legend()
+        axes.set_title(name.replace("_", " "))
+        axes.set_xlabel("step")
+        axes.grid(alpha=0.3)
+    for axes in figure.axes[len(names) :]:
+        axes.set_axis_off()
+    figure.savefig(path, dpi=100)
+
+
+def _running_mean(values, width):
+    """The mean of each `width` neighbors: `(N,)` to `(N - width + 1,)`."""
+    return np.lib.stride_tricks.sliding_window_view(values, width).mean(-1)
