@@ -278,6 +278,9 @@ def test_real_labels_need_a_folder_of_images_and_no_thousand_subfolders(tmp_path
     (tmp_path / "real.json").write_text("[[0], [3]]")
     with pytest.raises(ValueError, match=r"integers in \[0, 3\)"):
         evaluation.evaluate(mean_color(), [name])
+    (tmp_path / "real.json").unlink()
+    with pytest.raises(ValueError, match="There is no such file. Received: path='.*a.b/real.json'"):
+        evaluation.evaluate(mean_color(), [name])
 
 
 def test_digits_are_found_by_name_and_prepared_as_the_model_says():

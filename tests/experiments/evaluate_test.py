@@ -50,6 +50,7 @@ def test_what_was_evaluated_is_not_evaluated_again(model, tmp_path):
     [
         ("evaluate", [], "Either --model or --variant is needed"),
         ("evaluate", ["--model={model}", "--evals=top9"], "The evaluators are top1"),
+        ("evaluate", ["--model={model}", "--evals="], "--evals must name an evaluator"),
         ("evaluate", ["--model={model}"], "needs a dataset, such as top1:digits"),
         ("evaluate", ["--model={model}", "--evals=fewshot:cifar10@/nowhere"], "fewshot:cifar10@FOLDER names a local"),
         ("evaluate", ["--model=nothing.keras"], "There is no such file"),
@@ -64,6 +65,7 @@ def test_bad_input_ends_in_one_line(command, flags, message, model, tmp_path):
     for name in ("empty", "broken"):
         (tmp_path / name).mkdir()
     (tmp_path / "broken" / "image.png").write_bytes(b"no image")
+    (tmp_path / "empty" / "folder.jpg").mkdir()
     folders = {"model": model, "empty": tmp_path / "empty", "broken": tmp_path / "broken"}
     output = "--workdir" if command == "vtab" else "--output"
     done = _run(command, *(flag.format(**folders) for flag in flags), f"{output}={tmp_path / 'out'}")

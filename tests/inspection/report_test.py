@@ -33,11 +33,15 @@ def test_the_page_shows_every_picture(tmp_path):
     assert any("head of zeros" in line for line in lines)  # a new model's head is
 
 
-def test_a_hybrid_has_no_pictures_of_filters(tmp_path):
+def test_a_hybrid_has_no_pictures_of_filters_and_a_model_of_two_outputs_none_of_relevance(tmp_path, monkeypatch):
     model = keras_vit.VisionTransformer(**SIZES | {"patch_size": 2, "classifier": "gap"}, resnet_blocks=(1,))
     model.get_layer("head").kernel.assign(np.random.default_rng(0).standard_normal((12, 4)))
-    lines = []
-    write_report(model, np.zeros((1, 24, 16, 3)), tmp_path, write=lines.append)
+    two = keras.Model(model.input, [model.output, keras.layers.Dense(2)(model.output)])
+    maps = []
+    draw = plots.attention
+    monkeypatch.setattr(plots, "attention", lambda *arguments: (draw(*arguments), maps.extend(arguments[2])))
+    write_report(two, np.zeros((1, 24, 16, 3)), tmp_path, write=lambda line: None)
+    assert maps == ["rollout", "rollout without residual", "last layer"]
     assert not (tmp_path / "filters.png").exists() and "filters.png" not in (tmp_path / "index.html").read_text()
 
 
