@@ -118,6 +118,6 @@ def _changed_scores(attention, change):
     with (
         replaced_method(attention, "scores", changed) as scores,
         # A change is of all queries at once, of a long sequence too.
-        replaced_method(attention, "_attend_in_chunks", attention._attend),
+        replaced_method(attention, "_attend_without_scores", attention._attend),
     ):
         yield

@@ -14,6 +14,11 @@ LONG_SEQUENCE = 1024
 CHUNK = 256
 
 
+def runs_on_gpu():
+    """Whether the JAX backend's devices are GPUs."""
+    return keras.distribution.list_devices()[0].startswith("gpu")
+
+
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MultiHeadAttention(keras.layers.Layer):
     """Multi-head attention, by default self-attention: `(B, N, D)` to `(B, N, D)`.
@@ -104,16 +109,23 @@ class MultiHeadAttention(keras.layers.Layer):
     def call(self, tokens, queries=None, training=False):
         query = self.query(tokens if queries is None else queries)  # (B, M, heads, D/heads)
         key, value = self.key(tokens), self.value(tokens)  # (B, N, heads, D/heads)
-        whole = (training and self.dropout > 0) or self.relative_positions
-        if keras.backend.backend() == "jax" and (query.shape[1] or 0) > LONG_SEQUENCE and not whole:
-            return self.out(self._attend_in_chunks(query, key, value))
-        return self.out(self._attend(query, key, value, training))
+        if keras.backend.backend() != "jax" or (training and self.dropout > 0) or self.relative_positions:
+            return self.out(self._attend(query, key, value, training))
+        return self.out(self._attend_without_scores(query, key, value))
 
     def _attend(self, query, key, value, training=False):
         """The values by the scores of their keys, of the shape of `query`."""
         scores = self.drop(self.scores(query, key), training=training)
         mixed = ops.matmul(scores, ops.transpose(value, (0, 2, 1, 3)))  # (B, heads, M, D/heads)
         return ops.transpose(mixed, (0, 2, 1, 3))
+
+    def _attend_without_scores(self, query, key, value):
+        """`_attend` on JAX, without an array of all scores where that is faster or the array would be large."""
+        if self.compute_dtype in ("float16", "bfloat16") and runs_on_gpu():
+            return ops.dot_product_attention(query, key, value)  # cuDNN's kernel, where Keras finds that it fits
+        if (query.shape[1] or 0) > LONG_SEQUENCE:
+            return self._attend_in_chunks(query, key, value)
+        return self._attend(query, key, value)
 
     def _attend_in_chunks(self, query, key, value):
         """`_attend`, for some of the queries at a time."""

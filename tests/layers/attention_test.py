@@ -28,6 +28,22 @@ def test_a_long_sequence_in_chunks_has_the_outputs_and_gradients_of_a_whole_one(
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "float32"])
+def test_half_precision_on_jax_gpus_takes_keras_attention_and_has_its_numbers(dtype, monkeypatch):
+    layer = attention.MultiHeadAttention(num_heads=2, dropout=0.1, dtype=dtype)
+    layer.build((None, 11, 8))
+    tokens = np.random.default_rng(0).normal(size=(3, 11, 8)).astype("float32")
+    whole = ops.convert_to_numpy(ops.cast(layer(tokens), "float32"))
+    calls, attend = [], ops.dot_product_attention
+    monkeypatch.setattr(attention, "runs_on_gpu", lambda: True)
+    monkeypatch.setattr(ops, "dot_product_attention", lambda *arguments: calls.append(1) or attend(*arguments))
+    fused = ops.convert_to_numpy(ops.cast(layer(tokens), "float32"))
+    assert len(calls) == (keras.backend.backend() == "jax" and dtype == "mixed_bfloat16")
+    np.testing.assert_allclose(fused, whole, atol=0.01 if calls else 0, rtol=0.02 if calls else 0)
+    layer(tokens, training=True)  # cuDNN would draw other masks
+    assert len(calls) <= 1
+
+
 def _gradients(layer, tokens, arguments):
     if keras.backend.backend() == "jax":
         import jax
