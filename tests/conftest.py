@@ -1,5 +1,6 @@
 """What tests of every room share."""
 
+import gc
 import importlib.util
 import os
 import signal
@@ -13,6 +14,8 @@ if importlib.util.find_spec("libtpu"):
 import keras
 import numpy as np
 import pytest
+
+from .scripts import ScriptServer
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -46,6 +49,12 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: not long(item))
 
 
+def pytest_collection_finish():
+    """What was imported stays, and is looked at by no garbage collection, of which there are fewer."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+
+
 @pytest.fixture
 def golden():
     """Opens a file of numbers of the JAX reference: `golden("vit_token.io")`; `.path(name)` gives its path."""
@@ -65,6 +74,14 @@ def clean_keras():
     keras.utils.set_random_seed(0)
     yield
     keras.config.set_dtype_policy("float32")
+
+
+@pytest.fixture(scope="session")
+def scripts(tmp_path_factory):
+    """Runs scripts in processes of their own: `scripts.run("experiments/evaluate.py", *arguments, cwd=ROOT)`."""
+    server = ScriptServer(tmp_path_factory.mktemp("scripts"))
+    yield server
+    server.close()
 
 
 @pytest.fixture(scope="session")

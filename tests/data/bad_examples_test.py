@@ -52,7 +52,7 @@ def test_evaluation_names_broken_files_and_no_padding(photos, broken):
     assert bad.count == 3 and all(any(name in line for line in said) for name in broken)
 
 
-@pytest.mark.parametrize("every", [1, 2])
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_broken_files_in_every_batch_hold_nothing_up(photos, every):
     for number, path in enumerate(sorted(photos.rglob("*.jpg"))):
         if number % every == 0:
@@ -66,9 +66,9 @@ def test_broken_files_in_every_batch_hold_nothing_up(photos, every):
 
 def test_more_than_the_allowed_share_ends_the_run(photos, broken):
     source = data.folder(photos)
+    (_, _, weights), = data.eval_batches(source, batch_size=23, image_size=8)  # fmt: skip
     for share, allowed in ((0.1, 2), (0.14, 3)):
         bad = data.BadExamples(source, batch_size=23, image_size=8, max_share=share, warn=lambda line: None)
-        (_, _, weights), = data.eval_batches(source, batch_size=23, image_size=8)  # fmt: skip
         if allowed == 3:
             assert bad.update(0, weights) == 3
         else:

@@ -81,7 +81,7 @@ def train(source, kind, **kwargs):
 
 
 @KINDS
-@pytest.mark.parametrize("start", [5, 17])
+@pytest.mark.parametrize("start", [pytest.param(5, marks=pytest.mark.slow), 17])
 def test_from_any_step_come_the_batches_of_the_uninterrupted_run(kind, start):
     source = kind(numbered())
     whole = {"mixup_alpha": 0.4, "cutmix_alpha": 1.0, "flip": "on", "shift": 1}
@@ -94,21 +94,19 @@ def test_from_any_step_come_the_batches_of_the_uninterrupted_run(kind, start):
 @pytest.mark.parametrize(
     "mixing",
     [
-        {},
+        pytest.param({}, marks=pytest.mark.slow),
         {"mixup_alpha": 0.4},
         pytest.param({"mixup_alpha": 0.4, "mixup_form": "reverse"}, marks=pytest.mark.slow),
         pytest.param({"cutmix_alpha": 1.0}, marks=pytest.mark.slow),
     ],
 )
-def test_hosts_share_each_batch_and_together_give_what_one_gives(kind, mixing):
+@pytest.mark.parametrize("hosts", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_hosts_share_each_batch_and_together_give_what_one_gives(kind, mixing, hosts):
     source = kind(numbered())
     one = take(train(source, kind, start_step=3, **mixing), 9)
-    for hosts in (2, 4):
-        parts = [
-            take(train(source, kind, start_step=3, num_hosts=hosts, host_index=i, **mixing), 9) for i in range(hosts)
-        ]
-        together = [[np.concatenate(part) for part in zip(*batches)] for batches in zip(*parts)]
-        same(one, together)
+    parts = [take(train(source, kind, start_step=3, num_hosts=hosts, host_index=i, **mixing), 9) for i in range(hosts)]
+    together = [[np.concatenate(part) for part in zip(*batches)] for batches in zip(*parts)]
+    same(one, together)
 
 
 def test_the_number_of_threads_and_the_global_seed_change_nothing():
@@ -252,8 +250,18 @@ def breaking_in_order(source, broken):
     return in_order(dataclasses.replace(source, read=read, max_value=255), [11, 12])  # one lane
 
 
-@pytest.mark.parametrize("broken", [[1], [22], [0, 1, 2, 21, 22], list(range(1, 23))], ids=str)
-@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    ("broken", "threads"),
+    [
+        ([0, 1, 2, 21, 22], 3),
+        (list(range(1, 23)), 3),
+        pytest.param([1], 3, marks=pytest.mark.slow),
+        pytest.param([22], 3, marks=pytest.mark.slow),
+        pytest.param([0, 1, 2, 21, 22], 1, marks=pytest.mark.slow),
+        pytest.param(list(range(1, 23)), 1, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_a_broken_example_has_weight_0_and_moves_no_other(broken, threads):
     sound, source = numbered(), breaking(numbered(), broken)
     for make in (

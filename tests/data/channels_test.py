@@ -45,8 +45,17 @@ def batches_of(source, **options):
     return evaluated.numpy(), trained.numpy()
 
 
-@pytest.mark.parametrize("channels", [1, 2, 4, 12])
-@pytest.mark.parametrize(("dtype", "white"), [("uint8", 255), ("uint16", 65535), ("float32", 1.0)])
+@pytest.mark.parametrize(
+    ("channels", "dtype", "white"),
+    [
+        (2, "uint8", 255),
+        (1, "uint16", 65535),
+        (12, "float32", 1.0),
+        *[pytest.param(channels, "uint8", 255, marks=pytest.mark.slow) for channels in (1, 4, 12)],
+        *[pytest.param(channels, "uint16", 65535, marks=pytest.mark.slow) for channels in (2, 4, 12)],
+        *[pytest.param(channels, "float32", 1.0, marks=pytest.mark.slow) for channels in (1, 2, 4)],
+    ],
+)
 def test_arrays_of_any_channels_and_dtype_become_minus_one_to_one(channels, dtype, white):
     values = (RNG.random((3, 4, 5, channels)) * white).astype(dtype)
     source = data.arrays(values, [0, 1, 0], ["a", "b"], max_value=0 if dtype != "float32" else white)
@@ -88,7 +97,9 @@ def test_files_go_through_crops_and_resizes_channel_by_channel(channels, crops, 
         np.testing.assert_array_equal(many[..., -1], three[..., 0])
 
 
-@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    "channels", [1, 4, *[pytest.param(channels, marks=pytest.mark.slow) for channels in (2, 3)]]
+)
 def test_a_png_of_16_bits_keeps_them_only_where_asked(channels):
     values = RNG.integers(0, 65536, (5, 6, channels), dtype=np.uint16)
     deep = images.decode(tf.constant(png(values)), channels=channels, bit_depth=16)

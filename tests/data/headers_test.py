@@ -163,7 +163,7 @@ def steps_of(function, file):
 
     gif.tf.while_loop = counting
     try:
-        function(tf.constant(file))
+        tf.function(function, autograph=False)(tf.constant(file))
     finally:
         gif.tf.while_loop = walk
     return len(steps)
@@ -182,8 +182,9 @@ def test_a_gif_of_small_blocks_takes_a_bounded_number_of_steps(function):
     comments = GIF[:start] + (b"\x21\xfe" + b"\1x" * 40 + b"\0") * 1000 + GIF[start:]
     for file in (of_blocks(1, 10_000), comments):
         assert steps_of(function, file) <= len(file) // 64 + 1000
-    assert gif.first_picture(tf.constant(of_blocks(1, 10_000))) == b""
-    assert gif.first_picture(tf.constant(of_blocks(255, 300))) == of_blocks(255, 300)
+    first_picture = tf.function(gif.first_picture, autograph=False)
+    assert first_picture(tf.constant(of_blocks(1, 10_000))) == b""
+    assert first_picture(tf.constant(of_blocks(255, 300))) == of_blocks(255, 300)
 
 
 def png_with_text(name, content, count):

@@ -1,4 +1,4 @@
-"""The same batches from other processes, through tf.data service on this machine."""
+"""The same batches from another process, through tf.data service on this machine."""
 
 import subprocess
 import sys
@@ -11,27 +11,25 @@ from keras_vit import data
 
 SERVER = """
 from keras_vit import data
-dispatcher, worker = data.serve(0, 0)
-print(dispatcher.target, flush=True)
+services = [data.serve(0, 0) for _ in range(2)]
+print(*(dispatcher.target for dispatcher, _ in services), flush=True)
 input()
 """
 
 
 @pytest.fixture
 def services():
-    """Two processes, each a dispatcher with its worker, and their addresses."""
-    run = lambda: subprocess.Popen(  # noqa: E731
+    """Two dispatchers in another process, each with its worker, and their addresses."""
+    process = subprocess.Popen(
         [sys.executable, "-c", SERVER],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
     )
-    started = [run(), run()]
-    yield [process.stdout.readline().strip() for process in started]
-    for process in started:
-        process.kill()
-        process.communicate()
+    yield process.stdout.readline().split()
+    process.kill()
+    process.communicate()
 
 
 def test_one_and_two_services_give_the_batches_of_one_process_in_order(services, photos):

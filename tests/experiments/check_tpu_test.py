@@ -36,8 +36,8 @@ def _run(*arguments, backend="tensorflow"):
         (["--topology=v3:4x4", "--config.batch_size=48"], "error: The batch must divide among 32 replicas"),
     ],
 )
-def test_bad_input_ends_in_one_line(arguments, message):
-    ended = _run(*arguments)
+def test_bad_input_ends_in_one_line(arguments, message, scripts):
+    ended = scripts.run("experiments/check_tpu.py", *arguments, cwd=ROOT)
     assert ended.returncode == 2 and ended.stdout == ""
     assert ended.stderr.strip().splitlines()[-1].startswith(message)
     assert "Received: " in ended.stderr and "Traceback" not in ended.stderr

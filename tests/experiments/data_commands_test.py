@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -23,14 +21,18 @@ def photos(tmp_path):
     return tmp_path / "photos"
 
 
-def run(command, *arguments):
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "experiments" / command), *arguments], capture_output=True, text=True, cwd=ROOT
-    )
-    return done.returncode, done.stdout, [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+@pytest.fixture
+def run(scripts):
+    """Runs a command; gives its exit code, what it printed, and its lines of errors."""
+
+    def run(command, *arguments):
+        done = scripts.run(ROOT / "experiments" / command, *arguments, cwd=ROOT)
+        return done.returncode, done.stdout, [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+
+    return run
 
 
-def test_a_sound_folder_passes_and_a_broken_one_is_reported_with_exit_code_1(photos, tmp_path):
+def test_a_sound_folder_passes_and_a_broken_one_is_reported_with_exit_code_1(photos, run, tmp_path):
     assert run("verify_data.py", f"--folder={photos}")[0] == 0
     (photos / "a" / "2.jpg").write_bytes((photos / "a" / "1.jpg").read_bytes())
     (photos / "b" / "2.jpg").write_text("no image")
@@ -45,7 +47,7 @@ def test_a_sound_folder_passes_and_a_broken_one_is_reported_with_exit_code_1(pho
     assert f"bad: {bad}: " in said and "no examples: c" in said and "the same: " in said
 
 
-def test_all_splits_of_a_folder_are_read_with_the_classes_of_each(photos, tmp_path):
+def test_all_splits_of_a_folder_are_read_with_the_classes_of_each(photos, run, tmp_path):
     (tmp_path / "both").mkdir()
     shutil.copytree(photos, tmp_path / "both" / "train")
     shutil.copytree(photos / "a", tmp_path / "both" / "val" / "a")
@@ -56,7 +58,7 @@ def test_all_splits_of_a_folder_are_read_with_the_classes_of_each(photos, tmp_pa
     assert [[name.split(":")[0] for name in names] for names in report["duplicates"]] == [["train", "val"]] * 2
 
 
-def test_data_is_named_as_in_the_main_job(photos):
+def test_data_is_named_as_in_the_main_job(photos, run):
     page = str(ROOT / "experiments/configs/small_data.py:ViT-Ti/16,folder")
     config = [f"--config={page}", f"--config.data.path={photos}", "--config.data.test_share=0.5"]
     code, said, errors = run("verify_data.py", *config)
@@ -65,14 +67,14 @@ def test_data_is_named_as_in_the_main_job(photos):
     assert code == 1 and "4 examples: 4 bad" in said and "bad: train: " in said, errors
 
 
-def test_a_source_that_is_not_there_is_one_line_and_an_exit_code(tmp_path):
+def test_a_source_that_is_not_there_is_one_line_and_an_exit_code(run, tmp_path):
     code, _, errors = run("verify_data.py", f"--folder={tmp_path}/nowhere")
     assert code == 2 and len(errors) == 1 and "no such folder" in errors[0]
     code, _, errors = run("verify_data.py")
     assert code == 2 and len(errors) == 1 and "--folder, --config or --data" in errors[0]
 
 
-def test_a_picture_of_both_batches_is_written(photos, tmp_path):
+def test_a_picture_of_both_batches_is_written(photos, run, tmp_path):
     pytest.importorskip("matplotlib")
     fields = ["name=folder", f"path={photos}", "test_share=0.5", "image_size=16", "mixup_alpha=0.5"]
     code, said, errors = run(

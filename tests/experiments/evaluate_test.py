@@ -1,8 +1,6 @@
 """The commands that evaluate and inspect: what they write, and how they refuse."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,11 +10,10 @@ import keras_vit
 ROOT = Path(__file__).parent.parent.parent
 
 
-def _run(command, *arguments):
-    return subprocess.run(
-        [sys.executable, f"experiments/{command}.py", *map(str, arguments)],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+@pytest.fixture
+def run(scripts):
+    """Runs a command."""
+    return lambda command, *arguments: scripts.run(f"experiments/{command}.py", *arguments, cwd=ROOT)
 
 
 @pytest.fixture(scope="module")
@@ -27,17 +24,17 @@ def model(tmp_path_factory):
     return path
 
 
-def test_what_was_evaluated_is_not_evaluated_again(model, tmp_path):
+def test_what_was_evaluated_is_not_evaluated_again(model, run, tmp_path):
     evaluate = ("evaluate", f"--model={model}", f"--output={tmp_path}")
-    done = _run(*evaluate, "--evals=top1:digits")
+    done = run(*evaluate, "--evals=top1:digits")
     assert done.returncode == 0, done.stderr
     assert "top1:digits  accuracy" in done.stdout
     results = json.loads((tmp_path / "results.json").read_text())
     results["metrics"]["top1:digits"]["accuracy"] = 0.123  # which only a second evaluation would undo
     (tmp_path / "results.json").write_text(json.dumps(results))
-    done = _run(*evaluate, "--evals=top1:digits,calibration", "--data=digits", "--pages")
+    done = run(*evaluate, "--evals=top1:digits,calibration", "--data=digits", "--pages")
     assert done.returncode == 2 and "results of another model or data" in done.stderr  # --data is another
-    done = _run(*evaluate, "--evals=top1:digits,knn:digits")
+    done = run(*evaluate, "--evals=top1:digits,knn:digits")
     assert "top1:digits was evaluated before" in done.stdout and "0.1230" in done.stdout
     assert set(json.loads((tmp_path / "results.json").read_text())["metrics"]) == {"top1:digits", "knn:digits"}
     done = _run(*evaluate, "--evals=top1:digits", "--max_bad_share=0")  # which the first evaluation did not promise
@@ -61,14 +58,14 @@ def test_what_was_evaluated_is_not_evaluated_again(model, tmp_path):
         ("vtab", ["--model={model}", "--tasks=mnist"], "The tasks are caltech101"),
     ],
 )
-def test_bad_input_ends_in_one_line(command, flags, message, model, tmp_path):
+def test_bad_input_ends_in_one_line(command, flags, message, model, run, tmp_path):
     for name in ("empty", "broken"):
         (tmp_path / name).mkdir()
     (tmp_path / "broken" / "image.png").write_bytes(b"no image")
     (tmp_path / "empty" / "folder.jpg").mkdir()
     folders = {"model": model, "empty": tmp_path / "empty", "broken": tmp_path / "broken"}
     output = "--workdir" if command == "vtab" else "--output"
-    done = _run(command, *(flag.format(**folders) for flag in flags), f"{output}={tmp_path / 'out'}")
+    done = run(command, *(flag.format(**folders) for flag in flags), f"{output}={tmp_path / 'out'}")
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     last = done.stderr.strip().splitlines()[-1]

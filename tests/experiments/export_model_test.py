@@ -1,10 +1,7 @@
 """The command `export_model.py`."""
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,15 +14,10 @@ from keras_vit import export
 ROOT = Path(__file__).parent.parent.parent
 
 
-def run(*arguments):
-    return subprocess.run(
-        [sys.executable, "experiments/export_model.py", *arguments],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@pytest.fixture
+def run(scripts):
+    """Runs the command."""
+    return lambda *arguments: scripts.run("experiments/export_model.py", *arguments, cwd=ROOT)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +38,7 @@ def workdir(tmp_path_factory):
     return folder
 
 
-def test_a_run_is_exported_with_its_class_names_and_metrics(workdir, tmp_path):
+def test_a_run_is_exported_with_its_class_names_and_metrics(workdir, run, tmp_path):
     done = run(f"--model={workdir}", f"--target={tmp_path}/served", "--version=7", "--top=2", "--signatures=classify")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == f"exported to {tmp_path}/served/7"
@@ -57,7 +49,7 @@ def test_a_run_is_exported_with_its_class_names_and_metrics(workdir, tmp_path):
     assert signature.structured_outputs["scores"].shape.as_list() == [None, 2]
 
 
-def test_a_keras_file_becomes_another_format_with_its_report(workdir, tmp_path):
+def test_a_keras_file_becomes_another_format_with_its_report(workdir, run, tmp_path):
     done = run(f"--model={workdir}/model.keras", "--format=litert", f"--target={tmp_path}/model.tflite")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{tmp_path}/model.tflite: ") and "the same class for 100 %" in done.stdout
@@ -73,7 +65,7 @@ def test_a_keras_file_becomes_another_format_with_its_report(workdir, tmp_path):
         (["--target=WORKDIR/export", "--model=WORKDIR", "--version=1"], "never overwritten"),
     ],
 )
-def test_bad_input_ends_in_one_line(arguments, message, workdir, tmp_path):
+def test_bad_input_ends_in_one_line(arguments, message, workdir, run, tmp_path):
     arguments = [argument.replace("TMP", str(tmp_path)).replace("WORKDIR", str(workdir)) for argument in arguments]
     done = run(*arguments)
     assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr

@@ -1,8 +1,6 @@
 """The command of the paper's studies."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import keras
@@ -13,14 +11,15 @@ EXPERIMENTS = Path(__file__).parent.parent.parent / "experiments"
 pytestmark = pytest.mark.skipif(keras.backend.backend() == "jax", reason="the command is the same")
 
 
-def paper(*arguments, cwd):
-    command = [sys.executable, str(EXPERIMENTS / "paper.py"), *arguments]
+@pytest.fixture
+def paper(scripts):
+    """Runs the command."""
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, check=False)
+    return lambda *arguments, cwd: scripts.run(EXPERIMENTS / "paper.py", *arguments, cwd=cwd, env=environment)
 
 
 @pytest.mark.slow
-def test_a_study_of_two_processes_is_made_and_made_again_at_once(tmp_path):
+def test_a_study_of_two_processes_is_made_and_made_again_at_once(paper, tmp_path):
     arguments = ("--study=table9", "--scale=tiny", "--workdir=study", "--processes=2")
     done = paper(*arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -29,14 +28,14 @@ def test_a_study_of_two_processes_is_made_and_made_again_at_once(tmp_path):
     assert done.stdout.count("step 2/2") == 2
 
 
-def test_bad_input_ends_in_one_line(tmp_path):
+def test_bad_input_ends_in_one_line(paper, tmp_path):
     done = paper("--study=table8", "--scale=paper", cwd=tmp_path)
     assert done.returncode == 2
     assert "error: `--scale=paper` needs the paper's data" in done.stderr.splitlines()[-1]
     assert not list(tmp_path.iterdir())
 
 
-def test_the_list_has_every_study(tmp_path):
+def test_the_list_has_every_study(paper, tmp_path):
     done = paper("--list", "--scale=paper", cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     lines = {line.split()[0]: line.split() for line in done.stdout.splitlines()[2:]}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -25,15 +26,10 @@ TINY = [
 ]
 
 
-def _run(*arguments, **environment):
-    return subprocess.run(
-        [sys.executable, "experiments/run_tpu.py", *arguments],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@pytest.fixture
+def run(scripts):
+    """Runs the command."""
+    return lambda *arguments: scripts.run("experiments/run_tpu.py", *arguments, cwd=ROOT)
 
 
 def _error(done):
@@ -48,7 +44,8 @@ def _error(done):
 def finished(tmp_path_factory):
     """A finished run: its folder and what it printed."""
     workdir = tmp_path_factory.mktemp("run") / "digits"
-    done = _run(f"--workdir={workdir}", *TINY)
+    command = [sys.executable, "experiments/run_tpu.py", f"--workdir={workdir}", *TINY]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert not done.stderr  # no banner of TensorFlow, in this process or in one that it starts
     return workdir, done.stdout
@@ -74,14 +71,15 @@ def test_it_trains_evaluates_exports_and_asks(finished):
     assert (workdir / "export" / "1" / "saved_model.pb").exists()
 
 
-def test_the_answers_of_the_export_are_as_good_as_the_model(finished, tmp_path):
+def test_the_answers_of_the_export_are_as_good_as_the_model(finished, scripts, tmp_path):
     from keras_vit import data
 
     workdir, _ = finished
     images, labels, _ = next(iter(data.eval_batches(data.load("digits")[1], batch_size=360)))
     np.save(tmp_path / "images.npy", images)
-    command = [sys.executable, "experiments/predict_saved_model.py", f"{workdir}/export/1"]
-    subprocess.run([*command, f"{tmp_path}/images.npy", f"{tmp_path}/answers.npy"], cwd=ROOT, check=True)
+    command = ["experiments/predict_saved_model.py", f"{workdir}/export/1"]
+    done = scripts.run(*command, f"{tmp_path}/images.npy", f"{tmp_path}/answers.npy", cwd=ROOT)
+    assert done.returncode == 0, done.stderr
     probabilities = np.load(tmp_path / "answers.npy")
     np.testing.assert_allclose(probabilities.sum(-1), 1, atol=1e-5)
     accuracy = (probabilities.argmax(-1) == labels.numpy().argmax(-1)).mean()
@@ -100,22 +98,22 @@ def test_the_picture_is_drawn_where_matplotlib_is(finished):
             assert (workdir / picture).read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_same_command_again_says_that_it_is_done(finished):
+def test_the_same_command_again_says_that_it_is_done(finished, run):
     workdir, _ = finished
     before = {file: file.stat().st_mtime_ns for file in workdir.rglob("*") if file.name != "config.json"}
-    done = _run(f"--workdir={workdir}", *TINY)
+    done = run(f"--workdir={workdir}", *TINY)
     assert done.returncode == 0
     assert done.stdout.startswith("This run is done: ")
     assert {file: file.stat().st_mtime_ns for file in before} == before
 
 
-def test_a_run_that_lost_its_results_keeps_its_export(finished, tmp_path):
+def test_a_run_that_lost_its_results_keeps_its_export(finished, run, tmp_path):
     workdir = tmp_path / "again"
     shutil.copytree(finished[0], workdir)
     (workdir / "results.json").unlink()
     graph = workdir / "export" / "1" / "saved_model.pb"
     written = graph.stat().st_mtime_ns
-    done = _run(f"--workdir={workdir}", *TINY)
+    done = run(f"--workdir={workdir}", *TINY)
     assert done.returncode == 0, done.stderr
     assert "going on from step 60" in done.stdout
     assert "was exported before and stays as it is" in done.stdout
@@ -124,14 +122,14 @@ def test_a_run_that_lost_its_results_keeps_its_export(finished, tmp_path):
     assert ours["test/accuracy"] == theirs["test/accuracy"]
 
 
-def test_a_run_that_is_asked_to_end_saves_says_so_and_goes_on(tmp_path):
+def test_a_run_that_is_asked_to_end_saves_says_so_and_goes_on(scripts, tmp_path):
     workdir = tmp_path / "stopped"
     # So many steps that the signal comes before the last one.
-    steps = "--config.total_steps=1000"
+    steps = "--config.total_steps=500"
     command = [sys.executable, "experiments/run_tpu.py", f"--workdir={workdir}", *TINY, steps]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         for line in process.stdout:
-            if line.startswith("step   20/1000"):
+            if line.startswith("step  20/500"):
                 process.send_signal(signal.SIGINT)
                 break
         output = process.stdout.read()
@@ -139,13 +137,13 @@ def test_a_run_that_is_asked_to_end_saves_says_so_and_goes_on(tmp_path):
     assert "stopped by SIGINT after step " in output
     assert not (workdir / "results.json").exists()
     printed = output.splitlines()[-1].strip()
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(printed, shell=True, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    words = shlex.split(printed)
+    done = scripts.run(*words[words.index(Path(sys.executable).name) + 1 :], cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert "going on from step " in done.stdout
     # No step is there twice or missing; that the numbers are those of a run that was not stopped has tests of its own.
     lines = (workdir / "metrics.csv").read_text().splitlines()[1:]
-    assert [int(line.split(",")[0]) for line in lines] == list(range(1, 1001))
+    assert [int(line.split(",")[0]) for line in lines] == list(range(1, 501))
     assert (workdir / "results.json").exists()
 
 
@@ -183,24 +181,24 @@ def test_a_run_that_is_asked_to_end_saves_says_so_and_goes_on(tmp_path):
         ),
     ],
 )
-def test_bad_input_ends_in_one_line(arguments, message, tmp_path):
+def test_bad_input_ends_in_one_line(arguments, message, run, tmp_path):
     import re
 
-    error = _error(_run(f"--workdir={tmp_path}/run", *arguments))
+    error = _error(run(f"--workdir={tmp_path}/run", *arguments))
     assert re.search(message, error), error
     assert not (tmp_path / "run" / "results.json").exists()
 
 
-def test_a_workdir_of_another_config_or_that_cannot_be_written_is_refused(finished, tmp_path):
+def test_a_workdir_of_another_config_or_that_cannot_be_written_is_refused(finished, run, tmp_path):
     assert "seed was 0 and is 1. Choose another workdir" in _error(
-        _run(f"--workdir={finished[0]}", *TINY, "--config.seed=1")
+        run(f"--workdir={finished[0]}", *TINY, "--config.seed=1")
     )
     (tmp_path / "file").write_text("")
-    assert "must be a folder that can be written" in _error(_run(f"--workdir={tmp_path}/file/run"))
+    assert "must be a folder that can be written" in _error(run(f"--workdir={tmp_path}/file/run"))
 
 
-def test_the_help_names_both_flags():
-    done = _run("--help")
+def test_the_help_names_both_flags(run):
+    done = run("--help")
     assert "--config" in done.stdout and "--workdir" in done.stdout and "Trains a Vision Transformer" in done.stdout
 
 

@@ -86,18 +86,13 @@ TINY = {
 }  # fmt: skip
 
 
-def _sweep(*arguments):
-    return subprocess.run(
-        [sys.executable, "experiments/sweep.py", *arguments],
-        cwd=ROOT,
-        env=os.environ,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@pytest.fixture
+def run_sweep(scripts):
+    """Runs the command."""
+    return lambda *arguments: scripts.run("experiments/sweep.py", *arguments, cwd=ROOT)
 
 
-def test_the_command_makes_the_runs_that_are_not_done_and_prints_one_table(tmp_path):
+def test_the_command_makes_the_runs_that_are_not_done_and_prints_one_table(run_sweep, tmp_path):
     config = _module("configs/digits").get_config()
     config.update_from_flattened_dict(TINY)
     for rate, accuracy in ((0.001, 0.25), (0.01, 0.5)):
@@ -108,7 +103,7 @@ def test_the_command_makes_the_runs_that_are_not_done_and_prints_one_table(tmp_p
         done.claim()
         done.write_results({"test/accuracy": accuracy, "test/loss": 1.0})
     overrides = [f"--config.{name}={value}" for name, value in TINY.items()]
-    done = _sweep(f"--workdir={tmp_path}", "--rates=0.001,0.01", "--seeds=3", *overrides)
+    done = run_sweep(f"--workdir={tmp_path}", "--rates=0.001,0.01", "--seeds=3", *overrides)
     assert done.returncode == 0, done.stderr
     results = json.loads((tmp_path / "final-rate=0.01-seed=3" / "results.json").read_text())
     rows = json.loads((tmp_path / "table.json").read_text())
@@ -207,9 +202,9 @@ def _sweep_module(monkeypatch):
         ("--config=experiments/configs/finetune.py:ViT-B/16", "error: A model and a dataset must be named"),
     ],
 )
-def test_bad_input_ends_in_one_line(argument, message, tmp_path):
+def test_bad_input_ends_in_one_line(argument, message, run_sweep, tmp_path):
     import re
 
-    done = _sweep(f"--workdir={tmp_path}", *(["--rates=0.1"] if "rates" not in argument else []), argument)
+    done = run_sweep(f"--workdir={tmp_path}", *(["--rates=0.1"] if "rates" not in argument else []), argument)
     assert done.returncode == 2 and re.search(message, done.stderr.splitlines()[-1]), done.stderr
     assert "Traceback" not in done.stderr and not list(tmp_path.iterdir())

@@ -3,10 +3,9 @@
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import socket
-import subprocess
-import sys
 import types
 from pathlib import Path
 
@@ -32,36 +31,53 @@ def _weights(model):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Runs that nobody killed, one of a kind: `(workdir, RunResult)`."""
+    """Runs that nobody killed, one of a kind: `(workdir, RunResult)`, and a copy of the workdir after step 5."""
     results = {}
 
     def run(kind):
         if kind not in results:
-            workdir = tmp_path_factory.mktemp(kind)
-            results[kind] = (workdir, small_run.start(kind, workdir, write=lambda line: None))
+            folder = tmp_path_factory.mktemp(kind)
+            write = small_run.writer(folder / "run", "after step 5", folder / "copy", write=lambda line: None)
+            results[kind] = (folder / "run", small_run.start(kind, folder / "run", write), folder / "copy")
         return results[kind]
 
     return run
 
 
-@pytest.mark.parametrize(
-    ("kind", "moment", "step"),
-    [("alone", "step  7/11", 5), ("alone", "saving", 4), ("mirrored", "after step 5", 5)],
-)
-def test_after_kill_9_the_losses_and_the_weights_are_those_of_the_whole_run(kind, moment, step, whole, tmp_path):
-    died = subprocess.run([sys.executable, SCRIPT, kind, tmp_path, moment], capture_output=True, text=True, check=False)
-    assert died.returncode == -9, died.stderr
-    assert len((tmp_path / "metrics.csv").read_text().splitlines()) > step
+def _assert_it_ends_as_the_whole_run(workdir, kind, step, whole):
     lines = []
-    result = small_run.start(kind, tmp_path, write=lines.append)
-    assert f"going on from step {step}, {tmp_path}/checkpoints/00000000{step}" in lines
-    workdir, expected = whole(kind)
-    assert _files(tmp_path) == _files(workdir)
-    assert (tmp_path / "metrics.csv").read_text().count("\n") == 1 + small_run.STEPS
+    result = small_run.start(kind, workdir, write=lines.append)
+    assert f"going on from step {step}, {workdir}/checkpoints/00000000{step}" in lines
+    other, expected, _ = whole(kind)
+    assert _files(workdir) == _files(other)
+    assert (workdir / "metrics.csv").read_text().count("\n") == 1 + small_run.STEPS
     for ours, theirs in zip(_weights(result.model), _weights(expected.model)):
         np.testing.assert_array_equal(ours, theirs)
     ours, theirs = ({k: v for k, v in run.metrics.items() if "test" in k} for run in (result, expected))
     assert ours == theirs
+
+
+@pytest.mark.parametrize(
+    ("kind", "moment", "step"),
+    [
+        ("alone", "saving", 4),
+        pytest.param("alone", "step  7/11", 5, marks=pytest.mark.slow),
+        pytest.param("mirrored", "after step 5", 5, marks=pytest.mark.slow),
+    ],
+)
+def test_after_kill_9_the_losses_and_the_weights_are_those_of_the_whole_run(
+    kind, moment, step, whole, scripts, tmp_path
+):
+    died = scripts.run(SCRIPT, kind, tmp_path, moment)
+    assert died.returncode == -9, died.stderr
+    assert len((tmp_path / "metrics.csv").read_text().splitlines()) > step
+    _assert_it_ends_as_the_whole_run(tmp_path, kind, step, whole)
+
+
+def test_a_run_of_two_replicas_goes_on_from_what_it_was_after_a_step(whole):
+    _, _, copy = whole("mirrored")
+    assert finished_steps(copy / "checkpoints") == [4, 5]
+    _assert_it_ends_as_the_whole_run(copy, "mirrored", 5, whole)
 
 
 def test_sigterm_saves_and_the_same_call_goes_on(whole, tmp_path):
@@ -104,8 +120,8 @@ def test_an_evaluation_that_fails_or_is_interrupted_loses_nothing_and_comes_agai
     assert [row.rpartition(",")[0] for row in rows] == expected["evaluations.csv"].splitlines()  # without the toy's
 
 
-def _workers(workdir, moment=""):
-    """Two processes that train together; the first one, which writes lines, may kill itself."""
+def _workers(scripts, workdir, moment="", copy=""):
+    """Two processes that train together; the first one, which writes lines, may kill itself or copy the workdir."""
     ports = []
     for _ in range(2):
         with socket.socket() as free:
@@ -114,25 +130,27 @@ def _workers(workdir, moment=""):
     processes = []
     for index in range(2):
         task = {"cluster": {"worker": [f"localhost:{p}" for p in ports]}, "task": {"type": "worker", "index": index}}
-        command = [sys.executable, str(SCRIPT), "workers", str(workdir), moment]
         environment = {**os.environ, "TF_CONFIG": json.dumps(task)}
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        processes.append(subprocess.Popen(command, env=environment, **pipes))
+        processes.append(scripts.start(SCRIPT, "workers", workdir, moment, copy, env=environment))
     return processes
 
 
-def test_two_workers_that_were_killed_end_as_two_that_were_not(tmp_path):
-    outputs = [process.communicate()[0] for process in _workers(tmp_path / "whole")]
-    assert "MultiWorkerMirroredStrategy: 2 x 160 images a step" in outputs[0], outputs[0]
-    killed = _workers(tmp_path / "killed", moment="step  7/11")
-    outputs = [killed[0].communicate()[0]]
-    killed[1].kill()  # it would find out by itself, after a while
-    outputs.append(killed[1].communicate()[0])
-    assert [process.returncode for process in killed] == [-9, -9], outputs
-    outputs = [process.communicate()[0] for process in _workers(tmp_path / "killed")]
-    assert "going on from step 5," in outputs[0], outputs
-    assert _files(tmp_path / "killed") == _files(tmp_path / "whole")
-    ours, theirs = (np.load(tmp_path / name / "weights.npz", allow_pickle=False) for name in ("killed", "whole"))
+@pytest.mark.parametrize("killed", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_two_workers_that_go_on_end_as_two_that_did_not_stop(killed, scripts, tmp_path):
+    moment = "step  7/11"
+    ended = [process.wait() for process in _workers(scripts, tmp_path / "whole", moment, tmp_path / "stopped")]
+    assert "MultiWorkerMirroredStrategy: 2 x 160 images a step" in ended[0].stdout, ended
+    if killed:
+        shutil.rmtree(tmp_path / "stopped")
+        processes = _workers(scripts, tmp_path / "stopped", moment)
+        ended = [processes[0].wait()]
+        os.kill(processes[1].pid, signal.SIGKILL)  # it would find out by itself, after a while
+        ended.append(processes[1].wait())
+        assert [process.returncode for process in ended] == [-9, -9], ended
+    ended = [process.wait() for process in _workers(scripts, tmp_path / "stopped")]
+    assert "going on from step 5," in ended[0].stdout, ended
+    assert _files(tmp_path / "stopped") == _files(tmp_path / "whole")
+    ours, theirs = (np.load(tmp_path / name / "weights.npz", allow_pickle=False) for name in ("stopped", "whole"))
     assert sorted(ours) == sorted(theirs)
     for name in ours:
         np.testing.assert_array_equal(ours[name], theirs[name])

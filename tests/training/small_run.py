@@ -1,13 +1,15 @@
 """A whole run of seconds: for tests in their own process, and as a command that kills itself on its way.
 
-    python small_run.py KIND WORKDIR [LINE | saving]
+    python small_run.py KIND WORKDIR [LINE [COPY] | saving]
 
-With a LINE it ends by SIGKILL as soon as it writes a line that starts so; with "saving", in the middle of its second
-save. One that ends well leaves its weights in `weights.npz`.
+With a LINE it ends by SIGKILL as soon as it writes a line that starts so, or, with a COPY, leaves there what its workdir
+is at that moment, and goes on; with "saving", it ends in the middle of its second save. One that ends well leaves its
+weights in `weights.npz`.
 """
 
 import functools
 import os
+import shutil
 import signal
 import sys
 
@@ -39,7 +41,7 @@ def config_of(kind="alone", **changes):
         "eval_every_steps": 5,
         "log_every_steps": 1,
         "model": {
-            "input_shape": (8, 8, 3), "patch_size": 4, "num_layers": 2, "hidden_size": 8, "mlp_dim": 12,
+            "input_shape": (8, 8, 3), "patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 12,
             "num_heads": 2, "dropout": 0.1, "attention_dropout": 0.1, "stochastic_depth": 0.1,
         },
         "data": data.defaults(name="digits", shift=1),
@@ -48,7 +50,7 @@ def config_of(kind="alone", **changes):
     }  # fmt: skip
     if kind == "sharded_workers":
         # The smallest arrays that are divided; the masks of so many numbers would take minutes.
-        fields["model"] |= {"num_layers": 1, "mlp_dim": 2**13, "dropout": 0.0}
+        fields["model"] |= {"mlp_dim": 2**13, "dropout": 0.0}
     return ConfigDict(recipes.defaults(**{**fields, **KINDS[kind], **changes}))
 
 
@@ -70,12 +72,25 @@ def _die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main(kind, workdir, moment=""):
+def writer(workdir, moment, copy, write=print):
+    """Takes lines of text; before the first one that starts with `moment` it copies the workdir."""
+
+    def copy_and_write(line):
+        if line.startswith(moment) and not os.path.exists(copy):
+            shutil.copytree(workdir, copy)
+        write(line)
+
+    return copy_and_write
+
+
+def main(kind, workdir, moment="", copy=""):
     def write(line):
         print(line, flush=True)
         if moment and line.startswith(moment):
             _die()
 
+    if copy:
+        write = writer(workdir, moment, copy)
     if not kind.endswith("workers"):
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(4)])

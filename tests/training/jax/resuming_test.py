@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -30,21 +31,28 @@ def _weights(model):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A run that nobody killed, on four devices: `(workdir, RunResult)`."""
-    workdir = tmp_path_factory.mktemp("whole")
-    return workdir, small_run.start("alone", workdir, write=lambda line: None)
+    """A run that nobody killed, on four devices: `(workdir, RunResult)`, and a copy of the workdir after step 7."""
+    folder = tmp_path_factory.mktemp("whole")
+    write = small_run.writer(folder / "run", "step  7/11", folder / "copy", write=lambda line: None)
+    return folder / "run", small_run.start("alone", folder / "run", write), folder / "copy"
 
 
-@pytest.mark.parametrize(("moment", "step"), [("step  7/11", 5), pytest.param("saving", 4, marks=pytest.mark.slow)])
-def test_after_kill_9_the_losses_and_the_weights_are_those_of_the_whole_run(moment, step, whole, tmp_path):
-    command = [sys.executable, SCRIPT, "alone", tmp_path, moment]
-    died = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert died.returncode == -9, died.stderr
+@pytest.mark.parametrize(
+    ("moment", "step"),
+    [("", 5), *[pytest.param(*case, marks=pytest.mark.slow) for case in (("step  7/11", 5), ("saving", 4))]],
+)
+def test_from_any_moment_the_losses_and_the_weights_are_those_of_the_whole_run(moment, step, whole, tmp_path):
+    workdir, expected, copy = whole
+    if moment:
+        command = [sys.executable, SCRIPT, "alone", tmp_path, moment]
+        died = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert died.returncode == -9, died.stderr
+    else:
+        shutil.copytree(copy, tmp_path, dirs_exist_ok=True)
     assert len((tmp_path / "metrics.csv").read_text().splitlines()) > step
     lines = []
     result = small_run.start("alone", tmp_path, write=lines.append)
     assert f"going on from step {step}, {tmp_path}/checkpoints/00000000{step}" in lines
-    workdir, expected = whole
     assert _files(tmp_path) == _files(workdir)
     assert (tmp_path / "metrics.csv").read_text().count("\n") == 1 + small_run.STEPS
     for ours, theirs in zip(_weights(result.model), _weights(expected.model)):

@@ -1,0 +1,94 @@
+"""Runs Python scripts as a user does, each in a process of its own, without the seconds of importing TensorFlow.
+
+The processes are copies of a server that has imported it and has done nothing else. What a script says while it imports
+is for other tests: those that start Python themselves.
+"""
+
+import json
+import os
+import runpy
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+
+class ScriptServer:
+    """Starts scripts.
+
+    Args:
+        folder: a folder for what they print.
+    """
+
+    def __init__(self, folder):
+        self._folder, self._number = Path(folder), 0
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self._process = subprocess.Popen([sys.executable, __file__], text=True, **pipes)
+
+    def start(self, *command, cwd=".", env=None):
+        """Starts a script, `(path, *arguments)`; gives a `Script`."""
+        self._number += 1
+        printed = [str(self._folder / f"{self._number}.{name}") for name in ("stdout", "stderr")]
+        env = dict(os.environ if env is None else env)
+        return Script(self, self.ask("start", [*map(str, command)], str(Path(cwd).absolute()), env, printed), printed)
+
+    def run(self, *command, **options):
+        """The arguments of `start`; gives what `subprocess.run` would, with text."""
+        return self.start(*command, **options).wait()
+
+    def ask(self, *request):
+        print(json.dumps(request), file=self._process.stdin, flush=True)
+        return json.loads(self._process.stdout.readline())
+
+    def close(self):
+        self._process.communicate()
+
+
+class Script:
+    """A script that was started: its `pid`; `wait` gives its `returncode`, `stdout` and `stderr`."""
+
+    def __init__(self, server, pid, printed):
+        self._server, self.pid, self._printed = server, pid, printed
+
+    def wait(self):
+        returncode = self._server.ask("wait", self.pid)
+        stdout, stderr = (Path(path).read_text(errors="replace") for path in self._printed)
+        return types.SimpleNamespace(returncode=returncode, stdout=stdout, stderr=stderr)
+
+
+def _serve():
+    """Answers requests; in a process that is to run a script, gives that request."""
+    for line in sys.stdin:
+        kind, *request = json.loads(line)
+        if kind == "wait":
+            answer = os.waitstatus_to_exitcode(os.waitpid(request[0], 0)[1])
+        else:
+            answer = os.fork()
+            if not answer:
+                return request
+        print(answer, flush=True)
+    return None
+
+
+def _become(command, cwd, env, printed):
+    """Runs a script in this process, as `python *command` would."""
+    sys.stdin = open(os.devnull)  # noqa: SIM115 until the process ends
+    for number, path in enumerate(printed, start=1):
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(file, number)
+        os.close(file)
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(env)
+    sys.argv, sys.path[0] = command, os.path.dirname(os.path.abspath(command[0]))
+    runpy.run_path(os.path.abspath(command[0]), run_name="__main__")
+
+
+if __name__ == "__main__":
+    import keras  # noqa: F401
+    import ml_collections  # noqa: F401
+    import tensorflow  # noqa: F401
+
+    request = _serve()
+    if request:
+        _become(*request)
