@@ -142,6 +142,9 @@ def test_the_code_of_a_page_runs(marker, code, tmp_path, monkeypatch, request):
         request.getfixturevalue("published_files")
     elif needs:
         pytest.importorskip(needs)
+    # Twelve layers compile for half a minute.
+    small = {**architectures.VISION_TRANSFORMERS["ViT-Ti/16"], "num_layers": 1}
+    monkeypatch.setitem(architectures.VISION_TRANSFORMERS, "ViT-Ti/16", small)
     monkeypatch.chdir(tmp_path)
     names = {"GOLDEN": GOLDEN}
     exec(before or "", names)

@@ -44,6 +44,7 @@ def test_tanh_gelu_would_not_give_timms_logits(golden_files, small):
         assert np.abs(logits(model, io["inputs"]) - io["logits"]).max() > 1e-4
 
 
+@pytest.mark.one_backend
 @pytest.mark.parametrize("prefix", ["", "vit."])
 def test_the_names_of_transformers_5_are_read_too(prefix, golden_files, small, tmp_path, write_safetensors):
     renames = [
@@ -67,6 +68,7 @@ def test_the_names_of_transformers_5_are_read_too(prefix, golden_files, small, t
         np.testing.assert_allclose(logits(model, io["inputs"]), io["logits"], atol=2e-5)
 
 
+@pytest.mark.one_backend
 def test_hugging_faces_pooler_is_pre_logits(golden_files, small, values, tmp_path, write_safetensors):
     tensors = {
         k: v for k, v in safetensors(golden_files / "hf_token.safetensors").items() if not k.startswith("classifier")
@@ -78,6 +80,7 @@ def test_hugging_faces_pooler_is_pre_logits(golden_files, small, values, tmp_pat
     np.testing.assert_array_equal(values(model)["pre_logits/kernel"], kernel.T)
 
 
+@pytest.mark.one_backend
 def test_an_array_of_timms_that_the_model_lacks_is_named(golden_files, small, tmp_path, write_safetensors):
     tensors = safetensors(golden_files / "timm_token.safetensors") | {"blocks.0.ls1.gamma": np.ones(64, "float32")}
     path = write_safetensors(tmp_path / "model.safetensors", tensors)
@@ -85,6 +88,7 @@ def test_an_array_of_timms_that_the_model_lacks_is_named(golden_files, small, tm
         small(weights=path, exact_gelu=True)
 
 
+@pytest.mark.one_backend
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
 def test_halves_are_read_exactly_from_both_formats(
     kind, golden_files, small, values, arrays, tmp_path, write_safetensors
@@ -119,6 +123,7 @@ def test_halves_are_read_exactly_from_both_formats(
     np.testing.assert_array_equal(values(model)["head/kernel"], expected.astype(np.float32))
 
 
+@pytest.mark.one_backend
 @pytest.mark.parametrize("prefix", ["opt/target/", "params/", "params/img/", "img/"])
 def test_weights_below_a_prefix_are_loaded_and_an_optimizers_state_is_unused(
     prefix, golden_files, small, arrays, tmp_path
@@ -134,6 +139,7 @@ def test_weights_below_a_prefix_are_loaded_and_an_optimizers_state_is_unused(
         np.testing.assert_allclose(logits(model, io["inputs"]), io["logits"], atol=1e-5)
 
 
+@pytest.mark.one_backend
 def test_a_suffix_selects_a_subtree(golden_files, small, arrays, tmp_path):
     original = arrays(golden_files / "vit_token.ckpt.npz")
     both = {f"params/img/{name}": array for name, array in original.items()}
@@ -144,6 +150,7 @@ def test_a_suffix_selects_a_subtree(golden_files, small, arrays, tmp_path):
         np.testing.assert_allclose(logits(model, io["inputs"]), io["logits"], atol=1e-5)
 
 
+@pytest.mark.one_backend
 def test_an_old_big_vision_file_gives_the_same_logits(golden_files, small, arrays, tmp_path):
     old = {}
     for name, array in arrays(golden_files / "bigvision_map.ckpt.npz").items():
@@ -156,6 +163,7 @@ def test_an_old_big_vision_file_gives_the_same_logits(golden_files, small, array
         np.testing.assert_allclose(logits(model, io["inputs"]), io["logits"], atol=2e-5)
 
 
+@pytest.mark.one_backend
 def test_a_scanned_big_vision_file_gives_the_same_logits(golden_files, small, arrays, tmp_path):
     scanned, original = {}, arrays(golden_files / "bigvision_gap.ckpt.npz")
     for name, array in original.items():

@@ -39,6 +39,7 @@ def test_positions_are_resampled_to_any_grid_and_nothing_else_changes(shape, gol
     np.testing.assert_array_equal(kernel, arrays["embedding/kernel"].reshape(192, 64))
 
 
+@pytest.mark.one_backend
 def test_a_grid_of_as_many_patches_in_another_shape_is_resampled(golden, arrays):
     model = _small(input_shape=(16, 64, 3), weights=golden.path("vit_token.ckpt"))  # 2x8 from 4x4
     positions = keras.ops.convert_to_numpy(model.get_layer("position_embedding").pos_embedding)
@@ -53,6 +54,7 @@ def test_a_checkpoint_loads_into_mixed_precision(golden):
     np.testing.assert_allclose(logits, golden("vit_token.io")["logits"], atol=0.05)
 
 
+@pytest.mark.one_backend
 def test_another_number_of_classes_is_refused_and_named(golden):
     with pytest.raises(
         ValueError, match=r"trained for 10 classes; build the model with classes=10, or .*Received: shape"
@@ -60,6 +62,7 @@ def test_another_number_of_classes_is_refused_and_named(golden):
         _small(classes=7, weights=golden.path("vit_token.ckpt"))
 
 
+@pytest.mark.one_backend
 @pytest.mark.parametrize(
     "arguments", [{"num_layers": 3}, {"num_layers": 1}, {"mlp_dim": 256}, {"patch_size": 16}], ids=str
 )
@@ -70,6 +73,7 @@ def test_another_architecture_is_refused_and_both_are_named(arguments, golden):
     _expect_refusal(golden.path("vit_token.ckpt"), message, _small(**arguments))
 
 
+@pytest.mark.one_backend
 def test_a_class_token_that_the_model_does_not_have_is_refused(golden):
     _expect_refusal(golden.path("vit_token.ckpt"), "cls", _small(classifier="gap"))
 

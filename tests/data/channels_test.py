@@ -97,9 +97,7 @@ def test_files_go_through_crops_and_resizes_channel_by_channel(channels, crops, 
         np.testing.assert_array_equal(many[..., -1], three[..., 0])
 
 
-@pytest.mark.parametrize(
-    "channels", [1, 4, *[pytest.param(channels, marks=pytest.mark.slow) for channels in (2, 3)]]
-)
+@pytest.mark.parametrize("channels", [1, 4, *[pytest.param(channels, marks=pytest.mark.slow) for channels in (2, 3)]])
 def test_a_png_of_16_bits_keeps_them_only_where_asked(channels):
     values = RNG.integers(0, 65536, (5, 6, channels), dtype=np.uint16)
     deep = images.decode(tf.constant(png(values)), channels=channels, bit_depth=16)

@@ -37,7 +37,7 @@ def test_what_was_evaluated_is_not_evaluated_again(model, run, tmp_path):
     done = run(*evaluate, "--evals=top1:digits,knn:digits")
     assert "top1:digits was evaluated before" in done.stdout and "0.1230" in done.stdout
     assert set(json.loads((tmp_path / "results.json").read_text())["metrics"]) == {"top1:digits", "knn:digits"}
-    done = _run(*evaluate, "--evals=top1:digits", "--max_bad_share=0")  # which the first evaluation did not promise
+    done = run(*evaluate, "--evals=top1:digits", "--max_bad_share=0")  # which the first evaluation did not promise
     assert "evaluated before" not in done.stdout and "0.1230" not in done.stdout
 
 

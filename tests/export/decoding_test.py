@@ -24,8 +24,17 @@ def folder(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("rounding", ["float", "uint8"])
-@pytest.mark.parametrize("crop", ["resize", "resize_crop", "resize_small_crop"])
+@pytest.mark.parametrize(
+    ("crop", "rounding"),
+    [
+        ("resize", "float"),
+        ("resize_crop", "uint8"),
+        ("resize_small_crop", "float"),
+        pytest.param("resize", "uint8", marks=pytest.mark.slow),
+        pytest.param("resize_crop", "float", marks=pytest.mark.slow),
+        pytest.param("resize_small_crop", "uint8", marks=pytest.mark.slow),
+    ],
+)
 def test_files_are_prepared_as_in_the_evaluation(crop, rounding, folder):
     fields = {"name": "folder", "path": str(folder), "image_size": 6, "eval_crop": crop, "rounding": rounding}
     if crop != "resize":

@@ -18,11 +18,13 @@ MODELS = {
     "name, channels",
     [
         ("ViT", 4),
+        pytest.param("hybrid", 1, marks=pytest.mark.one_backend),
+        pytest.param("BiT", 12, marks=pytest.mark.one_backend),
         *(
-            pytest.param(n, c, marks=pytest.mark.one_backend)
+            pytest.param(n, c, marks=(pytest.mark.one_backend, pytest.mark.slow))
             for n in MODELS
             for c in (1, 4, 12)
-            if (n, c) != ("ViT", 4)
+            if (n, c) not in {("ViT", 4), ("hybrid", 1), ("BiT", 12)}
         ),
     ],
 )

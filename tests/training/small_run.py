@@ -2,9 +2,9 @@
 
     python small_run.py KIND WORKDIR [LINE [COPY] | saving]
 
-With a LINE it ends by SIGKILL as soon as it writes a line that starts so, or, with a COPY, leaves there what its workdir
-is at that moment, and goes on; with "saving", it ends in the middle of its second save. One that ends well leaves its
-weights in `weights.npz`.
+With a LINE it ends by SIGKILL as soon as it writes a line that starts so, or, with a COPY, leaves there what its
+workdir is at that moment, and goes on; with "saving", it ends in the middle of its second save. One that ends well
+leaves its weights in `weights.npz`.
 """
 
 import functools

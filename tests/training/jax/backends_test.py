@@ -30,18 +30,19 @@ _ON_TENSORFLOW = """
 import ast, json, sys
 sys.path.insert(0, sys.argv[1])
 import small_run
-lines = []
-result = small_run.start("alone", sys.argv[2], lines.append, **ast.literal_eval(sys.argv[3]))
-print(json.dumps({"lines": lines, "metrics": result.metrics}))
+for workdir in sys.argv[3:]:
+    lines = []
+    result = small_run.start("alone", workdir, lines.append, **ast.literal_eval(sys.argv[2]))
+    print(json.dumps({"lines": lines, "metrics": result.metrics}))
 """
 
 
-def _on_tensorflow(workdir, changes):
+def _on_tensorflow(workdirs, changes):
     environment = {**os.environ, "KERAS_BACKEND": "tensorflow"}
-    command = [sys.executable, "-c", _ON_TENSORFLOW, str(SCRIPT.parent), str(workdir), repr(changes)]
+    command = [sys.executable, "-c", _ON_TENSORFLOW, str(SCRIPT.parent), repr(changes), *map(str, workdirs)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return [json.loads(line) for line in done.stdout.splitlines()[-len(workdirs) :]]
 
 
 def _on_jax(workdir, changes):
@@ -52,13 +53,26 @@ def _on_jax(workdir, changes):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """The same run on both: `{backend: (workdir, its lines and metrics)}`, and the changes of the config."""
+    """The same run on both: `{backend: (workdir, its lines and metrics)}`.
+
+    And, as "begun on" the one, half of it there and half on the other.
+    """
     folder = tmp_path_factory.mktemp("runs")
     source = keras_vit.VisionTransformer(classes=7, **_MODEL)
     keras_vit.checkpoints.save(source, folder / "source.npz")
     changes = {**_CHANGES, "weights": str(folder / "source.npz")}
-    results = {"jax": _on_jax(folder / "jax", changes), "tensorflow": _on_tensorflow(folder / "tensorflow", changes)}
-    return {backend: (folder / backend, result) for backend, result in results.items()}, changes
+    results = {"jax": _on_jax(folder / "jax", changes)}
+    _copy_half(folder, "jax")
+    names = ("tensorflow", "begun on jax")
+    results |= zip(names, _on_tensorflow([folder / name for name in names], changes))
+    _copy_half(folder, "tensorflow")
+    results["begun on tensorflow"] = _on_jax(folder / "begun on tensorflow", changes)
+    return {name: (folder / name, result) for name, result in results.items()}
+
+
+def _copy_half(folder, backend):
+    shutil.copytree(folder / backend, folder / f"begun on {backend}")
+    shutil.rmtree(folder / f"begun on {backend}" / "checkpoints" / "000000020")
 
 
 def _assert_same_metrics(ours, theirs, rtol=1e-5):
@@ -74,7 +88,7 @@ def _assert_same_metrics(ours, theirs, rtol=1e-5):
 def _assert_same_weights(ours, theirs):
     """Compares the numbers of the last checkpoints, whichever backend wrote them."""
     arrays = [_arrays(workdir / "checkpoints" / "000000020" / "state") for workdir in (ours, theirs)]
-    assert len(arrays[0]) == len(arrays[1]) > 150
+    assert len(arrays[0]) == len(arrays[1]) > 90
     for name, array in arrays[0].items():
         # The true gradient of a key's bias is zero, and Adam makes steps of its rounding.
         atol = 1e-3 if "key/bias" in name else 1e-5
@@ -106,7 +120,7 @@ def _names_and_state():
 
 
 def test_twenty_steps_are_those_of_tensorflow(runs):
-    (ours, our_result), (theirs, their_result) = (runs[0][backend] for backend in ("jax", "tensorflow"))
+    (ours, our_result), (theirs, their_result) = (runs[backend] for backend in ("jax", "tensorflow"))
     assert any(line.startswith("JAX on 1 x cpu: 1 x 320 images a step") for line in our_result["lines"])
     metrics = training.read_metrics(ours / "metrics.csv")
     assert (metrics["grad_norm"] > 0.2).any() and metrics["loss"][-1] < metrics["loss"][0]
@@ -117,13 +131,9 @@ def test_twenty_steps_are_those_of_tensorflow(runs):
 
 
 @pytest.mark.parametrize("begun_on", ["tensorflow", "jax"])
-def test_a_workdir_begun_on_one_backend_goes_on_on_the_other(begun_on, runs, tmp_path):
-    runs, changes = runs
+def test_a_workdir_begun_on_one_backend_goes_on_on_the_other(begun_on, runs):
     source, _ = runs[begun_on]
-    workdir = tmp_path / "run"
-    shutil.copytree(source, workdir)
-    shutil.rmtree(workdir / "checkpoints" / "000000020")
-    result = (_on_jax if begun_on == "tensorflow" else _on_tensorflow)(workdir, changes)
+    workdir, result = runs[f"begun on {begun_on}"]
     other = "jax" if begun_on == "tensorflow" else "tensorflow"
     expected = f"going on from step 10, {workdir}/checkpoints/000000010, written on {begun_on}: on {other} the numbers"
     assert any(line.startswith(expected) for line in result["lines"]), result["lines"]

@@ -13,7 +13,10 @@ def _expected(model, source):
     return losses.mean(), (logits.argmax(-1) == labels).mean()
 
 
-@pytest.mark.parametrize(("devices", "examples", "parts"), [(1, 11, 2), (4, 1, 1)])
+@pytest.mark.parametrize(
+    ("devices", "examples", "parts"),
+    [(4, 11, 2), *[pytest.param(*case, marks=pytest.mark.slow) for case in ((1, 11, 2), (4, 1, 1))]],
+)
 def test_every_example_counts_once_whatever_their_number(devices, examples, parts, tiny, jax_engines):
     inputs = tiny.input_of(test=examples)
     engine = jax_engines.engine_of(devices, inputs, accumulate_steps=parts)

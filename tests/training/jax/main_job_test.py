@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,13 +18,14 @@ TINY = [
 ]
 
 
-def _run(*arguments):
-    command = [sys.executable, "experiments/run_tpu.py", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+@pytest.fixture
+def run(scripts):
+    """Runs the command."""
+    return lambda *arguments: scripts.run("experiments/run_tpu.py", *arguments, cwd=ROOT)
 
 
-def test_it_trains_evaluates_exports_and_predicts(tmp_path):
-    done = _run(f"--workdir={tmp_path}/run", *TINY)
+def test_it_trains_evaluates_exports_and_predicts(run, tmp_path):
+    done = run(f"--workdir={tmp_path}/run", *TINY)
     assert done.returncode == 0, done.stderr
     for text in (
         "JAX on 4 x cpu, weights and optimizer whole on each: 4 x 16 images a step",
@@ -42,8 +41,8 @@ def test_it_trains_evaluates_exports_and_predicts(tmp_path):
 
 
 @pytest.mark.slow
-def test_bad_input_ends_in_one_line(tmp_path):
-    done = _run(f"--workdir={tmp_path}/run", *TINY, "--config.shard=parameters")
+def test_bad_input_ends_in_one_line(run, tmp_path):
+    done = run(f"--workdir={tmp_path}/run", *TINY, "--config.shard=parameters")
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     last = done.stderr.strip().splitlines()[-1]

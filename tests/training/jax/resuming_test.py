@@ -6,8 +6,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -41,11 +39,10 @@ def whole(tmp_path_factory):
     ("moment", "step"),
     [("", 5), *[pytest.param(*case, marks=pytest.mark.slow) for case in (("step  7/11", 5), ("saving", 4))]],
 )
-def test_from_any_moment_the_losses_and_the_weights_are_those_of_the_whole_run(moment, step, whole, tmp_path):
+def test_from_any_moment_the_losses_and_the_weights_are_those_of_the_whole_run(moment, step, whole, scripts, tmp_path):
     workdir, expected, copy = whole
     if moment:
-        command = [sys.executable, SCRIPT, "alone", tmp_path, moment]
-        died = subprocess.run(command, capture_output=True, text=True, check=False)
+        died = scripts.run(SCRIPT, "alone", tmp_path, moment)
         assert died.returncode == -9, died.stderr
     else:
         shutil.copytree(copy, tmp_path, dirs_exist_ok=True)
@@ -75,7 +72,7 @@ def test_sigterm_saves_and_the_same_call_goes_on(whole, tmp_path):
     assert _files(tmp_path) == _files(whole[0])
 
 
-def _workers(workdir, moment="", kind="workers"):
+def _workers(scripts, workdir, moment="", kind="workers"):
     """Two processes of two devices that train together; the first one, which writes lines, may kill itself."""
     ports = []
     for _ in range(2):
@@ -85,20 +82,19 @@ def _workers(workdir, moment="", kind="workers"):
     processes = []
     for index in range(2):
         task = {"cluster": {"worker": [f"localhost:{p}" for p in ports]}, "task": {"type": "worker", "index": index}}
-        command = [sys.executable, str(SCRIPT), kind, str(workdir), moment]
         flags = os.environ.get("XLA_FLAGS", "").replace("device_count=4", "device_count=2")
         environment = {**os.environ, "XLA_FLAGS": flags, "TF_CONFIG": json.dumps(task)}
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        processes.append(subprocess.Popen(command, env=environment, **pipes))
+        processes.append(scripts.start(SCRIPT, kind, workdir, moment, env=environment))
     return processes
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory):
+def pair(scripts, tmp_path_factory):
     """The workdir of two processes that nobody killed."""
     workdir = tmp_path_factory.mktemp("pair")
-    outputs = [process.communicate()[0] for process in _workers(workdir)]
-    assert "JAX on 4 x cpu of 2 hosts, weights and optimizer whole on each: 4 x 80 images a step" in outputs[0], outputs
+    ended = [process.wait() for process in _workers(scripts, workdir)]
+    line = "JAX on 4 x cpu of 2 hosts, weights and optimizer whole on each: 4 x 80 images a step"
+    assert line in ended[0].stdout, ended
     return workdir
 
 
@@ -114,14 +110,14 @@ def test_two_processes_of_two_devices_have_the_numbers_of_one_of_four_masks_incl
 
 
 @pytest.mark.slow
-def test_two_processes_that_were_killed_end_as_two_that_were_not(pair, tmp_path):
-    killed = _workers(tmp_path, moment="step  7/11")
-    outputs = [killed[0].communicate()[0]]
-    killed[1].kill()  # it would find out by itself, after a while
-    outputs.append(killed[1].communicate()[0])
-    assert killed[0].returncode == -9, outputs
-    outputs = [process.communicate()[0] for process in _workers(tmp_path)]
-    assert "going on from step 5," in outputs[0], outputs
+def test_two_processes_that_were_killed_end_as_two_that_were_not(pair, scripts, tmp_path):
+    killed = _workers(scripts, tmp_path, moment="step  7/11")
+    ended = [killed[0].wait()]
+    os.kill(killed[1].pid, signal.SIGKILL)  # it would find out by itself, after a while
+    ended.append(killed[1].wait())
+    assert ended[0].returncode == -9, ended
+    ended = [process.wait() for process in _workers(scripts, tmp_path)]
+    assert "going on from step 5," in ended[0].stdout, ended
     assert _files(tmp_path) == _files(pair)
     ours, theirs = (np.load(workdir / "weights.npz", allow_pickle=False) for workdir in (tmp_path, pair))
     assert sorted(ours) == sorted(theirs)
@@ -129,10 +125,10 @@ def test_two_processes_that_were_killed_end_as_two_that_were_not(pair, tmp_path)
         np.testing.assert_array_equal(ours[name], theirs[name])
 
 
-def test_two_processes_that_divide_the_weights_have_the_numbers_of_one_that_does_not(tmp_path):
-    outputs = [process.communicate()[0] for process in _workers(tmp_path / "pair", kind="sharded_workers")]
+def test_two_processes_that_divide_the_weights_have_the_numbers_of_one_that_does_not(scripts, tmp_path):
+    ended = [process.wait() for process in _workers(scripts, tmp_path / "pair", kind="sharded_workers")]
     layout = "weights and optimizer divided among them"
-    assert f"JAX on 4 x cpu of 2 hosts, {layout}: 4 x 80 images a step" in outputs[0], outputs
+    assert f"JAX on 4 x cpu of 2 hosts, {layout}: 4 x 80 images a step" in ended[0].stdout, ended
     small_run.start("sharded_workers", tmp_path / "one", write=lambda line: None, strategy="auto", shard="")
     for name in ("metrics.csv", "evaluations.csv"):
         ours, theirs = (training.read_metrics(tmp_path / workdir / name) for workdir in ("pair", "one"))

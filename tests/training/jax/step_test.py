@@ -38,8 +38,8 @@ def alone(tiny, jax_engines):
 @pytest.mark.parametrize(
     ("devices", "shard"),
     [
-        (2, ""),
         (4, "parameters"),
+        pytest.param(2, "", marks=pytest.mark.slow),
         pytest.param(4, "", marks=pytest.mark.slow),
         pytest.param(4, "optimizer", marks=pytest.mark.slow),
     ],

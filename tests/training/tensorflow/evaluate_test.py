@@ -27,7 +27,10 @@ def _logits_and_labels(model, source):
     return np.asarray(model(images), "float64"), np.asarray(source.labels)
 
 
-@pytest.mark.parametrize(("replicas", "examples"), [(1, 11), (2, 11), (2, 16), (4, 1)])
+@pytest.mark.parametrize(
+    ("replicas", "examples"),
+    [(2, 11), (4, 1), *[pytest.param(*case, marks=pytest.mark.slow) for case in ((1, 11), (2, 16))]],
+)
 def test_every_example_counts_once_whatever_their_number(replicas, examples, tiny):
     inputs = tiny.input_of(test=examples)
     engine = _engine(tiny, replicas, inputs)
@@ -45,7 +48,7 @@ def test_every_example_counts_once_whatever_their_number(replicas, examples, tin
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("replicas", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_evaluation_computes_a_batch_in_as_many_parts_as_training_does(replicas, tiny):
     sizes = []
 
@@ -69,7 +72,7 @@ def test_evaluation_that_does_not_fit_into_memory_says_what_would_help(tiny):
         engine.evaluate()
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("replicas", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_averages_start_from_loaded_weights_and_trade_places_with_them(replicas, tiny):
     engine = _engine(tiny, replicas, tiny.input_of(), ema_decay=0.5)
     weights = [variable.numpy() for variable in engine.model.trainable_variables]

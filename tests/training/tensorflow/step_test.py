@@ -39,7 +39,12 @@ def alone(tiny):
 
 @pytest.mark.parametrize(
     ("optimizer", "replicas", "parts"),
-    [("sgd", 2, 1), ("sgd", 4, 1), ("sgd", 1, 4), ("adamw", 2, 2), ("adamw", 4, 1)],
+    [
+        ("sgd", 1, 4),
+        ("adamw", 2, 2),
+        ("adamw", 4, 1),
+        *[pytest.param("sgd", replicas, 1, marks=pytest.mark.slow) for replicas in (2, 4)],
+    ],
 )
 def test_loss_norm_weights_and_averages_are_those_of_one_replica_and_one_part(optimizer, replicas, parts, alone, tiny):
     options = {**OPTIONS, "accumulate_steps": parts}
