@@ -30,13 +30,13 @@ class ScriptServer:
         self._number += 1
         printed = [str(self._folder / f"{self._number}.{name}") for name in ("stdout", "stderr")]
         env = dict(os.environ if env is None else env)
-        return Script(self, self.ask("start", [*map(str, command)], str(Path(cwd).absolute()), env, printed), printed)
+        return Script(self, self.send("start", [*map(str, command)], str(Path(cwd).absolute()), env, printed), printed)
 
     def run(self, *command, **options):
         """The arguments of `start`; gives what `subprocess.run` would, with text."""
         return self.start(*command, **options).wait()
 
-    def ask(self, *request):
+    def send(self, *request):
         print(json.dumps(request), file=self._process.stdin, flush=True)
         return json.loads(self._process.stdout.readline())
 
@@ -51,7 +51,7 @@ class Script:
         self._server, self.pid, self._printed = server, pid, printed
 
     def wait(self):
-        returncode = self._server.ask("wait", self.pid)
+        returncode = self._server.send("wait", self.pid)
         stdout, stderr = (Path(path).read_text(errors="replace") for path in self._printed)
         return types.SimpleNamespace(returncode=returncode, stdout=stdout, stderr=stderr)
 

@@ -86,7 +86,7 @@ def test_a_page_runs_two_steps(page, request_, tmp_path):
     if page != "digits":
         config.batch_size, config.weights = 8, ""
         if config.task == "resnet_classification":
-            config.model.depth = 26
+            config.model.depth = 8
         else:
             config.model.update(TINY_MODEL)
             config.model.representation_size = min(config.model.representation_size, 16)
