@@ -41,22 +41,37 @@ def find_collectives(module):
         A sorted list of `(opcode, count, bytes)`: how many instructions there are of it, and the bytes of their arrays,
         whole ones for reduce-scatter and all-gather.
     """
-    instructions, counts, sizes = module.instructions, collections.Counter(), collections.Counter()
-    channels = set()
-    for name, line in instructions.items():
-        opcode, channel = line.opcode.removesuffix("-start"), re.search(r"\bchannel_id=(\d+)", line.attributes)
-        # An exchange that runs beside products is written again in each of their fusions, on the same channel.
-        key = (opcode, channel[1] if channel else name)
-        if opcode not in COLLECTIVES or key in channels:
-            continue
-        channels.add(key)
-        operands = sum(array.bytes for name in line.operands for array in instructions[name].outputs)
-        outputs = sum(array.bytes for array in line.outputs)
-        if line.opcode in ("all-gather-start", "collective-permute-start"):
-            outputs -= operands  # they are named among the outputs
+    counts, sizes = collections.Counter(), collections.Counter()
+    for opcode, operands, outputs in exchanges(module):
         counts[opcode] += 1
-        sizes[opcode] += max(operands, outputs)
+        sizes[opcode] += max(sum(array.bytes for array in arrays) for arrays in (operands, outputs))
     return [(opcode, counts[opcode], sizes[opcode]) for opcode in sorted(counts)]
+
+
+def exchanges(module):
+    """The collective operations, each one once.
+
+    Returns:
+        A list of `(opcode, operands, outputs)`, the last two lists of `Array`s. The compiler for TPUs writes a
+        reduce-scatter as a fusion of an all-reduce and slices of its outputs; its opcode is "reduce-scatter" here.
+    """
+    instructions, result, channels = module.instructions, [], set()
+    for computation, lines in module.computations.items():
+        for name, line in lines.items():
+            opcode, channel = line.opcode.removesuffix("-start"), re.search(r"\bchannel_id=(\d+)", line.attributes)
+            # One that runs beside products is written again in each of their fusions, on the same channel.
+            key = (opcode, channel[1] if channel else name)
+            if opcode not in COLLECTIVES or key in channels:
+                continue
+            channels.add(key)
+            if opcode == "all-reduce" and computation.startswith("all-reduce-scatter"):
+                opcode = "reduce-scatter"
+            operands = [array for operand in line.operands for array in instructions[operand].outputs]
+            outputs = line.outputs
+            if line.opcode in ("all-gather-start", "collective-permute-start"):
+                outputs = outputs[len(operands) :]  # the operands are named among them
+            result.append((opcode, operands, outputs))
+    return result
 
 
 def find_traffic(module):

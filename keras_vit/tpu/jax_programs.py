@@ -50,7 +50,8 @@ class JaxPrograms(Programs):
         return compile_function(train_steps, *arguments, [self._batch(batch_size)] * steps, stop_requested)
 
     def evaluation(self, batch_size, accumulate_steps):
-        sums = make_sums(self._mesh, self.model, make_task_metrics(self._task), accumulate_steps)
+        compute, weights = make_task_metrics(self._task), self._shardings.weights
+        sums = make_sums(self._mesh, self.model, compute, weights, accumulate_steps)
         return compile_function(jax.jit(sums), self._state.weights, self._state.statistics, self._batch(batch_size))
 
     def _batch(self, size):

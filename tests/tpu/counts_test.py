@@ -110,6 +110,22 @@ def test_an_exchange_that_several_fusions_go_on_with_is_counted_once():
     assert find_collectives(parse(text)) == [("all-gather", 2, 2 * 4 * 128)]
 
 
+def test_a_reduce_scatter_that_is_a_fusion_of_an_all_reduce_and_a_slice_is_counted_as_what_it_is():
+    text = """
+%all-reduce-scatter.5 (x: f32[16,8]) -> f32[2,8] {
+  %x = f32[16,8]{1,0} parameter(0)
+  %sum = f32[16,8]{1,0} all-reduce(%x), channel_id=3, to_apply=%add
+  ROOT %part = f32[2,8]{1,0} dynamic-slice(%sum, %x, %x), dynamic_slice_sizes={2,8}
+}
+
+ENTRY %main (y: f32[16,8]) -> f32[2,8] {
+  %y = f32[16,8]{1,0} parameter(0)
+  ROOT %fusion = f32[2,8]{1,0} fusion(%y), kind=kCustom, calls=%all-reduce-scatter.5
+}
+"""
+    assert find_collectives(parse(text)) == [("reduce-scatter", 1, 4 * 128)]
+
+
 def test_traffic_is_that_with_the_large_memory_and_of_whole_tiles():
     traffic = {array: (read, written) for array, read, written in find_traffic(parse(MODULE))}
     product = 2 * 4 * 200 * 128  # 197 rows of 100 numbers fill 25 times 8 rows of 128

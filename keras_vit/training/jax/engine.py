@@ -29,7 +29,7 @@ from keras_vit.training.jax.step import make_swap_ema, make_train_steps
 from keras_vit.training.nonfinite import first_nonfinite_layer
 
 # The fields of a config that are options of `make_train_steps`.
-STEP_OPTIONS = ("batch_size", "seed", "accumulate_steps", "clip_norm", "ema_decay", "skip_nonfinite")
+STEP_OPTIONS = ("batch_size", "seed", "accumulate_steps", "remat", "clip_norm", "ema_decay", "skip_nonfinite")
 
 # Bytes of the batches that one execution takes from each device; `steps_per_call` steps are one if they fit.
 _EXECUTION_BYTES = 2**26
@@ -163,7 +163,7 @@ class JaxEngine(Engine):
         compute = compute or self._task_metrics
         if compute not in self._evaluations:
             parts = self._config.accumulate_steps  # what fits into memory in training fits here
-            self._evaluations[compute] = make_sums(self.mesh, self._model, compute, parts)
+            self._evaluations[compute] = make_sums(self.mesh, self._model, compute, self._shardings.weights, parts)
         sums, inputs = self._evaluations[compute], self._inputs
         batches = inputs.eval_batches(num_hosts=self.num_hosts, host_index=self.host_index).as_numpy_iterator()
 

@@ -4,16 +4,18 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
-from keras_vit.training.jax.gradients import micro_batches, model_scope
+from keras_vit.training.jax.gradients import micro_batches
+from keras_vit.training.jax.variables import keep_in_loop, model_scope
 
 
-def make_sums(mesh, model, compute, parts=1):
+def make_sums(mesh, model, compute, weight_shardings, parts=1):
     """The compiled function that evaluates a batch.
 
     Args:
         mesh: the devices.
         model: a `keras.Model`.
         compute: as of `Engine.evaluate`.
+        weight_shardings: how each weight lies on the devices.
         parts: into how many the batch is divided, to save memory.
 
     Returns:
@@ -23,7 +25,7 @@ def make_sums(mesh, model, compute, parts=1):
     names = []  # in the order of `compute`; what is compiled gives dicts sorted by key
 
     def part_sums(weights, statistics, batch):
-        with model_scope(model, weights, statistics):
+        with model_scope(model, weights, statistics, weight_shardings):
             values = compute(model, batch)
         names[:] = values
         return [jnp.sum(value * batch[-1]) for value in values.values()], jnp.sum(batch[-1])
@@ -31,8 +33,12 @@ def make_sums(mesh, model, compute, parts=1):
     def batch_sums(weights, statistics, batch):
         if parts == 1:
             return part_sums(weights, statistics, batch)
-        sums = jax.lax.map(lambda part: part_sums(weights, statistics, part), micro_batches(mesh, batch, parts))
-        return jax.tree.map(jnp.sum, sums)
+
+        def sums_of_part(part):
+            values, part = keep_in_loop(weights, part, weight_shardings)
+            return part_sums(values, statistics, part)
+
+        return jax.tree.map(jnp.sum, jax.lax.map(sums_of_part, micro_batches(mesh, batch, parts)))
 
     compiled = jax.jit(batch_sums, out_shardings=NamedSharding(mesh, PartitionSpec()))
 

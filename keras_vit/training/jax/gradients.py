@@ -2,14 +2,16 @@
 
 import jax
 import jax.numpy as jnp
-import keras
 from jax.sharding import NamedSharding, PartitionSpec
 
 from keras_vit.layers.dropout import StepSeeds, seed_scope
 from keras_vit.training.jax.devices import AXIS
+from keras_vit.training.jax.variables import keep_in_loop, model_scope
 
 
-def make_compute_gradients(mesh, model, task, *, batch_size, seed, accumulate_steps=1):
+def make_compute_gradients(
+    mesh, model, task, weight_shardings, gradient_shardings, *, batch_size, seed, accumulate_steps=1, remat=False
+):
     """The function that computes the gradients of a step; it changes nothing.
 
     It is written for the whole batch: the compiler divides it among the devices that hold the batch, and adds the sums
@@ -21,9 +23,13 @@ def make_compute_gradients(mesh, model, task, *, batch_size, seed, accumulate_st
         mesh: the devices.
         model: the model of the task.
         task: the `tasks.Task`.
+        weight_shardings: how each weight lies on the devices.
+        gradient_shardings: how its gradient is to lie on them.
         batch_size: examples in a batch, over all devices.
         seed: keys the random numbers, together with the step and the micro-batch.
         accumulate_steps: number of micro-batches.
+        remat: whether the model computes its blocks again in the backward pass. Then it gathers divided weights again
+            too, in each micro-batch, and never has all of them whole; else they stay until their gradients are there.
 
     Returns:
         `compute_gradients(weights, statistics, step, batch, loss_scale=None)`: the gradients of the mean loss, a list;
@@ -38,7 +44,7 @@ def make_compute_gradients(mesh, model, task, *, batch_size, seed, accumulate_st
             # The batch divides, so that the sum over micro-batches is the mean over the batch.
             return jnp.sum(values * example_weights) / batch_size
 
-        with model_scope(model, weights, statistics) as scope, seed_scope(StepSeeds(key)):
+        with model_scope(model, weights, statistics, gradient_shardings) as scope, seed_scope(StepSeeds(key)):
             losses, metrics = task.losses_and_metrics(model, batch, training=True)
         loss = mean(losses)
         means = jnp.stack([loss, *(mean(metrics[name]) for name in task.metrics)])
@@ -58,8 +64,9 @@ def make_compute_gradients(mesh, model, task, *, batch_size, seed, accumulate_st
         def add(carry, number_and_part):
             gradients, means, statistics = carry
             number, part = number_and_part
+            values, part = keep_in_loop(weights, part, weight_shardings) if remat else (weights, part)
             more, (more_means, statistics) = micro_batch_gradients(
-                weights, statistics, part, jax.random.fold_in(key, number), loss_scale
+                values, statistics, part, jax.random.fold_in(key, number), loss_scale
             )
             return ([a + b for a, b in zip(gradients, more)], means + more_means, statistics), None
 
@@ -81,9 +88,3 @@ def micro_batches(mesh, batch, number):
         return jax.lax.with_sharding_constraint(part, sharding)
 
     return tuple(divide(part) for part in batch)
-
-
-def model_scope(model, weights, statistics):
-    """A scope in which the model's variables have these values, and what it assigns stays in the scope."""
-    variables = [*model.trainable_variables, *model.non_trainable_variables]
-    return keras.StatelessScope(state_mapping=list(zip(variables, [*weights, *statistics])))

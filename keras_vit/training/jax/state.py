@@ -86,13 +86,12 @@ def state_shardings(mesh, state, shard=""):
 
 
 def divided_sharding(mesh, shape):
-    """The sharding of an array along its longest side that the devices divide; whole on each if it is small, or there
-    is none."""
-    sides = [axis for axis, side in enumerate(shape) if side % mesh.size == 0]
-    if not sides or mesh.size == 1 or np.prod(shape) < MIN_SHARDED_SIZE:
+    """The sharding of an array along its first side that the devices divide; whole on each if it is small, or there is
+    none."""
+    axes = [axis for axis, side in enumerate(shape) if side % mesh.size == 0]
+    if not axes or mesh.size == 1 or np.prod(shape) < MIN_SHARDED_SIZE:
         return NamedSharding(mesh, PartitionSpec())
-    longest = max(sides, key=lambda axis: shape[axis])
-    return NamedSharding(mesh, PartitionSpec(*(AXIS if axis == longest else None for axis in range(len(shape)))))
+    return NamedSharding(mesh, PartitionSpec(*[None] * axes[0], AXIS))
 
 
 def put(arrays, shardings):

@@ -36,9 +36,9 @@ def make_step(
         `step(state, running, number, batch)` to `(state, running, metrics)`: the new `State`, whether the steps after
         it change anything, and the metrics, float32 `(metrics,)` in the order of `step_metrics`.
     """
-    compute_gradients = make_compute_gradients(mesh, model, task, **options)
     # Where every device updates a part of the weights, it needs no more than that part of the gradients.
     gradient_shardings = slot_shardings_of_weights(optimizer, shardings)
+    compute_gradients = make_compute_gradients(mesh, model, task, shardings.weights, gradient_shardings, **options)
 
     def step(state, running, number, batch):
         learning_rate = learning_rate_of(optimizer, state.slots)

@@ -59,17 +59,17 @@ def test_the_numbers_are_those_of_one_device_masks_included(devices, shard, alon
                 assert array.addressable_shards[0].data.size == array.size // devices
 
 
-def test_micro_batches_steps_per_call_and_remat_change_no_number(tiny, jax_engines):
+def test_micro_batches_steps_per_call_remat_and_divided_weights_change_no_number(tiny, jax_engines):
     plain = jax_engines.engine_of(1, tiny.input_of())
     rows, _ = jax_engines.train(plain)
     moved = [np.abs(np.asarray(a) - b).max() for a, b in zip(plain.state.weights, jax_engines.initial_weights())]
     assert sum(distance > 1e-4 for distance in moved) > 15
-    changes = {"accumulate_steps": 2, "steps_per_call": 3, "model": {"remat": True}}
-    del changes["model"]
-    other = jax_engines.engine_of(2, tiny.input_of(), remat=True, **changes)
+    changes = {"accumulate_steps": 2, "steps_per_call": 3, "remat": True, "shard": "parameters"}
+    other = jax_engines.engine_of(2, tiny.input_of(), **changes)
     other_rows, _ = jax_engines.train(other, steps_per_call=4)
     np.testing.assert_allclose(other_rows, rows, rtol=1e-5, atol=1e-6)
     _assert_same(jax_engines.arrays_of(other), jax_engines.arrays_of(plain))
+    assert other.evaluate() == pytest.approx(plain.evaluate(), rel=1e-5)
 
 
 @pytest.mark.slow

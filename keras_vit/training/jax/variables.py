@@ -1,0 +1,70 @@
+"""The model's variables in a compiled function: weights that devices divide are whole where a layer reads them."""
+
+import jax
+import keras
+from jax.sharding import NamedSharding, PartitionSpec
+
+
+def model_scope(model, weights, statistics, gradient_shardings=()):
+    """A scope in which the model's variables have these values, and what it assigns stays in the scope.
+
+    Args:
+        model: a built `keras.Model`.
+        weights: arrays, the values of `model.trainable_variables`.
+        statistics: arrays, those of `model.non_trainable_variables`.
+        gradient_shardings: for each weight, how its gradient lies on the devices. A weight whose gradient is divided is
+            whole wherever it is read, however it lies itself: devices that divide it gather it, in the compute dtype
+            of the layer, each time that a layer is computed. None for what the compiler chooses.
+    """
+    variables = [*model.trainable_variables, *model.non_trainable_variables]
+    values = zip(variables, [*weights, *statistics], strict=True)
+    shardings = zip(map(id, model.trainable_variables), gradient_shardings)
+    return _Scope(values, {key: sharding for key, sharding in shardings if is_divided(sharding)})
+
+
+def keep_in_loop(weights, part, shardings):
+    """The arguments of a loop's body as values that the compiler cannot prepare before the loop.
+
+    It would gather divided weights there, and keep all of them whole as long as the loop runs.
+
+    Args:
+        weights: arrays that the body does not change.
+        part: arrays that are others in each pass.
+        shardings: of the weights; if none is divided, the compiler may do what it likes.
+
+    Returns:
+        `(weights, part)`.
+    """
+    return jax.lax.optimization_barrier((weights, part)) if any(map(is_divided, shardings)) else (weights, part)
+
+
+def is_divided(sharding):
+    """Whether the devices divide an array."""
+    return not sharding.is_fully_replicated
+
+
+class _Scope(keras.StatelessScope):
+    def __init__(self, values, gradient_shardings):
+        super().__init__(values)
+        self._gradient_shardings = gradient_shardings
+
+    def get_current_value(self, variable):
+        value = super().get_current_value(variable)
+        sharding = self._gradient_shardings.get(id(variable))
+        # `variable.dtype` is the compute dtype inside a layer: half the bytes to gather in mixed precision.
+        return value if sharding is None else _whole(value.astype(variable.dtype), sharding)
+
+
+def _whole(weight, gradient_sharding):
+    """A weight, whole on every device; each device sums its part of the gradient alone (a reduce-scatter)."""
+    replicated = NamedSharding(gradient_sharding.mesh, PartitionSpec())
+
+    @jax.custom_vjp
+    def identity(weight):
+        return jax.lax.with_sharding_constraint(weight, replicated)
+
+    def backward(_, gradient):
+        return (jax.lax.with_sharding_constraint(gradient, gradient_sharding),)
+
+    identity.defvjp(lambda weight: (identity(weight), None), backward)
+    return identity(weight)
