@@ -48,9 +48,6 @@ def config_of(kind="alone", **changes):
         "optimizer": {"name": "adamw"},
         "schedule": {"base": 1e-2, "warmup_steps": 2},
     }  # fmt: skip
-    if kind == "sharded_workers":
-        # The smallest arrays that are divided; the masks of so many numbers would take minutes.
-        fields["model"] |= {"mlp_dim": 2**13, "dropout": 0.0}
     return ConfigDict(recipes.defaults(**{**fields, **KINDS[kind], **changes}))
 
 
@@ -63,6 +60,10 @@ def mirrored():
 def start(kind, workdir, write=print, custom_task=None, evaluators=None, **changes):
     """Runs to the end; gives the `RunResult`."""
     config = config_of(kind, **changes)
+    if config.shard:
+        from keras_vit.training.jax import state
+
+        state.MIN_SHARDED_SIZE = 1  # the model has no array that is large enough
     engine = TensorFlowEngine(mirrored()) if kind == "mirrored" else None
     workdir = training.Workdir(workdir, config.to_dict())
     return training.run(config, workdir, write, task=custom_task, evaluators=evaluators, engine=engine)

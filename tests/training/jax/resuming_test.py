@@ -125,15 +125,20 @@ def test_two_processes_that_were_killed_end_as_two_that_were_not(pair, scripts, 
         np.testing.assert_array_equal(ours[name], theirs[name])
 
 
-def test_two_processes_that_divide_the_weights_have_the_numbers_of_one_that_does_not(scripts, tmp_path):
-    ended = [process.wait() for process in _workers(scripts, tmp_path / "pair", kind="sharded_workers")]
+def test_two_processes_that_divide_the_weights_have_the_numbers_of_two_that_do_not(pair, scripts, tmp_path):
+    ended = [process.wait() for process in _workers(scripts, tmp_path, kind="sharded_workers")]
     layout = "weights and optimizer divided among them"
     assert f"JAX on 4 x cpu of 2 hosts, {layout}: 4 x 80 images a step" in ended[0].stdout, ended
-    small_run.start("sharded_workers", tmp_path / "one", write=lambda line: None, strategy="auto", shard="")
     for name in ("metrics.csv", "evaluations.csv"):
-        ours, theirs = (training.read_metrics(tmp_path / workdir / name) for workdir in ("pair", "one"))
+        ours, theirs = (training.read_metrics(workdir / name) for workdir in (tmp_path, pair))
         np.testing.assert_allclose(ours["loss"], theirs["loss"], rtol=1e-5)
     # Each process wrote the half of the divided arrays that its devices hold, and nothing was gathered for it.
-    parts = sorted((tmp_path / "pair" / "checkpoints" / f"{small_run.STEPS:09}").glob("state-*.npz"))
-    sizes = [part.stat().st_size for part in parts]
+    checkpoints = [workdir / "checkpoints" / f"{small_run.STEPS:09}" for workdir in (tmp_path, pair)]
+    sizes, sizes_of_whole = ([_array_bytes(part) for part in folder.glob("state-*.npz")] for folder in checkpoints)
     assert len(sizes) == 2 and max(sizes) < 1.2 * min(sizes), sizes
+    assert sum(sizes) == sum(sizes_of_whole)
+
+
+def _array_bytes(path):
+    with np.load(path, allow_pickle=False) as arrays:
+        return sum(array.nbytes for array in arrays.values())
