@@ -12,11 +12,11 @@ from model_flags import build_model, load_model, read_class_names
 
 import keras_vit
 from keras_vit import Preprocessing, export, files, inspection
-from keras_vit.evaluation.calibration import gives_probabilities
 from keras_vit.export.assets import LABELS, MODEL
 from keras_vit.export.graph import ACTIVATIONS
 from keras_vit.export.versions import MARKER
 from keras_vit.models.encoder import Encoder
+from keras_vit.models.shapes import gives_probabilities
 
 MAX_IMAGES = 64  # that are read at a time
 

@@ -42,7 +42,7 @@ def main(_):
         "model": FLAGS.model or f"{FLAGS.variant} {FLAGS.weights}",
         "data": f"{FLAGS.data} {FLAGS.data_path}".strip(),
     }
-    what["weights_sha256"] = evaluation.weights_digest(model)
+    what["model_sha256"] = evaluation.model_digest(model)
     results = read_results(output / "results.json", what)
     shares = results["max_bad_share"]
     inputs = None

@@ -21,7 +21,7 @@ import keras_vit
 from keras_vit import evaluation
 from keras_vit.inspection.report import write_report
 
-ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
+ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", "", "A finished run's workdir, the folder of an export, or a .keras file.")

@@ -3,6 +3,11 @@
 from typing import Any
 
 
+def plain_text(text: object) -> str:
+    """A text of the user's as matplotlib draws it, without taking what stands between two `$` for mathematics."""
+    return str(text).replace("$", r"\$")
+
+
 def figure_class() -> Any:
     """matplotlib's `Figure`, which draws without a screen and without pyplot's global state.
 

@@ -33,7 +33,7 @@ from keras_vit.evaluation import (
     top1,
     vtab,
 )
-from keras_vit.evaluation.collecting import weights_digest
+from keras_vit.evaluation.collecting import model_digest, weights_digest
 from keras_vit.evaluation.inputs import load_inputs
 from keras_vit.preprocessing import find_preprocessing
 from keras_vit.training import Engine
@@ -167,4 +167,4 @@ def evaluate(model: keras.Model, names: Iterable[str], inputs: InputPipeline | N
     return metrics
 
 
-__all__ = ["EVALUATORS", "Evaluator", "evaluate", "get", "load_inputs", "weights_digest"]
+__all__ = ["EVALUATORS", "Evaluator", "evaluate", "get", "load_inputs", "model_digest", "weights_digest"]

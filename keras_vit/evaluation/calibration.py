@@ -1,10 +1,10 @@
 """Whether a model's probabilities are those of being right."""
 
-import keras
 import numpy as np
 from keras import ops
 
 from keras_vit.evaluation.collecting import check_classes, collect
+from keras_vit.models.shapes import gives_probabilities
 
 METRICS = ("expected_calibration_error", "log_loss", "brier_loss")
 SPLITS = ("test",)
@@ -15,7 +15,7 @@ def evaluate(model, inputs, engine=None):
     """How far the probabilities of a model, its softmax, are from the shares of right answers.
 
     Args:
-        model: a `keras.Model` whose outputs are logits, or probabilities of a softmax in its last layer.
+        model: a `keras.Model` whose outputs are logits, or probabilities that sum to 1.
         inputs: the `data.InputPipeline`.
         engine: of a run; not used.
 
@@ -26,11 +26,12 @@ def evaluate(model, inputs, engine=None):
     Raises:
         ValueError: the model has other classes than the data, or no example can be read.
     """
-    probabilities, labels, _ = probabilities_and_labels(model, inputs)
-    right = np.take_along_axis(probabilities, labels[:, None], 1)[:, 0]
+    logarithms, labels, _ = log_probabilities_and_labels(model, inputs)
+    log_right = np.take_along_axis(logarithms, labels[:, None], 1)[:, 0]
+    probabilities, right = np.exp(logarithms), np.exp(log_right)
     return {
         "expected_calibration_error": expected_calibration_error(probabilities, labels),
-        "log_loss": float(-np.log(np.maximum(right, 1e-30)).mean()),
+        "log_loss": float(-log_right.mean()),
         "brier_loss": float(((probabilities**2).sum(1) - 2 * right + 1).mean()),
     }
 
@@ -38,6 +39,13 @@ def evaluate(model, inputs, engine=None):
 def probabilities_and_labels(model, inputs):
     """`(probabilities, labels, indices)` of the test examples that can be read and have a label: float64
     `(N, classes)`, and integers `(N,)` both."""
+    logarithms, labels, indices = log_probabilities_and_labels(model, inputs)
+    return np.exp(logarithms), labels, indices
+
+
+def log_probabilities_and_labels(model, inputs):
+    """As `probabilities_and_labels`, with the natural logarithms of the probabilities; -69 and more where the model
+    gives probabilities itself."""
     check_classes(model, inputs.test)
     arrays = collect(model, _outputs, inputs)
     counted = arrays["weights"] > 0
@@ -47,9 +55,11 @@ def probabilities_and_labels(model, inputs):
             "Received: examples with several right labels"
         )
     outputs = arrays["outputs"][counted].astype("float64")
-    if not gives_probabilities(model):
-        outputs = np.exp(outputs - outputs.max(1, keepdims=True))
-        outputs /= outputs.sum(1, keepdims=True)
+    if gives_probabilities(model):
+        outputs = np.log(np.maximum(outputs, 1e-30))
+    else:
+        outputs -= outputs.max(1, keepdims=True)
+        outputs -= np.log(np.exp(outputs).sum(1, keepdims=True))
     return outputs, arrays["labels"][counted].argmax(1), np.flatnonzero(counted)
 
 
@@ -85,15 +95,6 @@ def confusion_matrix(probabilities, labels):
     """How often each class is taken for each: integers `(classes, classes)`, a row for each right class."""
     classes = probabilities.shape[1]
     return np.bincount(labels * classes + probabilities.argmax(1), minlength=classes**2).reshape(classes, classes)
-
-
-def gives_probabilities(model):
-    """Whether a model ends in a softmax or a sigmoid."""
-    last = model.layers[-1]
-    while isinstance(last, keras.Model):
-        last = last.layers[-1]
-    activation = keras.activations.serialize(getattr(last, "activation", keras.activations.linear))
-    return activation in ("softmax", "sigmoid") or isinstance(last, keras.layers.Softmax)
 
 
 def _outputs(model, batch):

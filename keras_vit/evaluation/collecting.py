@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from keras_vit import data, terminal
+from keras_vit.models.shapes import output_shape_of
 
 log = logging.getLogger("keras_vit")
 
@@ -100,12 +101,22 @@ def mean_over_examples(model, inputs, compute, engine=None):
 
 def check_classes(model, source):
     """Raises a `ValueError` unless a model has an output for each class of a source."""
-    classes = model.output_shape[-1]
-    if len(model.output_shape) != 2 or classes != len(source.class_names):
+    shape = output_shape_of(model)
+    if len(shape) != 2 or shape[-1] != len(source.class_names):
         raise ValueError(
             f"The model must have an output for each of the {len(source.class_names)} classes of the data. "
-            f"Received: output_shape={model.output_shape}"
+            f"Received: output_shape={shape}"
         )
+
+
+def model_digest(model: keras.Model) -> str:
+    """The SHA-256 of a model's config, its preprocessing among it, and weights, in hexadecimal; of a model without a
+    config, of its weights alone."""
+    try:
+        config = model.to_json()
+    except (NotImplementedError, TypeError, ValueError):
+        config = ""
+    return hashlib.sha256((config + weights_digest(model)).encode()).hexdigest()
 
 
 def weights_digest(model: keras.Model) -> str:

@@ -7,6 +7,7 @@ import keras
 
 from keras_vit import data
 from keras_vit.data.sources import listed_once
+from keras_vit.models.shapes import check_images_known
 from keras_vit.preprocessing import find_preprocessing
 
 
@@ -37,7 +38,7 @@ def load_inputs(
     """
     details: dict[str, Any] = {"path": path}
     if name.partition(":")[0] == "shapes":  # drawn at any size
-        details["image_shape"] = tuple(keras.tree.flatten(model.input)[0].shape[1:])
+        details["image_shape"] = check_images_known(model)
     loaded = {split: data.load_split(name, split, **details) for split in splits}
     train, test = loaded[splits[0]], loaded[splits[-1]]
     return data.InputPipeline(train, test, options_for(model, test), batch_size, 0, max_bad_share)
@@ -50,8 +51,8 @@ def options_for(model, source):
         ValueError: the model's images are not square, and the source's are of another size; or the model changes
             images before they come to its `InputPreprocessing`.
     """
-    height, width, channels = keras.tree.flatten(model.input)[0].shape[1:]
-    options = {"channels": channels}
+    height, width, channels = check_images_known(model)
+    options: dict[str, Any] = {"channels": channels}
     stored = tuple(source.image_spec.shape) if source.image_spec.shape.rank == 3 else None
     if stored != (height, width, channels):
         if height != width:
@@ -72,7 +73,14 @@ def options_for(model, source):
     options |= {"rounding": preprocessing.rounding, "exif": preprocessing.exif}
     if source.is_encoded:
         options["bit_depth"] = preprocessing.bit_depth
-    if "image_size" in options and (preprocessing.crop_fraction < 1 or preprocessing.resize == "shorter_side"):
+    is_cropped = preprocessing.crop_fraction < 1
+    if is_cropped and height != width:
+        raise ValueError(
+            "The images of datasets are made square; a model with a `crop_fraction` below 1 must have square images. "
+            f"Received: a model of {height}x{width} pixels, crop_fraction={preprocessing.crop_fraction}"
+        )
+    if is_cropped or ("image_size" in options and preprocessing.resize == "shorter_side"):
+        options["image_size"] = height
         options["eval_crop"] = "resize_small_crop" if preprocessing.resize == "shorter_side" else "resize_crop"
         options["resize_size"] = round(height / preprocessing.crop_fraction)
     return options

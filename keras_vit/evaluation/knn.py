@@ -3,6 +3,7 @@
 import numpy as np
 
 from keras_vit.evaluation.representations import train_and_test
+from keras_vit.layers.validation import check_positive_int
 
 METRICS = ("accuracy",)
 SPLITS = ("train", "test")
@@ -38,23 +39,35 @@ def predict(x, y, x_test, y_test, num_classes, neighbors=NEIGHBORS, temperature=
         x, y: representations `(N, D)` and classes `(N,)` of training examples.
         x_test, y_test: `(M, D)` and `(M,)`, of test examples.
         num_classes: how many classes there are.
-        neighbors: how many of them vote; all, where there are fewer.
+        neighbors: how many of them vote, 1 or more; all, where there are fewer. Of equally near ones, the first.
         temperature: a vote counts `exp(cosine similarity / temperature)`.
 
     Returns:
         `(predictions, y_test)`, integers `(M,)` both.
     """
+    check_positive_int("neighbors", neighbors)
     x, x_test = _unit(x), _unit(x_test)
     neighbors, predictions = min(neighbors, len(x)), np.empty(len(x_test), "int64")
     for start in range(0, len(x_test), _CHUNK):
         similarity = x_test[start : start + _CHUNK] @ x.T
-        nearest = np.argpartition(-similarity, neighbors - 1, axis=1)[:, :neighbors]
+        nearest = _nearest(similarity, neighbors)
         # Relative to the largest one, which changes no vote and cannot overflow.
         weights = np.exp((np.take_along_axis(similarity, nearest, 1) - 1) / temperature).astype("float64")
         votes = np.zeros((len(similarity), num_classes))
         np.add.at(votes, (np.arange(len(votes))[:, None], y[nearest]), weights)
         predictions[start : start + _CHUNK] = votes.argmax(1)
     return predictions, y_test
+
+
+def _nearest(similarity, neighbors):
+    """The indices of the largest values of each row, of equal ones the first: `(M, N)` to `(M, neighbors)`."""
+    nearest = np.argpartition(-similarity, neighbors - 1, axis=1)[:, :neighbors]
+    least = np.take_along_axis(similarity, nearest, 1).min(1)
+    # `argpartition` takes any of those that are as near as the last one.
+    for row in np.flatnonzero((similarity >= least[:, None]).sum(1) > neighbors):
+        candidates = np.flatnonzero(similarity[row] >= least[row])
+        nearest[row] = candidates[np.argsort(-similarity[row, candidates], kind="stable")[:neighbors]]
+    return nearest
 
 
 def _unit(x):

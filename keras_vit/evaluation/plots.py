@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_vit.plots import figure_class
+from keras_vit.plots import figure_class, plain_text
 
 
 def predictions(
@@ -36,9 +36,9 @@ def predictions(
     for axes, image, label, row in zip(figure.axes, images, labels, probabilities):
         prediction = int(np.argmax(row))
         axes.imshow((np.asarray(image) + 1) / 2, vmin=0, vmax=1)
-        title = f"{class_names[prediction]}  {100 * row[prediction]:.0f} %"
+        title = f"{plain_text(class_names[prediction])}  {100 * row[prediction]:.0f} %"
         if prediction != label:
-            title += f"\nis {class_names[label]}"
+            title += f"\nis {plain_text(class_names[label])}"
         axes.set_title(title, fontsize=9, color="green" if prediction == label else "red")
     figure.savefig(path, dpi=100)
 
@@ -92,8 +92,9 @@ def confusion(path: str | os.PathLike, matrix: np.ndarray, class_names: Sequence
     axes.set_xlabel("predicted")
     axes.set_ylabel("right class")
     if classes <= 40:
-        axes.set_xticks(range(classes), class_names, rotation=90 if max(map(len, class_names)) > 2 else 0)
-        axes.set_yticks(range(classes), class_names)
+        names = [plain_text(name) for name in class_names]
+        axes.set_xticks(range(classes), names, rotation=90 if max(map(len, class_names)) > 2 else 0)
+        axes.set_yticks(range(classes), names)
     if classes <= 20:
         for row, column in np.argwhere(matrix):
             color = "white" if shares[row, column] > 0.5 else "black"

@@ -5,7 +5,6 @@ import numpy as np
 from keras import ops
 
 from keras_vit.evaluation.collecting import collect
-from keras_vit.models.encoder import Encoder
 from keras_vit.models.features import FeatureModel
 
 
@@ -41,13 +40,12 @@ def train_and_test(model, inputs):
 def representation_model(model):
     """A Keras model from images to the representation `(B, F)`: what the head reads, after `pre_logits`."""
     try:
-        Encoder(model)
-    except ValueError:
-        last = model.layers[-1]
+        return FeatureModel(model, tokens="pooled")
+    except ValueError:  # no Vision Transformer of this library, or a head that reads something else of it
+        last = model.layers[-1] if model.layers else None
         if isinstance(last, keras.layers.Dense) and len(last.input.shape) == 2:
-            return keras.Model(model.input, last.input)
+            return keras.Model(model.inputs, last.input)
         raise
-    return FeatureModel(model, tokens="pooled")
 
 
 def _features(model, batch):

@@ -6,6 +6,7 @@ import tensorflow as tf
 from keras_vit.inspection.attention_maps import rollout_map
 from keras_vit.models.encoder import Encoder
 from keras_vit.models.features import FeatureModel
+from keras_vit.models.shapes import gives_probabilities, last_layer_of
 
 ACTIVATIONS = {"softmax": tf.nn.softmax, "sigmoid": tf.nn.sigmoid}
 
@@ -23,7 +24,7 @@ def probability_function(model, activation="softmax"):
     """A function from images to probabilities, float32 `(B, classes)`.
 
     Args:
-        model: a model to logits, or to probabilities; probabilities of its last layer are returned as they are.
+        model: a model to logits, or to probabilities, which are returned as they are (`models.shapes`).
         activation: what turns logits into probabilities, "softmax" or "sigmoid".
 
     Raises:
@@ -36,16 +37,14 @@ def probability_function(model, activation="softmax"):
             "Only models to logits or probabilities (B, classes) can be served. "
             f"Received: output_shape={model.output_shape}"
         )
-    last = model.layers[-1]
-    while isinstance(last, keras.Model):
-        last = last.layers[-1]
+    last = last_layer_of(model)
     last_activation = keras.activations.serialize(getattr(last, "activation", keras.activations.linear))
     if last_activation not in ("linear", "softmax", "sigmoid"):
         raise ValueError(
             "The activation of the model's last layer must be none, softmax or sigmoid. "
             f"Received: activation={last_activation!r}"
         )
-    gives_logits = last_activation == "linear" and not isinstance(last, keras.layers.Softmax)
+    gives_logits = not gives_probabilities(model)
 
     def probabilities(images):
         outputs = tf.cast(model(images, training=False), tf.float32)

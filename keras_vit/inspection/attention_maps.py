@@ -51,8 +51,7 @@ def attention_maps(
 ) -> np.ndarray:
     """How much a model attends to each place of its images.
 
-    It is the row of the class token, which the head reads; in models without one, the mean over the rows of all
-    tokens.
+    It is the row of the class token where the head reads that; where tokens are pooled, the mean over all rows.
 
     Args:
         model, images: as of `attention_scores`.
@@ -67,7 +66,7 @@ def attention_maps(
         float32 `(B, H, W)`, or `(B, rows, columns)`; 0 or more.
 
     Raises:
-        ValueError: as `attention_scores`, the method is not known, or there is no image.
+        ValueError: as `attention_scores`, the method is not known, there is no image, or the attention is not finite.
     """
     if method not in METHODS:
         raise ValueError(f"`method` must be one of {', '.join(METHODS)}. Received: method={method!r}")
@@ -85,6 +84,8 @@ def attention_maps(
         matrix = attention_relevance(model, images, targets)
     if method != "rollout":
         maps = ops.convert_to_numpy(token_row(encoder, matrix.astype("float32")))
+    if not np.isfinite(maps).all():
+        raise ValueError("What the model computes must be finite. Received: attention with NaN or infinity")
     return upsample_maps(maps, images.shape[1:3]) if upsample else maps
 
 
@@ -116,12 +117,12 @@ def rollout_step(rollout, scores, residual=True):
 
 def token_row(encoder, matrix, patch=None):
     """From `(B, N, N)` to what one token takes of each patch, `(B, rows, columns)`: that of a patch `(row, column)`, or
-    with None what the output reads, the class token or the mean over all tokens."""
+    with None what the output reads, the class token, or the mean over all tokens where they are pooled."""
     prefix = encoder.num_prefix_tokens
     if patch is not None:
         rows = matrix[:, prefix + patch[0] * encoder.grid[1] + patch[1]]
     else:
-        rows = matrix[:, 0] if prefix else ops.mean(matrix, axis=1)
+        rows = matrix[:, 0] if prefix and encoder.pool_layer is None else ops.mean(matrix, axis=1)
     return ops.reshape(rows[:, prefix:], (-1, *encoder.grid))
 
 

@@ -72,6 +72,8 @@ def mean_distance(
     tokens = grid[0] * grid[1] + num_prefix_tokens
     if scores.ndim < 3 or scores.shape[-2:] != (tokens, tokens):
         raise ValueError(f"Scores must be (..., heads, {tokens}, {tokens}). Received: shape={scores.shape}")
+    if len(patch_size) != 2:
+        raise ValueError(f"`patch_size` must be (height, width). Received: patch_size={patch_size!r}")
     means = _mean_distances(scores, _grid_distances(grid, patch_size), num_prefix_tokens, class_token)
     return ops.convert_to_numpy(means)
 

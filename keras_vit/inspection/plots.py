@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from keras_vit.plots import figure_class
+from keras_vit.plots import figure_class, plain_text
 
 
 def attention(path: str | os.PathLike, images: np.ndarray, maps: Mapping[str, np.ndarray]) -> None:
@@ -31,7 +31,7 @@ def attention(path: str | os.PathLike, images: np.ndarray, maps: Mapping[str, np
         axes.set_axis_off()
     first = next(iter(maps))
     for axes, title in zip(grid[0], ["image", *maps, f"{first}, as colors"]):
-        axes.set_title(title, fontsize=11)
+        axes.set_title(plain_text(title), fontsize=11)
     for number, (image, row) in enumerate(zip(images, grid)):
         row[0].imshow(image)
         unit = {name: values[number] / max(values[number].max(), 1e-30) for name, values in maps.items()}
@@ -126,7 +126,7 @@ def position_similarity(path: str | os.PathLike, similarities: Mapping[str, np.n
             set_ticks([number * (side + 1) + (side - 1) / 2 for number in numbers], [n + 1 for n in numbers])
         axes.set_xlabel("column of the patch")
         axes.set_ylabel("row of the patch")
-        axes.set_title(title)
+        axes.set_title(plain_text(title))
     figure.colorbar(shown, ax=parts, label="cosine similarity", fraction=0.04)
     figure.savefig(path, dpi=100)
 

@@ -45,7 +45,11 @@ def attention_relevance(
         raise ValueError(f"The model's outputs must be (B, classes). Received: shape={shapes}")
     outputs = [ops.convert_to_numpy(output) for output in outputs]
     classes = outputs[0].shape[-1]
-    targets = np.asarray([output[0].argmax() for output in outputs] if targets is None else targets)
+    targets = [output[0].argmax() for output in outputs] if targets is None else targets
+    try:
+        targets = np.asarray(targets)
+    except ValueError:  # lists of different lengths
+        targets = np.array(None)
     in_range = targets.dtype.kind in "iu" and ((targets >= 0) & (targets < classes)).all()
     if targets.shape != (len(images),) or not in_range:
         raise ValueError(

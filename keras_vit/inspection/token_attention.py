@@ -1,6 +1,7 @@
 """What a single token attends to: that of a patch, or what the output reads."""
 
 import numbers
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -40,9 +41,11 @@ def token_attention(
     encoder = Encoder(model)
     images = images if hasattr(images, "dtype") else np.asarray(images)
     layer, heads = encoder.layer_number(layer, least=1), encoder.blocks[0].num_heads
-    if head is not None and not (isinstance(head, numbers.Integral) and 1 <= head <= heads):
+    is_head = isinstance(head, numbers.Integral) and not isinstance(head, bool) and 1 <= head <= heads
+    if head is not None and not is_head:
         raise ValueError(f"`head` must be 1 to {heads}, or None for the mean. Received: head={head!r}")
-    if patch is not None and not (len(patch) == 2 and all(0 <= i < n for i, n in zip(patch, encoder.grid))):
+    is_pair = isinstance(patch, Sequence) and len(patch) == 2 and all(isinstance(i, numbers.Integral) for i in patch)
+    if patch is not None and not (is_pair and all(0 <= i < n for i, n in zip(patch, encoder.grid))):
         raise ValueError(
             f"`patch` must be (row, column), below {encoder.grid}, or None for the output. Received: patch={patch!r}"
         )

@@ -37,11 +37,16 @@ class Backbone(keras.Model):
         **kwargs: Any,
     ) -> None:
         super().__init__(**{"dtype": "float32", **kwargs})
-        if len(layers) != len(strides) or not layers:
+        are_lists = isinstance(layers, Sequence) and isinstance(strides, Sequence)
+        if not are_lists or len(layers) != len(strides) or not layers:
             raise ValueError(
-                f"There must be as many `strides` as `layers`, 1 or more. Received: layers={layers}, strides={strides}"
+                "There must be a list of `layers` and one of as many `strides`, 1 or more. "
+                f"Received: layers={layers}, strides={strides}"
             )
         encoder = Encoder(model)
+        sides = [count * side for count, side in zip(encoder.grid, encoder.patch_size)]
+        if max(strides) > min(sides):
+            raise ValueError(f"A stride must not be above the side of the image, {min(sides):g}. Received: {strides}")
         powers = [_power_of_two(encoder.patch_size, stride) for stride in strides]
         self.layer_numbers, self.strides, self.norm = tuple(layers), tuple(strides), norm
         self.feature_model = FeatureModel(model, list(layers), tokens="patch", grid=True, norm=norm, name="features")

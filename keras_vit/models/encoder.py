@@ -7,6 +7,8 @@ import threading
 import keras
 
 from keras_vit import layers
+from keras_vit.models.graph import calls_of, readers_of
+from keras_vit.models.shapes import image_shape_of
 
 _lock = threading.RLock()
 
@@ -24,8 +26,9 @@ class Encoder:
         model: the argument.
         vit: the innermost `keras.Model` that has the blocks.
         blocks: the `TransformerBlock`s, in order.
-        norm: the LayerNorm after the last block, or None.
+        norm: the LayerNorm that reads the last block, or None.
         pool_layer, pre_logits: the layers of these purposes after it, or None.
+        reads_class_token: whether the class token is what comes after the norm, of all tokens.
         grid: `(rows, columns)` of the patches.
         patch_size: `(height, width)` in pixels of the image from one patch to the next, floats. Of a hybrid whose
             image its stride does not divide, the last patches reach beyond the image.
@@ -35,8 +38,9 @@ class Encoder:
             belongs to the tokens of layer 0.
 
     Raises:
-        ValueError: there is no Vision Transformer in the model or more than one, or its blocks do not follow one
-            another; or there are more tokens than those of the patches and a class token of this library.
+        ValueError: there is no Vision Transformer in the model or more than one, its blocks do not follow one another,
+            or one is called twice; or there are more tokens than those of the patches and a class token of this
+            library.
     """
 
     def __init__(self, model):
@@ -51,17 +55,32 @@ class Encoder:
         self.model = model
         self.blocks = _of_type(self.vit, layers.TransformerBlock)
         self.positions = [None, *map(self._position_before, self.blocks, self.blocks[1:])]
-        after = self.vit.layers[self.vit.layers.index(self.blocks[-1]) + 1 :]
-        norms = [layer for layer in after if isinstance(layer, keras.layers.LayerNormalization)]
-        self.norm = norms[0] if norms else None
-        pools = (layers.AttentionPooling, keras.layers.GlobalAveragePooling1D)
-        self.pool_layer = next((layer for layer in after if isinstance(layer, pools)), None)
-        self.pre_logits = next((layer for layer in after if layer.name == "pre_logits"), None)
         self.num_prefix_tokens = len(_of_type(self.vit, layers.ClassToken))
+        self._find_head()
         self.grid = self._find_grid()
         self.patch_size = self._find_patch_size()
         self.hidden_size = int(self.blocks[0].norm_1.gamma.shape[-1])
         self._check_tokens()
+
+    def _find_head(self):
+        """What comes after the last block, by the calls of layers; where they are not known, by the layers' order."""
+        last, norm, pools = self.blocks[-1], keras.layers.LayerNormalization, _POOLS
+        after = self.vit.layers[self.vit.layers.index(last) + 1 :]
+        self.pre_logits = next((layer for layer in after if layer.name == "pre_logits"), None)
+        calls = calls_of(self.vit)
+        if calls is None:
+            self.norm = next((layer for layer in after if isinstance(layer, norm)), None)
+            self.pool_layer = next((layer for layer in after if isinstance(layer, pools)), None)
+            self.reads_class_token = self.pool_layer is None and self.num_prefix_tokens > 0
+            return
+        for block in self.blocks:
+            if sum(call.operation is block for call in calls) > 1:
+                raise ValueError(f"Every block must be called once. Received: two calls of {block.name!r}")
+        readers = [call.operation for call in readers_of(calls, last)]
+        self.norm = next((layer for layer in readers if isinstance(layer, norm)), None)
+        calls = readers_of(calls, self.norm or last)
+        self.pool_layer = next((call.operation for call in calls if isinstance(call.operation, pools)), None)
+        self.reads_class_token = self.num_prefix_tokens > 0 and any(_takes_first(call) for call in calls)
 
     def _check_tokens(self):
         """Raises a `ValueError` where a model has tokens of its own, of which nobody knows where they stand."""
@@ -117,10 +136,7 @@ class Encoder:
     @property
     def image_shape(self):
         """`(H, W, C)` of the model's images; a subclass of `keras.Model` around the Vision Transformer does not say."""
-        try:
-            return tuple(keras.tree.flatten(self.model.input)[0].shape[1:])
-        except (AttributeError, ValueError):
-            return (None, None, None)
+        return image_shape_of(self.model)
 
     def layers_before(self, layer):
         """The layers that compute what `layer`, one of the Vision Transformer, reads, and that layer."""
@@ -199,12 +215,11 @@ class Encoder:
         return tokens if positions is None else positions(tokens)
 
     def check_pools(self):
-        """Raises a `ValueError` where the head reads every token."""
-        is_unpooled = len(keras.tree.flatten(self.vit.output)[0].shape) == 3
-        if self.pool_layer is None and (is_unpooled or not self.num_prefix_tokens):
+        """Raises a `ValueError` where the head reads every token, or something else that is not known here."""
+        if self.pool_layer is None and not self.reads_class_token:
             raise ValueError(
-                "The model does not pool its tokens; `tokens` must be 'patch' or 'all'. Received: tokens='pooled', "
-                f"model={self.vit.name!r}"
+                "The model does not pool its tokens by a layer that is known here; `tokens` must be 'patch' or 'all'. "
+                f"Received: tokens='pooled', model={self.vit.name!r}"
             )
 
     def pool(self, tokens, is_last):
@@ -218,6 +233,18 @@ class Encoder:
         self.check_pools()
         x = tokens[:, 0] if self.pool_layer is None else self.pool_layer(tokens)
         return self.pre_logits(x) if is_last and self.pre_logits is not None else x
+
+
+_POOLS = layers.AttentionPooling | keras.layers.GlobalAveragePooling1D
+
+
+def _takes_first(call):
+    """Whether a call takes the first token alone: `tokens[:, 0]`, or the only one."""
+    if isinstance(call.operation, keras.layers.Flatten):
+        return call.input_tensors[0].shape[1] == 1
+    arguments = call.arguments.args
+    is_index = type(call.operation).__name__ == "GetItem" and len(arguments) == 2
+    return is_index and isinstance(arguments[1], tuple) and arguments[1][:2] == (slice(None), 0)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,71 @@
+"""What a model takes and gives: shapes, and whether its outputs are probabilities."""
+
+import keras
+import numpy as np
+from keras import ops
+
+
+def image_shape_of(model: keras.Model) -> tuple[int | None, int | None, int | None]:
+    """`(H, W, C)` of a model's images, each None where the model does not say: `Sequential` and functional models do,
+    a subclass of `keras.Model` does not."""
+    try:
+        shape = keras.tree.flatten(model.inputs)[0].shape
+    except (AttributeError, ValueError, IndexError):  # not built, or a subclass
+        first = model.layers[0] if isinstance(model, keras.Sequential) and model.layers else None
+        return image_shape_of(first) if isinstance(first, keras.Model) else (None, None, None)
+    return tuple(shape[1:]) if len(shape) == 4 else (None, None, None)
+
+
+def check_images_known(model: keras.Model) -> tuple[int, int, int]:
+    """As `image_shape_of`.
+
+    Raises:
+        ValueError: a side or the channels are not known.
+    """
+    shape = image_shape_of(model)
+    if None in shape:
+        raise ValueError(
+            "The model must say the size of its images: make it functional, keras.Model(inputs, model(inputs)) with "
+            f"inputs=keras.Input((height, width, channels)). Received: model={model.name!r}, images of shape {shape}"
+        )
+    return shape
+
+
+def output_shape_of(model: keras.Model) -> tuple:
+    """`model.output_shape`.
+
+    Raises:
+        ValueError: the model does not say it, as a subclass of `keras.Model`.
+    """
+    try:
+        return model.output_shape
+    except (AttributeError, ValueError):
+        raise ValueError(
+            "The model must say the shape of its outputs: make it functional, keras.Model(inputs, model(inputs)) with "
+            f"inputs=keras.Input((height, width, channels)). Received: model={model.name!r}"
+        ) from None
+
+
+def last_layer_of(model: keras.Model) -> keras.layers.Layer | None:
+    """The last layer, also of a model that is inside the model; None where there is none."""
+    last = model
+    while isinstance(last, keras.Model):
+        if not last.layers:
+            return None
+        last = last.layers[-1]
+    return last
+
+
+def gives_probabilities(model: keras.Model) -> bool:
+    """Whether a model's outputs are probabilities: it ends in a softmax or a sigmoid, or, where the last layer does not
+    say it, the outputs of random images are 0 or more and sum to 1."""
+    last = last_layer_of(model)
+    activation = keras.activations.serialize(getattr(last, "activation", keras.activations.linear))
+    if activation in ("softmax", "sigmoid") or isinstance(last, keras.layers.Softmax):
+        return True
+    shape = image_shape_of(model)
+    if None in shape:
+        return False
+    images = np.random.default_rng(0).uniform(-1, 1, (2, *shape)).astype("float32")
+    outputs = ops.convert_to_numpy(ops.cast(model(images, training=False), "float32"))
+    return bool((outputs >= 0).all() and (np.abs(outputs.sum(-1) - 1) < 1e-3).all())
