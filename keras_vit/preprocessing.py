@@ -159,7 +159,7 @@ def find_preprocessing(model: keras.Model) -> Preprocessing | None:
         ValueError: images are changed before they come to the `InputPreprocessing`, or, in a model without one, by a
             `Rescaling` or `Normalization`.
     """
-    before = []
+    before: list[Any] = []
     for operation in _operations_of(model):
         config = operation.get_config() if type(operation).__name__ == "InputPreprocessing" else {}
         if "preprocessing" in config:

@@ -44,7 +44,7 @@ def representation_model(model):
     except ValueError:  # no Vision Transformer of this library, or a head that reads something else of it
         last = model.layers[-1] if model.layers else None
         if isinstance(last, keras.layers.Dense) and len(last.input.shape) == 2:
-            return keras.Model(model.inputs, last.input)
+            return keras.Model(model.inputs[0], last.input)
         raise
 
 

@@ -32,9 +32,10 @@ def attention_scores(
     if reduce not in ("none", "mean"):
         raise ValueError(f"`reduce` must be 'none' or 'mean'. Received: reduce={reduce!r}")
     encoder = Encoder(model)
-    is_single = layers is not None and not isinstance(layers, Sequence | np.ndarray | range)
-    every_layer = range(1, len(encoder.blocks) + 1)
-    wanted_layers = every_layer if layers is None else [layers] if is_single else layers
+    if layers is None:
+        layers = range(1, len(encoder.blocks) + 1)
+    is_single = not isinstance(layers, Sequence | np.ndarray)
+    wanted_layers: list[Any] = list(layers) if isinstance(layers, Sequence | np.ndarray) else [layers]
     chosen = [encoder.layer_number(layer, least=1) for layer in wanted_layers]
     if not chosen:
         raise ValueError("`layers` must name a layer. Received: layers=[]")

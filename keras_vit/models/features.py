@@ -87,8 +87,10 @@ class FeatureModel(keras.Model):
     ) -> None:
         super().__init__(**{"dtype": "float32", **kwargs})
         encoder = Encoder(model)
-        self.is_single = layers is None or not isinstance(layers, Sequence | np.ndarray)
-        chosen = [-1] if layers is None else [layers] if self.is_single else list(layers)
+        self.is_single = not isinstance(layers, Sequence | np.ndarray)
+        chosen: list[Any] = (
+            list(layers) if isinstance(layers, Sequence | np.ndarray) else [-1 if layers is None else layers]
+        )
         if not chosen:
             raise ValueError("`layers` must name a layer. Received: layers=[]")
         self._numbers = [encoder.layer_number(layer) for layer in chosen]

@@ -22,13 +22,13 @@ def check_images_known(model: keras.Model) -> tuple[int, int, int]:
     Raises:
         ValueError: a side or the channels are not known.
     """
-    shape = image_shape_of(model)
-    if None in shape:
+    height, width, channels = shape = image_shape_of(model)
+    if height is None or width is None or channels is None:
         raise ValueError(
             "The model must say the size of its images: make it functional, keras.Model(inputs, model(inputs)) with "
             f"inputs=keras.Input((height, width, channels)). Received: model={model.name!r}, images of shape {shape}"
         )
-    return shape
+    return height, width, channels
 
 
 def output_shape_of(model: keras.Model) -> tuple:
@@ -63,9 +63,9 @@ def gives_probabilities(model: keras.Model) -> bool:
     activation = keras.activations.serialize(getattr(last, "activation", keras.activations.linear))
     if activation in ("softmax", "sigmoid") or isinstance(last, keras.layers.Softmax):
         return True
-    shape = image_shape_of(model)
-    if None in shape:
+    sides = [side for side in image_shape_of(model) if side is not None]
+    if len(sides) < 3:
         return False
-    images = np.random.default_rng(0).uniform(-1, 1, (2, *shape)).astype("float32")
+    images = np.random.default_rng(0).uniform(-1, 1, (2, *sides)).astype("float32")
     outputs = ops.convert_to_numpy(ops.cast(model(images, training=False), "float32"))
     return bool((outputs >= 0).all() and (np.abs(outputs.sum(-1) - 1) < 1e-3).all())

@@ -116,6 +116,35 @@ def test_neighbors_vote_by_their_similarity():
     assert predictions.tolist() == [0]  # three of the five are of class 1, but far
     predictions, _ = knn.predict(x, np.array([0, 0, 1, 1, 1]), np.array([[2.0, 0.1]]), np.array([0]), 2, temperature=99)
     assert predictions.tolist() == [1]
+    # Of training examples that are equally near the first ones vote.
+    x, order = np.repeat([[1.0, 0.0], [0.0, 1.0]], [1000, 1], axis=0), np.random.default_rng(0).permutation(1000)
+    y = np.append((np.arange(1000) >= 11)[order], 0).astype(int)
+    for test in ([1.0, 0.0], [1.0, 0.5]):
+        predictions, _ = knn.predict(x, y, np.array([test]), np.array([0]), 2)
+        assert predictions.tolist() == [int(y[:20].mean() > 0.5)]
+    with pytest.raises(ValueError, match="neighbors=0"):
+        knn.predict(x, y, x, y, 2, neighbors=0)
+
+
+def test_probabilities_are_known_by_their_numbers():
+    """However a model comes by them."""
+    model, inputs = mean_color(), inputs_of()
+    softmax, logits = keras.layers.Softmax(), model.output
+    expected = evaluation.evaluate(model, ["calibration"], inputs)
+    for outputs in (keras.ops.softmax(logits), keras.layers.Average()([softmax(logits), softmax(logits)])):
+        metrics = evaluation.evaluate(keras.Model(model.input, outputs), ["calibration"], inputs)
+        assert metrics == pytest.approx(expected, abs=1e-6)  # twice the softmax is far from it
+
+
+def test_the_log_loss_of_logits_has_no_bound():
+    model, inputs = mean_color(), inputs_of()
+    far = keras.Model(model.input, -1000.0 * model.output)
+    arrays = evaluation.collecting.collect(far, calibration._outputs, inputs)
+    logits, labels = arrays["outputs"].astype("float64"), arrays["labels"].argmax(1)
+    expected = (logits.max(1) - logits[np.arange(len(labels)), labels]).mean()  # the softmax is that of one class
+    assert expected > 100
+    metrics = evaluation.evaluate(far, ["calibration"], inputs)
+    assert metrics["calibration/log_loss"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_calibration_is_that_of_the_definition():
@@ -278,6 +307,11 @@ def test_real_labels_need_a_folder_of_images_and_no_thousand_subfolders(tmp_path
     (tmp_path / "real.json").write_text("[[0], [3]]")
     with pytest.raises(ValueError, match=r"integers in \[0, 3\)"):
         evaluation.evaluate(mean_color(), [name])
+    nan = mean_color()
+    nan.get_layer("head").bias.assign(np.full(3, np.nan))
+    (tmp_path / "real.json").write_text("[[0], [2]]")
+    with pytest.raises(ValueError, match="must be finite"):
+        evaluation.evaluate(nan, [name])
     (tmp_path / "real.json").unlink()
     with pytest.raises(ValueError, match="There is no such file. Received: path='.*a.b/real.json'"):
         evaluation.evaluate(mean_color(), [name])
@@ -294,6 +328,54 @@ def test_digits_are_found_by_name_and_prepared_as_the_model_says():
     (evaluator,) = evaluation.get(["top1:digits"]).values()
     assert evaluator.METRICS == ("accuracy", "top5_accuracy")
     assert 0 <= evaluator.evaluate(model)["accuracy"] < 0.5
+
+
+def test_the_share_of_an_image_that_a_model_is_shown_is_cut_out_at_any_size():
+    sizes = {"patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "classes": 10}
+    cropped = keras_vit.Preprocessing(crop_fraction=0.5)
+    for side in (8, 12):  # the digits have 8 pixels
+        model = keras_vit.VisionTransformer(**sizes, input_shape=(side, side, 3), preprocessing=cropped)
+        inputs = evaluation.load_inputs(model, "digits", splits=("test",))
+        assert inputs.model_preprocessing().crop_fraction == 0.5
+        whole = evaluation.load_inputs(
+            keras_vit.VisionTransformer(**sizes, input_shape=(2 * side, 2 * side, 3)), "digits", splits=("test",)
+        )
+        middle = np.asarray(next(iter(whole.eval_batches()))[0])[:, side // 2 : -side // 2, side // 2 : -side // 2]
+        np.testing.assert_allclose(np.asarray(next(iter(inputs.eval_batches()))[0]), middle, atol=1e-6)
+
+
+def test_sequential_models_say_their_images_and_subclasses_are_to_be_made_functional():
+    vit = keras_vit.VisionTransformer(
+        input_shape=(8, 8, 3), patch_size=4, num_layers=1, hidden_size=8, mlp_dim=12, num_heads=2, classes=10
+    )
+    for model in (keras.Sequential([keras.Input((8, 8, 3)), vit]), keras.Sequential([vit])):
+        assert evaluation.load_inputs(model, "digits", splits=("test",)).image_shape == (8, 8, 3)
+
+    class Mine(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.vit = vit
+
+        def call(self, images):
+            return self.vit(images)
+
+    with pytest.raises(ValueError, match="must say the size of its images: make it functional"):
+        evaluation.evaluate(Mine(), ["top1:digits"])
+    with pytest.raises(ValueError, match="must say the shape of its outputs: make it functional"):
+        evaluation.evaluate(Mine(), ["top1"], inputs_of())
+
+
+def test_a_head_of_ones_own_is_left_out():
+    """What is before the last dense layer represents an image where the Vision Transformer's own pooling is unknown."""
+    vit = keras_vit.VisionTransformer(
+        input_shape=(8, 8, 3), patch_size=4, num_layers=1, hidden_size=8, mlp_dim=12, num_heads=2, classes=5,
+        classifier="unpooled",
+    )  # fmt: skip
+    pooled = keras.layers.GlobalAveragePooling1D()(vit.output)
+    model = keras.Model(vit.input, keras.layers.Dense(3)(pooled))
+    images = np.random.default_rng(0).uniform(-1, 1, (2, 8, 8, 3)).astype("float32")
+    expected = keras.Model(vit.input, pooled)(images)
+    np.testing.assert_array_equal(representation_model(model)(images), expected)
 
 
 def test_one_mean_and_deviation_that_is_not_half_of_white_is_that_of_the_model():

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import keras
 import pytest
 
 import keras_vit
@@ -16,11 +17,16 @@ def run(scripts):
     return lambda command, *arguments: scripts.run(f"experiments/{command}.py", *arguments, cwd=ROOT)
 
 
+SIZES = {
+    "patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "classes": 10,
+    "input_shape": (8, 8, 3),
+}  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("model") / "model.keras"
-    sizes = {"patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "classes": 10}
-    keras_vit.VisionTransformer(**sizes, input_shape=(8, 8, 3)).save(path)
+    keras_vit.VisionTransformer(**SIZES).save(path)
     return path
 
 
@@ -39,6 +45,11 @@ def test_what_was_evaluated_is_not_evaluated_again(model, run, tmp_path):
     assert set(json.loads((tmp_path / "results.json").read_text())["metrics"]) == {"top1:digits", "knn:digits"}
     done = run(*evaluate, "--evals=top1:digits", "--max_bad_share=0")  # which the first evaluation did not promise
     assert "evaluated before" not in done.stdout and "0.1230" not in done.stdout
+    other = keras_vit.VisionTransformer(**SIZES, preprocessing=keras_vit.Preprocessing(mean=(20,) * 3, std=(30,) * 3))
+    other.set_weights(keras.saving.load_model(model).get_weights())
+    other.save(tmp_path / "model.keras")
+    done = run("evaluate", f"--model={tmp_path / 'model.keras'}", f"--output={tmp_path}", "--evals=top1:digits")
+    assert done.returncode == 2 and "results of another model or data" in done.stderr
 
 
 @pytest.mark.slow

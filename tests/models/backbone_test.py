@@ -47,7 +47,10 @@ def test_bad_strides_and_layers_are_refused():
     vit = keras_vit.VisionTransformer(**SIZES, input_shape=(32, 32, 3))
     with pytest.raises(ValueError, match="size of a patch, 8x8 pixels.*Received: stride=12"):
         keras_vit.backbone(vit, layers=[1], strides=[12])
-    with pytest.raises(ValueError, match="as many `strides` as `layers`"):
-        keras_vit.backbone(vit, layers=[1, 2], strides=[8])
+    for layers, strides in (([1, 2], [8]), (1, 8)):
+        with pytest.raises(ValueError, match="a list of `layers` and one of as many `strides`"):
+            keras_vit.backbone(vit, layers=layers, strides=strides)
+    with pytest.raises(ValueError, match="must not be above the side of the image"):
+        keras_vit.backbone(vit, layers=[1], strides=[1024])
     with pytest.raises(ValueError, match="Received: layer=6"):
         keras_vit.backbone(vit, layers=[3, 6], strides=[8, 16])

@@ -243,6 +243,33 @@ def test_layers_between_blocks_are_refused():
         keras_vit.features(changed, images_of(model))
 
 
+def _own_model(head, repeated=False, between=None):
+    images = keras.Input((8, 8, 3))
+    x = keras_vit.ClassToken()(keras_vit.PatchEncoder(8)(keras_vit.Patches(4)(images)))
+    x = keras_vit.PositionEmbedding(grid=(2, 2))(x)
+    block = keras_vit.TransformerBlock(num_heads=2, mlp_dim=12)
+    x = block(block(x)) if repeated else block(x)
+    x = x if between is None else between(x)
+    x = keras.layers.LayerNormalization()(x)
+    return keras.Model(images, keras.layers.Dense(3)(head(x))), keras.Model(images, x)
+
+
+@pytest.mark.one_backend
+def test_what_a_head_reads_is_found_in_the_graph_or_refused():
+    images = np.random.default_rng(0).uniform(-1, 1, (2, 8, 8, 3)).astype("float32")
+    for head in (lambda x: x[:, 0], keras.layers.GlobalAveragePooling1D()):
+        model, tokens = _own_model(head)
+        expected = np.array(head(tokens(images)))
+        np.testing.assert_allclose(keras_vit.features(model, images, tokens="pooled"), expected, atol=1e-6)
+    for head in (lambda x: x[:, 1], lambda x: ops.mean(x[:, 1:], 1), keras.layers.GlobalMaxPooling1D()):
+        with pytest.raises(ValueError, match="does not pool its tokens by a layer that is known"):
+            keras_vit.features(_own_model(head)[0], images, tokens="pooled")
+    with pytest.raises(ValueError, match="must be called once"):
+        keras_vit.features(_own_model(lambda x: x[:, 0], repeated=True)[0], images)
+    with pytest.raises(ValueError, match="no LayerNorm after its blocks"):
+        keras_vit.features(_own_model(lambda x: x[:, 0], between=keras.layers.Dense(8))[0], images)
+
+
 @pytest.mark.one_backend
 def test_a_cut_model_ends_at_its_own_last_block():
     model = build()

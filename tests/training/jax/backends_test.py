@@ -80,8 +80,9 @@ def _assert_same_metrics(ours, theirs, rtol=1e-5):
         ours_, theirs_ = (training.read_metrics(workdir / name) for workdir in (ours, theirs))
         assert list(ours_) == list(theirs_) and len(ours_["step"]) > 0
         for column, values in ours_.items():
-            # Adam makes steps of the rounding of gradients that are truly zero, which the norm counts.
-            tolerance = 2 * rtol if column == "grad_norm" else rtol
+            # Adam makes steps of the rounding of gradients that are truly zero, which the norm counts: 1e-5 to 2.2e-5
+            # was seen of the same two runs, by the threads of the machine.
+            tolerance = 5 * rtol if column == "grad_norm" else rtol
             np.testing.assert_allclose(values, theirs_[column], rtol=tolerance, atol=1e-7, err_msg=f"{name}: {column}")
 
 
