@@ -129,9 +129,10 @@ def test_an_interrupted_sweep_stops_its_run_and_frees_its_workdir(to_all, tmp_pa
         errors.seek(0)
         assert "Traceback" not in errors.read()
     assert process.returncode == training.EXIT_CODE
-    line, command = (line for line in rest.splitlines() if not line.startswith("step "))
-    assert line.startswith("stopped by SIG") and "saved; the same command goes on" in line
-    assert "run_tpu.py" in command
+    lines = rest.splitlines()
+    (place,) = (number for number, line in enumerate(lines) if line.startswith("stopped by "))
+    assert lines[place].startswith("stopped by SIG") and "saved; the same command goes on" in lines[place]
+    assert "run_tpu.py" in lines[place + 1] and len(lines) == place + 2  # nothing was begun after it
     assert [path.name for path in (tmp_path / "sweep").iterdir()] == ["rate=0.001"]  # the next one was not begun
     assert (tmp_path / "sweep" / "rate=0.001" / "lock").read_text() == ""
     with workdir_lock(tmp_path / "sweep" / "rate=0.001"):
