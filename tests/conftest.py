@@ -60,7 +60,8 @@ def golden():
     """Opens a file of numbers of the JAX reference: `golden("vit_token.io")`; `.path(name)` gives its path."""
 
     def load(name):
-        return np.load(GOLDEN / f"{name}.npz", allow_pickle=False)
+        with np.load(GOLDEN / f"{name}.npz", allow_pickle=False) as file:
+            return dict(file)
 
     load.path = lambda name: str(GOLDEN / f"{name}.npz")
     return load

@@ -37,7 +37,8 @@ FRESH_PROCESS = """
 import json, sys
 import keras, numpy as np, keras_vit
 for folder in json.loads(sys.argv[1]):
-    saved = np.load(folder + "/io.npz", allow_pickle=False)
+    with np.load(folder + "/io.npz", allow_pickle=False) as file:
+        saved = dict(file)
     whole = keras.models.load_model(folder + "/model.keras")
     with open(folder + "/config.json") as file:
         rebuilt = keras.models.model_from_json(file.read())

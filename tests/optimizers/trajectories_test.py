@@ -79,7 +79,8 @@ def test_the_trajectory_of_the_reference(case, name, schedule, options, golden, 
         metrics.append((float(loss), float(norm)))
     np.testing.assert_allclose(metrics, np.stack([arrays["losses"], arrays["grad_norms"]], -1), rtol=1e-5)
     checkpoints.save(model, str(tmp_path / "final.npz"))
-    final = np.load(tmp_path / "final.npz")
+    with np.load(tmp_path / "final.npz", allow_pickle=False) as file:
+        final = dict(file)
     expected = {k.removeprefix("final/"): arrays[k] for k in arrays if k.startswith("final/")}
     assert len(expected) == 40
     for key, value in expected.items():

@@ -37,7 +37,8 @@ def served():
         resnet_blocks=(), patch_size=4, num_layers=2, hidden_size=64, mlp_dim=128, num_heads=4, classes=10,
         input_shape=(64, 64, 3), weights=str(GOLDEN / "hybrid_stem_only.ckpt.npz"),
     )  # fmt: skip
-    golden = np.load(GOLDEN / "hybrid_stem_only.io.npz", allow_pickle=False)
+    with np.load(GOLDEN / "hybrid_stem_only.io.npz", allow_pickle=False) as file:
+        golden = dict(file)
 
     def probabilities(images):
         return keras.ops.convert_to_numpy(keras.ops.softmax(model(images)))

@@ -21,6 +21,11 @@ small_run = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(small_run)
 
 
+def _arrays(path):
+    with np.load(path, allow_pickle=False) as file:
+        return dict(file)
+
+
 def _files(workdir):
     return {name: (workdir / name).read_text() for name in ("metrics.csv", "evaluations.csv")}
 
@@ -150,7 +155,7 @@ def test_two_workers_that_go_on_end_as_two_that_did_not_stop(killed, scripts, tm
     ended = [process.wait() for process in _workers(scripts, tmp_path / "stopped")]
     assert "going on from step 5," in ended[0].stdout, ended
     assert _files(tmp_path / "stopped") == _files(tmp_path / "whole")
-    ours, theirs = (np.load(tmp_path / name / "weights.npz", allow_pickle=False) for name in ("stopped", "whole"))
+    ours, theirs = (_arrays(tmp_path / name / "weights.npz") for name in ("stopped", "whole"))
     assert sorted(ours) == sorted(theirs)
     for name in ours:
         np.testing.assert_array_equal(ours[name], theirs[name])

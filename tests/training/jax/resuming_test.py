@@ -19,6 +19,11 @@ small_run = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(small_run)
 
 
+def _arrays(path):
+    with np.load(path, allow_pickle=False) as file:
+        return dict(file)
+
+
 def _files(workdir):
     return {name: (workdir / name).read_text() for name in ("metrics.csv", "evaluations.csv")}
 
@@ -119,7 +124,7 @@ def test_two_processes_that_were_killed_end_as_two_that_were_not(pair, scripts, 
     ended = [process.wait() for process in _workers(scripts, tmp_path)]
     assert "going on from step 5," in ended[0].stdout, ended
     assert _files(tmp_path) == _files(pair)
-    ours, theirs = (np.load(workdir / "weights.npz", allow_pickle=False) for workdir in (tmp_path, pair))
+    ours, theirs = (_arrays(workdir / "weights.npz") for workdir in (tmp_path, pair))
     assert sorted(ours) == sorted(theirs)
     for name in ours:
         np.testing.assert_array_equal(ours[name], theirs[name])

@@ -52,7 +52,8 @@ def test_the_trajectory_of_the_reference(case, optimizer, schedule, devices, par
     for name, values in expected.items():
         np.testing.assert_allclose(metrics[name], values, rtol=1e-5, err_msg=name)
     checkpoints.save(engine.model, str(tmp_path / "final.npz"))
-    final = np.load(tmp_path / "final.npz", allow_pickle=False)
+    with np.load(tmp_path / "final.npz", allow_pickle=False) as file:
+        final = dict(file)
     expected = {k.removeprefix("final/"): arrays[k] for k in arrays if k.startswith("final/")}
     assert len(expected) == 40
     for key, value in expected.items():
