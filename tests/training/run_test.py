@@ -292,7 +292,10 @@ def test_a_run_does_not_go_on_with_other_data_or_with_fewer_steps_but_with_anoth
         go_on(evals=["top1"])
     go_on(best_metric="accuracy")
     counters = json.loads((tmp_path / "checkpoints" / "000000011" / "finished").read_text())
-    assert counters["best_metric"] == "accuracy" and counters["best_step"] == 10  # the one of step 5 was of the loss
+    evaluations = training.read_metrics(tmp_path / "evaluations.csv")
+    best = int(np.argmax(evaluations["accuracy"]))
+    assert counters["best_metric"] == "accuracy" and counters["best_step"] == evaluations["step"][best]
+    assert counters["best_value"] == pytest.approx(evaluations["accuracy"][best])  # and not a loss
 
 
 def test_a_run_that_goes_on_on_other_devices_says_so_and_records_it(tmp_path):
