@@ -6,7 +6,7 @@ import tensorflow as tf
 from keras_vit.inspection.attention_maps import rollout_map
 from keras_vit.models.encoder import Encoder
 from keras_vit.models.features import FeatureModel
-from keras_vit.models.shapes import gives_probabilities, last_layer_of
+from keras_vit.models.shapes import gives_probabilities, last_activation_of
 
 ACTIVATIONS = {"softmax": tf.nn.softmax, "sigmoid": tf.nn.sigmoid}
 
@@ -37,8 +37,7 @@ def probability_function(model, activation="softmax"):
             "Only models to logits or probabilities (B, classes) can be served. "
             f"Received: output_shape={model.output_shape}"
         )
-    last = last_layer_of(model)
-    last_activation = keras.activations.serialize(getattr(last, "activation", keras.activations.linear))
+    last_activation = last_activation_of(model)
     if last_activation not in ("linear", "softmax", "sigmoid"):
         raise ValueError(
             "The activation of the model's last layer must be none, softmax or sigmoid. "

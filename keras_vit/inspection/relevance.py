@@ -8,7 +8,8 @@ import numpy as np
 from keras import ops
 
 from keras_vit.inspection.scores import iterate_scores
-from keras_vit.models.encoder import Encoder, replaced_method
+from keras_vit.models.encoder import Encoder
+from keras_vit.models.replaced_method import replaced_method
 
 
 def attention_relevance(

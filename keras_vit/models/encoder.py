@@ -1,16 +1,13 @@
 """The Vision Transformer inside a model, wherever it is: its blocks, and the way from images to their tokens."""
 
-import contextlib
 import numbers
-import threading
 
 import keras
 
 from keras_vit import layers
-from keras_vit.models.graph import calls_of, readers_of
+from keras_vit.models.graph import call_of, calls_of, readers_of, source_of
+from keras_vit.models.replaced_method import replaced_method
 from keras_vit.models.shapes import image_shape_of
-
-_lock = threading.RLock()
 
 
 class Encoder:
@@ -54,67 +51,48 @@ class Encoder:
         (self.vit,) = owners.values()
         self.model = model
         self.blocks = _of_type(self.vit, layers.TransformerBlock)
-        self.positions = [None, *map(self._position_before, self.blocks, self.blocks[1:])]
         self.num_prefix_tokens = len(_of_type(self.vit, layers.ClassToken))
-        self._find_head()
+        calls = calls_of(self.vit)
+        self._check_called_once(calls)
+        self.positions = [None, *(_position_before(calls, *pair) for pair in zip(self.blocks, self.blocks[1:]))]
+        self._find_head(calls)
         self.grid = self._find_grid()
         self.patch_size = self._find_patch_size()
         self.hidden_size = int(self.blocks[0].norm_1.gamma.shape[-1])
-        self._check_tokens()
+        self._check_tokens(calls)
 
-    def _find_head(self):
+    def _check_called_once(self, calls):
+        for block in self.blocks:
+            if sum(call.operation is block for call in calls or ()) > 1:
+                raise ValueError(f"Every block must be called once. Received: two calls of {block.name!r}")
+
+    def _find_head(self, calls):
         """What comes after the last block, by the calls of layers; where they are not known, by the layers' order."""
         last, norm, pools = self.blocks[-1], keras.layers.LayerNormalization, _POOLS
         after = self.vit.layers[self.vit.layers.index(last) + 1 :]
         self.pre_logits = next((layer for layer in after if layer.name == "pre_logits"), None)
-        calls = calls_of(self.vit)
         if calls is None:
             self.norm = next((layer for layer in after if isinstance(layer, norm)), None)
             self.pool_layer = next((layer for layer in after if isinstance(layer, pools)), None)
             self.reads_class_token = self.pool_layer is None and self.num_prefix_tokens > 0
             return
-        for block in self.blocks:
-            if sum(call.operation is block for call in calls) > 1:
-                raise ValueError(f"Every block must be called once. Received: two calls of {block.name!r}")
         readers = [call.operation for call in readers_of(calls, last)]
         self.norm = next((layer for layer in readers if isinstance(layer, norm)), None)
         calls = readers_of(calls, self.norm or last)
         self.pool_layer = next((call.operation for call in calls if isinstance(call.operation, pools)), None)
         self.reads_class_token = self.num_prefix_tokens > 0 and any(_takes_first(call) for call in calls)
 
-    def _check_tokens(self):
+    def _check_tokens(self, calls):
         """Raises a `ValueError` where a model has tokens of its own, of which nobody knows where they stand."""
-        try:
-            tokens = self.blocks[0].input.shape[1]
-        except (AttributeError, ValueError):  # a layer that was called more than once has no one input
+        if calls is None:
             return
+        tokens = call_of(calls, self.blocks[0]).input_tensors[0].shape[1]
         expected = self.grid[0] * self.grid[1] + self.num_prefix_tokens
         if tokens not in (None, expected):
             raise ValueError(
                 f"The tokens of the blocks must be those of {self.grid[0]} x {self.grid[1]} patches, after a "
                 f"`ClassToken` if there is one: {expected}. Received: {tokens} tokens in model={self.vit.name!r}"
             )
-
-    def _position_before(self, before, after):
-        """The position embedding between two blocks, or None; anything else there is an error."""
-        try:
-            start, end = before.output, after.input
-        except (AttributeError, ValueError):  # a layer that was called more than once has no one input
-            return None
-        if end is start:
-            return None
-        try:
-            between = [
-                layer for layer in keras.Model(start, end).layers if not isinstance(layer, keras.layers.InputLayer)
-            ]
-        except (ValueError, KeyError):  # the second one does not depend on the first alone
-            between = []
-        if len(between) == 1 and isinstance(between[0], layers.PositionEmbedding | layers.PositionEmbedding2D):
-            return between[0]
-        raise ValueError(
-            "Every block must read the output of the one before it, or that with positions added. "
-            f"Received: something else between {before.name!r} and {after.name!r}"
-        )
 
     def _find_grid(self):
         for layer in self.vit.layers:
@@ -235,6 +213,22 @@ class Encoder:
         return self.pre_logits(x) if is_last and self.pre_logits is not None else x
 
 
+def _position_before(calls, before, after):
+    """The position embedding between two blocks, or None; anything else there is an error."""
+    if calls is None:
+        return None
+    source = source_of(calls, call_of(calls, after))
+    if source.operation is before:
+        return None
+    is_position = isinstance(source.operation, layers.PositionEmbedding | layers.PositionEmbedding2D)
+    if is_position and source_of(calls, source).operation is before:
+        return source.operation
+    raise ValueError(
+        "Every block must read the output of the one before it, or that with positions added. "
+        f"Received: something else between {before.name!r} and {after.name!r}"
+    )
+
+
 _POOLS = layers.AttentionPooling | keras.layers.GlobalAveragePooling1D
 
 
@@ -245,37 +239,6 @@ def _takes_first(call):
     arguments = call.arguments.args
     is_index = type(call.operation).__name__ == "GetItem" and len(arguments) == 2
     return is_index and isinstance(arguments[1], tuple) and arguments[1][:2] == (slice(None), 0)
-
-
-@contextlib.contextmanager
-def replaced_method(layer, name, function):
-    """While it is open, `layer.name` is `function` for this thread, and as it was for all others.
-
-    It may be opened again inside, as by a model that has another one's features inside; another thread waits.
-
-    Args:
-        layer: a `keras.layers.Layer`.
-        name: of its method.
-        function: with the arguments of the method.
-
-    Yields:
-        What `layer.name` was before.
-    """
-    owner = threading.get_ident()
-    with _lock:
-        original, is_replaced = getattr(layer, name), name in vars(layer)
-
-        def method(*args, **kwargs):
-            return (function if threading.get_ident() == owner else original)(*args, **kwargs)
-
-        object.__setattr__(layer, name, method)
-        try:
-            yield original
-        finally:
-            if is_replaced:
-                object.__setattr__(layer, name, original)
-            else:
-                object.__delattr__(layer, name)
 
 
 class _Reached(BaseException):

@@ -1,4 +1,5 @@
-"""The calls of layers that a functional model consists of."""
+"""The calls of layers that a functional model consists of, read through names that are private to Keras; the test of
+what a head reads fails if they change."""
 
 import keras
 
@@ -20,6 +21,16 @@ def calls_of(model):
     except (AttributeError, ValueError):
         return None
     return list(calls.values())
+
+
+def call_of(calls, layer):
+    """The one call of a layer."""
+    return next(call for call in calls if call.operation is layer)
+
+
+def source_of(calls, call):
+    """The call that gives what a call reads, of several tensors the first."""
+    return next(other for other in calls if any(tensor is call.input_tensors[0] for tensor in other.output_tensors))
 
 
 def readers_of(calls, layer):

@@ -14,6 +14,7 @@ from keras_vit import data, evaluation
 from keras_vit.data.sources.shards import Shards
 from keras_vit.evaluation import average_precision, calibration, fewshot, imagenet_real, knn, linear_probe, objectnet
 from keras_vit.evaluation.representations import representation_model
+from keras_vit.models.shapes import gives_probabilities
 
 CLASSES = 3
 
@@ -134,6 +135,9 @@ def test_probabilities_are_known_by_their_numbers():
     for outputs in (keras.ops.softmax(logits), keras.layers.Average()([softmax(logits), softmax(logits)])):
         metrics = evaluation.evaluate(keras.Model(model.input, outputs), ["calibration"], inputs)
         assert metrics == pytest.approx(expected, abs=1e-6)  # twice the softmax is far from it
+    for outputs, is_given in ((keras.ops.sigmoid(logits), True), (keras.ops.tanh(logits), False), (logits, False)):
+        outer = keras.Sequential([keras.Input((8, 8, 3)), keras.Model(model.input, outputs)])
+        assert gives_probabilities(outer) == is_given
 
 
 def test_the_log_loss_of_logits_has_no_bound():
