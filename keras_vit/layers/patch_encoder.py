@@ -44,7 +44,13 @@ class PatchEncoder(keras.layers.Layer):
         self.built = True
 
     def call(self, patches: keras.KerasTensor) -> keras.KerasTensor:
-        return ops.matmul(patches, self.kernel) + self.bias
+        if self.compute_dtype == "bfloat16":
+            return ops.matmul(patches, self.kernel) + self.bias  # to flatten patches, XLA for TPUs copies them
+        # One product of two matrices: of one with a batch axis, XLA for CPUs transposes the gradient of the tokens, and
+        # for each of its numbers adds up the residuals of all blocks again.
+        count = ops.shape(patches)[1]
+        tokens = ops.matmul(ops.reshape(patches, (-1, patches.shape[-1])), self.kernel) + self.bias
+        return ops.reshape(tokens, (-1, count, self.hidden_size))
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         return (*input_shape[:-1], self.hidden_size)

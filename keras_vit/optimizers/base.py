@@ -24,8 +24,8 @@ class Optimizer(keras.optimizers.Optimizer):
 
         w <- w - rate * (direction + decay * w)
 
-    where `rate` is the learning rate times the parameter's layer-wise multiplier. A subclass gives the direction in
-    `compute_update`.
+    where `rate` is the learning rate times the parameter's layer-wise multiplier. A subclass gives the momentum in
+    `compute_slots`, and the direction in `compute_update`.
 
     Args:
         learning_rate: a learning rate, or a schedule of it.
@@ -86,36 +86,43 @@ class Optimizer(keras.optimizers.Optimizer):
         """A list of new variables of zeros, one for each of `variables` and of its shape."""
         return [self.add_variable(v.shape, dtype=dtype, name=f"{v.name}_{name}") for v in variables]
 
-    def compute_update(self, gradient, index, rate):
-        """The update of parameter number `index` without its weight decay; assigns nothing.
+    def compute_slots(self, gradient, index):
+        """The new values of the slots of parameter number `index`; assigns nothing.
 
         Args:
             gradient: float32 tensor of the parameter's shape.
             index: into the lists of slots.
-            rate: float32 scalar, the learning rate of this parameter.
 
         Returns:
-            `(update, slots)`: what to subtract from the parameter, and a list of `(variable, new value)`.
+            A list of `(variable, new value)`, the values float32.
+        """
+        raise NotImplementedError
+
+    def compute_update(self, slots, rate):
+        """What to subtract from a parameter, without its weight decay; assigns nothing.
+
+        Args:
+            slots: the new values of `compute_slots`.
+            rate: float32 scalar, the learning rate of this parameter.
         """
         raise NotImplementedError
 
     def update_step(self, gradient, variable, learning_rate):
-        guard = None
+        select = lambda new, old: new  # noqa: E731
         if isinstance(learning_rate, tuple):
-            learning_rate, guard = learning_rate
+            learning_rate, select = learning_rate
         index = self._get_variable_index(variable)
         rate = ops.cast(learning_rate, "float32") * self.layerwise_multipliers[index]
-        update, slots = self.compute_update(ops.cast(gradient, "float32"), index, rate)
+        values = []
+        for slot, value in self.compute_slots(ops.cast(gradient, "float32"), index):
+            # What is stored is what the update reads: of two uses of another value XLA would compute both, from a copy
+            # of the old slot.
+            values.append(select(value, ops.cast(slot, "float32")))
+            self.assign(slot, ops.cast(values[-1], slot.dtype))
+        update = self.compute_update(values, rate)
         if self.decays[index]:
             update = update + (rate * self.decays[index]) * ops.cast(variable, "float32")
-        update = ops.cast(update, variable.dtype)
-        for slot, value in slots:
-            value = ops.cast(value, slot.dtype)
-            self.assign(slot, value if guard is None else guard(value, slot))
-        if guard is None:
-            self.assign_sub(variable, update)
-        else:
-            self.assign(variable, guard(variable - update, variable))
+        self.assign(variable, select(variable - ops.cast(update, variable.dtype), variable))
 
     @contextlib.contextmanager
     def only_if(self, condition, where=ops.where):

@@ -44,11 +44,12 @@ class SGD(Optimizer):
         check_coefficient("momentum", momentum)
         self.momentum = momentum
 
-    def compute_update(
-        self, gradient: keras.KerasTensor, index: int, rate: keras.KerasTensor
-    ) -> tuple[keras.KerasTensor, list[tuple[keras.Variable, keras.KerasTensor]]]:
-        momentum = gradient + ops.cast(self.momentum * self.momentums[index], "float32")
-        return rate * momentum, [(self.momentums[index], momentum)]
+    def compute_slots(self, gradient: keras.KerasTensor, index: int) -> list[tuple[keras.Variable, keras.KerasTensor]]:
+        return [(self.momentums[index], gradient + ops.cast(self.momentum * self.momentums[index], "float32"))]
+
+    def compute_update(self, slots: list[keras.KerasTensor], rate: keras.KerasTensor) -> keras.KerasTensor:
+        (momentum,) = slots
+        return rate * momentum
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
