@@ -117,7 +117,7 @@ def _convolution(lhs, rhs, output, attributes):
             return window[name].split("x")[axis] if name in window else default
 
         low = option("pad", "0_0").split("_")[0]
-        count *= _window_products(
+        count *= window_products(
             lhs[images.index(str(axis))],
             rhs[kernel.index(str(axis))],
             output[results.index(str(axis))],
@@ -129,17 +129,15 @@ def _convolution(lhs, rhs, output, attributes):
     return count
 
 
-def _window_products(side, taps, outputs, stride, low, side_dilation, tap_dilation):
+def window_products(side, taps, outputs, stride, low, side_dilation, tap_dilation):
     """Along one axis, the pairs of an output and a tap that meet a number, and not a zero around or between them."""
-    last = (side - 1) * side_dilation
-    count = 0
+    last, common = (side - 1) * side_dilation, math.gcd(stride, side_dilation)
+    period, count = side_dilation // common, 0  # of the outputs that meet a number and not a zero between two
     for tap in range(taps):
         first = tap * tap_dilation - low  # where the first output meets it
-        if side_dilation == 1:
-            begin, end = max(0, -(first // stride)), min(outputs - 1, (last - first) // stride)
-            count += max(0, end - begin + 1)
-        else:
-            count += sum(
-                0 <= first + i * stride <= last and (first + i * stride) % side_dilation == 0 for i in range(outputs)
-            )
+        if first % common:
+            continue
+        begin, end = max(0, -(first // stride)), min(outputs - 1, (last - first) // stride)
+        phase = -first // common * pow(stride // common, -1, period) % period
+        count += max(0, (end - phase) // period - (begin - 1 - phase) // period)
     return count

@@ -1,12 +1,11 @@
-"""The largest batch of a device for one model, by compiling it or its first blocks.
+"""The largest batch of a device for one model, from a batch near it that is compiled.
 
-A Vision Transformer of many blocks is compiled with 2 and with 4 of them: blocks are alike, so that memory, FLOPs and
-bytes moved lie on a line over their number, and what an image needs does not depend on how many there are. Another
-model, or a shorter one, is compiled whole.
+A compile takes a minute or more, and beside what is there for any batch (weights, optimizer, instructions) memory grows
+evenly with images. So a guess is compiled, and the largest batch is read from the line through it; where that is far
+from what was compiled, it is compiled in its turn.
 """
 
 import dataclasses
-import functools
 import math
 
 from ml_collections import ConfigDict
@@ -15,17 +14,11 @@ from keras_vit import architectures, data, recipes, tasks
 from keras_vit.tpu.inputs import InputShapes
 from keras_vit.tpu.program import Program
 from keras_vit.tpu.programs import programs_class
-from keras_vit.tpu.results import fits_memory
-from keras_vit.tpu.search import MOST_IMAGES, fitting_batch, grid
+from keras_vit.tpu.search import MOST_IMAGES, grid
 from keras_vit.tpu.topologies import get_topology
 
-BLOCKS = (2, 4)
-EXTRAPOLATED = f"{BLOCKS[0]} and {BLOCKS[1]} blocks"
-COMPILED = "compiled"
 CLASSES = 1000
 
-# Of the largest batch, what a compiled one may lack, since each try takes a minute.
-TOLERANCE = 1 / 16
 # Between the batch that is compiled and the one that is reported, the largest ratio.
 _NEAR = 1.25
 _TRIES = 4
@@ -37,15 +30,15 @@ class LargestBatch:
 
     Attributes:
         images: the largest batch of a device; 0 if not one image fits, or nothing compiles.
-        program: the `Program` of that batch, or of one that does not compile.
-        method: `COMPILED`, in which case the largest batch may be larger by `TOLERANCE`, or `EXTRAPOLATED`.
-        gradient_bytes: of the whole model; 0 in inference.
+        compiled_images: the batch that was compiled, within a quarter of `images`.
+        program: the `Program` of `images`, or of one that does not compile.
+        gradient_bytes: in training; 0 in inference.
     """
 
     images: int
+    compiled_images: int
     program: Program
-    method: str
-    gradient_bytes: int = 0
+    gradient_bytes: int
 
 
 def largest_batch(model, topology, image_size, training):
@@ -57,36 +50,29 @@ def largest_batch(model, topology, image_size, training):
         image_size: pixels of a side.
         training: whether the program is the training step, with AdamW; else it is the evaluation step.
     """
+    programs = make_programs(model, topology, image_size)
+    compile_step, num_devices = programs.train if training else programs.evaluation, programs.topology.num_devices
+    limit, image_bytes = programs.topology.device.memory_bytes, programs.batch_bytes(1)
+    gradient_bytes = programs.gradient_bytes if training else 0
+
+    # AdamW keeps two numbers of each weight's size, and some gradients wait for the update.
+    state = 3.4 * gradient_bytes if training else programs.gradient_bytes
     config = architectures.model_config(model)["model"]
-    depth, guess = config.get("num_layers", 0), _guess(config, image_size, training)
-    limit = get_topology(topology).device.memory_bytes
-    if depth <= max(BLOCKS):
-        return _compile_whole(model, topology, image_size, training, max(1, int(limit // guess)))
-
-    size, image_bytes = _on_grid(limit / guess), make_programs(model, topology, image_size, BLOCKS[0]).batch_bytes(1)
-    for _ in range(_TRIES):
-        size, compiled = _compile_short(model, topology, image_size, training, size)
-        refused = [program for program in compiled.values() if not program.compiles]
-        if refused:
-            return LargestBatch(0, refused[0], EXTRAPOLATED)
-        whole = at_depth(compiled, depth)
-        number = _most_images(whole, size, image_bytes, limit)
-        if size / _NEAR < max(number, 1) < size * _NEAR:
-            break
+    size = _on_grid(max(1, (limit - state) / _image_memory(config, image_size, training)))
+    tries = 0
+    while True:
+        program = compile_step(size * num_devices, 1)
+        if program.out_of_memory and size > 1:
+            required = program.required_bytes or 2 * limit
+            size = _on_grid(min(size - 1, 0.95 * size * (limit - state) / (required - state)))
+            continue
+        if not program.compiles:
+            return LargestBatch(0, size, program, gradient_bytes)
+        number, tries = _most_images(program, size, image_bytes, limit), tries + 1
+        if size / _NEAR < max(number, 1) < size * _NEAR or tries == _TRIES:
+            program = at_size(program, size, max(number, 1), image_bytes, gradient_bytes)
+            return LargestBatch(number, size, program, gradient_bytes)
         size = max(number, 1)
-    gradients = [make_programs(model, topology, image_size, n).gradient_bytes for n in BLOCKS]
-    gradient_bytes = round(_line(BLOCKS, gradients, depth)) if training else 0
-    program = at_size(whole, size, max(number, 1), image_bytes, gradient_bytes)
-    return LargestBatch(number, program, EXTRAPOLATED, gradient_bytes)
-
-
-def at_depth(programs, depth):
-    """The `Program` of a deeper model: `{blocks: Program}` of two numbers of blocks, on a line over that number."""
-    names = [name for name, value in dataclasses.asdict(Program(True)).items() if type(value) in (int, float)]
-    values = {
-        name: _line(list(programs), [getattr(program, name) for program in programs.values()], depth) for name in names
-    }
-    return Program(True, **{name: round(value) for name, value in values.items()})
 
 
 def at_size(program, size, number, image_bytes, gradient_bytes):
@@ -112,60 +98,11 @@ def at_size(program, size, number, image_bytes, gradient_bytes):
     )
 
 
-def _most_images(program, size, image_bytes, limit):
-    """The largest batch that the memory of a `Program` of `size` images leaves room for."""
-    fixed = program.argument_bytes - size * image_bytes + program.program_bytes
-    number = (limit - fixed) / ((program.memory_bytes - fixed) / size)
-    return 0 if number < 1 else min(_on_grid(number), MOST_IMAGES)
-
-
-def _on_grid(number):
-    step = grid(number)
-    return max(1, math.floor(number / step) * step)
-
-
-def _line(points, values, x):
-    (a, b), (value, other) = points, values
-    return value + (other - value) * (x - a) / (b - a)
-
-
-def _compile_whole(model, topology, image_size, training, guess):
-    compiled = {}
-
-    def compile_size(number):
-        program = compiled[number] = _compile(model, topology, image_size, training, number)
-        return fits_memory(program, get_topology(topology)), program.memory_bytes
-
-    limit = get_topology(topology).device.memory_bytes
-    number = fitting_batch(compile_size, limit, _on_grid(guess), largest=True, tolerance=TOLERANCE)
-    refused = [program for program in compiled.values() if program.error]
-    program = compiled[number] if number else refused[0]
-    gradients = make_programs(model, topology, image_size).gradient_bytes if training else 0
-    return LargestBatch(number, program, COMPILED, gradients)
-
-
-def _compile_short(model, topology, image_size, training, size):
-    """`(size, {blocks: Program})` of a batch that fits, `size` images or a part of them, or of a single image."""
-    while True:
-        compiled = {n: _compile(model, topology, image_size, training, size, n) for n in BLOCKS}
-        if size == 1 or not any(program.out_of_memory for program in compiled.values()):
-            return size, compiled
-        size = _on_grid(size / 2)
-
-
-def _compile(model, topology, image_size, training, size, num_layers=0):
-    programs = make_programs(model, topology, image_size, num_layers)
-    step = programs.train if training else programs.evaluation
-    return step(size * get_topology(topology).num_devices, 1)
-
-
-@functools.lru_cache(maxsize=len(BLOCKS))
-def make_programs(model, topology, image_size, num_layers=0):
-    """The `Programs` of a model, or of its first blocks."""
-    changes = {"num_layers": num_layers} if num_layers else {}
+def make_programs(model, topology, image_size):
+    """The `Programs` of a model: mixed bfloat16, AdamW, `CLASSES` classes."""
     config = ConfigDict(
         recipes.defaults(
-            **architectures.model_config(model, **changes),
+            **architectures.model_config(model),
             total_steps=1000,
             precision="mixed_bfloat16",
             data=data.defaults(image_size=image_size),
@@ -176,11 +113,30 @@ def make_programs(model, topology, image_size, num_layers=0):
     return programs_class()(config, tasks.get(config), inputs, get_topology(topology), config.total_steps)
 
 
-def _guess(config, image_size, training):
+def _most_images(program, size, image_bytes, limit):
+    """The largest batch that the memory of a `Program` of `size` images leaves room for."""
+    fixed = program.argument_bytes - size * image_bytes + program.program_bytes
+    number = (limit - fixed) / ((program.memory_bytes - fixed) / size)
+    return 0 if number < 1 else min(_on_grid(number), MOST_IMAGES)
+
+
+def _on_grid(number):
+    number = min(number, MOST_IMAGES)
+    step = grid(number)
+    return max(1, math.floor(number / step) * step)
+
+
+def _image_memory(config, image_size, training):
     """About what an image needs of memory, bytes; only the number of compiles depends on it."""
+    image, stride = 18 * image_size**2, 1
     if "depth" in config:
-        return image_size**2 * config["width_factor"] * (28 * config["depth"] if training else 400)
-    stride = {8: 16, 1: 32 if len(config["resnet_blocks"]) == 4 else 16} if "resnet_blocks" in config else {}
-    tokens = (image_size // stride.get(config["patch_size"], config["patch_size"])) ** 2 + 1
+        return image + image_size**2 * config["width_factor"] * (28 * config["depth"] if training else 400)
+    if units := config.get("resnet_blocks"):
+        image += image_size**2 * (28 * 3 * sum(units) if training else 400)
+        stride = 32 if len(units) == 4 else 16
+    elif units == ():
+        stride = 2
+    tokens = (image_size // (stride * config["patch_size"])) ** 2 + 1
     rows, scores = tokens * config["hidden_size"], tokens**2 * config["num_heads"]
-    return config["num_layers"] * (28 * rows + 1.5 * scores) if training else 16 * rows + 4 * scores
+    blocks = config["num_layers"] * (27 * rows + 1.4 * scores) if training else 10 * rows + 3 * scores
+    return image + blocks

@@ -7,7 +7,7 @@ import io
 
 from keras_vit import architectures, files
 from keras_vit.tpu import compiler
-from keras_vit.tpu.largest_batch import COMPILED, largest_batch
+from keras_vit.tpu.largest_batch import largest_batch
 from keras_vit.tpu.program import first_line
 from keras_vit.tpu.topologies import get_topology
 
@@ -27,7 +27,7 @@ class Row:
         batch_per_device: the largest one that fits, see `largest_batch`; 0 if not one image fits.
         images_per_second: of a device at that batch, a roofline estimate.
         memory_bytes: of a device at that batch.
-        method: how the numbers were obtained, `largest_batch.COMPILED` or `EXTRAPOLATED`.
+        compiled_batch_per_device: the batch that was compiled; the numbers are read from the line through it.
         error: why there are none, the compiler's message or `NOTHING_FITS`.
     """
 
@@ -38,7 +38,7 @@ class Row:
     batch_per_device: int = 0
     images_per_second: float = 0.0
     memory_bytes: int = 0
-    method: str = ""
+    compiled_batch_per_device: int = 0
     error: str = ""
 
     @property
@@ -112,7 +112,7 @@ def compute(row):
     training = row.mode == "training"
     largest = largest_batch(row.model, row.topology, row.image_size, training)
     gc.collect()
-    program, row = largest.program, dataclasses.replace(row, method=largest.method)
+    program, row = largest.program, dataclasses.replace(row, compiled_batch_per_device=largest.compiled_images)
     if not largest.images:
         refused = program.error and not program.out_of_memory
         return dataclasses.replace(row, error=program.error if refused else NOTHING_FITS)
@@ -148,8 +148,7 @@ def read(path):
 
 
 def markdown(rows):
-    """The rows as a Markdown table: a line for each model and image size, a column for each slice and mode. A number of
-    images that was extrapolated has a ~."""
+    """The rows as a Markdown table: a line for each model and image size, a column for each slice and mode."""
     columns = list(dict.fromkeys((row.topology, row.mode) for row in rows))
     lines = list(dict.fromkeys((row.model, row.image_size) for row in rows))
     by_cell = {row.cell: row for row in rows}
@@ -166,7 +165,7 @@ def _entry(row):
         return ""
     if not row.batch_per_device:
         return row.error if row.error == NOTHING_FITS else "does not compile"
-    return f"{'' if row.method == COMPILED else '~'}{row.batch_per_device}, {row.images_per_second:.3g}/s"
+    return f"{row.batch_per_device}, {row.images_per_second:.3g}/s"
 
 
 def _write(path, rows):

@@ -1,11 +1,12 @@
 """What is read from the text of an HLO module."""
 
 import keras
+import numpy as np
 import pytest
 
 import keras_vit
 from keras_vit import cost
-from keras_vit.tpu.counts import find_collectives, find_traffic, product_flops
+from keras_vit.tpu.counts import find_collectives, find_traffic, product_flops, window_products
 from keras_vit.tpu.hlo import Array, parse
 
 # A step on eight devices as the TPU's compiler writes one, without the attributes that nothing here reads.
@@ -98,6 +99,16 @@ def test_a_product_for_each_head_is_counted_as_one_where_heads_became_an_axis_of
     """How the TPU's compiler writes a product of batches: only equal heads meet."""
     count = _convolution("4,197,64", "4,64,197", "4,197,197", "size=4 stride=3 pad=0_0 lhs_dilate=4", "0bf_0io->0bf")
     assert count == 2 * 4 * 197 * 64 * 197
+
+
+def test_pairs_of_a_window_are_as_many_as_one_finds_by_trying_each():
+    random = np.random.default_rng(0)
+    for _ in range(2000):
+        side, taps, outputs, stride, side_dilation, tap_dilation = random.integers(1, 8, 6).tolist()
+        low = int(random.integers(-6, 10))
+        starts = [tap * tap_dilation - low + i * stride for tap in range(taps) for i in range(outputs)]
+        pairs = sum(0 <= start <= (side - 1) * side_dilation and start % side_dilation == 0 for start in starts)
+        assert window_products(side, taps, outputs, stride, low, side_dilation, tap_dilation) == pairs
 
 
 def test_collectives_have_the_bytes_of_whole_arrays():
