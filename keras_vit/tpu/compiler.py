@@ -133,6 +133,25 @@ def compiled_numbers(executable):
     }
 
 
+def optimized_hlo(executable):
+    """The text of an executable's optimized HLO, for `program.compiled_program`; "" where JAX cannot read it.
+
+    libtpu is newer than JAX: of some programs for a TPU v6e it writes instructions that JAX refuses to read, although
+    they were compiled.
+
+    Args:
+        executable: what JAX's `Lowered.compile` returns, or the private executable.
+    """
+    import jax
+
+    try:
+        if hasattr(executable, "as_text"):
+            return executable.as_text() or ""
+        return "\n\n".join(module.to_string() for module in executable.hlo_modules())
+    except jax.errors.JaxRuntimeError:
+        return ""
+
+
 def find_host_operations(module):
     """The operations of an MLIR module that exchange data with the host, a sorted list of their names."""
     from jax._src.lib.mlir import ir
@@ -174,7 +193,7 @@ def _compile_file(path, topology, hlo_path):
         executable = device.client.compile(module, xla_client.DeviceList((device,)), options)
     except jax.errors.JaxRuntimeError as error:
         return {"refused": str(error)}
-    Path(hlo_path).write_text("\n\n".join(module.to_string() for module in executable.hlo_modules()))
+    Path(hlo_path).write_text(optimized_hlo(executable))
     return {**compiled_numbers(executable), "host_operations": host_operations}
 
 

@@ -78,4 +78,5 @@ def compile_function(function, *arguments):
         executable = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
         return refused_program(error)
-    return compiled_program(executable.as_text(), host_operations, **compiler.compiled_numbers(executable))
+    text = compiler.optimized_hlo(executable)
+    return compiled_program(text, host_operations, **compiler.compiled_numbers(executable))

@@ -28,7 +28,8 @@ class Program:
         peak_bytes: the compiler's own count of the peak.
         flops, bytes_accessed: of one execution; a loop's body is counted once.
         host_operations: operations that would wait for the host; must be empty.
-        product_flops: those of matrix products and convolutions, of the optimized program; see `counts`.
+        product_flops: those of matrix products and convolutions, of the optimized program; see `counts`. This and what
+            follows are 0 and empty where the program's text could not be read.
         collectives: what devices exchange, `(opcode, count, bytes)` of each kind; see `counts.find_collectives`.
         traffic: the arrays that are moved most, `(array, bytes read, bytes written)`; see `counts.find_traffic`.
     """
@@ -63,10 +64,12 @@ def compiled_program(text, host_operations=(), **numbers):
     """The `Program` of an executable.
 
     Args:
-        text: its optimized HLO.
+        text: its optimized HLO; "" if it cannot be read, and then there are no product FLOPs, collectives and traffic.
         host_operations: what `compiler.find_host_operations` returned.
         **numbers: what `compiler.compiled_numbers` returned.
     """
+    if not text:
+        return Program(compiles=True, host_operations=tuple(host_operations), **numbers)
     module = hlo.parse(text)
     return Program(
         compiles=True,

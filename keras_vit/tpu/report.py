@@ -62,9 +62,10 @@ def _memory(check):
 
 def _time(check, price):
     device = check.topology.device
+    products = f"{check.product_flops / 1e12:.4g} of them in products, " if check.product_flops else ""
     lines = [
-        f"{check.flops / 1e12:.4g} TFLOPs a step by the compiler, {check.product_flops / 1e12:.4g} of them in "
-        f"products, {check.model_flops / 1e12:.4g} by formula; {check.bytes_accessed / 1e9:.4g} GB moved",
+        f"{check.flops / 1e12:.4g} TFLOPs a step by the compiler, {products}{check.model_flops / 1e12:.4g} by formula; "
+        f"{check.bytes_accessed / 1e9:.4g} GB moved",
         f"estimate (a roofline; not measured): {check.compute_seconds * 1e3:.4g} ms for the FLOPs at the published "
         f"{device.peak_flops / 1e12:.4g} TFLOP/s, {check.bandwidth_seconds * 1e3:.4g} ms for the bytes at "
         f"{device.bandwidth / 1e9:.4g} GB/s; {check.bound} bounds it",
@@ -91,11 +92,15 @@ def _time(check, price):
 def _collectives(check):
     if check.backend != "jax":
         return []  # the program of a replica has none
+    if not check.product_flops:
+        return ["what the devices exchange is not known: this jaxlib cannot read the program that libtpu compiled"]
     texts = [f"{count} x {opcode}, {size / 1e9:.4g} GB" for opcode, count, size in check.train.collectives]
     return [f"what the devices exchange in a training step: {'; '.join(texts) or 'nothing'}"]
 
 
 def _traffic(check, arrays):
+    if arrays and not check.train.traffic:
+        return ["what arrays a step moves is not known: this jaxlib cannot read the program that libtpu compiled"]
     lines = ["what a training step moves between a device and its memory, GB read and written:"] if arrays else []
     for name, reads, writes in check.train.traffic[:arrays]:
         lines.append(f"  {name}: {reads / 1e9:.3g}, {writes / 1e9:.3g}")
