@@ -101,6 +101,17 @@ def test_a_mistake_of_the_function_is_not_taken_for_a_refusal(tpu_compiler):
         compile_function(lambda x: tf.ones((3,)) + x, [tf.TensorSpec((4,))], "v3:2x2")
 
 
+def test_an_executable_that_jax_cannot_read_has_no_text(tpu_compiler):
+    """As of some programs for a v6e: `proto.operand_ids_size() == *arity`, although they were compiled."""
+    import jax
+
+    class Executable:
+        def hlo_modules(self):
+            raise jax.errors.JaxRuntimeError("INTERNAL: RET_CHECK failure")
+
+    assert compiler.optimized_hlo(Executable()) == ""
+
+
 def test_a_compiler_that_dies_refuses_the_program(monkeypatch):
     def run_python(arguments, **environment):
         assert environment["JAX_PLATFORMS"] == "cpu"

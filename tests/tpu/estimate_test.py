@@ -8,7 +8,7 @@ import pytest
 
 from keras_vit import tpu
 from keras_vit.tpu import estimate
-from keras_vit.tpu.program import Program
+from keras_vit.tpu.program import Program, compiled_program
 from keras_vit.tpu.programs import Programs
 from keras_vit.tpu.report import report
 from keras_vit.tpu.results import Check
@@ -183,11 +183,20 @@ def test_a_report_says_what_float32_costs():
 
 def test_a_report_says_what_is_exchanged_and_what_moves_most():
     traffic = (("bf16[4,9]", 2 * 10**9, 10**9), ("f32[3]", 1, 0))
-    train = Program(True, flops=1.0, collectives=(("all-gather", 2, 10**9), ("all-reduce", 1, 5)), traffic=traffic)
+    exchanged = {"flops": 1.0, "product_flops": 1.0, "traffic": traffic}
+    train = Program(True, **exchanged, collectives=(("all-gather", 2, 10**9), ("all-reduce", 1, 5)))
     lines = report(_fake(train, backend="jax"), arrays=1)
     assert "what the devices exchange in a training step: 2 x all-gather, 1 GB; 1 x all-reduce, 5e-09 GB" in lines
     assert "  bf16[4,9]: 2, 1" in lines and not any("f32[3]" in line for line in lines)
     assert not any("exchange" in line or "moves" in line for line in report(_fake(train)))
+
+
+def test_a_program_that_jax_cannot_read_keeps_its_memory_and_says_what_is_not_known():
+    numbers = {"argument_bytes": 1000, "flops": 61.5e12, "bytes_accessed": 45e9}
+    check = _fake(compiled_program("", **numbers), backend="jax")
+    assert check.fits and check.memory_bytes == 1000 and check.step_seconds_estimate > 1
+    lines = "\n".join(report(check, arrays=3))
+    assert "in products" not in lines and "exchange is not known" in lines and "moves is not known" in lines
 
 
 def test_the_price_is_that_of_all_devices():
