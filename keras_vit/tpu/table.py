@@ -52,29 +52,45 @@ def cells(models, topologies, image_sizes, modes=MODES):
     Args:
         models: names of `architectures`.
         topologies: names of slices.
-        image_sizes: pixels; of models with patches of 14 the largest multiple of 14 below them.
+        image_sizes: pixels; of models with patches the largest multiple of the patch size that is not above them.
         modes: of `MODES`.
 
     Returns:
-        A list of `Row`.
+        A list of `Row`, each cell once.
 
     Raises:
-        ValueError: a model, a slice or a mode is not known.
+        ValueError: a model, a slice or a mode is not known, an image is smaller than a patch, or there is no cell.
     """
     for topology in topologies:
         get_topology(topology)
     unknown = sorted(set(modes) - set(MODES))
     if unknown:
         raise ValueError(f"`modes` must be of {', '.join(MODES)}. Received: {', '.join(unknown)}")
+    models = [architectures.canonical_name(model) for model in models]
     for model in models:
         architectures.model_config(model)
-    return [
-        Row(model, topology, size // 14 * 14 if model.endswith("/14") else size, mode)
+    rows = [
+        Row(model, topology, _filled_by_patches(model, size), mode)
         for topology in topologies
         for size in image_sizes
         for model in models
         for mode in modes
     ]
+    if not rows:
+        raise ValueError(
+            "A table needs a model, a slice, a size of images and a mode. "
+            f"Received: models={models}, topologies={topologies}, image_sizes={image_sizes}, modes={modes}"
+        )
+    return list(dict.fromkeys(rows))
+
+
+def _filled_by_patches(model, image_size):
+    """The largest size up to `image_size` that the patches of a model fill."""
+    _, _, patch_size = model.partition("/")
+    size = image_size // int(patch_size or 1) * int(patch_size or 1)
+    if not size:
+        raise ValueError(f"Images must not be smaller than a patch of {model}. Received: image_size={image_size}")
+    return size
 
 
 def fill(path, rows, write=print):

@@ -25,6 +25,9 @@ def _compute(row):
 def test_a_table_has_every_cell_once_and_sizes_that_patches_fill():
     assert len(CELLS) == len({row.cell for row in CELLS}) == 2 * 2 * 2 * 2
     assert {row.image_size for row in CELLS if row.model == "ViT-H/14"} == {224, 378}
+    models = ["ViT-B/32", "R50+ViT-B/16", "BiT-R50x1", "R50x1", "ViT-B/32"]
+    cells = table.cells(models, ["v3:2x2"], [250], ["inference"])
+    assert [row.cell[::2] for row in cells] == [("ViT-B/32", 224), ("R50+ViT-B/16", 240), ("BiT-R50x1", 250)]
 
 
 @pytest.mark.parametrize(
@@ -33,6 +36,8 @@ def test_a_table_has_every_cell_once_and_sizes_that_patches_fill():
         ((["ViT-X/9"], ["v3:2x2"], [224]), "known by name are"),
         ((["ViT-B/16"], ["v9:2x2"], [224]), "`topology` must be"),
         ((["ViT-B/16"], ["v3:2x2"], [224], ["serving"]), "`modes` must be of training, inference"),
+        ((["ViT-B/16", "ViT-B/32"], ["v3:2x2"], [16]), "smaller than a patch of ViT-B/32. Received: image_size=16"),
+        ((["ViT-B/16"], ["v3:2x2"], []), r"needs a model, a slice.*image_sizes=\[\]"),
     ],
 )
 def test_what_is_not_known_is_refused_before_the_first_cell(arguments, message):
