@@ -1,20 +1,24 @@
 """What a training step of a Vision Transformer needs of memory, by formula, before the first step.
 
     state         weights, optimizer and averages
-    gradients     twice the weights: the gradients, and what clipping and update make of them
+    gradients     two to four times the weights: the gradients, and what clipping and update make of them
     activations   what the blocks keep for the backward pass, for each image of a micro-batch
 
-The numbers of kept arrays are those of TensorFlow, whose peaks on a CPU were compared with the sum. On JAX the compiler
-decides what is kept: peaks on a CPU were 12 to 20 % higher, and no lower with rematerialization.
+The numbers of kept arrays were compared with peaks on a CPU, of TensorFlow and of JAX. On JAX the compiler decides what
+is kept: on a CPU it computes in float32 whatever the precision, and takes rematerialization out again. What it keeps on
+a GPU is not known.
 """
 
 import dataclasses
 import math
 
+import keras
+
 from keras_vit.layers import ResNetStem, TransformerBlock
 
-# Of a process that has imported TensorFlow and Keras and traced a step; only where memory is that of the machine.
-PROCESS_BYTES = 1030 * 10**6
+# Of a process that has imported TensorFlow and Keras and traced a step, without and with JAX; only where memory is that
+# of the machine.
+PROCESS_BYTES, JAX_PROCESS_BYTES = 1030 * 10**6, 1140 * 10**6
 _WAITING_BATCHES = 6  # of the input, in float32
 
 
@@ -53,10 +57,14 @@ def estimate_memory(config, model, num_devices=1, num_hosts=1, on_cpu=True):
         return None
     if any(isinstance(layer, ResNetStem) for layer in model.layers):
         return None
-    width = 4 if config.precision == "float32" else 2
+    on_jax = keras.backend.backend() == "jax"
+    width = 4 if config.precision == "float32" or on_jax else 2
     tokens, hidden_size = blocks[0].input.shape[1:]
-    activations = [_block_bytes(block, tokens, hidden_size, width) for block in blocks]
-    if config.remat:  # all inputs, and one block while it is computed again
+    if on_jax:
+        activations = [_jax_block_bytes(block, tokens, hidden_size) for block in blocks]
+    else:
+        activations = [_block_bytes(block, tokens, hidden_size, width) for block in blocks]
+    if config.remat and not on_jax:  # all inputs, and one block while it is computed again
         activations = [len(blocks) * width * tokens * hidden_size, max(activations)]
     image_size = math.prod(model.input.shape[1:])  # numbers of an image
     inputs = 4 * _WAITING_BATCHES * image_size * config.accumulate_steps
@@ -69,9 +77,9 @@ def estimate_memory(config, model, num_devices=1, num_hosts=1, on_cpu=True):
     copies = num_devices // num_hosts if on_cpu else 1
     return MemoryEstimate(
         state=int(copies * weights * (1 + slots + (config.ema_decay > 0))),
-        gradients=copies * weights * (2 + (config.accumulate_steps > 1)),
+        gradients=int(copies * weights * (3.5 if on_jax else 2 + (config.accumulate_steps > 1))),
         activations=copies * images * (sum(activations) + inputs + embedding),
-        process=PROCESS_BYTES if on_cpu else 0,
+        process=(JAX_PROCESS_BYTES if on_jax else PROCESS_BYTES) if on_cpu else 0,
     )
 
 
@@ -127,6 +135,16 @@ def _block_bytes(block, tokens, hidden_size, width):
     scores = block.num_heads * tokens**2 * (8 if width == 4 else 12)
     masks = 2 * (m + 2 * d) if block.dropout else 0
     return d * (6 * 4 + 8 * width) + 4 * width * m + scores + masks
+
+
+def _jax_block_bytes(block, tokens, hidden_size):
+    """What a block takes of an image on JAX on a CPU, fitted to peaks: arrays of the MLP's size, scores and masks."""
+    d, m = tokens * hidden_size, tokens * block.mlp_dim
+    if block.first_token_only:
+        return 4 * 7 * d
+    scores = block.num_heads * tokens**2
+    masks = 11 * (m + 2 * d) if block.dropout else 0
+    return int(4 * (6.5 * m + 4.5 * scores)) + masks
 
 
 def _remedies(config, num_devices):

@@ -26,6 +26,7 @@ from keras_vit.training.jax.batches import DeviceBatches, put_batch
 from keras_vit.training.jax.evaluation import make_sum_gradients, make_sums
 from keras_vit.training.jax.state import SHARDS, all_finite, initial_state, put, state_shardings
 from keras_vit.training.jax.step import make_swap_ema, make_train_steps
+from keras_vit.training.memory import available_memory
 from keras_vit.training.nonfinite import first_nonfinite_layer
 
 # The fields of a config that are options of `make_train_steps`.
@@ -180,6 +181,10 @@ class JaxEngine(Engine):
 
         with _explained_errors():
             return weighted_means(batch_sums(), inputs.test.num_examples)
+
+    def device_memory(self):
+        # The formulas of `memory` were compared with peaks on a CPU alone.
+        return (available_memory(), True) if self.mesh.devices.flat[0].platform == "cpu" else None
 
     def swap_ema(self):
         self._set_state(self._swap_ema(self.state))
