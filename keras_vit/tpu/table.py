@@ -1,9 +1,18 @@
-"""The largest batch of a device for every model, slice and image size: a CSV file that grows by a row at a time."""
+"""The largest batch of a device for every model, slice and image size: a CSV file that grows by a row at a time.
+
+    python -m keras_vit.tpu.table ROW
+
+computes a row, given and printed as JSON. `fill` runs it in a child process for each row: a model that has been traced
+keeps gigabytes of memory.
+"""
 
 import csv
 import dataclasses
-import gc
 import io
+import json
+import sys
+
+import keras
 
 from keras_vit import architectures, files
 from keras_vit.tpu import compiler
@@ -107,12 +116,13 @@ def fill(path, rows, write=print):
     Raises:
         ValueError: the file is not such a table.
         ImportError: jax or libtpu is missing.
+        ChildProcessError: a row was not computed, for want of this machine's memory or by a defect.
     """
     known = read(path) if files.exists(path) else []
     missing = [row for row in rows if row.cell not in {row.cell for row in known}]
     write(f"{len(missing)} of {len(rows)} cells to compute")
     for row in missing:
-        known.append(compute(row))
+        known.append(compute_in_child(row))
         _write(path, known)
         row = known[-1]
         result = f"{row.batch_per_device} images a device, {row.images_per_second:.4g} images/s"
@@ -122,12 +132,22 @@ def fill(path, rows, write=print):
     return known
 
 
-def compute(row):
-    """The `Row` with its numbers, by compiling some batches."""
+def compute_in_child(row):
+    """`compute`, in a child process."""
     compiler.check_installed()
+    arguments = ["-m", "keras_vit.tpu.table", json.dumps(dataclasses.asdict(row))]
+    try:
+        line = files.run_python(arguments, KERAS_BACKEND=keras.backend.backend())
+    except ChildProcessError as error:
+        cell = f"{row.model} on {row.topology}, {row.image_size} pixels, {row.mode}"
+        raise ChildProcessError(f"{cell} was not computed: {error}") from error
+    return Row(**json.loads(line))
+
+
+def compute(row):
+    """The `Row` with its numbers, by compiling a batch or a few."""
     training = row.mode == "training"
     largest = largest_batch(row.model, row.topology, row.image_size, training)
-    gc.collect()
     program, row = largest.program, dataclasses.replace(row, compiled_batch_per_device=largest.compiled_images)
     if not largest.images:
         refused = program.error and not program.out_of_memory
@@ -189,3 +209,7 @@ def _write(path, rows):
         writer = csv.DictWriter(file, [field.name for field in dataclasses.fields(Row)], lineterminator="\n")
         writer.writeheader()
         writer.writerows(dataclasses.asdict(row) for row in rows)
+
+
+if __name__ == "__main__":
+    print(json.dumps(dataclasses.asdict(compute(Row(**json.loads(sys.argv[1]))))))

@@ -54,16 +54,28 @@ def test_a_table_that_was_stopped_goes_on_with_what_is_missing(tmp_path, monkeyp
         computed.append(row.cell)
         return _compute(row)
 
-    monkeypatch.setattr(table, "compute", compute)
+    monkeypatch.setattr(table, "compute_in_child", compute)
     with pytest.raises(KeyboardInterrupt):
         table.fill(path, CELLS, write=lambda line: None)
     assert len(table.read(path)) == 5
-    monkeypatch.setattr(table, "compute", lambda row: (computed.append(row.cell), _compute(row))[1])
+    monkeypatch.setattr(table, "compute_in_child", lambda row: (computed.append(row.cell), _compute(row))[1])
     lines = []
     rows = table.fill(path, CELLS, write=lines.append)
     assert lines[0] == "11 of 16 cells to compute" and len(computed) == len(set(computed)) == 16
     assert table.read(path) == rows == [_compute(row) for row in CELLS]
     assert table.fill(path, CELLS, write=lines.append) == rows and len(computed) == 16
+
+
+def test_a_row_is_computed_in_a_process_of_its_own(tpu_compiler):
+    row = table.compute_in_child(Row("ViT-Ti/16", "v3:2x2", 16, "inference"))
+    assert row.cell == ("ViT-Ti/16", "v3:2x2", 16, "inference") and not row.error
+    assert row.batch_per_device > 1000 and row.images_per_second > 1000 and 0 < row.memory_bytes < 2**34
+
+
+def test_a_row_that_is_not_computed_is_named(tmp_path, tpu_compiler):
+    row = Row("ViT-X/1", "v3:2x2", 16, "inference")
+    with pytest.raises(ChildProcessError, match="ViT-X/1 on v3:2x2, 16 pixels, inference was not computed: .*ViT-X/1"):
+        table.fill(tmp_path / "tpu.csv", [row], write=lambda line: None)
 
 
 def test_a_file_that_is_no_table_is_refused(tmp_path):

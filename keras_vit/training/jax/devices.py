@@ -58,8 +58,8 @@ def choose_mesh(name="auto", tpu_address=""):
         )
     if name == "mirrored" and platform not in ("gpu", "cuda", "rocm"):
         raise ValueError(
-            f'No GPU is visible to JAX, only {devices[0].device_kind!r}; pip install "jax[cuda12]" where there is '
-            "one. Received: strategy='mirrored'"
+            f'No GPU is visible to JAX, only {devices[0].device_kind!r}; pip install "keras_vit[cpu,jax-gpu]" where '
+            "there is one. Received: strategy='mirrored'"
         )
     if platform == "tpu":
         _check_tensorflow()
