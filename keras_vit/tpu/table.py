@@ -9,6 +9,7 @@ keeps gigabytes of memory.
 import csv
 import dataclasses
 import io
+import itertools
 import json
 import sys
 
@@ -185,7 +186,9 @@ def read(path):
 
 def markdown(rows):
     """The rows as a Markdown table: a line for each model and image size, a column for each slice and mode."""
-    columns = list(dict.fromkeys((row.topology, row.mode) for row in rows))
+    topologies = dict.fromkeys(row.topology for row in rows)
+    present = {(row.topology, row.mode) for row in rows}
+    columns = [column for column in itertools.product(topologies, MODES) if column in present]
     lines = list(dict.fromkeys((row.model, row.image_size) for row in rows))
     by_cell = {row.cell: row for row in rows}
     text = ["| model | pixels | " + " | ".join(f"{topology} {mode}" for topology, mode in columns) + " |"]
@@ -201,7 +204,8 @@ def _entry(row):
         return ""
     if not row.batch_per_device:
         return row.error if row.error == NOTHING_FITS else "does not compile"
-    return f"{row.batch_per_device}, {row.images_per_second:.3g}/s"
+    speed = row.images_per_second
+    return f"{row.batch_per_device:,}, {f'{speed:,.0f}' if speed >= 1000 else f'{speed:.3g}'}/s"
 
 
 def _write(path, rows):

@@ -98,6 +98,14 @@ def test_the_markdown_has_a_line_for_each_model_and_size():
     assert "| ViT-H/14 | 378 | 378, 0.3/s | 378, 0.3/s | does not compile | does not compile |" in lines
 
 
+def test_the_markdown_has_thousands_and_columns_by_slice():
+    large = dataclasses.replace(_compute(CELLS[0]), batch_per_device=12345, images_per_second=67890.1)
+    inference = dataclasses.replace(_compute(CELLS[1]), topology="v5e:2x4")
+    lines = table.markdown([inference, large, dataclasses.replace(large, topology="v5e:2x4")]).splitlines()
+    assert lines[0] == "| model | pixels | v5e:2x4 training | v5e:2x4 inference | v3:2x2 training |"
+    assert lines[2] == "| ViT-B/16 | 224 | 12,345, 67,890/s | 224, 0.3/s | 12,345, 67,890/s |"
+
+
 def test_the_markdown_says_what_does_not_fit():
     small = dataclasses.replace(CELLS[1], error=table.NOTHING_FITS)
     lines = table.markdown([_compute(CELLS[0]), small]).splitlines()
