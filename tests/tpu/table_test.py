@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from pathlib import Path
 
 import pytest
 
@@ -110,6 +111,14 @@ def test_the_markdown_says_what_does_not_fit():
     small = dataclasses.replace(CELLS[1], error=table.NOTHING_FITS)
     lines = table.markdown([_compute(CELLS[0]), small]).splitlines()
     assert lines[2:] == ["| ViT-B/16 | 224 | 224, 0.3/s | not one image fits |"]
+
+
+def test_the_docs_show_the_table_that_is_committed():
+    docs = Path(__file__).parents[2] / "docs"
+    rows = table.read(docs / "results" / "tpu.csv")
+    assert table.markdown(rows) in (docs / "tpu_check.md").read_text(encoding="utf-8")
+    for row in rows:
+        assert row.batch_per_device and 0.8 <= row.batch_per_device / row.compiled_batch_per_device <= 1.25, row
 
 
 def test_the_picture_has_a_line_for_each_model_that_fits(tmp_path):
