@@ -34,10 +34,8 @@ class Row:
         topology: such as "v3:2x2".
         image_size: pixels of a side.
         mode: "training" (AdamW) or "inference", both in mixed bfloat16.
-        batch_per_device: the largest one that fits, see `largest_batch`; 0 if not one image fits.
+        batch_per_device: the largest one that was compiled and fits, see `largest_batch`; 0 if not one image fits.
         images_per_second: of a device at that batch, a roofline estimate.
-        memory_bytes: of a device at that batch.
-        compiled_batch_per_device: the batch that was compiled; the numbers are read from the line through it.
         error: why there are none, the compiler's message or `NOTHING_FITS`.
     """
 
@@ -47,8 +45,6 @@ class Row:
     mode: str
     batch_per_device: int = 0
     images_per_second: float = 0.0
-    memory_bytes: int = 0
-    compiled_batch_per_device: int = 0
     error: str = ""
 
     @property
@@ -149,7 +145,7 @@ def compute(row):
     """The `Row` with its numbers, by compiling a batch or a few."""
     training = row.mode == "training"
     largest = largest_batch(row.model, row.topology, row.image_size, training)
-    program, row = largest.program, dataclasses.replace(row, compiled_batch_per_device=largest.compiled_images)
+    program = largest.program
     if not largest.images:
         refused = program.error and not program.out_of_memory
         return dataclasses.replace(row, error=program.error if refused else NOTHING_FITS)
@@ -160,8 +156,7 @@ def compute(row):
     return dataclasses.replace(
         row,
         batch_per_device=largest.images,
-        images_per_second=float(f"{largest.images / seconds:.4g}"),
-        memory_bytes=program.memory_bytes,
+        images_per_second=float(f"{largest.images / seconds:.3g}"),
     )
 
 

@@ -1,12 +1,12 @@
-"""The largest batch from one that is compiled, on devices whose memory is a formula."""
+"""The largest batch of a few that are compiled, on devices whose memory is a formula."""
 
 import pytest
 
 from keras_vit.tpu import largest_batch as module
 from keras_vit.tpu import table
-from keras_vit.tpu.largest_batch import at_size, largest_batch
+from keras_vit.tpu.largest_batch import largest_batch
 from keras_vit.tpu.program import Program
-from keras_vit.tpu.search import MOST_IMAGES, grid
+from keras_vit.tpu.search import MOST_IMAGES
 from keras_vit.tpu.table import Row
 from keras_vit.tpu.topologies import get_topology
 
@@ -17,8 +17,9 @@ LIMIT = get_topology("v3:2x2").device.memory_bytes
 SIZES = []  # that were compiled: images of a device
 
 
-def _program(images, per_image):
-    """What is there for any batch, and `per_image` MiB for each image."""
+def _program(images, per_image, bend=0):
+    """What is there for any batch, and `per_image` MiB for each image; a third more if there are over `bend` images."""
+    per_image *= 4 / 3 if 0 < bend < images else 1
     return Program(
         True,
         argument_bytes=600 * MIB + IMAGE_BYTES * images,
@@ -30,7 +31,7 @@ def _program(images, per_image):
 
 
 class _Programs:
-    per_image = 30
+    per_image, bend = 30, 0
     says_what_it_needs = True
 
     def __init__(self, config, task, inputs, topology, total_steps):
@@ -44,7 +45,7 @@ class _Programs:
     def train(self, batch_size, accumulate_steps):
         images = batch_size // self.topology.num_devices
         SIZES.append(images)
-        program = _program(images, self.per_image)
+        program = _program(images, self.per_image, self.bend)
         if program.memory_bytes > LIMIT:
             required = program.memory_bytes if self.says_what_it_needs else 0
             return Program(False, "RESOURCE_EXHAUSTED", True, required_bytes=required)
@@ -60,26 +61,19 @@ def devices(monkeypatch):
     monkeypatch.setattr(table.compiler, "check_installed", lambda: None)
 
 
-def test_another_batch_has_the_same_state_and_update():
-    other = at_size(_program(100, 30), 100, 110, IMAGE_BYTES, GRADIENT_BYTES)
-    exact = _program(110, 30)
-    assert other.memory_bytes == exact.memory_bytes
-    assert (other.flops, other.bytes_accessed) == pytest.approx((exact.flops, exact.bytes_accessed))
-
-
 @pytest.mark.parametrize("per_image", [3, 30, 60, 700, 9000])
 @pytest.mark.parametrize("says_what_it_needs", [True, False])
-def test_it_is_the_largest_that_there_is_room_for_whatever_the_first_guess(monkeypatch, per_image, says_what_it_needs):
+@pytest.mark.parametrize("bend", [0, 200])
+def test_it_was_compiled_fits_and_a_quarter_more_does_not(monkeypatch, per_image, says_what_it_needs, bend):
+    """Also where memory bends upwards at some number of images, so that the line through a smaller one is wrong."""
     monkeypatch.setattr(_Programs, "per_image", per_image)
+    monkeypatch.setattr(_Programs, "bend", bend)
     monkeypatch.setattr(_Programs, "says_what_it_needs", says_what_it_needs)
     largest = largest_batch("ViT-B/16", "v3:2x2", 224, training=True)
-    assert _program(largest.images, per_image).memory_bytes <= LIMIT
-    assert _program(largest.images + grid(largest.images), per_image).memory_bytes > LIMIT
-    assert largest.program.memory_bytes == _program(largest.images, per_image).memory_bytes
+    assert largest.images in SIZES and len(SIZES) == len(set(SIZES)) <= 12
+    assert largest.program == _program(largest.images, per_image, bend)
+    assert largest.program.memory_bytes <= LIMIT < _program(int(1.5 * largest.images) + 1, per_image, bend).memory_bytes
     assert largest.gradient_bytes == GRADIENT_BYTES
-    # Few compiles do, and the last one is near the result.
-    assert len(SIZES) <= 8 and largest.compiled_images == SIZES[-1]
-    assert 0.8 <= largest.images / SIZES[-1] <= 1.25
 
 
 def test_no_more_images_are_asked_for_than_there_is_use_for(monkeypatch):
@@ -102,5 +96,5 @@ def test_a_cell_has_the_estimate_at_its_batch():
     device = get_topology("v3:2x2").device
     program = _program(row.batch_per_device, 30)
     seconds = program.bytes_accessed / device.bandwidth + 2 * 7 / 8 * GRADIENT_BYTES / device.interconnect
-    assert row.images_per_second == pytest.approx(row.batch_per_device / seconds, rel=1e-3)
-    assert row.compiled_batch_per_device == SIZES[-1] and not row.error
+    assert row.images_per_second == pytest.approx(row.batch_per_device / seconds, rel=5e-3)
+    assert row.batch_per_device in SIZES and not row.error

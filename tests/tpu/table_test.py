@@ -70,7 +70,7 @@ def test_a_table_that_was_stopped_goes_on_with_what_is_missing(tmp_path, monkeyp
 def test_a_row_is_computed_in_a_process_of_its_own(tpu_compiler):
     row = table.compute_in_child(Row("ViT-Ti/16", "v3:2x2", 16, "inference"))
     assert row.cell == ("ViT-Ti/16", "v3:2x2", 16, "inference") and not row.error
-    assert row.batch_per_device > 1000 and row.images_per_second > 1000 and 0 < row.memory_bytes < 2**34
+    assert row.batch_per_device > 1000 and row.images_per_second > 1000
 
 
 def test_a_row_that_is_not_computed_is_named(tmp_path, tpu_compiler):
@@ -85,7 +85,7 @@ def test_a_file_that_is_no_table_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"The columns of the table must be model, topology.*step"):
         table.fill(path, CELLS, write=print)
     path.write_text(
-        ",".join(field.name for field in dataclasses.fields(Row)) + "\nViT-B/16,v3:2x2,many,training,1,1,1,1,\n"
+        ",".join(field.name for field in dataclasses.fields(Row)) + "\nViT-B/16,v3:2x2,many,training,1,1,\n"
     )
     with pytest.raises(ValueError, match="A row of the table is damaged"):
         table.read(path)
@@ -117,8 +117,7 @@ def test_the_docs_show_the_table_that_is_committed():
     docs = Path(__file__).parents[2] / "docs"
     rows = table.read(docs / "results" / "tpu.csv")
     assert table.markdown(rows) in (docs / "tpu_check.md").read_text(encoding="utf-8")
-    for row in rows:
-        assert row.batch_per_device and 0.8 <= row.batch_per_device / row.compiled_batch_per_device <= 1.25, row
+    assert all(row.batch_per_device and row.images_per_second and not row.error for row in rows)
 
 
 def test_the_picture_has_a_line_for_each_model_that_fits(tmp_path):
