@@ -64,7 +64,7 @@ def devices(monkeypatch):
 @pytest.mark.parametrize("per_image", [3, 30, 60, 700, 9000])
 @pytest.mark.parametrize("says_what_it_needs", [True, False])
 @pytest.mark.parametrize("bend", [0, 200])
-def test_it_was_compiled_fits_and_a_quarter_more_does_not(monkeypatch, per_image, says_what_it_needs, bend):
+def test_it_was_compiled_and_fits_and_half_as_many_more_do_not(monkeypatch, per_image, says_what_it_needs, bend):
     """Also where memory bends upwards at some number of images, so that the line through a smaller one is wrong."""
     monkeypatch.setattr(_Programs, "per_image", per_image)
     monkeypatch.setattr(_Programs, "bend", bend)
