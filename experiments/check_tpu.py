@@ -10,7 +10,8 @@ The TPU's own compiler compiles the training and the evaluation step that `run_t
 and some GB of memory. `keras_vit.tpu.check` is the same from Python.
 
 `--table` looks for the largest batch of every model instead, and writes the file, a Markdown table beside it and a
-picture. It takes some minutes a cell; the same command again goes on with the cells that are missing.
+picture. It takes about half a minute a cell, on JAX minutes; the same command again goes on with the cells that are
+missing.
 """
 
 import functools
@@ -34,7 +35,7 @@ CONFIG = command_line.define_config(HERE / "configs/digits.py")
 flags.declare_key_flag("config")  # for --help
 FLAGS = flags.FLAGS
 flags.DEFINE_string("topology", "v3:2x2", "The slice, such as v3:2x2 (Cloud TPU v3-8), v4:2x2x1, v5e:2x4, v6e:1x1.")
-flags.DEFINE_bool("search", False, "Look for the largest batch that fits; takes some minutes.")
+flags.DEFINE_bool("search", False, "Look for the largest batch that fits; takes a few minutes.")
 flags.DEFINE_float("price", 0.0, "What a device costs an hour, for the price of the recipe.", lower_bound=0.0)
 flags.DEFINE_integer("traffic", 0, "How many of the arrays that a step moves most are listed.", lower_bound=0)
 flags.DEFINE_string("json", "", "A file to write the results to.")

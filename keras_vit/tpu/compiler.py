@@ -1,17 +1,23 @@
 """The TPU compiler, reached through JAX without a TPU. Every private name of JAX that this project uses is here.
 
-    python compiler.py PROGRAM TOPOLOGY HLO
+    python compiler.py PROGRAM TOPOLOGY FOLDER MACHINE_CODE
 
-compiles a StableHLO program for a device of a slice, writes the optimized HLO as text, and prints, as its last line, a
-JSON object: fields of `Program`, or why there is none. `compile_program` runs it in a child process: libtpu takes
-gigabytes of memory, aborts where it meets a defect, and wants variables of the environment set before it is loaded.
+compiles a StableHLO program for a device of a slice, lets the compiler write what it has after each stage into a
+folder, and prints, as its last line, a JSON object: arguments of `program.compiled_program`, or why there is no
+program. `compile_program` runs it in a child process: libtpu takes gigabytes of memory, aborts where it meets a defect,
+and wants variables of the environment set before it is loaded.
 """
 
+import ctypes
+import functools
 import importlib.metadata
 import json
 import os
+import re
+import signal
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 # The versions that the private names were tried with; the extra `aot` of setup.cfg pins the same ones.
@@ -25,6 +31,12 @@ ENVIRONMENT = {
     "TPU_ACCELERATOR_TYPE": "v3-8",  # any; libtpu warns if there is none
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # no process here uses a TPU, so several may load the library
 }
+
+# The ends of the names of files that the compiler writes after its stages, in this order: what lies in the memory, the
+# optimized HLO, and the same once more. Machine code is generated after them, in nine tenths of a compile's time.
+_MEMORY_FILE = ".after_optimizations-memory-usage-report.txt"
+_HLO_FILE = ".after_optimizations.txt"
+_LAST_FILE = ".after_optimizations_after_buffer_assignment.txt"
 
 # Operations that move data between the device and its host while a program runs.
 HOST_OPERATIONS = ("stablehlo.infeed", "stablehlo.outfeed", "stablehlo.send", "stablehlo.recv")
@@ -52,12 +64,15 @@ def other_versions():
     return "; ".join(moved)
 
 
-def compile_program(stablehlo, topology):
+def compile_program(stablehlo, topology, machine_code=True, loops=()):
     """Compiles a program for one device of a slice, in a child process.
 
     Args:
         stablehlo: the program, bytes, as TensorFlow serializes it.
         topology: the name of the slice.
+        machine_code: whether to compile to the end. If not, the compiler is stopped where the memory is planned, in
+            about a tenth of the time; see `program.compiled_program` for what is not known then.
+        loops: see `program.compiled_program`.
 
     Returns:
         A `Program`.
@@ -71,11 +86,12 @@ def compile_program(stablehlo, topology):
 
     check_installed()
     with tempfile.TemporaryDirectory() as folder:
-        path, hlo_path = Path(folder) / "program.mlir", Path(folder) / "program.hlo"
+        path = Path(folder) / "program.mlir"
         path.write_bytes(stablehlo)
         # -P: the names of this folder's files must not stand for modules of Python.
+        arguments = ["-P", __file__, path, topology, folder, int(machine_code)]
         try:
-            result = json.loads(files.run_python(["-P", __file__, path, topology, hlo_path], **ENVIRONMENT))
+            result = json.loads(files.run_python(arguments, **ENVIRONMENT))
         except ChildProcessError as error:
             return refused_program(f"The compiler died, for want of this machine's memory or by a defect: {error}")
         if "invalid" in result:
@@ -84,8 +100,7 @@ def compile_program(stablehlo, topology):
             raise ImportError(f"A private name of JAX is gone ({result['moved']}): {other_versions() or VERSIONS}")
         if "refused" in result:
             return refused_program(result["refused"])
-        host_operations = tuple(result.pop("host_operations"))
-        return compiled_program(hlo_path.read_text(), host_operations, **result)
+        return compiled_program(*written_stages(folder), **result, loops=loops)
 
 
 def topology_devices(topology):
@@ -111,7 +126,7 @@ def topology_devices(topology):
 
 
 def compiled_numbers(executable):
-    """The fields of a `Program` that an executable knows, a dict.
+    """The arguments of `program.compiled_program` that an executable knows, a dict.
 
     Args:
         executable: what JAX's `Lowered.compile` returns, or the private executable.
@@ -122,34 +137,50 @@ def compiled_numbers(executable):
         memory = executable.get_compiled_memory_stats()
     cost = executable.cost_analysis()
     cost = cost[0] if isinstance(cost, list) else cost
+    return {"program_bytes": memory.generated_code_size_in_bytes, "flops": cost.get("flops", 0.0)}
+
+
+def write_options(folder):
+    """The compiler's options with which it writes what it has after each stage into a folder; see `written_stages`."""
     return {
-        "argument_bytes": memory.argument_size_in_bytes,
-        "temporary_bytes": memory.temp_size_in_bytes,
-        "output_bytes": memory.output_size_in_bytes - memory.alias_size_in_bytes,
-        "program_bytes": memory.generated_code_size_in_bytes,
-        "peak_bytes": memory.peak_memory_in_bytes,
-        "flops": cost["flops"],
-        "bytes_accessed": cost["bytes accessed"],
+        "xla_dump_to": str(folder),
+        # What the user may have set in XLA_FLAGS.
+        "xla_dump_hlo_as_text": True,
+        "xla_dump_hlo_as_html": False,
+        "xla_dump_hlo_as_proto": False,
+        "xla_dump_hlo_module_re": ".*",
+        "xla_dump_compress_protos": False,
     }
 
 
-def optimized_hlo(executable):
-    """The text of an executable's optimized HLO, for `program.compiled_program`; "" where JAX cannot read it.
+def written_stages(folder):
+    """What the compiler wrote with `write_options`.
 
-    libtpu is newer than JAX: of some programs for a TPU v6e it writes instructions that JAX refuses to read, although
-    they were compiled.
+    The HLO is read here and not asked of the executable: of some programs for a TPU v6e libtpu, which is newer than
+    JAX, writes instructions that JAX refuses to read. The executable's own count of memory has the small memory beside
+    the units in it.
 
-    Args:
-        executable: what JAX's `Lowered.compile` returns, or the private executable.
+    Returns:
+        The optimized HLO as text, and the bytes of the large memory that arguments, results and all else take.
+
+    Raises:
+        ImportError: they are not there, or not what they were.
     """
-    import jax
+    texts = []
+    for end in (_HLO_FILE, _MEMORY_FILE):
+        paths = sorted(Path(folder).glob(f"*{end}"), key=lambda path: path.stat().st_size)
+        if not paths:
+            raise ImportError(f"libtpu wrote no file *{end}. {other_versions() or 'Does XLA_FLAGS keep it from it?'}")
+        texts.append(paths[-1].read_text())
+    total = re.search(r"Memory Space: default .*\nTotal bytes: (\d+)", texts[1])
+    if not total:
+        raise ImportError(f"libtpu's report of the memory is new. {other_versions()} Received: {texts[1][:60]!r}")
+    return texts[0], int(total[1])
 
-    try:
-        if hasattr(executable, "as_text"):
-            return executable.as_text() or ""
-        return "\n\n".join(module.to_string() for module in executable.hlo_modules())
-    except jax.errors.JaxRuntimeError:
-        return ""
+
+def end_with_parent():
+    """Lets the kernel end this process as soon as the one that started it has ended, by whatever signal."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, of Linux, where libtpu is
 
 
 def find_host_operations(module):
@@ -173,8 +204,8 @@ def find_host_operations(module):
     return sorted(names)
 
 
-def _compile_file(path, topology, hlo_path):
-    """Compiles a file; writes the optimized HLO to another. Returns what `main` prints."""
+def _compile_file(path, topology, folder, machine_code):
+    """Compiles a file; the compiler writes its stages into a folder. Returns what `main` prints."""
     import jax
     import numpy as np
     from jax._src.interpreters.mlir import make_ir_context
@@ -188,13 +219,42 @@ def _compile_file(path, topology, hlo_path):
     options = xla_client.CompileOptions()
     options.num_replicas = options.num_partitions = 1
     options.device_assignment = xla_client.DeviceAssignment.create(np.array([[device.id]]))
+    options.env_option_overrides = list(write_options(folder).items())
     host_operations = find_host_operations(module)
+    compile_ = functools.partial(device.client.compile, module, xla_client.DeviceList((device,)), options)
     try:
-        executable = device.client.compile(module, xla_client.DeviceList((device,)), options)
+        if machine_code:
+            numbers = compiled_numbers(compile_())
+        else:
+            numbers = {}
+            _compile_until_planned(compile_, folder)
     except jax.errors.JaxRuntimeError as error:
         return {"refused": str(error)}
-    Path(hlo_path).write_text(optimized_hlo(executable))
-    return {**compiled_numbers(executable), "host_operations": host_operations}
+    return {**numbers, "host_operations": host_operations}
+
+
+def _compile_until_planned(compile_, folder):
+    """Compiles until the memory is planned; libtpu has no option to end there, but this process will.
+
+    Args:
+        compile_: a function without arguments.
+        folder: into which it writes its stages.
+    """
+    errors = []
+
+    def run():
+        try:
+            compile_()
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    # A file is whole as soon as the next one is there.
+    while thread.is_alive() and not any(Path(folder).glob(f"*{_LAST_FILE}")):
+        thread.join(0.1)
+    if errors:
+        raise errors[0]
 
 
 def _remove_copies(module, ir):
@@ -212,14 +272,16 @@ def _remove_copies(module, ir):
         copy.erase()
 
 
-def main(path, topology, hlo_path):
+def main(path, topology, folder, machine_code):
+    end_with_parent()
     try:
-        result = _compile_file(path, topology, hlo_path)
+        result = _compile_file(path, topology, folder, machine_code == "1")
     except ValueError as error:
         result = {"invalid": str(error)}
     except (ImportError, AttributeError, TypeError) as error:
         result = {"moved": f"{type(error).__name__}: {error}"}
-    print(json.dumps(result))
+    print(json.dumps(result), flush=True)
+    os._exit(0)  # also while a thread of the compiler goes on
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What an HLO module says of itself: the FLOPs of its products, what its devices exchange, what moves its bytes.
 
-A loop's body is counted once, as XLA's own counts do.
+XLA's text does not say how often a loop runs, and its own counts take a body once. Here the lengths of the loops around
+the products are arguments; see `repetitions`.
 """
 
 import collections
@@ -22,29 +23,72 @@ _FREE = {
 }  # fmt: skip
 
 
-def product_flops(module):
+def product_flops(module, loops=()):
     """The FLOPs of its matrix products and convolutions: two for each multiply-accumulate, without those with the zeros
-    around or between the numbers of an image."""
-    instructions, total = module.instructions, 0
-    for line in instructions.values():
-        if line.opcode in ("dot", "convolution"):
-            lhs, rhs = (instructions[name].outputs[0].shape for name in line.operands[:2])
-            count = _dot if line.opcode == "dot" else _convolution
-            total += 2 * count(lhs, rhs, line.outputs[0].shape, line.attributes)
-    return total
+    around or between the numbers of an image.
+
+    Args:
+        module: a `Module`.
+        loops: see `repetitions`.
+    """
+    times = repetitions(module, loops)
+    return sum(times.get(name, 1) * flops for name, flops in _flops_of_computations(module).items())
 
 
-def find_collectives(module):
-    """What the devices exchange.
+def repetitions(module, loops):
+    """How often each computation is executed.
+
+    Args:
+        module: a `Module`.
+        loops: the lengths of the loops around the products, from the outermost on, such as `(steps, micro_batches)`.
+            Of the loops at a depth it is the one with most products; all others count once.
 
     Returns:
-        A sorted list of `(opcode, count, bytes)`: how many instructions there are of it, and the bytes of their arrays,
-        whole ones for reduce-scatter and all-gather.
+        `{computation: times}`; what is missing is executed once.
     """
-    counts, sizes = collections.Counter(), collections.Counter()
-    for opcode, operands, outputs in exchanges(module):
-        counts[opcode] += 1
-        sizes[opcode] += max(sum(array.bytes for array in arrays) for arrays in (operands, outputs))
+    flops, times, name, factor = _flops_of_computations(module), {}, module.entry, 1
+    for length in loops:
+        around = module.reachable(name, ("call", "conditional"))
+        bodies = [
+            line.body for computation in around for line in module.computations[computation].values()
+            if line.opcode == "while"
+        ]  # fmt: skip
+        products = {body: sum(flops.get(called, 0) for called in module.reachable(body)) for body in bodies}
+        if not any(products.values()):
+            break
+        name, factor = max(products, key=products.get), factor * length
+        times |= dict.fromkeys(module.reachable(name), factor)
+    return times
+
+
+def _flops_of_computations(module):
+    """`{computation: the FLOPs of its own products}`."""
+    instructions, result = module.instructions, collections.Counter()
+    for name, lines in module.computations.items():
+        for line in lines.values():
+            if line.opcode in ("dot", "convolution"):
+                lhs, rhs = (instructions[operand].outputs[0].shape for operand in line.operands[:2])
+                count = _dot if line.opcode == "dot" else _convolution
+                result[name] += 2 * count(lhs, rhs, line.outputs[0].shape, line.attributes)
+    return result
+
+
+def find_collectives(module, loops=()):
+    """What the devices exchange.
+
+    Args:
+        module: a `Module`.
+        loops: see `repetitions`.
+
+    Returns:
+        A sorted list of `(opcode, count, bytes)`: how often it is executed, and the bytes of its arrays, whole ones for
+        reduce-scatter and all-gather.
+    """
+    counts, sizes, times = collections.Counter(), collections.Counter(), repetitions(module, loops)
+    for computation, opcode, operands, outputs in exchanges(module):
+        counts[opcode] += times.get(computation, 1)
+        size = max(sum(array.bytes for array in arrays) for arrays in (operands, outputs))
+        sizes[opcode] += times.get(computation, 1) * size
     return [(opcode, counts[opcode], sizes[opcode]) for opcode in sorted(counts)]
 
 
@@ -52,8 +96,9 @@ def exchanges(module):
     """The collective operations, each one once.
 
     Returns:
-        A list of `(opcode, operands, outputs)`, the last two lists of `Array`s. The compiler for TPUs writes a
-        reduce-scatter as a fusion of an all-reduce and slices of its outputs; its opcode is "reduce-scatter" here.
+        A list of `(computation, opcode, operands, outputs)`, the last two lists of `Array`s. The compiler for TPUs
+        writes a reduce-scatter as a fusion of an all-reduce and slices of its outputs; its opcode is "reduce-scatter"
+        here.
     """
     instructions, result, channels = module.instructions, [], set()
     for computation, lines in module.computations.items():
@@ -70,33 +115,40 @@ def exchanges(module):
             outputs = line.outputs
             if line.opcode in ("all-gather-start", "collective-permute-start"):
                 outputs = outputs[len(operands) :]  # the operands are named among them
-            result.append((opcode, operands, outputs))
+            result.append((computation, opcode, operands, outputs))
     return result
 
 
-def find_traffic(module):
+def find_traffic(module, loops=()):
     """What moves between a device and its large memory, by the arrays.
 
-    An instruction reads its operands whole and writes its outputs, tiles filled up; what lies in the small memory moves
-    nothing. One that needs a part of an operand is counted for all of it, so that the sum is about XLA's.
+    An instruction reads its operands whole, or of a slice the part, and writes its outputs, tiles filled up; what lies
+    in the small memory beside the units moves nothing. XLA's own "bytes accessed" counts both memories: they are equal
+    on a v2 and v3, whose small memory is small, and more on the others.
+
+    Args:
+        module: a `Module`.
+        loops: see `repetitions`.
 
     Returns:
         A list of `(array, bytes read, bytes written)`, such as `("bf16[64,12,197,197]", 10**9, 10**9)`, from the
         largest sum on.
     """
     instructions = module.instructions
-    reads, writes = collections.Counter(), collections.Counter()
-    for line in module.executed:
+    reads, writes, times = collections.Counter(), collections.Counter(), repetitions(module, loops)
+    for computation, line in ((name, line) for name in module.executed for line in module.computations[name].values()):
+        factor = times.get(computation, 1)
         if line.opcode in _FREE or line.opcode.endswith("-done"):
             continue
-        outputs = line.outputs[:1] if line.opcode in ("copy-start", "slice-start") else line.outputs
-        for counter, arrays in (
-            (reads, [array for name in line.operands for array in instructions[name].outputs]),
-            (writes, outputs),
-        ):
-            for array in arrays:
-                if array.in_main_memory:
-                    counter[str(array)] += array.padded_bytes
+        operands = [array for name in line.operands for array in instructions[name].outputs]
+        outputs = line.outputs[:1] if line.opcode == "copy-start" else line.outputs
+        for array in operands:
+            if array.in_main_memory:
+                part = outputs[0] if line.opcode in ("slice", "dynamic-slice") else array
+                reads[str(array)] += factor * part.padded_bytes
+        for array in outputs:
+            if array.in_main_memory:
+                writes[str(array)] += factor * array.padded_bytes
     total = reads + writes
     return [(name, reads[name], writes[name]) for name, _ in total.most_common()]
 

@@ -32,7 +32,7 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
         batch_size: examples in a batch, over all devices of the slice.
         topology: the name of a slice, such as "v3:2x2".
         search: whether to look for the largest batch that fits, and for what rematerialization and accumulation would
-            allow: several compiles of up to a minute each.
+            allow: several compiles, on TensorFlow until the memory is planned and no further.
 
     Returns:
         A `Check`.
@@ -48,8 +48,8 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
     inputs = input_shapes(config)
     steps = total_steps(config, inputs.num_examples) if config.total_steps or inputs.num_examples else 0
 
-    def make_programs(config, task):
-        return programs_class()(config, task, inputs, slice_, steps or _SOME_STEPS)
+    def make_programs(config, task, machine_code=True):
+        return programs_class()(config, task, inputs, slice_, steps or _SOME_STEPS, machine_code)
 
     def compile_size(programs, size, known=None):
         """`fitting_batch`'s, of programs that exist."""
@@ -66,7 +66,7 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
         precision=config.precision,
         train=train,
         evaluation=evaluation,
-        batch_bytes=programs.batch_bytes(size),
+        state_bytes=programs.state_bytes,
         all_reduce_bytes=programs.gradient_bytes,
         model_flops=3.0 * size * _flops(programs.model),
         total_steps=steps,
@@ -76,6 +76,7 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
         return result
 
     known = {size: (train, evaluation)}
+    programs.machine_code = False  # the same memory, in a tenth of the time
     limit, unit = slice_.device.memory_bytes, config.accumulate_steps
     fitting = fitting_batch(
         lambda n: compile_size(programs, n, known.get(n)), limit, first=size, unit=unit, largest=search
@@ -83,12 +84,12 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
     changes = []
     if search and not config.remat and _has_blocks(programs.model):
         other = _changed(config, remat=True)
-        programs = make_programs(other, type(task)(other))
+        programs = make_programs(other, type(task)(other), machine_code=False)
         most = fitting_batch(lambda n: compile_size(programs, n), limit, first=2 * size, unit=unit, largest=True)
         changes.append(Change("remat=True", most))
     if search and fitting < size:
         parts = next((k for k in range(2, size + 1) if size % k == 0 and size // k <= fitting // unit), 0)
-        both = _compile(make_programs(config, task), batch_size, parts) if parts else ()
+        both = _compile(make_programs(config, task, machine_code=False), batch_size, parts) if parts else ()
         if parts and all(fits_memory(program, slice_) for program in both):
             changes.append(Change(f"accumulate_steps={parts}", size))
     return dataclasses.replace(result, fitting_batch_per_device=fitting, changes=tuple(changes))

@@ -77,6 +77,16 @@ class Instruction:
     operands: list
     attributes: str
 
+    @property
+    def called(self):
+        """The names of the computations that it calls."""
+        return [name for text in _CALLED.findall(self.attributes) for name in re.findall(r"[\w.\-]+", text)]
+
+    @property
+    def body(self):
+        """The name of a loop's body."""
+        return re.search(r"\bbody=%?([\w.\-]+)", self.attributes)[1]
+
 
 @dataclasses.dataclass(frozen=True)
 class Module:
@@ -95,21 +105,28 @@ class Module:
         """All instructions of all computations, by their name."""
         return {name: line for lines in self.computations.values() for name, line in lines.items()}
 
-    @property
-    def executed(self):
-        """The instructions that the device executes one by one: those inside of fusions are missing."""
-        lines, seen, waiting = [], set(), [self.entry]
+    def reachable(self, name, opcodes=None):
+        """The names of a computation and of all that it calls, in the order of the calls, each once.
+
+        Args:
+            name: of the computation to begin with.
+            opcodes: of the instructions whose calls count; None for all.
+        """
+        names, waiting = {}, [name]
         while waiting:
             name = waiting.pop()
-            if name in seen or name not in self.computations:
+            if name in names or name not in self.computations:
                 continue
-            seen.add(name)
+            names[name] = None
             for line in self.computations[name].values():
-                lines.append(line)
-                if line.opcode in ("while", "conditional", "call", "async-start"):
-                    for called in _CALLED.findall(line.attributes):
-                        waiting += re.findall(r"[\w.\-]+", called)
-        return lines
+                if opcodes is None or line.opcode in opcodes:
+                    waiting += line.called
+        return list(names)
+
+    @property
+    def executed(self):
+        """The names of the computations whose instructions the device executes one by one: no fusions."""
+        return self.reachable(self.entry, ("while", "conditional", "call", "async-start"))
 
 
 def parse(text):

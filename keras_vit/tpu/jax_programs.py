@@ -1,5 +1,8 @@
 """The programs that the engine on JAX runs, compiled for all devices of a TPU slice."""
 
+import math
+import tempfile
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -47,12 +50,22 @@ class JaxPrograms(Programs):
         scalar = lambda dtype: self._array((), dtype, PartitionSpec())  # noqa: E731
         arguments = (self._state, scalar(bool), scalar(jnp.int32), scalar(jnp.int32))
         stop_requested = self._array((self._mesh.size,), jnp.float32, PartitionSpec(AXIS))
-        return compile_function(train_steps, *arguments, [self._batch(batch_size)] * steps, stop_requested)
+        loops = tuple(length for length in (steps, accumulate_steps) if length > 1)
+        batches = [self._batch(batch_size)] * steps
+        return compile_function(train_steps, *arguments, batches, stop_requested, loops=loops, steps=steps)
 
     def evaluation(self, batch_size, accumulate_steps):
         compute, weights = make_task_metrics(self._task), self._shardings.weights
         sums = make_sums(self._mesh, self.model, compute, weights, accumulate_steps)
-        return compile_function(jax.jit(sums), self._state.weights, self._state.statistics, self._batch(batch_size))
+        arguments = (self._state.weights, self._state.statistics, self._batch(batch_size))
+        return compile_function(jax.jit(sums), *arguments, loops=(accumulate_steps,) if accumulate_steps > 1 else ())
+
+    @property
+    def state_bytes(self):
+        return sum(
+            math.prod(array.sharding.shard_shape(array.shape)) * array.dtype.itemsize
+            for array in jax.tree.leaves(self._state)
+        )
 
     def _batch(self, size):
         return tuple(self._array((size, *shape), jnp.float32, PartitionSpec(AXIS)) for shape in self._batch_shapes)
@@ -61,22 +74,28 @@ class JaxPrograms(Programs):
         return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(self._mesh, spec))
 
 
-def compile_function(function, *arguments):
+def compile_function(function, *arguments, **options):
     """The `Program` of a function.
 
     Args:
         function: of `jax.jit`.
         *arguments: `jax.ShapeDtypeStruct`s with shardings over the devices of `compiler.topology_devices`, or trees of
             them.
+        **options: `loops` and `steps` of `program.compiled_program`.
     """
     try:
         lowered = function.lower(*arguments)
     except (jax.errors.JAXTypeError, jax.errors.JAXIndexError, NotImplementedError) as error:
         return refused_program(error)  # such as a shape that depends on values
     host_operations = compiler.find_host_operations(lowered.compiler_ir("stablehlo"))
+    cached = jax.config.jax_enable_compilation_cache
+    jax.config.update("jax_enable_compilation_cache", False)  # on disk; JAX cannot read these programs back
     try:
-        executable = lowered.compile()
+        with tempfile.TemporaryDirectory() as folder:
+            executable = lowered.compile(compiler_options=compiler.write_options(folder))
+            stages = compiler.written_stages(folder)
     except jax.errors.JaxRuntimeError as error:
         return refused_program(error)
-    text = compiler.optimized_hlo(executable)
-    return compiled_program(text, host_operations, **compiler.compiled_numbers(executable))
+    finally:
+        jax.config.update("jax_enable_compilation_cache", cached)
+    return compiled_program(*stages, host_operations, **compiler.compiled_numbers(executable), **options)

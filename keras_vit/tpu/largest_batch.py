@@ -1,9 +1,9 @@
 """The largest batch of a device for one model, of the few that are compiled.
 
-A compile takes a minute or more, so that the search ends at a batch that fits as soon as little more can: beside what
-is there for any batch (weights, optimizer, instructions) memory grows about evenly with images. About, since the
-compiler takes other ways where memory is short, and larger arrays are filled up: the line alone was seen to be 12 %
-wrong, so that only what was compiled counts.
+The search ends at a batch that fits as soon as little more can: beside what is there for any batch (weights, optimizer,
+instructions) memory grows about evenly with images. About, since the compiler takes other ways where memory is short,
+and larger arrays are filled up: the line alone was seen to be 12 % wrong, so that only what was compiled counts. On
+TensorFlow that is until the memory is planned and no further, see `compiler.compile_program`.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from keras_vit.tpu.topologies import get_topology
 CLASSES = 1000
 
 # By the line through a batch that fits, the most that a larger one may have of it for the search to end.
-TOLERANCE = 1.25
+TOLERANCE = 1.1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +40,7 @@ class LargestBatch:
     gradient_bytes: int
 
 
-def largest_batch(model, topology, image_size, training):
+def largest_batch(model, topology, image_size, training, first=0):
     """The `LargestBatch` of a model in mixed bfloat16, on Keras' backend.
 
     Args:
@@ -48,8 +48,9 @@ def largest_batch(model, topology, image_size, training):
         topology: the name of a slice.
         image_size: pixels of a side.
         training: whether the program is the training step, with AdamW; else it is the evaluation step.
+        first: a number of images to begin with; 0 for one by formula.
     """
-    programs = make_programs(model, topology, image_size)
+    programs = make_programs(model, topology, image_size, machine_code=False)
     compile_step, num_devices = programs.train if training else programs.evaluation, programs.topology.num_devices
     limit, image_bytes = programs.topology.device.memory_bytes, programs.batch_bytes(1)
     gradient_bytes = programs.gradient_bytes if training else 0
@@ -57,7 +58,7 @@ def largest_batch(model, topology, image_size, training):
     # AdamW keeps two numbers of each weight's size, and some gradients wait for the update.
     state = 3.4 * gradient_bytes if training else programs.gradient_bytes
     config = architectures.model_config(model)["model"]
-    size = _on_grid(max(1, (limit - state) / _image_memory(config, image_size, training)))
+    size = _on_grid(max(1, first or (limit - state) / _image_memory(config, image_size, training)))
     best, refused = LargestBatch(0, Program(False), gradient_bytes), math.inf
     while True:
         program = compile_step(size * num_devices, 1)
@@ -77,8 +78,8 @@ def largest_batch(model, topology, image_size, training):
         size = number if best.images < number < refused else (best.images + refused) // 2
 
 
-def make_programs(model, topology, image_size):
-    """The `Programs` of a model: mixed bfloat16, AdamW, `CLASSES` classes."""
+def make_programs(model, topology, image_size, machine_code=True):
+    """The `Programs` of a model: mixed bfloat16, AdamW, `CLASSES` classes; see `Programs` for `machine_code`."""
     config = ConfigDict(
         recipes.defaults(
             **architectures.model_config(model),
@@ -89,7 +90,7 @@ def make_programs(model, topology, image_size):
         )
     )
     inputs = InputShapes((image_size, image_size, 3), CLASSES)
-    return programs_class()(config, tasks.get(config), inputs, get_topology(topology), config.total_steps)
+    return programs_class()(config, tasks.get(config), inputs, get_topology(topology), config.total_steps, machine_code)
 
 
 def _most_images(program, size, image_bytes, limit):
@@ -108,13 +109,13 @@ def _image_memory(config, image_size, training):
     """About what an image needs of memory, bytes; only the number of compiles depends on it."""
     image, stride = 18 * image_size**2, 1
     if "depth" in config:
-        return image + image_size**2 * config["width_factor"] * (28 * config["depth"] if training else 400)
+        return image + image_size**2 * config["width_factor"] * (130 + 4.5 * config["depth"] if training else 75)
     if units := config.get("resnet_blocks"):
-        image += image_size**2 * (28 * 3 * sum(units) if training else 400)
+        image += image_size**2 * (22 * 3 * sum(units) if training else 75)
         stride = 32 if len(units) == 4 else 16
     elif units == ():
         stride = 2
     tokens = (image_size // (stride * config["patch_size"])) ** 2 + 1
     rows, scores = tokens * config["hidden_size"], tokens**2 * config["num_heads"]
-    blocks = config["num_layers"] * (27 * rows + 1.4 * scores) if training else 10 * rows + 3 * scores
+    blocks = config["num_layers"] * (30 * rows + 1.55 * scores) if training else 10 * rows + 3 * scores
     return image + blocks

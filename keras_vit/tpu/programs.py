@@ -15,17 +15,20 @@ class Programs:
         inputs: an `InputPipeline`, or `InputShapes`.
         topology: the `Topology`.
         total_steps: of the whole run, for the schedule.
+        machine_code: whether to compile to the end; see `compiler.compile_program`. JAX always does.
 
     Attributes:
         model: the model of the task.
         topology: the argument.
+        machine_code: the argument, which may be changed.
 
     Raises:
         ValueError: the config cannot be satisfied on the slice.
     """
 
-    def __init__(self, config, task, inputs, topology, total_steps):
+    def __init__(self, config, task, inputs, topology, total_steps, machine_code=True):
         self._config, self._task, self.topology = config, task, topology
+        self.machine_code = machine_code
         self._image_shape = inputs.image_shape
         self._batch_shapes = (inputs.image_shape, (len(inputs.train.class_names),), ())  # images, labels, weights
         with dtype_policy(config.precision):
@@ -46,6 +49,11 @@ class Programs:
 
     def evaluation(self, batch_size, accumulate_steps):
         """The `Program` of an evaluation step; see `train`."""
+        raise NotImplementedError
+
+    @property
+    def state_bytes(self):
+        """Of the weights, the optimizer and the averages, of a device; without what fills up the tiles."""
         raise NotImplementedError
 
     @property

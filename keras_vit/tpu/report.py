@@ -52,8 +52,7 @@ def _memory(check):
     parts = {
         "weights, optimizer and averages": check.state_bytes,
         "batch": check.batch_bytes,
-        "activations and gradients": check.train.temporary_bytes,
-        "outputs": check.train.output_bytes,
+        "activations, gradients and outputs": check.train.temporary_bytes,
         "program": check.train.program_bytes,
     }
     text = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts.items())
@@ -66,8 +65,8 @@ def _time(check, price):
     lines = [
         f"{check.flops / 1e12:.4g} TFLOPs a step by the compiler, {products}{check.model_flops / 1e12:.4g} by formula; "
         f"{check.bytes_accessed / 1e9:.4g} GB moved",
-        f"estimate (a roofline; not measured): {check.compute_seconds * 1e3:.4g} ms for the FLOPs at the published "
-        f"{device.peak_flops / 1e12:.4g} TFLOP/s, {check.bandwidth_seconds * 1e3:.4g} ms for the bytes at "
+        f"estimate (a roofline; not measured): {check.compute_seconds * 1e3:.4g} ms for the larger count at the "
+        f"published {device.peak_flops / 1e12:.4g} TFLOP/s, {check.bandwidth_seconds * 1e3:.4g} ms for the bytes at "
         f"{device.bandwidth / 1e9:.4g} GB/s; {check.bound} bounds it",
         f"sum of the gradients: {check.all_reduce_bytes / 1e9:.4g} GB, {check.all_reduce_seconds * 1e3:.3g} ms at "
         f"{device.interconnect / 1e9:.4g} GB/s, taken to come after the rest",
@@ -92,18 +91,18 @@ def _time(check, price):
 def _collectives(check):
     if check.backend != "jax":
         return []  # the program of a replica has none
-    if not check.product_flops:
-        return ["what the devices exchange is not known: this jaxlib cannot read the program that libtpu compiled"]
-    texts = [f"{count} x {opcode}, {size / 1e9:.4g} GB" for opcode, count, size in check.train.collectives]
+    steps = check.train.steps
+    texts = [
+        f"{count / steps:g} x {opcode}, {size / steps / 1e9:.4g} GB" for opcode, count, size in check.train.collectives
+    ]
     return [f"what the devices exchange in a training step: {'; '.join(texts) or 'nothing'}"]
 
 
 def _traffic(check, arrays):
-    if arrays and not check.train.traffic:
-        return ["what arrays a step moves is not known: this jaxlib cannot read the program that libtpu compiled"]
     lines = ["what a training step moves between a device and its memory, GB read and written:"] if arrays else []
     for name, reads, writes in check.train.traffic[:arrays]:
-        lines.append(f"  {name}: {reads / 1e9:.3g}, {writes / 1e9:.3g}")
+        reads, writes = (size / check.train.steps / 1e9 for size in (reads, writes))
+        lines.append(f"  {name}: {reads:.3g}, {writes:.3g}")
     return lines
 
 

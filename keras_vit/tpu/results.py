@@ -31,7 +31,7 @@ class Check:
         accumulate_steps: micro-batches of a step.
         precision: of the recipe.
         train, evaluation: the `Program` of each step.
-        batch_bytes: of a device's part of the batch.
+        state_bytes: of weights, optimizer and averages, without what fills up the tiles.
         all_reduce_bytes: of the gradients, float32, which the devices sum.
         model_flops: of the training step by formula: three times `keras_vit.flops(model)` for each image; 0 where the
             model has layers that it does not know.
@@ -48,7 +48,7 @@ class Check:
     precision: str
     train: Program
     evaluation: Program
-    batch_bytes: int
+    state_bytes: int
     all_reduce_bytes: int
     model_flops: float
     total_steps: int
@@ -92,26 +92,25 @@ class Check:
         return self.topology.device.memory_bytes
 
     @property
-    def state_bytes(self) -> int:
-        """Weights, optimizer and averages, as they lie in the device's memory; 0 without an executable."""
-        return max(self.train.argument_bytes - self.batch_bytes, 0)
+    def batch_bytes(self) -> int:
+        """What the training step's arguments are beside the state: the batches of an execution, and what fills up the
+        tiles of all arguments; 0 without an executable."""
+        return max(self.train.argument_bytes - self.state_bytes, 0)
 
     @property
     def flops(self) -> float:
-        """Of a training step, by the compiler, which counts the body of a loop once: times the micro-batches."""
-        return self.accumulate_steps * self.train.flops
+        """Of a training step, by the compiler; see `Program`."""
+        return self.train.flops / self.train.steps
 
     @property
     def product_flops(self) -> float:
         """Those of `flops` that are of matrix products and convolutions."""
-        return self.accumulate_steps * self.train.product_flops
+        return self.train.product_flops / self.train.steps
 
     @property
     def bytes_accessed(self) -> float:
-        """What a training step moves between the device and its memory, by the compiler, as `flops`; the update, which
-        reads and writes the state and reads the gradients, comes once."""
-        update = 2 * self.state_bytes + self.all_reduce_bytes
-        return self.accumulate_steps * self.train.bytes_accessed - (self.accumulate_steps - 1) * update
+        """What a training step moves between the device and its large memory, counted in the compiler's program."""
+        return self.train.bytes_accessed / self.train.steps
 
     @property
     def compute_seconds(self) -> float:
@@ -151,9 +150,11 @@ class Check:
     @property
     def evaluation_images_per_second_estimate(self) -> float:
         """Of one device, by the same roofline; 0 without an executable."""
-        device = self.topology.device
+        device, images = self.topology.device, self.batch_size_per_device
+        if self.backend == "tensorflow":  # its evaluation step is of a micro-batch; that of JAX goes through all
+            images //= self.accumulate_steps
         seconds = max(self.evaluation.flops / device.peak_flops, self.evaluation.bytes_accessed / device.bandwidth)
-        return self.batch_size_per_device // self.accumulate_steps / seconds if seconds else 0.0
+        return images / seconds if seconds else 0.0
 
     @property
     def device_hours_estimate(self) -> float:

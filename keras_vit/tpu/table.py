@@ -119,7 +119,7 @@ def fill(path, rows, write=print):
     missing = [row for row in rows if row.cell not in {row.cell for row in known}]
     write(f"{len(missing)} of {len(rows)} cells to compute")
     for row in missing:
-        known.append(compute_in_child(row))
+        known.append(compute_in_child(_with_first_batch(row, known)))
         _write(path, known)
         row = known[-1]
         result = f"{row.batch_per_device} images a device, {row.images_per_second:.4g} images/s"
@@ -127,6 +127,15 @@ def fill(path, rows, write=print):
             result = first_line(row.error)
         write(f"{row.model} on {row.topology}, {row.image_size} pixels, {row.mode}: {result}")
     return known
+
+
+def _with_first_batch(row, known):
+    """The row with a batch to begin with: that of another slice, in proportion to a device's memory."""
+    for other in known:
+        if other.batch_per_device and other.cell == (row.model, other.topology, row.image_size, row.mode):
+            ours, theirs = (get_topology(name).device.memory_bytes for name in (row.topology, other.topology))
+            return dataclasses.replace(row, batch_per_device=int(other.batch_per_device * ours / theirs))
+    return row
 
 
 def compute_in_child(row):
@@ -142,13 +151,13 @@ def compute_in_child(row):
 
 
 def compute(row):
-    """The `Row` with its numbers, by compiling a batch or a few."""
+    """The `Row` with its numbers, by compiling a batch or a few, from the row's own batch on if it has one."""
     training = row.mode == "training"
-    largest = largest_batch(row.model, row.topology, row.image_size, training)
+    largest = largest_batch(row.model, row.topology, row.image_size, training, first=row.batch_per_device)
     program = largest.program
     if not largest.images:
         refused = program.error and not program.out_of_memory
-        return dataclasses.replace(row, error=program.error if refused else NOTHING_FITS)
+        return dataclasses.replace(row, batch_per_device=0, error=program.error if refused else NOTHING_FITS)
     topology = get_topology(row.topology)
     device, n = topology.device, topology.num_devices
     seconds = max(program.flops / device.peak_flops, program.bytes_accessed / device.bandwidth)
@@ -176,7 +185,7 @@ def read(path):
     try:
         return [Row(**{name: types[name](value) for name, value in line.items()}) for line in reader]
     except (TypeError, ValueError) as error:
-        raise ValueError(f"A row of the table is damaged ({error}). Received: {path}") from error
+        raise ValueError(f"Line {reader.line_num} of the table is damaged ({error}). Received: {path}") from error
 
 
 def markdown(rows):
@@ -211,4 +220,5 @@ def _write(path, rows):
 
 
 if __name__ == "__main__":
+    compiler.end_with_parent()
     print(json.dumps(dataclasses.asdict(compute(Row(**json.loads(sys.argv[1]))))))

@@ -1,5 +1,6 @@
 """The programs that a replica of TPUStrategy runs, compiled for a TPU."""
 
+import math
 import warnings
 
 import tensorflow as tf
@@ -39,24 +40,36 @@ class TensorFlowPrograms(Programs):
             return replica_step(number, first, stop_requested, batch)
 
         scalars = [tf.TensorSpec((), dtype) for dtype in (tf.int32, tf.int32, tf.float32)]
-        return compile_function(step, [*scalars, *self._batch(size)], self.topology.name)
+        loops = (accumulate_steps,) if accumulate_steps > 1 else ()
+        return compile_function(step, [*scalars, *self._batch(size)], self.topology.name, self.machine_code, loops)
 
     def evaluation(self, batch_size, accumulate_steps):
         replica_sums = make_replica_sums(self.model, make_task_metrics(self._task))
         size = batch_size // self.topology.num_devices // accumulate_steps
-        return compile_function(replica_sums, self._batch(size), self.topology.name)
+        return compile_function(replica_sums, self._batch(size), self.topology.name, self.machine_code)
+
+    @property
+    def state_bytes(self):
+        state = self._engine.state
+        return sum(_bytes(v) for v in [*state.model.variables, *state.optimizer.variables, *state.averages])
 
     def _batch(self, size):
         return [tf.TensorSpec((size, *shape), tf.float32) for shape in self._batch_shapes]
 
 
-def compile_function(function, specs, topology):
+def _bytes(variable):
+    return math.prod(variable.shape) * tf.as_dtype(variable.dtype).size
+
+
+def compile_function(function, specs, topology, machine_code=True, loops=()):
     """The `Program` of a function of tensors, compiled for one device of a slice.
 
     Args:
         function: from tensors to tensors; it may read and assign variables.
         specs: a `tf.TensorSpec` for each argument.
         topology: the name of the slice.
+        machine_code: whether to compile to the end; see `compiler.compile_program`.
+        loops: see `program.compiled_program`.
     """
     function = tf.function(function, jit_compile=True, autograph=False)
     try:
@@ -68,4 +81,4 @@ def compile_function(function, specs, topology):
         if not str(error).startswith(("Only support static input shape", _NO_PROGRAM)):
             raise
         return refused_program(str(error).removeprefix(_NO_PROGRAM).strip(" '"))
-    return compiler.compile_program(program, topology)
+    return compiler.compile_program(program, topology, machine_code, loops)

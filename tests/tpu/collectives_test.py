@@ -47,7 +47,7 @@ for shard in ("optimizer", "parameters"):
     layouts[shard] = {
         "exchanges": [
             (opcode, [array.shape for array in operands], [array.shape for array in outputs])
-            for opcode, operands, outputs in counts.exchanges(module)
+            for _, opcode, operands, outputs in counts.exchanges(module)
         ],
         "outside": [line.opcode for line in module.computations[module.entry].values()],
         "divided": [weight.shape for weight in weights if math.prod(weight.shape) >= 2**16],

@@ -1,15 +1,18 @@
 """What the compiler says, and the versions of JAX whose private names are used."""
 
 import configparser
+import dataclasses
 import importlib.metadata
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import keras
 import pytest
 
 from keras_vit.tpu import compiler
-from keras_vit.tpu.program import first_line, refused_program
+from keras_vit.tpu.program import Program, first_line, refused_program
 
 ROOT = Path(__file__).parent.parent.parent
 OUT_OF_MEMORY = (
@@ -101,17 +104,6 @@ def test_a_mistake_of_the_function_is_not_taken_for_a_refusal(tpu_compiler):
         compile_function(lambda x: tf.ones((3,)) + x, [tf.TensorSpec((4,))], "v3:2x2")
 
 
-def test_an_executable_that_jax_cannot_read_has_no_text(tpu_compiler):
-    """As of some programs for a v6e: `proto.operand_ids_size() == *arity`, although they were compiled."""
-    import jax
-
-    class Executable:
-        def hlo_modules(self):
-            raise jax.errors.JaxRuntimeError("INTERNAL: RET_CHECK failure")
-
-    assert compiler.optimized_hlo(Executable()) == ""
-
-
 def test_a_compiler_that_dies_refuses_the_program(monkeypatch):
     def run_python(arguments, **environment):
         assert environment["JAX_PLATFORMS"] == "cpu"
@@ -148,8 +140,87 @@ def test_the_compiler_counts_a_product_and_its_memory(tpu_compiler):
     program = compile_function(lambda x: tf.matmul(x, weight), [tf.TensorSpec((n, n))], "v3:2x2")
     assert program.compiles and not program.host_operations and not program.error
     assert program.flops == pytest.approx(2 * n**3, rel=0.01)
-    assert program.argument_bytes == 2 * 4 * n * n and program.output_bytes == 4 * n * n
+    assert program.argument_bytes == 2 * 4 * n * n and program.temporary_bytes >= 4 * n * n
     assert program.memory_bytes >= 3 * 4 * n * n + program.program_bytes
+
+
+@tensorflow_only
+@pytest.mark.parametrize("topology", ["v3:2x2", "v6e:2x4"])
+def test_a_program_without_machine_code_has_the_memory_products_and_bytes_of_one_with_it(tpu_compiler, topology):
+    import tensorflow as tf
+
+    from keras_vit.tpu.tensorflow_programs import compile_function
+
+    weight = tf.Variable(tf.ones((2048, 2048)))
+
+    def step(x):
+        weight.assign_sub(tf.matmul(x, tf.nn.relu(tf.matmul(x, weight)), transpose_a=True) / 1e6)
+
+    specs = [tf.TensorSpec((4096, 2048))]
+    whole = compile_function(step, specs, topology)
+    planned = compile_function(step, specs, topology, machine_code=False)
+    assert planned.compiles and not planned.error and not planned.host_operations
+    assert planned.argument_bytes == whole.argument_bytes == 4 * (4096 + 2048) * 2048
+    assert planned.product_flops == whole.product_flops == planned.flops == 4 * 4096 * 2048**2
+    assert planned.flops < whole.flops < 1.02 * planned.flops
+    estimated = ("program_bytes", "flops")
+    differ = [field.name for field in dataclasses.fields(Program) if field.name not in estimated]
+    assert [getattr(planned, name) for name in differ] == [getattr(whole, name) for name in differ]
+
+
+@tensorflow_only
+@pytest.mark.parametrize("flags", ["--xla_dump_hlo_as_html=true", "--xla_dump_hlo_module_re=nothing"])
+def test_what_a_user_lets_xla_write_changes_nothing(tpu_compiler, monkeypatch, tmp_path, flags):
+    import tensorflow as tf
+
+    from keras_vit.tpu.tensorflow_programs import compile_function
+
+    specs = [tf.TensorSpec((64, 64))]
+    expected = compile_function(lambda x: x @ x, specs, "v3:2x2", machine_code=False)
+    monkeypatch.setenv("XLA_FLAGS", f"{flags} --xla_dump_to={tmp_path}")
+    assert compile_function(lambda x: x @ x, specs, "v3:2x2", machine_code=False) == expected
+
+
+@tensorflow_only
+def test_a_program_without_arithmetic_compiles(tpu_compiler):
+    import tensorflow as tf
+
+    from keras_vit.tpu.tensorflow_programs import compile_function
+
+    program = compile_function(lambda x: tf.transpose(x), [tf.TensorSpec((8, 128))], "v5e:2x4")
+    assert program.compiles and program.flops == program.product_flops == 0
+
+
+@tensorflow_only
+def test_a_program_without_machine_code_is_refused_as_one_with_it(tpu_compiler):
+    import tensorflow as tf
+
+    from keras_vit.tpu.tensorflow_programs import compile_function
+
+    n = 2**16
+    program = compile_function(lambda x: tf.matmul(x, x), [tf.TensorSpec((n, n))], "v3:2x2", machine_code=False)
+    assert program.out_of_memory and program.memory_bytes >= 16 * 2**30
+
+
+def test_a_stage_that_the_compiler_did_not_write_is_an_error(tmp_path):
+    with pytest.raises(ImportError, match=r"libtpu wrote no file \*.after_optimizations.txt"):
+        compiler.written_stages(tmp_path)
+    (tmp_path / "m.after_optimizations.txt").write_text("HloModule m")
+    (tmp_path / "m.after_optimizations-memory-usage-report.txt").write_text("Total: 3")
+    with pytest.raises(ImportError, match="report of the memory is new.*Received: 'Total: 3'"):
+        compiler.written_stages(tmp_path)
+
+
+def test_a_child_ends_with_the_process_that_started_it():
+    script = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', sys.argv[1]]).wait()"
+    child = (
+        "import time; from keras_vit.tpu import compiler; compiler.end_with_parent(); "
+        "print('ready', flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script, child], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout.readline() == "ready\n"
+        parent.kill()
+        assert parent.stdout.read() == ""  # which comes only when the child, too, has ended
 
 
 @tensorflow_only

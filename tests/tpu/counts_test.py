@@ -6,7 +6,7 @@ import pytest
 
 import keras_vit
 from keras_vit import cost
-from keras_vit.tpu.counts import find_collectives, find_traffic, product_flops, window_products
+from keras_vit.tpu.counts import find_collectives, find_traffic, product_flops, repetitions, window_products
 from keras_vit.tpu.hlo import Array, parse
 
 # A step on eight devices as the TPU's compiler writes one, without the attributes that nothing here reads.
@@ -145,6 +145,67 @@ def test_traffic_is_that_with_the_large_memory_and_of_whole_tiles():
     assert traffic["bf16[4,197,768]"] == (2 * 4 * 200 * 768, 0)
     assert traffic["bf16[4,197,100]"] == (2 * product, 2 * product)
     assert next(iter(traffic)) == "bf16[4,197,768]"
+
+
+def test_of_a_slice_the_part_is_read():
+    text = """\
+ENTRY %main (x: s8[4096]) -> s8[1024] {
+  %x = s8[4096]{0:T(1024)(128)(4,1)} parameter(0)
+  ROOT %part = s8[1024]{0:T(1024)(128)(4,1)S(1)} slice(%x), slice={[0:1024]}
+}
+"""
+    assert find_traffic(parse(text)) == [("s8[4096]", 1024, 0)]
+
+
+# Steps and micro-batches: two loops, one in the other, beside one without products.
+LOOPS = """\
+HloModule jit_steps
+
+%inner (a: f32[8,128]) -> f32[8,128] {
+  %a = f32[8,128]{1,0:T(8,128)} parameter(0)
+  %k = f32[128,128]{1,0:T(8,128)} constant({...})
+  %sum = f32[8,128]{1,0:T(8,128)} all-reduce(%a), channel_id=1, to_apply=%add
+  ROOT %dot = f32[8,128]{1,0:T(8,128)} dot(%sum, %k), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+
+%random (b: f32[8,128]) -> f32[8,128] {
+  %b = f32[8,128]{1,0:T(8,128)} parameter(0)
+  ROOT %twice = f32[8,128]{1,0:T(8,128)} multiply(%b, %b)
+}
+
+%go (c: f32[8,128]) -> pred[] {
+  %c = f32[8,128]{1,0:T(8,128)} parameter(0)
+  ROOT %yes = pred[]{:T(512)} constant(true)
+}
+
+%outer (d: f32[8,128]) -> f32[8,128] {
+  %d = f32[8,128]{1,0:T(8,128)} parameter(0)
+  %drawn = f32[8,128]{1,0:T(8,128)} while(%d), condition=%go, body=%random
+  %micro = f32[8,128]{1,0:T(8,128)} while(%drawn), condition=%go, body=%inner
+  ROOT %updated = f32[8,128]{1,0:T(8,128)} add(%micro, %d)
+}
+
+ENTRY %main (e: f32[8,128]) -> f32[8,128] {
+  %e = f32[8,128]{1,0:T(8,128)} parameter(0)
+  ROOT %steps = f32[8,128]{1,0:T(8,128)} while(%e), condition=%go, body=%outer
+}
+"""
+
+
+def test_what_is_in_the_loops_around_the_products_is_counted_as_often_as_they_run():
+    module, once, size = parse(LOOPS), 2 * 8 * 128 * 128, 4 * 8 * 128
+    times = repetitions(module, (5, 3))
+    assert {name: times.get(name, 1) for name in module.computations} == {
+        "inner": 15, "random": 5, "go": 5, "outer": 5, "main": 1,
+    }  # fmt: skip
+    assert [product_flops(module, loops) for loops in [(), (5,), (5, 3), (5, 3, 7)]] == [
+        once, 5 * once, 15 * once, 15 * once,
+    ]  # fmt: skip
+    assert find_collectives(module, (5, 3)) == [("all-reduce", 15, 15 * size)]
+    moved = {array: (read, written) for array, read, written in find_traffic(module, (5, 3))}
+    # An all-reduce and a product of each micro-batch; in each step numbers are drawn and weights updated.
+    assert moved["f32[8,128]"] == ((15 * 2 + 5 * 2 + 5 * 2) * size, (15 * 2 + 5 + 5) * size)
+    assert moved["f32[128,128]"] == (15 * 4 * 128 * 128, 0)
 
 
 @pytest.mark.parametrize(

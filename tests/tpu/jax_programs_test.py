@@ -28,13 +28,17 @@ assert much.out_of_memory and much.memory_bytes >= 16 * 2**30 and much.available
 mean = compile_function(jax.jit(lambda x: x - x.mean(0), out_shardings=x.sharding), x)
 assert mean.compiles and not mean.host_operations
 assert mean.argument_bytes == 2 * 128 * 4 or mean.argument_bytes == 8 * 128 * 4, mean  # of one device; rows of 8
+again = compile_function(jax.jit(lambda x: x - x.mean(0), out_shardings=x.sharding), x)
+assert again == mean and mean.bytes_accessed > 0
 assert "TPU_WORKER_HOSTNAMES" not in __import__("os").environ
 print("all of it")
 """
 
 
-def test_programs_of_jax_are_refused_with_the_reason(tpu_compiler):
+def test_programs_of_jax_are_refused_with_the_reason(tpu_compiler, tmp_path):
     environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    environment |= {"JAX_COMPILATION_CACHE_DIR": str(tmp_path), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     environment.pop("TPU_WORKER_HOSTNAMES", None)
     ended = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=False)
     assert ended.stdout == "all of it\n", ended.stderr
+    assert "compilation cache" not in ended.stderr and not list(tmp_path.iterdir())

@@ -34,7 +34,8 @@ class _Programs:
     per_image, bend = 30, 0
     says_what_it_needs = True
 
-    def __init__(self, config, task, inputs, topology, total_steps):
+    def __init__(self, config, task, inputs, topology, total_steps, machine_code):
+        assert not machine_code
         assert config.precision == "mixed_bfloat16" and inputs.image_shape == (224, 224, 3)
         self.gradient_bytes = GRADIENT_BYTES
         self.topology = topology
@@ -74,6 +75,13 @@ def test_it_was_compiled_and_fits_and_half_as_many_more_do_not(monkeypatch, per_
     assert largest.program == _program(largest.images, per_image, bend)
     assert largest.program.memory_bytes <= LIMIT < _program(int(1.5 * largest.images) + 1, per_image, bend).memory_bytes
     assert largest.gradient_bytes == GRADIENT_BYTES
+
+
+def test_the_first_number_may_be_given():
+    expected = largest_batch("ViT-B/16", "v3:2x2", 224, training=True).images
+    SIZES.clear()
+    row = table.compute(Row("ViT-B/16", "v3:2x2", 224, "training", batch_per_device=expected))
+    assert SIZES == [expected] == [row.batch_per_device]
 
 
 def test_no_more_images_are_asked_for_than_there_is_use_for(monkeypatch):

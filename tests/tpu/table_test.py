@@ -63,6 +63,20 @@ def test_a_table_that_was_stopped_goes_on_with_what_is_missing(tmp_path, monkeyp
     assert table.fill(path, CELLS, write=lines.append) == rows and len(computed) == 16
 
 
+def test_a_cell_begins_with_the_batch_of_another_slice_in_proportion_to_the_memory(tmp_path, monkeypatch):
+    first = {}
+
+    def compute(row):
+        first[row.cell] = row.batch_per_device
+        return dataclasses.replace(row, batch_per_device=1000)
+
+    monkeypatch.setattr(table, "compute_in_child", compute)
+    table.fill(tmp_path / "tpu.csv", table.cells(["ViT-B/16"], ["v3:2x2", "v6e:2x4"], [224, 384]), lambda line: None)
+    assert {cell[1:]: batch for cell, batch in first.items() if batch} == {
+        ("v6e:2x4", size, mode): 2018 for size in (224, 384) for mode in table.MODES
+    }
+
+
 def test_a_row_is_computed_in_a_process_of_its_own(tpu_compiler):
     row = table.compute_in_child(Row("ViT-Ti/16", "v3:2x2", 16, "inference"))
     assert row.cell == ("ViT-Ti/16", "v3:2x2", 16, "inference") and not row.error
@@ -83,7 +97,7 @@ def test_a_file_that_is_no_table_is_refused(tmp_path):
     path.write_text(
         ",".join(field.name for field in dataclasses.fields(Row)) + "\nViT-B/16,v3:2x2,many,training,1,1,\n"
     )
-    with pytest.raises(ValueError, match="A row of the table is damaged"):
+    with pytest.raises(ValueError, match="Line 2 of the table is damaged"):
         table.read(path)
 
 
