@@ -149,7 +149,6 @@ def write_options(folder):
         "xla_dump_hlo_as_html": False,
         "xla_dump_hlo_as_proto": False,
         "xla_dump_hlo_module_re": ".*",
-        "xla_dump_compress_protos": False,
     }
 
 

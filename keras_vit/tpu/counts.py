@@ -40,14 +40,14 @@ def repetitions(module, loops):
 
     Args:
         module: a `Module`.
-        loops: the lengths of the loops around the products, from the outermost on, such as `(steps, micro_batches)`.
-            Of the loops at a depth it is the one with most products; all others count once.
+        loops: the lengths of the loops around the products, from the outermost on, such as `(steps, micro_batches)`; 1
+            where there is none. Of the loops at a depth it is the one with most products; all others count once.
 
     Returns:
         `{computation: times}`; what is missing is executed once.
     """
     flops, times, name, factor = _flops_of_computations(module), {}, module.entry, 1
-    for length in loops:
+    for length in (length for length in loops if length > 1):
         around = module.reachable(name, ("call", "conditional"))
         bodies = [
             line.body for computation in around for line in module.computations[computation].values()
@@ -136,19 +136,20 @@ def find_traffic(module, loops=()):
     """
     instructions = module.instructions
     reads, writes, times = collections.Counter(), collections.Counter(), repetitions(module, loops)
-    for computation, line in ((name, line) for name in module.executed for line in module.computations[name].values()):
+    for computation in module.executed:
         factor = times.get(computation, 1)
-        if line.opcode in _FREE or line.opcode.endswith("-done"):
-            continue
-        operands = [array for name in line.operands for array in instructions[name].outputs]
-        outputs = line.outputs[:1] if line.opcode == "copy-start" else line.outputs
-        for array in operands:
-            if array.in_main_memory:
-                part = outputs[0] if line.opcode in ("slice", "dynamic-slice") else array
-                reads[str(array)] += factor * part.padded_bytes
-        for array in outputs:
-            if array.in_main_memory:
-                writes[str(array)] += factor * array.padded_bytes
+        for line in module.computations[computation].values():
+            if line.opcode in _FREE or line.opcode.endswith("-done"):
+                continue
+            operands = [array for name in line.operands for array in instructions[name].outputs]
+            outputs = line.outputs[:1] if line.opcode == "copy-start" else line.outputs
+            for array in operands:
+                if array.in_main_memory:
+                    part = outputs[0] if line.opcode in ("slice", "dynamic-slice") else array
+                    reads[str(array)] += factor * part.padded_bytes
+            for array in outputs:
+                if array.in_main_memory:
+                    writes[str(array)] += factor * array.padded_bytes
     total = reads + writes
     return [(name, reads[name], writes[name]) for name, _ in total.most_common()]
 

@@ -48,12 +48,12 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
     inputs = input_shapes(config)
     steps = total_steps(config, inputs.num_examples) if config.total_steps or inputs.num_examples else 0
 
-    def make_programs(config, task, machine_code=True):
-        return programs_class()(config, task, inputs, slice_, steps or _SOME_STEPS, machine_code)
+    def make_programs(config, task):
+        return programs_class()(config, task, inputs, slice_, steps or _SOME_STEPS)
 
     def compile_size(programs, size, known=None):
         """`fitting_batch`'s, of programs that exist."""
-        both = known or _compile(programs, size * slice_.num_devices, config.accumulate_steps)
+        both = known or _compile(programs, size * slice_.num_devices, config.accumulate_steps, machine_code=False)
         return all(fits_memory(p, slice_) for p in both), max(p.memory_bytes for p in both)
 
     programs, size = make_programs(config, task), batch_size // slice_.num_devices
@@ -76,7 +76,6 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
         return result
 
     known = {size: (train, evaluation)}
-    programs.machine_code = False  # the same memory, in a tenth of the time
     limit, unit = slice_.device.memory_bytes, config.accumulate_steps
     fitting = fitting_batch(
         lambda n: compile_size(programs, n, known.get(n)), limit, first=size, unit=unit, largest=search
@@ -84,24 +83,24 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
     changes = []
     if search and not config.remat and _has_blocks(programs.model):
         other = _changed(config, remat=True)
-        programs = make_programs(other, type(task)(other), machine_code=False)
+        programs = make_programs(other, type(task)(other))
         most = fitting_batch(lambda n: compile_size(programs, n), limit, first=2 * size, unit=unit, largest=True)
         changes.append(Change("remat=True", most))
     if search and fitting < size:
         parts = next((k for k in range(2, size + 1) if size % k == 0 and size // k <= fitting // unit), 0)
-        both = _compile(make_programs(config, task, machine_code=False), batch_size, parts) if parts else ()
+        both = _compile(make_programs(config, task), batch_size, parts, machine_code=False) if parts else ()
         if parts and all(fits_memory(program, slice_) for program in both):
             changes.append(Change(f"accumulate_steps={parts}", size))
     return dataclasses.replace(result, fitting_batch_per_device=fitting, changes=tuple(changes))
 
 
-def _compile(programs, batch_size, accumulate_steps):
+def _compile(programs, batch_size, accumulate_steps, machine_code=True):
     """The `Program` of training and that of evaluation; the latter is not compiled where the former is refused for
-    another reason than memory."""
-    train = programs.train(batch_size, accumulate_steps)
+    another reason than memory. Without machine code their memory is known in a tenth of the time."""
+    train = programs.train(batch_size, accumulate_steps, machine_code)
     if not train.compiles and not train.out_of_memory:
         return train, train
-    return train, programs.evaluation(batch_size, accumulate_steps)
+    return train, programs.evaluation(batch_size, accumulate_steps, machine_code)
 
 
 def _changed(recipe, **changes):

@@ -42,7 +42,7 @@ class JaxPrograms(Programs):
         )
         return model
 
-    def train(self, batch_size, accumulate_steps):
+    def train(self, batch_size, accumulate_steps, machine_code=True):
         options = {name: self._config[name] for name in STEP_OPTIONS}
         options |= {"batch_size": batch_size, "accumulate_steps": accumulate_steps}
         train_steps = make_train_steps(self._mesh, self.model, self._optimizer, self._task, self._shardings, **options)
@@ -50,15 +50,14 @@ class JaxPrograms(Programs):
         scalar = lambda dtype: self._array((), dtype, PartitionSpec())  # noqa: E731
         arguments = (self._state, scalar(bool), scalar(jnp.int32), scalar(jnp.int32))
         stop_requested = self._array((self._mesh.size,), jnp.float32, PartitionSpec(AXIS))
-        loops = tuple(length for length in (steps, accumulate_steps) if length > 1)
-        batches = [self._batch(batch_size)] * steps
-        return compile_function(train_steps, *arguments, batches, stop_requested, loops=loops, steps=steps)
+        arguments += ([self._batch(batch_size)] * steps, stop_requested)
+        return compile_function(train_steps, *arguments, loops=(steps, accumulate_steps), steps=steps)
 
-    def evaluation(self, batch_size, accumulate_steps):
+    def evaluation(self, batch_size, accumulate_steps, machine_code=True):
         compute, weights = make_task_metrics(self._task), self._shardings.weights
         sums = make_sums(self._mesh, self.model, compute, weights, accumulate_steps)
         arguments = (self._state.weights, self._state.statistics, self._batch(batch_size))
-        return compile_function(jax.jit(sums), *arguments, loops=(accumulate_steps,) if accumulate_steps > 1 else ())
+        return compile_function(jax.jit(sums), *arguments, loops=(accumulate_steps,))
 
     @property
     def state_bytes(self):

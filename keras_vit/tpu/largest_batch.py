@@ -50,7 +50,7 @@ def largest_batch(model, topology, image_size, training, first=0):
         training: whether the program is the training step, with AdamW; else it is the evaluation step.
         first: a number of images to begin with; 0 for one by formula.
     """
-    programs = make_programs(model, topology, image_size, machine_code=False)
+    programs = make_programs(model, topology, image_size)
     compile_step, num_devices = programs.train if training else programs.evaluation, programs.topology.num_devices
     limit, image_bytes = programs.topology.device.memory_bytes, programs.batch_bytes(1)
     gradient_bytes = programs.gradient_bytes if training else 0
@@ -61,7 +61,7 @@ def largest_batch(model, topology, image_size, training, first=0):
     size = _on_grid(max(1, first or (limit - state) / _image_memory(config, image_size, training)))
     best, refused = LargestBatch(0, Program(False), gradient_bytes), math.inf
     while True:
-        program = compile_step(size * num_devices, 1)
+        program = compile_step(size * num_devices, 1, machine_code=False)
         if not program.compiles and not program.out_of_memory:
             return LargestBatch(0, program, gradient_bytes)
         if fits_memory(program, programs.topology):
@@ -78,8 +78,8 @@ def largest_batch(model, topology, image_size, training, first=0):
         size = number if best.images < number < refused else (best.images + refused) // 2
 
 
-def make_programs(model, topology, image_size, machine_code=True):
-    """The `Programs` of a model: mixed bfloat16, AdamW, `CLASSES` classes; see `Programs` for `machine_code`."""
+def make_programs(model, topology, image_size):
+    """The `Programs` of a model: mixed bfloat16, AdamW, `CLASSES` classes."""
     config = ConfigDict(
         recipes.defaults(
             **architectures.model_config(model),
@@ -90,7 +90,7 @@ def make_programs(model, topology, image_size, machine_code=True):
         )
     )
     inputs = InputShapes((image_size, image_size, 3), CLASSES)
-    return programs_class()(config, tasks.get(config), inputs, get_topology(topology), config.total_steps, machine_code)
+    return programs_class()(config, tasks.get(config), inputs, get_topology(topology), config.total_steps)
 
 
 def _most_images(program, size, image_bytes, limit):

@@ -28,7 +28,8 @@ class Program:
         temporary_bytes: all else that the program keeps there: activations, and results that do not take the place of
             an argument. Not what it keeps in the small memory beside the units.
         program_bytes: the machine code.
-        flops: of one execution, by the compiler, and where it counts a loop's body once, the products of the others.
+        flops: of one execution, by the compiler. It counts a loop's body once; here the products in it come as often as
+            the loop runs, and all else once in every step.
         host_operations: operations that would wait for the host; must be empty.
         bytes_accessed: what it moves between the device and its large memory, the sum of `counts.find_traffic`.
         product_flops: those of matrix products and convolutions, of the optimized program; see `counts`.
@@ -83,13 +84,16 @@ def compiled_program(text, planned_bytes, host_operations=(), *, program_bytes=N
         if array.in_main_memory
     )
     traffic, product_flops = counts.find_traffic(module, loops), counts.product_flops(module, loops)
-    repeated = product_flops - counts.product_flops(module)
+    if flops is None:
+        flops = product_flops
+    else:  # the other operations, which the compiler counts once, come in every step
+        flops = product_flops + steps * (flops - counts.product_flops(module))
     return Program(
         compiles=True,
         argument_bytes=arguments,
         temporary_bytes=max(planned_bytes - arguments, 0),
         program_bytes=int(CODE_SHARE * planned_bytes) if program_bytes is None else program_bytes,
-        flops=product_flops if flops is None else flops + repeated,
+        flops=flops,
         host_operations=tuple(host_operations),
         bytes_accessed=float(sum(reads + writes for _, reads, writes in traffic)),
         product_flops=product_flops,

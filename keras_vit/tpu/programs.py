@@ -15,20 +15,17 @@ class Programs:
         inputs: an `InputPipeline`, or `InputShapes`.
         topology: the `Topology`.
         total_steps: of the whole run, for the schedule.
-        machine_code: whether to compile to the end; see `compiler.compile_program`. JAX always does.
 
     Attributes:
         model: the model of the task.
         topology: the argument.
-        machine_code: the argument, which may be changed.
 
     Raises:
         ValueError: the config cannot be satisfied on the slice.
     """
 
-    def __init__(self, config, task, inputs, topology, total_steps, machine_code=True):
+    def __init__(self, config, task, inputs, topology, total_steps):
         self._config, self._task, self.topology = config, task, topology
-        self.machine_code = machine_code
         self._image_shape = inputs.image_shape
         self._batch_shapes = (inputs.image_shape, (len(inputs.train.class_names),), ())  # images, labels, weights
         with dtype_policy(config.precision):
@@ -38,16 +35,17 @@ class Programs:
         """Builds the model and what else a step needs; returns the model."""
         raise NotImplementedError
 
-    def train(self, batch_size, accumulate_steps):
+    def train(self, batch_size, accumulate_steps, machine_code=True):
         """The `Program` of what is executed for a training step.
 
         Args:
             batch_size: over all devices of the slice, which divide it.
             accumulate_steps: micro-batches of a device's part.
+            machine_code: whether to compile to the end; see `compiler.compile_program`. JAX always does.
         """
         raise NotImplementedError
 
-    def evaluation(self, batch_size, accumulate_steps):
+    def evaluation(self, batch_size, accumulate_steps, machine_code=True):
         """The `Program` of an evaluation step; see `train`."""
         raise NotImplementedError
 

@@ -65,9 +65,9 @@ def _time(check, price):
     lines = [
         f"{check.flops / 1e12:.4g} TFLOPs a step by the compiler, {products}{check.model_flops / 1e12:.4g} by formula; "
         f"{check.bytes_accessed / 1e9:.4g} GB moved",
-        f"estimate (a roofline; not measured): {check.compute_seconds * 1e3:.4g} ms for the larger count at the "
-        f"published {device.peak_flops / 1e12:.4g} TFLOP/s, {check.bandwidth_seconds * 1e3:.4g} ms for the bytes at "
-        f"{device.bandwidth / 1e9:.4g} GB/s; {check.bound} bounds it",
+        f"estimate (a roofline; not measured): {check.compute_seconds * 1e3:.4g} ms for the larger of these FLOP "
+        f"counts at the published {device.peak_flops / 1e12:.4g} TFLOP/s, {check.bandwidth_seconds * 1e3:.4g} ms for "
+        f"the bytes at {device.bandwidth / 1e9:.4g} GB/s; {check.bound} bounds it",
         f"sum of the gradients: {check.all_reduce_bytes / 1e9:.4g} GB, {check.all_reduce_seconds * 1e3:.3g} ms at "
         f"{device.interconnect / 1e9:.4g} GB/s, taken to come after the rest",
         f"{check.step_seconds_estimate * 1e3:.4g} ms a step, {check.images_per_second_estimate:.4g} images/s a device, "

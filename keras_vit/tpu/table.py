@@ -133,8 +133,8 @@ def _with_first_batch(row, known):
     """The row with a batch to begin with: that of another slice, in proportion to a device's memory."""
     for other in known:
         if other.batch_per_device and other.cell == (row.model, other.topology, row.image_size, row.mode):
-            ours, theirs = (get_topology(name).device.memory_bytes for name in (row.topology, other.topology))
-            return dataclasses.replace(row, batch_per_device=int(other.batch_per_device * ours / theirs))
+            memory, other_memory = (get_topology(r.topology).device.memory_bytes for r in (row, other))
+            return dataclasses.replace(row, batch_per_device=int(other.batch_per_device * memory / other_memory))
     return row
 
 

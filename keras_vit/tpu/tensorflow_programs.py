@@ -30,7 +30,7 @@ class TensorFlowPrograms(Programs):
         self._engine.build(self._config, self._task, inputs, total_steps)
         return self._engine.model
 
-    def train(self, batch_size, accumulate_steps):
+    def train(self, batch_size, accumulate_steps, machine_code=True):
         size = batch_size // self.topology.num_devices
         options = {name: self._config[name] for name in STEP_OPTIONS}
         options |= {"batch_size": size, "accumulate_steps": accumulate_steps}
@@ -40,13 +40,13 @@ class TensorFlowPrograms(Programs):
             return replica_step(number, first, stop_requested, batch)
 
         scalars = [tf.TensorSpec((), dtype) for dtype in (tf.int32, tf.int32, tf.float32)]
-        loops = (accumulate_steps,) if accumulate_steps > 1 else ()
-        return compile_function(step, [*scalars, *self._batch(size)], self.topology.name, self.machine_code, loops)
+        specs = [*scalars, *self._batch(size)]
+        return compile_function(step, specs, self.topology.name, machine_code, loops=(accumulate_steps,))
 
-    def evaluation(self, batch_size, accumulate_steps):
+    def evaluation(self, batch_size, accumulate_steps, machine_code=True):
         replica_sums = make_replica_sums(self.model, make_task_metrics(self._task))
         size = batch_size // self.topology.num_devices // accumulate_steps
-        return compile_function(replica_sums, self._batch(size), self.topology.name, self.machine_code)
+        return compile_function(replica_sums, self._batch(size), self.topology.name, machine_code)
 
     @property
     def state_bytes(self):

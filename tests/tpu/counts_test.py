@@ -198,8 +198,8 @@ def test_what_is_in_the_loops_around_the_products_is_counted_as_often_as_they_ru
     assert {name: times.get(name, 1) for name in module.computations} == {
         "inner": 15, "random": 5, "go": 5, "outer": 5, "main": 1,
     }  # fmt: skip
-    assert [product_flops(module, loops) for loops in [(), (5,), (5, 3), (5, 3, 7)]] == [
-        once, 5 * once, 15 * once, 15 * once,
+    assert [product_flops(module, loops) for loops in [(), (5,), (1, 5), (5, 3), (5, 3, 7)]] == [
+        once, 5 * once, 5 * once, 15 * once, 15 * once,
     ]  # fmt: skip
     assert find_collectives(module, (5, 3)) == [("all-reduce", 15, 15 * size)]
     moved = {array: (read, written) for array, read, written in find_traffic(module, (5, 3))}

@@ -100,8 +100,8 @@ class _Programs(Programs):
 
     state_bytes = GIB
 
-    def train(self, batch_size, accumulate_steps):
-        self.machine_codes.append(self.machine_code)
+    def train(self, batch_size, accumulate_steps, machine_code):
+        self.machine_codes.append(machine_code)
         images = batch_size / self._devices / accumulate_steps
         activations = int(self._share * images * GIB)
         if activations > 14 * GIB:
@@ -110,7 +110,7 @@ class _Programs(Programs):
             True, "", argument_bytes=GIB, temporary_bytes=activations, flops=9e12 * images, bytes_accessed=45e9
         )
 
-    def evaluation(self, batch_size, accumulate_steps):
+    def evaluation(self, batch_size, accumulate_steps, machine_code):
         return Program(True, argument_bytes=GIB, flops=1e9, bytes_accessed=1e9)
 
 

@@ -34,8 +34,7 @@ class _Programs:
     per_image, bend = 30, 0
     says_what_it_needs = True
 
-    def __init__(self, config, task, inputs, topology, total_steps, machine_code):
-        assert not machine_code
+    def __init__(self, config, task, inputs, topology, total_steps):
         assert config.precision == "mixed_bfloat16" and inputs.image_shape == (224, 224, 3)
         self.gradient_bytes = GRADIENT_BYTES
         self.topology = topology
@@ -43,7 +42,8 @@ class _Programs:
     def batch_bytes(self, size):
         return size * IMAGE_BYTES
 
-    def train(self, batch_size, accumulate_steps):
+    def train(self, batch_size, accumulate_steps, machine_code):
+        assert not machine_code
         images = batch_size // self.topology.num_devices
         SIZES.append(images)
         program = _program(images, self.per_image, self.bend)
@@ -93,7 +93,7 @@ def test_no_more_images_are_asked_for_than_there_is_use_for(monkeypatch):
 def test_what_does_not_fit_or_compile_says_so(monkeypatch):
     for error, expected in [("RESOURCE_EXHAUSTED", "not one image fits"), ("no", "no")]:
         refused = Program(False, error, out_of_memory=error != "no")
-        monkeypatch.setattr(_Programs, "train", lambda self, batch_size, steps, refused=refused: refused)
+        monkeypatch.setattr(_Programs, "train", lambda self, batch_size, steps, machine_code, refused=refused: refused)
         for model in ("ViT-H/14", "BiT-R50x1", "R50+ViT-B/16", "R+ViT-Ti/16"):
             row = table.compute(Row(model, "v3:2x2", 224, "training"))
             assert (row.batch_per_device, row.error) == (0, expected)
