@@ -9,6 +9,7 @@ and wants variables of the environment set before it is loaded.
 """
 
 import ctypes
+import errno
 import functools
 import importlib.metadata
 import json
@@ -164,6 +165,7 @@ def written_stages(folder):
 
     Raises:
         ImportError: they are not there, or not what they were.
+        OSError: they were written in part; libtpu says nothing of a disk that is full.
     """
     texts = []
     for end in (_HLO_FILE, _MEMORY_FILE):
@@ -171,6 +173,8 @@ def written_stages(folder):
         if not paths:
             raise ImportError(f"libtpu wrote no file *{end}. {other_versions() or 'Does XLA_FLAGS keep it from it?'}")
         texts.append(paths[-1].read_text())
+    if not texts[0].rstrip().endswith("\n}") or not texts[1].endswith("\n"):
+        raise OSError(errno.ENOSPC, "the compiler wrote its files in part; TMPDIR names another folder", str(folder))
     total = re.search(r"Memory Space: default .*\nTotal bytes: (\d+)", texts[1])
     if not total:
         raise ImportError(f"libtpu's report of the memory is new. {other_versions()} Received: {texts[1][:60]!r}")

@@ -102,6 +102,8 @@ def _filled_by_patches(model, image_size):
 def fill(path, rows, write=print):
     """Computes the rows of a table that its file does not have yet; the file is whole after each of them.
 
+    Several processes may fill a file: what others have added meanwhile is kept, and not computed again.
+
     Args:
         path: of the CSV file, local or remote; an existing one is extended.
         rows: of `cells`.
@@ -115,18 +117,27 @@ def fill(path, rows, write=print):
         ImportError: jax or libtpu is missing.
         ChildProcessError: a row was not computed, for want of this machine's memory or by a defect.
     """
-    known = read(path) if files.exists(path) else []
-    missing = [row for row in rows if row.cell not in {row.cell for row in known}]
+    known = _read_known(path)
+    missing = [row for row in rows if row.cell not in known]
     write(f"{len(missing)} of {len(rows)} cells to compute")
     for row in missing:
-        known.append(compute_in_child(_with_first_batch(row, known)))
-        _write(path, known)
-        row = known[-1]
+        known = _read_known(path)
+        if row.cell in known:
+            continue
+        row = compute_in_child(_with_first_batch(row, known.values()))
+        known = _read_known(path)
+        known.setdefault(row.cell, row)
+        _write(path, known.values())
         result = f"{row.batch_per_device} images a device, {row.images_per_second:.4g} images/s"
         if row.error:
             result = first_line(row.error)
         write(f"{row.model} on {row.topology}, {row.image_size} pixels, {row.mode}: {result}")
-    return known
+    return list(_read_known(path).values())
+
+
+def _read_known(path):
+    """`{cell: row}` of a table's file, {} if there is none."""
+    return {row.cell: row for row in read(path)} if files.exists(path) else {}
 
 
 def _with_first_batch(row, known):

@@ -205,9 +205,20 @@ def test_a_program_without_machine_code_is_refused_as_one_with_it(tpu_compiler):
 def test_a_stage_that_the_compiler_did_not_write_is_an_error(tmp_path):
     with pytest.raises(ImportError, match=r"libtpu wrote no file \*.after_optimizations.txt"):
         compiler.written_stages(tmp_path)
-    (tmp_path / "m.after_optimizations.txt").write_text("HloModule m")
-    (tmp_path / "m.after_optimizations-memory-usage-report.txt").write_text("Total: 3")
-    with pytest.raises(ImportError, match="report of the memory is new.*Received: 'Total: 3'"):
+    hlo, memory = (tmp_path / f"m.after_optimizations{end}.txt" for end in ("", "-memory-usage-report"))
+    memory_text = "Memory Space: default (color=0)\nTotal bytes: 65536 (64.0KiB)\n"
+    hlo.write_text("HloModule m\n{\n}\n\n")
+    memory.write_text(memory_text)
+    assert compiler.written_stages(tmp_path) == (hlo.read_text(), 65536)
+    for half, text in [(hlo, "HloModule m\n{\n  %a = "), (hlo, ""), (memory, memory_text[:50]), (memory, "")]:
+        hlo.write_text("HloModule m\n{\n}\n\n")
+        memory.write_text(memory_text)
+        half.write_text(text)
+        with pytest.raises(OSError, match="in part; TMPDIR names another folder"):
+            compiler.written_stages(tmp_path)
+    hlo.write_text("HloModule m\n{\n}\n\n")
+    memory.write_text("Total: 3\n")
+    with pytest.raises(ImportError, match="report of the memory is new.*Received: 'Total: 3.*'"):
         compiler.written_stages(tmp_path)
 
 

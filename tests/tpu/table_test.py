@@ -63,6 +63,22 @@ def test_a_table_that_was_stopped_goes_on_with_what_is_missing(tmp_path, monkeyp
     assert table.fill(path, CELLS, write=lines.append) == rows and len(computed) == 16
 
 
+def test_what_another_process_has_added_is_kept_and_not_computed_again(tmp_path, monkeypatch):
+    path, computed = tmp_path / "tpu.csv", []
+
+    def compute(row):
+        if not computed:  # meanwhile another process computes the same cell and the last one
+            table._write(path, [_compute(CELLS[0]), _compute(CELLS[-1])])
+        computed.append(row.cell)
+        return dataclasses.replace(row, batch_per_device=3)
+
+    monkeypatch.setattr(table, "compute_in_child", compute)
+    rows = table.fill(path, CELLS, write=lambda line: None)
+    assert computed == [row.cell for row in CELLS[:-1]]
+    assert rows == table.read(path) and rows[:2] == [_compute(CELLS[0]), _compute(CELLS[-1])]
+    assert sorted(row.cell for row in rows) == sorted(row.cell for row in CELLS)
+
+
 def test_a_cell_begins_with_the_batch_of_another_slice_in_proportion_to_the_memory(tmp_path, monkeypatch):
     first = {}
 
