@@ -20,7 +20,9 @@ def report(check, price=0.0, arrays=0):
         f"(batch {check.batch_size}), {check.backend}"
     ]
     if not check.compiles:
-        return [*lines, f"does not compile: {first_line(check.error)}", *check.error.strip().splitlines()[1:20]]
+        step = "training" if check.error == check.train.error else "evaluation"
+        text = f"the {step} step does not compile: {first_line(check.error)}"
+        return [*lines, text, *check.error.strip().splitlines()[1:20]]
     if check.host_operations:
         lines.append(f"does not run without the host: {', '.join(check.host_operations)}")
     lines.append(_verdict(check))

@@ -78,8 +78,10 @@ class Check:
 
     @property
     def error(self) -> str:
-        """Why a step does not compile, the compiler's message; "" if both do."""
-        return self.train.error or self.evaluation.error
+        """Why a step does not compile, the compiler's message; "" if both do. Of two, the one that memory alone would
+        not help."""
+        refused = [program for program in (self.train, self.evaluation) if program.error]
+        return min(refused, key=lambda program: program.out_of_memory).error if refused else ""
 
     @property
     def memory_bytes(self) -> int:

@@ -187,7 +187,14 @@ def test_the_evaluation_step_of_tensorflow_is_of_a_micro_batch():
 def test_a_step_that_does_not_compile_says_why_first_line_first():
     check = _fake(Program(False, "UNIMPLEMENTED: this\nand that"))
     assert not check.compiles and not check.fits and check.images_per_second_estimate == 0
-    assert report(check)[1:] == ["does not compile: UNIMPLEMENTED: this", "and that"]
+    assert report(check)[1:] == ["the training step does not compile: UNIMPLEMENTED: this", "and that"]
+
+
+def test_of_two_refused_steps_the_one_that_memory_would_not_help_is_named():
+    large = Program(False, "RESOURCE_EXHAUSTED: memory", out_of_memory=True)
+    check = _fake(large, Program(False, "UNIMPLEMENTED: this"))
+    assert not check.compiles
+    assert report(check)[1:] == ["the evaluation step does not compile: UNIMPLEMENTED: this"]
 
 
 def test_a_step_that_needs_its_host_does_not_fit():
