@@ -65,7 +65,7 @@ def other_versions():
     return "; ".join(moved)
 
 
-def compile_program(stablehlo, topology, machine_code=True, loops=()):
+def compile_program(stablehlo, topology, machine_code=True):
     """Compiles a program for one device of a slice, in a child process.
 
     Args:
@@ -73,7 +73,6 @@ def compile_program(stablehlo, topology, machine_code=True, loops=()):
         topology: the name of the slice.
         machine_code: whether to compile to the end. If not, the compiler is stopped where the memory is planned, in
             about a tenth of the time; see `program.compiled_program` for what is not known then.
-        loops: see `program.compiled_program`.
 
     Returns:
         A `Program`.
@@ -101,7 +100,7 @@ def compile_program(stablehlo, topology, machine_code=True, loops=()):
             raise ImportError(f"A private name of JAX is gone ({result['moved']}): {other_versions() or VERSIONS}")
         if "refused" in result:
             return refused_program(result["refused"])
-        return compiled_program(*written_stages(folder), **result, loops=loops)
+        return compiled_program(*written_stages(folder), **result)
 
 
 def topology_devices(topology):

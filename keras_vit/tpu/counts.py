@@ -1,7 +1,6 @@
 """What an HLO module says of itself: the FLOPs of its products, what its devices exchange, what moves its bytes.
 
-XLA's text does not say how often a loop runs, and its own counts take a body once. Here the lengths of the loops around
-the products are arguments; see `repetitions`.
+XLA's own counts take the body of a loop once. Here it counts as often as the loop runs; see `repetitions`.
 """
 
 import collections
@@ -23,42 +22,74 @@ _FREE = {
 }  # fmt: skip
 
 
-def product_flops(module, loops=()):
+def repetitions(module, steps=1):
+    """How often each computation is executed.
+
+    The length of a loop is read from its condition, which compares a number that grows evenly with a constant; so are
+    those over micro-batches, and those in which devices pass parts of a product around.
+
+    Args:
+        module: a `Module`.
+        steps: how often a loop runs whose length is not in the text: training steps of an execution, an argument of it.
+
+    Returns:
+        `{computation: times}`.
+    """
+    times = {}
+
+    def visit(name, factor):
+        if times.get(name, 0) >= factor:
+            return
+        times[name] = factor
+        for line in module.computations.get(name, {}).values():
+            inner = factor
+            if line.opcode == "while":
+                inner *= _length(module, name, line) or (steps if factor == 1 else 1)
+            for called in line.called:
+                visit(called, inner)
+
+    visit(module.entry, 1)
+    return times
+
+
+def _length(module, name, loop):
+    """How often a loop of a computation runs; None where its text does not say so."""
+    compare, condition = module.root(loop.condition), module.computations[loop.condition]
+    if compare.opcode != "compare" or "direction=LT" not in compare.attributes:
+        return None
+    start = module.computations[name].get(loop.operands[0])
+    end = module.root(loop.body)
+    counter, limit = (condition[operand] for operand in compare.operands)
+    if counter.opcode != "get-tuple-element" or start.opcode != "tuple" or end.opcode != "tuple":
+        return None
+    first = _constant(module, start.operands[counter.index])
+    last = _constant(module, compare.operands[1])
+    if limit.opcode == "get-tuple-element":
+        last = _constant(module, start.operands[limit.index])
+    add = module.instructions[end.operands[counter.index]]
+    steps = [_constant(module, operand) for operand in add.operands] if add.opcode == "add" else []
+    step = next((step for step in steps if step), None)
+    return -(-(last - first) // step) if None not in (first, last, step) else None
+
+
+def _constant(module, name):
+    """The integer that an instruction is; None if it is none."""
+    line = module.instructions[name]
+    while line.opcode in ("copy", "bitcast"):
+        line = module.instructions[line.operands[0]]
+    return int(line.literal) if re.fullmatch(r"-?\d+", line.literal) else None
+
+
+def product_flops(module, times=None):
     """The FLOPs of its matrix products and convolutions: two for each multiply-accumulate, without those with the zeros
     around or between the numbers of an image.
 
     Args:
         module: a `Module`.
-        loops: see `repetitions`.
+        times: of `repetitions`; None to count each computation once.
     """
-    times = repetitions(module, loops)
+    times = times or {}
     return sum(times.get(name, 1) * flops for name, flops in _flops_of_computations(module).items())
-
-
-def repetitions(module, loops):
-    """How often each computation is executed.
-
-    Args:
-        module: a `Module`.
-        loops: the lengths of the loops around the products, from the outermost on, such as `(steps, micro_batches)`; 1
-            where there is none. Of the loops at a depth it is the one with most products; all others count once.
-
-    Returns:
-        `{computation: times}`; what is missing is executed once.
-    """
-    flops, times, name, factor = _flops_of_computations(module), {}, module.entry, 1
-    for length in (length for length in loops if length > 1):
-        around = module.reachable(name, ("call", "conditional"))
-        bodies = [
-            line.body for computation in around for line in module.computations[computation].values()
-            if line.opcode == "while"
-        ]  # fmt: skip
-        products = {body: sum(flops.get(called, 0) for called in module.reachable(body)) for body in bodies}
-        if not any(products.values()):
-            break
-        name, factor = max(products, key=products.get), factor * length
-        times |= dict.fromkeys(module.reachable(name), factor)
-    return times
 
 
 def _flops_of_computations(module):
@@ -73,18 +104,18 @@ def _flops_of_computations(module):
     return result
 
 
-def find_collectives(module, loops=()):
+def find_collectives(module, times):
     """What the devices exchange.
 
     Args:
         module: a `Module`.
-        loops: see `repetitions`.
+        times: of `repetitions`.
 
     Returns:
         A sorted list of `(opcode, count, bytes)`: how often it is executed, and the bytes of its arrays, whole ones for
         reduce-scatter and all-gather.
     """
-    counts, sizes, times = collections.Counter(), collections.Counter(), repetitions(module, loops)
+    counts, sizes = collections.Counter(), collections.Counter()
     for computation, opcode, operands, outputs in exchanges(module):
         counts[opcode] += times.get(computation, 1)
         size = max(sum(array.bytes for array in arrays) for arrays in (operands, outputs))
@@ -119,7 +150,7 @@ def exchanges(module):
     return result
 
 
-def find_traffic(module, loops=()):
+def find_traffic(module, times):
     """What moves between a device and its large memory, by the arrays.
 
     An instruction reads its operands whole, or of a slice the part, and writes its outputs, tiles filled up; what lies
@@ -128,14 +159,14 @@ def find_traffic(module, loops=()):
 
     Args:
         module: a `Module`.
-        loops: see `repetitions`.
+        times: of `repetitions`.
 
     Returns:
         A list of `(array, bytes read, bytes written)`, such as `("bf16[64,12,197,197]", 10**9, 10**9)`, from the
         largest sum on.
     """
     instructions = module.instructions
-    reads, writes, times = collections.Counter(), collections.Counter(), repetitions(module, loops)
+    reads, writes = collections.Counter(), collections.Counter()
     for computation in module.executed:
         factor = times.get(computation, 1)
         for line in module.computations[computation].values():

@@ -1,11 +1,12 @@
 """Parses the text of an HLO module, as XLA writes it before or after optimization."""
 
 import dataclasses
+import functools
 import math
 import re
 
 _HEADER = re.compile(r"(ENTRY )?%?([\w.\-]+) (?:\(.*)?\{$")
-_INSTRUCTION = re.compile(r"\s+(?:ROOT )?%?([\w.\-]+) = (.*)")
+_INSTRUCTION = re.compile(r"\s+(ROOT )?%?([\w.\-]+) = (.*)")
 _ARRAY = re.compile(r"\b([a-z]\w*)\[([\d,<=]*)\](?:\{([^{}]*)\})?")
 _CALLED = re.compile(
     r"(?:body|condition|to_apply|calls|called_computations|branch_computations|true_computation|false_computation)="
@@ -70,12 +71,16 @@ class Instruction:
         outputs: a list of `Array`s.
         operands: names of instructions.
         attributes: the text after the operands.
+        literal: of a constant, its value as XLA writes it.
+        is_root: whether its result is that of its computation.
     """
 
     opcode: str
     outputs: list
     operands: list
     attributes: str
+    literal: str = ""
+    is_root: bool = False
 
     @property
     def called(self):
@@ -86,6 +91,16 @@ class Instruction:
     def body(self):
         """The name of a loop's body."""
         return re.search(r"\bbody=%?([\w.\-]+)", self.attributes)[1]
+
+    @property
+    def condition(self):
+        """The name of a loop's condition."""
+        return re.search(r"\bcondition=%?([\w.\-]+)", self.attributes)[1]
+
+    @property
+    def index(self):
+        """Which part of a tuple a `get-tuple-element` is."""
+        return int(re.search(r"\bindex=(\d+)", self.attributes)[1])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,33 +115,28 @@ class Module:
     computations: dict
     entry: str
 
-    @property
+    @functools.cached_property
     def instructions(self):
         """All instructions of all computations, by their name."""
         return {name: line for lines in self.computations.values() for name, line in lines.items()}
 
-    def reachable(self, name, opcodes=None):
-        """The names of a computation and of all that it calls, in the order of the calls, each once.
+    def root(self, name):
+        """The `Instruction` whose result is that of a computation."""
+        return next(line for line in self.computations[name].values() if line.is_root)
 
-        Args:
-            name: of the computation to begin with.
-            opcodes: of the instructions whose calls count; None for all.
-        """
-        names, waiting = {}, [name]
+    @property
+    def executed(self):
+        """The names of the computations whose instructions the device executes one by one: no fusions."""
+        names, waiting = {}, [self.entry]
         while waiting:
             name = waiting.pop()
             if name in names or name not in self.computations:
                 continue
             names[name] = None
             for line in self.computations[name].values():
-                if opcodes is None or line.opcode in opcodes:
+                if line.opcode in ("while", "conditional", "call", "async-start"):
                     waiting += line.called
         return list(names)
-
-    @property
-    def executed(self):
-        """The names of the computations whose instructions the device executes one by one: no fusions."""
-        return self.reachable(self.entry, ("while", "conditional", "call", "async-start"))
 
 
 def parse(text):
@@ -141,15 +151,15 @@ def parse(text):
             lines = computations[header[2]] = {}
             entry = header[2] if header[1] else entry
         elif (match := _INSTRUCTION.match(line)) and lines is not None:
-            instruction = _instruction(match[2])
+            instruction = _instruction(match[3], is_root=bool(match[1]))
             if instruction:
-                lines[match[1]] = instruction
+                lines[match[2]] = instruction
     if entry is None:
         raise ValueError(f"The text is not that of an HLO module. Received: {text[:60]!r}")
     return Module(computations, entry)
 
 
-def _instruction(text):
+def _instruction(text, is_root):
     """The `Instruction` of a line's right side: `SHAPE OPCODE(OPERANDS), ATTRIBUTES`; None if it is no such line."""
     end = _closing(text, 0) + 1 if text.startswith("(") else text.find(" ")
     opcode = re.match(r" *([\w\-]+)\(", text[end:])
@@ -166,7 +176,8 @@ def _instruction(text):
         Array(dtype, tuple(numbers(re.sub("[<=]", "", shape))), layout)
         for dtype, shape, layout in _ARRAY.findall(text[:end])
     ]
-    return Instruction(opcode[1], outputs, names, text[stop + 1 :])
+    literal = operands if opcode[1] == "constant" else ""
+    return Instruction(opcode[1], outputs, names, text[stop + 1 :], literal, is_root)
 
 
 def _closing(text, start):

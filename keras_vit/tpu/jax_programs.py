@@ -51,13 +51,13 @@ class JaxPrograms(Programs):
         arguments = (self._state, scalar(bool), scalar(jnp.int32), scalar(jnp.int32))
         stop_requested = self._array((self._mesh.size,), jnp.float32, PartitionSpec(AXIS))
         arguments += ([self._batch(batch_size)] * steps, stop_requested)
-        return compile_function(train_steps, *arguments, loops=(steps, accumulate_steps), steps=steps)
+        return compile_function(train_steps, *arguments, steps=steps)
 
     def evaluation(self, batch_size, accumulate_steps, machine_code=True):
         compute, weights = make_task_metrics(self._task), self._shardings.weights
         sums = make_sums(self._mesh, self.model, compute, weights, accumulate_steps)
         arguments = (self._state.weights, self._state.statistics, self._batch(batch_size))
-        return compile_function(jax.jit(sums), *arguments, loops=(accumulate_steps,))
+        return compile_function(jax.jit(sums), *arguments)
 
     @property
     def state_bytes(self):
@@ -73,14 +73,14 @@ class JaxPrograms(Programs):
         return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(self._mesh, spec))
 
 
-def compile_function(function, *arguments, **options):
+def compile_function(function, *arguments, steps=1):
     """The `Program` of a function.
 
     Args:
         function: of `jax.jit`.
         *arguments: `jax.ShapeDtypeStruct`s with shardings over the devices of `compiler.topology_devices`, or trees of
             them.
-        **options: `loops` and `steps` of `program.compiled_program`.
+        steps: see `program.compiled_program`.
     """
     try:
         lowered = function.lower(*arguments)
@@ -97,4 +97,4 @@ def compile_function(function, *arguments, **options):
         return refused_program(error)
     finally:
         jax.config.update("jax_enable_compilation_cache", cached)
-    return compiled_program(*stages, host_operations, **compiler.compiled_numbers(executable), **options)
+    return compiled_program(*stages, host_operations, **compiler.compiled_numbers(executable), steps=steps)

@@ -62,7 +62,7 @@ class Program:
         return self.argument_bytes + self.temporary_bytes + self.program_bytes
 
 
-def compiled_program(text, planned_bytes, host_operations=(), *, program_bytes=None, flops=None, loops=(), steps=1):
+def compiled_program(text, planned_bytes, host_operations=(), *, program_bytes=None, flops=None, steps=1):
     """The `Program` of an executable, or of what the compiler has before it generates machine code.
 
     Args:
@@ -72,8 +72,7 @@ def compiled_program(text, planned_bytes, host_operations=(), *, program_bytes=N
         program_bytes: of the machine code; None, where there is none, for `CODE_SHARE` of the rest.
         flops: the compiler's count; None, where there is no executable, for those of products, which were seen to be
             2 % below it.
-        loops: the lengths of the loops around the products; see `counts.repetitions`.
-        steps: of an execution.
+        steps: training steps of an execution; see `counts.repetitions`.
     """
     module = hlo.parse(text)
     arguments = sum(
@@ -83,7 +82,8 @@ def compiled_program(text, planned_bytes, host_operations=(), *, program_bytes=N
         for array in line.outputs
         if array.in_main_memory
     )
-    traffic, product_flops = counts.find_traffic(module, loops), counts.product_flops(module, loops)
+    times = counts.repetitions(module, steps)
+    traffic, product_flops = counts.find_traffic(module, times), counts.product_flops(module, times)
     if flops is None:
         flops = product_flops
     else:  # the other operations, which the compiler counts once, come in every step
@@ -97,7 +97,7 @@ def compiled_program(text, planned_bytes, host_operations=(), *, program_bytes=N
         host_operations=tuple(host_operations),
         bytes_accessed=float(sum(reads + writes for _, reads, writes in traffic)),
         product_flops=product_flops,
-        collectives=tuple(counts.find_collectives(module, loops)),
+        collectives=tuple(counts.find_collectives(module, times)),
         traffic=tuple(traffic[:MOST_ARRAYS]),
         steps=steps,
     )

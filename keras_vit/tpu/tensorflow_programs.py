@@ -41,7 +41,7 @@ class TensorFlowPrograms(Programs):
 
         scalars = [tf.TensorSpec((), dtype) for dtype in (tf.int32, tf.int32, tf.float32)]
         specs = [*scalars, *self._batch(size)]
-        return compile_function(step, specs, self.topology.name, machine_code, loops=(accumulate_steps,))
+        return compile_function(step, specs, self.topology.name, machine_code)
 
     def evaluation(self, batch_size, accumulate_steps, machine_code=True):
         replica_sums = make_replica_sums(self.model, make_task_metrics(self._task))
@@ -61,7 +61,7 @@ def _bytes(variable):
     return math.prod(variable.shape) * tf.as_dtype(variable.dtype).size
 
 
-def compile_function(function, specs, topology, machine_code=True, loops=()):
+def compile_function(function, specs, topology, machine_code=True):
     """The `Program` of a function of tensors, compiled for one device of a slice.
 
     Args:
@@ -69,7 +69,6 @@ def compile_function(function, specs, topology, machine_code=True, loops=()):
         specs: a `tf.TensorSpec` for each argument.
         topology: the name of the slice.
         machine_code: whether to compile to the end; see `compiler.compile_program`.
-        loops: see `program.compiled_program`.
     """
     function = tf.function(function, jit_compile=True, autograph=False)
     try:
@@ -81,4 +80,4 @@ def compile_function(function, specs, topology, machine_code=True, loops=()):
         if not str(error).startswith(("Only support static input shape", _NO_PROGRAM)):
             raise
         return refused_program(str(error).removeprefix(_NO_PROGRAM).strip(" '"))
-    return compiler.compile_program(program, topology, machine_code, loops)
+    return compiler.compile_program(program, topology, machine_code)

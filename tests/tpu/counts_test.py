@@ -27,7 +27,7 @@ HloModule jit_step, is_scheduled=true, entry_computation_layout={(f32[4,197,768]
 
 %body (state: (s32[], bf16[4,197,100])) -> (s32[], bf16[4,197,100]) {
   %state = (s32[]{:T(128)}, bf16[4,197,100]{2,1,0:T(8,128)(2,1)}) parameter(0)
-  %i = s32[]{:T(128)S(6)} get-tuple-element(%state), index=0
+  %i = s32[]{:S(6)} get-tuple-element(%state), index=0
   %x = bf16[4,197,100]{2,1,0:T(8,128)(2,1)} get-tuple-element(%state), index=1
   %twice = bf16[4,197,100]{2,1,0:T(8,128)(2,1)} multiply(%x, %x)
   ROOT %next = (s32[]{:T(128)}, bf16[4,197,100]{2,1,0:T(8,128)(2,1)}) tuple(%i, %twice)
@@ -63,6 +63,14 @@ def _convolution(lhs, kernel, output, window, labels):
         f"  ROOT %y = f32[{output}] convolution(%x, %k), window={{{window}}}, dim_labels={labels}, metadata={{}}"
     )
     return product_flops(parse("ENTRY %main (x: f32[1]) -> f32[] {\n" + "\n".join(lines) + "\n}\n"))
+
+
+def _collectives(text):
+    return find_collectives(parse(text), repetitions(parse(text)))
+
+
+def _traffic(text):
+    return find_traffic(parse(text), repetitions(parse(text)))
 
 
 def test_products_are_counted_inside_of_fusions():
@@ -112,13 +120,13 @@ def test_pairs_of_a_window_are_as_many_as_one_finds_by_trying_each():
 
 
 def test_collectives_have_the_bytes_of_whole_arrays():
-    assert find_collectives(parse(MODULE)) == [("all-gather", 1, 4 * 128), ("all-reduce", 1, 4 * 100)]
+    assert _collectives(MODULE) == [("all-gather", 1, 4 * 128), ("all-reduce", 1, 4 * 100)]
 
 
 def test_an_exchange_that_several_fusions_go_on_with_is_counted_once():
     gathers = [f"  %g.{i} = f32[128]{{0}} all-gather(%x), channel_id={channel}" for i, channel in enumerate([5, 5, 6])]
     text = "\n".join(["ENTRY %main (x: f32[16]) -> f32[] {", "  %x = f32[16]{0} parameter(0)", *gathers, "}"])
-    assert find_collectives(parse(text)) == [("all-gather", 2, 2 * 4 * 128)]
+    assert _collectives(text) == [("all-gather", 2, 2 * 4 * 128)]
 
 
 def test_a_reduce_scatter_that_is_a_fusion_of_an_all_reduce_and_a_slice_is_counted_as_what_it_is():
@@ -134,11 +142,11 @@ ENTRY %main (y: f32[16,8]) -> f32[2,8] {
   ROOT %fusion = f32[2,8]{1,0} fusion(%y), kind=kCustom, calls=%all-reduce-scatter.5
 }
 """
-    assert find_collectives(parse(text)) == [("reduce-scatter", 1, 4 * 128)]
+    assert _collectives(text) == [("reduce-scatter", 1, 4 * 128)]
 
 
 def test_traffic_is_that_with_the_large_memory_and_of_whole_tiles():
-    traffic = {array: (read, written) for array, read, written in find_traffic(parse(MODULE))}
+    traffic = {array: (read, written) for array, read, written in _traffic(MODULE)}
     product = 2 * 4 * 200 * 128  # 197 rows of 100 numbers fill 25 times 8 rows of 128
     # The kernel is read once, on its way to the small memory; the loop's body is counted once.
     assert traffic["bf16[768,100,1]"] == (2 * 768 * 128, 0)
@@ -154,58 +162,117 @@ ENTRY %main (x: s8[4096]) -> s8[1024] {
   ROOT %part = s8[1024]{0:T(1024)(128)(4,1)S(1)} slice(%x), slice={[0:1024]}
 }
 """
-    assert find_traffic(parse(text)) == [("s8[4096]", 1024, 0)]
+    assert _traffic(text) == [("s8[4096]", 1024, 0)]
 
 
-# Steps and micro-batches: two loops, one in the other, beside one without products.
+# Steps, whose number is an argument, and micro-batches: two loops, one in the other, beside one without products.
 LOOPS = """\
 HloModule jit_steps
 
-%inner (a: f32[8,128]) -> f32[8,128] {
-  %a = f32[8,128]{1,0:T(8,128)} parameter(0)
+%inner (a: (s32[], f32[8,128])) -> (s32[], f32[8,128]) {
+  %a = (s32[]{:T(128)}, f32[8,128]{1,0:T(8,128)}) parameter(0)
+  %i.a = s32[]{:S(6)} get-tuple-element(%a), index=0
+  %x.a = f32[8,128]{1,0:T(8,128)} get-tuple-element(%a), index=1
+  %one.a = s32[]{:S(6)} constant(1)
+  %next.a = s32[]{:S(6)} add(%i.a, %one.a)
   %k = f32[128,128]{1,0:T(8,128)} constant({...})
-  %sum = f32[8,128]{1,0:T(8,128)} all-reduce(%a), channel_id=1, to_apply=%add
-  ROOT %dot = f32[8,128]{1,0:T(8,128)} dot(%sum, %k), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %sum = f32[8,128]{1,0:T(8,128)} all-reduce(%x.a), channel_id=1, to_apply=%plus
+  %dot = f32[8,128]{1,0:T(8,128)} dot(%sum, %k), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT %t.a = (s32[]{:S(6)}, f32[8,128]{1,0:T(8,128)}) tuple(%next.a, %dot)
 }
 
-%random (b: f32[8,128]) -> f32[8,128] {
-  %b = f32[8,128]{1,0:T(8,128)} parameter(0)
-  ROOT %twice = f32[8,128]{1,0:T(8,128)} multiply(%b, %b)
+%more_inner (m: (s32[], f32[8,128])) -> pred[] {
+  %m = (s32[]{:S(6)}, f32[8,128]{1,0:T(8,128)}) parameter(0)
+  %i.m = s32[]{:S(6)} get-tuple-element(%m), index=0
+  %three = s32[]{:S(6)} constant(3)
+  ROOT %lt.m = pred[]{:T(512)S(6)} compare(%i.m, %three), direction=LT
 }
 
-%go (c: f32[8,128]) -> pred[] {
-  %c = f32[8,128]{1,0:T(8,128)} parameter(0)
-  ROOT %yes = pred[]{:T(512)} constant(true)
+%random (b: (f32[8,128], u32[], u32[])) -> (f32[8,128], u32[], u32[]) {
+  %b = (f32[8,128]{1,0:T(8,128)}, u32[]{:S(6)}, u32[]{:S(6)}) parameter(0)
+  %x.b = f32[8,128]{1,0:T(8,128)} get-tuple-element(%b), index=0
+  %i.b = u32[]{:S(6)} get-tuple-element(%b), index=1
+  %end.b = u32[]{:S(6)} get-tuple-element(%b), index=2
+  %two = u32[]{:S(6)} constant(2)
+  %next.b = u32[]{:S(6)} add(%i.b, %two)
+  %twice = f32[8,128]{1,0:T(8,128)} multiply(%x.b, %x.b)
+  ROOT %t.b = (f32[8,128]{1,0:T(8,128)}, u32[]{:S(6)}, u32[]{:S(6)}) tuple(%twice, %next.b, %end.b)
 }
 
-%outer (d: f32[8,128]) -> f32[8,128] {
-  %d = f32[8,128]{1,0:T(8,128)} parameter(0)
-  %drawn = f32[8,128]{1,0:T(8,128)} while(%d), condition=%go, body=%random
-  %micro = f32[8,128]{1,0:T(8,128)} while(%drawn), condition=%go, body=%inner
-  ROOT %updated = f32[8,128]{1,0:T(8,128)} add(%micro, %d)
+%more_random (n: (f32[8,128], u32[], u32[])) -> pred[] {
+  %n = (f32[8,128]{1,0:T(8,128)}, u32[]{:S(6)}, u32[]{:S(6)}) parameter(0)
+  %i.n = u32[]{:S(6)} get-tuple-element(%n), index=1
+  %end.n = u32[]{:S(6)} get-tuple-element(%n), index=2
+  ROOT %lt.n = pred[]{:T(512)S(6)} compare(%i.n, %end.n), direction=LT
 }
 
-ENTRY %main (e: f32[8,128]) -> f32[8,128] {
+%outer (d: (s32[], f32[8,128], s32[])) -> (s32[], f32[8,128], s32[]) {
+  %d = (s32[]{:S(6)}, f32[8,128]{1,0:T(8,128)}, s32[]{:S(6)}) parameter(0)
+  %i.d = s32[]{:S(6)} get-tuple-element(%d), index=0
+  %x.d = f32[8,128]{1,0:T(8,128)} get-tuple-element(%d), index=1
+  %end.d = s32[]{:S(6)} get-tuple-element(%d), index=2
+  %zero = s32[]{:S(6)} constant(0)
+  %one = s32[]{:S(6)} constant(1)
+  %first = u32[]{:S(6)} constant(1)
+  %last = u32[]{:S(6)} constant(8)
+  %before = (f32[8,128]{1,0:T(8,128)}, u32[]{:S(6)}, u32[]{:S(6)}) tuple(%x.d, %first, %last)
+  %drawn = (f32[8,128]{1,0:T(8,128)}, u32[]{:S(6)}, u32[]{:S(6)}) while(%before), condition=%more_random, body=%random
+  %x = f32[8,128]{1,0:T(8,128)} get-tuple-element(%drawn), index=0
+  %begin = (s32[]{:S(6)}, f32[8,128]{1,0:T(8,128)}) tuple(%zero, %x)
+  %micro = (s32[]{:S(6)}, f32[8,128]{1,0:T(8,128)}) while(%begin), condition=%more_inner, body=%inner
+  %gradient = f32[8,128]{1,0:T(8,128)} get-tuple-element(%micro), index=1
+  %updated = f32[8,128]{1,0:T(8,128)} add(%gradient, %x.d)
+  %next.d = s32[]{:S(6)} add(%i.d, %one)
+  ROOT %t.d = (s32[]{:S(6)}, f32[8,128]{1,0:T(8,128)}, s32[]{:S(6)}) tuple(%next.d, %updated, %end.d)
+}
+
+%more_outer (o: (s32[], f32[8,128], s32[])) -> pred[] {
+  %o = (s32[]{:S(6)}, f32[8,128]{1,0:T(8,128)}, s32[]{:S(6)}) parameter(0)
+  %i.o = s32[]{:S(6)} get-tuple-element(%o), index=0
+  %end.o = s32[]{:S(6)} get-tuple-element(%o), index=2
+  ROOT %lt.o = pred[]{:T(512)S(6)} compare(%i.o, %end.o), direction=LT
+}
+
+ENTRY %main (e: f32[8,128], s: s32[]) -> f32[8,128] {
   %e = f32[8,128]{1,0:T(8,128)} parameter(0)
-  ROOT %steps = f32[8,128]{1,0:T(8,128)} while(%e), condition=%go, body=%outer
+  %s = s32[]{:S(6)} parameter(1)
+  %none = s32[]{:S(6)} constant(0)
+  %zero.copy = s32[]{:S(6)} copy(%none)
+  %state = (s32[]{:S(6)}, f32[8,128]{1,0:T(8,128)}, s32[]{:S(6)}) tuple(%zero.copy, %e, %s)
+  %steps = (s32[]{:S(6)}, f32[8,128]{1,0:T(8,128)}, s32[]{:S(6)}) while(%state), condition=%more_outer, body=%outer
+  ROOT %result = f32[8,128]{1,0:T(8,128)} get-tuple-element(%steps), index=1
 }
 """
 
 
-def test_what_is_in_the_loops_around_the_products_is_counted_as_often_as_they_run():
+def test_what_is_in_a_loop_is_counted_as_often_as_it_runs():
     module, once, size = parse(LOOPS), 2 * 8 * 128 * 128, 4 * 8 * 128
-    times = repetitions(module, (5, 3))
-    assert {name: times.get(name, 1) for name in module.computations} == {
-        "inner": 15, "random": 5, "go": 5, "outer": 5, "main": 1,
-    }  # fmt: skip
-    assert [product_flops(module, loops) for loops in [(), (5,), (1, 5), (5, 3), (5, 3, 7)]] == [
-        once, 5 * once, 5 * once, 15 * once, 15 * once,
-    ]  # fmt: skip
-    assert find_collectives(module, (5, 3)) == [("all-reduce", 15, 15 * size)]
-    moved = {array: (read, written) for array, read, written in find_traffic(module, (5, 3))}
-    # An all-reduce and a product of each micro-batch; in each step numbers are drawn and weights updated.
-    assert moved["f32[8,128]"] == ((15 * 2 + 5 * 2 + 5 * 2) * size, (15 * 2 + 5 + 5) * size)
+    times = repetitions(module, 5)
+    # 1, 3, 5 and 7 are below 8.
+    expected = {"main": 1, "outer": 5, "inner": 15, "random": 20}
+    assert {name: times[name] for name in expected} == expected
+    assert {name: repetitions(module)[name] for name in expected} == {"main": 1, "outer": 1, "inner": 3, "random": 4}
+    assert (product_flops(module), product_flops(module, times)) == (once, 15 * once)
+    assert find_collectives(module, times) == [("all-reduce", 15, 15 * size)]
+    moved = {array: (read, written) for array, read, written in find_traffic(module, times)}
+    # A product of numbers drawn; an all-reduce and a product of each micro-batch; in each step weights are updated.
+    assert moved["f32[8,128]"] == ((20 * 2 + 15 * 2 + 5 * 2) * size, (20 + 15 * 2 + 5) * size)
     assert moved["f32[128,128]"] == (15 * 4 * 128 * 128, 0)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("compare(%i.m, %three), direction=LT", "compare(%i.m, %three), direction=NE"),
+        ("%three = s32[]{:S(6)} constant(3)", "%three = s32[]{:S(6)} negate(%i.m)"),
+        ("%next.a = s32[]{:S(6)} add(%i.a, %one.a)", "%next.a = s32[]{:S(6)} multiply(%i.a, %one.a)"),
+        ("tuple(%zero, %x)", "tuple(%i.d, %x)"),
+    ],
+)
+def test_a_loop_in_a_step_whose_length_is_not_in_the_text_counts_once(old, new):
+    assert LOOPS.count(old) == 1
+    times = repetitions(parse(LOOPS.replace(old, new)), 5)
+    assert (times["outer"], times["inner"], times["random"]) == (5, 5, 20)
 
 
 @pytest.mark.parametrize(
