@@ -15,6 +15,7 @@ missing.
 """
 
 import functools
+import math
 import os
 import sys
 from pathlib import Path
@@ -37,6 +38,7 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string("topology", "v3:2x2", "The slice, such as v3:2x2 (Cloud TPU v3-8), v4:2x2x1, v5e:2x4, v6e:1x1.")
 flags.DEFINE_bool("search", False, "Look for the largest batch that fits; takes a few minutes.")
 flags.DEFINE_float("price", 0.0, "What a device costs an hour, for the price of the recipe.", lower_bound=0.0)
+flags.register_validator("price", math.isfinite, "must be finite")
 flags.DEFINE_integer("traffic", 0, "How many of the arrays that a step moves most are listed.", lower_bound=0)
 flags.DEFINE_string("json", "", "A file to write the results to.")
 flags.DEFINE_string("table", "", "A CSV file to write or extend, with the largest batches; not with --config.")
@@ -48,6 +50,8 @@ flags.DEFINE_list("modes", list(table.MODES), "Of the table: training, inference
 
 
 def main(_):
+    for path in filter(None, (FLAGS.json, FLAGS.table)):
+        check_folder(path)
     if FLAGS.table:
         write_table(FLAGS.table)
         return
@@ -59,6 +63,17 @@ def main(_):
         files.write_json(FLAGS.json, check.to_dict() | {"price": FLAGS.price * check.device_hours_estimate})
         print(f"wrote {FLAGS.json}")
     sys.exit(0 if check.fits else 1)
+
+
+def check_folder(path):
+    """Raises a `ValueError` unless there is a folder to write a file to: before minutes of compiling, not after."""
+    folder = os.path.dirname(path) or "."
+    try:
+        there = files.is_dir(folder)
+    except OSError as error:
+        raise ValueError(f"The folder of a file cannot be read ({error}). Received: {path!r}") from error
+    if not there or not (files.is_remote(path) or os.access(folder, os.W_OK)):
+        raise ValueError(f"The folder of a file must be there, and writable. Received: {path!r}")
 
 
 def write_table(path):

@@ -62,6 +62,7 @@ class AxialTransformerBlock(keras.layers.Layer):
         }
         self.row = TransformerBlock(**self.options, dtype=self.dtype_policy, name="row")
         self.column = TransformerBlock(**self.options, dtype=self.dtype_policy, name="column")
+        self.remat = remat
 
     def build(self, input_shape: tuple) -> None:
         check_rank("AxialTransformerBlock", input_shape, "B, N, D")

@@ -1,6 +1,6 @@
 """The TPU compiler, reached through JAX without a TPU. Every private name of JAX that this project uses is here.
 
-    python compiler.py PROGRAM TOPOLOGY FOLDER MACHINE_CODE
+    python compiler.py PARENT PROGRAM TOPOLOGY FOLDER MACHINE_CODE
 
 compiles a StableHLO program for a device of a slice, lets the compiler write what it has after each stage into a
 folder, and prints, as its last line, a JSON object: arguments of `program.compiled_program`, or why there is no
@@ -80,6 +80,7 @@ def compile_program(stablehlo, topology, machine_code=True):
     Raises:
         ImportError: jax or libtpu is missing, or another version than the private names are known of.
         ValueError: libtpu does not know the slice.
+        ChildProcessError: the compiler died.
     """
     from keras_vit import files
     from keras_vit.tpu.program import compiled_program, refused_program
@@ -89,11 +90,14 @@ def compile_program(stablehlo, topology, machine_code=True):
         path = Path(folder) / "program.mlir"
         path.write_bytes(stablehlo)
         # -P: the names of this folder's files must not stand for modules of Python.
-        arguments = ["-P", __file__, path, topology, folder, int(machine_code)]
+        arguments = ["-P", __file__, os.getpid(), path, topology, folder, int(machine_code)]
         try:
             result = json.loads(files.run_python(arguments, **ENVIRONMENT))
         except ChildProcessError as error:
-            return refused_program(f"The compiler died, for want of this machine's memory or by a defect: {error}")
+            # Nothing is known of the program then: it must not count as one that the TPU refuses.
+            raise ChildProcessError(
+                f"The compiler died, for want of this machine's memory or by a defect ({error})"
+            ) from error
         if "invalid" in result:
             raise ValueError(result["invalid"])
         if "moved" in result:
@@ -180,9 +184,15 @@ def written_stages(folder):
     return texts[0], int(total[1])
 
 
-def end_with_parent():
-    """Lets the kernel end this process as soon as the one that started it has ended, by whatever signal."""
+def end_with_parent(parent):
+    """Lets the kernel end this process as soon as the one that started it has ended, by whatever signal.
+
+    Args:
+        parent: the number of the process that started it, a text; if it has ended already, so does this one.
+    """
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, of Linux, where libtpu is
+    if os.getppid() != int(parent):
+        os._exit(1)
 
 
 def find_host_operations(module):
@@ -274,8 +284,8 @@ def _remove_copies(module, ir):
         copy.erase()
 
 
-def main(path, topology, folder, machine_code):
-    end_with_parent()
+def main(parent, path, topology, folder, machine_code):
+    end_with_parent(parent)
     try:
         result = _compile_file(path, topology, folder, machine_code == "1")
     except ValueError as error:

@@ -1,6 +1,9 @@
 """Compiles the steps of a run for a TPU slice, and looks for what fits."""
 
+import copy
 import dataclasses
+import numbers
+import random
 
 import keras
 from ml_collections import ConfigDict
@@ -18,6 +21,9 @@ from keras_vit.training.validation import total_steps, validate_config
 # For the schedule of a run whose number of steps is not known; it changes no size.
 _SOME_STEPS = 10**6
 
+# How many numbers of micro-batches the search tries.
+_MOST_DIVISORS = 4
+
 
 def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, search: bool = False) -> Check:
     """Compiles the training and the evaluation step of a run for a TPU slice, without a TPU.
@@ -27,7 +33,7 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
     not read.
 
     Args:
-        task: the `tasks.Task`.
+        task: the `tasks.Task`; its config is replaced by the recipe.
         recipe: the config; `batch_size` replaces its own.
         batch_size: examples in a batch, over all devices of the slice.
         topology: the name of a slice, such as "v3:2x2".
@@ -40,29 +46,31 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
     Raises:
         ImportError: jax or libtpu is missing; `pip install "keras_vit[aot]"`.
         ValueError: the slice is not known, or the recipe cannot be satisfied on it.
+        ChildProcessError: the compiler died.
     """
+    if not isinstance(batch_size, numbers.Integral):
+        raise ValueError(f"`batch_size` must be an integer. Received: batch_size={batch_size!r}")
     slice_ = get_topology(topology)
-    config = _changed(recipe, batch_size=batch_size)
+    config = _changed(recipe, batch_size=int(batch_size))
     validate_config(config, slice_.num_devices)
     compiler.check_installed()
     inputs = input_shapes(config)
     steps = total_steps(config, inputs.num_examples) if config.total_steps or inputs.num_examples else 0
 
-    def make_programs(config, task):
-        return programs_class()(config, task, inputs, slice_, steps or _SOME_STEPS)
+    def make_programs(config):
+        state = random.getstate()  # from which Keras' initializers take their seeds
+        try:
+            return programs_class()(config, _with_config(task, config), inputs, slice_, steps or _SOME_STEPS)
+        finally:
+            random.setstate(state)
 
-    def compile_size(programs, size, known=None):
-        """`fitting_batch`'s, of programs that exist."""
-        both = known or _compile(programs, size * slice_.num_devices, config.accumulate_steps, machine_code=False)
-        return all(fits_memory(p, slice_) for p in both), max(p.memory_bytes for p in both)
-
-    programs, size = make_programs(config, task), batch_size // slice_.num_devices
-    train, evaluation = _compile(programs, batch_size, config.accumulate_steps)
+    programs, size, parts = make_programs(config), batch_size // slice_.num_devices, config.accumulate_steps
+    train, evaluation = _compile(programs, batch_size, parts)
     result = Check(
         topology=slice_,
         backend=keras.backend.backend(),
-        batch_size=batch_size,
-        accumulate_steps=config.accumulate_steps,
+        batch_size=int(batch_size),
+        accumulate_steps=parts,
         precision=config.precision,
         train=train,
         evaluation=evaluation,
@@ -70,28 +78,53 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
         all_reduce_bytes=programs.gradient_bytes,
         model_flops=3.0 * size * _flops(programs.model),
         total_steps=steps,
-        fitting_batch_per_device=size,
     )
+    if result.fits:
+        result = dataclasses.replace(result, fitting_batch_per_device=size)
     if not result.compiles or result.host_operations or (result.fits and not search):
         return result
 
-    known = {size: (train, evaluation)}
-    limit, unit = slice_.device.memory_bytes, config.accumulate_steps
-    fitting = fitting_batch(
-        lambda n: compile_size(programs, n, known.get(n)), limit, first=size, unit=unit, largest=search
-    )
+    def find(programs, parts, first, largest=True, known=()):
+        """A number of images of a device that fits in a step of `parts` micro-batches."""
+
+        def compile_size(number):
+            both = known if known and number == size else ()
+            both = both or _compile(programs, number * slice_.num_devices, parts, machine_code=False)
+            return all(fits_memory(p, slice_) for p in both), max(p.memory_bytes for p in both)
+
+        return fitting_batch(compile_size, slice_.device.memory_bytes, first, unit=parts, largest=largest)
+
+    fitting = find(programs, parts, size, largest=search, known=(train, evaluation))
     changes = []
+    if search and fitting >= size:
+        most = find(programs, 2 * parts, 2 * fitting, largest=False)
+        changes.append(Change(f"accumulate_steps={2 * parts}", most))
+    elif search:
+        changes.append(_fitting_parts(programs, slice_, batch_size, size, fitting // parts))
     if search and not config.remat and _has_blocks(programs.model):
-        other = _changed(config, remat=True)
-        programs = make_programs(other, type(task)(other))
-        most = fitting_batch(lambda n: compile_size(programs, n), limit, first=2 * size, unit=unit, largest=True)
-        changes.append(Change("remat=True", most))
-    if search and fitting < size:
-        parts = next((k for k in range(2, size + 1) if size % k == 0 and size // k <= fitting // unit), 0)
-        both = _compile(make_programs(config, task), batch_size, parts, machine_code=False) if parts else ()
-        if parts and all(fits_memory(program, slice_) for program in both):
-            changes.append(Change(f"accumulate_steps={parts}", size))
+        programs = make_programs(_changed(config, remat=True))
+        changes.append(Change("remat=True", find(programs, parts, 2 * size)))
     return dataclasses.replace(result, fitting_batch_per_device=fitting, changes=tuple(changes))
+
+
+def _fitting_parts(programs, slice_, batch_size, size, images):
+    """The `Change` of the fewest micro-batches with which a batch fits.
+
+    Args:
+        programs: the `Programs`.
+        slice_: the `Topology`.
+        batch_size: over all devices.
+        size: images of a device.
+        images: of a micro-batch that fits.
+    """
+    # Micro-batches need memory for the sum of their gradients, too, so that the first number may not do.
+    divisors = [parts for parts in range(2, size + 1) if size % parts == 0 and size // parts <= images]
+    for parts in divisors[:_MOST_DIVISORS]:
+        both = _compile(programs, batch_size, parts, machine_code=False)
+        if all(fits_memory(program, slice_) for program in both):
+            return Change(f"accumulate_steps={parts}", size)
+    tried = " or ".join(map(str, divisors[:_MOST_DIVISORS]))
+    return Change(f"accumulate_steps={tried}" if tried else "accumulate_steps", 0)
 
 
 def _compile(programs, batch_size, accumulate_steps, machine_code=True):
@@ -101,6 +134,13 @@ def _compile(programs, batch_size, accumulate_steps, machine_code=True):
     if not train.compiles and not train.out_of_memory:
         return train, train
     return train, programs.evaluation(batch_size, accumulate_steps, machine_code)
+
+
+def _with_config(task, config):
+    """The task of another recipe."""
+    other = copy.copy(task)
+    other.config = config
+    return other
 
 
 def _changed(recipe, **changes):

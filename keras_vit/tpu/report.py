@@ -1,6 +1,7 @@
 """A `Check` in words."""
 
 from keras_vit.tpu.program import first_line
+from keras_vit.tpu.search import MOST_IMAGES
 
 
 def report(check, price=0.0, arrays=0):
@@ -31,7 +32,9 @@ def report(check, price=0.0, arrays=0):
     elif check.error:
         lines += check.error.strip().splitlines()[:3]
     for change in check.changes:
-        lines.append(f"with {change.text}: up to {change.fitting_batch_per_device} images a device were seen to fit")
+        images = change.fitting_batch_per_device
+        result = f"up to {images} images a device were seen to fit" if images else f"{size} images a device do not fit"
+        lines.append(f"with {change.text}: {result}")
     return lines
 
 
@@ -41,6 +44,8 @@ def _verdict(check):
         verdict = f"compiles and fits: {format_bytes(check.memory_bytes)} of {format_bytes(limit)} a device"
         if check.fitting_batch_per_device > check.batch_size_per_device:
             verdict += f"; up to {check.fitting_batch_per_device} images a device fit"
+        if check.fitting_batch_per_device >= MOST_IMAGES:
+            verdict += ", and more were not tried"
         return verdict
     needed = f"{format_bytes(check.memory_bytes)}" if check.memory_bytes else "more"
     verdict = f"does not fit: {needed} are needed of a device's {format_bytes(limit)}"
@@ -71,7 +76,13 @@ def _time(check, price):
         f"counts at the published {device.peak_flops / 1e12:.4g} TFLOP/s, {check.bandwidth_seconds * 1e3:.4g} ms for "
         f"the bytes at {device.bandwidth / 1e9:.4g} GB/s; {check.bound} bounds it",
         f"sum of the gradients: {check.all_reduce_bytes / 1e9:.4g} GB, {check.all_reduce_seconds * 1e3:.3g} ms at "
-        f"{device.interconnect / 1e9:.4g} GB/s, taken to come after the rest",
+        f"{device.interconnect / 1e9:.4g} GB/s"
+        + (
+            f"; weights are divided, and what the program exchanges takes {check.exchange_seconds * 1e3:.3g} ms"
+            if check.weights_are_divided
+            else ""
+        )
+        + ", taken to come after the rest",
         f"{check.step_seconds_estimate * 1e3:.4g} ms a step, {check.images_per_second_estimate:.4g} images/s a device, "
         f"{check.images_per_second_estimate * check.topology.num_devices:.4g} in all; evaluation "
         f"{check.evaluation_images_per_second_estimate:.4g} images/s a device",

@@ -132,16 +132,35 @@ class Check:
         return 2 * (n - 1) / n * self.all_reduce_bytes / self.topology.device.interconnect
 
     @property
+    def weights_are_divided(self) -> bool:
+        """Whether the devices gather weights, or scatter gradients, so that the sum of the gradients is not all that
+        they exchange."""
+        return any(opcode in ("all-gather", "reduce-scatter", "all-to-all") for opcode, *_ in self.train.collectives)
+
+    @property
+    def exchange_seconds(self) -> float:
+        """What the devices exchange in a training step, at the published interconnect: `all_reduce_seconds`, or, where
+        the weights are divided, what was counted in the program. Of n devices each one moves 2 (n - 1) / n times the
+        bytes of an all-reduce, (n - 1) / n times those that are gathered or scattered, and all that are permuted."""
+        if not self.weights_are_divided:
+            return self.all_reduce_seconds
+        n, moved = self.topology.num_devices, 0.0
+        for opcode, _, size in self.train.collectives:
+            share = 1.0 if opcode.startswith("collective-") else (n - 1) / n
+            moved += size * (2 * share if opcode == "all-reduce" else share)
+        return moved / self.train.steps / self.topology.device.interconnect
+
+    @property
     def bound(self) -> str:
         """What bounds a step: "compute" or "bandwidth"."""
         return "compute" if self.compute_seconds >= self.bandwidth_seconds else "bandwidth"
 
     @property
     def step_seconds_estimate(self) -> float:
-        """A roofline: the longer one of compute and bandwidth, and the sum of the gradients after it; 0 without an
+        """A roofline: the longer one of compute and bandwidth, and what the devices exchange after it; 0 without an
         executable."""
         longer = max(self.compute_seconds, self.bandwidth_seconds)
-        return longer + self.all_reduce_seconds if longer else 0.0
+        return longer + self.exchange_seconds if longer else 0.0
 
     @property
     def images_per_second_estimate(self) -> float:

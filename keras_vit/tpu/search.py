@@ -50,9 +50,9 @@ def fitting_batch(compile_size, limit, first, unit=1, largest=False, tolerance=0
 
 def grid(number, unit=1):
     """The distance between the numbers that are tried near a number: 1 below 8, then 8, from 1,024 on between a 64th
-    and a 128th of it; always a multiple of `unit`."""
+    and a 128th of it; the multiple of `unit` that is not above it, or `unit`."""
     step = 1 if number < 8 else max(8, 2 ** int(math.log2(number / 64)))
-    return math.lcm(step, unit)
+    return max(step // unit, 1) * unit
 
 
 def _guess(memory, limit, number, low, high):

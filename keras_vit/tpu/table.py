@@ -1,6 +1,6 @@
 """The largest batch of a device for every model, slice and image size: a CSV file that grows by a row at a time.
 
-    python -m keras_vit.tpu.table ROW
+    python -m keras_vit.tpu.table PARENT ROW
 
 computes a row, given and printed as JSON. `fill` runs it in a child process for each row: a model that has been traced
 keeps gigabytes of memory.
@@ -11,7 +11,9 @@ import dataclasses
 import io
 import itertools
 import json
+import os
 import sys
+import tempfile
 
 import keras
 
@@ -37,6 +39,7 @@ class Row:
         batch_per_device: the largest one that was compiled and fits, see `largest_batch`; 0 if not one image fits.
         images_per_second: of a device at that batch, a roofline estimate.
         error: why there are none, the compiler's message or `NOTHING_FITS`.
+        backend: whose program it is, "tensorflow" or "jax".
     """
 
     model: str
@@ -46,6 +49,7 @@ class Row:
     batch_per_device: int = 0
     images_per_second: float = 0.0
     error: str = ""
+    backend: str = dataclasses.field(default_factory=keras.backend.backend)
 
     @property
     def cell(self):
@@ -102,7 +106,8 @@ def _filled_by_patches(model, image_size):
 def fill(path, rows, write=print):
     """Computes the rows of a table that its file does not have yet; the file is whole after each of them.
 
-    Several processes may fill a file: what others have added meanwhile is kept, and not computed again.
+    Rows that another process adds meanwhile are kept. Two of them share the work if they are given other models, or
+    other slices; else both compute the same cells.
 
     Args:
         path: of the CSV file, local or remote; an existing one is extended.
@@ -113,7 +118,7 @@ def fill(path, rows, write=print):
         All rows of the file.
 
     Raises:
-        ValueError: the file is not such a table.
+        ValueError: the file is not such a table, or one of another backend.
         ImportError: jax or libtpu is missing.
         ChildProcessError: a row was not computed, for want of this machine's memory or by a defect.
     """
@@ -137,7 +142,14 @@ def fill(path, rows, write=print):
 
 def _read_known(path):
     """`{cell: row}` of a table's file, {} if there is none."""
-    return {row.cell: row for row in read(path)} if files.exists(path) else {}
+    known = {row.cell: row for row in read(path)} if files.exists(path) else {}
+    others = {row.backend for row in known.values()} - {keras.backend.backend()}
+    if others:
+        raise ValueError(
+            f"The table is one of another backend; each backend needs a file of its own. "
+            f"Received: {path} of {', '.join(sorted(others))}, backend={keras.backend.backend()}"
+        )
+    return known
 
 
 def _with_first_batch(row, known):
@@ -152,9 +164,10 @@ def _with_first_batch(row, known):
 def compute_in_child(row):
     """`compute`, in a child process."""
     compiler.check_installed()
-    arguments = ["-m", "keras_vit.tpu.table", json.dumps(dataclasses.asdict(row))]
+    arguments = ["-m", "keras_vit.tpu.table", os.getpid(), json.dumps(dataclasses.asdict(row))]
     try:
-        line = files.run_python(arguments, KERAS_BACKEND=keras.backend.backend())
+        with tempfile.TemporaryDirectory() as folder:  # for what a child leaves that is stopped
+            line = files.run_python(arguments, KERAS_BACKEND=keras.backend.backend(), TMPDIR=folder)
     except ChildProcessError as error:
         cell = f"{row.model} on {row.topology}, {row.image_size} pixels, {row.mode}"
         raise ChildProcessError(f"{cell} was not computed: {error}") from error
@@ -231,5 +244,5 @@ def _write(path, rows):
 
 
 if __name__ == "__main__":
-    compiler.end_with_parent()
-    print(json.dumps(dataclasses.asdict(compute(Row(**json.loads(sys.argv[1]))))))
+    compiler.end_with_parent(sys.argv[1])
+    print(json.dumps(dataclasses.asdict(compute(Row(**json.loads(sys.argv[2]))))))

@@ -1,5 +1,7 @@
 """Checks of a config's own fields, and what follows from them."""
 
+import math
+
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
 
@@ -30,9 +32,9 @@ def validate_config(config, num_devices):
             f"The batch must divide among {num_devices} replicas, and there into {config.accumulate_steps} parts. "
             f"Received: batch_size={config.batch_size}, accumulate_steps={config.accumulate_steps}"
         )
-    if (config.total_steps > 0) == (config.total_epochs > 0):
+    if (config.total_steps > 0) == (config.total_epochs > 0) or config.total_epochs == math.inf:
         raise ValueError(
-            "One of `total_steps` and `total_epochs` must be more than 0, the other 0. "
+            "One of `total_steps` and `total_epochs` must be more than 0, and finite, the other 0. "
             f"Received: total_steps={config.total_steps}, total_epochs={config.total_epochs}"
         )
 

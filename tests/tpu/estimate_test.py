@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import random
 
 import keras
 import pytest
@@ -134,6 +135,60 @@ def test_the_search_says_what_rematerialization_and_accumulation_allow(tiny, wit
     assert first and others and not any(others)  # only what was asked for is compiled to the end
 
 
+def test_the_search_says_what_accumulation_allows_of_a_batch_that_fits(tiny, without_compiler):
+    check = _check(tiny, "v3:2x2", 8 * 7, search=True)
+    fitting = check.fitting_batch_per_device
+    assert check.fits and 7 < fitting <= 14
+    changes = {change.text: change.fitting_batch_per_device for change in check.changes}
+    assert list(changes) == ["accumulate_steps=2", "remat=True"]
+    assert changes["accumulate_steps=2"] == 2 * fitting and fitting < changes["remat=True"] <= 28
+
+
+def test_the_search_names_the_parts_that_do_not_help(tiny, without_compiler, monkeypatch):
+    """Where the sum of the gradients takes what smaller micro-batches save."""
+    train = _Programs.train
+
+    def with_sum(self, batch_size, accumulate_steps, machine_code):
+        program = train(self, batch_size, accumulate_steps, machine_code)
+        extra = 14 * GIB if accumulate_steps > 1 else 0
+        return dataclasses.replace(program, argument_bytes=program.argument_bytes + extra)
+
+    monkeypatch.setattr(_Programs, "train", with_sum)
+    check = _check(tiny, "v3:2x2", 8 * 24, search=True)
+    assert check.changes[0].text == "accumulate_steps=2 or 3 or 4 or 6"
+    assert any("with accumulate_steps=2 or 3 or 4 or 6: 24 images a device do not fit" in x for x in report(check))
+
+
+def test_a_task_with_arguments_of_its_own_is_searched_with_the_recipe(tiny, without_compiler):
+    config = tiny.config()
+
+    class Scaled(type(tiny.task(config))):
+        def __init__(self, config, scale):
+            super().__init__(config)
+            self.scale = scale
+
+    other = tiny.config()
+    other.model.num_layers = 5
+    scaled = Scaled(other, 3.0)
+    state = random.getstate()
+    check = estimate.check(scaled, config, 8 * 24, "v3:2x2", search=True)
+    assert check.model_flops == _check(tiny, "v3:2x2", 8 * 24).model_flops
+    assert scaled.config is other and random.getstate() == state
+
+
+def test_a_step_that_does_not_compile_fits_no_image(tiny, without_compiler, monkeypatch):
+    refused = Program(False, "UNIMPLEMENTED: this")
+    monkeypatch.setattr(_Programs, "train", lambda *arguments: refused)
+    check = _check(tiny, "v3:2x2")
+    assert not check.compiles and check.fitting_batch_per_device == 0
+
+
+@pytest.mark.parametrize("batch_size", [8.0, "8", None])
+def test_a_batch_that_is_no_integer_is_refused(tiny, batch_size):
+    with pytest.raises(ValueError, match="`batch_size` must be an integer. Received"):
+        _check(tiny, "v3:2x2", batch_size)
+
+
 def test_without_a_search_a_number_that_fits_is_enough(tiny, without_compiler):
     check = _check(tiny, "v3:2x2", 8 * 24)
     assert not check.fits and 0 < check.fitting_batch_per_device <= 14 and not check.changes
@@ -217,7 +272,22 @@ def test_a_report_says_what_is_exchanged_and_what_moves_most():
     lines = report(_fake(train, backend="jax"), arrays=1)
     assert "what the devices exchange in a training step: 2 x all-gather, 1 GB; 1 x all-reduce, 5e-09 GB" in lines
     assert "  bf16[4,9]: 2, 1" in lines and not any("f32[3]" in line for line in lines)
-    assert not any("exchange" in line or "moves" in line for line in report(_fake(train)))
+    plain = report(_fake(dataclasses.replace(train, collectives=())))
+    assert not any("exchange" in line or "moves" in line for line in plain)
+
+
+def test_what_divided_weights_exchange_is_counted_in_the_program():
+    """Of 8 devices, at 164 GB/s each: 164 MB in a millisecond."""
+    size = 164 * 10**6
+    collectives = (("all-gather", 2, 16 * size), ("all-reduce", 1, 8 * size), ("collective-permute", 5, 10 * size))
+    train = Program(True, flops=61.5e12, collectives=collectives, steps=2)
+    check = _fake(train, backend="jax")
+    assert check.weights_are_divided
+    assert check.exchange_seconds == pytest.approx((14 + 14 + 10) / 2 * 1e-3)
+    assert check.step_seconds_estimate == pytest.approx(0.5 + check.exchange_seconds)
+    assert any(f"what the program exchanges takes {19} ms" in line for line in report(check))
+    whole = _fake(dataclasses.replace(train, collectives=collectives[1:2]), backend="jax")
+    assert not whole.weights_are_divided and whole.exchange_seconds == whole.all_reduce_seconds
 
 
 def test_the_price_is_that_of_all_devices():

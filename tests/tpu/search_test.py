@@ -31,7 +31,7 @@ CURVES = {
 
 @pytest.mark.parametrize("curve", CURVES)
 def test_the_largest_batch_fits_and_the_next_does_not(curve):
-    for first, unit, reports in itertools.product([1, 8, 48, 250, 4096], [1, 4], [True, False]):
+    for first, unit, reports in itertools.product([1, 8, 48, 250, 4096], [1, 4, 9, 25], [True, False]):
         compile_size, compiled = _device(CURVES[curve], reports)
         number = fitting_batch(compile_size, LIMIT, -(-first // unit) * unit, unit, largest=True)
         assert number % unit == 0 and (number == 0 or number in compiled)
@@ -58,4 +58,4 @@ def test_a_model_that_needs_nothing_ends_the_search():
 
 def test_the_grid_is_fine_where_batches_are_small():
     assert [grid(n) for n in (0, 7, 8, 511, 512, 1024, 4096)] == [1, 1, 8, 8, 8, 16, 64]
-    assert grid(3, unit=4) == 4 and grid(64, unit=12) == 24
+    assert grid(3, unit=4) == 4 and grid(64, unit=12) == 12 and grid(4096, unit=25) == 50

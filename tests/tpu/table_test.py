@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from keras_vit import architectures
 from keras_vit.tpu import table
 from keras_vit.tpu.plots import batch_by_image_size
 from keras_vit.tpu.table import Row
@@ -79,6 +80,15 @@ def test_what_another_process_has_added_is_kept_and_not_computed_again(tmp_path,
     assert sorted(row.cell for row in rows) == sorted(row.cell for row in CELLS)
 
 
+def test_a_table_of_another_backend_is_not_extended(tmp_path, monkeypatch):
+    path = tmp_path / "tpu.csv"
+    monkeypatch.setattr(table, "compute_in_child", _compute)
+    table.fill(path, CELLS[:1], write=lambda line: None)
+    monkeypatch.setattr(table.keras.backend, "backend", lambda: "another")
+    with pytest.raises(ValueError, match="a file of its own. Received: .* of (tensorflow|jax), backend=another"):
+        table.fill(path, CELLS, write=lambda line: None)
+
+
 def test_a_cell_begins_with_the_batch_of_another_slice_in_proportion_to_the_memory(tmp_path, monkeypatch):
     first = {}
 
@@ -143,7 +153,11 @@ def test_the_docs_show_the_table_that_is_committed():
     docs = Path(__file__).parents[2] / "docs"
     rows = table.read(docs / "results" / "tpu.csv")
     assert table.markdown(rows) in (docs / "tpu_check.md").read_text(encoding="utf-8")
-    assert all(row.batch_per_device and row.images_per_second and not row.error for row in rows)
+    models = [*architectures.VISION_TRANSFORMERS, *architectures.BIT_RESNETS]
+    cells = table.cells(models, ["v3:2x2", "v5e:2x4", "v6e:2x4"], [224, 384])
+    assert sorted(row.cell for row in rows) == sorted(row.cell for row in cells)
+    for row in rows:
+        assert row.error == ("" if row.batch_per_device and row.images_per_second else table.NOTHING_FITS)
 
 
 def test_the_picture_has_a_line_for_each_model_that_fits(tmp_path):

@@ -24,7 +24,7 @@ from keras_vit.training.engine import (
 from keras_vit.training.jax import checkpoints
 from keras_vit.training.jax.batches import DeviceBatches, put_batch
 from keras_vit.training.jax.evaluation import make_sum_gradients, make_sums
-from keras_vit.training.jax.state import SHARDS, all_finite, initial_state, put, state_shardings
+from keras_vit.training.jax.state import all_finite, initial_state, put, state_shardings
 from keras_vit.training.jax.step import make_swap_ema, make_train_steps
 from keras_vit.training.memory import available_memory
 from keras_vit.training.nonfinite import first_nonfinite_layer
@@ -76,8 +76,6 @@ class JaxEngine(Engine):
         return self._model
 
     def build(self, config, task, inputs, total_steps, load_weights=None):
-        if config.shard not in SHARDS:
-            raise ValueError(f"`shard` must be one of {str(SHARDS)[1:-1]}. Received: shard={config.shard!r}")
         self._config, self._task, self._inputs = config, task, inputs
         self._task_metrics = make_task_metrics(task)
         # The weights begin in the memory of the host: whole, they may be too much for one device.

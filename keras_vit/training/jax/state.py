@@ -64,8 +64,10 @@ def state_shardings(mesh, state, shard=""):
         shard: one of `SHARDS`.
 
     Raises:
-        ValueError: the devices cannot divide any array that is to be divided.
+        ValueError: `shard` is none of them, or the devices cannot divide any array that is to be divided.
     """
+    if shard not in SHARDS:
+        raise ValueError(f"`shard` must be one of {str(SHARDS)[1:-1]}. Received: shard={shard!r}")
     replicated = NamedSharding(mesh, PartitionSpec())
     whole = lambda arrays: [replicated for _ in arrays]  # noqa: E731
     parts = lambda arrays: [divided_sharding(mesh, np.shape(array)) for array in arrays]  # noqa: E731

@@ -1,0 +1,40 @@
+"""What is known of a dataset that is not on this machine."""
+
+import pytest
+from ml_collections import ConfigDict
+
+from keras_vit import data, recipes
+from keras_vit.tpu.inputs import input_shapes
+
+
+def _examples(**fields):
+    return input_shapes(ConfigDict(recipes.defaults(batch_size=8, data=data.defaults(**fields)))).num_examples
+
+
+@pytest.mark.parametrize(
+    ("split", "examples"),
+    [
+        ("train", 1_281_167),
+        ("train[:1000]", 1000),
+        ("train[200:1000]", 800),
+        ("train[:9999999]", 1_281_167),
+        ("train[99%:]", 12_812),
+        ("train[:99%]", 1_268_355),
+        ("validation", 0),
+        ("train[:10]+train[20:]", 0),
+        ("train[-10:]", 0),
+    ],
+)
+def test_the_examples_of_a_part_of_a_split_are_those_of_the_part(split, examples):
+    assert _examples(name="imagenet2012", image_size=224, train_split=split) == examples
+
+
+def test_generated_datasets_are_asked():
+    assert _examples(name="digits") == 1437
+    assert _examples(name="digits", train_split="train[:100]") == 100
+    with pytest.raises(ValueError, match="^The splits of the digits are"):
+        _examples(name="digits", train_split="train[:10%]")
+
+
+def test_what_the_recipe_says_comes_first():
+    assert _examples(name="imagenet2012", image_size=224, train_split="train[:10]+train[20:]", num_examples=7) == 7
