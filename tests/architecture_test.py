@@ -22,7 +22,7 @@ FLOORS = {
     "preprocessing": set(),
     "predictions": {"checkpoints"},  # class names come through the cache of weights
     "models": {"layers", "checkpoints", "architectures", "preprocessing"},
-    "cost": {"layers", "architectures"},
+    "cost": {"layers", "architectures", "models"},
     "plots": set(),
     "inspection": {"files", "layers", "models", "plots"},
     "export": {"files", "terminal", "data", "checkpoints", "inspection", "models", "preprocessing"},

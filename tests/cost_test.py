@@ -194,7 +194,76 @@ def test_the_flops_of_a_model_of_ones_own():
     outputs = keras.layers.Dense(5)(keras.layers.Flatten()(x))
     inner = keras.Model(inputs, outputs)
     model = keras.Model(inputs, keras.layers.Dense(2)(inner(inputs)))
-    assert keras_vit.flops(model) == 2 * (4 * 3 * 3 * 3 * 3 * 4 + 4 * 3 * 4 * 5 + 5 * 2)
+    # Of the 4 x 3 outputs' 12 rows and 9 columns of products, the last row and the last column are of zeros.
+    assert keras_vit.flops(model) == 2 * (11 * 8 * 3 * 4 + 4 * 3 * 4 * 5 + 5 * 2)
+
+
+def test_what_is_called_twice_counts_twice():
+    inputs, shared = keras.Input((8,)), keras.layers.Dense(8)
+    inner = keras.Sequential([keras.Input((8,)), shared])
+    assert keras_vit.flops(keras.Model(inputs, shared(shared(inputs)))) == 2 * 2 * 8 * 8
+    assert keras_vit.flops(keras.Model(inputs, inner(inner(inputs)))) == 2 * 2 * 8 * 8
+    assert keras_vit.flops(inner) == 2 * 8 * 8
+
+
+@pytest.mark.parametrize(
+    ("options", "products"),
+    [
+        ({"padding": "valid"}, 6 * 3 * 5 * 3),
+        ({"padding": "same"}, (3 * 8 - 2) * (3 * 7 - 2)),
+        ({"padding": "same", "strides": 2}, (3 * 4 - 1) * (3 * 4 - 2)),
+        ({"padding": "same", "dilation_rate": 2}, (3 * 8 - 4) * (3 * 7 - 4)),
+        ({"padding": "valid", "data_format": "channels_first"}, 6 * 3 * 5 * 3),
+    ],
+    ids=str,
+)
+def test_products_of_a_convolution_with_the_zeros_around_an_image_do_not_count(options, products):
+    shape = (4, 8, 7) if "data_format" in options else (8, 7, 4)
+    inputs = keras.Input(shape)
+    model = keras.Model(inputs, keras.layers.Conv2D(6, 3, groups=2, **options)(inputs))
+    assert keras_vit.flops(model) == 2 * products * 2 * 6
+
+
+class _Table(keras.layers.Layer):
+    def build(self, input_shape):
+        self.table = self.add_weight(shape=(input_shape[-1], 3), name="table")
+
+    def call(self, x):
+        return x @ self.table
+
+
+class _Subclass(keras.Model):
+    def call(self, x):
+        return x
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda x: keras.layers.Attention()([x, x]), "not known. Received: .*, Attention"),
+        (
+            lambda x: keras.layers.MultiHeadAttention(2, 3)(x, x),
+            "not known. Received: .*, MultiHeadAttention",
+        ),
+        (lambda x: keras.ops.matmul(x, keras.ops.transpose(x, (0, 2, 1))), "not known. Received: .*, Matmul"),
+        (lambda x: keras.ops.einsum("bnd,bmd->bnm", x, x), "not known. Received: .*, Einsum"),
+        (_Table(), "not known. Received: .*, _Table"),
+    ],
+)
+def test_products_that_are_not_known_are_refused(build, message):
+    inputs = keras.Input((8, 6))
+    with pytest.raises(ValueError, match=message):
+        keras_vit.flops(keras.Model(inputs, build(inputs)))
+
+
+def test_a_model_without_a_graph_or_a_shape_is_refused():
+    with pytest.raises(ValueError, match="must be functional, or sequential and built. Received: .*_Subclass"):
+        keras_vit.flops(_Subclass())
+    with pytest.raises(ValueError, match="must be functional, or sequential and built. Received: .*Sequential"):
+        keras_vit.flops(keras.Sequential([keras.layers.Dense(3)]))
+    inputs = keras.Input((None, None, 3))
+    with pytest.raises(ValueError, match="shape of the images must be known"):
+        keras_vit.flops(keras.Model(inputs, keras.layers.Conv2D(2, 3)(inputs)))
 
 
 def test_a_layer_whose_flops_are_not_known_is_named():
