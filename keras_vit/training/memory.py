@@ -11,6 +11,7 @@ a GPU is not known.
 
 import dataclasses
 import math
+from pathlib import Path
 
 import keras
 
@@ -115,14 +116,34 @@ def memory_line(config, model, num_devices=1, num_hosts=1, on_cpu=True, availabl
     return f"warning: {line}, but only {_gb(available)} are there; {advice}"
 
 
-def available_memory():
-    """Bytes of this machine's memory that this process has or can get; 0 where that is not known."""
+def available_memory(cgroup="/sys/fs/cgroup"):
+    """Bytes of this machine's memory that this process has or can get; 0 where that is not known.
+
+    Args:
+        cgroup: the folder in which Linux says what a container may have.
+    """
     try:
         with open("/proc/meminfo") as system, open("/proc/self/status") as process:
             lines = dict(line.split(":", 1) for line in [*system, *process])
-        return 1024 * sum(int(lines[name].split()[0]) for name in ("MemAvailable", "VmRSS"))
+        free, resident = (1024 * int(lines[name].split()[0]) for name in ("MemAvailable", "VmRSS"))
     except (OSError, KeyError, ValueError):
         return 0
+    return max(min(free, _container_memory(Path(cgroup))), 0) + resident
+
+
+def _container_memory(cgroup):
+    """What a container may still take, bytes, the files that the system keeps in memory not counted; infinite where
+    nothing limits it. The two sets of names are those of the two versions of control groups."""
+    for limit, usage, stat, cache in (
+        ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"),
+    ):
+        try:
+            kept = dict(line.split() for line in (cgroup / stat).read_text().splitlines())
+            return int((cgroup / limit).read_text()) - int((cgroup / usage).read_text()) + int(kept[cache])
+        except (OSError, KeyError, ValueError):  # "max" is no limit
+            continue
+    return math.inf
 
 
 def _block_bytes(block, tokens, hidden_size, width):

@@ -1,5 +1,7 @@
 """The memory of a step by formula, against peaks that were measured."""
 
+import math
+
 import pytest
 from ml_collections import ConfigDict
 
@@ -120,3 +122,20 @@ def test_what_is_not_known_is_not_said(small):
 
 def test_this_machine_has_memory():
     assert available_memory() > 2**28
+
+
+@pytest.mark.parametrize(
+    ("folder", "limit", "usage", "cache"),
+    [
+        ("", "memory.max", "memory.current", "inactive_file"),
+        ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ],
+)
+def test_a_container_has_what_it_is_allowed(tmp_path, folder, limit, usage, cache):
+    (tmp_path / folder).mkdir(exist_ok=True)
+    for name, text in ((limit, 2**24), (usage, 2**23), ("memory.stat", f"anon 5\n{cache} {2**20}")):
+        (tmp_path / folder / name).write_text(f"{text}\n")
+    assert memory._container_memory(tmp_path) == 2**24 - 2**23 + 2**20
+    assert 0 < available_memory(tmp_path) < available_memory(tmp_path / "nothing")
+    (tmp_path / folder / limit).write_text("max\n")
+    assert memory._container_memory(tmp_path) == math.inf
