@@ -69,6 +69,9 @@ def _memory(check):
 def _time(check, price):
     device = check.topology.device
     products = f"{check.product_flops / 1e12:.4g} of them in products, " if check.product_flops else ""
+    divided = ""
+    if check.weights_are_divided:
+        divided = f"; weights are divided, and what the program exchanges takes {check.exchange_seconds * 1e3:.3g} ms"
     lines = [
         f"{check.flops / 1e12:.4g} TFLOPs a step by the compiler, {products}{check.model_flops / 1e12:.4g} by formula; "
         f"{check.bytes_accessed / 1e9:.4g} GB moved",
@@ -76,13 +79,7 @@ def _time(check, price):
         f"counts at the published {device.peak_flops / 1e12:.4g} TFLOP/s, {check.bandwidth_seconds * 1e3:.4g} ms for "
         f"the bytes at {device.bandwidth / 1e9:.4g} GB/s; {check.bound} bounds it",
         f"sum of the gradients: {check.all_reduce_bytes / 1e9:.4g} GB, {check.all_reduce_seconds * 1e3:.3g} ms at "
-        f"{device.interconnect / 1e9:.4g} GB/s"
-        + (
-            f"; weights are divided, and what the program exchanges takes {check.exchange_seconds * 1e3:.3g} ms"
-            if check.weights_are_divided
-            else ""
-        )
-        + ", taken to come after the rest",
+        f"{device.interconnect / 1e9:.4g} GB/s{divided}, taken to come after the rest",
         f"{check.step_seconds_estimate * 1e3:.4g} ms a step, {check.images_per_second_estimate:.4g} images/s a device, "
         f"{check.images_per_second_estimate * check.topology.num_devices:.4g} in all; evaluation "
         f"{check.evaluation_images_per_second_estimate:.4g} images/s a device",
