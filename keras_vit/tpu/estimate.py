@@ -100,7 +100,7 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
         most = find(programs, 2 * parts, 2 * fitting, largest=False)
         changes.append(Change(f"accumulate_steps={2 * parts}", most))
     elif search:
-        changes.append(_fitting_parts(programs, slice_, batch_size, size, fitting // parts))
+        changes += _fitting_parts(programs, slice_, batch_size, size, fitting // parts)
     if search and not config.remat and _has_blocks(programs.model):
         programs = make_programs(_changed(config, remat=True))
         changes.append(Change("remat=True", find(programs, parts, 2 * size)))
@@ -108,7 +108,7 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
 
 
 def _fitting_parts(programs, slice_, batch_size, size, images):
-    """The `Change` of the fewest micro-batches with which a batch fits.
+    """The `Change` of the fewest micro-batches with which a batch fits, in a list; [] if there is nothing to try.
 
     Args:
         programs: the `Programs`.
@@ -122,9 +122,9 @@ def _fitting_parts(programs, slice_, batch_size, size, images):
     for parts in divisors[:_MOST_DIVISORS]:
         both = _compile(programs, batch_size, parts, machine_code=False)
         if all(fits_memory(program, slice_) for program in both):
-            return Change(f"accumulate_steps={parts}", size)
+            return [Change(f"accumulate_steps={parts}", size)]
     tried = " or ".join(map(str, divisors[:_MOST_DIVISORS]))
-    return Change(f"accumulate_steps={tried}" if tried else "accumulate_steps", 0)
+    return [Change(f"accumulate_steps={tried}", 0)] if tried else []
 
 
 def _compile(programs, batch_size, accumulate_steps, machine_code=True):

@@ -50,7 +50,8 @@ def _verdict(check):
     needed = f"{format_bytes(check.memory_bytes)}" if check.memory_bytes else "more"
     verdict = f"does not fit: {needed} are needed of a device's {format_bytes(limit)}"
     if not check.fitting_batch_per_device:
-        return f"{verdict}; not even {check.accumulate_steps} images a device fit"
+        least = "1 image fits" if check.accumulate_steps == 1 else f"{check.accumulate_steps} images fit"
+        return f"{verdict}; not even {least} on a device"
     batch = check.fitting_batch_per_device * check.topology.num_devices
     return f"{verdict}; {check.fitting_batch_per_device} images a device fit (batch_size={batch})"
 

@@ -159,6 +159,17 @@ def test_the_search_names_the_parts_that_do_not_help(tiny, without_compiler, mon
     assert any("with accumulate_steps=2 or 3 or 4 or 6: 24 images a device do not fit" in x for x in report(check))
 
 
+def test_where_not_one_image_fits_there_is_nothing_to_accumulate(tiny, without_compiler, monkeypatch):
+    refused = Program(False, "RESOURCE_EXHAUSTED: much", True, required_bytes=100 * GIB)
+    monkeypatch.setattr(_Programs, "train", lambda *arguments: refused)
+    check = _check(tiny, "v3:2x2", 8 * 4, search=True)
+    assert check.fitting_batch_per_device == 0
+    assert [(change.text, change.fitting_batch_per_device) for change in check.changes] == [("remat=True", 0)]
+    lines = report(check)
+    assert lines[1].endswith("not even 1 image fits on a device")
+    assert lines[-1] == "with remat=True: 4 images a device do not fit"
+
+
 def test_a_task_with_arguments_of_its_own_is_searched_with_the_recipe(tiny, without_compiler):
     config = tiny.config()
 
