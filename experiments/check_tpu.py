@@ -38,7 +38,7 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string("topology", "v3:2x2", "The slice, such as v3:2x2 (Cloud TPU v3-8), v4:2x2x1, v5e:2x4, v6e:1x1.")
 flags.DEFINE_bool("search", False, "Look for the largest batch that fits; takes a few minutes.")
 flags.DEFINE_float("price", 0.0, "What a device costs an hour, for the price of the recipe.", lower_bound=0.0)
-flags.register_validator("price", math.isfinite, "must be finite")
+flags.register_validator("price", math.isfinite, "must be finite. Received: nan or inf")
 flags.DEFINE_integer("traffic", 0, "How many of the arrays that a step moves most are listed.", lower_bound=0)
 flags.DEFINE_string("json", "", "A file to write the results to.")
 flags.DEFINE_string("table", "", "A CSV file to write or extend, with the largest batches; not with --config.")

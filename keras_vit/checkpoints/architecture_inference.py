@@ -12,7 +12,16 @@ from keras_vit.architectures import BIT_UNITS, NUM_HEADS
 from keras_vit.checkpoints import position_embeddings
 from keras_vit.checkpoints.dialects import open_checkpoint
 from keras_vit.checkpoints.resolving import resolve, size_name
-from keras_vit.checkpoints.vit_jax_names import BIT_ROOT, CLASS_TOKEN, EMBEDDING, POSITIONS, STEM_ROOT, first_kernel
+from keras_vit.checkpoints.vit_jax_names import (
+    BIT_ROOT,
+    CLASS_TOKEN,
+    EMBEDDING,
+    HEAD,
+    OTHER_POSITIONS,
+    POSITIONS,
+    STEM_ROOT,
+    first_kernel,
+)
 
 _BLOCK = "Transformer/encoderblock_"
 _POSITIONS_X, _POSITIONS_Y = (f"Transformer/posembed_input/{axis}_embedding" for axis in "xy")
@@ -184,3 +193,38 @@ def is_different(one, other):
         if one[key] is not None and other[key] is not None and one[key] != other[key]:
             return True
     return one.get("resnet_blocks") != other.get("resnet_blocks")
+
+
+def fitting_arguments(missing, unused, shapes):
+    """A sentence with the arguments of a model that a checkpoint would fit, " " before it; "" if no name shows any.
+
+    Args:
+        missing: names of arrays that the model has and the file has not.
+        unused: names of arrays that the file has and the model has not.
+        shapes: of the file, `{name: shape}`.
+    """
+    hints = []
+    for name, hint in (
+        ("pre_logits/kernel", "`representation_size={size}`"),
+        ("MAPHead_0/probe", '`classifier="map"`'),
+        (CLASS_TOKEN, 'a classifier that reads a class token, such as "token"'),
+    ):
+        if name in unused:
+            hints.append(hint.format(size=shapes[name][-1]))
+    if POSITIONS in unused:
+        hints.append('`position_embedding="learned"`')
+    if any(name.endswith("/x_embedding") for name in unused):
+        hints.append('`position_embedding="learned2d"`')
+    if any(name.endswith("/relative_embedding") for name in unused):
+        hints.append('`position_embedding="relative"`')
+    if any(re.search(r"encoderblock_\d+/posembed_input/", name) for name in unused):
+        hints.append('`position_embedding_at="every_layer"`')
+    if CLASS_TOKEN in missing:
+        hints.append('`classifier="map"`' if "MAPHead_0/probe" in shapes else '`classifier="gap"`')
+    if POSITIONS in missing and not any(OTHER_POSITIONS.search(name) for name in unused):
+        hints.append('`position_embedding="sincos2d"`')
+    if any(name in missing for name in HEAD):
+        hints.append('`include_top=False`, or load with head="new"')
+    if "pre_logits/kernel" in missing:
+        hints.append("`representation_size=0`")
+    return f" To keep everything, build the model with {' and '.join(hints)}." if hints else ""

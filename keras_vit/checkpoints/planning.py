@@ -2,13 +2,12 @@
 
 import dataclasses
 import math
-import re
 from collections.abc import Callable
 
 import numpy as np
 
 from keras_vit.checkpoints import position_embeddings
-from keras_vit.checkpoints.architecture_inference import architecture_of, describe, is_different
+from keras_vit.checkpoints.architecture_inference import architecture_of, describe, fitting_arguments, is_different
 from keras_vit.checkpoints.input_channels import adapt_input_channels
 from keras_vit.checkpoints.lazy_array import LazyArray
 from keras_vit.checkpoints.report import LoadReport
@@ -72,9 +71,10 @@ class LoadPlan:
         not_loaded = [name for name in self.arrays if name not in self.shapes or name in new]
         unused = [name for name in not_loaded if not self._may_be_dropped(name)]
         if missing or (unused and self.head == "keep"):
+            hint = fitting_arguments(missing, unused, {name: array.shape for name, array in self.arrays.items()})
             raise ValueError(
                 f"The checkpoint does not fit {self.model.name}: {_count('missing', missing)}; "
-                f"{_count('unused', unused)}.{self._hint(missing, unused)} Received: {self.source}"
+                f"{_count('unused', unused)}.{hint} Received: {self.source}"
             )
         report = self.report
         report.new += [(name, self.shapes[name]) for name in new]
@@ -108,34 +108,6 @@ class LoadPlan:
         if name in HEAD and "head/kernel" not in self.shapes:
             return True
         return self.head == "new" and (name in HEAD or _is_optional(name))
-
-    def _hint(self, missing, unused):
-        """The arguments of a model that would fit, where the names show them."""
-        hints = []
-        for name, hint in (
-            ("pre_logits/kernel", "`representation_size={size}`"),
-            ("MAPHead_0/probe", '`classifier="map"`'),
-            (CLASS_TOKEN, 'a classifier that reads a class token, such as "token"'),
-        ):
-            if name in unused:
-                hints.append(hint.format(size=self.arrays[name].shape[-1]))
-        if POSITIONS in unused:
-            hints.append('`position_embedding="learned"`')
-        if any(name.endswith("/x_embedding") for name in unused):
-            hints.append('`position_embedding="learned2d"`')
-        if any(name.endswith("/relative_embedding") for name in unused):
-            hints.append('`position_embedding="relative"`')
-        if any(re.search(r"encoderblock_\d+/posembed_input/", name) for name in unused):
-            hints.append('`position_embedding_at="every_layer"`')
-        if CLASS_TOKEN in missing:
-            hints.append('`classifier="map"`' if "MAPHead_0/probe" in self.arrays else '`classifier="gap"`')
-        if POSITIONS in missing and not any(OTHER_POSITIONS.search(name) for name in unused):
-            hints.append('`position_embedding="sincos2d"`')
-        if any(name in missing for name in HEAD):
-            hints.append('`include_top=False`, or load with head="new"')
-        if "pre_logits/kernel" in missing:
-            hints.append("`representation_size=0`")
-        return f" To keep everything, build the model with {' and '.join(hints)}." if hints else ""
 
     # The first convolution, whose kernel follows the number of channels of the images.
 

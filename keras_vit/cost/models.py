@@ -7,6 +7,7 @@ import keras
 from keras_vit import layers
 from keras_vit.cost.resnets import axial_stem_multiply_accumulates, resnet_multiply_accumulates
 from keras_vit.cost.vision_transformers import axial_block_multiply_accumulates
+from keras_vit.cost.windows import window_products
 from keras_vit.models.graph import calls_of
 
 # Operations and layers of Keras with products but without kernels, whose cost is not known here.
@@ -84,12 +85,9 @@ def _may_multiply(layer):
     """Whether an operation or a layer that is not known by its class may have products."""
     if isinstance(layer, _PRODUCT_LAYERS) or type(layer).__name__ in _PRODUCTS:
         return True
-    ours = type(layer).__module__.partition(".")[0] in ("keras", "keras_vit")
-    return any("kernel" in weight.name or (not ours and len(weight.shape) > 1) for weight in _weights(layer))
-
-
-def _weights(layer):
-    return layer.weights if isinstance(layer, keras.layers.Layer) else []
+    foreign = type(layer).__module__.partition(".")[0] not in ("keras", "keras_vit")
+    weights = layer.weights if isinstance(layer, keras.layers.Layer) else []
+    return any("kernel" in weight.name or (foreign and len(weight.shape) > 1) for weight in weights)
 
 
 def _conv_multiply_accumulates(layer, input_shape, output_shape):
@@ -101,8 +99,7 @@ def _conv_multiply_accumulates(layer, input_shape, output_shape):
         taps, stride, dilation = layer.kernel_size[i], layer.strides[i], layer.dilation_rate[i]
         zeros = (outputs - 1) * stride + (taps - 1) * dilation + 1 - side
         before = max(zeros, 0) // 2 if layer.padding == "same" else 0
-        positions = [output * stride + tap * dilation - before for output in range(outputs) for tap in range(taps)]
-        count *= sum(0 <= position < side for position in positions)
+        count *= window_products(side, taps, outputs, stride, before, tap_dilation=dilation)
     return count
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from keras_vit.architectures import BIT_UNITS
+from keras_vit.cost.windows import window_products
 from keras_vit.layers.resnet_stem import stem_output_channels
 
 
@@ -165,5 +166,4 @@ def _taps(side, kernel_size, strides, count_padding):
     if count_padding:
         return outputs * kernel_size
     before = max((outputs - 1) * strides + kernel_size - side, 0) // 2
-    starts = [output * strides - before for output in range(outputs)]
-    return sum(min(start + kernel_size, side) - max(start, 0) for start in starts)
+    return window_products(side, kernel_size, outputs, strides, before)

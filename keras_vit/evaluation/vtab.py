@@ -10,7 +10,7 @@ from keras_vit.checkpoints.architecture_inference import architecture_of
 from keras_vit.checkpoints.vit_jax_names import vit_jax_shapes
 from keras_vit.evaluation.collecting import weights_digest
 from keras_vit.models.encoder import Encoder
-from keras_vit.models.vision_transformer import position_arguments
+from keras_vit.models.position_arguments import position_arguments
 
 GROUPS = {
     "natural": ("caltech101", "cifar100", "dtd", "flowers", "pets", "sun397", "svhn"),

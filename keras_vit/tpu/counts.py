@@ -7,6 +7,7 @@ import collections
 import math
 import re
 
+from keras_vit.cost.windows import window_products
 from keras_vit.tpu.hlo import numbers
 
 COLLECTIVES = (
@@ -210,18 +211,4 @@ def _convolution(lhs, rhs, output, attributes):
             int(option("lhs_dilate", 1)),
             int(option("rhs_dilate", 1)),
         )
-    return count
-
-
-def window_products(side, taps, outputs, stride, low, side_dilation, tap_dilation):
-    """Along one axis, the pairs of an output and a tap that meet a number, and not a zero around or between them."""
-    last, common = (side - 1) * side_dilation, math.gcd(stride, side_dilation)
-    period, count = side_dilation // common, 0  # of the outputs that meet a number and not a zero between two
-    for tap in range(taps):
-        first = tap * tap_dilation - low  # where the first output meets it
-        if first % common:
-            continue
-        begin, end = max(0, -(first // stride)), min(outputs - 1, (last - first) // stride)
-        phase = -first // common * pow(stride // common, -1, period) % period
-        count += max(0, (end - phase) // period - (begin - 1 - phase) // period)
     return count

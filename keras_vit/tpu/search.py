@@ -6,7 +6,7 @@ import math
 MOST_IMAGES = 2**14
 
 
-def fitting_batch(compile_size, limit, first, unit=1, largest=False, tolerance=0.0):
+def fitting_batch(compile_size, limit, first, unit=1, largest=False):
     """A number of images of a device that fits.
 
     Args:
@@ -16,7 +16,6 @@ def fitting_batch(compile_size, limit, first, unit=1, largest=False, tolerance=0
         unit: the result is a multiple of it.
         largest: whether to look for the largest such number, of those that `grid` allows; else the first one seen to
             fit will do.
-        tolerance: with `largest`, the share that the result may lack of the largest number.
 
     Returns:
         The number; 0 if not even `unit` fits.
@@ -33,7 +32,6 @@ def fitting_batch(compile_size, limit, first, unit=1, largest=False, tolerance=0
         else:
             high = number
         step = grid(low, unit)
-        step = max(step, int(tolerance * low) // step * step)
         if high is not None and high - low <= step:
             return low
         guess = _guess(memory, limit, number, low, high)

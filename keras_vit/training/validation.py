@@ -3,6 +3,9 @@
 import math
 
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+# What `shard` may have divided among the devices of JAX: nothing, the optimizer's state and the averages, or these and
+# the weights.
+SHARDS = ("", "optimizer", "parameters")
 
 
 def validate_config(config, num_devices):
@@ -11,6 +14,8 @@ def validate_config(config, num_devices):
         raise ValueError(
             f"`precision` must be one of {', '.join(PRECISIONS)}. Received: precision={config.precision!r}"
         )
+    if config.shard not in SHARDS:
+        raise ValueError(f"`shard` must be one of {str(SHARDS)[1:-1]}. Received: shard={config.shard!r}")
     for names, least in (
         (("batch_size", "accumulate_steps", "steps_per_call", "log_every_steps"), 1),
         (("seed", "checkpoint_every_steps", "eval_every_steps", "clip_norm"), 0),

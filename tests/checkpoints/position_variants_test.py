@@ -7,7 +7,7 @@ import keras_vit
 from keras_vit import checkpoints
 from keras_vit.checkpoints.position_embeddings import resample, resample_axis, resample_distances
 from keras_vit.models.encoder import Encoder
-from keras_vit.models.vision_transformer import position_arguments
+from keras_vit.models.position_arguments import position_arguments
 
 pytestmark = pytest.mark.one_backend
 VARIANTS = [

@@ -6,7 +6,8 @@ import pytest
 
 import keras_vit
 from keras_vit import cost
-from keras_vit.tpu.counts import find_collectives, find_traffic, product_flops, repetitions, window_products
+from keras_vit.cost.windows import window_products
+from keras_vit.tpu.counts import find_collectives, find_traffic, product_flops, repetitions
 from keras_vit.tpu.hlo import Array, parse
 
 # A step on eight devices as the TPU's compiler writes one, without the attributes that nothing here reads.

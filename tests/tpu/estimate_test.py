@@ -7,7 +7,7 @@ import random
 import keras
 import pytest
 
-from keras_vit import tpu
+from keras_vit import models, tpu
 from keras_vit.tpu import estimate
 from keras_vit.tpu.program import Program
 from keras_vit.tpu.programs import Programs
@@ -168,6 +168,13 @@ def test_where_not_one_image_fits_there_is_nothing_to_accumulate(tiny, without_c
     lines = report(check)
     assert lines[1].endswith("not even 1 image fits on a device")
     assert lines[-1] == "with remat=True: 4 images a device do not fit"
+
+
+def test_blocks_of_every_kind_can_be_rematerialized():
+    sizes = {"num_layers": 1, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2, "input_shape": (16, 16, 3)}
+    assert estimate._has_blocks(models.VisionTransformer(patch_size=8, **sizes))
+    assert estimate._has_blocks(models.AxialVisionTransformer(patch_size=8, **sizes))
+    assert not estimate._has_blocks(models.BiTResNet(depth=26, input_shape=(32, 32, 3)))
 
 
 def test_a_task_with_arguments_of_its_own_is_searched_with_the_recipe(tiny, without_compiler):

@@ -10,8 +10,6 @@ from jax.sharding import NamedSharding, PartitionSpec
 from keras_vit.training.jax.devices import AXIS
 from keras_vit.training.loss_scaling import INITIAL_LOSS_SCALE
 
-# What `config.shard` may be: nothing, the optimizer's state and the averages, or these and the weights.
-SHARDS = ("", "optimizer", "parameters")
 # Arrays of fewer numbers stay whole on every device: sending their parts around costs more than it saves.
 MIN_SHARDED_SIZE = 2**16
 
@@ -61,13 +59,11 @@ def state_shardings(mesh, state, shard=""):
     Args:
         mesh: of the axis "data".
         state: a `State` of arrays.
-        shard: one of `SHARDS`.
+        shard: one of `validation.SHARDS`.
 
     Raises:
-        ValueError: `shard` is none of them, or the devices cannot divide any array that is to be divided.
+        ValueError: the devices cannot divide any array that is to be divided.
     """
-    if shard not in SHARDS:
-        raise ValueError(f"`shard` must be one of {str(SHARDS)[1:-1]}. Received: shard={shard!r}")
     replicated = NamedSharding(mesh, PartitionSpec())
     whole = lambda arrays: [replicated for _ in arrays]  # noqa: E731
     parts = lambda arrays: [divided_sharding(mesh, np.shape(array)) for array in arrays]  # noqa: E731

@@ -8,6 +8,7 @@ import jax
 import pytest
 
 from keras_vit import training
+from keras_vit.training import validation
 from keras_vit.training.jax import choose_mesh, devices
 
 
@@ -95,9 +96,9 @@ def test_a_sharding_that_does_not_fit_the_model_is_refused(devices_, shard, jax_
         jax_engines.engine_of(devices_, tiny.input_of(), shard=shard)
 
 
-def test_an_unknown_sharding_is_refused(jax_engines, tiny):
+def test_an_unknown_sharding_is_refused(jax_engines):
     with pytest.raises(ValueError, match="must be one of '', 'optimizer', 'parameters'. Received: shard='fsdp'"):
-        jax_engines.engine_of(1, tiny.input_of(), shard="fsdp")
+        validation.validate_config(jax_engines.config_of(shard="fsdp"), 1)
 
 
 def test_a_batch_that_the_devices_do_not_divide_is_refused(jax_engines, tmp_path):
