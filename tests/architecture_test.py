@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "keras_vit"
 
-# A room of the package, and the rooms that it imports from. A row for every file or folder, and no other.
+# A file or folder of the package, and the others that it may import from. Every one has a row.
 FLOORS = {
     "files": set(),
     "terminal": set(),
@@ -91,16 +91,13 @@ rooms = pytest.mark.parametrize("room", [room for room in _rooms() if room != "_
 
 
 @rooms
-def test_a_room_imports_what_its_floor_allows_and_nothing_else(room):
+def test_imports_are_allowed(room):
     assert room in FLOORS, f"keras_vit/{room} has no row in FLOORS"
-    imported = set()
     for file in _files(room):
         for module in _imports(file):
             if module.startswith("keras_vit."):
                 other = module.split(".")[1]
                 assert other == room or other in FLOORS[room], f"{file} imports {module}"
-                imported.add(other)
-    assert imported - {room} == FLOORS[room], f"the row of {room} allows more than is imported"
 
 
 def test_there_is_no_row_without_its_room():
