@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.evaluation.collecting import collect
+from keras_vit.layers.patch_masking import PatchMasking
 from keras_vit.models.features import FeatureModel
 
 
@@ -38,7 +39,11 @@ def train_and_test(model, inputs):
 
 
 def representation_model(model):
-    """A Keras model from images to the representation `(B, F)`: what the head reads, after `pre_logits`."""
+    """A Keras model from images to the representation `(B, F)`: what the head reads, after `pre_logits`; for a model of
+    masked patches, whose head reads every patch, the mean of its patches' tokens after the norm."""
+    if any(isinstance(layer, PatchMasking) for layer in model.layers):
+        images = keras.Input(model.input_shape[1:])
+        return keras.Model(images, ops.mean(FeatureModel(model, tokens="patch")(images), axis=1))
     try:
         return FeatureModel(model, tokens="pooled")
     except ValueError:  # no Vision Transformer of this library, or a head that reads something else of it

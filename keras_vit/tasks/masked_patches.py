@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 TARGETS = ("mean_color", "colors_4x4", "pixels")
 _LEVELS = 8  # of a color: 3 bits
+# Half the smallest difference between mean colors, in values of 0 to 255, of patches of up to 32x32 pixels.
+_HALF_RESOLUTION = 2**-11
 _EVALUATION_KEY = (0, 0x5EED)  # evaluation corrupts the same places every time
 
 
@@ -26,7 +28,7 @@ class MaskedPatchPrediction(Task):
 
     `config.model` holds the arguments of `VisionTransformer`, without those of a head, and
 
-    - `masking_rate`, the share of the embeddings that are corrupted, 0.5 in the paper;
+    - `masking_rate`, the share of the embeddings that are corrupted, in (0, 1], 0.5 in the paper;
     - `target`: "mean_color", the class of the patch's mean color, of 3 bits a channel (512 classes for RGB);
       "colors_4x4", the classes of a patch resized to 4x4; or "pixels", regression of all of its values.
 
@@ -61,6 +63,12 @@ class MaskedPatchPrediction(Task):
             raise ValueError(
                 "`classifier` says whether there is a class token: token, or gap for none. "
                 f"Received: classifier={classifier!r}"
+            )
+        rate = config.model.get("masking_rate", 0.5)
+        if isinstance(rate, bool) or not 0 < rate <= 1:
+            raise ValueError(
+                "The loss is that of corrupted patches, so `config.model.masking_rate` must be in (0, 1]. "
+                f"Received: masking_rate={rate!r}"
             )
         self.metrics = () if self.target == "pixels" else ("accuracy",)
         self._mean: float | list[float] = 0.5
@@ -155,6 +163,7 @@ class MaskedPatchPrediction(Task):
         colors = ops.reshape(patches, (-1, count, parts, height // parts, parts, width // parts, channels))
         colors = ops.reshape(ops.mean(colors, axis=(3, 5)), (-1, count, parts * parts, channels))
         values = colors * ops.convert_to_tensor(self._std, "float32") + ops.convert_to_tensor(self._mean, "float32")
-        bits = ops.clip(ops.floor(values * (255 / 32)), 0, _LEVELS - 1)
+        # A mean of exactly 32 may be computed as 31.99999, and differently on each backend.
+        bits = ops.clip(ops.floor((255 * values + _HALF_RESOLUTION) / 32), 0, _LEVELS - 1)
         digits = [_LEVELS ** (channels - 1 - channel) for channel in range(channels)]
         return ops.cast(ops.sum(bits * ops.convert_to_tensor(digits, "float32"), axis=-1), "int32")

@@ -56,11 +56,13 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
     compiler.check_installed()
     inputs = input_shapes(config)
     steps = total_steps(config, inputs.num_examples) if config.total_steps or inputs.num_examples else 0
+    # Nothing trains here, so a warm-up longer than the training is no error; it changes no size.
+    schedule_steps = max(steps or _SOME_STEPS, config.schedule.warmup_steps + 1)
 
     def make_programs(config):
         state = random.getstate()  # from which Keras' initializers take their seeds
         try:
-            return programs_class()(config, _with_config(task, config), inputs, slice_, steps or _SOME_STEPS)
+            return programs_class()(config, _with_config(task, config), inputs, slice_, schedule_steps)
         finally:
             random.setstate(state)
 

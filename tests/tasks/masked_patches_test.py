@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from keras_vit import checkpoints, recipes, tasks
+import keras_vit
+from keras_vit import checkpoints, evaluation, recipes, tasks
+from keras_vit.evaluation.representations import representation_model
 from keras_vit.layers.dropout import StepSeeds, seed_scope
 from keras_vit.layers.patch_masking import PatchMasking, masking_counts
 from keras_vit.preprocessing import Preprocessing
@@ -175,6 +177,29 @@ def test_colors_are_those_of_the_values_before_they_were_normalized():
     assert classes.tolist() == [[3 * 64 + 1 * 8 + 4]]
 
 
+@pytest.mark.parametrize("preprocessing", [None, Preprocessing(mean=(124, 116, 104), std=(58, 57, 57))])
+@pytest.mark.parametrize("side", [1, 4, 16])
+def test_colors_at_multiples_of_32_are_exact(preprocessing, side):
+    task = task_of()
+    task.build_model(inputs(preprocessing=preprocessing))
+    values = np.arange(256)
+    mean, std = (p.mean, p.std) if (p := preprocessing) else (127.5, 127.5)
+    pixels = (values[:, None] * np.ones(3) - mean) / std
+    patches = np.broadcast_to(pixels[None, :, None, None], (1, 256, side, side, 3)).astype("float32")
+    classes = keras.ops.convert_to_numpy(task._color_classes(keras.ops.convert_to_tensor(patches)))
+    np.testing.assert_array_equal(classes[0, :, 0], values // 32 * 73)  # 64 + 8 + 1
+
+
+def test_the_mean_of_one_pixel_less_is_below_a_multiple_of_32():
+    task = task_of()
+    task.build_model(inputs())
+    patch = np.full((1, 1, 16, 16, 3), 64.0)
+    patch[0, 0, 0, 0] = 63
+    patch = keras.ops.convert_to_tensor((patch / 127.5 - 1).astype("float32"))
+    (classes,) = keras.ops.convert_to_numpy(task._color_classes(patch))
+    assert classes.tolist() == [[73]]
+
+
 def test_the_weights_go_into_a_classifier(tmp_path):
     task = task_of()
     model = task.build_model(inputs())
@@ -187,6 +212,17 @@ def test_the_weights_go_into_a_classifier(tmp_path):
     )
 
 
+@pytest.mark.parametrize("classifier", ["token", "gap"])
+def test_its_representation_is_the_mean_of_the_patches(classifier):
+    model = task_of(classifier=classifier).build_model(inputs())
+    images = batch()[0]
+    tokens = keras_vit.features(model, images, tokens="patch")
+    found = keras.ops.convert_to_numpy(representation_model(model)(images))
+    np.testing.assert_allclose(found, tokens.mean(1), atol=1e-5)
+    with pytest.raises(ValueError, match="must have an output for each of the 10 classes"):
+        evaluation.evaluate(task_of().build_model(inputs((8, 8, 3))), ["top1:digits"])
+
+
 @pytest.mark.parametrize(
     ("model", "shape", "message"),
     [
@@ -194,7 +230,8 @@ def test_the_weights_go_into_a_classifier(tmp_path):
         ({"classifier": "map"}, None, "token, or gap for none. Received: classifier='map'"),
         ({"target": "colors_4x4", "patch_size": 2}, (16, 20, 3), "multiples of 4 pixels. Received: patches of 2x2"),
         ({}, (16, 20, 5), "up to 4 channels.*Received: target='mean_color', channels=5"),
-        ({"masking_rate": 1.5}, (16, 20, 3), r"`rate` must be a number in \(0, 1\]. Received: rate=1.5"),
+        ({"masking_rate": 1.5}, None, r"masking_rate` must be in \(0, 1\]. Received: masking_rate=1.5"),
+        ({"masking_rate": 0.0}, None, r"masking_rate` must be in \(0, 1\]. Received: masking_rate=0.0"),
     ],
 )
 def test_what_is_not_defined_is_refused(model, shape, message):

@@ -14,6 +14,7 @@ from keras_vit.tpu.programs import Programs
 from keras_vit.tpu.report import report
 from keras_vit.tpu.results import Check
 from keras_vit.tpu.topologies import GIB, get_topology
+from keras_vit.training.engine import make_optimizer
 
 tensorflow_only = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="of the TensorFlow backend")
 
@@ -82,6 +83,11 @@ def test_a_recipe_keeps_its_own_batch_size(tiny, without_compiler):
     assert config.batch_size == 7
 
 
+def test_a_warm_up_longer_than_the_training_is_no_error(tiny, without_compiler):
+    check = _check(tiny, "v3:2x2", schedule={"warmup_steps": 500}, total_steps=20)
+    assert check.fits and check.total_steps == 20
+
+
 def test_the_dtype_policy_stays(tiny, without_compiler):
     check = _check(tiny, "v3:2x2")
     assert check.fits and keras.config.dtype_policy().name == "float32"
@@ -96,6 +102,7 @@ class _Programs(Programs):
     def _build(self, inputs, total_steps):
         _Programs.policy = keras.config.dtype_policy().name
         self._devices = self.topology.num_devices
+        make_optimizer(self._config, total_steps)
         self._share = 0.5 if self._config.remat else 1.0
         return self._task.build_model(inputs)
 
