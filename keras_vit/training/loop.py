@@ -29,8 +29,8 @@ class Counters:
         evaluated_step: the step of the last evaluation.
         skipped_steps: steps that were not finite and changed nothing.
         train_seconds: seconds of training so far, evaluations not counted.
-        best_step, best_value, best_metric: of the best evaluation so far, and of which metric; -1, None and "" before
-            the first.
+        best_step, best_value, best_metric, best_loss: step, value and name of the metric of the best evaluation so far,
+            and its loss, which breaks ties; -1, None, "" and None before the first.
         data: the `fingerprint` of the run's data.
         bad_examples: the `counts` of the training's `data.BadExamples`, of all hosts together.
         all_bad_examples: how often an example could not be read, on all hosts.
@@ -43,6 +43,7 @@ class Counters:
     best_step: int = -1
     best_value: float | None = None
     best_metric: str = ""
+    best_loss: float | None = None
     data: tuple = ()
     bad_examples: tuple = (0, 0, 0, 0)
     all_bad_examples: int = 0
@@ -206,11 +207,7 @@ class Loop:
             metrics = self.evaluate()
         self.progress.exclude(time.monotonic() - start)
         self.metric_writer.write_evaluation(step, metrics)
-        name = self.config.best_metric
-        if counters.best_metric != name:  # the config was changed: values of two metrics cannot be compared
-            counters.best_metric, counters.best_value = name, None
-        if is_better(name, metrics[name], counters.best_value):
-            counters.best_value, counters.best_step = metrics[name], step
+        note_best(counters, self.config.best_metric, metrics)
         counters.evaluated_step = step
         self.metric_writer.flush()
         self.checkpoints.update(step, dataclasses.asdict(counters))
@@ -235,10 +232,20 @@ class Loop:
         kept = "there is no checkpoint yet" if last is None else f"the last good checkpoint is {last}"
         received = ", ".join(f"{name}={value}" for name, value in metrics.items())
         return (
-            f"Loss or gradients are not finite at step {self.counters.step}: {layer}; {kept}. A lower `schedule.base`, "
-            "`clip_norm=1`, or another `precision` may help, and `skip_nonfinite` skips such steps. "
+            f"Loss or gradients are not finite at step {self.counters.step}: {layer}; {kept}. A lower learning rate "
+            "(--config.schedule.base), --config.clip_norm=1, or another --config.precision may help. "
             f"Received: {received}"
         )
+
+
+def note_best(counters, name, metrics):
+    """Makes the evaluation of `counters.step` the best one if its metric `name` is; the lower loss wins a tie."""
+    if counters.best_metric != name:  # --change: values of two metrics cannot be compared
+        counters.best_metric, counters.best_value = name, None
+    value, loss = metrics[name], metrics["loss"]
+    tie = value == counters.best_value and is_better("loss", loss, counters.best_loss)
+    if tie or is_better(name, value, counters.best_value):
+        counters.best_value, counters.best_loss, counters.best_step = value, loss, counters.step
 
 
 def is_better(name, value, best):

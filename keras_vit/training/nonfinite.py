@@ -30,7 +30,8 @@ def first_nonfinite_layer(model, compute_gradients, batch, pieces):
         if not len(piece[0]):
             continue
         outputs = all_outputs(piece[0], training=False)
-        nonfinite = [i for i, output in enumerate(outputs) if not _finite(output)]
+        # A layer may return several tensors.
+        nonfinite = [i for i, output in enumerate(outputs) if not all(map(_finite, keras.tree.flatten(output)))]
         first = min([first, *nonfinite])
         if nonfinite:
             continue

@@ -93,6 +93,7 @@ def _run(config, workdir, write, task, evaluators, engine, start):
     with _global_state(config):
         inputs = data.from_config(config.data, batch_size=config.batch_size, seed=config.seed)
         total_steps = validation.total_steps(config, inputs.train.num_examples)
+        validation.validate_length(config, total_steps, inputs.train.num_examples)
         checkpoints = CheckpointManager(workdir.checkpoints, engine, write, chief)
         reports = []
         load_weights = None if checkpoints.steps() else _weights_loader(config, reports.append)
@@ -102,6 +103,11 @@ def _run(config, workdir, write, task, evaluators, engine, start):
         write(line)
     for report in reports:
         write(report)
+    if config.batch_size > inputs.train.num_examples:
+        write(
+            f"warning: a batch of {config.batch_size} images repeats some of the {inputs.train.num_examples} training "
+            "images; --config.batch_size sets a smaller one"
+        )
     counters = Counters.of(checkpoints.restore())
     _check_continuation(counters, total_steps, inputs)
     counters.data = inputs.fingerprint()

@@ -63,6 +63,18 @@ def validate_evaluators(config, task, evaluators):
         )
 
 
+def validate_length(config, total_steps, num_examples):
+    """Raises a `ValueError` unless the warm-up ends before training does."""
+    warmup_steps = config.schedule.get("warmup_steps", 0)
+    if not 0 <= warmup_steps < total_steps:
+        raise ValueError(
+            f"The warm-up must end before training does, which has {total_steps} steps of {config.batch_size} images "
+            f"({num_examples:,} training images). Use fewer warm-up steps (--config.schedule.warmup_steps), smaller "
+            "batches (--config.batch_size), or train longer. "
+            f"Received: schedule.warmup_steps={warmup_steps}, total_steps={total_steps}, batch_size={config.batch_size}"
+        )
+
+
 def total_steps(config, num_examples):
     """The steps of a run, from `total_steps` or `total_epochs`."""
     return config.total_steps or max(1, round(config.total_epochs * num_examples / config.batch_size))

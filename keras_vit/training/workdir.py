@@ -120,6 +120,8 @@ class Workdir:
                 "`evals` are the columns of evaluations.csv and cannot change within a run; choose another workdir. "
                 f"Received: evals was {fixed['evals'][0]!r} and is {fixed['evals'][1]!r}"
             )
+        if change:
+            _check_state_fields(fixed)
         if fixed and (not change or self.results() is not None):
             difference = ", ".join(f"{name} was {before!r} and is {now!r}" for name, (before, now) in fixed.items())
             advice = (
@@ -161,6 +163,17 @@ class Workdir:
             yield
         except OSError as error:
             raise _unusable(error, self.path) from error
+
+
+def _check_state_fields(changes):
+    """Raises a `ValueError` if a checkpoint lacks the state that a changed field needs."""
+    for name, (before, now) in changes.items():
+        averages = name == "ema_decay" and bool(before) != bool(now)
+        if averages or name in ("optimizer.name", "optimizer.momentum_dtype"):
+            raise ValueError(
+                f"`{name}` cannot change within a run, because its checkpoints hold other optimizer slots or averages; "
+                f"choose another workdir, or restore --config.{name}={before!r}. Received: {name}={now!r}"
+            )
 
 
 def _unusable(error, path):

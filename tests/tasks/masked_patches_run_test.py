@@ -4,6 +4,7 @@ import importlib.util
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 SPEC = importlib.util.spec_from_file_location("small_run", Path(__file__).parent.parent / "training" / "small_run.py")
 small_run = importlib.util.module_from_spec(SPEC)
@@ -35,3 +36,9 @@ def test_on_two_replicas_a_run_that_goes_on_ends_as_one_that_did_not_stop(tmp_pa
     # Of 512 classes of colors; evaluation is on the same places every time.
     assert 0 < whole.metrics["test/loss"] < 1.01 * np.log(512)
     assert resumed.metrics["test/loss"] == whole.metrics["test/loss"]
+
+
+def test_a_loss_that_is_not_finite_is_explained(tmp_path):
+    schedule = {"decay": "constant", "base": 1e30}
+    with pytest.raises(ValueError, match="not finite at step 2: .* layer '.*Received: loss="):
+        small_run.start("alone", tmp_path, lambda line: None, **CONFIG, schedule=schedule, ema_decay=0.0)

@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 
 import keras_vit
 from keras_vit import data, tasks, training
-from keras_vit.training.loop import Counters, Loop, is_better
+from keras_vit.training.loop import Counters, Loop, is_better, note_best
 from keras_vit.training.tensorflow import engine as tensorflow_engine
 
 SPEC = importlib.util.spec_from_file_location("small_run", Path(__file__).parent / "small_run.py")
@@ -40,10 +40,9 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_step_and_layer(tmp_path
         "Loss or gradients are not finite at step 2: in the backward pass, the gradient stops being finite in the "
     )
     assert (
-        f"layer 'encoder_norm'; the last good checkpoint is {tmp_path}/checkpoints/000000001. A lower `schedule.base`"
-        in error
-    )
-    assert "Received: loss=" in error
+        f"layer 'encoder_norm'; the last good checkpoint is {tmp_path}/checkpoints/000000001. A lower learning "
+        "rate (--config.schedule.base), --config.clip_norm=1, or another --config.precision may help. Received: loss="
+    ) in error
     assert [folder.name for folder in (tmp_path / "checkpoints").iterdir()] == ["000000001"]
 
 
@@ -102,6 +101,10 @@ def test_a_full_memory_is_reported_with_three_settings_that_help(monkeypatch):
         ({"ema_decay": 1.0}, r"`ema_decay` must be in \[0, 1\). Received: ema_decay=1.0"),
         ({"total_epochs": 1.0}, "One of `total_steps` and `total_epochs`"),
         ({"loss": "hinge"}, "`loss` must be one of"),
+        (
+            {"schedule": {"warmup_steps": 11}},
+            r"\(--config.schedule.warmup_steps\).*\(--config.batch_size\).*Received: schedule.warmup_steps=11, total",
+        ),
     ],
 )
 def test_a_config_of_what_cannot_be_is_refused(changes, message, tmp_path):
@@ -315,6 +318,20 @@ def test_a_run_that_goes_on_on_other_devices_says_so_and_records_it(tmp_path):
     assert line.startswith(f"warning: the devices were others before step 4 ({one}) and are now {two}: ")
     changes = json.loads((tmp_path / "changes.json").read_text())
     assert changes == [{"step": 4, "changes": {"devices": [one, two]}}]
+
+
+def test_a_tie_of_the_best_metric_goes_to_the_lower_loss():
+    counters, best = Counters(), []
+    for step, (accuracy, loss) in enumerate([(0.5, 9.0), (0.5, 0.9), (0.5, 1.0), (0.6, 2.0), (0.6, float("nan"))]):
+        counters.step = step
+        note_best(counters, "accuracy", {"accuracy": accuracy, "loss": loss})
+        best.append(counters.best_step)
+    assert best == [0, 1, 1, 3, 3]
+
+
+def test_a_batch_larger_than_the_data_is_warned_of(tmp_path):
+    _, lines = _start(tmp_path, batch_size=1440, total_steps=1, schedule={}, eval_every_steps=0)
+    assert any("a batch of 1440 images repeats" in line and "--config.batch_size" in line for line in lines)
 
 
 def test_values_that_are_not_numbers_are_never_the_best():

@@ -92,6 +92,21 @@ def test_other_changes_are_made_on_purpose_and_not_to_a_run_that_is_done(tmp_pat
         Workdir(tmp_path, CONFIG, change=True)
 
 
+@pytest.mark.parametrize(
+    ("name", "before", "now"),
+    [("optimizer.name", "adamw", "sgd"), ("optimizer.momentum_dtype", "float32", "bfloat16"), ("ema_decay", 0.0, 0.9)],
+)
+def test_fields_that_shape_the_state_cannot_change(name, before, now, tmp_path):
+    Workdir(tmp_path, {**CONFIG, name: before}).claim()
+    with pytest.raises(ValueError, match=rf"`{name}` cannot change .*--config.{name}={before!r}. Received: {name}="):
+        Workdir(tmp_path, {**CONFIG, name: now}, change=True)
+
+
+def test_a_nonzero_ema_decay_may_change(tmp_path):
+    Workdir(tmp_path, {**CONFIG, "ema_decay": 0.9}).claim()
+    Workdir(tmp_path, {**CONFIG, "ema_decay": 0.99}, change=True)
+
+
 HOLD = """
 import sys, time
 from keras_vit.training.workdir_lock import workdir_lock

@@ -189,7 +189,9 @@ class JaxEngine(Engine):
 
     def save(self, path):
         if not all_finite([*self.state.weights, *self.state.statistics]):
-            raise ValueError("The weights are not finite any more. A lower `schedule.base` may help")
+            raise ValueError(
+                "The weights are not finite any more. A lower learning rate (--config.schedule.base) may help"
+            )
         checkpoints.save(path, self.state, self._names(), self.host_index, self.num_hosts)
 
     def new_engine(self):

@@ -67,7 +67,7 @@ def state_shardings(mesh, state, shard=""):
     replicated = NamedSharding(mesh, PartitionSpec())
     whole = lambda arrays: [replicated for _ in arrays]  # noqa: E731
     parts = lambda arrays: [divided_sharding(mesh, np.shape(array)) for array in arrays]  # noqa: E731
-    if shard and all(sharding == replicated for sharding in parts(state.weights)):
+    if shard and mesh.size > 1 and all(sharding == replicated for sharding in parts(state.weights)):
         largest = max(np.size(array) for array in state.weights)
         raise ValueError(
             f"`shard` divides arrays of {MIN_SHARDED_SIZE:,} numbers or more among the devices, and the model has none "

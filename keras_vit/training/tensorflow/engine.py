@@ -139,7 +139,9 @@ class TensorFlowEngine(Engine):
 
     def save(self, path):
         if not self.state.all_finite():
-            raise ValueError("The weights are not finite any more. A lower `schedule.base` may help")
+            raise ValueError(
+                "The weights are not finite any more. A lower learning rate (--config.schedule.base) may help"
+            )
         try:
             self.state.checkpoint.write(str(path))
         except tf.errors.OpError as error:

@@ -108,6 +108,13 @@ def test_masks_differ_between_examples_micro_batches_and_steps_and_are_the_same_
     assert len(np.unique(np.round(np.concatenate([first, other]), 4), axis=0)) == 16
 
 
+@pytest.mark.parametrize("shard", ["optimizer", "parameters"])
+def test_shard_changes_nothing_on_one_device(shard, tiny, jax_engines):
+    engine = jax_engines.engine_of(1, tiny.input_of(), shard=shard)
+    assert all(array.sharding.is_fully_replicated for array in jax.tree.leaves(engine.state))
+    assert jax_engines.train(engine, steps=1)[1].can_go_on
+
+
 @pytest.mark.parametrize("skip", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_step_that_is_not_finite_changes_nothing_and_ends_the_call(skip, tiny, jax_engines):
     weights = [*jax_engines.initial_weights()[:-1], np.array([np.inf, 0, 0], "float32")]
