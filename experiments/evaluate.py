@@ -12,7 +12,8 @@ import command_line
 from absl import flags
 from model_flags import build_model, load_model
 
-from keras_vit import data, evaluation, files
+from keras_vit import evaluation, files
+from keras_vit.evaluation.inputs import load_run_inputs
 from keras_vit.evaluation.report import write_report
 
 FLAGS = flags.FLAGS
@@ -83,10 +84,8 @@ def load_inputs(model, details):
     if FLAGS.data or not config:
         share = {"max_bad_share": FLAGS.max_bad_share}
         return evaluation.load_inputs(model, FLAGS.data, FLAGS.data_path, **share) if FLAGS.data else None
-    # JSON has lists where a config has tuples.
-    config = {name: tuple(value) if isinstance(value, list) else value for name, value in config.items()}
     path = {"path": FLAGS.data_path} if FLAGS.data_path else {}
-    return data.from_config({**config, **path, "max_bad_share": FLAGS.max_bad_share}, batch_size=64, seed=0)
+    return load_run_inputs(model, {**config, **path, "max_bad_share": FLAGS.max_bad_share})
 
 
 def print_table(metrics_of):

@@ -17,7 +17,7 @@ FLOORS = {
     "losses": set(),
     "optimizers": set(),
     "recipes": {"architectures"},
-    "checkpoints": {"files", "terminal", "architectures"},
+    "checkpoints": {"files", "terminal", "architectures", "preprocessing"},
     "data": {"files", "preprocessing"},
     "preprocessing": set(),
     "predictions": {"checkpoints"},  # class names come through the cache of weights

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import re
 
 from keras_vit.checkpoints import bit_names, huggingface_names, timm_names
@@ -9,10 +10,10 @@ from keras_vit.checkpoints.big_vision_names import from_big_vision
 from keras_vit.checkpoints.npz import NpzFile
 from keras_vit.checkpoints.safetensors import SafetensorsFile
 from keras_vit.checkpoints.vit_jax_names import from_vit_jax
+from keras_vit.preprocessing import Preprocessing
 
-# The comment of the archive that `save` writes where the grid of patches is not square. The array readers of other
-# libraries, strict ones too, do not see it.
-GRID_COMMENT = "keras_vit grid {}x{}"
+# The archive's comment, which `save` writes if the layout does not say everything. Other readers ignore it.
+_COMMENT = re.compile(r"keras_vit( grid ([1-9]\d{0,5})x([1-9]\d{0,5}))?( preprocessing (\{.*\}))?")
 
 
 @dataclasses.dataclass
@@ -25,12 +26,14 @@ class Checkpoint:
             are in the file.
         other_arrays: `{name in the file: LazyArray}`, arrays that are not weights, such as an optimizer's state.
         grid: `(rows, columns)` that the file itself gives for its positions, or None.
+        preprocessing: fields of the `Preprocessing` of the model that was saved, or None.
     """
 
     dialect: str
     arrays: dict
     other_arrays: dict
     grid: tuple | None
+    preprocessing: dict | None = None
 
     @property
     def shapes(self):
@@ -56,19 +59,32 @@ def open_checkpoint(path, subtree="", num_heads=None):
     reader = SafetensorsFile if str(path).endswith(".safetensors") else NpzFile
     with reader(path) as file:
         arrays = dict(file.arrays)
-        grid = _parse_grid(file.comment)
+        grid, preprocessing = parse_comment(file.comment)
         if timm_names.MARKER in arrays:
             yield Checkpoint("timm", timm_names.from_timm(arrays, num_heads), {}, grid)
         elif huggingface_names.MARKER in arrays or f"vit.{huggingface_names.MARKER}" in arrays:
             yield Checkpoint("huggingface", huggingface_names.from_huggingface(arrays, num_heads), {}, grid)
         elif bit_names.MARKER in arrays:
-            yield Checkpoint("bit", bit_names.from_bit(arrays), {}, grid)
+            yield Checkpoint("bit", bit_names.from_bit(arrays), {}, grid, preprocessing)
         else:
             weights, other_arrays = from_vit_jax(arrays, subtree)
-            yield Checkpoint("vit_jax", from_big_vision(weights), other_arrays, grid)
+            yield Checkpoint("vit_jax", from_big_vision(weights), other_arrays, grid, preprocessing)
 
 
-def _parse_grid(comment):
-    """`(rows, columns)` of a comment as `GRID_COMMENT`; None for any other one."""
-    match = re.fullmatch(GRID_COMMENT.format(r"([1-9]\d{0,5})", r"([1-9]\d{0,5})"), comment)
-    return match and (int(match[1]), int(match[2]))
+def make_comment(grid=None, preprocessing=None):
+    """The archive's comment, bytes; `grid` is `(rows, columns)`, `preprocessing` fields, both may be None."""
+    words = [] if grid is None else [f"grid {grid[0]}x{grid[1]}"]
+    words += [] if preprocessing is None else [f"preprocessing {json.dumps(preprocessing)}"]
+    return " ".join(["keras_vit", *words]).encode() if words else b""
+
+
+def parse_comment(comment):
+    """`(grid, preprocessing)` of an archive's comment; None for what it does not say."""
+    match = _COMMENT.fullmatch(comment)
+    if not match:
+        return None, None
+    grid = (int(match[2]), int(match[3])) if match[1] else None
+    try:
+        return grid, match[5] and Preprocessing.from_config(json.loads(match[5])).to_config()
+    except (ValueError, TypeError):
+        return grid, None

@@ -10,13 +10,15 @@ import keras
 import numpy as np
 
 from keras_vit import terminal
-from keras_vit.checkpoints import vit_jax_names
+from keras_vit.checkpoints import published, vit_jax_names
 from keras_vit.checkpoints.architecture_inference import architecture_of
-from keras_vit.checkpoints.dialects import open_checkpoint
+from keras_vit.checkpoints.dialects import open_checkpoint, parse_comment
 from keras_vit.checkpoints.input_channels import RULES
+from keras_vit.checkpoints.npz import NpzFile
 from keras_vit.checkpoints.planning import LoadPlan
 from keras_vit.checkpoints.report import LoadReport
 from keras_vit.checkpoints.resolving import resolve
+from keras_vit.preprocessing import Preprocessing
 
 _SMALL = 10**7  # numbers that are read for any model
 
@@ -101,7 +103,7 @@ def load(
             variables[name].assign(value.reshape(variables[name].shape))
     if head == "new":
         _initialize_head(model, plan.report.new)
-    _set_preprocessing(model, resolved.published)
+    _set_preprocessing(model, resolved.published.preprocessing if resolved.published else checkpoint.preprocessing)
     _LOG.info("%s", plan.report)
     if head == "keep" and head_is_zero:
         warnings.warn(
@@ -144,10 +146,33 @@ def _initialize_head(model, new_entries):
             layer.bias.assign(layer.bias_initializer(layer.bias.shape, layer.bias.dtype))
 
 
-def _set_preprocessing(model, published):
-    if published is None:
+def _set_preprocessing(model, fields):
+    if fields is None:
         return
+    # How files are decoded is a matter of the data, not of the weights.
+    fields = {name: fields[name] for name in ("mean", "std", "resize", "crop_fraction")}
     for layer in model.layers:
         if layer.name == "expected_images":
-            # How files are decoded is a matter of the data, not of the weights.
-            layer.preprocessing = dataclasses.replace(layer.preprocessing, **published.preprocessing)
+            channels = layer.preprocessing.channels
+            if len({*zip(fields["mean"], fields["std"])}) == 1 or len(fields["mean"]) == channels:
+                layer.preprocessing = dataclasses.replace(layer.preprocessing, **fields)
+
+
+def preprocessing_of_weights(source: str | os.PathLike) -> Preprocessing | None:
+    """The preprocessing of the model that published weights or a file come from, or None if that is not known.
+
+    Args:
+        source: as of `load`.
+
+    Raises:
+        ValueError: there is no such file and no such name.
+        ConnectionError: the file could not be downloaded.
+    """
+    fields = published.preprocessing_of_name(source)
+    if fields is None:
+        path = resolve(source, None, None).path
+        if not str(path).endswith(".npz"):
+            return None
+        with NpzFile(path) as file:
+            fields = parse_comment(file.comment)[1]
+    return None if fields is None else Preprocessing.from_config(fields)

@@ -206,6 +206,11 @@ def known_names(model):
     return f"The published weights of {model} are {', '.join(names)}; a path or a URL works as well."
 
 
+def preprocessing_of_name(source):
+    """The fields of the `Preprocessing` of published weights by their name; None for a path or a URL."""
+    return _PREPROCESSING if is_name(str(source)) else None
+
+
 def is_name(source):
     """Whether a string has the form of a collection's name, or of a file in one, "augreg:<file name>"."""
     collection, _, name = source.partition(":")

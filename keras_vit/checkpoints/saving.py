@@ -8,7 +8,8 @@ import numpy as np
 
 from keras_vit import files
 from keras_vit.checkpoints import bit_names, vit_jax_names
-from keras_vit.checkpoints.dialects import GRID_COMMENT
+from keras_vit.checkpoints.dialects import make_comment
+from keras_vit.preprocessing import Preprocessing
 
 
 def save(model: keras.Model, path: str | os.PathLike) -> None:
@@ -16,8 +17,8 @@ def save(model: keras.Model, path: str | os.PathLike) -> None:
 
     `vit_jax` and timm read it: the published numbering of modules, convolution kernels `(height, width, in, out)`,
     GroupNorm arrays `(1, 1, 1, C)`, float32; a pre-activation BiT ResNet gets the names of the published BiT files.
-    `load` restores every number bit for bit. Where the grid of patches is not square, which `vit_jax` does not have,
-    the comment of the archive says it; other readers do not look at the comment.
+    `load` restores every number bit for bit. The archive's comment, which other readers ignore, holds what the layout
+    cannot say: a grid of patches that is not square, and another preprocessing than that of the published files.
 
     The layout has no place for exact GELU, another epsilon or fixed positions: the model that loads the file must be
     built with them. Parts that only big_vision has (a MAP head) get big_vision's names inside the same layout; a class
@@ -52,9 +53,7 @@ def save(model: keras.Model, path: str | os.PathLike) -> None:
             for name, variable in variables.items():
                 array = np.asarray(variable).astype(np.float32).reshape(shapes[name])
                 _write_array(archive, *_to_published(name, array, model, shapes))
-            grid = _grid_if_not_square(model)
-            if grid is not None:
-                archive.comment = GRID_COMMENT.format(*grid).encode()
+            archive.comment = make_comment(_grid_if_not_square(model), _preprocessing_if_unusual(model))
     except OSError as error:
         raise ValueError(f"The checkpoint cannot be written ({error}). Received: path={path!r}") from error
 
@@ -78,6 +77,16 @@ def _grid_if_not_square(model):
         if layer.name == "position_embedding" and (hasattr(layer, "pos_embedding") or _has_distances(model)):
             rows, columns = layer.grid
             return None if rows == columns else layer.grid
+    return None
+
+
+def _preprocessing_if_unusual(model):
+    """The fields of a model's `Preprocessing`, if its images are not scaled to [-1, 1]; else None."""
+    for layer in model.layers:
+        if layer.name == "expected_images":
+            usual = Preprocessing().for_channels(layer.preprocessing.channels)
+            is_usual = (layer.preprocessing.mean, layer.preprocessing.std) == (usual.mean, usual.std)
+            return None if is_usual else layer.preprocessing.to_config()
     return None
 
 

@@ -100,6 +100,20 @@ class InputPipeline:
         names = "\n".join(self.train.class_names)
         return self.train.num_examples, self.test.num_examples, zlib.crc32(names.encode("utf-8", "surrogateescape"))
 
+    def normalized_as(self, preprocessing: Preprocessing) -> "InputPipeline":
+        """The same input with the mean and std of a `Preprocessing`.
+
+        Raises:
+            ValueError: the preprocessing is of images with other channels.
+        """
+        preprocessing = preprocessing.for_channels(self.train_options.channels)
+        white = 2**preprocessing.bit_depth - 1
+        if {*preprocessing.mean, *preprocessing.std} == {white / 2}:
+            return dataclasses.replace(self, options={**self.options, "mean": (), "std": ()})
+        scale = self.test_options.white(self.test) / white
+        fields = {name: tuple(scale * value for value in getattr(preprocessing, name)) for name in ("mean", "std")}
+        return dataclasses.replace(self, options={**self.options, **fields})
+
     def model_preprocessing(self) -> Preprocessing:
         """What image files must go through to be as the test images: the `keras_vit.Preprocessing` of a run's model."""
         return self.test_options.model_preprocessing(self.test)

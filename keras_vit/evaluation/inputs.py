@@ -1,6 +1,6 @@
 """A dataset as a model takes it: to be evaluated on, or to be represented."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -42,6 +42,23 @@ def load_inputs(
     loaded = {split: data.load_split(name, split, **details) for split in splits}
     train, test = loaded[splits[0]], loaded[splits[-1]]
     return data.InputPipeline(train, test, options_for(model, test), batch_size, 0, max_bad_share)
+
+
+def load_run_inputs(model: keras.Model, config: Mapping[str, Any], batch_size: int = 64) -> data.InputPipeline:
+    """The input pipeline of a run's `data` group for its model, with the normalization that the model carries.
+
+    Args:
+        model: the run's `keras.Model`.
+        config: the `data` group; lists of a JSON file stand for tuples.
+        batch_size: images that are computed at a time.
+
+    Raises:
+        ValueError: as `data.from_config`.
+    """
+    config = {name: tuple(value) if isinstance(value, list) else value for name, value in config.items()}
+    inputs = data.from_config(config, batch_size=batch_size, seed=0)
+    preprocessing = find_preprocessing(model)
+    return inputs if preprocessing is None else inputs.normalized_as(preprocessing)
 
 
 def options_for(model, source):

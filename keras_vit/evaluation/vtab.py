@@ -1,8 +1,8 @@
 """VTAB-1k: a model is fine-tuned on 1,000 examples of each of 19 tasks; its score is their mean test accuracy."""
 
+import gc
 import tempfile
 
-import keras
 from ml_collections import ConfigDict
 
 from keras_vit import checkpoints, data, files, layers, recipes, training
@@ -94,7 +94,9 @@ def run_tasks(model, workdir, *, path="", tasks=TASKS, seed=0, edit=None, write=
     if edit is not None:
         for config in configs.values():
             edit(config)
-    folders = {task: training.Workdir(workdir / task, config.to_dict()) for task, config in configs.items()}
+    # Relative, so that the folder can be moved.
+    recorded = {task: {**config.to_dict(), "weights": f"../{weights.name}"} for task, config in configs.items()}
+    folders = {task: training.Workdir(workdir / task, config) for task, config in recorded.items()}
     _check_datasets({task: config for task, config in configs.items() if folders[task].results() is None})
     metrics = {}
     for number, task in enumerate(tasks, start=1):
@@ -104,7 +106,7 @@ def run_tasks(model, workdir, *, path="", tasks=TASKS, seed=0, edit=None, write=
             write(f"task {number} of {len(tasks)}: {task}")
             results = training.run(config, folder, write, engine=new_engine and new_engine()).metrics
             folder.write_results(results)
-            keras.utils.clear_session()
+            gc.collect()  # the model, whose parts refer to one another
         metrics[task] = results["test/accuracy"]
         write(f"{task}: {metrics[task]:.4f}")
     return {**metrics, **_means(metrics)}

@@ -1,10 +1,10 @@
 """Making a study: its runs, one after the other, and then its page. What is done is not done again."""
 
+import gc
 import os
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import numpy as np
 from ml_collections import ConfigDict
 
@@ -73,7 +73,7 @@ def make_run(study, run, runs, folder, write=print):
         else:
             results = _train(study, run, start or run, config, workdir, write)
         workdir.write_results(results)
-    keras.utils.clear_session()
+    gc.collect()  # the model, whose parts refer to one another
     return results
 
 
@@ -86,7 +86,9 @@ def _open(run, runs, folder):
         raise ValueError(f"The run {run.name!r} starts from {missing[0]!r}, which is not done. Received: {folder}")
     start = start_of(run, runs, done)
     config = config_of(run, start, folder)
-    return start, config, training.Workdir(folder / run.name, config.to_dict())
+    # Relative, so that the folder can be moved.
+    recorded = config.to_dict() | ({} if start is None else {"weights": f"../{start.name}/weights.npz"})
+    return start, config, training.Workdir(folder / run.name, recorded)
 
 
 def _train(study, run, counted, config, workdir, write):

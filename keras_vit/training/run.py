@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 
 from keras_vit import data, tasks, terminal
 from keras_vit.checkpoints import load
+from keras_vit.checkpoints.loading import preprocessing_of_weights
 from keras_vit.layers import InputPreprocessing
 from keras_vit.training import validation
 from keras_vit.training.checkpoint_manager import CheckpointManager
@@ -92,10 +93,11 @@ def _run(config, workdir, write, task, evaluators, engine, start):
     chief = engine.host_index == 0
     with _global_state(config):
         inputs = data.from_config(config.data, batch_size=config.batch_size, seed=config.seed)
+        reports = []
+        inputs = _normalized_as_weights(inputs, config, reports.append)
         total_steps = validation.total_steps(config, inputs.train.num_examples)
         validation.validate_length(config, total_steps, inputs.train.num_examples)
         checkpoints = CheckpointManager(workdir.checkpoints, engine, write, chief)
-        reports = []
         load_weights = None if checkpoints.steps() else _weights_loader(config, reports.append)
         engine.build(config, task, inputs, total_steps, load_weights)
     summary = {"total_steps": total_steps, "num_examples": inputs.train.num_examples}
@@ -192,6 +194,34 @@ def _say_other_devices(before, engine, step, write):
             f"warning: the devices were others before step {step} ({before}) and are now {_devices(engine)}: batches "
             "stay the same, sums are rounded otherwise, and on TensorFlow dropout draws other masks"
         )
+
+
+def _normalized_as_weights(inputs, config, write):
+    """The input with the mean and std of the weights that training starts from, unless `config.data` has its own."""
+    if not config.weights:
+        return inputs
+    expected, own = preprocessing_of_weights(config.weights), inputs.model_preprocessing()
+    if expected is None:
+        return inputs
+    ours, theirs = _shares_of_white(own), _shares_of_white(expected)
+    if ours.shape == theirs.shape and np.allclose(ours, theirs):
+        return inputs
+    numbers = f"mean={_rounded(expected.mean)}, std={_rounded(expected.std)}"
+    if config.data.mean or config.data.std or len(theirs) not in (1, own.channels):
+        write(f"warning: images are normalized otherwise than those of the weights, which had {numbers}")
+        return inputs
+    write(f"images are normalized as those of the weights: {numbers}")
+    return inputs.normalized_as(expected)
+
+
+def _shares_of_white(preprocessing):
+    """`(mean, std)` of each channel as shares of white; one row if all channels have the same."""
+    rows = np.array([preprocessing.mean, preprocessing.std]).T / (2**preprocessing.bit_depth - 1)
+    return rows[:1] if (rows == rows[0]).all() else rows
+
+
+def _rounded(values):
+    return tuple(round(value, 3) for value in values)
 
 
 def _weights_loader(config, write):

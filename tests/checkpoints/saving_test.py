@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 
+import keras_vit
 from keras_vit import checkpoints
 
 
@@ -106,3 +107,14 @@ def test_a_model_of_other_layers_is_refused(tmp_path):
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, name="dense")])
     with pytest.raises(ValueError, match="Only models of keras_vit"):
         checkpoints.save(model, tmp_path / "x.npz")
+
+
+def test_a_saved_file_keeps_the_preprocessing(small, tmp_path):
+    unusual = keras_vit.Preprocessing(mean=(20, 30, 40), std=(50, 60, 70))
+    checkpoints.save(randomize(small(preprocessing=unusual, input_shape=(32, 48, 3))), tmp_path / "model.npz")
+    model = small(input_shape=(32, 48, 3))
+    checkpoints.load(model, tmp_path / "model.npz")
+    assert keras_vit.preprocessing_of(model) == unusual
+    gray = small(input_shape=(32, 48, 1))
+    checkpoints.load(gray, tmp_path / "model.npz", channels="sum")
+    assert keras_vit.preprocessing_of(gray).mean == (127.5,)  # the file has none for one channel

@@ -11,6 +11,7 @@ if keras.backend.backend() != "tensorflow":
 
 import keras_vit
 from keras_vit import data, evaluation
+from keras_vit.checkpoints.loading import preprocessing_of_weights
 from keras_vit.evaluation import vtab
 
 SIZES = {
@@ -105,3 +106,22 @@ def test_a_missing_dataset_is_named_before_any_task_is_trained(monkeypatch, tmp_
     with pytest.raises(ValueError, match="The task eurosat cannot have its dataset;.*vtab:eurosat@FOLDER"):
         vtab.run_tasks(model, tmp_path, path=str(tmp_path / "nowhere"), tasks=("svhn", "eurosat"), edit=edit)
     assert not trained
+
+
+def test_a_moved_folder_goes_on_with_the_models_normalization(monkeypatch, tmp_path):
+    trained = []
+
+    def run(config, folder, *_, **__):
+        trained.append(preprocessing_of_weights(config.weights).mean)
+        folder.claim()
+        return types.SimpleNamespace(metrics={"test/accuracy": 0.5})
+
+    monkeypatch.setattr(vtab.training, "run", run)
+    model = keras_vit.VisionTransformer(**SIZES, preprocessing=keras_vit.Preprocessing(mean=(9,) * 3, std=(5,) * 3))
+    options = {"edit": _to_digits, "write": lambda line: None}
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    vtab.run_tasks(model, tmp_path / "old", tasks=("svhn",), **options)
+    assert keras.config.dtype_policy().name == "mixed_bfloat16"
+    (tmp_path / "old").rename(tmp_path / "new")
+    metrics = vtab.run_tasks(model, tmp_path / "new", tasks=("svhn", "eurosat"), **options)
+    assert metrics["mean"] == 0.5 and trained == [(9, 9, 9)] * 2  # svhn was done

@@ -75,8 +75,11 @@ def test_a_killed_study_goes_on_and_repeats_no_finished_run(tmp_path):
         if line.startswith("run 3"):
             raise KeyError(line)
 
+    keras.config.set_dtype_policy("mixed_bfloat16")
     with pytest.raises(KeyError):
-        studies.make(study, scale, tmp_path, kill)
+        studies.make(study, scale, tmp_path / "old", kill)
+    assert keras.config.dtype_policy().name == "mixed_bfloat16"
+    tmp_path = (tmp_path / "old").rename(tmp_path / "moved")
     results = [tmp_path / "runs" / name / "results.json" for name in names]
     assert [path.exists() for path in results] == [True, True, False]
     before = [path.stat().st_mtime_ns for path in results[:2]]

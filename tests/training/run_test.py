@@ -46,6 +46,24 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_step_and_layer(tmp_path
     assert [folder.name for folder in (tmp_path / "checkpoints").iterdir()] == ["000000001"]
 
 
+def test_fine_tuning_keeps_the_normalization_of_the_weights(tmp_path):
+    sizes = small_run.config_of().model.to_dict()
+    preprocessing = keras_vit.Preprocessing(mean=(10, 20, 30), std=(40, 50, 60))
+    source = keras_vit.VisionTransformer(classes=7, **sizes, preprocessing=preprocessing)
+    keras_vit.checkpoints.save(source, tmp_path / "source.npz")
+    options = {"weights": str(tmp_path / "source.npz"), "total_steps": 3, "checkpoint_every_steps": 0}
+    result, lines = _start(tmp_path / "run", **options)
+    assert "images are normalized as those of the weights: mean=(10.0, 20.0, 30.0), std=(40.0, 50.0, 60.0)" in lines
+    trained = keras_vit.preprocessing_of(result.model)
+    assert trained.mean == pytest.approx(preprocessing.mean) and trained.std == pytest.approx(preprocessing.std)
+    image = next(iter(result.inputs.eval_batches()))[0][0]
+    assert float(tf.reduce_min(image)) == pytest.approx(-30 / 60)
+    own = data.defaults(name="digits", shift=1, mean=(8.0, 8.0, 8.0), std=(8.0, 8.0, 8.0))
+    result, lines = _start(tmp_path / "other", **options, data=own)
+    assert any(line.startswith("warning: images are normalized otherwise than those of the weights") for line in lines)
+    assert keras_vit.preprocessing_of(result.model).mean == pytest.approx((127.5,) * 3)
+
+
 def test_a_run_starts_from_weights_with_a_head_of_zeros_and_writes_a_trace(tmp_path):
     sizes = small_run.config_of().model.to_dict()
     source = keras_vit.VisionTransformer(classes=7, **sizes)
