@@ -50,8 +50,8 @@ def run(main):
     """Parses the flags and runs `main`; bad input and a full disk end in one line on standard error and exit code 2,
     Ctrl-C in one line and exit code 130.
 
-    A `ValueError` or `ImportError` that this project raises is bad input, and a `ChildProcessError` says which process
-    failed. Every other exception is a defect and keeps its traceback.
+    A `ValueError`, `ImportError` or `ConnectionError` that this project raises is bad input, and a `ChildProcessError`
+    says which process failed. Every other exception is a defect and keeps its traceback.
     """
     app.run(lambda argv: _guarded(main, argv), flags_parser=_parse)
 
@@ -82,7 +82,7 @@ def _guarded(main, argv):
         terminal.show_bars()
     try:
         main(argv)
-    except (ValueError, ImportError, ChildProcessError) as error:
+    except (ValueError, ImportError, ChildProcessError, ConnectionError) as error:
         if not traceback.extract_tb(error.__traceback__)[-1].filename.startswith(_OURS):
             raise
         _end(error)

@@ -1,4 +1,4 @@
-"""The outputs of a model to the names of classes."""
+"""Names and probabilities from the outputs of a model."""
 
 from collections.abc import Sequence
 
@@ -16,21 +16,27 @@ _NAMES = {
 
 
 def decode_predictions(
-    predictions: np.ndarray | keras.KerasTensor, top: int = 5, names: Sequence[str] | None = None
+    predictions: np.ndarray | keras.KerasTensor,
+    top: int = 5,
+    names: Sequence[str] | None = None,
+    activation: str = "auto",
 ) -> list[list[tuple[int, str, float]]]:
-    """The best classes of each image, with their names.
+    """Returns the most probable classes of each image, with their names.
 
     Args:
         predictions: `(B, classes)`, probabilities or logits.
-        top: how many classes, best first.
+        top: number of classes, best first.
         names: a list of names, as many as there are classes; or None, with 1,000 or 21,843 classes, for the published
             names of ImageNet and ImageNet-21k, which are downloaded once.
+        activation: what turns logits into probabilities: "softmax", "sigmoid" (each class by itself, for models
+            trained with that loss), "none", or "auto": "none" if all predictions are in [0, 1], else "softmax".
 
     Returns:
-        For each image a list of `(class, name, score)`, the score as it is in `predictions`.
+        For each image a list of `(class, name, probability)`.
 
     Raises:
-        ValueError: the predictions are not of rank 2, or there are not as many classes as there are names.
+        ValueError: the predictions are not of rank 2, there are not as many classes as there are names, or the
+            activation is not known.
         ConnectionError: the published names could not be downloaded.
     """
     predictions = ops.convert_to_tensor(predictions)
@@ -48,6 +54,16 @@ def decode_predictions(
         raise ValueError(f"There must be a name for each class. Received: classes={classes}, names={len(names)}")
     if isinstance(top, bool) or not isinstance(top, int) or top < 1:
         raise ValueError(f"`top` must be an integer of 1 or more. Received: top={top!r}")
+    if activation not in ("auto", "softmax", "sigmoid", "none"):
+        raise ValueError(
+            f'`activation` must be "auto", "softmax", "sigmoid" or "none". Received: activation={activation!r}'
+        )
+    predictions = ops.cast(predictions, "float32")
+    if activation == "auto":
+        is_probability = bool(ops.all((predictions >= 0) & (predictions <= 1)))
+        activation = "none" if is_probability else "softmax"
+    if activation != "none":
+        predictions = getattr(ops, activation)(predictions)
     scores, indices = (ops.convert_to_numpy(x) for x in ops.top_k(predictions, min(top, classes)))
     return [
         [(int(index), names[index], float(score)) for index, score in zip(row_indices, row_scores)]

@@ -26,7 +26,7 @@ FLOORS = {
     "plots": set(),
     "inspection": {"files", "layers", "models", "plots"},
     "export": {"files", "terminal", "data", "checkpoints", "inspection", "models", "preprocessing"},
-    "tasks": {"models", "layers", "losses", "cost"},
+    "tasks": {"checkpoints", "models", "layers", "losses", "cost"},
     "training": {
         "files",
         "terminal",

@@ -17,6 +17,22 @@ def test_the_best_classes_come_first_with_their_names():
     assert len(keras_vit.decode_predictions(scores, top=9, names=["a", "b", "c"])[0]) == 3
 
 
+@pytest.mark.parametrize(
+    "activation, expected",
+    [
+        ("auto", [np.exp(2) / (1 + np.exp(2)), 1 / (1 + np.exp(2))]),
+        ("softmax", [np.exp(2) / (1 + np.exp(2)), 1 / (1 + np.exp(2))]),
+        ("sigmoid", [1 / (1 + np.exp(-3)), 1 / (1 + np.exp(-1))]),
+        ("none", [3.0, 1.0]),
+    ],
+)
+def test_logits_come_out_as_probabilities(activation, expected):
+    logits = np.array([[1.0, 3.0]], "float32")
+    decoded = keras_vit.decode_predictions(logits, names=["cat", "dog"], activation=activation)
+    assert [name for _, name, _ in decoded[0]] == ["dog", "cat"]
+    np.testing.assert_allclose([score for *_, score in decoded[0]], expected, rtol=1e-6)
+
+
 @pytest.mark.parametrize("classes, file", [(1000, "ilsvrc2012"), (21843, "imagenet21k")])
 def test_the_published_names_come_through_the_mirror(classes, file, tmp_path, monkeypatch):
     (tmp_path / "bit_models").mkdir()
@@ -37,6 +53,7 @@ def test_the_published_names_come_through_the_mirror(classes, file, tmp_path, mo
         ({"predictions": np.zeros(3)}, r"\(B, classes\)"),
         ({"predictions": np.zeros((1, 3))}, "1000 and 21843 classes; give a list"),
         ({"predictions": np.zeros((1, 3)), "names": ["a"]}, "classes=3, names=1"),
+        ({"predictions": np.zeros((1, 1)), "names": ["a"], "activation": "tanh"}, "Received: activation='tanh'"),
         ({"predictions": np.zeros((1, 1)), "names": ["a"], "top": 0}, "`top` must be an integer of 1 or more"),
     ],
 )

@@ -7,12 +7,9 @@
 At 384 pixels, or 378 for patches of 14, which do not fill 384; `resolution=512` (518) averages the weights. Table 4
 chooses the learning rate by a sweep, which `sweep.py` does; alone, this page takes the JAX reference's 0.03. The
 weights are ImageNet-21k's, AugReg's for sizes that have no others, or BiT-M's for BiT ResNets. `--config.weights=PATH`
-takes other ones, with what their model needs:
-
-    timm           --config.model.exact_gelu=True
-    Hugging Face   --config.model.exact_gelu=True --config.model.epsilon=1e-12
-    big_vision     --config.model.classifier=map (or gap), --config.model.class_token_position=False,
-                   --config.model.position_embedding=sincos2d, as the file is
+takes others; the file decides the GELU and the epsilon of a timm or Hugging Face model. Those of big_vision need
+`--config.model.classifier=map` (or gap), `--config.model.class_token_position=False` and
+`--config.model.position_embedding=sincos2d`, as the file is.
 """
 
 from ml_collections import ConfigDict

@@ -9,10 +9,10 @@ each dialect's names, and `planning` decides what happens to every array before 
 the table of published weights, `resolving` and `downloading` turn a name or a URL into a local file.
 """
 
-from keras_vit.checkpoints.architecture_inference import infer_architecture
+from keras_vit.checkpoints.architecture_inference import find_numerics, infer_architecture
 from keras_vit.checkpoints.loading import load
 from keras_vit.checkpoints.report import LoadReport
-from keras_vit.checkpoints.resolving import find_published
+from keras_vit.checkpoints.resolving import fetch, find_published
 from keras_vit.checkpoints.saving import save
 
-__all__ = ["LoadReport", "find_published", "infer_architecture", "load", "save"]
+__all__ = ["LoadReport", "fetch", "find_numerics", "find_published", "infer_architecture", "load", "save"]

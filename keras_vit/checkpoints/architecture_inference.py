@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from keras_vit.architectures import BIT_UNITS, NUM_HEADS
-from keras_vit.checkpoints import position_embeddings
+from keras_vit.checkpoints import position_embeddings, published
 from keras_vit.checkpoints.dialects import open_checkpoint
 from keras_vit.checkpoints.resolving import resolve, size_name
 from keras_vit.checkpoints.vit_jax_names import (
@@ -23,6 +23,7 @@ from keras_vit.checkpoints.vit_jax_names import (
     first_kernel,
 )
 
+_NUMERICS = {"exact_gelu": False, "epsilon": 1e-6}  # the defaults of `VisionTransformer`
 _BLOCK = "Transformer/encoderblock_"
 _POSITIONS_X, _POSITIONS_Y = (f"Transformer/posembed_input/{axis}_embedding" for axis in "xy")
 _DISTANCES = f"{_BLOCK}0/MultiHeadDotProductAttention_0/relative_embedding"
@@ -63,7 +64,9 @@ def infer_architecture(
                 return "AxialResNet", {**architecture, **top, **_axial_arguments(shapes)}
             return "BiTResNet", {**architecture, **top}
         hidden_size = architecture["hidden_size"]
-        architecture["num_heads"] = architecture["num_heads"] or num_heads or NUM_HEADS.get(hidden_size)
+        architecture["num_heads"] = (
+            architecture["num_heads"] or num_heads or checkpoint.facts.get("num_heads") or NUM_HEADS.get(hidden_size)
+        )
         if architecture["num_heads"] is None and hidden_size:
             raise ValueError(
                 "The file does not show the number of attention heads, and its size is not a published one: give "
@@ -80,11 +83,31 @@ def infer_architecture(
         if architecture["resnet_blocks"] is not None:
             stride *= 2 ** (2 + max(len(architecture["resnet_blocks"]) - 1, 0))
         arguments["input_shape"] = (rows * stride, columns * stride, shapes[first_kernel(shapes)][2])
-        if checkpoint.dialect in ("timm", "huggingface"):
-            arguments["exact_gelu"] = True
-        if checkpoint.dialect == "huggingface":
-            arguments["epsilon"] = 1e-12
-        return "VisionTransformer", arguments
+        return "VisionTransformer", arguments | _unusual(checkpoint.numerics)
+
+
+def find_facts(source: str | os.PathLike) -> dict[str, Any]:
+    """What a file says about its model beyond arrays, as far as it does: see `Checkpoint.facts`.
+
+    Args:
+        source: a path or URL, as `load` takes it. A published name has none: its models use the defaults.
+    """
+    if published.is_name(os.fspath(source)):
+        return {}
+    resolved = resolve(source, None, None)
+    with open_checkpoint(resolved.path, resolved.subtree) as checkpoint:
+        return checkpoint.facts
+
+
+def find_numerics(source: str | os.PathLike) -> dict[str, Any]:
+    """`exact_gelu` and `epsilon` of the model in a file, as far as the file, its library or its `config.json` say them;
+    `source` as of `find_facts`."""
+    return {name: value for name, value in find_facts(source).items() if name in _NUMERICS}
+
+
+def _unusual(numerics):
+    """The numerics that are not the defaults of `VisionTransformer`."""
+    return {name: value for name, value in numerics.items() if value != _NUMERICS[name]}
 
 
 def _axial_arguments(shapes):

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import os
 import re
 
 from keras_vit.checkpoints import bit_names, huggingface_names, timm_names
@@ -12,8 +13,10 @@ from keras_vit.checkpoints.safetensors import SafetensorsFile
 from keras_vit.checkpoints.vit_jax_names import from_vit_jax
 from keras_vit.preprocessing import Preprocessing
 
-# The archive's comment, which `save` writes if the layout does not say everything. Other readers ignore it.
-_COMMENT = re.compile(r"keras_vit( grid ([1-9]\d{0,5})x([1-9]\d{0,5}))?( preprocessing (\{.*\}))?")
+# The comment that `save` writes into the archive, followed by JSON: facts about the model that no array shows. Other
+# libraries' readers ignore it. Older versions wrote "keras_vit grid 2x3".
+COMMENT = "keras_vit "
+_GELUS = {"gelu": True, "gelu_new": False, "gelu_pytorch_tanh": False}  # Hugging Face's names; whether it is exact
 
 
 @dataclasses.dataclass
@@ -25,15 +28,24 @@ class Checkpoint:
         arrays: `{name in vit_jax: LazyArray}`, the weights. Names that the dialect's table does not know stay as they
             are in the file.
         other_arrays: `{name in the file: LazyArray}`, arrays that are not weights, such as an optimizer's state.
-        grid: `(rows, columns)` that the file itself gives for its positions, or None.
-        preprocessing: fields of the `Preprocessing` of the model that was saved, or None.
+        facts: what the file itself, its library or the config.json beside it say about the model, as far as they do:
+            "grid", `(rows, columns)` of the positions, "num_heads", "exact_gelu", "epsilon", and "preprocessing", the
+            fields of a `Preprocessing`.
     """
 
     dialect: str
     arrays: dict
     other_arrays: dict
-    grid: tuple | None
-    preprocessing: dict | None = None
+    facts: dict
+
+    @property
+    def grid(self):
+        return self.facts.get("grid")
+
+    @property
+    def numerics(self):
+        """The facts that change a model's outputs and that no array shows: `exact_gelu` and `epsilon`."""
+        return {name: self.facts[name] for name in ("exact_gelu", "epsilon") if name in self.facts}
 
     @property
     def shapes(self):
@@ -59,32 +71,52 @@ def open_checkpoint(path, subtree="", num_heads=None):
     reader = SafetensorsFile if str(path).endswith(".safetensors") else NpzFile
     with reader(path) as file:
         arrays = dict(file.arrays)
-        grid, preprocessing = parse_comment(file.comment)
         if timm_names.MARKER in arrays:
-            yield Checkpoint("timm", timm_names.from_timm(arrays, num_heads), {}, grid)
+            facts = {"exact_gelu": True, "epsilon": 1e-6}
+            yield Checkpoint("timm", timm_names.from_timm(arrays, num_heads), {}, facts)
         elif huggingface_names.MARKER in arrays or f"vit.{huggingface_names.MARKER}" in arrays:
-            yield Checkpoint("huggingface", huggingface_names.from_huggingface(arrays, num_heads), {}, grid)
+            facts = {"exact_gelu": True, "epsilon": 1e-12, **_hugging_face_config(path)}
+            heads = num_heads or facts.get("num_heads")
+            yield Checkpoint("huggingface", huggingface_names.from_huggingface(arrays, heads), {}, facts)
         elif bit_names.MARKER in arrays:
-            yield Checkpoint("bit", bit_names.from_bit(arrays), {}, grid, preprocessing)
+            yield Checkpoint("bit", bit_names.from_bit(arrays), {}, _parse_comment(file.comment))
         else:
             weights, other_arrays = from_vit_jax(arrays, subtree)
-            yield Checkpoint("vit_jax", from_big_vision(weights), other_arrays, grid, preprocessing)
+            yield Checkpoint("vit_jax", from_big_vision(weights), other_arrays, _parse_comment(file.comment))
 
 
-def make_comment(grid=None, preprocessing=None):
-    """The archive's comment, bytes; `grid` is `(rows, columns)`, `preprocessing` fields, both may be None."""
-    words = [] if grid is None else [f"grid {grid[0]}x{grid[1]}"]
-    words += [] if preprocessing is None else [f"preprocessing {json.dumps(preprocessing)}"]
-    return " ".join(["keras_vit", *words]).encode() if words else b""
-
-
-def parse_comment(comment):
-    """`(grid, preprocessing)` of an archive's comment; None for what it does not say."""
-    match = _COMMENT.fullmatch(comment)
-    if not match:
-        return None, None
-    grid = (int(match[2]), int(match[3])) if match[1] else None
+def _hugging_face_config(path):
+    """The facts in the `config.json` beside a file of Hugging Face's; {} without one."""
     try:
-        return grid, match[5] and Preprocessing.from_config(json.loads(match[5])).to_config()
-    except (ValueError, TypeError):
-        return grid, None
+        with open(os.path.join(os.path.dirname(path), "config.json"), encoding="utf-8") as file:
+            config = json.load(file)
+        if not isinstance(config, dict):
+            raise ValueError("it is not a JSON object")
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ValueError(f"The config.json beside the file cannot be read ({error}). Received: {path}") from error
+    facts = {"num_heads": config.get("num_attention_heads"), "epsilon": config.get("layer_norm_eps")}
+    if "hidden_act" in config:
+        if config["hidden_act"] not in _GELUS:
+            raise ValueError(
+                f"The MLPs of a model must use GELU: {', '.join(_GELUS)} in config.json. "
+                f"Received: hidden_act={config['hidden_act']!r} beside {path}"
+            )
+        facts["exact_gelu"] = _GELUS[config["hidden_act"]]
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _parse_comment(comment):
+    """The facts in the comment of an archive; {} for a comment that keras_vit did not write."""
+    if match := re.fullmatch(r"keras_vit grid ([1-9]\d{0,5})x([1-9]\d{0,5})", comment):
+        return {"grid": (int(match[1]), int(match[2]))}
+    try:
+        facts = json.loads(comment.removeprefix(COMMENT)) if comment.startswith(COMMENT) else {}
+        if "grid" in facts:
+            facts["grid"] = tuple(map(int, facts["grid"]))
+        if "preprocessing" in facts:
+            facts["preprocessing"] = Preprocessing.from_config(facts["preprocessing"]).to_config()
+        return facts
+    except (ValueError, TypeError, AttributeError):
+        return {}

@@ -11,13 +11,13 @@ import numpy as np
 
 from keras_vit import terminal
 from keras_vit.checkpoints import published, vit_jax_names
-from keras_vit.checkpoints.architecture_inference import architecture_of
-from keras_vit.checkpoints.dialects import open_checkpoint, parse_comment
+from keras_vit.checkpoints.architecture_inference import architecture_of, find_facts
+from keras_vit.checkpoints.dialects import open_checkpoint
 from keras_vit.checkpoints.input_channels import RULES
-from keras_vit.checkpoints.npz import NpzFile
 from keras_vit.checkpoints.planning import LoadPlan
 from keras_vit.checkpoints.report import LoadReport
 from keras_vit.checkpoints.resolving import resolve
+from keras_vit.checkpoints.saving import numerics_of
 from keras_vit.preprocessing import Preprocessing
 
 _SMALL = 10**7  # numbers that are read for any model
@@ -65,8 +65,8 @@ def load(
         A `LoadReport`; `print` it. It is also logged, to "keras_vit" at INFO.
 
     Raises:
-        ValueError: the file is not a checkpoint or is of another architecture; or an array is missing, unused, of
-            another shape or dtype, or not finite.
+        ValueError: the file is not a checkpoint or is of another architecture, GELU or epsilon; or an array is
+            missing, unused, of another shape or dtype, or not finite.
         ConnectionError: the file could not be downloaded.
 
     Reference: `checkpoint.py` of `vit_jax`; both of its numberings of modules, and GroupNorm arrays of both shapes.
@@ -87,6 +87,7 @@ def load(
             scipy_border=scipy_border,
             channels=channels,
         )
+        _check_numerics(model, checkpoint.numerics, source)
         # The file is read twice, so that a bad array at its end leaves the model unchanged while only one array is in
         # memory; in the file's order, so that the slices of one array come one after the other.
         assignments = sorted(plan.assignments.items(), key=lambda item: item[1].array.names)
@@ -103,7 +104,8 @@ def load(
             variables[name].assign(value.reshape(variables[name].shape))
     if head == "new":
         _initialize_head(model, plan.report.new)
-    _set_preprocessing(model, resolved.published.preprocessing if resolved.published else checkpoint.preprocessing)
+    row = resolved.published
+    _set_preprocessing(model, row.preprocessing if row else checkpoint.facts.get("preprocessing"))
     _LOG.info("%s", plan.report)
     if head == "keep" and head_is_zero:
         warnings.warn(
@@ -125,6 +127,18 @@ def _validate(head, source_grid, channels):
         raise ValueError(f"`source_grid` must be (rows, columns). Received: source_grid={source_grid!r}")
     if channels is not None and channels not in RULES:
         raise ValueError(f'`channels` must be "sum", "tile" or None. Received: channels={channels!r}')
+
+
+def _check_numerics(model, of_file, source):
+    of_model = numerics_of(model)
+    different = {name: value for name, value in of_file.items() if of_model.get(name, value) != value}
+    if different:
+        needed = ", ".join(f"{name}={value}" for name, value in different.items())
+        received = ", ".join(f"{name}={of_model[name]}" for name in different)
+        raise ValueError(
+            f"The weights are of a model with {needed}, which no array shows; build the model with {needed}. "
+            f"Received: {received} in {model.name}, for {source}"
+        )
 
 
 def _check_size(name, shape, model, source):
@@ -170,9 +184,5 @@ def preprocessing_of_weights(source: str | os.PathLike) -> Preprocessing | None:
     """
     fields = published.preprocessing_of_name(source)
     if fields is None:
-        path = resolve(source, None, None).path
-        if not str(path).endswith(".npz"):
-            return None
-        with NpzFile(path) as file:
-            fields = parse_comment(file.comment)[1]
+        fields = find_facts(source).get("preprocessing")
     return None if fields is None else Preprocessing.from_config(fields)

@@ -46,6 +46,19 @@ def find_published(
     return published.find(source, size_name(sizes), input_shape[0])
 
 
+def fetch(source: str | os.PathLike, input_shape: tuple[int | None, ...] = (None, None, None), **sizes: Any) -> str:
+    """The local file of a name, a path or a URL, downloaded if necessary, for a model that is not built yet.
+
+    Args:
+        source, input_shape, sizes: as of `find_published`; further sizes are ignored.
+
+    Raises:
+        ValueError: there is no such file and no such name, or the name has no file for such a model.
+        ConnectionError: it could not be downloaded.
+    """
+    return resolve(source, sizes, input_shape[0]).path
+
+
 def resolve(source, architecture, resolution):
     """The local file of a name, a path or a URL; downloads it if necessary.
 
@@ -62,6 +75,11 @@ def resolve(source, architecture, resolution):
         ConnectionError: it could not be downloaded.
     """
     text = os.fspath(source)
+    if text.endswith((".pth", ".pt", ".bin")):
+        raise ValueError(
+            "This is a PyTorch file, which is not read: it may run code. Save it in PyTorch as safetensors, "
+            f"safetensors.torch.save_file(state_dict, 'model.safetensors'). Received: {text}"
+        )
     if _is_path(text):
         return ResolvedCheckpoint(text)
     if match := re.fullmatch(r"(.*\.npz):([\w/]+)", text):

@@ -1,5 +1,6 @@
 """Writing a model's weights in the layout of the published files."""
 
+import json
 import os
 import zipfile
 
@@ -8,7 +9,7 @@ import numpy as np
 
 from keras_vit import files
 from keras_vit.checkpoints import bit_names, vit_jax_names
-from keras_vit.checkpoints.dialects import make_comment
+from keras_vit.checkpoints.dialects import COMMENT
 from keras_vit.preprocessing import Preprocessing
 
 
@@ -18,11 +19,12 @@ def save(model: keras.Model, path: str | os.PathLike) -> None:
     `vit_jax` and timm read it: the published numbering of modules, convolution kernels `(height, width, in, out)`,
     GroupNorm arrays `(1, 1, 1, C)`, float32; a pre-activation BiT ResNet gets the names of the published BiT files.
     `load` restores every number bit for bit. The archive's comment, which other readers ignore, holds what the layout
-    cannot say: a grid of patches that is not square, and another preprocessing than that of the published files.
+    cannot say: the GELU, the epsilon, a grid of patches that is not square, and another preprocessing than that of the
+    published files.
 
-    The layout has no place for exact GELU, another epsilon or fixed positions: the model that loads the file must be
-    built with them. Parts that only big_vision has (a MAP head) get big_vision's names inside the same layout; a class
-    token without a position is written with a position of zeros, which is the same model.
+    The layout has no place for fixed positions: the model that loads the file must be built with them. Parts that only
+    big_vision has (a MAP head) get big_vision's names inside the same layout; a class token without a position is
+    written with a position of zeros, which is the same model.
 
     Args:
         model: a built model of `keras_vit.VisionTransformer`, `keras_vit.BiTResNet` or their variants.
@@ -53,9 +55,19 @@ def save(model: keras.Model, path: str | os.PathLike) -> None:
             for name, variable in variables.items():
                 array = np.asarray(variable).astype(np.float32).reshape(shapes[name])
                 _write_array(archive, *_to_published(name, array, model, shapes))
-            archive.comment = make_comment(_grid_if_not_square(model), _preprocessing_if_unusual(model))
+            archive.comment = (COMMENT + json.dumps(_facts(model))).encode()
     except OSError as error:
         raise ValueError(f"The checkpoint cannot be written ({error}). Received: path={path!r}") from error
+
+
+def _facts(model):
+    """What the layout does not say about a model, for the comment of the archive."""
+    facts = {
+        **numerics_of(model),
+        "grid": _grid_if_not_square(model),
+        "preprocessing": _preprocessing_if_unusual(model),
+    }
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def _to_published(name, array, model, shapes):
@@ -88,6 +100,12 @@ def _preprocessing_if_unusual(model):
             is_usual = (layer.preprocessing.mean, layer.preprocessing.std) == (usual.mean, usual.std)
             return None if is_usual else layer.preprocessing.to_config()
     return None
+
+
+def numerics_of(model):
+    """`exact_gelu` and `epsilon` of a model's Transformer blocks; {} if it has none."""
+    block = next((layer for layer in model.layers if hasattr(layer, "exact_gelu")), None)
+    return {} if block is None else {"exact_gelu": block.exact_gelu, "epsilon": block.epsilon}
 
 
 def _has_distances(model):

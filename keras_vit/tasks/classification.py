@@ -8,7 +8,7 @@ import keras
 from keras import ops
 from ml_collections import ConfigDict
 
-from keras_vit import cost, losses
+from keras_vit import checkpoints, cost, losses
 from keras_vit.models import AxialResNet, AxialVisionTransformer, BiTResNet, VisionTransformer
 from keras_vit.tasks.task import Task
 
@@ -54,10 +54,27 @@ class Classification(Task):
     def _arguments(self, inputs):
         return {
             **self.config.model,
+            **self._numerics_of_weights(),
             "input_shape": self._input_shape(inputs.image_shape),
             "classes": len(inputs.train.class_names),
             "preprocessing": inputs.model_preprocessing(),
         }
+
+    def _numerics_of_weights(self):
+        """`exact_gelu` and `epsilon` of the model whose weights are loaded.
+
+        Raises:
+            ValueError: a field of the config has a value that is neither its default nor that of the weights.
+        """
+        fields = inspect.signature(self.architecture).parameters
+        numerics = checkpoints.find_numerics(self.config.weights) if self.config.weights else {}
+        for name, value in numerics.items():
+            if self.config.model.get(name, value) not in (value, fields[name].default):
+                raise ValueError(
+                    f"`config.model.{name}` must be {value}, as `config.weights` was trained, or its default. "
+                    f"Received: {name}={self.config.model[name]}, weights={self.config.weights!r}"
+                )
+        return numerics
 
     def losses_and_metrics(
         self,

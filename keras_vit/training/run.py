@@ -12,7 +12,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from keras_vit import data, tasks, terminal
-from keras_vit.checkpoints import load
+from keras_vit.checkpoints import fetch, load
 from keras_vit.checkpoints.loading import preprocessing_of_weights
 from keras_vit.layers import InputPreprocessing
 from keras_vit.training import validation
@@ -98,7 +98,7 @@ def _run(config, workdir, write, task, evaluators, engine, start):
         total_steps = validation.total_steps(config, inputs.train.num_examples)
         validation.validate_length(config, total_steps, inputs.train.num_examples)
         checkpoints = CheckpointManager(workdir.checkpoints, engine, write, chief)
-        load_weights = None if checkpoints.steps() else _weights_loader(config, reports.append)
+        load_weights = None if checkpoints.steps() else _weights_loader(config, inputs, reports.append)
         engine.build(config, task, inputs, total_steps, load_weights)
     summary = {"total_steps": total_steps, "num_examples": inputs.train.num_examples}
     for line in run_summary(config, engine=engine, task=task, image_shape=inputs.image_shape, **summary):
@@ -224,10 +224,14 @@ def _rounded(values):
     return tuple(round(value, 3) for value in values)
 
 
-def _weights_loader(config, write):
+def _weights_loader(config, inputs, write):
     """A function that gives a model the weights that training starts from; None for its initial ones."""
     if not config.weights:
         return None
+    # Download before the model is built.
+    sizes = {name: value for name, value in config.model.items() if name != "input_shape"}
+    sizes["resnet_blocks"] = sizes["resnet_blocks"] if sizes.get("stem") else None
+    fetch(config.weights, config.model.get("input_shape") or inputs.image_shape, **sizes)
 
     def load_weights(model):
         layers = [layer for layer in model.layers if isinstance(layer, InputPreprocessing)]

@@ -38,10 +38,45 @@ def test_a_golden_file_of_another_dialect_gives_its_logits(case, golden_files, s
         np.testing.assert_allclose(logits(model, io["inputs"]), io["logits"], atol=2e-5)
 
 
-def test_tanh_gelu_would_not_give_timms_logits(golden_files, small):
-    model = small(weights=golden_files / "timm_token.safetensors")
-    with np.load(golden_files / "timm_token.io.npz") as io:
-        assert np.abs(logits(model, io["inputs"]) - io["logits"]).max() > 1e-4
+@pytest.mark.one_backend
+@pytest.mark.parametrize(
+    "file, arguments, message",
+    [
+        ("timm_token.safetensors", {}, r"a model with exact_gelu=True, .* Received: exact_gelu=False in"),
+        ("timm_token.safetensors", {"exact_gelu": True, "epsilon": 1e-5}, "with epsilon=1e-06, .*epsilon=1e-05 in"),
+        ("hf_token.safetensors", {"exact_gelu": True}, "with epsilon=1e-12, .* Received: epsilon=1e-06 in"),
+    ],
+)
+def test_another_gelu_or_epsilon_is_refused(file, arguments, message, golden_files, small):
+    with pytest.raises(ValueError, match=message):
+        small(weights=golden_files / file, **arguments)
+
+
+@pytest.mark.one_backend
+def test_a_saved_file_keeps_its_gelu_and_epsilon(small, tmp_path):
+    model = small(exact_gelu=True, epsilon=1e-5, input_shape=(16, 48, 3))
+    checkpoints.save(model, tmp_path / "model.npz")
+    _, arguments = checkpoints.infer_architecture(tmp_path / "model.npz")
+    assert (arguments["exact_gelu"], arguments["epsilon"], arguments["input_shape"]) == (True, 1e-5, (16, 48, 3))
+    with pytest.raises(ValueError, match="Received: exact_gelu=False, epsilon=1e-06"):
+        checkpoints.load(small(), tmp_path / "model.npz")
+
+
+@pytest.mark.one_backend
+def test_hugging_faces_config_says_gelu_epsilon_and_heads(golden_files, small, tmp_path):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes((golden_files / "hf_token.safetensors").read_bytes())
+    config = tmp_path / "config.json"
+    config.write_text('{"hidden_act": "gelu_new", "layer_norm_eps": 1e-06, "num_attention_heads": 2}')
+    _, arguments = checkpoints.infer_architecture(path)
+    assert arguments["num_heads"] == 2 and not {"exact_gelu", "epsilon"} & set(arguments)
+    checkpoints.load(small(num_heads=2), path)
+    config.write_text('{"hidden_act": "relu"}')
+    with pytest.raises(ValueError, match="must use GELU: .*Received: hidden_act='relu'"):
+        checkpoints.load(small(), path)
+    config.write_text("[")
+    with pytest.raises(ValueError, match="The config.json beside the file cannot be read"):
+        checkpoints.load(small(), path)
 
 
 @pytest.mark.one_backend

@@ -86,3 +86,11 @@ def test_a_model_inside_another_loads(golden):
     expected = golden("vit_token.io")
     result = keras.ops.convert_to_numpy(outer(expected["inputs"]))
     np.testing.assert_allclose(result, expected["logits"], atol=1e-5)
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize("name", ["model.pth", "model.pt", "pytorch_model.bin"])
+def test_a_pytorch_file_is_refused_in_one_line(name, tmp_path):
+    (tmp_path / name).write_bytes(b"PK")
+    with pytest.raises(ValueError, match="This is a PyTorch file.* as safetensors.*Received: "):
+        keras_vit.checkpoints.load(keras_vit.ViT_Ti16(), tmp_path / name)

@@ -22,8 +22,8 @@ COMMANDS = {
         "model.patch_size=4",
         "data.image_size=64",
     ),
-    "timm_token.safetensors": ("model.exact_gelu=True",),
-    "hf_token.safetensors": ("model.exact_gelu=True", "model.epsilon=1e-12"),
+    "timm_token.safetensors": (),
+    "hf_token.safetensors": (),
     "bigvision_map.ckpt.npz": ("model.classifier=map",),
     "bigvision_tok_sincos.ckpt.npz": ("model.class_token_position=False", "model.position_embedding=sincos2d"),
 }
@@ -47,3 +47,6 @@ def test_a_command_line_fine_tunes_the_weights_of_other_code(file, tmp_path):
     assert any(line.startswith("step 2/2") for line in lines)
     assert np.isfinite(result.metrics["test/loss"])
     assert np.asarray(model.get_layer("head").kernel).any()
+    block = model.get_layer("encoderblock_0")
+    assert block.exact_gelu == file.endswith(".safetensors")
+    assert block.epsilon == (1e-12 if file.startswith("hf") else 1e-6)

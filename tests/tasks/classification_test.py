@@ -1,6 +1,7 @@
 """The losses and metrics of classification are those of a second implementation in numpy, on every backend."""
 
 import types
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -92,3 +93,12 @@ def test_what_a_config_cannot_ask_for_is_refused():
         _task(loss="hinge")
     with pytest.raises(ValueError, match="`task` must be one of classification.*Received: task='detection'"):
         tasks.get(ConfigDict(recipes.defaults(task="detection")))
+
+
+@pytest.mark.one_backend
+def test_a_field_that_contradicts_the_weights_is_named():
+    weights = str(Path(__file__).parent.parent / "golden" / "hf_token.safetensors")
+    model = _task(model={**VIT, "epsilon": 1e-12}, weights=weights).build_model(_inputs())
+    assert (model.get_layer("encoderblock_0").exact_gelu, model.get_layer("encoder_norm").epsilon) == (True, 1e-12)
+    with pytest.raises(ValueError, match=r"`config.model.epsilon` must be 1e-12, .*Received: epsilon=1e-05, weights="):
+        _task(model={**VIT, "epsilon": 1e-5}, weights=weights).build_model(_inputs())

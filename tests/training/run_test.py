@@ -130,6 +130,14 @@ def test_a_config_of_what_cannot_be_is_refused(changes, message, tmp_path):
         small_run.start("alone", tmp_path, **changes)
 
 
+@pytest.mark.one_backend
+def test_weights_are_downloaded_before_the_model_is_built(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(tasks.Classification, "build_model", lambda *_: pytest.fail("the model was built"))
+    with pytest.raises(ConnectionError, match=r"x\.npz could not be downloaded .*Received: http://127.0.0.1:9/x.npz"):
+        small_run.start("alone", tmp_path / "run", write=str, weights="http://127.0.0.1:9/x.npz")
+
+
 def test_weights_for_one_channel_start_a_run_on_rgb_by_the_rule_of_the_config(tmp_path):
     sizes = small_run.config_of().model.to_dict()
     gray = keras_vit.VisionTransformer(classes=7, **{**sizes, "input_shape": (*sizes["input_shape"][:2], 1)})
@@ -364,7 +372,8 @@ def test_a_model_carries_the_preprocessing_of_its_data_whatever_weights_it_start
         layer.preprocessing = dataclasses.replace(layer.preprocessing, crop_fraction=0.5)
 
     monkeypatch.setattr(sys.modules["keras_vit.training.run"], "load", load)
-    result, _ = _start(tmp_path / "run", weights="published", total_steps=1, eval_every_steps=0, schedule={})
+    weights = str(Path(__file__).parent.parent / "golden" / "vit_token.ckpt.npz")
+    result, _ = _start(tmp_path / "run", weights=weights, total_steps=1, eval_every_steps=0, schedule={})
     assert keras_vit.preprocessing_of(result.model) == result.inputs.model_preprocessing()
 
 
