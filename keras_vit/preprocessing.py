@@ -112,22 +112,70 @@ def preprocess_input(images: np.ndarray | keras.KerasTensor, model: keras.Model 
         A float32 tensor of the same shape.
 
     Raises:
-        ValueError: the images are not of rank 3 or 4, or do not have the channels of the model's preprocessing.
+        ValueError: the images are not of rank 3 or 4, do not have the channels of the model, or hold values that are
+            no pixel values: below 0, as after preprocessing, or fractions of 1.
 
     Reference: the JAX reference's (https://github.com/google-research/vision_transformer) `(x - 127.5) / 127.5`.
     """
     images = ops.cast(ops.convert_to_tensor(images), "float32")
     if len(images.shape) not in (3, 4):
         raise ValueError(f"Images must be (B, H, W, C) or (H, W, C). Received: shape={tuple(images.shape)}")
+    _check_pixels(images)
     if model is None:
         return (images - 127.5) / 127.5
     preprocessing = preprocessing_of(model)
     mean, std = preprocessing.mean, preprocessing.std
+    check_channels(images.shape, len(mean))
     if len(set(zip(mean, std))) == 1:
         return (images - mean[0]) / std[0]
-    if images.shape[-1] != len(mean):
-        raise ValueError(f"The model's preprocessing is of {len(mean)} channels. Received: shape={tuple(images.shape)}")
     return (images - ops.convert_to_tensor(mean, "float32")) / ops.convert_to_tensor(std, "float32")
+
+
+def check_channels(shape, channels):
+    """Raises a `ValueError` unless the last axis of the shape of images is `channels`."""
+    if shape[-1] is None or shape[-1] == channels:
+        return
+    hint = "; np.repeat(images, 3, axis=-1) makes RGB of gray images" if (shape[-1], channels) == (1, 3) else ""
+    raise ValueError(f"The model's images have {channels} channels{hint}. Received: images of shape {tuple(shape)}")
+
+
+def _check_pixels(images):
+    values = concrete_values(images)
+    if values is None or not values.size:
+        return
+    lowest, highest = values.min(), values.max()
+    if lowest < 0 or (highest <= 1 and (values != np.floor(values)).any()):
+        raise ValueError(
+            "`preprocess_input` takes pixel values, [0, 255]; images that are preprocessed go into the model as they "
+            f"are, and fractions of 1 must be multiplied by 255. Received: values in [{lowest:g}, {highest:g}]"
+        )
+
+
+def concrete_values(images):
+    """The values of a tensor as a numpy array, or None while a graph is traced."""
+    if keras.backend.backend() == "tensorflow":
+        is_concrete = hasattr(images, "numpy")
+    else:
+        is_concrete = not isinstance(images, keras.KerasTensor) and "Tracer" not in str(type(images))
+    return ops.convert_to_numpy(images) if is_concrete else None
+
+
+def range_error(values, preprocessing):
+    """What is wrong with the range of a model's images, or None; `values` is a numpy array of images."""
+    white = 2**preprocessing.bit_depth - 1
+    mean, std = np.array(preprocessing.mean), np.array(preprocessing.std)
+    pixels = values * std + mean
+    if np.abs(pixels).max() > 5 * white:
+        problem = "look like pixel values"
+    elif np.abs(pixels).max() < 4 and np.abs(pixels - np.rint(pixels)).max() > 0.01:
+        problem = "look as if they were preprocessed twice"
+    else:
+        return None
+    return (
+        f"The images {problem}: the model expects values in [{(-mean / std).min():.3g}, "
+        f"{((white - mean) / std).max():.3g}], which `keras_vit.preprocess_input(images, model)` makes of pixel "
+        f"values. Received: values in [{values.min():g}, {values.max():g}]"
+    )
 
 
 def preprocessing_of(model: keras.Model) -> Preprocessing:

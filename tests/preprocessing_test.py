@@ -47,8 +47,31 @@ def test_a_models_own_range_is_used_where_the_model_is_given():
 def test_images_of_another_rank_or_channels_are_refused():
     with pytest.raises(ValueError, match=r"\(B, H, W, C\) or \(H, W, C\).*shape=\(4, 4\)"):
         keras_vit.preprocess_input(np.zeros((4, 4)))
-    with pytest.raises(ValueError, match="3 channels"):
-        keras_vit.preprocess_input(np.zeros((1, 4, 4, 1)), special())
+    for model in (special(), small()):
+        with pytest.raises(ValueError, match=r"3 channels; np.repeat.*shape \(1, 4, 4, 1\)"):
+            keras_vit.preprocess_input(np.zeros((1, 4, 4, 1)), model)
+    with pytest.raises(ValueError, match=r"3 channels; np.repeat.*shape \(1, 16, 16, 1\)"):
+        small()(np.zeros((1, 16, 16, 1), "float32"))
+
+
+@pytest.mark.parametrize("scale", [lambda x: x / 127.5 - 1, lambda x: x / 255])
+def test_preprocess_input_refuses_what_is_no_pixel_value(scale):
+    pixels = np.random.default_rng(0).integers(0, 256, (1, 4, 4, 3))
+    with pytest.raises(ValueError, match=r"takes pixel values.*Received: values in \["):
+        keras_vit.preprocess_input(scale(pixels))
+
+
+@pytest.mark.parametrize("make", [small, special])
+def test_a_model_warns_once_of_images_out_of_range(make):
+    pixels = np.random.default_rng(0).integers(0, 256, (1, 16, 16, 3)).astype("float32")
+    mean, std = ((127.5,) * 3, (127.5,) * 3) if make is small else (SPECIAL["mean"], SPECIAL["std"])
+    right = (pixels - mean) / std
+    for images, message in ((pixels, "look like pixel values"), ((right - mean) / std, "preprocessed twice")):
+        model = make()
+        model(right)
+        with pytest.warns(UserWarning, match=message):
+            model(images)
+        model(images)
 
 
 def _wrapped(*steps):

@@ -1,11 +1,12 @@
 """What images must have gone through before a model sees them."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import keras
 
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.preprocessing import Preprocessing, check_channels, concrete_values, range_error
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -29,13 +30,17 @@ class InputPreprocessing(keras.layers.Layer):
         The same images in the compute dtype.
 
     Raises:
-        ValueError: the dict has other keys, a value is out of range, or `mean` and `std` are not of the images'
-            channels.
+        ValueError: the dict has other keys, a value is out of range, `mean` and `std` are not of the images' channels,
+            or the images have other channels than those that the layer was built for.
+
+    Warns:
+        UserWarning: once, in an eager call, if images are pixel values or were preprocessed twice.
     """
 
     def __init__(self, preprocessing: Preprocessing | Mapping[str, Any] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._channels: int | None = None
+        self._has_warned = False
         self.preprocessing = Preprocessing() if preprocessing is None else preprocessing
 
     @property
@@ -52,7 +57,17 @@ class InputPreprocessing(keras.layers.Layer):
         self._preprocessing = self._preprocessing.for_channels(self._channels)
 
     def call(self, images: keras.KerasTensor) -> keras.KerasTensor:
+        if self._channels is not None:
+            check_channels(images.shape, self._channels)
+        self._warn_about_range(images)
         return images
+
+    def _warn_about_range(self, images):
+        values = None if self._has_warned else concrete_values(images[:1])
+        message = range_error(values, self.preprocessing) if values is not None and values.size else None
+        if message:
+            self._has_warned = True
+            warnings.warn(message, stacklevel=2)
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape

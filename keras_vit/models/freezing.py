@@ -13,7 +13,9 @@ LORA_TARGETS = ("query", "key", "value", "out", "mlp_1", "mlp_2")
 
 
 def freeze(model: keras.Model, up_to: int | str = "head", write: Callable[[str], object] = print) -> int:
-    """Freezes a Vision Transformer from its input up to some layer, and prints what still trains.
+    """Freezes a model from its input up to some layer of its Vision Transformer, and prints what still trains.
+
+    Layers of a model around the Vision Transformer are frozen if they come before it in `model.layers`.
 
     A model that is compiled must be compiled again. `model.trainable = True` thaws everything.
 
@@ -39,7 +41,7 @@ def freeze(model: keras.Model, up_to: int | str = "head", write: Callable[[str],
         end = layers.index(encoder.blocks[number - 1]) if number else layers.index(encoder.blocks[0]) - 1
     else:
         raise ValueError(f"`up_to` must be the number of a block, or 'head'. Received: up_to={up_to!r}")
-    for layer in layers[: end + 1]:
+    for layer in encoder.layers_before(layers[end]):
         layer.trainable = False
     return _report(model, write)
 

@@ -51,6 +51,17 @@ def test_a_wrapped_model_trains_what_is_around_it():
     assert "mine 26" in lines[0]
 
 
+@pytest.mark.one_backend
+@pytest.mark.parametrize("up_to, trained", [("head", {"after"}), (2, {"encoderblock_2", "encoder_norm", "after"})])
+def test_layers_in_front_of_the_model_are_frozen(up_to, trained):
+    vit = keras_vit.VisionTransformer(**SIZES, include_top=False)
+    before, after = keras.layers.Conv2D(3, 1, name="before"), keras.layers.Dense(2, name="after")
+    model = keras.Sequential([keras.Input((16, 24, 5)), before, vit, after])
+    keras_vit.freeze(model, up_to=up_to, write=lambda line: None)
+    paths = [variable.path.split("/") for variable in model.trainable_variables]
+    assert {next(part for part in path if part not in (vit.name, model.name)) for path in paths} == trained
+
+
 def test_lora_trains_adapters_and_the_head_and_is_saved_as_plain_weights(tmp_path):
     model, lines = keras_vit.VisionTransformer(**SIZES), []
     images = np.random.default_rng(0).uniform(-1, 1, (4, 16, 24, 3)).astype("float32")
