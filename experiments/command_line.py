@@ -2,7 +2,10 @@
 
 import errno
 import importlib.util
+import os
+import shlex
 import signal
+import subprocess
 import sys
 import time
 import traceback
@@ -12,6 +15,7 @@ import banner_filter  # noqa: F401 before whatever imports TensorFlow
 from absl import app, flags, logging
 from ml_collections import config_flags
 
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 START = time.monotonic()  # when the command was given, but for the start of Python
 
 # Where the errors come from that are meant for the user. Found without importing, which would take seconds.
@@ -48,7 +52,7 @@ def run_name():
 
 def run(main):
     """Parses the flags and runs `main`; bad input and a full disk end in one line on standard error and exit code 2,
-    Ctrl-C in one line and exit code 130.
+    training that diverges in one line and 3, Ctrl-C in one line and 130.
 
     A `ValueError`, `ImportError` or `ConnectionError` that this project raises is bad input, and a `ChildProcessError`
     says which process failed. Every other exception is a defect and keeps its traceback.
@@ -85,7 +89,7 @@ def _guarded(main, argv):
     except (ValueError, ImportError, ChildProcessError, ConnectionError) as error:
         if not traceback.extract_tb(error.__traceback__)[-1].filename.startswith(_OURS):
             raise
-        _end(error)
+        _end(error, getattr(error, "exit_code", 2))
     except KeyboardInterrupt:
         print("interrupted; what was saved before is as it was", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
@@ -93,6 +97,44 @@ def _guarded(main, argv):
         if not _is_full_disk(error):
             raise
         _end(f"the disk is full: {_text(error)}")
+
+
+def this_command():
+    """The command to repeat, for a shell: this process's, or that of the command that started it."""
+    if "KERAS_VIT_COMMAND" in os.environ:
+        return os.environ["KERAS_VIT_COMMAND"]
+    backend = [f"KERAS_BACKEND={os.environ['KERAS_BACKEND']}"] if "KERAS_BACKEND" in os.environ else []
+    return shlex.join([*backend, Path(sys.executable).name, *sys.argv])
+
+
+def run_children(commands):
+    """Runs commands at once, each in a process of its own, and passes SIGTERM, SIGHUP and SIGINT on to them as SIGTERM.
+
+    Ctrl-C in a terminal reaches them too; then SIGTERM changes nothing, and a second SIGINT would end them unsaved.
+
+    Returns:
+        `(codes, received)`: the exit code of each, and the names of the signals that came.
+    """
+    received, children = [], []
+
+    def stop(number, _):
+        received.append(signal.Signals(number).name)
+        for child in children:
+            child.terminate()
+
+    signals = [number for number in _STOP_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]  # as under nohup
+    before = {number: signal.signal(number, stop) for number in signals}
+    environment = {**os.environ, "KERAS_VIT_COMMAND": this_command()}
+    try:
+        for command in commands:
+            children.append(subprocess.Popen(command, env=environment))
+            if received:  # while it was started
+                children[-1].terminate()
+        codes = [child.wait() for child in children]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return codes, received
 
 
 def _is_full_disk(error):
@@ -112,6 +154,6 @@ def _text(error):
     return " ".join(str(error).strip("\"'").replace("\\'", "'").replace("\\n", " ").split())
 
 
-def _end(message):
+def _end(message, code=2):
     print(f"error: {message}", file=sys.stderr)
-    sys.exit(2)
+    sys.exit(code)

@@ -24,6 +24,7 @@ flags.DEFINE_list("evals", ["top1"], f"Some of {', '.join(evaluation.EVALUATORS)
 flags.DEFINE_string("data", "", "The dataset of those that name none; that of the run if not given.")
 flags.DEFINE_string("data_path", "", "Where it lies, unless it is in the usual place.")
 flags.DEFINE_float("max_bad_share", 0.01, "The share of the images of a dataset that may be unreadable.", 0, 1)
+flags.DEFINE_bool("force", False, "Evaluate again what was evaluated before, such as on data that changed in place.")
 flags.DEFINE_bool("pages", False, "Whether to write a page of calibration, confusions and the worst images.")
 flags.DEFINE_string("output", "evaluation", "The folder to write to.")
 
@@ -48,8 +49,8 @@ def main(_):
     shares = results["max_bad_share"]
     inputs = None
     for name, evaluator in evaluators.items():
-        if name in results["metrics"] and shares[name] <= FLAGS.max_bad_share:
-            print(f"{name} was evaluated before")
+        if name in results["metrics"] and shares[name] <= FLAGS.max_bad_share and not FLAGS.force:
+            print(f"{name} was evaluated before; --force evaluates it again")
             continue
         inputs = inputs or load_inputs(model, details)
         results["metrics"][name] = evaluator.evaluate(model, inputs)

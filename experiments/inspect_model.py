@@ -28,7 +28,7 @@ flags.DEFINE_string("model", "", "A finished run's workdir, the folder of an exp
 flags.DEFINE_string("variant", "", "Instead of a model: a constructor of keras_vit, such as ViT_B16, for --weights.")
 flags.DEFINE_string("weights", "", "The name of published weights, a path, or a URL; random ones if not given.")
 flags.DEFINE_list("others", [], "Further models, whose position embeddings are drawn side by side.")
-flags.DEFINE_string("images", "", "A folder with image files, or the name of a dataset: digits, cifar10, ...")
+flags.DEFINE_string("images", "", "An image file, a folder of them, or the name of a dataset: digits, cifar10, ...")
 flags.DEFINE_string("data_path", "", "Where the dataset lies, unless it is in the usual place.")
 flags.DEFINE_integer("count", 128, "How many images are read at most.", lower_bound=1)
 flags.DEFINE_integer("shown", 8, "How many of them are drawn.", lower_bound=1)
@@ -52,9 +52,9 @@ def main(_):
 
 def read_images(model, source, count):
     """The first images of a folder or of a dataset, as the model takes them: float32 `(N, H, W, C)`."""
-    if not os.path.isdir(source):
-        if os.sep in source or source.startswith("."):
-            raise ValueError(f"There is no such folder. Received: images={source!r}")
+    if not os.path.exists(source):
+        if os.sep in source or source.lower().endswith(ENDINGS):
+            raise ValueError(f"There is no such file or folder. Received: images={source!r}")
         inputs = evaluation.load_inputs(model, source, FLAGS.data_path, splits=("test",))
         images = np.zeros((0, *inputs.image_shape), "float32")
         for batch, _, weights in inputs.eval_batches().as_numpy_iterator():
@@ -62,8 +62,10 @@ def read_images(model, source, count):
             if len(images) >= count:
                 break
         return images[:count]
-    paths = (path for path in Path(source).rglob("*") if path.suffix.lower() in ENDINGS and path.is_file())
-    paths = sorted(paths)[:count]
+    paths = [Path(source)]
+    if os.path.isdir(source):
+        found = (path for path in Path(source).rglob("*") if path.suffix.lower() in ENDINGS and path.is_file())
+        paths = sorted(found)[:count]
     if not paths:
         raise ValueError(f"The folder holds no image ({', '.join(ENDINGS)}). Received: images={source!r}")
     reader = ImageFileReader(tuple(model.input_shape[1:]), keras_vit.preprocessing_of(model))

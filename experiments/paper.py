@@ -13,8 +13,6 @@ four runs at once, each in a process of its own, which CUDA_VISIBLE_DEVICES of t
 """
 
 import os
-import signal
-import subprocess
 import sys
 
 import command_line
@@ -102,24 +100,15 @@ def make_runs(runs):
 
 
 def wait_for(commands):
-    """Runs this command with other flags, each in a process of its own; ends where one of them fails.
+    """Runs this command with other flags, each in a process of its own; ends if one of them fails.
 
     Args:
         commands: for each process its flags.
     """
-    children = [subprocess.Popen([sys.executable, *sys.argv, *command, "--processes=1"]) for command in commands]
-
-    # They save and end, and then so does this one. Ctrl-C reaches all of them by itself.
-    def stop(*_):
-        for child in children:
-            child.terminate()
-
-    handlers = {signal.SIGTERM: stop, signal.SIGHUP: stop, signal.SIGINT: signal.SIG_IGN}
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    codes = [child.wait() for child in children]
-    for number, handler in before.items():
-        signal.signal(number, handler)
-    failed = [code for code in codes if code]
+    codes, received = command_line.run_children(
+        [sys.executable, *sys.argv, *command, "--processes=1"] for command in commands
+    )
+    failed = [code for code in codes if code] or [training.EXIT_CODE] * bool(received)
     if failed:
         sys.exit(failed[0])
 

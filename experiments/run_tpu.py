@@ -6,7 +6,6 @@ python experiments/run_tpu.py --config=experiments/configs/digits.py --workdir=r
 
 import os
 import re
-import shlex
 import sys
 import tempfile
 from pathlib import Path
@@ -55,7 +54,7 @@ def train_and_export(config, task, workdir, engine):
         evaluators = evaluation.get(config.evals, config.data.max_bad_share)
         run = training.run(config, workdir, task=task, evaluators=evaluators, engine=engine, start=command_line.START)
     except training.Preempted as preempted:
-        print(f"{preempted}:\n  {this_command()}")
+        print(f"{preempted}:\n  {command_line.this_command()}")
         sys.exit(training.EXIT_CODE)
     if not workdir.is_chief:
         return
@@ -65,12 +64,6 @@ def train_and_export(config, task, workdir, engine):
         export_and_predict(config, task, workdir, run)
     workdir.write_results(run.metrics)
     print(f"Everything is in {workdir.path}.")
-
-
-def this_command():
-    """The command line of this process, for a shell."""
-    backend = [f"KERAS_BACKEND={os.environ['KERAS_BACKEND']}"] if "KERAS_BACKEND" in os.environ else []
-    return shlex.join([*backend, Path(sys.executable).name, *sys.argv])
 
 
 def export_and_predict(config, task, workdir, run):

@@ -14,6 +14,7 @@ from keras_vit.training import preemption
 from keras_vit.training.checkpoint_manager import CheckpointManager
 from keras_vit.training.engine import Engine
 from keras_vit.training.metric_writer import MetricWriter
+from keras_vit.training.nonfinite import Diverged
 from keras_vit.training.progress import Progress
 from keras_vit.training.workdir import Workdir
 
@@ -218,7 +219,7 @@ class Loop:
         counters, steps = self.counters, len(outputs.metrics["loss"])
         if not outputs.can_go_on:
             last = {name: values[-1].item() for name, values in outputs.metrics.items()}
-            raise ValueError(self._nonfinite_message(last))
+            raise Diverged(self._nonfinite_message(last))
         nonfinite = int((~np.isfinite(list(outputs.metrics.values())).all(0)).sum())
         if nonfinite:
             counters.skipped_steps += nonfinite

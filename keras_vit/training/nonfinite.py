@@ -5,6 +5,12 @@ import numpy as np
 from keras import ops
 
 
+class Diverged(ValueError):
+    """Training cannot go on, since the loss, the gradients or the weights are not finite."""
+
+    exit_code = 3  # of a command that ends with it
+
+
 def first_nonfinite_layer(model, compute_gradients, batch, pieces):
     """The layer in which a batch stops being finite: forward from the images, or, if all is finite there, backward
     from the loss.

@@ -30,6 +30,15 @@ def model(tmp_path_factory):
     return path
 
 
+def test_one_image_is_inspected(model, run, tmp_path):
+    pytest.importorskip("matplotlib")
+    tf = pytest.importorskip("tensorflow")
+    (tmp_path / "one.jpg").write_bytes(tf.io.encode_jpeg(tf.zeros((9, 8, 3), tf.uint8)).numpy())
+    done = run("inspect_model", f"--model={model}", f"--images={tmp_path}/one.jpg", f"--output={tmp_path}/pages")
+    assert done.returncode == 0, done.stderr
+    assert "1 images of" in done.stdout and (tmp_path / "pages" / "index.html").exists()
+
+
 def test_what_was_evaluated_is_not_evaluated_again(model, run, tmp_path):
     evaluate = ("evaluate", f"--model={model}", f"--output={tmp_path}")
     done = run(*evaluate, "--evals=top1:digits")
@@ -43,6 +52,8 @@ def test_what_was_evaluated_is_not_evaluated_again(model, run, tmp_path):
     done = run(*evaluate, "--evals=top1:digits,knn:digits")
     assert "top1:digits was evaluated before" in done.stdout and "0.1230" in done.stdout
     assert set(json.loads((tmp_path / "results.json").read_text())["metrics"]) == {"top1:digits", "knn:digits"}
+    done = run(*evaluate, "--evals=top1:digits", "--force")
+    assert "evaluated before" not in done.stdout and "0.1230" not in done.stdout
     done = run(*evaluate, "--evals=top1:digits", "--max_bad_share=0")  # which the first evaluation did not promise
     assert "evaluated before" not in done.stdout and "0.1230" not in done.stdout
     other = keras_vit.VisionTransformer(**SIZES, preprocessing=keras_vit.Preprocessing(mean=(20,) * 3, std=(30,) * 3))
@@ -64,7 +75,7 @@ def test_what_was_evaluated_is_not_evaluated_again(model, run, tmp_path):
         ("evaluate", ["--model=nothing.keras"], "There is no such file"),
         ("inspect_model", ["--model={model}"], "--images is needed"),
         ("inspect_model", ["--model={model}", "--images={empty}"], "The folder holds no image"),
-        ("inspect_model", ["--model={model}", "--images=./nowhere"], "There is no such folder"),
+        ("inspect_model", ["--model={model}", "--images=./nowhere"], "There is no such file or folder"),
         ("inspect_model", ["--model={model}", "--images={broken}"], "image.png is not an image that can be read"),
         ("vtab", ["--model={model}", "--tasks=mnist"], "The tasks are caltech101"),
     ],

@@ -27,8 +27,8 @@ def _module(name):
 
 
 @pytest.fixture
-def table():
-    return _module("sweep_table")
+def table(monkeypatch):
+    return _sweep_module(monkeypatch)
 
 
 def _rows(table, accuracies, losses=(1.0, 1.0, 1.0)):
@@ -66,6 +66,30 @@ def test_of_equal_accuracies_the_lower_loss_is_the_better(table):
 def test_where_the_loss_decides_the_lowest_is_the_best(table):
     rows = [{"rate": rate, "loss": loss, "accuracy": 0.5} for rate, loss in ((0.1, 2.0), (0.2, 1.0), (0.3, 3.0))]
     assert table.best_rate(rows, "loss") == 0.2
+
+
+def test_a_rate_that_diverges_cannot_win(table, tmp_path, capsys):
+    def train(name, changes):
+        if changes["schedule.base"] == 10:
+            return None
+        return {"test/accuracy": 0.5, "test/loss": 0.1, "test/error": 0.2}
+
+    written = []
+    options = {"seeds": (0,), "tune_seed": 0, "held_out": {}}
+    rows = table.make_rows(train, rates=(10, 0.1), write=lambda rows: written.append(len(rows)), **options)
+    assert written == [1, 2, 3] and rows[-1]["rate"] == 0.1
+    assert table.summary(rows)[1].endswith("diverged")
+    table.write_table(tmp_path, rows)
+    assert json.loads((tmp_path / "table.json").read_text())[0]["accuracy"] is None
+    with pytest.raises(ValueError, match="diverged at every rate; --rates"):
+        table.make_rows(train, rates=(10,), **options)
+
+
+def test_rates_equal_to_six_digits_have_folders_of_their_own(table):
+    names = []
+    train = lambda name, changes: names.append(name) or {"test/accuracy": 0.5, "test/loss": 1}  # noqa: E731
+    table.make_rows(train, rates=(0.1234567, 0.1234568, 0.1), seeds=(0,), tune_seed=0, held_out={})
+    assert names[:3] == ["rate=0.1234567", "rate=0.1234568", "rate=0.1"]
 
 
 def test_the_table_ends_with_mean_and_deviation_and_is_written_whole(table, tmp_path):
@@ -132,7 +156,7 @@ def test_an_interrupted_sweep_stops_its_run_and_frees_its_workdir(to_all, tmp_pa
     lines = rest.splitlines()
     (place,) = (number for number, line in enumerate(lines) if line.startswith("stopped by "))
     assert lines[place].startswith("stopped by SIG") and "saved; the same command goes on" in lines[place]
-    assert "run_tpu.py" in lines[place + 1] and len(lines) == place + 2  # nothing was begun after it
+    assert "sweep.py" in lines[place + 1] and len(lines) == place + 2  # nothing was begun after it
     assert [path.name for path in (tmp_path / "sweep").iterdir()] == ["rate=0.001"]  # the next one was not begun
     assert (tmp_path / "sweep" / "rate=0.001" / "lock").read_text() == ""
     with workdir_lock(tmp_path / "sweep" / "rate=0.001"):
@@ -151,8 +175,14 @@ signal.sigwait([signal.SIGTERM])
 @pytest.mark.parametrize(
     ("action", "number", "code", "line"),
     [
-        ("sys.exit(0)", "SIGHUP", 75, "stopped by SIGHUP after runs/x; the same command goes on"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "SIGTERM", 137, "SIGKILL ended runs/x; the same command goes on"),
+        ("sys.exit(3)", "SIGTERM", 3, ""),  # diverged, and was asked to stop
+        ("sys.exit(0)", "SIGHUP", 75, "stopped by SIGHUP after runs/x:\n  keras-vit sweep"),
+        (
+            "os.kill(os.getpid(), signal.SIGKILL)",
+            "SIGTERM",
+            137,
+            "SIGKILL ended runs/x; the same command resumes the sweep",
+        ),
         ("sys.exit(2)", "SIGINT", 2, ""),  # the run has said why
     ],
 )
@@ -183,6 +213,7 @@ def _sweep_module(monkeypatch):
     """The command as a module, without its flags."""
     monkeypatch.syspath_prepend(ROOT / "experiments")
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setenv("KERAS_VIT_COMMAND", "keras-vit sweep")
     before = set(flags.FLAGS)
     try:
         sweep = _module("sweep")
@@ -199,6 +230,7 @@ def _sweep_module(monkeypatch):
     ("argument", "message"),
     [
         ("--rates=0.1,high", "error: `rates` must be different numbers.*Received: 0.1,high"),
+        ("--config.data.name=list", "error: Data of this kind has no splits tune_train and tune_val; --tune_train and"),
         ("--seeds=1,1", "error: `seeds` must be different numbers.*Received: 1,1"),
         ("--config=experiments/configs/finetune.py:ViT-B/16", "error: A model and a dataset must be named"),
     ],
@@ -209,3 +241,12 @@ def test_bad_input_ends_in_one_line(argument, message, run_sweep, tmp_path):
     done = run_sweep(f"--workdir={tmp_path}", *(["--rates=0.1"] if "rates" not in argument else []), argument)
     assert done.returncode == 2 and re.search(message, done.stderr.splitlines()[-1]), done.stderr
     assert "Traceback" not in done.stderr and not list(tmp_path.iterdir())
+
+
+def test_a_run_that_diverges_does_not_end_the_sweep(run_sweep, tmp_path):
+    overrides = [f"--config.{name}={value}" for name, value in TINY.items()]
+    done = run_sweep(f"--workdir={tmp_path}", "--rates=1e30,0.001", *overrides, "--config.schedule.decay=constant")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "table.json").read_text())
+    assert [row["rate"] for row in rows] == [1e30, 0.001, 0.001] and rows[0]["accuracy"] is None
+    assert "error: Loss or gradients are not finite" in done.stderr

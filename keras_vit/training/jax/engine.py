@@ -27,7 +27,7 @@ from keras_vit.training.jax.evaluation import make_sum_gradients, make_sums
 from keras_vit.training.jax.state import all_finite, initial_state, put, state_shardings
 from keras_vit.training.jax.step import make_swap_ema, make_train_steps
 from keras_vit.training.memory import available_memory
-from keras_vit.training.nonfinite import first_nonfinite_layer
+from keras_vit.training.nonfinite import Diverged, first_nonfinite_layer
 
 # The fields of a config that are options of `make_train_steps`.
 STEP_OPTIONS = ("batch_size", "seed", "accumulate_steps", "remat", "clip_norm", "ema_decay", "skip_nonfinite")
@@ -189,7 +189,7 @@ class JaxEngine(Engine):
 
     def save(self, path):
         if not all_finite([*self.state.weights, *self.state.statistics]):
-            raise ValueError(
+            raise Diverged(
                 "The weights are not finite any more. A lower learning rate (--config.schedule.base) may help"
             )
         checkpoints.save(path, self.state, self._names(), self.host_index, self.num_hosts)

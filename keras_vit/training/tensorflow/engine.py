@@ -20,7 +20,7 @@ from keras_vit.training.engine import (
 )
 from keras_vit.training.hosts import hosts_and_index
 from keras_vit.training.memory import available_memory
-from keras_vit.training.nonfinite import first_nonfinite_layer
+from keras_vit.training.nonfinite import Diverged, first_nonfinite_layer
 from keras_vit.training.tensorflow import batches
 from keras_vit.training.tensorflow.checkpoint_reader import read_error
 from keras_vit.training.tensorflow.diagnosis import make_compute_gradients
@@ -139,7 +139,7 @@ class TensorFlowEngine(Engine):
 
     def save(self, path):
         if not self.state.all_finite():
-            raise ValueError(
+            raise Diverged(
                 "The weights are not finite any more. A lower learning rate (--config.schedule.base) may help"
             )
         try:
