@@ -90,7 +90,7 @@ def _randaugment(image, white, seed, options):
     if image.dtype != tf.uint8:
         image = transforms.truncate(tf.cast(image, tf.float32))
     strength = options.randaugment_layers, options.randaugment_magnitude
-    image = randaugment(image, *strength, seed, options.solarize_wrap)
+    image = randaugment(image, *strength, seed, options.randaugment_form == "original")
     return tf.cast(image, tf.float32) * (white / 255.0) if scaled else image
 
 

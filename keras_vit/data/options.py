@@ -38,7 +38,9 @@ class Options:
             "strong2", which sets the next two and `mixup_alpha`.
         randaugment_layers: operations of RandAugment for each image; 0 means off.
         randaugment_magnitude: their strength; 10 is the strongest of the RandAugment paper.
-        solarize_wrap: whether a solarize threshold of 256 or more counts modulo 256, as with TensorFlow's uint8.
+        randaugment_form: "corrected", or "original" for big_vision's code, which AugReg ran: `Contrast` blends with
+            the number of pixels / 256 instead of the mean gray value, and a threshold of `Solarize` of 256 or more
+            counts modulo 256 instead of inverting nothing.
         mixup_alpha: both parameters of mixup's Beta distribution; 0 means off.
         mixup_form: "roll" or "reverse", with whom an example is mixed (see `mixup.py`).
         cutmix_alpha: the same for CutMix; 0 means off. With both on, a batch has one of them, drawn half and half.
@@ -68,7 +70,7 @@ class Options:
     augreg: str = "none"
     randaugment_layers: int = 0
     randaugment_magnitude: float = 10.0
-    solarize_wrap: bool = False
+    randaugment_form: str = "corrected"
     mixup_alpha: float = 0.0
     mixup_form: str = "roll"
     cutmix_alpha: float = 0.0
@@ -89,6 +91,7 @@ class Options:
             ("flip", ("auto", "on", "off", True, False)),
             ("augreg", tuple(LEVELS)),
             ("mixup_form", FORMS),
+            ("randaugment_form", ("corrected", "original")),
         ):
             value = getattr(self, field)
             if value not in known:

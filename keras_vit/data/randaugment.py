@@ -4,8 +4,11 @@ Each layer draws one operation and always applies it. All share one magnitude M;
 paper, and larger ones extrapolate. What a transformation brings in from outside is gray, 128. Of one channel, every
 operation is what it is for three equal ones; `color` then changes nothing.
 
-References: Cubuk et al., "RandAugment"; Steiner et al., "How to train your ViT?" (AugReg), section 3.3, and
-big_vision's pp/archive/autoaugment.py, with which every operation agrees on every pixel.
+With `original`, every operation agrees on every pixel with big_vision's pp/archive/autoaugment.py, which AugReg ran.
+By default two operations do what they are meant to do instead: `contrast` blends with the mean gray value, and
+`solarize` with a threshold of 256 or more inverts nothing.
+
+References: Cubuk et al., "RandAugment"; Steiner et al., "How to train your ViT?" (AugReg), section 3.3.
 """
 
 import math
@@ -81,12 +84,9 @@ def posterize(image, bits):
     return tf.bitwise.bitwise_and(image, tf.constant(0xFF >> shift << shift, tf.uint8))
 
 
-def solarize(image, threshold, wrap=False):
-    """Inverts values from `threshold` up; 256 and more invert nothing.
-
-    `wrap` takes the threshold modulo 256, as TensorFlow does with one that does not fit uint8.
-    """
-    threshold = threshold % 256 if wrap else threshold
+def solarize(image, threshold, original=False):
+    """Inverts values from `threshold` up; 256 and more invert nothing, or with `original` count modulo 256."""
+    threshold = threshold % 256 if original else threshold
     # Compared as integers without bounds, so that 256 does not become 0.
     if threshold > 255:
         return tf.identity(image)
@@ -107,11 +107,16 @@ def color(image, factor):
     return _blend(tf.image.grayscale_to_rgb(gray) if image.shape[-1] == 3 else gray, image, factor)
 
 
-def contrast(image, factor):
-    """From the mean of the gray image (0), its fraction cut off, to the image (1) and beyond."""
+def contrast(image, factor, original=False):
+    """From one gray value (0) to the image (1) and beyond.
+
+    The gray value is the mean of the gray image, its fraction cut off. With `original` it is the number of pixels
+    divided by 256, at most 255: big_vision averages the histogram's counts instead of the values.
+    """
     gray = tf.cast(_gray(image), tf.int32)
-    mean = tf.cast(tf.reduce_sum(gray), tf.float32) / tf.cast(tf.size(gray), tf.float32)
-    return _blend(tf.floor(mean), image, factor)
+    pixels = tf.cast(tf.size(gray), tf.float32)
+    start = tf.minimum(pixels / 256, 255.0) if original else tf.cast(tf.reduce_sum(gray), tf.float32) / pixels
+    return _blend(tf.floor(start), image, factor)
 
 
 def brightness(image, factor):
@@ -159,7 +164,7 @@ def cutout(image, half, y, x):
     return tf.reshape(flat * (1 - inside) + GRAY * inside, tf.shape(image))
 
 
-def operations(magnitude, wrap=False):
+def operations(magnitude, original=False):
     """The sixteen operations at a magnitude, by name, in big_vision's order.
 
     Returns:
@@ -178,9 +183,9 @@ def operations(magnitude, wrap=False):
         "Invert": lambda image, sign, u, v: invert(image),
         "Rotate": lambda image, sign, u, v: rotate(image, sign * (30.0 * level)),
         "Posterize": lambda image, sign, u, v: posterize(image, int(4 * level)),
-        "Solarize": lambda image, sign, u, v: solarize(image, int(256 * level), wrap),
+        "Solarize": lambda image, sign, u, v: solarize(image, int(256 * level), original),
         "Color": lambda image, sign, u, v: color(image, factor),
-        "Contrast": lambda image, sign, u, v: contrast(image, factor),
+        "Contrast": lambda image, sign, u, v: contrast(image, factor, original),
         "Brightness": lambda image, sign, u, v: brightness(image, factor),
         "Sharpness": lambda image, sign, u, v: sharpness(image, factor),
         "ShearX": lambda image, sign, u, v: shear_x(image, sign * (0.3 * level)),
@@ -192,7 +197,7 @@ def operations(magnitude, wrap=False):
     }
 
 
-def randaugment(image, layers, magnitude, seed, wrap=False):
+def randaugment(image, layers, magnitude, seed, original=False):
     """Applies `layers` random operations, one after the other.
 
     Args:
@@ -200,13 +205,13 @@ def randaugment(image, layers, magnitude, seed, wrap=False):
         layers: how many.
         magnitude: 0 or more; 10 is the paper's strongest.
         seed: int tensor `(2,)`.
-        wrap: see `solarize`.
+        original: whether `contrast` and `solarize` are those of big_vision.
 
     Returns:
         uint8 `(H, W, C)`.
     """
     draws = tf.random.stateless_uniform([layers, 4], seed)
-    choices = list(operations(magnitude, wrap).values())
+    choices = list(operations(magnitude, original).values())
     for layer in range(layers):
         chosen, sign, u, v = tf.unstack(draws[layer])
         sign = tf.where(sign < 0.5, 1.0, -1.0)

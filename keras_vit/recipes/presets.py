@@ -100,7 +100,7 @@ def augreg(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
             "head_bias": head_bias,
             "pre_logits": False,
         },
-        "data": {**_pretraining_data(), "augreg": values["augreg"]},
+        "data": {**_pretraining_data(), "augreg": values["augreg"], "randaugment_form": "original"},
         # As big_vision has it: kernels alone decay, and the first moment is stored in bfloat16.
         "optimizer": {
             "name": "adamw",

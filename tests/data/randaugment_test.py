@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image, ImageOps
 
+from keras_vit import data
 from keras_vit.data import randaugment as ra
 
 RNG = np.random.default_rng(2)
@@ -53,7 +54,7 @@ def test_solarize_inverts_from_the_threshold_up():
 def test_a_threshold_of_256_or_more_changes_nothing_unless_it_wraps(threshold):
     np.testing.assert_array_equal(ra.solarize(tf.constant(IMAGE), threshold), IMAGE)
     wrapped = np.where(threshold % 256 > IMAGE, IMAGE, 255 - IMAGE)
-    np.testing.assert_array_equal(ra.solarize(tf.constant(IMAGE), threshold, wrap=True), wrapped)
+    np.testing.assert_array_equal(ra.solarize(tf.constant(IMAGE), threshold, original=True), wrapped)
 
 
 def test_solarize_add_adds_below_128():
@@ -74,6 +75,30 @@ def test_color_contrast_brightness_and_sharpness_blend_from_where_they_should(fa
     np.testing.assert_array_equal(ra.color(IMAGE, factor), blend(gray, factor))
     np.testing.assert_array_equal(ra.contrast(IMAGE, factor), blend(np.floor(gray.mean()), factor))
     np.testing.assert_array_equal(ra.brightness(IMAGE, factor), blend(0, factor))
+
+
+@pytest.mark.parametrize("side", [20, 300])
+def test_original_contrast_blends_with_the_pixel_count(side):
+    image = np.full((side, 17, 3), 90, np.uint8)
+    image[::2] = 40
+    start = min(side * 17 // 256, 255)  # 1 and 19; the mean would be 65
+    expected = np.clip(np.float32(start) + np.float32(1.9) * (np.float32(image) - start), 0, 255).astype(np.uint8)
+    np.testing.assert_array_equal(
+        ra.operations(10, original=True)["Contrast"](tf.constant(image), 1.0, 0.0, 0.0), expected
+    )
+
+
+def test_the_option_chooses_the_original_operations():
+    """At magnitude 10 the original solarize inverts the whole image, the corrected one nothing."""
+    image = tf.constant(IMAGE)
+    for original, expected in ((True, 255 - IMAGE), (False, IMAGE)):
+        np.testing.assert_array_equal(ra.operations(10, original)["Solarize"](image, 1.0, 0.0, 0.0), expected)
+    source = data.arrays(np.stack([IMAGE[:, :24]] * 4), [0] * 4, ["a"])
+    some = {"batch_size": 4, "seed": 0, "image_size": 24, "train_crop": "resize", "randaugment_layers": 2}
+    first = [
+        next(iter(data.train_batches(source, randaugment_form=form, **some)))[0] for form in ("corrected", "original")
+    ]
+    assert (first[0].numpy() != first[1].numpy()).any()
 
 
 @pytest.mark.parametrize("factor", [0.1, 2.8])

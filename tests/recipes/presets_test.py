@@ -114,6 +114,7 @@ def test_augreg_needs_every_choice():
     config = recipes.augreg("ViT-S/16", "imagenet21k", augreg="medium2", dropout=0.1, weight_decay=0.03, epochs=30)
     assert config["total_epochs"] == 30.0 and isinstance(config["total_epochs"], float)
     assert (config["data"]["augreg"], config["optimizer"]["weight_decay"]) == ("medium2", 0.03)
+    assert config["data"]["randaugment_form"] == "original"
     assert config["model"]["dropout"] == config["model"]["stochastic_depth"] == 0.1
     assert (config["schedule"]["base"], config["schedule"]["decay"], config["clip_norm"]) == (1e-3, "cosine", 1.0)
     from keras_vit.data.randaugment import LEVELS
