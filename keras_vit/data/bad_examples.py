@@ -65,7 +65,9 @@ class BadExamples:
         self._source, self._batch_size, self._seed, self._max_share = source, batch_size, seed, max_share
         self._options, self._warn = options or Options(**fields).resolve(source), warn
         self._slots = order.host_slice(batch_size, num_hosts, host_index)
-        self._failures, self._decode = failures, decoder(source, self._options)
+        crop = self._options.eval_crop if seed < 0 else self._options.train_crop
+        shape = self._options.image_shape(source) if crop == "none" else None
+        self._failures, self._decode = failures, decoder(source, self._options, shape)
         self._evaluation_order = evaluation_order(source, batch_size) if seed < 0 else None
         self.count, self.transient, self._epoch, self._epoch_count = counts
         self._named: set[str] = set()
@@ -199,13 +201,13 @@ def labels_of(source: Source, indices: np.ndarray) -> np.ndarray:
     return labels
 
 
-def decoder(source, options):
-    """A function that decodes an image of a source, as one graph.
+def decoder(source, options, shape=None):
+    """A function that decodes an image of a source, of a shape if one is given, as one graph.
 
     Called eagerly, every function within would be traced anew for every image.
     """
     spec = source.image_spec
-    decode = lambda image: tf.shape(examples.decode_pixels(image, source, options)[0])  # noqa: E731
+    decode = lambda image: tf.shape(examples.decode_pixels(image, source, options, shape=shape)[0])  # noqa: E731
     return tf.function(decode, input_signature=[tf.TensorSpec(spec.shape, spec.dtype)], autograph=False)
 
 

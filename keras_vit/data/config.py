@@ -1,12 +1,14 @@
 """A config's `data` group to sources, batches and the count of bad examples, in one call."""
 
 import dataclasses
+import difflib
 import functools
-import inspect
+import logging
 import zlib
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from keras_vit.data import batching, loading
@@ -16,12 +18,10 @@ from keras_vit.data.options import Options
 from keras_vit.data.sources import Source, listed_once
 from keras_vit.preprocessing import Preprocessing
 
+log = logging.getLogger(__name__)
+
 _OPTIONS = {field.name: field.default for field in dataclasses.fields(Options)}
-_LOADING = {
-    name: parameter.default
-    for name, parameter in inspect.signature(loading.load_split).parameters.items()
-    if parameter.default is not inspect.Parameter.empty
-}
+_LOADING = loading.LOADING_DEFAULTS
 
 
 def defaults(**changes: Any) -> dict[str, Any]:
@@ -41,7 +41,9 @@ def defaults(**changes: Any) -> dict[str, Any]:
     }  # fmt: skip
     unknown = sorted(set(changes) - set(fields))
     if unknown:
-        raise ValueError(f"The fields of `data` are {', '.join(fields)}. Received: {unknown}")
+        close = difflib.get_close_matches(unknown[0].removeprefix("num_"), fields, 1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"The fields of `data` are {', '.join(fields)}.{hint} Received: {unknown}")
     return fields | changes
 
 
@@ -82,6 +84,15 @@ class InputPipeline:
         """`(H, W, C)` of the images in a batch, which a model for this input has."""
         return self.train_options.image_shape(self.train)
 
+    def summary(self) -> str:
+        """How images are cropped and distorted, in one line, by the fields that choose it."""
+        train, test = self.train_options, self.test_options
+        flip = "on" if train.flip else "off"
+        return (
+            f"training images: train_crop {train.train_crop}, shift {train.shift}, flip {flip}, "
+            f"{train.randaugment_layers} layers of RandAugment; test images: eval_crop {test.eval_crop}"
+        )
+
     def train_batches(self, start_step: int = 0, num_hosts: int = 1, host_index: int = 0) -> tf.data.Dataset:
         """See `data.train_batches`."""
         share: dict[str, Any] = {"num_hosts": num_hosts, "host_index": host_index, "start_step": start_step}
@@ -94,11 +105,15 @@ class InputPipeline:
         share: dict[str, Any] = {"num_hosts": num_hosts, "host_index": host_index, "failures": self._failures["test"]}
         return batching.eval_batches(self.test, batch_size=self.batch_size, options=self.test_options, **share)
 
-    def fingerprint(self) -> tuple[int, int, int]:
-        """Plain integers that differ where the data does: the examples of both splits, and a checksum of the names of
-        their classes."""
-        names = "\n".join(self.train.class_names)
-        return self.train.num_examples, self.test.num_examples, zlib.crc32(names.encode("utf-8", "surrogateescape"))
+    def fingerprint(self) -> tuple[int, int, int, int]:
+        """Plain integers that differ if the data does: the numbers of training and test examples, a checksum of the
+        class names, and one of the labels, where they are known, and of the names and sizes of the files."""
+        names = "\n".join(self.train.class_names).encode("utf-8", "surrogateescape")
+        files = 0
+        for source in (self.train, self.test):
+            labels = b"" if source.labels is None else np.asarray(source.labels, np.int64).tobytes()
+            files = zlib.crc32(labels + source.checksum().to_bytes(4, "little"), files)
+        return self.train.num_examples, self.test.num_examples, zlib.crc32(names), files
 
     def normalized_as(self, preprocessing: Preprocessing) -> "InputPipeline":
         """The same input with the mean and std of a `Preprocessing`.
@@ -178,6 +193,11 @@ def from_config(config: Mapping[str, Any], *, batch_size: int, seed: int) -> Inp
         **{name: fields[name] for name in _LOADING},
     )
     inputs = InputPipeline(train, test, options, batch_size, seed, fields["max_bad_share"])
+    if batch_size > train.num_examples:
+        log.warning(
+            "a batch holds more images than the training split, %d, so some of them several times: a smaller "
+            "--config.batch_size avoids it. Received: batch_size=%d", train.num_examples, batch_size,
+        )  # fmt: skip
     # Options that do not fit are refused here, not at the first batch.
     _ = inputs.train_options, inputs.test_options
     return inputs

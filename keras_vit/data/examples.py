@@ -25,7 +25,8 @@ def train_example(example, seed, source, options):
     size = (options.image_size, options.image_size)
     crop, rounding = options.train_crop, options.rounding
     window = (lambda shape: transforms.inception_window(shape, seed + CROP)) if crop == "inception" else None
-    image, white = decode_pixels(example["image"], source, options, window)
+    shape = options.image_shape(source) if crop == "none" else None
+    image, white = decode_pixels(example["image"], source, options, window, shape)
     if crop == "resize_small_crop":
         image = transforms.resize_small(image, options.resize_size, rounding)
     elif crop == "resize_crop":
@@ -44,13 +45,15 @@ def train_example(example, seed, source, options):
 
 def eval_example(example, source, options):
     """An evaluation example: `(image, label)` as in training, nothing of it random."""
-    size = None if options.eval_crop == "none" else (options.image_size, options.image_size)
-    image, white = decode_pixels(example["image"], source, options)
+    shape = options.image_shape(source)
+    is_kept = options.eval_crop == "none"
+    size = None if is_kept else shape[:2]
+    image, white = decode_pixels(example["image"], source, options, shape=shape if is_kept else None)
     image = transforms.evaluation_image(image, size, options.preprocessing(source, white))
     return image, one_hot(example["label"], source)
 
 
-def decode_pixels(image, source, options, window=None):
+def decode_pixels(image, source, options, window=None, shape=None):
     """An image, decoded if need be, and its value for white.
 
     Args:
@@ -58,6 +61,7 @@ def decode_pixels(image, source, options, window=None):
         source: the `Source`.
         options: `Options`, resolved for it.
         window: see `images.decode`.
+        shape: `(H, W, C)` that the image must have, if any.
 
     Returns:
         uint8 `(H, W, C)`, or float32 where the source has more than 8 bits; and a number.
@@ -74,6 +78,12 @@ def decode_pixels(image, source, options, window=None):
             y, x, height, width = tf.unstack(window(tf.shape(image)[:2]))
             image = image[y : y + height, x : x + width]
         image = image if image.dtype == tf.uint8 else tf.cast(image, tf.float32)
+    if shape is not None:
+        message = f"without a crop images must have {shape[0]}x{shape[1]} pixels; the height and width here:"
+        size = tf.shape(image)[:2]
+        check = tf.raw_ops.Assert(condition=tf.reduce_all(size == shape[:2]), data=[message, size])
+        with tf.control_dependencies([check]):
+            image = tf.ensure_shape(tf.identity(image), shape)
     white = options.white(source)
     if image.dtype != tf.uint8 or white >= 128:
         return image, white

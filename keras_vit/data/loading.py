@@ -6,6 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import tensorflow as tf
+
+from keras_vit import files as file_system
 from keras_vit.data.datasets import DATASETS
 from keras_vit.data.objectnet import objectnet
 from keras_vit.data.sources import (
@@ -53,7 +56,9 @@ def load(name: str, *, train_split: str = "train", test_split: str = "test", **d
         ValueError: as `load_split`; or the two splits have different classes, or a class no examples.
     """
     train = load_split(name, train_split, **details)
-    test = load_split(name, test_split, **details)
+    # Both lists, or both subfolders, have the classes of the first one.
+    names = train.class_names if name in ("folder", "list") else None
+    test = _load_split(name, test_split, names, **details)
     check_splits(train, test)
     for split, source in ((train_split, train), (test_split, test)):
         warn_of_empty_classes(source, f"{name} {split}")
@@ -100,31 +105,35 @@ def load_split(
         ValueError: the name is not known, something that it needs is missing, something is set that it does not
             understand, or what the source itself refuses.
     """
-    arguments = dict(locals())
-    _check_understood(name, {field: arguments[field] for field in arguments.keys() - {"name", "split"}})
-    names = _lines(class_names) if class_names else None
+    details = dict(locals())
+    return _load_split(details.pop("name"), details.pop("split"), None, **details)
+
+
+def _load_split(name, split, names, **details):
+    """As `load_split`, with the names of the classes if they are known."""
+    fields = {**LOADING_DEFAULTS, **details}
+    _check_understood(name, fields)
+    if fields["class_names"]:
+        names = _lines(fields["class_names"])
+    path = fields["path"]
     if name == "digits":
         return _digits(split)
     if name.split(":")[0] == "shapes":
         label = name.partition(":")[2] or "shape"
-        return shapes(split, label, num_examples, image_shape, split_seed)
+        return shapes(split, label, fields["num_examples"], fields["image_shape"], fields["split_seed"])
     if name == "folder":
-        return folder(path, split, names, test_share, split_seed)
+        return folder(path, split, names, fields["test_share"], fields["split_seed"])
     if name == "list":
+        if split in ("train", "test") and not file_system.exists(split):
+            raise ValueError(
+                "The lists are named by --config.data.train_split and --config.data.test_split, as in "
+                f"train_split=train.csv, and `path` is where their files are. Received: {split}_split={split!r}"
+            )
         return file_list(split, path, names)
     if name == "tfrecords":
-        if not (names or classes):
-            raise ValueError("TFRecords need `classes` or `class_names`. Received: classes=0, class_names=''")
-        keys: dict[str, Any] = {
-            "image_key": image_key or "image/encoded",
-            "label_key": label_key or "image/class/label",
-        }
-        pattern = f"{path.rstrip('/')}/{split}" if path else split
-        names = names or tuple(map(str, range(classes)))
-        numbers: dict[str, Any] = {"label_offset": label_offset, "num_examples": num_examples, "max_value": max_value}
-        return tfrecords(pattern, names, image_dtype=image_dtype, image_shape=image_shape, **numbers, **keys)
+        return _tfrecords(split, names, **{field: fields[field] for field in _UNDERSTOOD[name]})
     if name.startswith("tfds:"):
-        keys = {"image_key": image_key or "image", "label_key": label_key or "label"}
+        keys = {field: fields[field] or field.removesuffix("_key") for field in ("image_key", "label_key")}
         return tfds(name.removeprefix("tfds:"), split, path, class_names=names, **keys)
     if name not in DATASETS:
         raise ValueError(
@@ -132,7 +141,27 @@ def load_split(
             "list, tfrecords. "
             f"Received: name={name!r}"
         )
-    return _row(name, split, path, names, test_share, split_seed)
+    return _row(name, split, path, names, fields["test_share"], fields["split_seed"])
+
+
+LOADING_DEFAULTS = {
+    field: parameter.default
+    for field, parameter in inspect.signature(load_split).parameters.items()
+    if parameter.default is not inspect.Parameter.empty
+}
+
+
+def _tfrecords(split, names, path, classes, class_names, image_key, label_key, **details):
+    if not (names or classes):
+        raise ValueError("TFRecords need `classes` or `class_names`. Received: classes=0, class_names=''")
+    pattern = f"{path.rstrip('/')}/{split}" if path else split
+    if split in ("train", "test") and not tf.io.gfile.glob(pattern):
+        raise ValueError(
+            "The files are named by --config.data.train_split and --config.data.test_split, patterns such as "
+            f"'train-*', in the folder `path`. Received: {split}_split={split!r}, path={path!r}"
+        )
+    keys = {"image_key": image_key or "image/encoded", "label_key": label_key or "image/class/label"}
+    return tfrecords(pattern, names or tuple(map(str, range(classes))), **keys, **details)
 
 
 def _check_understood(name, arguments):
@@ -143,8 +172,7 @@ def _check_understood(name, arguments):
     if kind not in _UNDERSTOOD:
         return
     understood = _UNDERSTOOD[kind]
-    parameters = inspect.signature(load_split).parameters
-    unused = {field: value for field, value in arguments.items() if value != parameters[field].default}
+    unused = {field: value for field, value in arguments.items() if value != LOADING_DEFAULTS[field]}
     unused = {field: unused[field] for field in sorted(unused.keys() - set(understood))}
     if unused:
         received = ", ".join(f"{field}={value!r}" for field, value in unused.items())

@@ -2,12 +2,15 @@
 
 import dataclasses
 
+import tensorflow as tf
+
 from keras_vit.data.order import FORMS
 from keras_vit.data.randaugment import LEVELS
 from keras_vit.data.sources import Source
 from keras_vit.preprocessing import Preprocessing
 
 TRAIN_CROPS = ("auto", "inception", "resize_small_crop", "resize_crop", "resize", "none")
+_SMALL = 64  # pixels; smaller images are shifted instead of cropped
 EVAL_CROPS = ("auto", "resize", "resize_small_crop", "resize_crop", "none")
 
 
@@ -24,8 +27,9 @@ class Options:
         std: the same, above 0.
         train_crop: "inception", a random window resized; "resize_small_crop", the smaller side resized to
             `resize_size`, then a random crop; "resize_crop", both sides resized to `resize_size`, then a random crop;
-            "resize", the whole image resized, its aspect not kept; "none"; or "auto", what suits the dataset, which is
-            "inception" for most.
+            "resize", the whole image resized, its aspect not kept; "none", for images that all have `image_size`
+            already; or "auto", what suits the dataset: "inception" for most, and below 64 pixels "resize" with a
+            `shift` of an eighth of the side, since a window of 5 % of a small image shows nothing.
         eval_crop: "resize", "resize_small_crop" and "resize_crop", these two with a central crop, "none"; or "auto",
             which is "resize" for most.
         resize_size: pixels before the crop; 256 for 224 and 448 for 384 in the JAX reference. Only for the
@@ -133,7 +137,9 @@ class Options:
         Raises:
             ValueError: the options do not fit the source.
         """
-        defaults = {"train_crop": "inception", "eval_crop": "resize", "flip": "on", **source.options}
+        small = 0 < self.image_size < _SMALL
+        defaults = {"train_crop": "resize" if small else "inception", "eval_crop": "resize", "flip": "on"}
+        defaults |= source.options
         if self.image_size and defaults["train_crop"] == defaults["eval_crop"] == "none":
             defaults |= {"train_crop": "resize", "eval_crop": "resize"}
         changes = {field: default for field, default in defaults.items() if getattr(self, field) == "auto"}
@@ -145,6 +151,8 @@ class Options:
                 "randaugment_magnitude": magnitude,
                 "mixup_alpha": alpha,
             }
+        if small and changes.get("train_crop") == "resize" and not (source.options or self.shift):
+            changes["shift"] = self.image_size // 8
         changes["flip"] = changes.get("flip", self.flip) in ("on", True)
         if changes.get("randaugment_layers", self.randaugment_layers):
             changes["rounding"] = "uint8"
@@ -154,11 +162,17 @@ class Options:
 
     def _check_fits(self, source, unresolved):
         """Raises a ValueError where resolved options do not fit their source."""
-        if not self.image_size and (self.train_crop != "none" or self.eval_crop != "none"):
+        stored = source.image_spec.shape if source.image_spec.shape.rank == 3 else tf.TensorShape([None] * 3)
+        received = f"image_size={self.image_size}, train_crop={self.train_crop!r}, eval_crop={self.eval_crop!r}"
+        keeps_size = "none" in (self.train_crop, self.eval_crop)
+        if not self.image_size and not (self.train_crop == self.eval_crop == "none" and stored.is_fully_defined()):
             raise ValueError(
-                "The size of the images in a batch must be set, such as 224. "
-                f"Received: image_size={self.image_size} with train_crop={self.train_crop!r}, "
-                f"eval_crop={self.eval_crop!r}"
+                "The height and width of the images in a batch must be set, as with --config.data.image_size=224. "
+                f"Received: {received}"
+            )
+        if self.image_size and keeps_size and not stored.is_compatible_with((self.image_size, self.image_size, None)):
+            raise ValueError(
+                f"A crop of 'none' keeps the size of the source's images, {stored[0]}x{stored[1]}. Received: {received}"
             )
         if self.randaugment_layers and self.channels not in (1, 3):
             raise ValueError(
@@ -166,15 +180,14 @@ class Options:
                 f"than 1 or 3 channels. Received: channels={self.channels}, augreg={unresolved.augreg!r}, "
                 f"randaugment_layers={unresolved.randaugment_layers}"
             )
-        shape = source.image_spec.shape
-        stored = shape[-1] if shape.rank == 3 else None
-        if stored not in (None, self.channels):
+        if stored[2] not in (None, self.channels):
             raise ValueError(
-                f"`channels` must be that of the source's images, {stored}. Received: channels={self.channels}"
+                f"`channels` must be that of the source's images, {stored[2]}. Received: channels={self.channels}"
             )
-        if source.is_encoded and shape.rank and self.channels % shape[0]:
+        files = source.image_spec.shape
+        if source.is_encoded and files.rank and self.channels % files[0]:
             raise ValueError(
-                f"`channels` must divide among the {shape[0]} files of an example. Received: channels={self.channels}"
+                f"`channels` must divide among the {files[0]} files of an example. Received: channels={self.channels}"
             )
         if self.bit_depth == 16 and not source.is_encoded:
             raise ValueError(

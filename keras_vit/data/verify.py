@@ -35,9 +35,8 @@ def verify(
     """
     sources = {"": sources} if isinstance(sources, Source) else sources
     prefixes = {split: f"{split}: " if len(sources) > 1 else "" for split in sources}
-    options = Options(**fields)
-    if not options.image_size:  # nothing is resized here
-        options = Options(**{**fields, "image_size": 8, "resize_size": max(8, options.resize_size)})
+    # Nothing is resized or cropped here.
+    options = Options(**{**fields, "image_size": 8, "train_crop": "resize", "eval_crop": "resize"})
     resolved = {split: options.resolve(source) for split, source in sources.items()}
     counts = {split: np.zeros(len(source.class_names), np.int64) for split, source in sources.items()}
 

@@ -75,20 +75,24 @@ def _check_work(encoded):
     area = tf.reduce_prod(tf.cast(images.header_size(encoded), tf.int64))
     length = tf.cast(tf.size(file), tf.int64)
 
-    def starts_of(marker):
-        """Where the bytes of a marker are, int64 `(N,)`. Within compressed pixels none of these is, but by chance."""
-        starts = tf.maximum(tf.size(file) - len(marker) + 1, 0)
-        same = [file[i : i + starts] == byte for i, byte in enumerate(marker)]
-        return tf.reshape(tf.where(tf.reduce_all(tf.stack(same), 0)), [-1])
-
     def jpeg_scans():
-        return tf.size(starts_of(b"\xff\xda"), out_type=tf.int64)
+        # Compressed pixels have a zero after each 0xff, so these two bytes are a marker.
+        return tf.math.count_nonzero((file[:-1] == 0xFF) & (file[1:] == 0xDA))
 
     def png_text():
-        # The length of a chunk stands in the four bytes before its name.
-        starts = tf.concat([starts_of(name) for name in (b"zTXt", b"iTXt", b"iCCP")], 0)
-        lengths = [tf.cast(tf.gather(file, tf.maximum(starts - 4 + i, 0)), tf.int64) * 256 ** (3 - i) for i in range(4)]
-        return tf.reduce_sum(tf.add_n(lengths))
+        """The bytes of compressed text and color profiles, from one chunk to the next."""
+        most_chunks = length // 512 + 1000
+
+        def follow(at, chunks, text):
+            head = tf.io.decode_raw(tf.strings.substr(encoded, at, 4), tf.uint8, fixed_length=4)
+            size = tf.reduce_sum(tf.cast(head, tf.int64) * [2**24, 2**16, 2**8, 1])
+            is_text = tf.reduce_any(tf.strings.substr(encoded, at + 4, 4) == [b"zTXt", b"iTXt", b"iCCP"])
+            return at + 12 + size, chunks + 1, text + tf.where(is_text, size, 0)
+
+        start = (tf.constant(8, tf.int64), tf.constant(0, tf.int64), tf.constant(0, tf.int64))
+        goes_on = lambda at, chunks, text: (at + 8 <= length) & (chunks < most_chunks)  # noqa: E731
+        _, chunks, text = tf.while_loop(goes_on, follow, start)
+        return tf.where(chunks < most_chunks, text, tf.int64.max)  # too many chunks to look at
 
     none = lambda: tf.constant(0, tf.int64)  # noqa: E731
     scans = tf.cond(tf.io.is_jpeg(encoded), jpeg_scans, none)

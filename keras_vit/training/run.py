@@ -100,8 +100,7 @@ def _run(config, workdir, write, task, evaluators, engine, start):
         checkpoints = CheckpointManager(workdir.checkpoints, engine, write, chief)
         load_weights = None if checkpoints.steps() else _weights_loader(config, inputs, reports.append)
         engine.build(config, task, inputs, total_steps, load_weights)
-    summary = {"total_steps": total_steps, "num_examples": inputs.train.num_examples}
-    for line in run_summary(config, engine=engine, task=task, image_shape=inputs.image_shape, **summary):
+    for line in run_summary(config, engine=engine, task=task, inputs=inputs, total_steps=total_steps):
         write(line)
     for report in reports:
         write(report)
@@ -173,11 +172,12 @@ def _check_continuation(counters, total_steps, inputs):
             f"The run has done {counters.step} steps, more than there are to do now; `total_steps` must be at least "
             f"that many. Received: total_steps={total_steps}"
         )
-    if counters.data and tuple(counters.data) != inputs.fingerprint():
-        train, test, _ = counters.data
+    known = tuple(counters.data)  # of an older version without the checksum of files
+    if known and known != inputs.fingerprint()[: len(known)]:
+        train, test, *_ = known
         raise ValueError(
-            f"The data are not those of the run so far, which had {train} training and {test} test examples, or its "
-            "classes. Restore them, or choose another workdir. Received: "
+            f"The data are not those of the run so far, which had {train} training and {test} test examples, or have "
+            "other classes, labels, or names or sizes of files. Restore them, or choose another workdir. Received: "
             f"{inputs.train.num_examples} training and {inputs.test.num_examples} test examples, classes "
             f"{', '.join(map(str, inputs.train.class_names[:5]))}..."
         )

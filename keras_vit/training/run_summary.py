@@ -5,16 +5,15 @@ from keras_vit.training.memory import memory_line
 from keras_vit.training.progress import wrap
 
 
-def run_summary(config, *, engine, task, image_shape, total_steps, num_examples):
+def run_summary(config, *, engine, task, inputs, total_steps):
     """The lines that a run starts with.
 
     Args:
         config: the recipe.
         engine: the `Engine`, built.
         task: the `tasks.Task`.
-        image_shape: `(H, W, C)` of the images of the data.
+        inputs: the `data.InputPipeline`.
         total_steps: of the whole run.
-        num_examples: of the training split.
 
     Returns:
         A list of texts of one or more lines.
@@ -27,6 +26,8 @@ def run_summary(config, *, engine, task, image_shape, total_steps, num_examples)
     for name, value in config.items():
         if name not in top:
             lines += _line(name, _changed(value, defaults.get(name, {})))
+    lines.append(inputs.summary())
+    num_examples = inputs.train.num_examples
     epochs = total_steps * config.batch_size / num_examples
     lines.append(
         f"{engine.description}: {engine.num_devices} x {config.batch_size // engine.num_devices} images a step, "
@@ -36,7 +37,7 @@ def run_summary(config, *, engine, task, image_shape, total_steps, num_examples)
     flops = _flops(engine.model)
     if flops is not None:
         lines.append(f"{flops / 1e9:.4g} GFLOPs an image forward")
-    forward = task.multiply_accumulates(image_shape)
+    forward = task.multiply_accumulates(inputs.image_shape)
     if forward:
         total = cost.exaflops(forward, total_steps * config.batch_size)
         lines.append(f"{total:.3g} exaFLOPs for the whole training, counted as in the paper's Table 6")

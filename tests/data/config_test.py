@@ -36,7 +36,8 @@ def test_every_field_of_options_is_documented_and_in_the_defaults():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"imagesize": 3}, "imagesize"),
+        ({"imagesize": 3}, "Did you mean 'image_size'.*imagesize"),
+        ({"num_classes": 3}, "Did you mean 'classes'.*num_classes"),
         ({"name": "digit"}, "'digit'"),
         ({"flip": "maybe"}, "'maybe'"),
         ({"name": "folder", "path": "/nowhere"}, "/nowhere"),

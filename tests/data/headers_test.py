@@ -213,6 +213,23 @@ def test_a_file_that_takes_much_more_than_its_pixels_is_refused_by_a_server(file
         Decoder((4, 4, 3), Preprocessing())(tf.constant([file]))
 
 
+def test_names_of_text_chunks_may_occur_in_pixels():
+    """Stored without compression, the pixels hold any bytes, also those of a chunk's name behind a large length."""
+    name = np.frombuffer(b"\xff\xff\xff\xffzTXtiTXtiCCP" * 40, np.uint8).reshape(5, 128)
+    rows = b"".join(b"\0" + row.tobytes() for row in name)
+    header = struct.pack(">IIBBBBB", 128, 5, 8, 0, 0, 0, 0)
+    parts = [(b"IHDR", header), (b"IDAT", zlib.compress(rows, 0)), (b"IEND", b"")]
+    file = PNG[:8] + b"".join(chunk(*part) for part in parts)
+    np.testing.assert_array_equal(images.decode(tf.constant(file), channels=1)[..., 0], name)
+    assert Decoder((4, 4, 3), Preprocessing())(tf.constant([file])).shape == (1, 4, 4, 3)
+
+
+def test_a_png_of_tiny_chunks_is_refused_by_a_server():
+    file = png_with_text(b"tEXt", b"", 20_000)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="too much text"):
+        Decoder((4, 4, 3), Preprocessing())(tf.constant([file]))
+
+
 def test_the_pixels_of_a_request_are_bounded_together():
     decoder = Decoder((4, 4, 3), Preprocessing(), max_megapixels=22 * 31 / 1e6)
     assert decoder(tf.constant([PNG] * 10)).shape == (10, 4, 4, 3)

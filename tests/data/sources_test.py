@@ -1,5 +1,6 @@
 """Folders, lists, TFRecords and arrays: what they hold, in which order, and what they refuse."""
 
+import re
 import sys
 
 import numpy as np
@@ -116,7 +117,7 @@ def write(path, content):
         (lambda p: data.folder(p / "photos", class_names=["ant", "bee"]), r"\['cat'\]"),
         (lambda p: data.file_list(p / "nowhere.csv"), "no such file"),
         (lambda p: data.file_list(write(p / "empty.csv", "")), "list is empty"),
-        (lambda p: data.file_list(write(p / "one.csv", "a.jpg\n")), "a file and a label.*a.jpg"),
+        (lambda p: data.file_list(write(p / "one.csv", "file,label\n\na.jpg\n")), "a file and a label.*a.jpg.*line 3"),
         (lambda p: data.file_list(write(p / "gone.csv", "photos/ant/00.jpg,a\nphotos/x,b\n")), "1 of 2 .* missing.*x"),
         (lambda p: data.file_list(write(p / "l.csv", "photos/ant/00.jpg,a\n"), class_names=["b"]), "among the 1 .*'a'"),
         (lambda p: data.file_list(write(p / "n.csv", "photos/ant/00.jpg,7\n"), class_names=["a", "b"]), "from 7 to 7"),
@@ -133,7 +134,7 @@ def test_tfrecords_of_other_features_or_labels_are_refused(tmp_path, images_of):
     write_records(tmp_path / "r", [images_of(0)], [3], ("jpeg", "class"))
     with pytest.raises(ValueError, match=r"'image/encoded'.*record 0"):
         data.tfrecords(tmp_path / "r", ["a"])
-    with pytest.raises(ValueError, match="from 3 to 3"):
+    with pytest.raises(ValueError, match=r"in 0 to 2. Received: 3 in .*r record 0, label_offset=0"):
         data.tfrecords(tmp_path / "r", ["a", "b", "c"], image_key="jpeg", label_key="class")
     data.tfrecords(tmp_path / "r", ["a", "b", "c"], image_key="jpeg", label_key="class", label_offset=1)
 
@@ -158,15 +159,123 @@ def test_what_would_have_no_effect_on_a_dataset_is_refused(name, details, messag
         data.load(name, **details)
 
 
-def test_a_class_that_a_split_does_not_have_is_refused(tmp_path, images_of):
+def test_a_class_may_lack_test_but_not_training_examples(tmp_path, images_of, caplog):
     for folder in ("train/a", "train/b", "test/a"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "0.jpg").write_bytes(images_of(0))
-    with pytest.raises(ValueError, match=r"same classes.*only in train=\['b'\]"):
+    train, test = data.load("folder", path=str(tmp_path))
+    assert train.class_names == test.class_names == ("a", "b") and test.num_examples == 1
+    assert "1 classes have no examples in the test split" in caplog.text and "['b']" in caplog.text
+    with pytest.raises(ValueError, match=r"training split.*--config.data.test_share.*Received: none of \['b'\]"):
+        data.check_splits(test, train)
+    (tmp_path / "test" / "c").mkdir()
+    with pytest.raises(ValueError, match=r"Subfolders must be named like classes. Received: \['c'\]"):
         data.load("folder", path=str(tmp_path))
-    (tmp_path / "test" / "b").mkdir()
-    with pytest.raises(ValueError, match=r"test split.*'b'"):
+
+
+def test_a_hashed_split_tests_each_class_of_two(tmp_path, images_of, caplog):
+    """One image is trained on; of two, one is for testing whatever the share."""
+    for name, count in (("one", 1), ("two", 2), ("ten", 10)):
+        (tmp_path / name).mkdir()
+        for i in range(count):
+            (tmp_path / name / f"{i}.jpg").write_bytes(images_of(i))
+    for share, expected in ((0.1, [0, 1, 1]), (0.9, [0, 9, 1])):
+        train, test = data.load("folder", path=str(tmp_path), test_share=share)
+        assert np.bincount(test.labels, minlength=3).tolist() == expected
+        assert np.bincount(train.labels).tolist() == [1, 10 - expected[1], 1]
+    assert "no examples in the test split" in caplog.text and "test_share or split_seed" in caplog.text
+    for name in ("two", "ten"):
+        for path in (tmp_path / name).glob("[1-9].jpg"):
+            path.unlink()
+    with pytest.raises(ValueError, match="The split has no images; set --config.data.test_share.*split='test'"):
         data.load("folder", path=str(tmp_path))
+
+
+def lists_of(folder, *texts):
+    for number, text in enumerate(texts):
+        (folder / f"{number}.csv").write_text(text)
+    return {"path": str(folder), "train_split": str(folder / "0.csv"), "test_split": str(folder / "1.csv")}
+
+
+def test_two_lists_have_the_classes_of_the_first(photos):
+    train, test = "ant/00.jpg,1\nant/01.jpg,2\nant/02.jpg,3\n", "bee/00.jpg,1\nbee/01.jpg,2\n"
+    (photos / "names").write_text("1\n2\n3\n")
+    fields = lists_of(photos, train, test)
+    one, other = data.load("list", **fields, class_names=str(photos / "names"))
+    assert one.labels.tolist() == [0, 1, 2] and other.labels.tolist() == [0, 1]  # labels are these names in both
+    fields = lists_of(photos, "ant/00.jpg,0\nant/01.jpg,1\nant/02.jpg,2\n", test)
+    with pytest.raises(ValueError, match=r"among the 3 classes. Received: \['0'\]"):
+        data.load("list", **fields, class_names=str(photos / "names"))
+    one, other = data.load("list", **fields)
+    assert one.labels.tolist() == [0, 1, 2] and other.labels.tolist() == [1, 2]
+    fields = lists_of(photos, "ant/00.jpg,x\nant/01.jpg,y\n", "bee/00.jpg,y\n")
+    one, other = data.load("list", **fields)
+    assert other.class_names == ("x", "y") and other.labels.tolist() == [1]
+
+
+@pytest.mark.parametrize("label", ["-1", "nan", "0.0", "?"])
+def test_a_label_that_is_no_integer_among_integers_is_refused(label, photos):
+    path = photos / "labels.csv"
+    path.write_text(f"file,label\nant/00.jpg,10\nant/01.jpg,{label}\nant/02.jpg,2\n")
+    with pytest.raises(ValueError, match=f"integers from 0, or names.*Received: '{re.escape(label)}' in line 3 of"):
+        data.file_list(path)
+
+
+def test_numbers_that_are_no_integers_are_no_labels(photos):
+    (photos / "labels.csv").write_text("ant/00.jpg,1.0\nant/01.jpg,10.0\n")
+    with pytest.raises(ValueError, match="integers from 0.*'1.0' in line 1"):
+        data.file_list(photos / "labels.csv")
+    assert data.file_list(photos / "labels.csv", class_names=["1.0", "10.0"]).labels.tolist() == [0, 1]
+
+
+def test_a_file_with_two_labels_is_refused(photos):
+    (photos / "l.csv").write_text("ant/00.jpg,a\nant/01.jpg,b\nant/00.jpg,a\nant/00.jpg,b\n")
+    with pytest.raises(ValueError, match="one label. Received: 'a' in line 1 and 'b' in line 4 for '.*ant/00.jpg'"):
+        data.file_list(photos / "l.csv")
+
+
+def test_names_given_twice_are_refused(photos):
+    (photos / "names").write_text("ant\nbee\ncat\nant\n")
+    with pytest.raises(ValueError, match=r"a name of its own. Received: \['ant'\] more than once"):
+        data.load_split("folder", "train", path=str(photos), class_names=str(photos / "names"))
+
+
+def test_both_spellings_of_an_accent_are_one_class(tmp_path, images_of):
+    """macOS writes e and an accent, most other systems one letter."""
+    for split, name in (("train", "caf\u00e9"), ("test", "cafe\u0301")):
+        (tmp_path / split / name).mkdir(parents=True)
+        (tmp_path / split / name / "0.jpg").write_bytes(images_of(0))
+    train, test = data.load("folder", path=str(tmp_path))
+    assert train.class_names == test.class_names == ("caf\u00e9",)
+    assert read_all(test)[0]["image"] == images_of(0)
+
+
+@pytest.mark.parametrize("name", ["list", "tfrecords"])
+def test_splits_that_need_a_name_say_which_field_has_it(name, photos):
+    fields = {"classes": 3} if name == "tfrecords" else {}
+    with pytest.raises(ValueError, match="--config.data.train_split and --config.data.test_split.*train_split='train'"):
+        data.load(name, path=str(photos), **fields)
+
+
+def test_compressed_records_are_refused_in_words(tmp_path, images_of):
+    for kind in ("GZIP", "ZLIB"):
+        path = str(tmp_path / kind)
+        with tf.io.TFRecordWriter(path, tf.io.TFRecordOptions(kind)) as writer:
+            writer.write(b"x" * 100)
+        with pytest.raises(ValueError, match=f"uncompress them, as with gunzip. Received: '.*{kind}'"):
+            data.tfrecords(path, ["a"])
+
+
+def test_the_number_of_local_records_is_checked(tmp_path, images_of):
+    write_records(tmp_path / "r", map(images_of, range(2)), [0, 1])
+    assert data.tfrecords(tmp_path / "r", ["a", "b"], num_examples=2).num_examples == 2
+    with pytest.raises(ValueError, match="what the files hold, 2. Received: num_examples=3"):
+        data.tfrecords(tmp_path / "r", ["a", "b"], num_examples=3)
+
+
+def test_a_batch_larger_than_the_data_is_said(photos, caplog):
+    data.from_config({"name": "folder", "path": str(photos), "image_size": 8}, batch_size=32, seed=0)
+    assert "a smaller --config.batch_size" in caplog.text and "batch_size=32" in caplog.text
 
 
 @pytest.mark.parametrize(

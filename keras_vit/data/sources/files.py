@@ -7,13 +7,14 @@ import hashlib
 import logging
 import os
 import posixpath
+import unicodedata
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data.sources.source import Source
+from keras_vit.data.sources.source import Source, check_names, checksum_of
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
 
@@ -51,7 +52,8 @@ def folder(
             part of `path`, divided within each class by a hash of the file's name, and "tune_train" or "tune_val" is
             a part of what "train" is; "" is all of `path`.
         class_names: the classes, in order; otherwise the names of the subfolders, sorted.
-        test_share: the share of each class, in (0, 1), that a hashed split has as "test" or "tune_val".
+        test_share: the share of each class, in (0, 1), that a hashed split has as "test" or "tune_val"; of a class
+            of two or more images at least one, and never all.
         split_seed: another seed divides otherwise.
 
     Raises:
@@ -73,7 +75,7 @@ def folder(
     folders = [name for name in entries_of(root).folders if not name.startswith(".")]
     if hashed and {"train", "test", "val", "validation"} & set(folders):
         raise ValueError(f"{path!r} is divided into {folders} and has no split of that name. Received: split={split!r}")
-    names = tuple(class_names or map(printable, folders))
+    names = check_names(class_names or map(printable, folders))
     unknown = sorted({printable(name) for name in folders} - set(names))
     if unknown:
         raise ValueError(f"Subfolders must be named like classes. Received: {unknown[:10]} in {root!r}")
@@ -93,6 +95,11 @@ def folder(
         files = [_part(split == "tune_val", f"tune/{name}", of, test_share, split_seed) for (_, name), of in parts]
     counts = [len(images) for images in files]
     flat = [name for images in files for name in images]
+    if not flat and hashed and any(images for images, _ in listed):
+        raise ValueError(
+            f"The split has no images; set --config.data.test_share, or make subfolders `train` and `test`. "
+            f"Received: split={split!r}, test_share={test_share}, path={path!r}"
+        )
     if not flat:
         raise ValueError(f"A folder of images has {root}/<class>/<image>, and here are none. Received: path={path!r}")
     labels = np.repeat(np.array([label for label, _ in present], np.int64), counts)
@@ -145,12 +152,15 @@ def file_source(folders, files, where, labels, class_names):
     def name_of(index):
         return posixpath.join(printable(folders[where[index]]), printable(os.fsdecode(file_tensor[index].numpy())))
 
-    return Source(read, len(labels), tuple(class_names), name_of=name_of, labels=labels)
+    def checksum():
+        return checksum_of(f"{folders[folder]}/{name}" for folder, name in zip(where, files))
+
+    return Source(read, len(labels), tuple(class_names), name_of=name_of, labels=labels, checksum=checksum)
 
 
 def printable(name):
-    """A file's name as text that can be printed: a byte that is not UTF-8 becomes `\\xff`."""
-    return os.fsencode(name).decode("utf-8", "backslashreplace")
+    """A file's name as text that can be printed: in Unicode's form NFC, a byte that is not UTF-8 as `\\xff`."""
+    return unicodedata.normalize("NFC", os.fsencode(name).decode("utf-8", "backslashreplace"))
 
 
 @dataclasses.dataclass
@@ -234,5 +244,6 @@ def _part(is_test, class_name, files, test_share, seed):
     # The same files are drawn wherever the folder lies and whatever else is in it.
     key = os.fsencode(f"{seed}/{class_name}/")
     by_hash = sorted(files, key=lambda name: hashlib.blake2b(key + os.fsencode(name), digest_size=8).digest())
-    test = set(by_hash[: round(test_share * len(files))])
+    count = min(max(round(test_share * len(files)), 1), len(files) - 1)
+    test = set(by_hash[: max(count, 0)])
     return [name for name in files if (name in test) == is_test]

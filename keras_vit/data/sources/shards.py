@@ -121,6 +121,11 @@ def count_records(file):
     try:
         return _count(_tfrecords(file)), True
     except tf.errors.DataLossError:
+        with tf.io.gfile.GFile(file, "rb") as opened:
+            if opened.read(2) in (b"\x1f\x8b", b"\x78\x9c"):
+                raise ValueError(
+                    f"TFRecords must not be compressed; uncompress them, as with gunzip. Received: {file!r}"
+                ) from None
         opened = tf.data.Dataset.from_tensors(file).map(_first_record).ignore_errors()
         return _count(opened.flat_map(lambda _: _tfrecords(file)).ignore_errors()), False
     except tf.errors.OpError as error:

@@ -1,5 +1,6 @@
 """Datasets of TensorFlow Datasets, by name, with images left encoded until the pipeline decodes them."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.data.sources.shards import Shards, open_tfrecords
-from keras_vit.data.sources.source import Source
+from keras_vit.data.sources.source import Source, check_names, checksum_of
 from keras_vit.data.sources.tfrecords import RecordIndex
 
 
@@ -33,7 +34,8 @@ def tfds(
         image_key: the feature with the image.
         label_key: the feature with the label, or with the list of labels that count as right.
         label: a function from all features to the label, int64, instead of `label_key`. Needs `class_names`.
-        class_names: a name for each class, instead of the dataset's own.
+        class_names: the dataset's own names in the order that they shall have, or names for one whose classes are
+            only numbered.
         scale: what pixels are multiplied by; 255 for images of 0 and 1.
 
     Raises:
@@ -63,14 +65,18 @@ def tfds(
             f"Received: split={split!r} ({str(error).splitlines()[0]})"
         ) from None
 
+    known = () if label else check_names(_class_names(features[label_key]))
+    names = check_names(class_names or known)
+    place_of = _places(name, known, names)
+
     def parse(record):
         stored = features.deserialize_example(record, decoders=decoders)
-        value = label(stored) if label else stored[label_key]
-        return {"image": stored[image_key], "label": tf.cast(value, tf.int64)}
+        value = tf.cast(label(stored) if label else stored[label_key], tf.int64)
+        return {"image": stored[image_key], "label": value if place_of is None else tf.gather(place_of, value)}
 
-    names = tuple(class_names or _class_names(features[label_key]))
     rest: dict[str, Any] = {"class_names": names, "max_value": 255 // scale}
     files, skips = [str(part.filename) for part in parts], [part.skip for part in parts]
+    rest["checksum"] = functools.partial(checksum_of, files)
     lengths = [part.examples_in_shard - part.skip if part.take < 0 else part.take for part in parts]
     kind = builder.info.file_format.value
     if kind == "array_record":
@@ -103,8 +109,23 @@ def _array_record_reader(parts, parse):
 
 
 def _class_names(feature):
-    """The names of a ClassLabel, or of a sequence of them."""
+    """The names of a ClassLabel, or of a sequence of them; () for another feature."""
     feature = getattr(feature, "feature", feature)
-    if getattr(feature, "num_classes", None) is None:
-        raise ValueError(f"A label without names needs `class_names`. Received: {feature}")
-    return feature.names
+    return () if getattr(feature, "num_classes", None) is None else tuple(feature.names)
+
+
+def _places(dataset, known, names):
+    """Which label each of a dataset's own becomes, int64 `(classes,)`; None for those that stay."""
+    if not names:
+        raise ValueError(f"A label without names needs `class_names`. Received: name={dataset!r}")
+    if names == known or not known:
+        return None
+    if len(names) == len(known) and known == tuple(map(str, range(len(known)))):  # they are only numbered
+        return None
+    if sorted(names) != sorted(known):
+        other = sorted(set(names) - set(known)) or sorted(set(known) - set(names))
+        raise ValueError(
+            f"`class_names` must be the {len(known)} names that {dataset} has, in any order. "
+            f"Received: {len(names)} names, {other[:10]} in one of the two alone"
+        )
+    return tf.constant([names.index(name) for name in known], tf.int64)

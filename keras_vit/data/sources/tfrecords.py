@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from keras_vit import files as file_system
 from keras_vit.data.sources.shards import Shards, count_records, open_tfrecords
-from keras_vit.data.sources.source import Source, check_labels, white_of
+from keras_vit.data.sources.source import Source, check_names, checksum_of, white_of
 
 # A record is its length (uint64), a checksum of it (uint32), the data, and a checksum of the data (uint32).
 _HEADER, _FRAME = 12, 16
@@ -48,7 +48,7 @@ def tfrecords(
         image_key: the feature with the image, bytes; or several, "B02,B03,B08", whose channels follow one another.
         label_key: the feature with the integer label.
         label_offset: the label of the first class; ImageNet's files count from 1.
-        num_examples: of remote files, how many examples they must have; 0 for as many as there are.
+        num_examples: how many examples the files must have; 0 for as many as there are.
         image_dtype: "" for image files; or the dtype of values, "uint16", which are the tensors of
             `tf.io.serialize_tensor`, or with `image_shape` bare bytes in its order, little-endian.
         image_shape: `(H, W, C)` of bare values, or `(H, W)`; of each feature, if there are several.
@@ -66,9 +66,11 @@ def tfrecords(
         raise ValueError(
             f"What matches must be files, and {others[0]!r} is not one. Received: pattern={str(pattern)!r}"
         )
+    class_names = check_names(class_names)
     image_keys = [key.strip() for key in image_key.split(",")]
     image = _image_reader(image_keys, image_dtype, tuple(image_shape))
-    rest = {"class_names": tuple(class_names), "max_value": white_of(image_dtype or "uint8", max_value)}
+    rest = {"class_names": class_names, "max_value": white_of(image_dtype or "uint8", max_value)}
+    rest["checksum"] = functools.partial(checksum_of, files)
     features = {key: tf.io.FixedLenFeature([], tf.string) for key in image_keys}
     features[label_key] = tf.io.FixedLenFeature([], tf.int64)
 
@@ -91,7 +93,15 @@ def tfrecords(
                     f"Examples must have the features {image_key!r} (bytes) and {label_key!r} (integer). "
                     f"Received: {index.name_of(number)}, {error.message}"
                 ) from None
-            check_labels(label.numpy()[None], class_names)
+            if not 0 <= label < len(class_names):
+                raise ValueError(
+                    f"Labels less `label_offset` must be in 0 to {len(class_names) - 1}. "
+                    f"Received: {label + label_offset} in {index.name_of(number)}, label_offset={label_offset}"
+                )
+    if num_examples not in (0, len(index)):
+        raise ValueError(
+            f"`num_examples` must be 0 or what the files hold, {len(index)}. Received: num_examples={num_examples}"
+        )
     return Source(lambda i: parse(index.read(i)), len(index), name_of=index.name_of, **rest)
 
 
@@ -232,6 +242,8 @@ def _offsets(path, skip, take):
         os.close(descriptor)
     offsets = np.array(offsets, np.int64)
     broken = np.flatnonzero(~_right_headers(headers))
+    if len(broken) and broken[0] == 0 and headers[0][:2] in (b"\x1f\x8b", b"\x78\x9c"):
+        raise ValueError(f"TFRecords must not be compressed; uncompress them, as with gunzip. Received: {path!r}")
     if len(broken) or (place > size and number):
         raise ValueError(
             "A TFRecord file must hold whole records to its end, or nobody knows where the next one begins. "

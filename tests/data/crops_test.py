@@ -1,0 +1,76 @@
+"""Crops: files that keep their size, and what small images get by default."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vit import data
+
+
+def write_pngs(folder, sizes, side=28):
+    """One class of gray PNGs of these heights, 28 pixels wide."""
+    (folder / "a").mkdir(parents=True)
+    for number, height in enumerate(sizes):
+        image = np.full((height, side, 3), 10 * number, np.uint8)
+        (folder / "a" / f"{number}.png").write_bytes(tf.io.encode_png(image).numpy())
+
+
+def pipeline(folder, **fields):
+    fields = {"name": "folder", "path": str(folder), "test_share": 0.25, "image_size": 28, **fields}
+    return data.from_config(fields, batch_size=4, seed=0)
+
+
+def test_files_of_one_size_need_no_crop(tmp_path):
+    write_pngs(tmp_path, [28] * 8)
+    inputs = pipeline(tmp_path, train_crop="none", eval_crop="none", flip="off")
+    images, _, weights = next(iter(inputs.train_batches()))
+    assert images.shape == (4, 28, 28, 3) and weights.numpy().all()
+    levels = {round(float(image[0, 0, 0] + 1) * 127.5) for image in images}
+    assert levels <= set(range(0, 80, 10)) and len(levels) == 4  # unchanged
+    assert all(weights.numpy().any() for *_, weights in inputs.eval_batches())
+
+
+def test_files_of_several_sizes_need_a_crop(tmp_path):
+    write_pngs(tmp_path, [28, 28, 20, 28, 20, 28, 28, 20])
+    inputs = pipeline(tmp_path, train_crop="none")
+    bad = inputs.bad_examples("train", warn=lambda line: None)
+    message = "examples are bad.*images must have 28x28 pixels; the height and width here:.*20 28"
+    with pytest.raises(ValueError, match=message):
+        for step, (*_, weights) in enumerate(inputs.train_batches().take(3)):
+            bad.update(step, weights)
+
+
+def test_files_without_image_size_are_refused_by_the_flag(tmp_path):
+    write_pngs(tmp_path, [28] * 4)
+    for crop in ("none", "auto"):
+        with pytest.raises(ValueError, match="--config.data.image_size=224.*Received: image_size=0, train_crop="):
+            pipeline(tmp_path, image_size=0, train_crop=crop, eval_crop=crop)
+
+
+def test_arrays_of_another_size_need_a_crop():
+    source = data.arrays(np.zeros((2, 8, 8, 3), np.uint8), [0, 0], ["a"])
+    with pytest.raises(ValueError, match="keeps the size of the source's images, 8x8. Received: image_size=16"):
+        data.train_batches(source, batch_size=2, seed=0, image_size=16, train_crop="none")
+
+
+@pytest.mark.parametrize(
+    ("fields", "crop", "shift"),
+    [
+        ({"image_size": 28}, "resize", 3),
+        ({"image_size": 63, "shift": 1}, "resize", 1),
+        ({"image_size": 64}, "inception", 0),
+        ({"image_size": 28, "train_crop": "inception"}, "inception", 0),
+        ({"image_size": 28, "train_crop": "resize"}, "resize", 0),
+    ],
+)
+def test_small_images_are_shifted_by_default(fields, crop, shift, tmp_path):
+    write_pngs(tmp_path, [28] * 4)
+    inputs = pipeline(tmp_path, **fields)
+    assert (inputs.train_options.train_crop, inputs.train_options.shift) == (crop, shift)
+    assert f"train_crop {crop}, shift {shift}, flip on" in inputs.summary()
+    assert (inputs.test_options.eval_crop, inputs.test_options.image_size) == ("resize", fields["image_size"])
+
+
+def test_small_images_that_are_ready_stay_as_they_are():
+    inputs = data.from_config({"image_size": 16}, batch_size=4, seed=0)  # the digits
+    assert (inputs.train_options.train_crop, inputs.train_options.shift) == ("resize", 0)

@@ -1,0 +1,44 @@
+"""The fingerprint of a run's data: it differs if a file does, and not if the folder moves."""
+
+import numpy as np
+
+from keras_vit import data
+
+from .sources_test import write_records
+
+
+def fingerprint(train, test=None):
+    return data.InputPipeline(train, test or train, {"image_size": 8}, 2, 0, 0.01).fingerprint()
+
+
+def test_a_folder_that_moves_keeps_its_fingerprint(photos, images_of):
+    before = fingerprint(data.folder(photos))
+    moved = photos.rename(photos.parent / "moved")
+    assert fingerprint(data.folder(moved)) == before
+    (moved / "bee" / "00.jpg").write_bytes(images_of(99) + b"more")
+    changed = fingerprint(data.folder(moved))
+    assert changed[:3] == before[:3] and changed != before
+    (moved / "ant" / "00.jpg").rename(moved / "ant" / "aa.jpg")
+    assert fingerprint(data.folder(moved)) not in (before, changed)
+
+
+def test_labels_and_records_are_part_of_the_fingerprint(photos, images_of):
+    lists = []
+    for number, label in enumerate(("a", "b")):
+        (photos / f"{number}.csv").write_text(f"ant/00.jpg,a\nant/01.jpg,b\nant/02.jpg,{label}\n")
+        lists.append(fingerprint(data.file_list(photos / f"{number}.csv")))
+    assert lists[0][:3] == lists[1][:3] and lists[0] != lists[1]
+    records = photos / "records"
+    prints = []
+    for first in (0, 1):
+        write_records(records, [images_of(first), images_of(2)], [0, 1])
+        prints.append(fingerprint(data.tfrecords(records, ["a", "b"])))
+    assert prints[0][:3] == prints[1][:3] and prints[0] != prints[1]
+
+
+def test_pixels_of_arrays_are_part_of_the_fingerprint():
+    images = np.zeros((3, 4, 4, 3), np.uint8)
+    one = fingerprint(data.arrays(images, [0, 1, 0], ["a", "b"]))
+    images[2, 1] = 1
+    other = fingerprint(data.arrays(images, [0, 1, 0], ["a", "b"]))
+    assert one[:3] == other[:3] and one != other and all(type(number) is int for number in one)
