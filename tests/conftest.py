@@ -17,7 +17,21 @@ import pytest
 
 from .scripts import ScriptServer
 
-GOLDEN = Path(__file__).parent / "golden"
+TESTS = Path(__file__).parent
+GOLDEN = TESTS / "golden"
+# Files and folders whose tests start processes, servers, compilers or a second backend: `pytest -m full` runs them.
+FULL = (
+    "docs_test.py",
+    "experiments",
+    "export/formats_test.py",
+    "jax_backend_test.py",
+    "notebook_test.py",
+    "packaging_test.py",
+    "public_api_test.py",
+    "serving",
+    "studies",
+    "tpu",
+)
 
 for number in (signal.SIGINT, signal.SIGHUP):
     # A shell starts what runs in the background without SIGINT, and nohup without SIGHUP; the commands that are tested
@@ -45,6 +59,9 @@ def pytest_collection_modifyitems(items):
         return item.path.name == "jax_backend_test.py"
 
     for item in items:
+        is_full = any(item.path.is_relative_to(TESTS / path) for path in FULL)
+        if is_full and not item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.full)
         item.add_marker(pytest.mark.xdist_group(item.name if long(item) else item.nodeid.split("::")[0]))
     items.sort(key=lambda item: not long(item))
 
