@@ -31,7 +31,7 @@ from keras_vit.predictions import decode_predictions
 from keras_vit.preprocessing import Preprocessing, preprocess_input, preprocessing_of
 
 _LAZY = (
-    *("cost", "data", "evaluation", "export", "inspection", "losses", "optimizers", "recipes", "studies", "tasks"),
+    *("cost", "data", "evaluation", "export", "inspection", "losses", "optimizers", "recipes", "tasks"),
     "tpu",
     "training",
 )
@@ -55,7 +55,6 @@ if typing.TYPE_CHECKING:  # what `__getattr__` gives, for type checkers, editors
         losses,
         optimizers,
         recipes,
-        studies,
         tasks,
         tpu,
         training,

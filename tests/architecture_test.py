@@ -43,10 +43,6 @@ FLOORS = {
         *("checkpoints", "data", "files", "layers", "models", "plots", "preprocessing", "recipes", "terminal"),
         "training",
     },
-    "studies": {
-        *("architectures", "checkpoints", "cost", "data", "evaluation", "files", "inspection", "recipes", "tasks"),
-        *("plots", "tpu", "training"),
-    },
     "tpu": {"architectures", "cost", "data", "files", "plots", "recipes", "tasks", "training"},
     "__main__": set(),
     "__init__": {"checkpoints", "layers", "models", "predictions", "preprocessing"},

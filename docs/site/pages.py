@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent.parent
 MODULES = (
     *("", "models", "layers", "checkpoints", "preprocessing", "data", "recipes", "tasks", "losses", "optimizers"),
     *("training", "training.plots", "evaluation", "evaluation.plots", "inspection", "inspection.plots"),
-    *("inspection.report", "export", "cost", "studies", "tpu"),
+    *("inspection.report", "export", "cost", "tpu"),
 )
 
 

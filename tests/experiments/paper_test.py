@@ -15,7 +15,9 @@ pytestmark = pytest.mark.skipif(keras.backend.backend() == "jax", reason="the co
 def paper(scripts):
     """Runs the command."""
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}
-    return lambda *arguments, cwd: scripts.run(EXPERIMENTS / "paper.py", *arguments, cwd=cwd, env=environment)
+    return lambda *arguments, cwd: scripts.run(
+        EXPERIMENTS / "paper" / "__main__.py", *arguments, cwd=cwd, env=environment
+    )
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """Figure 13: models whose attention is along rows and columns, and those that they are made of."""
 
-from keras_vit.studies.study import FEWSHOT_METRICS, Run, Study
+from study import FEWSHOT_METRICS, Run, Study
 
 _RESNETS = {"ResNet": {"depth": 8, "width": 32, "version": 1}, "AxialResNet": {"depth": 8, "width": 32}}
 

@@ -1,6 +1,6 @@
 """Figures 6, 7, 11 and 14: pictures of one trained model."""
 
-from keras_vit.studies.study import Run, Study
+from study import Run, Study
 
 
 def _runs(scale):

@@ -5,10 +5,10 @@ import time
 import keras
 from keras import ops
 from ml_collections import ConfigDict
+from scales import Scale
+from study import Study
 
 from keras_vit import architectures, cost, recipes, tasks
-from keras_vit.studies.scales import Scale
-from keras_vit.studies.study import Study
 
 # The share of a large product's speed that training reaches; small models reach less.
 _EFFICIENCY = 0.25

@@ -1,8 +1,9 @@
 """Table 9: nineteen tasks of VTAB-1k, by their three groups."""
 
+from paper_results import TABLE_9
+from study import Run, Study
+
 from keras_vit.evaluation.vtab import GROUPS, TASKS
-from keras_vit.recipes.paper_results import TABLE_9
-from keras_vit.studies.study import Run, Study
 
 # Stand-ins of a small scale: factors of shapes, in groups of how they are seen.
 _STAND_INS = {

@@ -4,9 +4,10 @@ import csv
 import html
 import io
 
+import plots
+from estimates import exaflops_of, images_of, model_name
+
 from keras_vit import files
-from keras_vit.studies import plots
-from keras_vit.studies.estimates import exaflops_of, images_of, model_name
 
 _SCALES = {
     "tiny": "Two steps of every run on generated images: this shows that the study works, and nothing else.",

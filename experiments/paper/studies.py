@@ -1,25 +1,22 @@
-"""The paper's comparisons as programs: for each of its tables and figures the runs, the table and the picture.
+"""The paper's comparisons: for each of its tables and figures the runs, the table and the picture.
 
-`experiments/paper.py` makes them. To add one, write a file with a `Study` and its row in `STUDIES`.
+To add one, write a file with a `Study` and its row in `STUDIES`.
 """
 
-from keras_vit.studies import (
-    axial,
-    compute,
-    data_size,
-    inside,
-    pooling,
-    position_embeddings,
-    position_similarity,
-    self_supervision,
-    shape,
-    throughput,
-    vtab,
-)
-from keras_vit.studies.estimates import estimate, measure_flops
-from keras_vit.studies.runner import make
-from keras_vit.studies.scales import Scale
-from keras_vit.studies.study import Run, Study, rows_of
+import axial
+import compute
+import data_size
+import inside
+import pooling
+import position_embeddings
+import position_similarity
+import self_supervision
+import shape
+import throughput
+import vtab
+from estimates import estimate, measure_flops
+from runner import make
+from scales import Scale
 
 STUDIES = {
     "table8": position_embeddings.STUDY,
@@ -39,7 +36,7 @@ STUDIES = {
 """The studies by the table or figure of the paper that they make."""
 
 
-def get(name: str) -> Study:
+def get(name):
     """The `Study` of a name, a key of `STUDIES`.
 
     Raises:
@@ -50,4 +47,4 @@ def get(name: str) -> Study:
     return STUDIES[name]
 
 
-__all__ = ["STUDIES", "Run", "Scale", "Study", "estimate", "get", "make", "measure_flops", "rows_of"]
+__all__ = ["STUDIES", "Scale", "estimate", "get", "make", "measure_flops"]

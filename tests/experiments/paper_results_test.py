@@ -1,11 +1,11 @@
 """The paper's tables against the sums that the paper prints, its other tables, and the formula of the cost."""
 
 import numpy as np
+import paper_results as results
 import pytest
 
 from keras_vit import architectures, cost
 from keras_vit.evaluation.vtab import TASKS
-from keras_vit.recipes import paper_results as results
 
 
 def test_averages_are_those_that_the_paper_prints():

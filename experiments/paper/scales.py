@@ -4,8 +4,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from study import Run
+
 from keras_vit import architectures, data, recipes
-from keras_vit.studies.study import Run
 
 NAMES = ("tiny", "small", "paper")
 

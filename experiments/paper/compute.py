@@ -1,9 +1,10 @@
 """Figure 5 and Tables 2, 5 and 6: what accuracy costs, for Vision Transformers, hybrids and ResNets; and Table 7."""
 
+from families import SIDE, families
+from paper_results import TABLE_6, TABLE_7, TABLE_7_COLUMNS
+from study import Study, transfer
+
 from keras_vit import architectures
-from keras_vit.recipes.paper_results import TABLE_6, TABLE_7, TABLE_7_COLUMNS
-from keras_vit.studies.families import SIDE, families
-from keras_vit.studies.study import Study, transfer
 
 # The fine-tuning tasks as data, in Table 6 and in Table 7.
 _DATASETS = {

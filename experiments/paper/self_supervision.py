@@ -1,9 +1,10 @@
 """Section 4.6: masked patch prediction, then fine-tuning with few labels, against training from scratch."""
 
+from families import SIDE, families
+from paper_results import SELF_SUPERVISION
+from study import Run, Study, transfer
+
 from keras_vit import architectures, data, recipes
-from keras_vit.recipes.paper_results import SELF_SUPERVISION
-from keras_vit.studies.families import SIDE, families
-from keras_vit.studies.study import Run, Study, transfer
 from keras_vit.tasks.masked_patches import TARGETS
 
 

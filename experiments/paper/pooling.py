@@ -1,6 +1,6 @@
 """Figure 9: the class token or the mean of all tokens, each with its own learning rate."""
 
-from keras_vit.studies.study import FEWSHOT_METRICS, Run, Study
+from study import FEWSHOT_METRICS, Run, Study
 
 _SETTINGS = (("token", 8e-4), ("gap", 8e-4), ("gap", 3e-4))
 

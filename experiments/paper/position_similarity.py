@@ -1,6 +1,6 @@
 """Figure 10: the position embeddings that different hyper-parameters lead to."""
 
-from keras_vit.studies.study import Run, Study
+from study import Run, Study
 
 _SETTINGS = ((7, 2e-4, 0.01), (7, 4e-4, 0.1), (14, 4e-4, 0.1))
 

@@ -1,6 +1,6 @@
 """Figure 8: which dimension of a Vision Transformer to scale."""
 
-from keras_vit.studies.study import FEWSHOT_METRICS, Run, Study
+from study import FEWSHOT_METRICS, Run, Study
 
 # The factors by which each dimension is scaled from the base.
 _FACTORS = {"paper": (0.5, 1.0, 2.0), "small": (0.5, 1.0, 2.0), "tiny": (2.0,)}

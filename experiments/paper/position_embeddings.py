@@ -1,7 +1,7 @@
 """Table 8: which position embedding, and where it is added."""
 
-from keras_vit.recipes.paper_results import TABLE_8
-from keras_vit.studies.study import FEWSHOT_METRICS, Run, Study
+from paper_results import TABLE_8
+from study import FEWSHOT_METRICS, Run, Study
 
 _NAMES = {"none": "none", "learned": "1-D", "learned2d": "2-D", "relative": "relative"}
 

@@ -1,10 +1,10 @@
 """Makes a table or a figure of the paper: its runs, the table, the picture and a page, beside the paper's own numbers.
 
-    python experiments/paper.py --list
-    python experiments/paper.py --study=table8 --scale=small --workdir=runs/table8
-    python experiments/paper.py --study=fig4 --scale=small --seeds=0,1,2 --workdir=runs/fig4
-    python experiments/paper.py --study=table7 --scale=paper --data_path=/data/jft --workdir=runs/table7
-    python experiments/paper.py --study=all --scale=tiny --processes=2 --workdir=runs/tiny
+    python experiments/paper --list
+    python experiments/paper --study=table8 --scale=small --workdir=runs/table8
+    python experiments/paper --study=fig4 --scale=small --seeds=0,1,2 --workdir=runs/fig4
+    python experiments/paper --study=table7 --scale=paper --data_path=/data/jft --workdir=runs/table7
+    python experiments/paper --study=all --scale=tiny --processes=2 --workdir=runs/tiny
 
 `--scale=tiny` does two steps of each run, `small` takes generated images and needs no download, `paper` is the paper's
 setting, whose data lies in `--data_path`. The same command again goes on where it stopped. `--processes=4` makes up to
@@ -15,11 +15,14 @@ four runs at once, each in a process of its own, which CUDA_VISIBLE_DEVICES of t
 import os
 import sys
 
-import command_line
+import studies
 from absl import flags
+from runner import make_run
 
-from keras_vit import studies, training
-from keras_vit.studies.runner import make_run
+from keras_vit import training
+
+sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import command_line
 
 FLAGS = flags.FLAGS
 flags.DEFINE_bool("list", False, "Print what each study needs at this scale, and start nothing.")

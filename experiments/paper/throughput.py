@@ -3,10 +3,10 @@
 import time
 
 import keras
+from families import families
+from study import Run, Study
 
 from keras_vit import tasks
-from keras_vit.studies.families import families
-from keras_vit.studies.study import Run, Study
 from keras_vit.tpu import table
 from keras_vit.tpu.inputs import InputShapes
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from estimates import exaflops_of, images_of
 from ml_collections import ConfigDict
+from report import write_page
+from scales import Scale
+from study import Study, rows_of, start_of
 
 from keras_vit import checkpoints, evaluation, files, recipes, training
 from keras_vit.inspection.report import write_report
-from keras_vit.studies.estimates import exaflops_of, images_of
-from keras_vit.studies.report import write_page
-from keras_vit.studies.scales import Scale
-from keras_vit.studies.study import Study, rows_of, start_of
 
 
 def make(

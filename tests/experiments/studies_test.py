@@ -5,12 +5,15 @@ import dataclasses
 import json
 
 import keras
+import plots
 import pytest
+import report
+import runner
+import studies
+from estimates import exaflops_of, images_of
+from study import Run, Study, metric_name, rows_of, start_of
 
-from keras_vit import evaluation, optimizers, studies, tasks, training
-from keras_vit.studies import plots, report, runner
-from keras_vit.studies.estimates import exaflops_of, images_of
-from keras_vit.studies.study import Run, Study, metric_name, rows_of, start_of
+from keras_vit import evaluation, optimizers, tasks, training
 from keras_vit.tpu import table
 
 SCALES = {name: studies.Scale(name, path="/data") for name in ("tiny", "small", "paper")}

@@ -2,9 +2,10 @@
 
 import itertools
 
+from families import SIDE, families
+from study import FEWSHOT_METRICS, Run, Study
+
 from keras_vit import recipes
-from keras_vit.studies.families import SIDE, families
-from keras_vit.studies.study import FEWSHOT_METRICS, Run, Study
 
 _SIZES = {"tiny": (64,), "small": (1_000, 10_000, 100_000)}
 _JFT = ("ViT-B/32", "ViT-L/16", "ViT-L/32", "R50x1", "R152x2")
