@@ -15,6 +15,7 @@ import numpy as np
 from absl import flags
 
 from keras_vit import evaluation, export, files, tasks, training
+from keras_vit.evaluation.collecting import spread_of_classes
 from keras_vit.evaluation.plots import predictions
 from keras_vit.training.plots import training_curve
 from keras_vit.training.progress import format_metrics
@@ -49,46 +50,62 @@ def main(_):
 
 
 def train_and_export(config, task, workdir, engine):
-    """Everything that a run writes."""
+    """Everything that a run writes: the export and the results first, since pictures are only to look at."""
+    options = task.export_options()
+
+    def check(model, inputs):
+        if options is not None:
+            export.check(model, class_names=inputs.test.class_names, **options)
+            if "serving_default" not in export.default_signatures(model):
+                channels = model.input_shape[-1]
+                print(f"the export will have the signature `tensor` alone: image files do not have {channels} channels")
+
     try:
         evaluators = evaluation.get(config.evals, config.data.max_bad_share)
-        run = training.run(config, workdir, task=task, evaluators=evaluators, engine=engine, start=command_line.START)
+        run = training.run(
+            config, workdir, task=task, evaluators=evaluators, engine=engine, check=check, start=command_line.START
+        )
     except training.Preempted as preempted:
         print(f"{preempted}:\n  {command_line.this_command()}")
         sys.exit(training.EXIT_CODE)
     if not workdir.is_chief:
         return
-    tables = (training.read_metrics(workdir.path / name) for name in ("metrics.csv", "evaluations.csv"))
-    draw(workdir.path / "curve.png", training_curve, *tables)
-    if task.export_options() is not None:
-        export_and_predict(config, task, workdir, run)
+    version = None if options is None else export_model(config, options, workdir, run)
     workdir.write_results(run.metrics)
+    tables = (training.read_metrics(workdir.path / name) for name in ("metrics.csv", "evaluations.csv"))
+    draw(workdir.path / "curve.png", lambda path: training_curve(path, *tables))
+    if version is not None:
+        draw(workdir.path / "predictions.png", lambda path: predict(version, run.inputs, path))
     print(f"Everything is in {workdir.path}.")
 
 
-def export_and_predict(config, task, workdir, run):
-    """Exports the model of a run, unless that was done before, and predicts with the export."""
-    version = workdir.export / "1"
-    if files.exists(version):
-        print(f"{version} was exported before and stays as it is")
-    else:
-        export.saved_model(
-            run.model,
-            str(workdir.export),
-            version=1,
-            name=re.sub(r"[^\w.-]", "_", os.path.basename(str(workdir.path))),
-            class_names=run.inputs.test.class_names,
-            **task.export_options(),
-            recipe=config.to_dict(),
-            metrics=run.metrics,
-        )
-        print(f"exported to {version}")
-    predict(version, run.inputs, workdir.path / "predictions.png")
+def export_model(config, options, workdir, run):
+    """Exports the model of a run, unless the newest version has it; returns the version's path, None if its weights
+    are not finite."""
+    if not all(np.isfinite(weight).all() for weight in run.model.get_weights()):
+        print("the model is not exported: its weights are not finite")
+        return None
+    names = run.inputs.test.class_names
+    newest = export.newest_version(workdir.export)
+    if newest and export.has_model(newest, run.model, names):
+        print(f"{newest} was exported before and stays as it is")
+        return newest
+    version = export.saved_model(
+        run.model,
+        str(workdir.export),
+        name=re.sub(r"[^\w.-]", "_", os.path.basename(str(workdir.path))),
+        class_names=names,
+        **options,
+        recipe=config.to_dict(),
+        metrics=run.metrics,
+    )
+    print(f"exported to {version}")
+    return version
 
 
 def predict(version, inputs, picture, number=32):
-    """Predicts the first test images with the exported model, in a process of its own; prints and draws the results."""
-    images, labels, _ = (array.numpy()[:number] for array in next(iter(inputs.eval_batches())))
+    """Predicts test images with the exported model, in a process of its own; prints and draws the results."""
+    images, labels = spread_of_classes(inputs, number)
     with tempfile.TemporaryDirectory() as folder:
         np.save(f"{folder}/images.npy", images)
         command = [HERE / "predict_saved_model.py", version]
@@ -101,18 +118,19 @@ def predict(version, inputs, picture, number=32):
         print(f"image of {right}: " + ", ".join(f"{names[i]} {100 * row[i]:.1f} %" for i in best))
     # Of several right labels, the picture names the one that the model finds the most probable.
     most_probable = np.where(labels > 0, probabilities, -1).argmax(-1)
-    draw(picture, predictions, images, most_probable, probabilities, names)
+    predictions(picture, images, most_probable, probabilities, names)
 
 
-def draw(picture, function, *arguments):
-    """Draws a picture, if matplotlib is installed; the workdir may be remote."""
+def draw(picture, function):
+    """Calls `function(path)` and copies the picture, whose folder may be remote; a failure does not end the run."""
     try:
         with tempfile.TemporaryDirectory() as folder:
-            function(f"{folder}/picture.png", *arguments)
+            function(f"{folder}/picture.png")
             files.copy(f"{folder}/picture.png", picture)
         print(f"drew {picture}")
-    except ImportError as error:
-        print(f"{picture} was not drawn: {error}")
+    except Exception as error:
+        lines = str(error).splitlines() or [type(error).__name__]
+        print(f"{picture} was not drawn: {lines[0]}")
 
 
 if __name__ == "__main__":

@@ -33,8 +33,9 @@ from keras_vit.evaluation import (
     top1,
     vtab,
 )
-from keras_vit.evaluation.collecting import model_digest, weights_digest
 from keras_vit.evaluation.inputs import load_inputs
+from keras_vit.models.digest import model_digest, weights_digest
+from keras_vit.models.shapes import image_shape_of
 from keras_vit.preprocessing import find_preprocessing
 from keras_vit.training import Engine
 
@@ -70,6 +71,7 @@ class Evaluator:
     datasets: tuple = ()
     path: str = ""
     max_bad_share: float = 0.01
+    _loaded: dict = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     @property
     def METRICS(self) -> tuple[str, ...]:
@@ -81,6 +83,22 @@ class Evaluator:
     def _trains(self):
         """Whether it trains on datasets of its own, which are not loaded for it."""
         return hasattr(self.module, "evaluate_tasks")
+
+    def check(self, model: keras.Model, inputs: InputPipeline | None = None) -> None:
+        """Loads the datasets, and raises a `ValueError` if the evaluator cannot be used on a model.
+
+        Args:
+            model, inputs: as for `evaluate`.
+        """
+        if self._trains:
+            self.module.check_tasks(model, self.datasets, self.path)
+            return
+        loaded = self._inputs(model, inputs)
+        if self._has_json:
+            self.module.read_labels(model, self.datasets[0])
+            return
+        for part in loaded.values():
+            self.module.check(model, part)
 
     def evaluate(
         self, model: keras.Model, inputs: InputPipeline | None = None, engine: Engine | None = None
@@ -97,28 +115,40 @@ class Evaluator:
         """
         if self._trains:
             return self.module.evaluate_tasks(model, self.datasets, self.path, engine)
-        datasets = self.datasets or ((self.module.DATASET,) if hasattr(self.module, "DATASET") else ())
-        if not datasets:
-            if inputs is None:
-                raise ValueError(f"The evaluator needs a dataset, such as {self.name}:digits. Received: {self.name!r}")
-            return self.module.evaluate(model, inputs, engine)
-        if hasattr(self.module, "evaluate_json") and datasets[0].endswith(".json"):
-            inputs = load_inputs(model, "folder", self.path, splits=("",), max_bad_share=self.max_bad_share)
-            return self.module.evaluate_json(model, inputs, datasets[0])
-        loaded = {name: self._load(model, name) for name in datasets}
+        loaded = self._inputs(model, inputs)
+        if self._has_json:
+            return self.module.evaluate_json(model, loaded[""], self.datasets[0])
         if len(loaded) > 1:
             return self.module.evaluate_datasets(model, loaded)
-        return self.module.evaluate(model, *loaded.values())
+        return self.module.evaluate(model, *loaded.values(), *([engine] if "" in loaded else []))
 
-    def _load(self, model, dataset):
-        find_preprocessing(model)  # its error is not one of the dataset
-        try:
-            return load_inputs(model, dataset, self.path, self.module.SPLITS, max_bad_share=self.max_bad_share)
-        except ValueError as error:
-            evaluator = self.name.partition(":")[0]
-            raise ValueError(
-                f"{self.name} cannot have its dataset; {evaluator}:{dataset}@FOLDER names a local copy. {error}"
-            ) from error
+    @property
+    def _has_json(self):
+        return hasattr(self.module, "evaluate_json") and bool(self.datasets) and self.datasets[0].endswith(".json")
+
+    def _inputs(self, model, inputs):
+        """The `InputPipeline` by the name of each dataset, "" for that of the run or of a folder with JSON labels."""
+        if self._has_json:
+            return {"": self._load(model, "folder", splits=("",))}
+        datasets = self.datasets or ((self.module.DATASET,) if hasattr(self.module, "DATASET") else ())
+        if datasets:
+            return {name: self._load(model, name, self.module.SPLITS) for name in datasets}
+        if inputs is None:
+            raise ValueError(f"The evaluator needs a dataset, such as {self.name}:digits. Received: {self.name!r}")
+        return {"": inputs}
+
+    def _load(self, model, dataset, splits):
+        key = (dataset, image_shape_of(model), find_preprocessing(model))
+        if key not in self._loaded:
+            try:
+                loaded = load_inputs(model, dataset, self.path, splits, max_bad_share=self.max_bad_share)
+            except ValueError as error:
+                evaluator = self.name.partition(":")[0]
+                raise ValueError(
+                    f"{self.name} cannot have its dataset; {evaluator}:{dataset}@FOLDER names a local copy. {error}"
+                ) from error
+            self._loaded[key] = loaded
+        return self._loaded[key]
 
 
 def get(names: Iterable[str], max_bad_share: float = 0.01) -> dict[str, Evaluator]:

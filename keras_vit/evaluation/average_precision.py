@@ -8,6 +8,7 @@ from keras_vit.evaluation.collecting import check_classes, collect
 
 METRICS = ("mean_average_precision",)
 SPLITS = ("test",)
+check = check_classes
 
 
 def evaluate(model, inputs, engine=None):
@@ -26,7 +27,7 @@ def evaluate(model, inputs, engine=None):
     Raises:
         ValueError: the model has other classes than the data, or no example can be read and has a label.
     """
-    check_classes(model, inputs.test)
+    check_classes(model, inputs)
     arrays = collect(model, _outputs, inputs)
     counted = arrays["weights"] > 0
     return {"mean_average_precision": mean_average_precision(arrays["outputs"][counted], arrays["labels"][counted] > 0)}

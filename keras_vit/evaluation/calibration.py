@@ -4,49 +4,56 @@ import numpy as np
 from keras import ops
 
 from keras_vit.evaluation.collecting import check_classes, collect
-from keras_vit.models.shapes import gives_probabilities
+from keras_vit.models.shapes import gives_probabilities, logits_activation_of
 
 METRICS = ("expected_calibration_error", "log_loss", "brier_loss")
 SPLITS = ("test",)
+check = check_classes
 BINS = 15
 
 
 def evaluate(model, inputs, engine=None):
-    """How far the probabilities of a model, its softmax, are from the shares of right answers.
+    """How far the probabilities of a model are from the shares of right answers.
 
     Args:
-        model: a `keras.Model` whose outputs are logits, or probabilities that sum to 1.
+        model: a `keras.Model` whose outputs are probabilities, or logits; their softmax, or for a model trained with
+            the loss "sigmoid" their sigmoid, is taken.
         inputs: the `data.InputPipeline`.
         engine: of a run; not used.
 
     Returns:
-        `expected_calibration_error` in [0, 1] (see `calibration_bins`), `log_loss` in nats, and `brier_loss`, the mean
-        squared distance of the probabilities from the right answer, in [0, 2].
+        `expected_calibration_error` in [0, 1] (see `calibration_bins`); `log_loss` in nats, the cross-entropy, of
+        sigmoids the sum over the classes; and `brier_loss`, the mean squared distance of the probabilities from the
+        right answer.
 
     Raises:
         ValueError: the model has other classes than the data, or no example can be read.
     """
-    logarithms, labels, _ = log_probabilities_and_labels(model, inputs)
-    log_right = np.take_along_axis(logarithms, labels[:, None], 1)[:, 0]
-    probabilities, right = np.exp(logarithms), np.exp(log_right)
+    outputs, labels, _, kind = _outputs_and_labels(model, inputs)
+    probabilities = _probabilities(outputs, kind)
+    targets = np.arange(outputs.shape[1]) == labels[:, None]
+    if kind == "sigmoid":  # -log(sigmoid(x)) is log(1 + exp(-x))
+        log_loss = np.logaddexp(0, np.where(targets, -outputs, outputs)).sum(1)
+    else:
+        log_loss = -_log_probabilities(outputs, kind)[targets]
     return {
         "expected_calibration_error": expected_calibration_error(probabilities, labels),
-        "log_loss": float(-log_right.mean()),
-        "brier_loss": float(((probabilities**2).sum(1) - 2 * right + 1).mean()),
+        "log_loss": float(log_loss.mean()),
+        "brier_loss": float(((probabilities - targets) ** 2).sum(1).mean()),
     }
 
 
 def probabilities_and_labels(model, inputs):
     """`(probabilities, labels, indices)` of the test examples that can be read and have a label: float64
     `(N, classes)`, and integers `(N,)` both."""
-    logarithms, labels, indices = log_probabilities_and_labels(model, inputs)
-    return np.exp(logarithms), labels, indices
+    outputs, labels, indices, kind = _outputs_and_labels(model, inputs)
+    return _probabilities(outputs, kind), labels, indices
 
 
-def log_probabilities_and_labels(model, inputs):
-    """As `probabilities_and_labels`, with the natural logarithms of the probabilities; -69 and more where the model
-    gives probabilities itself."""
-    check_classes(model, inputs.test)
+def _outputs_and_labels(model, inputs):
+    """As `probabilities_and_labels`, with the model's outputs, and what they are: "probabilities", or logits of a
+    "softmax" or "sigmoid"."""
+    check_classes(model, inputs)
     arrays = collect(model, _outputs, inputs)
     counted = arrays["weights"] > 0
     if (np.count_nonzero(arrays["labels"][counted], axis=1) > 1).any():
@@ -54,13 +61,21 @@ def log_probabilities_and_labels(model, inputs):
             "Calibration is defined for one right class; `top1` and `average_precision` take several. "
             "Received: examples with several right labels"
         )
+    kind = "probabilities" if gives_probabilities(model) else logits_activation_of(model)
     outputs = arrays["outputs"][counted].astype("float64")
-    if gives_probabilities(model):
-        outputs = np.log(np.maximum(outputs, 1e-30))
-    else:
-        outputs -= outputs.max(1, keepdims=True)
-        outputs -= np.log(np.exp(outputs).sum(1, keepdims=True))
-    return outputs, arrays["labels"][counted].argmax(1), np.flatnonzero(counted)
+    return outputs, arrays["labels"][counted].argmax(1), np.flatnonzero(counted), kind
+
+
+def _log_probabilities(outputs, kind):
+    if kind == "probabilities":
+        return np.log(np.maximum(outputs, 1e-30))
+    return outputs - np.logaddexp.reduce(outputs, axis=1, keepdims=True)
+
+
+def _probabilities(outputs, kind):
+    if kind == "sigmoid":
+        return np.exp(-np.logaddexp(0, -outputs))
+    return outputs if kind == "probabilities" else np.exp(_log_probabilities(outputs, kind))
 
 
 def calibration_bins(probabilities, labels, bins=BINS):

@@ -1,7 +1,6 @@
 """What a model gives for every example of a dataset, as arrays; for evaluators."""
 
 import dataclasses
-import hashlib
 import logging
 
 import keras
@@ -99,29 +98,45 @@ def mean_over_examples(model, inputs, compute, engine=None):
     }
 
 
-def check_classes(model, source):
-    """Raises a `ValueError` unless a model has an output for each class of a source."""
-    shape = output_shape_of(model)
-    if len(shape) != 2 or shape[-1] != len(source.class_names):
+def spread_of_classes(inputs, number, most=4096):
+    """Some readable test images of as many classes as possible.
+
+    Args:
+        inputs: the `data.InputPipeline`.
+        number: how many images, if there are as many.
+        most: how many images are read to find them, from a source that does not know its labels beforehand.
+
+    Returns:
+        `(images, labels)`: float32 `(number, H, W, C)` and `(number, classes)`.
+    """
+    source = inputs.test
+    if source.labels is not None and source.read is not None:
+        labels = np.asarray(source.labels)
+        by_class = np.argsort(labels, kind="stable")
+        turn = np.arange(len(labels)) - np.searchsorted(labels[by_class], labels[by_class])
+        # The first image of each class, then the second of each, and so on; a few more, some may be unreadable.
+        source = data.subset(source, by_class[np.argsort(turn, kind="stable")][: 2 * number])
+    each = max(1, -(-number // len(source.class_names)))
+    counts, chosen, rest, seen = {}, [], [], 0
+    for batch in data.eval_batches(source, batch_size=inputs.batch_size, options=inputs.test_options):
+        images, labels, weights = (np.asarray(part) for part in batch)
+        for row in np.flatnonzero(weights > 0):
+            label = int(labels[row].argmax())
+            counts[label] = counts.get(label, 0) + 1
+            (chosen if counts[label] <= each else rest).append((images[row], labels[row]))
+        del rest[number:]
+        seen += len(images)
+        if len(chosen) >= number or seen >= most:
+            break
+    images, labels = zip(*(chosen + rest)[:number])
+    return np.stack(images), np.stack(labels)
+
+
+def check_classes(model, inputs):
+    """Raises a `ValueError` unless a model has an output for each class of the test split."""
+    shape, classes = output_shape_of(model), len(inputs.test.class_names)
+    if len(shape) != 2 or shape[-1] != classes:
         raise ValueError(
-            f"The model must have an output for each of the {len(source.class_names)} classes of the data. "
+            f"The model must have an output for each of the {classes} classes of the data. "
             f"Received: output_shape={shape}"
         )
-
-
-def model_digest(model: keras.Model) -> str:
-    """The SHA-256 of a model's config, its preprocessing among it, and weights, in hexadecimal; of a model without a
-    config, of its weights alone."""
-    try:
-        config = model.to_json()
-    except (NotImplementedError, TypeError, ValueError):
-        config = ""
-    return hashlib.sha256((config + weights_digest(model)).encode()).hexdigest()
-
-
-def weights_digest(model: keras.Model) -> str:
-    """The SHA-256 of all weights of a model, in hexadecimal: which model a result is of."""
-    digest = hashlib.sha256()
-    for weight in model.get_weights():
-        digest.update(np.ascontiguousarray(weight).tobytes())
-    return digest.hexdigest()

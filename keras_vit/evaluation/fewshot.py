@@ -6,7 +6,7 @@ import numpy as np
 
 from keras_vit import data
 from keras_vit.evaluation import ridge
-from keras_vit.evaluation.representations import representations
+from keras_vit.evaluation.representations import check_representation, representations
 
 log = logging.getLogger("keras_vit")
 
@@ -14,6 +14,7 @@ SHOTS = (1, 5, 10, 25)
 SEEDS = (0, 1, 2)
 METRICS = tuple(f"{shots}shot" for shots in SHOTS)
 SPLITS = ("train", "test")
+check = check_representation
 
 
 def evaluate(model, inputs, engine=None):

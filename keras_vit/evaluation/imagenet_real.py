@@ -11,6 +11,7 @@ from keras_vit.evaluation.collecting import collect
 
 METRICS = ("accuracy",)
 SPLITS = ("test",)
+check = top1.check
 DATASET = "imagenet2012_real"
 _NUMBER = re.compile(r"ILSVRC2012_val_(\d{8})")
 
@@ -51,6 +52,20 @@ def evaluate_json(model, inputs, path):
         ValueError: the file is not such a list, an image has no number or no entry, or no image can be read and has a
             label.
     """
+    labels = read_labels(model, path)
+    arrays = collect(model, _predictions, inputs)
+    right, counted = 0, 0
+    for index in np.flatnonzero(arrays["weights"]):
+        entry = labels[_number(inputs.test.name_of(int(index)), len(labels)) - 1]
+        counted += bool(entry)
+        right += int(arrays["predictions"][index]) in entry
+    if not counted:
+        raise ValueError(f"No image that can be read has a label. Received: path={path!r}")
+    return {"accuracy": right / counted}
+
+
+def read_labels(model, path):
+    """The content of `real.json`: a list of right labels for each image."""
     if not files.exists(path):
         raise ValueError(f"There is no such file. Received: path={path!r}")
     labels = files.read_json(path)
@@ -63,15 +78,7 @@ def evaluate_json(model, inputs, path):
             f"The labels must be those of the model, integers in [0, {classes}). "
             f"Received: path={path!r}, output_shape={model.output_shape}"
         )
-    arrays = collect(model, _predictions, inputs)
-    right, counted = 0, 0
-    for index in np.flatnonzero(arrays["weights"]):
-        entry = labels[_number(inputs.test.name_of(int(index)), len(labels)) - 1]
-        counted += bool(entry)
-        right += int(arrays["predictions"][index]) in entry
-    if not counted:
-        raise ValueError(f"No image that can be read has a label. Received: path={path!r}")
-    return {"accuracy": right / counted}
+    return labels
 
 
 def _number(name, count):

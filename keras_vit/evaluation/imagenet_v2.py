@@ -4,6 +4,7 @@ from keras_vit.evaluation import top1
 
 METRICS = top1.METRICS
 SPLITS = ("test",)
+check = top1.check
 DATASET = "imagenet_v2"
 
 

@@ -2,11 +2,12 @@
 
 import numpy as np
 
-from keras_vit.evaluation.representations import train_and_test
+from keras_vit.evaluation.representations import check_representation, train_and_test
 from keras_vit.layers.validation import check_positive_int
 
 METRICS = ("accuracy",)
 SPLITS = ("train", "test")
+check = check_representation
 NEIGHBORS = 20
 TEMPERATURE = 0.07
 _CHUNK = 1024

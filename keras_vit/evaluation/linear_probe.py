@@ -4,10 +4,11 @@ import warnings
 
 import numpy as np
 
-from keras_vit.evaluation.representations import train_and_test
+from keras_vit.evaluation.representations import check_representation, train_and_test
 
 METRICS = ("accuracy", "inverse_regularization")
 SPLITS = ("train", "test")
+check = check_representation
 GRID = (1e-3, 1e-2, 1e-1, 1.0, 10.0)  # of scikit-learn's C
 _STEPS = 500
 

@@ -7,6 +7,7 @@ from keras_vit.evaluation.collecting import check_classes, collect
 
 METRICS = ("accuracy", "top5_accuracy", "mapped_accuracy", "mapped_top5_accuracy")
 SPLITS = ("test",)
+check = check_classes
 DATASET = "objectnet"
 
 
@@ -28,7 +29,7 @@ def evaluate(model, inputs, engine=None):
 
     Reference: Barbu et al., "ObjectNet" (2019); the paper's appendix D.9 does not say which one it reports.
     """
-    check_classes(model, inputs.test)
+    check_classes(model, inputs)
     arrays = collect(model, _outputs, inputs)
     counted = arrays["weights"] > 0
     groups = inputs.test.label_groups or [(label,) for label in range(len(inputs.test.class_names))]

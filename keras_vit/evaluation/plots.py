@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_vit.plots import figure_class, plain_text
+from keras_vit.plots import figure_class, plain_text, to_pictures
 
 
 def predictions(
@@ -20,7 +20,7 @@ def predictions(
 
     Args:
         path: the file to write; its ending decides the format.
-        images: `(N, H, W, 3)` in [-1, 1].
+        images: `(N, H, W, C)`, as a model takes them.
         labels: integers `(N,)`, the right classes.
         probabilities: `(N, classes)`.
         class_names: the name of each class.
@@ -33,9 +33,9 @@ def predictions(
     figure = figure_class()(figsize=(1.25 * columns, 1.55 * rows), layout="constrained")
     for axes in figure.subplots(rows, columns, squeeze=False).flat:
         axes.set_axis_off()
-    for axes, image, label, row in zip(figure.axes, images, labels, probabilities):
+    for axes, picture, label, row in zip(figure.axes, to_pictures(images), labels, probabilities):
         prediction = int(np.argmax(row))
-        axes.imshow((np.asarray(image) + 1) / 2, vmin=0, vmax=1)
+        axes.imshow(picture)
         title = f"{plain_text(class_names[prediction])}  {100 * row[prediction]:.0f} %"
         if prediction != label:
             title += f"\nis {plain_text(class_names[label])}"

@@ -90,7 +90,7 @@ def _largest_confusions(matrix, names, count=5):
 
 
 def _images(inputs, indices):
-    """Images of the test split as pictures `(N, H, W, 3)` in [-1, 1]."""
+    """Images of the test split, `(N, H, W, C)`."""
     source, indices = inputs.test, [int(index) for index in indices]
     if source.read is not None:
         source, indices = data.subset(source, indices), list(range(len(indices)))
@@ -100,7 +100,4 @@ def _images(inputs, indices):
         rows = enumerate(order[first : first + len(batch)])
         kept |= {int(index): np.asarray(batch[row]) for row, index in rows if index in expected}
         first += len(batch)
-    images = np.stack([kept[index] for index in indices])
-    lowest, highest = min(images.min(), -1.0), max(images.max(), 1.0)
-    images = (images - lowest) / (highest - lowest) * 2 - 1
-    return images[..., :3] if images.shape[-1] >= 3 else np.repeat(images[..., :1], 3, -1)
+    return np.stack([kept[index] for index in indices])

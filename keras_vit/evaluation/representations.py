@@ -53,5 +53,10 @@ def representation_model(model):
         raise
 
 
+def check_representation(model, inputs):
+    """Raises a `ValueError` if a model has no representation in front of its head."""
+    representation_model(model)
+
+
 def _features(model, batch):
     return {"features": ops.cast(model(batch[0], training=False), "float32")}

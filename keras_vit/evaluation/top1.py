@@ -6,6 +6,7 @@ from keras_vit.evaluation.collecting import check_classes, mean_over_examples
 
 METRICS = ("accuracy", "top5_accuracy")
 SPLITS = ("test",)
+check = check_classes
 
 
 def evaluate(model, inputs, engine=None):
@@ -24,7 +25,7 @@ def evaluate(model, inputs, engine=None):
     Raises:
         ValueError: the model has other classes than the data, or no example can be read and has a label.
     """
-    check_classes(model, inputs.test)
+    check_classes(model, inputs)
     return mean_over_examples(model, inputs, top_k_accuracy, engine)
 
 

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 from keras_vit import checkpoints, data, files, layers, recipes, training
 from keras_vit.checkpoints.architecture_inference import architecture_of
 from keras_vit.checkpoints.vit_jax_names import vit_jax_shapes
-from keras_vit.evaluation.collecting import weights_digest
+from keras_vit.models.digest import weights_digest
 from keras_vit.models.encoder import Encoder
 from keras_vit.models.position_arguments import position_arguments
 
@@ -84,9 +84,7 @@ def run_tasks(model, workdir, *, path="", tasks=TASKS, seed=0, edit=None, write=
 
     Reference: Zhai et al., "VTAB" (2019); the paper's Table 4 for the recipe, the same for all tasks.
     """
-    unknown = [task for task in tasks if task not in TASKS]
-    if unknown or not tasks or len(set(tasks)) < len(tasks):
-        raise ValueError(f"The tasks are {', '.join(TASKS)}, each once. Received: tasks={tuple(tasks)}")
+    _check_names(tasks)
     workdir = files.as_path(workdir)
     files.make_dirs(workdir)
     weights = _keep_weights(model, workdir)
@@ -110,6 +108,19 @@ def run_tasks(model, workdir, *, path="", tasks=TASKS, seed=0, edit=None, write=
         metrics[task] = results["test/accuracy"]
         write(f"{task}: {metrics[task]:.4f}")
     return {**metrics, **_means(metrics)}
+
+
+def check_tasks(model, tasks=(), path=""):
+    """Raises a `ValueError` unless a model can be fine-tuned on some tasks, () for all, whose datasets are there."""
+    tasks = tuple(tasks) or TASKS
+    _check_names(tasks)
+    _check_datasets({task: config_of(model, task, weights="", path=path) for task in tasks})
+
+
+def _check_names(tasks):
+    unknown = [task for task in tasks if task not in TASKS]
+    if unknown or not tasks or len(set(tasks)) < len(tasks):
+        raise ValueError(f"The tasks are {', '.join(TASKS)}, each once. Received: tasks={tuple(tasks)}")
 
 
 def _check_datasets(configs):

@@ -20,16 +20,8 @@ def require_tensorflow(format_name):
         )
 
 
-def probability_function(model, activation="softmax"):
-    """A function from images to probabilities, float32 `(B, classes)`.
-
-    Args:
-        model: a model to logits, or to probabilities, which are returned as they are (`models.shapes`).
-        activation: what turns logits into probabilities, "softmax" or "sigmoid".
-
-    Raises:
-        ValueError: the activation is neither, or the model's outputs are not logits or probabilities `(B, classes)`.
-    """
+def check_outputs(model, activation):
+    """Raises a `ValueError` unless a model gives logits or probabilities `(B, classes)` and the activation is known."""
     if activation not in ACTIVATIONS:
         raise ValueError(f"`activation` must be one of {', '.join(ACTIVATIONS)}. Received: activation={activation!r}")
     if len(model.output_shape) != 2:
@@ -43,6 +35,10 @@ def probability_function(model, activation="softmax"):
             "The activation of the model's last layer must be none, softmax or sigmoid. "
             f"Received: activation={last_activation!r}"
         )
+
+
+def probability_function(model, activation):
+    """A function from images to probabilities, float32 `(B, classes)`; a model's own probabilities stay as they are."""
     gives_logits = not gives_probabilities(model)
 
     def probabilities(images):

@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -10,6 +11,8 @@ from keras_vit import files
 from keras_vit.export.assets import MODEL
 from keras_vit.export.model_card import CARD
 from keras_vit.models import load_keras_file
+from keras_vit.models.digest import weights_digest
+from keras_vit.models.shapes import logits_activation_of
 
 _KEYS = ("model", "class_names", "activation", "preprocessing", "training", "metrics")  # of a card
 
@@ -44,3 +47,23 @@ def load_card(path: str | os.PathLike) -> dict[str, Any]:
     if missing:
         raise ValueError(f"The card of an export must have {', '.join(missing)}. Received: {CARD} of path={path!r}")
     return card
+
+
+def has_model(path: str | os.PathLike, model: keras.Model, class_names: Sequence[str]) -> bool:
+    """Returns whether an export has the weights of a model, its activation and these class names.
+
+    Args:
+        path: the folder of a version, any path of `tf.io.gfile`.
+        model: a built `keras.Model`.
+        class_names: the name of each class, in order.
+    """
+    try:
+        card = load_card(path)
+    except ValueError:
+        return False
+    expected = {
+        "weights_sha256": weights_digest(model),
+        "activation": logits_activation_of(model),
+        "class_names": list(class_names),
+    }
+    return all(card.get(key) == value for key, value in expected.items())

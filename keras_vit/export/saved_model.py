@@ -15,15 +15,19 @@ from keras_vit.export.assets import write_assets
 from keras_vit.export.decoding import Decoder
 from keras_vit.export.graph import (
     attention_function,
+    check_outputs,
     probability_function,
     representation_function,
     write_graph,
 )
 from keras_vit.export.inference_copy import inference_copy
 from keras_vit.export.model_card import model_card, write_card, write_readme
-from keras_vit.export.signatures import ServingContext, build_signatures
+from keras_vit.export.signatures import ServingContext, build_signatures, check_names
 from keras_vit.export.verification import SelfTestError, example_files, tolerance_of, verification_case, verify
-from keras_vit.preprocessing import Preprocessing, preprocessing_of
+from keras_vit.models.digest import weights_digest
+from keras_vit.models.encoder import Encoder
+from keras_vit.models.shapes import logits_activation_of
+from keras_vit.preprocessing import preprocessing_of
 
 
 def saved_model(
@@ -33,9 +37,9 @@ def saved_model(
     version: int | None = None,
     name: str | None = None,
     class_names: Sequence[str] | None = None,
-    signatures: Sequence[str] = ("serving_default", "tensor"),
+    signatures: Sequence[str] | None = None,
     precision: str = "float32",
-    activation: str = "softmax",
+    activation: str | None = None,
     top: int = 5,
     rounding: str | None = None,
     exif: bool | None = None,
@@ -69,9 +73,10 @@ def saved_model(
         name: the model's name on the server, of letters, digits and `_.-`; None for the name of `base_dir`.
         class_names: the name of each class, in order, without line breaks; None to number them.
         signatures: some of "serving_default", "tensor", "classify", and of Vision Transformers "features" and
-            "attention".
+            "attention"; None for `default_signatures(model)`.
         precision: what the export computes in, "float32" or "bfloat16".
-        activation: what turns logits into probabilities: "softmax", or "sigmoid" for a model trained with that loss.
+        activation: what turns logits into probabilities, "softmax" or "sigmoid"; None for that of the loss that the
+            model was trained with.
         top: how many classes are named, best first, 1 or more.
         rounding: the dtype that a resize gives, "float" or "uint8"; None for what the model carries.
         exif: whether photographs are turned as their EXIF orientation says; None for what the model carries.
@@ -89,10 +94,11 @@ def saved_model(
     """
     base_dir = os.fspath(base_dir)
     name = name or re.sub(r"[^\w.-]", "_", os.path.basename(base_dir.rstrip("/"))) or "model"
+    signatures = default_signatures(model) if signatures is None else tuple(signatures)
+    activation = logits_activation_of(model) if activation is None else activation
     decoding: dict[str, Any] = {"rounding": rounding, "exif": exif, "max_megapixels": max_megapixels}
     serving = {
-        "signatures": tuple(signatures), "precision": precision, "activation": activation,
-        "max_batch_size": max_batch_size,
+        "signatures": signatures, "precision": precision, "activation": activation, "max_batch_size": max_batch_size,
     }  # fmt: skip
     for argument, value in (("top", top), ("max_batch_size", max_batch_size)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -100,22 +106,16 @@ def saved_model(
     if not re.fullmatch(r"[\w.-]+", name):
         raise ValueError(f"`name` must be of letters, digits and `_.-`, as in a URL. Received: name={name!r}")
     versions.check_version(base_dir, version)
+    labels, decoder = check(model, class_names=class_names, signatures=signatures, activation=activation, **decoding)
     if keras.backend.backend() != "tensorflow":
         options = {"version": version, "name": name, "class_names": class_names, "top": top, **decoding, **serving}
         return via_tensorflow.saved_model(model, base_dir, {**options, "recipe": recipe, "metrics": metrics})
 
     copy = inference_copy(model, precision)
     image_shape = tuple(model.input_shape[1:])
-    labels = _labels(class_names, model.output_shape[-1])
-    preprocessing: Preprocessing | None = None
-    decoder = None
-    if serving["signatures"] != ("tensor",):
-        instead: dict[str, Any] = {
-            field: value for field, value in (("rounding", rounding), ("exif", exif)) if value is not None
-        }
-        preprocessing = dataclasses.replace(preprocessing_of(model), **instead)
+    preprocessing = decoder and decoder.preprocessing
+    if preprocessing:
         decoding = {**decoding, "rounding": preprocessing.rounding, "exif": preprocessing.exif}
-        decoder = Decoder(image_shape, preprocessing, max_megapixels)
 
     images = tf.TensorSpec((None, *image_shape), tf.float32)
     in_graph = lambda function: tf.function(function, input_signature=[images], autograph=False)  # noqa: E731
@@ -131,7 +131,7 @@ def saved_model(
     written, reference = signatures_of(copy, in_graph), signatures_of(model)
     image_files = example_files(image_shape)
     card = model_card(
-        copy, class_names=labels, **serving,
+        copy, weights_sha256=weights_digest(model), class_names=labels, **serving,
         preprocessing={"model": preprocessing and preprocessing.to_config(), **decoding},
         training=recipe or {}, metrics=metrics or {},
     )  # fmt: skip
@@ -153,6 +153,48 @@ def saved_model(
         update(3)
         write_card(folder, {**card, "self_test": {"largest_differences": differences, "tolerance": tolerance}})
         return versions.publish(folder, base_dir, version)
+
+
+def default_signatures(model: keras.Model) -> tuple[str, ...]:
+    """Returns the signatures of an export that names none: those for image files only if files can have the channels
+    of the model's images, 1 to 4."""
+    return ("serving_default", "tensor") if model.input_shape[-1] <= 4 else ("tensor",)
+
+
+def check(
+    model: keras.Model,
+    *,
+    class_names: Sequence[str] | None = None,
+    signatures: Sequence[str] | None = None,
+    activation: str | None = None,
+    rounding: str | None = None,
+    exif: bool | None = None,
+    max_megapixels: float = 50.0,
+) -> tuple[tuple[str, ...], Decoder | None]:
+    """Checks whether `saved_model` can export a model, without computing anything.
+
+    Args:
+        model, class_names, signatures, activation, rounding, exif, max_megapixels: as for `saved_model`.
+
+    Returns:
+        `(labels, decoder)`: the name of each class, and the `Decoder` of image files, None if no signature takes them.
+
+    Raises:
+        ValueError: an argument is out of range, or the model cannot be served.
+    """
+    check_outputs(model, logits_activation_of(model) if activation is None else activation)
+    signatures = default_signatures(model) if signatures is None else tuple(signatures)
+    check_names(signatures)
+    if {"features", "attention"} & set(signatures):
+        Encoder(model)
+    labels = _labels(class_names, model.output_shape[-1])
+    if signatures == ("tensor",):
+        return labels, None
+    instead: dict[str, Any] = {
+        field: value for field, value in (("rounding", rounding), ("exif", exif)) if value is not None
+    }
+    preprocessing = dataclasses.replace(preprocessing_of(model), **instead)
+    return labels, Decoder(tuple(model.input_shape[1:]), preprocessing, max_megapixels)
 
 
 def _labels(class_names, classes):

@@ -116,22 +116,17 @@ SIGNATURES = {
 """The functions that build the signatures of a SavedModel, by their names; see `saved_model`."""
 
 
+def check_names(names):
+    """Raises a `ValueError` unless the names are some of `SIGNATURES`."""
+    if not names or not set(names) <= set(SIGNATURES):
+        raise ValueError(f"The signatures are {', '.join(SIGNATURES)}. Received: signatures={tuple(names)}")
+
+
 def build_signatures(names, context, max_batch_size):
     """Signatures that check their input before they compute anything: `{name: Signature}`.
 
     TensorFlow does not check what a signature is fed, and a wrong rank aborts the whole process in a convolution.
-
-    Args:
-        names: some of `SIGNATURES`.
-        context: a `ServingContext`.
-        max_batch_size: larger batches are refused, 1 or more.
-
-    Raises:
-        ValueError: a signature is unknown, or there are none.
     """
-    unknown = [name for name in names if name not in SIGNATURES]
-    if unknown or not names:
-        raise ValueError(f"The signatures are {', '.join(SIGNATURES)}. Received: signatures={tuple(names)}")
     return {name: _with_input_check(SIGNATURES[name](context), max_batch_size) for name in names}
 
 

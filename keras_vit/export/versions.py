@@ -24,9 +24,21 @@ def check_version(base_dir, version):
 
 def next_version(base_dir):
     """The number after the largest version there is, 1 if there is none."""
-    if not files.exists(base_dir):
-        return 1
-    return max([int(name) for name in files.list_dir(base_dir) if name.isdecimal()], default=0) + 1
+    return max(_versions(base_dir), default=0) + 1
+
+
+def newest_version(base_dir: str | os.PathLike) -> str | None:
+    """Returns the path of the largest version in a folder, None if there is none.
+
+    Args:
+        base_dir: the folder of the versions, any path of `tf.io.gfile`.
+    """
+    number = max(_versions(base_dir), default=None)
+    return None if number is None else os.path.join(str(base_dir), str(number))
+
+
+def _versions(base_dir):
+    return [int(name) for name in files.list_dir(base_dir) if name.isdecimal()] if files.exists(base_dir) else []
 
 
 @contextlib.contextmanager

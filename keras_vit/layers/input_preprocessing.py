@@ -1,4 +1,4 @@
-"""What images must have gone through before a model sees them."""
+"""What images must have gone through before a model sees them, and what its logits mean."""
 
 import warnings
 from collections.abc import Mapping
@@ -19,9 +19,12 @@ class InputPreprocessing(keras.layers.Layer):
     Args:
         preprocessing: None for that of the JAX reference, a `keras_vit.Preprocessing`, or its fields as a dict. Where
             all channels have one mean and one std, it holds for images of any number of channels.
+        logits_activation: the function that turns the model's logits into probabilities, "softmax" or "sigmoid";
+            training sets the one of its loss, and exports and calibration use it.
 
     Attributes:
         preprocessing: the `Preprocessing`; may be set, as the argument.
+        logits_activation: the argument; may be set.
 
     Call arguments:
         images: `(B, H, W, C)`, float.
@@ -37,10 +40,16 @@ class InputPreprocessing(keras.layers.Layer):
         UserWarning: once, in an eager call, if images are pixel values or were preprocessed twice.
     """
 
-    def __init__(self, preprocessing: Preprocessing | Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        preprocessing: Preprocessing | Mapping[str, Any] | None = None,
+        logits_activation: str = "softmax",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self._channels: int | None = None
         self._has_warned = False
+        self.logits_activation = logits_activation
         self.preprocessing = Preprocessing() if preprocessing is None else preprocessing
 
     @property
@@ -73,7 +82,10 @@ class InputPreprocessing(keras.layers.Layer):
         return input_shape
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "preprocessing": self.preprocessing.to_config()}
+        config = {**super().get_config(), "preprocessing": self.preprocessing.to_config()}
+        if self.logits_activation != "softmax":  # earlier versions do not know the key
+            config["logits_activation"] = self.logits_activation
+        return config
 
 
 # The name of the layer in .keras files of earlier versions.

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit.layers import InputPreprocessing
 from keras_vit.models.graph import calls_of
 
 
@@ -73,3 +74,25 @@ def gives_probabilities(model: keras.Model) -> bool:
     images = np.random.default_rng(0).uniform(-1, 1, (2, *sides)).astype("float32")
     outputs = ops.convert_to_numpy(ops.cast(model(images, training=False), "float32"))
     return bool((outputs >= 0).all() and (np.abs(outputs.sum(-1) - 1) < 0.01).all())  # bfloat16 rounds
+
+
+def logits_activation_of(model: keras.Model) -> str:
+    """Returns what turns a model's logits into probabilities, "softmax" or "sigmoid"; "softmax" if no layer says it."""
+    layers = _input_preprocessings(model)
+    return layers[0].logits_activation if layers else "softmax"
+
+
+def set_logits_activation(model: keras.Model, activation: str) -> None:
+    """Lets a model carry what turns its logits into probabilities, "softmax" or "sigmoid"."""
+    for layer in _input_preprocessings(model):
+        layer.logits_activation = activation
+
+
+def _input_preprocessings(model):
+    layers = []
+    for layer in model.layers:
+        if isinstance(layer, keras.Model):
+            layers += _input_preprocessings(layer)
+        elif isinstance(layer, InputPreprocessing):
+            layers.append(layer)
+    return layers

@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 
 from keras_vit import checkpoints, cost, losses
 from keras_vit.models import AxialResNet, AxialVisionTransformer, BiTResNet, VisionTransformer
+from keras_vit.models.shapes import set_logits_activation
 from keras_vit.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -49,7 +50,11 @@ class Classification(Task):
             )
 
     def build_model(self, inputs: "InputPipeline") -> keras.Model:
-        return self.architecture(**self._arguments(inputs), remat=self.config.remat)
+        return self._with_activation(self.architecture(**self._arguments(inputs), remat=self.config.remat))
+
+    def _with_activation(self, model):
+        set_logits_activation(model, self.config.loss)
+        return model
 
     def _arguments(self, inputs):
         return {
@@ -91,7 +96,7 @@ class Classification(Task):
         return self.loss(labels, logits), {"accuracy": ops.cast(right, "float32")}
 
     def export_options(self) -> dict[str, Any] | None:
-        return {"activation": self.config.loss}
+        return {}
 
     def multiply_accumulates(self, image_shape: tuple[int, int, int]) -> int:
         return self.forward_cost(**{**self.config.model, "input_shape": self._input_shape(image_shape)})
@@ -131,7 +136,7 @@ class ResNetClassification(Classification):
             raise ValueError("`remat` recomputes Transformer blocks, and a ResNet has none. Received: remat=True")
 
     def build_model(self, inputs: "InputPipeline") -> keras.Model:
-        return self.architecture(**self._arguments(inputs))
+        return self._with_activation(self.architecture(**self._arguments(inputs)))
 
 
 class AxialResNetClassification(ResNetClassification):

@@ -26,8 +26,8 @@ class MetricsTable:
 
     Args:
         path: the file, local or remote; its folder exists.
-        columns: the names of the numbers in a row, after its step; None to take those of the file, or of the first row
-            that is appended.
+        columns: the names of the numbers in a row, after its step; None for those of the file and of the rows that are
+            appended, with NaN in a row that lacks a column.
         step: the step that training is resumed from; the rows of later ones are cut.
 
     Raises:
@@ -37,6 +37,7 @@ class MetricsTable:
     def __init__(self, path, columns=None, step=0):
         self._path = str(path)
         lines = _whole_lines(self._path)
+        self._grows = columns is None
         if columns is None and not lines:
             self._columns = self._file = None
             return
@@ -91,6 +92,8 @@ class MetricsTable:
         if self._file is None:
             self._columns = tuple(metrics)
             self._open()
+        elif self._grows:
+            metrics = self._with_all_columns(metrics)
         if sorted(metrics) != sorted(self._columns):
             raise ValueError(
                 f"Every row must have the columns {', '.join(self._columns)}, in {self._path}. "
@@ -102,6 +105,17 @@ class MetricsTable:
             self._file.write(text)
         if not files.is_remote(self._path):
             self.flush()
+
+    def _with_all_columns(self, metrics):
+        """The metrics with NaN for missing columns; new ones are added to the file, with NaN in its rows."""
+        new = [name for name in metrics if name not in self._columns]
+        if new:
+            self.close()
+            rows = [line.rstrip("\n") + ",nan" * len(new) + "\n" for line in _whole_lines(self._path)[1:]]
+            self._columns = (*self._columns, *new)
+            self._open(rows)
+        length = len(next(iter(metrics.values())))
+        return {name: metrics.get(name, [float("nan")] * length) for name in self._columns}
 
     def flush(self):
         """Lets the file have all rows.

@@ -52,6 +52,7 @@ def run(
     task: tasks.Task | None = None,
     evaluators: Mapping[str, Any] | None = None,
     engine: Engine | None = None,
+    check: Callable[[keras.Model, data.InputPipeline], object] | None = None,
     start: float | None = None,
 ) -> RunResult:
     """Trains a model as a config says and evaluates it; goes on where an interrupted run of the workdir stopped.
@@ -64,8 +65,11 @@ def run(
         write: takes the lines that say how it is going.
         task: a `tasks.Task` instead of the one that `config.task` names.
         evaluators: by the names in `config.evals`, what has `METRICS` and `evaluate(model, inputs, engine)`, as
-            `keras_vit.evaluation.get` gives them; their metrics stand beside the task's own.
+            `keras_vit.evaluation.get` gives them; their metrics stand beside the task's own. One with a method
+            `check(model, inputs)` is asked before the first step whether it can evaluate the model.
         engine: an `Engine` instead of the one that the config asks for.
+        check: called with the model and the inputs before the first step; raises a `ValueError` to refuse the run, for
+            example because its model cannot be exported.
         start: when the command was given, by `time.monotonic`, for the line that says how long it took to begin; None
             for now.
 
@@ -86,10 +90,10 @@ def run(
     if engine.host_index:
         write = _discard
     with workdir.lock():
-        return _run(config, workdir, write, task, evaluators, engine, start)
+        return _run(config, workdir, write, task, evaluators, engine, check, start)
 
 
-def _run(config, workdir, write, task, evaluators, engine, start):
+def _run(config, workdir, write, task, evaluators, engine, check, start):
     chief = engine.host_index == 0
     with _global_state(config):
         inputs = data.from_config(config.data, batch_size=config.batch_size, seed=config.seed)
@@ -100,6 +104,9 @@ def _run(config, workdir, write, task, evaluators, engine, start):
         checkpoints = CheckpointManager(workdir.checkpoints, engine, write, chief)
         load_weights = None if checkpoints.steps() else _weights_loader(config, inputs, reports.append)
         engine.build(config, task, inputs, total_steps, load_weights)
+    checks = [getattr(evaluators[name], "check", None) for name in config.evals]
+    for function in filter(None, [check, *checks]):
+        function(engine.model, inputs)
     for line in run_summary(config, engine=engine, task=task, inputs=inputs, total_steps=total_steps):
         write(line)
     for report in reports:

@@ -115,11 +115,6 @@ class Workdir:
         names = sorted(n for n in self._config.keys() | existing.keys() if self._config.get(n) != existing.get(n))
         changes = {name: [existing.get(name), self._config.get(name)] for name in names}
         fixed = {name: values for name, values in changes.items() if name not in FREE_FIELDS}
-        if "evals" in fixed and change:
-            raise ValueError(
-                "`evals` are the columns of evaluations.csv and cannot change within a run; choose another workdir. "
-                f"Received: evals was {fixed['evals'][0]!r} and is {fixed['evals'][1]!r}"
-            )
         if change:
             _check_state_fields(fixed)
         if fixed and (not change or self.results() is not None):

@@ -13,8 +13,9 @@ import keras_vit
 from keras_vit import data, evaluation
 from keras_vit.data.sources.shards import Shards
 from keras_vit.evaluation import average_precision, calibration, fewshot, imagenet_real, knn, linear_probe, objectnet
+from keras_vit.evaluation.collecting import spread_of_classes
 from keras_vit.evaluation.representations import representation_model
-from keras_vit.models.shapes import gives_probabilities
+from keras_vit.models.shapes import gives_probabilities, set_logits_activation
 
 CLASSES = 3
 
@@ -151,6 +152,24 @@ def test_the_log_loss_of_logits_has_no_bound():
     assert metrics["calibration/log_loss"] == pytest.approx(expected, rel=1e-5)
 
 
+def test_calibration_of_sigmoids_takes_sigmoids():
+    """The activation is that of the loss, and a .keras file keeps it."""
+    images = keras.Input((8, 8, 3))
+    x = keras_vit.layers.InputPreprocessing()(images)
+    x = keras.layers.Dense(3, kernel_initializer="identity")(keras.layers.GlobalAveragePooling2D()(x))
+    model, inputs = keras.Model(images, x), inputs_of()
+    set_logits_activation(model, "sigmoid")
+    arrays = evaluation.collecting.collect(model, calibration._outputs, inputs)
+    logits, labels = arrays["outputs"].astype("float64"), arrays["labels"]
+    probabilities = 1 / (1 + np.exp(-logits))
+    metrics = evaluation.evaluate(keras.Sequential([keras.Input((8, 8, 3)), model]), ["calibration"], inputs)
+    likelihoods = np.where(labels > 0, probabilities, 1 - probabilities)
+    assert metrics["calibration/log_loss"] == pytest.approx(-np.log(likelihoods).sum(1).mean())
+    assert metrics["calibration/brier_loss"] == pytest.approx(((probabilities - labels) ** 2).sum(1).mean())
+    error = calibration.expected_calibration_error(probabilities, labels.argmax(1))
+    assert metrics["calibration/expected_calibration_error"] == pytest.approx(error)
+
+
 def test_calibration_is_that_of_the_definition():
     probabilities = np.array([[0.95, 0.05], [0.95, 0.05], [0.3, 0.7], [0.45, 0.55]])
     labels = np.array([0, 1, 1, 0])
@@ -174,6 +193,22 @@ def test_objectnet_has_both_conventions():
     }  # fmt: skip
     # A class without an image is an answer too: without the one that two of them are taken for, two are right.
     assert objectnet.score(outputs, right, [(1, 2), (4,)])["mapped_accuracy"] == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_pictures_show_a_spread_of_classes_and_no_padding(known):
+    """Of examples sorted by class, whether or not the source knows its labels, and no weight of 0."""
+    labels = np.repeat(np.arange(3), 15)
+    source = data.arrays(
+        np.full((45, 8, 8, 3), 9, np.uint8) * labels[:, None, None, None].astype("uint8"), labels, "abc"
+    )
+    if not known:
+        source = dataclasses.replace(source, labels=None)
+    inputs = data.InputPipeline(source, source, {}, batch_size=32, seed=0, max_bad_share=0.0)
+    _, shown = spread_of_classes(inputs, 6)
+    assert shown.sum(0).tolist() == [2, 2, 2]
+    images, shown = spread_of_classes(inputs, 64)
+    assert len(images) == 45 and (shown.sum(1) == 1).all()
 
 
 def test_real_labels_of_the_file_count_any_right_one_and_skip_empty_ones(tmp_path):

@@ -1,5 +1,6 @@
 """The main job as a user runs it: a command, its folder and its messages."""
 
+import importlib.util
 import json
 import os
 import shlex
@@ -120,6 +121,60 @@ def test_a_run_that_lost_its_results_keeps_its_export(finished, run, tmp_path):
     assert graph.stat().st_mtime_ns == written
     ours, theirs = (json.loads((w / "results.json").read_text()) for w in (workdir, finished[0]))
     assert ours["test/accuracy"] == theirs["test/accuracy"]
+
+
+def test_an_extended_run_exports_its_new_model(finished, run, tmp_path):
+    """It died after the export, and goes on to more steps; a picture that cannot be drawn does not stop it."""
+    from keras_vit import export
+    from keras_vit.models.digest import weights_digest
+
+    workdir = tmp_path / "extended"
+    shutil.copytree(finished[0], workdir)
+    (workdir / "results.json").unlink()
+    shutil.rmtree(workdir / "export" / "1" / "variables")  # of a version that must not be touched again
+    (workdir / "predictions.png").unlink(missing_ok=True)
+    (workdir / "predictions.png").mkdir()
+    done = run(f"--workdir={workdir}", *TINY, "--config.total_steps=80", "--change")
+    assert done.returncode == 0, done.stderr
+    assert f"exported to {workdir}/export/2" in done.stdout
+    assert "predictions.png was not drawn: " in done.stdout
+    card, before = (export.load_card(workdir / "export" / number) for number in "21")
+    results = json.loads((workdir / "results.json").read_text())
+    assert card["metrics"]["test/accuracy"] == results["test/accuracy"] and card["training"]["total_steps"] == 80
+    assert card["weights_sha256"] == weights_digest(export.load(workdir / "export" / "2")) != before["weights_sha256"]
+
+
+SHAPES = [
+    "--config.data.name=shapes",
+    "--config.data.test_split=test[:70]",
+    "--config.data.shift=0",
+    "--config.batch_size=64",
+]
+
+
+@pytest.mark.parametrize("channels", [2, 6])
+def test_images_of_any_channels_run_to_the_end(channels, run, tmp_path):
+    shape = f"--config.data.image_shape=(8, 8, {channels})"
+    done = run(f"--workdir={tmp_path}/run", *TINY, *SHAPES, shape, f"--config.data.channels={channels}")
+    assert done.returncode == 0, done.stderr
+    assert ("the export will have the signature `tensor` alone" in done.stdout) == (channels == 6)
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["test/examples"] == 70
+    assert f"drew {tmp_path}/run/predictions.png" in done.stdout or not importlib.util.find_spec("matplotlib")
+
+
+@pytest.mark.parametrize(
+    ("evals", "message"),
+    [
+        (("fewshot:digitz",), "fewshot:digitz cannot have its dataset"),
+        (("real:real.json@nowhere",), "nowhere"),
+        (("top1", "knn:folder@nowhere"), "knn:folder@nowhere cannot have its dataset"),
+        (("imagenet_v2:shapes",), "an output for each of the 8 classes"),
+    ],
+)
+def test_evaluators_are_checked_before_the_first_step(evals, message, run, tmp_path):
+    done = run(f"--workdir={tmp_path}/run", *TINY, f"--config.evals={evals}")
+    assert message in _error(done)
+    assert "step" not in done.stdout and not (tmp_path / "run" / "metrics.csv").exists()
 
 
 def test_a_run_that_is_asked_to_end_saves_says_so_and_goes_on(scripts, tmp_path):

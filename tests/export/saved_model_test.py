@@ -10,9 +10,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from ml_collections import ConfigDict
 
 import keras_vit
-from keras_vit import export, inspection
+from keras_vit import data, export, inspection, recipes, tasks
 
 from .conftest import NAMES, SHAPE, image_file, tiny_model
 
@@ -220,7 +221,7 @@ def test_models_that_have_no_probabilities_or_other_channels_are_refused(tmp_pat
     with pytest.raises(ValueError, match=r"none, softmax or sigmoid. Received: activation='tanh'"):
         export.saved_model(tiny_model(classifier_activation="tanh"), tmp_path)
     with pytest.raises(ValueError, match="only the signature 'tensor'"):
-        export.saved_model(tiny_model(input_shape=(8, 12, 5)), tmp_path)
+        export.saved_model(tiny_model(input_shape=(8, 12, 5)), tmp_path, signatures=("serving_default",))
 
 
 @pytest.mark.parametrize("channels", [1, 4])
@@ -233,6 +234,12 @@ def test_files_of_other_channels_are_served(channels, tmp_path, unverified):
     np.testing.assert_allclose(outputs, keras.ops.softmax(model(images)), atol=1e-6)
 
 
+def test_images_that_files_cannot_hold_are_served_as_arrays(tmp_path, unverified):
+    model = tiny_model(input_shape=(8, 12, 5))
+    export.check(model)
+    assert list(tf.saved_model.load(export.saved_model(model, tmp_path)).signatures) == ["tensor"]
+
+
 @pytest.mark.parametrize("activation", ["softmax", "sigmoid"])
 def test_an_activation_of_the_model_is_not_applied_twice(activation, tmp_path, unverified):
     model = tiny_model(classifier_activation=activation)
@@ -242,12 +249,20 @@ def test_an_activation_of_the_model_is_not_applied_twice(activation, tmp_path, u
     np.testing.assert_allclose(outputs, model(images), atol=1e-6)
 
 
-def test_logits_of_a_model_trained_with_sigmoids_go_through_a_sigmoid(tmp_path, unverified):
-    model = tiny_model()
-    path = export.saved_model(model, tmp_path, signatures=("tensor",), activation="sigmoid")
-    images = np.random.default_rng(0).uniform(-1, 1, (2, *SHAPE)).astype("float32")
+def test_a_model_trained_with_sigmoids_is_exported_with_them(tmp_path, unverified):
+    """Also from a .keras file, and around another model."""
+    config = ConfigDict(recipes.defaults(loss="sigmoid", model={"patch_size": 4, "num_layers": 1, "hidden_size": 8,
+                        "mlp_dim": 8, "num_heads": 2}, data=data.defaults(name="digits")))  # fmt: skip
+    inputs = data.from_config(config.data, batch_size=8, seed=0)
+    tasks.get(config).build_model(inputs).save(tmp_path / "model.keras")
+    inner = keras.saving.load_model(tmp_path / "model.keras", compile=False)
+    model = keras.Sequential([keras.Input(inner.input_shape[1:]), inner])
+    path = export.saved_model(model, tmp_path, signatures=("tensor",))
+    images = np.random.default_rng(0).uniform(-1, 1, (2, *inner.input_shape[1:])).astype("float32")
     outputs = tf.saved_model.load(path).signatures["tensor"](images=tf.constant(images))["probabilities"]
     np.testing.assert_allclose(outputs, keras.ops.sigmoid(model(images)), atol=1e-6)
+    assert export.load_card(path)["activation"] == "sigmoid"
+    assert export.has_model(path, model, [*"0123456789"]) and not export.has_model(path, model, [*"abcdefghij"])
 
 
 @pytest.mark.parametrize(

@@ -134,10 +134,12 @@ def test_columns_may_come_from_the_first_row_or_from_the_file(tmp_path):
     table.close()
     table = MetricsTable(path, step=5)
     table.append(10, {"knn/accuracy": [0.75], "loss": [0.125]})  # in any order
-    with pytest.raises(ValueError, match="must have the columns loss, knn/accuracy, in .*Received: loss$"):
-        table.append(15, {"loss": [0.125]})
+    table.append(15, {"loss": [0.125], "top1/accuracy": [0.5]})  # a run may change its evaluators
     table.close()
-    assert path.read_text() == "step,loss,knn/accuracy\n5,0.5,0.25\n10,0.125,0.75\n"
+    assert path.read_text() == (
+        "step,loss,knn/accuracy,top1/accuracy\n5,0.5,0.25,nan\n10,0.125,0.75,nan\n15,0.125,nan,0.5\n"
+    )
+    assert np.isnan(read_metrics(path)["top1/accuracy"]).tolist() == [True, True, False]
 
 
 def test_tensorboard_gets_the_numbers(tmp_path):
