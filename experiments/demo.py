@@ -35,7 +35,7 @@ HEADERS = [
 ]
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("model", "", "A finished run's workdir, the folder of an export, or a .keras file.")
+flags.DEFINE_string("model", "", "A run's workdir, the folder of an export, or a .keras file.")
 flags.DEFINE_string("variant", "", "Instead of a model: a constructor of keras_vit, such as ViT_B16, for --weights.")
 flags.DEFINE_string("weights", "", "The name of published weights, a path, or a URL; random ones if not given.")
 flags.DEFINE_string("class_names", "", "A text file, one name a line; 'published' for ImageNet's and ImageNet-21k's.")

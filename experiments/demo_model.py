@@ -16,7 +16,7 @@ from keras_vit.export.assets import LABELS, MODEL
 from keras_vit.export.graph import ACTIVATIONS
 from keras_vit.export.versions import MARKER
 from keras_vit.models.encoder import Encoder
-from keras_vit.models.shapes import gives_probabilities
+from keras_vit.models.shapes import gives_probabilities, logits_activation_of
 
 MAX_IMAGES = 64  # that are read at a time
 
@@ -189,7 +189,7 @@ def load(source, variant="", weights="", class_names=""):
         return ServedModel(folder, source, class_names)
     model, details = load_model(source)
     names = read_class_names(class_names, model.output_shape[-1]) if class_names else details.get("class_names")
-    return KerasModel(model, source, names, details.get("activation") or "softmax")
+    return KerasModel(model, source, names, details.get("activation") or logits_activation_of(model))
 
 
 def read_files(model, paths):

@@ -17,7 +17,7 @@ from keras_vit.evaluation.inputs import load_run_inputs
 from keras_vit.evaluation.report import write_report
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("model", "", "A finished run's workdir, the folder of an export, or a .keras file.")
+flags.DEFINE_string("model", "", "A run's workdir, the folder of an export, or a .keras file.")
 flags.DEFINE_string("variant", "", "Instead of a model: a constructor of keras_vit, such as ViT_B16, for --weights.")
 flags.DEFINE_string("weights", "", "The name of published weights, a path, or a URL; random ones if not given.")
 flags.DEFINE_list("evals", ["top1"], f"Some of {', '.join(evaluation.EVALUATORS)}, each alone or with :DATASET.")

@@ -19,7 +19,7 @@ FORMATS = {
     "keras_int8": export.int8,
 }
 FLAGS = flags.FLAGS
-flags.DEFINE_string("model", "", "A finished run's workdir, the folder of an export, or a .keras file.")
+flags.DEFINE_string("model", "", "A run's workdir, the folder of an export, or a .keras file.")
 flags.DEFINE_string("variant", "", "Instead of a model: a constructor of keras_vit, such as ViT_B16, for --weights.")
 flags.DEFINE_string("weights", "", "The name of published weights, a path, or an https or gs URL.")
 flags.DEFINE_string(

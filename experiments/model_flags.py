@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 import keras_vit
-from keras_vit import export, files
+from keras_vit import export, files, training
 from keras_vit.models import load_keras_file
 
 
@@ -12,7 +12,8 @@ def load_model(source):
     """A model, and what its export or run says about it: a dict of arguments of `export.saved_model`.
 
     Args:
-        source: a finished run's workdir, the folder of an export, or a .keras file; any path of `tf.io.gfile`.
+        source: a run's workdir, the folder of an export, or a .keras file; any path of `tf.io.gfile`. A run that is
+            not finished is taken at its best checkpoint, or its newest.
 
     Raises:
         ValueError: it is none of these, it is damaged, or it cannot be read.
@@ -30,14 +31,13 @@ def _load(source):
             raise ValueError(f"There is no such file. Received: model={source!r}")
         return _load_keras_file(source), {}
     folder = files.as_path(source)
-    exports = files.list_dir(folder / "export") if files.is_dir(folder / "export") else []
-    versions = [int(name) for name in exports if name.isdecimal()]
-    if versions:
-        folder = folder / "export" / str(max(versions))
-    elif files.exists(folder / "config.json"):
-        raise ValueError(
-            f"The run is not finished; the command that started it continues it. Received: model={source!r}"
-        )
+    newest = export.newest_version(folder / "export")
+    if not newest and files.exists(folder / "config.json"):
+        run, config = training.load_checkpoint(folder, lambda line: print(f"the run is not finished: {line}"))
+        return run.model, {"class_names": run.inputs.test.class_names, "recipe": config.to_dict()}
+    folder = newest or folder
+    if not files.exists(files.as_path(folder) / export.CARD):
+        raise ValueError(f"The folder holds neither a run nor an export. Received: model={source!r}")
     card = export.load_card(folder)
     preprocessing = card["preprocessing"]
     return export.load(folder), {

@@ -7,6 +7,7 @@
 from keras_vit.export.int8 import int8, load_int8
 from keras_vit.export.litert import litert
 from keras_vit.export.loading import has_model, load, load_card
+from keras_vit.export.model_card import CARD
 from keras_vit.export.onnx import onnx
 from keras_vit.export.report import ExportReport
 from keras_vit.export.saved_model import check, default_signatures, saved_model
@@ -15,6 +16,7 @@ from keras_vit.export.verification import SelfTestError
 from keras_vit.export.versions import newest_version
 
 __all__ = [
+    "CARD",
     "SIGNATURES",
     "ExportReport",
     "SelfTestError",

@@ -22,8 +22,8 @@ from keras_vit.training.engine import Engine, TrainOutputs, choose_engine
 from keras_vit.training.hosts import is_chief
 from keras_vit.training.metrics_table import read_metrics
 from keras_vit.training.preemption import EXIT_CODE, Preempted
-from keras_vit.training.run import RunResult, run
-from keras_vit.training.workdir import Workdir
+from keras_vit.training.run import RunResult, load_checkpoint, run
+from keras_vit.training.workdir import Workdir, read_config
 
 __all__ = [
     "EXIT_CODE",
@@ -34,6 +34,8 @@ __all__ = [
     "Workdir",
     "choose_engine",
     "is_chief",
+    "load_checkpoint",
+    "read_config",
     "read_metrics",
     "run",
 ]

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -11,12 +12,12 @@ import keras
 import numpy as np
 from ml_collections import ConfigDict
 
-from keras_vit import data, tasks, terminal
+from keras_vit import data, files, tasks, terminal
 from keras_vit.checkpoints import fetch, load
 from keras_vit.checkpoints.loading import preprocessing_of_weights
 from keras_vit.layers import InputPreprocessing
 from keras_vit.training import validation
-from keras_vit.training.checkpoint_manager import CheckpointManager
+from keras_vit.training.checkpoint_manager import MARKER, CheckpointManager, finished_steps
 from keras_vit.training.diagnosis import batch_warnings
 from keras_vit.training.engine import Engine, choose_engine, step_metrics
 from keras_vit.training.evaluation import make_evaluate
@@ -24,7 +25,7 @@ from keras_vit.training.loop import Counters, Loop
 from keras_vit.training.metric_writer import MetricWriter
 from keras_vit.training.progress import Progress
 from keras_vit.training.run_summary import run_summary
-from keras_vit.training.workdir import Workdir
+from keras_vit.training.workdir import Workdir, read_config
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,6 +171,46 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
             "train/images_per_second": total_steps * config.batch_size / seconds if seconds else 0.0,
         },
     )
+
+
+def load_checkpoint(
+    path: str | os.PathLike, write: Callable[[str], object] = terminal.write
+) -> tuple[RunResult, ConfigDict]:
+    """Loads the model of a run from its best checkpoint, or from the newest if none was evaluated.
+
+    The model is on one device, whatever the run was computed on.
+
+    Args:
+        path: the workdir of a run, finished or not, local or remote.
+        write: takes a line that names the checkpoint.
+
+    Returns:
+        `(result, config)`: a `RunResult` without metrics, and the config of the run.
+
+    Raises:
+        ValueError: the folder has no config or no checkpoint, the checkpoint is damaged, or the data are gone.
+    """
+    folder = files.as_path(path)
+    config = read_config(folder)
+    steps = finished_steps(folder / "checkpoints")
+    if not steps:
+        raise ValueError(f"The run has no checkpoint yet. Received: workdir={folder}")
+    config.update(strategy="default", shard="")
+    engine = choose_engine(config)
+    checkpoints = CheckpointManager(folder / "checkpoints", engine, write)
+    with _global_state(config):
+        inputs = data.from_config(config.data, batch_size=config.batch_size, seed=config.seed)
+        inputs = _normalized_as_weights(inputs, config, _discard)
+        total_steps = validation.total_steps(config, inputs.train.num_examples)
+        engine.build(config, tasks.get(config), inputs, total_steps)
+    newest = files.read_json(f"{checkpoints.newest_path()}/{MARKER}")
+    best = newest.get("best_step") if isinstance(newest, dict) else None
+    step = best if best in steps else steps[-1]
+    which = f"best checkpoint by {newest['best_metric']}" if best in steps else "newest checkpoint"
+    write(f"using the {which}, {checkpoints.path(step)}")
+    engine.restore(f"{checkpoints.path(step)}/state")
+    engine.swap_ema()
+    return RunResult(engine.gather_model(), inputs, {}), config
 
 
 def _check_continuation(counters, total_steps, inputs):

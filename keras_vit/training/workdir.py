@@ -10,6 +10,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from ml_collections import ConfigDict
 
 from keras_vit import files
 from keras_vit.training.checkpoint_manager import finished_steps
@@ -189,6 +190,29 @@ def _command(config):
             "numpy": np.__version__,
         },
     }
+
+
+def read_config(path: str | os.PathLike) -> ConfigDict:
+    """Returns the config of a run.
+
+    Args:
+        path: the workdir, local or remote.
+
+    Raises:
+        ValueError: the folder has no `config.json`, or it is damaged.
+    """
+    file = files.as_path(path) / "config.json"
+    fields = files.read_json(file)
+    if not isinstance(fields, dict):
+        raise ValueError(f"The workdir of a run has a file `config.json`. Received: {file}")
+    config: dict[str, Any] = {}
+    for name, value in fields.items():
+        *groups, last = name.split(".")
+        group = config
+        for part in groups:
+            group = group.setdefault(part, {})
+        group[last] = tuple(value) if isinstance(value, list) else value
+    return ConfigDict(config)
 
 
 def _flat(config, prefix=""):

@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit import export, files
+from keras_vit import evaluation, export, files, training
 from keras_vit.export.assets import MODEL
 from keras_vit.export.model_card import CARD
+from keras_vit.models.shapes import logits_activation_of
+
+from ..training import small_run
 
 SPEC = importlib.util.spec_from_file_location(
     "model_flags", Path(__file__).parents[2] / "experiments" / "model_flags.py"
@@ -55,8 +58,8 @@ def test_a_model_of_a_remote_file_system_is_the_one_that_was_written(source, met
     ("source", "message"),
     [
         ("nothing.keras", "There is no such file. Received: model='ram://model_flags/nothing.keras'"),
-        ("nothing", "The folder of an export holds .*this one does not"),
-        ("unfinished", "The run is not finished; the command that started it continues it"),
+        ("nothing", "The folder holds neither a run nor an export"),
+        ("unfinished", "The run has no checkpoint yet"),
         ("damaged", "The file must be JSON"),
         ("empty_card", "The card of an export must have model, class_names"),
     ],
@@ -71,6 +74,26 @@ def test_what_is_no_model_is_refused_in_one_line(source, message, model):
             file.write(content)
     with pytest.raises(ValueError, match=message):
         model_flags.load_model(f"{ROOT}/{source}")
+
+
+@pytest.mark.parametrize("best", [True, False])
+def test_an_unfinished_run_is_taken_at_a_checkpoint(best, tmp_path, capsys):
+    """The averages of its best one if it was evaluated, else its newest."""
+    evaluations = {"eval_every_steps": 5} if best else {"eval_every_steps": 0, "checkpoint_every_steps": 8}
+    config = small_run.config_of(total_steps=9, loss="sigmoid", schedule={"base": 1e-2}, **evaluations)
+    result = training.run(config, training.Workdir(tmp_path, config.to_dict()), lambda line: None)
+    loaded, details = model_flags.load_model(str(tmp_path))
+    assert logits_activation_of(loaded) == "sigmoid" and details["recipe"]["total_steps"] == 9
+    assert details["class_names"] == result.inputs.test.class_names
+    printed = capsys.readouterr().out
+    assert ("best checkpoint by accuracy" in printed and "000000005" in printed) == best
+    accuracy = evaluation.evaluate(loaded, ["top1"], result.inputs)["top1/accuracy"]
+    if best:
+        rows = training.read_metrics(tmp_path / "evaluations.csv")
+        assert accuracy == pytest.approx(rows["accuracy"][0])
+    else:
+        for weight, expected in zip(loaded.get_weights(), result.model.get_weights(), strict=True):
+            np.testing.assert_array_equal(weight, expected)
 
 
 def test_a_file_system_that_does_not_answer_is_one_line(monkeypatch):
