@@ -96,7 +96,6 @@ DATASETS = {
     "imagenet_v2": Dataset("imagenet2012:5.*.*", 1000, {**_IMAGENET, "test": "test"}, test_tfds="imagenet_v2"),
     # Not datasets of TFDS: folders, one subfolder a class.
     "imagenet21k": Dataset("", 21843, _splits("train", "test", "tune_train", "tune_val")),
-    "objectnet": Dataset("", 1000, {"test": ""}),
     # VTAB-1k: natural, specialized, structured.
     "vtab/caltech101": Dataset("caltech101:3.*.*", 102, _vtab("train[2753:2953]")),  # 90 % of 3,059
     "vtab/cifar100": Dataset("cifar100:3.*.*", 100, _vtab("train[45000:45200]")),

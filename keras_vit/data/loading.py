@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from keras_vit import files as file_system
 from keras_vit.data.datasets import DATASETS
-from keras_vit.data.objectnet import objectnet
 from keras_vit.data.sources import (
     Source,
     check_splits,
@@ -39,7 +38,6 @@ _UNDERSTOOD = {
     ),
     "tfds": ("path", "class_names", "image_key", "label_key"),
     "row": ("path", "class_names"),
-    "objectnet": ("path",),
 }
 
 
@@ -168,7 +166,7 @@ def _check_understood(name, arguments):
     """Refuses what would have no effect on a dataset, except at its default."""
     kind = name.split(":")[0]
     if kind in DATASETS:
-        kind = kind if kind == "objectnet" else "row" if DATASETS[kind].tfds else "folder"
+        kind = "row" if DATASETS[kind].tfds else "folder"
     if kind not in _UNDERSTOOD:
         return
     understood = _UNDERSTOOD[kind]
@@ -184,10 +182,6 @@ def _check_understood(name, arguments):
 def _row(name, split, path, class_names, test_share, split_seed):
     row = DATASETS[name]
     words = row.splits.get(split, split)
-    if name == "objectnet":
-        if split != "test":
-            raise ValueError(f"ObjectNet is only for testing, its split is 'test'. Received: split={split!r}")
-        return objectnet(path)
     if not row.tfds:
         source = folder(path, words, class_names, test_share, split_seed)
     else:

@@ -29,7 +29,6 @@ from keras_vit.evaluation import (
     imagenet_v2,
     knn,
     linear_probe,
-    objectnet,
     top1,
     vtab,
 )
@@ -43,7 +42,6 @@ EVALUATORS = {
     "top1": top1,
     "real": imagenet_real,
     "imagenet_v2": imagenet_v2,
-    "objectnet": objectnet,
     "fewshot": fewshot,
     "linear_probe": linear_probe,
     "knn": knn,

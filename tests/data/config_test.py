@@ -1,7 +1,5 @@
 """One call from a config's `data` group to batches."""
 
-import json
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -73,24 +71,6 @@ def test_a_model_gets_the_preprocessing_of_test_images(fields, resize, crop_frac
     assert inputs.model_preprocessing() == Preprocessing(resize=resize, crop_fraction=crop_fraction)
     digits = data.from_config({}, batch_size=2, seed=0).model_preprocessing()
     assert digits == Preprocessing()  # of files of 0 to 255, whatever white is in the scans
-
-
-def test_objectnet_scores_the_classes_that_imagenet_has_with_each_of_its_labels(tmp_path, images_of):
-    (tmp_path / "mappings").mkdir()
-    for name in ("air_fan", "basket", "only_here"):
-        (tmp_path / "images" / name).mkdir(parents=True)
-        (tmp_path / "images" / name / "1.png").write_bytes(images_of(len(name)))
-    write = lambda name, value: (tmp_path / "mappings" / name).write_text(value)  # noqa: E731
-    titles = {"air_fan": "Air fan", "basket": "Basket", "only_here": "Only here"}
-    write("folder_to_objectnet_label.json", json.dumps(titles))
-    write("objectnet_to_imagenet_1k.json", json.dumps({"Air fan": "fan", "Basket": "hamper; pannier, bag"}))
-    write("imagenet_to_label_2012_v2", "pannier, bag\nfan\nhamper\n")
-    write("pytorch_to_imagenet_2012_id.json", json.dumps({"5": 0, "700": 1, "9": 2}))
-    source = data.load_split("objectnet", "test", path=str(tmp_path))
-    ((_, labels, weights),) = data.eval_batches(source, batch_size=3, image_size=8)
-    assert [np.flatnonzero(row).tolist() for row in labels.numpy()] == [[700], [5, 9], []]
-    assert weights.numpy().tolist() == [1, 1, 0] and source.class_names[9] == "hamper"
-    assert source.name_of(1).endswith("basket/1.png")
 
 
 def test_randaugment_of_values_far_below_255_stays_in_the_range_of_the_model():

@@ -1,7 +1,6 @@
 """Odd names, links, pipes, encodings and damaged records: each is counted and named, or refused in one line."""
 
 import collections
-import json
 import os
 
 import numpy as np
@@ -153,30 +152,6 @@ def test_a_class_that_no_record_has_is_named(records, caplog):
     assert not caplog.text
     data.load("tfrecords", **fields, classes=4)
     assert "train-0: 2 classes are not among all 5 examples: ['2', '3']" in caplog.text
-
-
-def test_objectnet_is_for_testing_alone(tmp_path):
-    with pytest.raises(ValueError, match="ObjectNet is only for testing.*split='train'"):
-        data.load("objectnet", path=str(tmp_path))
-
-
-def test_objectnet_knows_all_its_classes_whether_they_have_images_or_not(tmp_path, images_of):
-    mappings = {
-        "folder_to_objectnet_label.json": {"chair": "Chair", "fan": "Fan", "spoon": "Spoon"},
-        "objectnet_to_imagenet_1k.json": {"Chair": "folding chair; rocking chair", "Fan": "electric fan"},
-        "pytorch_to_imagenet_2012_id.json": {"5": 0, "7": 1, "9": 2},
-    }
-    (tmp_path / "mappings").mkdir()
-    for name, content in mappings.items():
-        (tmp_path / "mappings" / name).write_text(json.dumps(content))
-    names = "folding chair\nrocking chair\nelectric fan\n"
-    (tmp_path / "mappings" / "imagenet_to_label_2012_v2").write_text(names)
-    for name in ("fan", "spoon"):
-        (tmp_path / "images" / name).mkdir(parents=True)
-        (tmp_path / "images" / name / "0.jpg").write_bytes(images_of(0))
-    source = data.load_split("objectnet", "test", path=str(tmp_path))
-    assert source.num_examples == 1 and source.read(tf.constant(0, tf.int64))["label"].numpy().tolist() == [9]
-    assert source.label_groups == ((5, 7), (9,))
 
 
 def test_no_dataset_is_tuned_or_trained_on_its_test_images():

@@ -12,7 +12,7 @@ import tensorflow as tf
 import keras_vit
 from keras_vit import data, evaluation
 from keras_vit.data.sources.shards import Shards
-from keras_vit.evaluation import average_precision, calibration, fewshot, imagenet_real, knn, linear_probe, objectnet
+from keras_vit.evaluation import average_precision, calibration, fewshot, imagenet_real, knn, linear_probe
 from keras_vit.evaluation.collecting import spread_of_classes
 from keras_vit.evaluation.representations import representation_model
 from keras_vit.models.shapes import gives_probabilities, set_logits_activation
@@ -181,18 +181,6 @@ def test_calibration_is_that_of_the_definition():
     softmax.build((None, 8, 8, 3))
     assert evaluation.evaluate(softmax, ["calibration"], inputs_of()) == pytest.approx(metrics, abs=1e-6)
     assert 0 < metrics["calibration/log_loss"] < 0.1
-
-
-def test_objectnet_has_both_conventions():
-    right = np.zeros((3, 6), bool)
-    right[0, [1, 2]] = right[1, 4] = right[2, [1, 2]] = True
-    outputs = np.array([[9.0, 1, 8, 0, 0, 0], [9, 8, 0, 7, 6, 5], [0, 5, 0, 9, 4, 8]])
-    metrics = objectnet.score(outputs, right, [(0,), (1, 2), (4,)])
-    assert metrics == {
-        "accuracy": 0, "top5_accuracy": 1, "mapped_accuracy": pytest.approx(1 / 3), "mapped_top5_accuracy": 1
-    }  # fmt: skip
-    # A class without an image is an answer too: without the one that two of them are taken for, two are right.
-    assert objectnet.score(outputs, right, [(1, 2), (4,)])["mapped_accuracy"] == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize("known", [True, False])

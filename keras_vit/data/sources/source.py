@@ -38,8 +38,6 @@ class Source:
         labels: `(N,)` integers where they are known without reading the examples, else `None`.
         options: the values of `Options` for its images wherever a field is "auto".
         checksum: gives an integer that differs where the stored examples do, from the names and sizes of files.
-        label_groups: sets of labels, tuples of integers, each of which stands for one class of the dataset; () where
-            every label is a class.
     """
 
     read: Callable | None
@@ -50,7 +48,6 @@ class Source:
     name_of: Callable = "example {}".format
     labels: np.ndarray | None = None
     options: dict = dataclasses.field(default_factory=dict)
-    label_groups: tuple = ()
     checksum: Callable = lambda: 0
 
     @functools.cached_property
