@@ -227,9 +227,10 @@ def compare(measure):
 
 def operations(measure):
     """Floating-point operations of the products of one image."""
-    from keras_vit import cost
+    from keras_vit import VisionTransformer, cost
 
-    forward = 2 * cost.multiply_accumulates(**SIZES[_VARIANT.value], patch_size=16, input_shape=(SIZE, SIZE, 3))
+    sizes = {**SIZES[_VARIANT.value], "patch_size": 16, "input_shape": (SIZE, SIZE, 3)}
+    forward = cost.flops(cost.build_abstract(VisionTransformer, **sizes), table_6=True)
     return forward * (3 if measure == "train" else 1)
 
 

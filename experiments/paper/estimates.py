@@ -9,10 +9,13 @@ from scales import Scale
 from study import Study
 
 from keras_vit import architectures, cost, recipes, tasks
+from keras_vit.tpu.inputs import InputShapes
 
 # The share of a large product's speed that training reaches; small models reach less.
 _EFFICIENCY = 0.25
 _SECONDS_A_RUN = 20  # of compiling, evaluating and saving
+
+_MULTIPLY_ACCUMULATES: dict[str, int] = {}  # by model and image shape
 
 
 def images_of(run):
@@ -32,9 +35,13 @@ def exaflops_of(run):
         return 0.0
     fields = run.config["data"]
     side = fields["image_size"]
-    image_shape = (side, side, fields["channels"]) if side else fields["image_shape"]
-    task = tasks.get(ConfigDict(recipes.defaults(**run.config)))
-    return cost.exaflops(task.multiply_accumulates(image_shape), images_of(run))
+    image_shape = (side, side, fields["channels"]) if side else tuple(fields["image_shape"])
+    key = str((run.config.get("task"), run.config["model"], image_shape))
+    if key not in _MULTIPLY_ACCUMULATES:
+        task = tasks.get(ConfigDict(recipes.defaults(**run.config)))
+        model = cost.build_abstract(task.build_model, InputShapes(image_shape, 2))
+        _MULTIPLY_ACCUMULATES[key] = cost.multiply_accumulates(model, table_6=True)
+    return cost.exaflops(_MULTIPLY_ACCUMULATES[key], images_of(run))
 
 
 def estimate(study: Study, scale: Scale, flops: float) -> dict[str, float]:

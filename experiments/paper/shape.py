@@ -30,6 +30,8 @@ def _runs(scale):
             if scale.is_paper:
                 config = scale.paper_pretraining("ViT-B/32", evals=("fewshot:imagenet2012",))
                 config["model"] = {**config["model"], **_scaled(base, dimension, factor)}
+                patch_size = config["model"]["patch_size"]  # patches of 64 pixels fill images of 192
+                config["data"] = {**config["data"], "image_size": 224 // patch_size * patch_size}
             else:
                 config = scale.pretraining(model=_scaled(base, dimension, factor))
             name = f"{dimension.replace(' ', '-')}-x{factor:g}"

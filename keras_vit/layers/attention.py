@@ -170,6 +170,14 @@ class MultiHeadAttention(keras.layers.Layer):
     def compute_output_shape(self, tokens_shape, queries_shape=None):
         return tokens_shape if queries_shape is None else queries_shape
 
+    def multiply_accumulates(self, tokens_shape, queries_shape=None):
+        """Multiply-accumulates of one example; the shapes are `(B, N, D)` and `(B, M, D)`."""
+        tokens, hidden_size = tokens_shape[1:]
+        queries = tokens if queries_shape is None else queries_shape[1]
+        projections = 2 * (tokens + queries) * hidden_size**2
+        distances = queries * (2 * tokens - 1) * hidden_size if self.relative_positions else 0
+        return projections + 2 * queries * tokens * hidden_size + distances
+
     def get_config(self):
         config = {"num_heads": self.num_heads, "dropout": self.dropout, "relative_positions": self.relative_positions}
         return {**super().get_config(), **config}

@@ -71,6 +71,12 @@ class AttentionPooling(keras.layers.Layer):
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         return (input_shape[0], input_shape[2])
 
+    def multiply_accumulates(self, input_shape: tuple) -> int:
+        """Multiply-accumulates of one example; the shape is `(B, N, D)`."""
+        hidden_size = input_shape[2]
+        attention = self.attention.multiply_accumulates(input_shape, (None, 1, hidden_size))
+        return attention + 2 * hidden_size * self.mlp_dim
+
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),

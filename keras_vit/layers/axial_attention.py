@@ -121,6 +121,13 @@ class AxialAttention(keras.layers.Layer):
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape
 
+    def multiply_accumulates(self, input_shape: tuple) -> int:
+        """Multiply-accumulates of one example; the shape is `(B, H, W, C)`."""
+        _, height, width, channels = input_shape
+        length = height if self.axis == "height" else width
+        # Queries, keys and values; three kinds of scores of half a head's size, and two of sums of its whole size.
+        return height * width * (2 * channels**2 + length * (3 * channels // 2 + 2 * channels))
+
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "num_heads": self.num_heads, "axis": self.axis}
 

@@ -72,6 +72,9 @@ class AxialBottleneckUnit(BottleneckUnit):
         )
         return self.attention_height, self.attention_width, self.mean
 
+    def _counted_layers(self):
+        return self.conv1, self.attention_height, self.attention_width, self.mean, self.conv3
+
     def _spatial(self, x):
         x = self.attention_width(self.attention_height(x))
         return ops.relu(x if self.strides == 1 else self.mean(x))

@@ -84,5 +84,11 @@ class AxialTransformerBlock(keras.layers.Layer):
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape
 
+    def multiply_accumulates(self, input_shape: tuple) -> int:
+        """Multiply-accumulates of one example; the shape is `(B, N, D)`."""
+        rows, columns = self.grid
+        by_row = self.row.multiply_accumulates((None, columns, input_shape[2]))
+        return rows * by_row + columns * self.column.multiply_accumulates((None, rows, input_shape[2]))
+
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "grid": self.grid, **self.options}

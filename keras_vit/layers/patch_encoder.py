@@ -55,5 +55,9 @@ class PatchEncoder(keras.layers.Layer):
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         return (*input_shape[:-1], self.hidden_size)
 
+    def multiply_accumulates(self, input_shape: tuple) -> int:
+        """Multiply-accumulates of one example; the shape is `(B, N, P*P*C)`."""
+        return input_shape[1] * input_shape[2] * self.hidden_size
+
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "hidden_size": self.hidden_size}

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.resnet_stem import check_stages, stem_output_channels, stem_output_side
-from keras_vit.layers.std_conv import StdConv2D, build_in_turn, group_norm, pad_sides
+from keras_vit.layers.std_conv import StdConv2D, build_in_turn, count_in_turn, group_norm, pad_sides
 from keras_vit.layers.validation import check_rank
 
 POOL_PADDINGS = ("zeros", "minus_infinity")
@@ -84,6 +84,12 @@ class PreActivationResNet(keras.layers.Layer):
         sides = [None if side is None else stem_output_side(side, self.blocks) for side in sides]
         return (batch, *sides, stem_output_channels(self.blocks, self.width))
 
+    def multiply_accumulates(self, input_shape: tuple) -> int:
+        """Multiply-accumulates of one example; the shape is `(B, H, W, C)`."""
+        batch, height, width, channels = self.conv_root.compute_output_shape(input_shape)
+        pooled = (batch, -(-height // 2), -(-width // 2), channels)
+        return self.conv_root.multiply_accumulates(input_shape) + count_in_turn(self.units, pooled)
+
     def get_config(self) -> dict[str, Any]:
         config = {"blocks": self.blocks, "width": self.width, "pool_padding": self.pool_padding}
         return {**super().get_config(), **config}
@@ -131,6 +137,11 @@ class PreActivationUnit(keras.layers.Layer):
         batch, *sides, _ = input_shape
         sides = [None if side is None else -(-side // self.strides) for side in sides]
         return (batch, *sides, 4 * self.channels)
+
+    def multiply_accumulates(self, input_shape):
+        """Multiply-accumulates of one example; the shape is `(B, H, W, C)`."""
+        count = count_in_turn((self.conv1, self.conv2, self.conv3), input_shape)
+        return count + (self.conv_proj.multiply_accumulates(input_shape) if self.conv_proj else 0)
 
     def get_config(self):
         return {**super().get_config(), "channels": self.channels, "strides": self.strides}

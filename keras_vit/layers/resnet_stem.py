@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_vit.layers.std_conv import StdConv2D, build_in_turn, group_norm
+from keras_vit.layers.std_conv import StdConv2D, build_in_turn, count_in_turn, group_norm
 from keras_vit.layers.validation import check_positive_int, check_rank
 
 
@@ -88,6 +88,10 @@ class ResNetStem(keras.layers.Layer):
         sides = [None if side is None else stem_output_side(side, self.blocks) for side in sides]
         return (batch, *sides, stem_output_channels(self.blocks, self.width))
 
+    def multiply_accumulates(self, input_shape: tuple) -> int:
+        """Multiply-accumulates of one example; the shape is `(B, H, W, C)`."""
+        return count_in_turn((self.conv_root, self.pool_root, *self.units), input_shape)
+
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "blocks": self.blocks, "width": self.width}
 
@@ -147,6 +151,14 @@ class BottleneckUnit(keras.layers.Layer):
         batch, *sides, _ = input_shape
         sides = [None if side is None else -(-side // self.strides) for side in sides]
         return (batch, *sides, 4 * self.channels)
+
+    def _counted_layers(self):
+        return self.conv1, self.conv2, self.conv3
+
+    def multiply_accumulates(self, input_shape):
+        """Multiply-accumulates of one example; the shape is `(B, H, W, C)`."""
+        count = count_in_turn(self._counted_layers(), input_shape)
+        return count + (self.conv_proj.multiply_accumulates(input_shape) if self.conv_proj else 0)
 
     def get_config(self):
         return {**super().get_config(), "channels": self.channels, "strides": self.strides}

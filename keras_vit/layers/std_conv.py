@@ -1,6 +1,9 @@
 """The weight-standardized convolution and the GroupNorm of the ResNets."""
 
+import math
+
 import keras
+import numpy as np
 from keras import ops
 
 
@@ -66,6 +69,10 @@ class StdConv2D(keras.layers.Layer):
         sides = [None if side is None else -(-side // self.strides) for side in sides]
         return (batch, *sides, self.filters)
 
+    def multiply_accumulates(self, input_shape):
+        """Multiply-accumulates of one example, without those with the zeros around it; the shape is `(B, H, W, C)`."""
+        return conv_multiply_accumulates(self, input_shape, (self.kernel_size,) * 2, (self.strides,) * 2)
+
     def get_config(self):
         return {
             **super().get_config(),
@@ -87,6 +94,34 @@ def pad_sides(x, width, value=0.0):
     if not width:
         return x
     return ops.pad(x, ((0, 0), (width, width), (width, width), (0, 0)), constant_values=value)
+
+
+def conv_multiply_accumulates(layer, input_shape, kernel_size, strides, dilation=(1, 1), axes=(1, 2)):
+    """Multiply-accumulates of a convolution of one image, without those with the zeros around it.
+
+    Args:
+        layer: the convolution, built; its kernel is `(rows, columns, ...)`.
+        input_shape: with the batch.
+        kernel_size, strides, dilation: along the two sides.
+        axes: of the two sides.
+    """
+    output_shape, count = layer.compute_output_shape(input_shape), math.prod(layer.kernel.shape[2:])
+    for axis, taps, stride, apart in zip(axes, kernel_size, strides, dilation, strict=True):
+        side, outputs = input_shape[axis], output_shape[axis]
+        zeros = max((outputs - 1) * stride + (taps - 1) * apart + 1 - side, 0)  # as `padding="same"` adds them
+        before = {"same": zeros // 2, "symmetric": taps // 2}.get(layer.padding, 0)
+        first = np.arange(outputs)[:, None] * stride - before + np.arange(taps) * apart  # the pixel of output and tap
+        count *= int(((first >= 0) & (first < side)).sum())
+    return count
+
+
+def count_in_turn(layers, shape):
+    """Multiply-accumulates of layers, each on the output of the one before."""
+    count = 0
+    for layer in layers:
+        count += layer.multiply_accumulates(shape) if hasattr(layer, "multiply_accumulates") else 0
+        shape = layer.compute_output_shape(shape)
+    return count
 
 
 def build_in_turn(layers, shape):

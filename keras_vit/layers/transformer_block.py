@@ -139,6 +139,18 @@ class TransformerBlock(keras.layers.Layer):
         batch, tokens, hidden_size = input_shape
         return (batch, 1 if self.first_token_only else tokens, hidden_size)
 
+    def multiply_accumulates(self, input_shape: tuple, all_tokens: bool = False) -> int:
+        """Multiply-accumulates of one example; the shape is `(B, N, D)`.
+
+        Args:
+            input_shape: see above.
+            all_tokens: whether to count the outputs of all tokens, even with `first_token_only`.
+        """
+        batch, tokens, hidden_size = input_shape
+        outputs = 1 if self.first_token_only and not all_tokens else tokens
+        attention = self.attention.multiply_accumulates(input_shape, (batch, outputs, hidden_size))
+        return attention + 2 * outputs * hidden_size * self.mlp_dim
+
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),

@@ -8,7 +8,7 @@ import keras
 from keras import ops
 from ml_collections import ConfigDict
 
-from keras_vit import checkpoints, cost, losses
+from keras_vit import checkpoints, losses
 from keras_vit.models import AxialResNet, AxialVisionTransformer, BiTResNet, VisionTransformer
 from keras_vit.models.shapes import set_logits_activation
 from keras_vit.tasks.task import Task
@@ -32,7 +32,6 @@ class Classification(Task):
 
     metrics = ("accuracy",)
     architecture: Callable[..., keras.Model] = staticmethod(VisionTransformer)
-    forward_cost: Callable[..., int] = staticmethod(cost.multiply_accumulates)
 
     def __init__(self, config: ConfigDict) -> None:
         super().__init__(config)
@@ -98,9 +97,6 @@ class Classification(Task):
     def export_options(self) -> dict[str, Any] | None:
         return {}
 
-    def multiply_accumulates(self, image_shape: tuple[int, int, int]) -> int:
-        return self.forward_cost(**{**self.config.model, "input_shape": self._input_shape(image_shape)})
-
     def _input_shape(self, image_shape):
         return tuple(self.config.model.get("input_shape") or image_shape)
 
@@ -115,7 +111,6 @@ class AxialClassification(Classification):
     """
 
     architecture = staticmethod(AxialVisionTransformer)
-    forward_cost = staticmethod(cost.axial_multiply_accumulates)
 
 
 class ResNetClassification(Classification):
@@ -128,7 +123,6 @@ class ResNetClassification(Classification):
     """
 
     architecture: Callable[..., keras.Model] = staticmethod(BiTResNet)
-    forward_cost: Callable[..., int] = staticmethod(cost.bit_multiply_accumulates)
 
     def __init__(self, config: ConfigDict) -> None:
         super().__init__(config)
@@ -149,4 +143,3 @@ class AxialResNetClassification(ResNetClassification):
     """
 
     architecture = staticmethod(AxialResNet)
-    forward_cost = staticmethod(cost.axial_resnet_multiply_accumulates)

@@ -7,7 +7,6 @@ import keras
 from keras import ops
 from ml_collections import ConfigDict
 
-from keras_vit import cost
 from keras_vit.layers.dropout import StepSeeds, current_seeds, seed_scope
 from keras_vit.models import VisionTransformer
 from keras_vit.models.vision_transformer import patch_grid
@@ -120,9 +119,6 @@ class MaskedPatchPrediction(Task):
         right = ops.cast(ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), classes), "float32")
         losses = -ops.sum(shares * ops.mean(chosen, axis=-1), axis=-1)
         return losses, {"accuracy": ops.sum(shares * ops.mean(right, axis=-1), axis=-1)}
-
-    def multiply_accumulates(self, image_shape: tuple[int, int, int]) -> int:
-        return cost.multiply_accumulates(**{**self.config.model, "input_shape": self._input_shape(image_shape)})
 
     def _input_shape(self, image_shape):
         return tuple(self.config.model.get("input_shape") or image_shape)

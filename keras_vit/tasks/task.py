@@ -65,7 +65,3 @@ class Task(abc.ABC):
         """What `export.saved_model` has to know of the task, a dict of its arguments; None where the models of the task
         are not exported by the main job."""
         return None
-
-    def multiply_accumulates(self, image_shape: tuple[int, int, int]) -> int:
-        """The multiply-accumulates of one image `(H, W, C)` on its way forward, for a run's cost; 0 where unknown."""
-        return 0

@@ -108,7 +108,7 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
     checks = [getattr(evaluators[name], "check", None) for name in config.evals]
     for function in filter(None, [check, *checks]):
         function(engine.model, inputs)
-    for line in run_summary(config, engine=engine, task=task, inputs=inputs, total_steps=total_steps):
+    for line in run_summary(config, engine=engine, inputs=inputs, total_steps=total_steps):
         write(line)
     for report in reports:
         write(report)

@@ -5,13 +5,12 @@ from keras_vit.training.memory import memory_line
 from keras_vit.training.progress import wrap
 
 
-def run_summary(config, *, engine, task, inputs, total_steps):
+def run_summary(config, *, engine, inputs, total_steps):
     """The lines that a run starts with.
 
     Args:
         config: the recipe.
         engine: the `Engine`, built.
-        task: the `tasks.Task`.
         inputs: the `data.InputPipeline`.
         total_steps: of the whole run.
 
@@ -34,27 +33,18 @@ def run_summary(config, *, engine, task, inputs, total_steps):
         f"{config.precision}, {engine.model.count_params():,} parameters, {total_steps} steps on {num_examples:,} "
         f"images ({epochs:.4g} epochs)"
     )
-    flops = _flops(engine.model)
-    if flops is not None:
-        lines.append(f"{flops / 1e9:.4g} GFLOPs an image forward")
-    forward = task.multiply_accumulates(inputs.image_shape)
-    if forward:
-        total = cost.exaflops(forward, total_steps * config.batch_size)
+    try:
+        total = cost.exaflops(cost.multiply_accumulates(engine.model, table_6=True), total_steps * config.batch_size)
+        lines.append(f"{cost.flops(engine.model) / 1e9:.4g} GFLOPs an image forward")
         lines.append(f"{total:.3g} exaFLOPs for the whole training, counted as in the paper's Table 6")
+    except ValueError:
+        pass  # the model has layers whose products are unknown
     memory = engine.device_memory()
     if memory is not None:
         available, on_cpu = memory
         line = memory_line(config, engine.model, engine.num_devices, engine.num_hosts, on_cpu, available)
         lines += [line] if line else []
     return [wrap(line) for line in lines]
-
-
-def _flops(model):
-    """The FLOPs that a model computes of one image; those of a task's own layers are not known."""
-    try:
-        return cost.flops(model)
-    except ValueError:
-        return None
 
 
 def _changed(fields, defaults):

@@ -207,9 +207,6 @@ def test_features_have_2048_values():
 def test_a_narrow_resnet_counts_is_saved_and_known_again(version, tmp_path):
     arguments = {"depth": 8, "width": 32, "version": version, "input_shape": (16, 24, 3), "classes": 3}
     model = keras_vit.BiTResNet(**arguments)
-    assert model.count_params() == keras_vit.cost.bit_parameters(**arguments)
-    head = 256 * 3
-    assert keras_vit.flops(model) == 2 * (keras_vit.cost.bit_multiply_accumulates(**arguments) + head)
     for weight in model.weights:
         weight.assign(np.random.default_rng(0).normal(size=weight.shape))
     path = str(tmp_path / "weights.npz")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from keras_vit import cost, recipes, tasks
+from keras_vit import recipes, tasks
 
 VIT = {"patch_size": 4, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "num_layers": 1}
 RESNET = {"depth": 26, "width_factor": 1}
@@ -75,7 +75,6 @@ def test_the_shape_of_the_images_comes_from_the_data_unless_the_config_has_one()
     fixed = _task(model={**VIT, "input_shape": (8, 8, 3)})
     model = fixed.build_model(_inputs((4, 16, 1)))
     assert model.input_shape == (None, 8, 8, 3)
-    assert fixed.multiply_accumulates((4, 16, 1)) == cost.multiply_accumulates(**VIT, input_shape=(8, 8, 3))
 
 
 @pytest.mark.one_backend
@@ -83,7 +82,6 @@ def test_a_resnet_is_the_second_task():
     task = _task("resnet_classification")
     model = task.build_model(_inputs((32, 48, 3)))
     assert model.output_shape == (None, 5) and model.name == "bit_resnet"
-    assert task.multiply_accumulates((32, 48, 3)) > 5e7
     with pytest.raises(ValueError, match="`remat` recomputes Transformer blocks.*Received: remat=True"):
         _task("resnet_classification", remat=True)
 

@@ -1,13 +1,9 @@
 """What is read from the text of an HLO module."""
 
-import keras
 import numpy as np
 import pytest
 
-import keras_vit
-from keras_vit import cost
-from keras_vit.cost.windows import window_products
-from keras_vit.tpu.counts import find_collectives, find_traffic, product_flops, repetitions
+from keras_vit.tpu.counts import find_collectives, find_traffic, product_flops, repetitions, window_products
 from keras_vit.tpu.hlo import Array, parse
 
 # A step on eight devices as the TPU's compiler writes one, without the attributes that nothing here reads.
@@ -295,35 +291,3 @@ def test_the_size_of_an_array(array, size, padded):
 def test_another_text_is_refused():
     with pytest.raises(ValueError, match="not that of an HLO module"):
         parse("module @jit_step {\n}")
-
-
-SMALL = {"patch_size": 8, "hidden_size": 12, "num_layers": 2, "mlp_dim": 20, "num_heads": 3}
-MODELS = {
-    "token": SMALL,
-    "relative positions, gap": SMALL | {"classifier": "gap", "position_embedding": "relative"},
-    "map": SMALL | {"classifier": "map"},
-    "hybrid": SMALL | {"patch_size": 1, "resnet_blocks": (1, 2), "representation_size": 5},
-    "BiT, version 1": {"depth": 26, "version": 1},
-    "BiT": {"depth": 26},
-}
-
-
-@pytest.mark.one_backend
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="of the TensorFlow backend")
-@pytest.mark.parametrize("arguments", MODELS.values(), ids=MODELS)
-def test_the_formula_counts_the_products_of_a_model(arguments, xla):
-    import tensorflow as tf
-
-    build = keras_vit.BiTResNet if "depth" in arguments else keras_vit.VisionTransformer
-    model = build(**arguments, classes=7, input_shape=(32, 48, 3))
-    forward = tf.function(lambda images: model(images), jit_compile=True, autograph=False)
-    program = forward.experimental_get_compiler_ir(tf.TensorSpec((2, 32, 48, 3)))(stage="hlo")
-    expected = 2 * keras_vit.flops(model)
-    if arguments == {"depth": 26}:
-        # It pads images itself, and the zeros are numbers like others to XLA before optimization.
-        forward, padded = (
-            cost.bit_multiply_accumulates(**arguments, input_shape=(32, 48, 3), count_padding=count)
-            for count in (False, True)
-        )
-        expected += 2 * 2 * (padded - forward)
-    assert product_flops(parse(program)) == expected
