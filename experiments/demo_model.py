@@ -15,7 +15,7 @@ from keras_vit import Preprocessing, export, files, inspection
 from keras_vit.export.assets import LABELS, MODEL
 from keras_vit.export.graph import ACTIVATIONS
 from keras_vit.export.versions import MARKER
-from keras_vit.models.encoder import Encoder
+from keras_vit.models.inside import find_vision_transformer
 from keras_vit.models.shapes import gives_probabilities, logits_activation_of
 
 MAX_IMAGES = 64  # that are read at a time
@@ -74,12 +74,12 @@ class KerasModel:
         self.grid, self.layers, self.heads, self.missing = None, 0, 0, ""
         what = f"{model.count_params():,} parameters"
         try:
-            encoder = Encoder(model)
+            vit = find_vision_transformer(model)
         except ValueError:
             self.missing = "This model has no tokens that attend to one another, so there is no attention to show."
         else:
-            self.grid, self.layers, self.heads = encoder.grid, len(encoder.blocks), encoder.blocks[0].num_heads
-            token = "a class token" if encoder.num_prefix_tokens else "no class token"
+            self.grid, self.layers, self.heads = vit.grid, vit.num_layers, vit.num_heads
+            token = "no class token" if vit.class_token is None else "a class token"
             what += f", {self.layers} layers of {self.heads} heads, {self.grid[0]} x {self.grid[1]} patches and {token}"
         kind = "gray" if channels == 1 else "color" if channels == 3 else f"{channels}-channel"
         self.facts = f"{what}; {kind} images of {width} x {height} pixels; {_count_classes(classes)}."

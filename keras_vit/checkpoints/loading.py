@@ -155,7 +155,7 @@ def _initialize_head(model, new_entries):
     """Gives the head its initial values: a zero kernel, and the bias that the model was built with."""
     for name, _ in new_entries:
         if name in vit_jax_names.HEAD:
-            layer = model.get_layer("head")
+            layer = model.head
             layer.kernel.assign(layer.kernel_initializer(layer.kernel.shape, layer.kernel.dtype))
             layer.bias.assign(layer.bias_initializer(layer.bias.shape, layer.bias.dtype))
 

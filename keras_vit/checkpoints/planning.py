@@ -210,7 +210,7 @@ class LoadPlan:
         """Row 0 where the file has none: zeros next to the file's class token, else the model's initial values."""
         if CLASS_TOKEN in self.arrays:
             return np.zeros((1, 1, hidden_size), np.float32)
-        return np.asarray(self.model.get_layer("position_embedding").pos_embedding)[:, :1]
+        return np.asarray(self.model.positions[0].pos_embedding)[:, :1]
 
     def _class_token(self):
         array = self.arrays[CLASS_TOKEN]
@@ -231,11 +231,11 @@ class LoadPlan:
 
     def _grid(self):
         """`(rows, columns)` of the model's patches."""
-        grid = self.model.get_layer("position_embedding").grid
+        grid = getattr(self.model, "grid", None)
         if grid is None:
             raise ValueError(
-                "Positions are resampled to the model's grid, which its layer `position_embedding` must have. "
-                f"Received: grid=None in {self.model.name}"
+                "Positions are resampled to the grid of the model, which must be a model of keras_vit. "
+                f"Received: model={self.model.name!r}, {type(self.model).__name__}"
             )
         return tuple(grid)
 

@@ -77,7 +77,7 @@ def _to_published(name, array, model, shapes):
     if vit_jax_names.is_group_norm(name):
         array = array.reshape(1, 1, 1, -1)
     if name == vit_jax_names.POSITIONS and vit_jax_names.CLASS_TOKEN in shapes:
-        rows, columns = model.get_layer("position_embedding").grid
+        rows, columns = model.grid
         if array.shape[1] == rows * columns:
             array = np.concatenate([np.zeros_like(array[:, :1]), array], axis=1)
     return vit_jax_names.to_published_name(name), array
@@ -85,11 +85,9 @@ def _to_published(name, array, model, shapes):
 
 def _grid_if_not_square(model):
     """`(rows, columns)` of a model whose positions or distances a reader would take for a square's, else None."""
-    for layer in model.layers:
-        if layer.name == "position_embedding" and (hasattr(layer, "pos_embedding") or _has_distances(model)):
-            rows, columns = layer.grid
-            return None if rows == columns else layer.grid
-    return None
+    grid = getattr(model, "grid", None)
+    has_table = any(variable.path.endswith(("/pos_embedding", "/relative_embedding")) for variable in model.variables)
+    return grid if grid is not None and has_table and grid[0] != grid[1] else None
 
 
 def _preprocessing_if_unusual(model):
@@ -106,10 +104,6 @@ def numerics_of(model):
     """`exact_gelu` and `epsilon` of a model's Transformer blocks; {} if it has none."""
     block = next((layer for layer in model.layers if hasattr(layer, "exact_gelu")), None)
     return {} if block is None else {"exact_gelu": block.exact_gelu, "epsilon": block.epsilon}
-
-
-def _has_distances(model):
-    return any(variable.path.endswith("/relative_embedding") for variable in model.variables)
 
 
 def _write_array(archive, name, array):

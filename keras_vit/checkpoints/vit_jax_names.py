@@ -67,7 +67,7 @@ def vit_jax_shapes(model):
     """`{name in vit_jax: shape in vit_jax}` for every weight of a model."""
     shapes = {name: tuple(variable.shape) for name, variable in vit_jax_variables(model).items()}
     if len(shapes.get(EMBEDDING, ())) == 2:
-        side = model.get_layer("patches").patch_size
+        side = next(layer.patch_size for layer in model.layers if hasattr(layer, "patch_size"))
         values, hidden_size = shapes[EMBEDDING]
         shapes[EMBEDDING] = (side, side, values // side**2, hidden_size)
     return shapes

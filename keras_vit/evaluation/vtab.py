@@ -5,12 +5,9 @@ import tempfile
 
 from ml_collections import ConfigDict
 
-from keras_vit import checkpoints, data, files, layers, recipes, training
-from keras_vit.checkpoints.architecture_inference import architecture_of
-from keras_vit.checkpoints.vit_jax_names import vit_jax_shapes
+from keras_vit import checkpoints, data, files, recipes, training
+from keras_vit.models import VisionTransformer
 from keras_vit.models.digest import weights_digest
-from keras_vit.models.encoder import Encoder
-from keras_vit.models.position_arguments import position_arguments
 
 GROUPS = {
     "natural": ("caltech101", "cifar100", "dtd", "flowers", "pets", "sun397", "svhn"),
@@ -158,27 +155,17 @@ def config_of(model, task, *, weights, path="", seed=0):
 
 def _sizes(model):
     """The fields of `config.model` that describe a Vision Transformer."""
-    encoder = Encoder(model)
-    if encoder.vit is not model:
-        raise ValueError(f"VTAB fine-tunes a Vision Transformer itself. Received: model={model.name!r} around one")
-    architecture, block = architecture_of(vit_jax_shapes(model)), encoder.blocks[0]
-    if isinstance(encoder.pool_layer, layers.AttentionPooling):
-        classifier = "map"
-    else:
-        classifier = "token" if encoder.num_prefix_tokens and encoder.pool_layer is None else "gap"
-    stem = architecture.get("resnet_blocks")
-    return {
-        "patch_size": architecture["patch_size"],
-        "num_layers": len(encoder.blocks),
-        "hidden_size": encoder.hidden_size,
-        "mlp_dim": block.mlp_dim,
-        "num_heads": block.num_heads,
-        "classifier": classifier,
-        **position_arguments(encoder),
-        "exact_gelu": block.exact_gelu,
-        "epsilon": block.epsilon,
-        **({} if stem is None else {"stem": "resnet", "resnet_blocks": tuple(stem)}),
-    }
+    if not isinstance(model, VisionTransformer):
+        raise ValueError(f"VTAB fine-tunes a Vision Transformer itself. Received: model={model.name!r}")
+    fields = (
+        *("patch_size", "num_layers", "hidden_size", "mlp_dim", "num_heads", "position_embedding"),
+        *("position_embedding_at", "class_token_position", "exact_gelu", "epsilon"),
+    )
+    sizes = {field: model.arguments[field] for field in fields}
+    pooled = "token" if model.class_token is not None else "gap"
+    sizes["classifier"] = pooled if model.pool_layer is None else model.classifier
+    blocks = model.arguments["resnet_blocks"]
+    return {**sizes, **({} if blocks is None else {"stem": "resnet", "resnet_blocks": tuple(blocks)})}
 
 
 def _keep_weights(model, workdir):

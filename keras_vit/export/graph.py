@@ -4,8 +4,8 @@ import keras
 import tensorflow as tf
 
 from keras_vit.inspection.attention_maps import rollout_map
-from keras_vit.models.encoder import Encoder
 from keras_vit.models.features import FeatureModel
+from keras_vit.models.inside import find_vision_transformer
 from keras_vit.models.shapes import gives_probabilities, last_activation_of
 
 ACTIVATIONS = {"softmax": tf.nn.softmax, "sigmoid": tf.nn.sigmoid}
@@ -56,12 +56,12 @@ def representation_function(model):
         ValueError: there is no Vision Transformer in the model.
     """
     feature_model = FeatureModel(model, tokens="all")
-    encoder = feature_model.encoder
+    vit = feature_model.vit
 
     def representation(images):
         tokens = feature_model(images, training=False)
-        patches = tf.reshape(tokens[:, encoder.num_prefix_tokens :], (-1, *encoder.grid, encoder.hidden_size))
-        return tf.cast(encoder.pool(tokens, is_last=True), tf.float32), tf.cast(patches, tf.float32)
+        patches = tf.reshape(tokens[:, vit.num_prefix_tokens :], (-1, *vit.grid, vit.hidden_size))
+        return tf.cast(vit.pool(tokens), tf.float32), tf.cast(patches, tf.float32)
 
     return representation
 
@@ -72,10 +72,11 @@ def attention_function(model):
     Raises:
         ValueError: there is no Vision Transformer in the model.
     """
-    encoder, (height, width, _) = Encoder(model), model.input_shape[1:]
+    find_vision_transformer(model)
+    height, width, _ = model.input_shape[1:]
 
     def attention(images):
-        return tf.image.resize(rollout_map(encoder, images)[..., None], (height, width))[..., 0]
+        return tf.image.resize(rollout_map(model, images)[..., None], (height, width))[..., 0]
 
     return attention
 

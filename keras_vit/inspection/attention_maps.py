@@ -7,8 +7,8 @@ import numpy as np
 from keras import ops
 
 from keras_vit.inspection.relevance import attention_relevance
-from keras_vit.inspection.scores import attention_scores, iterate_scores
-from keras_vit.models.encoder import Encoder
+from keras_vit.inspection.scores import as_images, attention_scores, iterate_scores
+from keras_vit.models.inside import find_vision_transformer
 
 METHODS = ("rollout", "mean", "relevance")
 
@@ -51,7 +51,8 @@ def attention_maps(
 ) -> np.ndarray:
     """How much a model attends to each place of its images.
 
-    It is the row of the class token where the head reads that; where tokens are pooled, the mean over all rows.
+    It is the row of the class token if the head reads that (`classifier="token"`), else the mean over the rows of the
+    patches, as of a model that pools its tokens outside of the Vision Transformer.
 
     Args:
         model, images: as of `attention_scores`.
@@ -70,40 +71,27 @@ def attention_maps(
     """
     if method not in METHODS:
         raise ValueError(f"`method` must be one of {', '.join(METHODS)}. Received: method={method!r}")
-    encoder = Encoder(model)
-    images = images if hasattr(images, "dtype") else np.asarray(images)
-    encoder.check_images(images)
-    if not len(images):
-        raise ValueError(f"There must be an image. Received: images of shape {tuple(images.shape)}")
+    vit, images = as_images(model, images)
     if method == "mean":
-        matrix = attention_scores(model, images, encoder.layer_number(layer, least=1), reduce="mean")
+        matrix = attention_scores(model, images, vit.layer_number(layer, least=1), reduce="mean")
     elif method == "rollout":
-        parts = [rollout_map(encoder, images[i : i + 1], residual) for i in range(len(images))]
+        parts = [rollout_map(model, images[i : i + 1], residual) for i in range(len(images))]
         maps = np.concatenate([ops.convert_to_numpy(part) for part in parts])
     else:
         matrix = attention_relevance(model, images, targets)
     if method != "rollout":
-        maps = ops.convert_to_numpy(token_row(encoder, matrix.astype("float32")))
+        maps = ops.convert_to_numpy(token_row(vit, matrix.astype("float32")))
     if not np.isfinite(maps).all():
         raise ValueError("What the model computes must be finite. Received: attention with NaN or infinity")
     return upsample_maps(maps, images.shape[1:3]) if upsample else maps
 
 
-def rollout_map(encoder, images, residual=True):
-    """The rollout of `attention_maps` in `keras.ops` alone, layer by layer: also in a graph.
-
-    Args:
-        encoder: a `models.encoder.Encoder`.
-        images: `(B, H, W, C)`.
-        residual: see `attention_rollout`.
-
-    Returns:
-        A float32 tensor `(B, rows, columns)`.
-    """
+def rollout_map(model, images, residual=True):
+    """The rollout of `attention_maps` in `keras.ops` alone, layer by layer: a float32 tensor `(B, rows, columns)`."""
     rollout = None
-    for _, scores in iterate_scores(encoder, images):
+    for _, scores in iterate_scores(model, images):
         rollout = rollout_step(rollout, scores, residual)
-    return token_row(encoder, rollout)
+    return token_row(find_vision_transformer(model), rollout)
 
 
 def rollout_step(rollout, scores, residual=True):
@@ -115,15 +103,18 @@ def rollout_step(rollout, scores, residual=True):
     return mixed if rollout is None else ops.matmul(mixed, rollout)
 
 
-def token_row(encoder, matrix, patch=None):
-    """From `(B, N, N)` to what one token takes of each patch, `(B, rows, columns)`: that of a patch `(row, column)`, or
-    with None what the output reads, the class token, or the mean over all tokens where they are pooled."""
-    prefix = encoder.num_prefix_tokens
+def token_row(vit, matrix, patch=None):
+    """From `(B, N, N)` to what one token takes of each patch, `(B, rows, columns)`.
+
+    It is that of a patch `(row, column)`, or with None what the output reads: the class token for the classifier
+    "token", else the mean over the tokens of the patches.
+    """
+    prefix = vit.num_prefix_tokens
     if patch is not None:
-        rows = matrix[:, prefix + patch[0] * encoder.grid[1] + patch[1]]
+        rows = matrix[:, prefix + patch[0] * vit.grid[1] + patch[1]]
     else:
-        rows = matrix[:, 0] if prefix and encoder.pool_layer is None else ops.mean(matrix, axis=1)
-    return ops.reshape(rows[:, prefix:], (-1, *encoder.grid))
+        rows = matrix[:, 0] if vit.classifier == "token" else ops.mean(matrix[:, prefix:], axis=1)
+    return ops.reshape(rows[:, prefix:], (-1, *vit.grid))
 
 
 def upsample_maps(maps: np.ndarray, size: tuple[int, int]) -> np.ndarray:

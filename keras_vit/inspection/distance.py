@@ -4,9 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.inspection.scores import iterate_scores
+from keras_vit.inspection.scores import as_images, iterate_scores
 from keras_vit.layers.validation import check_positive_int
-from keras_vit.models.encoder import Encoder
 
 
 def attention_distance(
@@ -27,18 +26,13 @@ def attention_distance(
         ValueError: there is no Vision Transformer in the model, no image, the images are not of its size, or
             `batch_size` is not a positive integer.
     """
-    encoder = Encoder(model)
-    images = images if hasattr(images, "dtype") else np.asarray(images)
-    encoder.check_images(images)
-    if not len(images):
-        raise ValueError(f"There must be an image. Received: images of shape {tuple(images.shape)}")
+    vit, images = as_images(model, images)
     check_positive_int("batch_size", batch_size)
-    distances = _grid_distances(encoder.grid, encoder.patch_size)
-    totals = np.zeros((len(encoder.blocks), encoder.blocks[0].num_heads))
+    distances = _grid_distances(vit.grid, (vit.patch_stride, vit.patch_stride))
+    totals = np.zeros((vit.num_layers, vit.num_heads))
     for start in range(0, len(images), batch_size):
-        batch = images[start : start + batch_size]
-        for number, scores in iterate_scores(encoder, batch):
-            means = _mean_distances(scores, distances, encoder.num_prefix_tokens, class_token)
+        for number, scores in iterate_scores(model, images[start : start + batch_size]):
+            means = _mean_distances(scores, distances, vit.num_prefix_tokens, class_token)
             totals[number - 1] += ops.convert_to_numpy(means).astype("float64").sum(0)
     return totals / len(images)
 

@@ -1,13 +1,14 @@
 """What the embeddings learned: positions, filters of the patches, and the tokens of images."""
 
+import math
+
 import keras
 import numpy as np
 from keras import ops
 
-from keras_vit import layers
 from keras_vit.layers.validation import check_positive_int
-from keras_vit.models.encoder import Encoder
 from keras_vit.models.features import features
+from keras_vit.models.inside import find_vision_transformer
 
 
 def position_similarity(model: keras.Model) -> np.ndarray:
@@ -23,20 +24,14 @@ def position_similarity(model: keras.Model) -> np.ndarray:
     Raises:
         ValueError: there is no Vision Transformer in the model.
     """
-    encoder = Encoder(model)
-    layer = next(layer for layer in encoder.vit.layers if getattr(layer, "grid", None) is not None)
-    patches = encoder.grid[0] * encoder.grid[1]
-    if getattr(layer, "class_embedding", None) is not None:
-        tokens = patches + 1
-    else:
-        learned = getattr(layer, "pos_embedding", None)
-        tokens = patches if learned is None else learned.shape[1]
+    vit = find_vision_transformer(model)
     # Added to zeros, the embedding itself, whatever its kind.
-    positions = ops.convert_to_numpy(ops.cast(layer(ops.zeros((1, tokens, encoder.hidden_size))), "float32"))
-    positions = positions[0, tokens - patches :]
+    tokens = vit.num_tokens if vit.arguments["class_token_position"] else math.prod(vit.grid)
+    positions = ops.convert_to_numpy(ops.cast(vit.positions[0](ops.zeros((1, tokens, vit.hidden_size))), "float32"))
+    positions = positions[0, tokens - math.prod(vit.grid) :]
     norms = np.linalg.norm(positions, axis=-1, keepdims=True)
     unit = positions / np.where(norms > 0, norms, 1)
-    return (unit @ unit.T).reshape(*encoder.grid, *encoder.grid)
+    return (unit @ unit.T).reshape(*vit.grid, *vit.grid)
 
 
 def filter_components(model: keras.Model, count: int = 28) -> np.ndarray:
@@ -54,13 +49,12 @@ def filter_components(model: keras.Model, count: int = 28) -> np.ndarray:
     Raises:
         ValueError: there is no Vision Transformer in the model, or it is a hybrid, whose patches are of features.
     """
-    vit = Encoder(model).vit
-    if any(isinstance(layer, layers.ResNetStem) for layer in vit.layers):
+    vit = find_vision_transformer(model)
+    if vit.stem is not None:
         raise ValueError(
             f"The patches of a hybrid are of features, and their filters are no images. Received: model={vit.name!r}"
         )
-    patch_size = next(layer for layer in vit.layers if isinstance(layer, layers.Patches)).patch_size
-    kernel = next(layer for layer in vit.layers if isinstance(layer, layers.PatchEncoder)).kernel
+    patch_size, kernel = vit.patch_size, vit.patch_encoder.kernel
     filters = ops.convert_to_numpy(kernel).T.astype("float32")  # (D, P*P*C)
     components = _principal_components(filters, count).components_
     return _unit_range(components, axis=-1).reshape(len(components), patch_size, patch_size, -1).astype("float32")
@@ -81,7 +75,7 @@ def patch_components(model: keras.Model, images: np.ndarray, layer: int = -1, co
     Raises:
         ValueError: as `keras_vit.features`, or there are fewer patches or sizes of a token than components.
     """
-    tokens = np.asarray(features(model, images, layer, tokens="patch", grid=True, norm=Encoder(model).norm is not None))
+    tokens = np.asarray(features(model, images, layer, tokens="patch", grid=True))
     samples = tokens.reshape(-1, tokens.shape[-1])
     if min(samples.shape) < count:
         raise ValueError(

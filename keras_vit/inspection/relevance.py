@@ -1,15 +1,12 @@
 """Attention weighted by the gradient of a class."""
 
-import contextlib
 from collections.abc import Sequence
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.inspection.scores import iterate_scores
-from keras_vit.models.encoder import Encoder
-from keras_vit.models.replaced_method import replaced_method
+from keras_vit.inspection.scores import as_images, iterate_scores
 
 
 def attention_relevance(
@@ -34,12 +31,7 @@ def attention_relevance(
 
     Reference: Chefer et al., "Generic Attention-model Explainability" (2021), equations 5 and 6, for self-attention.
     """
-    encoder = Encoder(model)
-    images = images if hasattr(images, "dtype") else np.asarray(images)
-    encoder.check_images(images)
-    tokens = encoder.grid[0] * encoder.grid[1] + encoder.num_prefix_tokens
-    if not len(images):
-        raise ValueError(f"There must be an image. Received: images of shape {tuple(images.shape)}")
+    vit, images = as_images(model, images)
     outputs = [model(images[i : i + 1], training=False) for i in range(len(images))]
     if any(len(getattr(output, "shape", ())) != 2 for output in outputs):
         shapes = keras.tree.map_structure(lambda part: tuple(part.shape), outputs[0])
@@ -57,48 +49,56 @@ def attention_relevance(
             f"`targets` must be a class, 0 to {classes - 1}, for each of {len(images)} images. "
             f"Received: targets={targets.tolist()}"
         )
-    gradients = _ScoreGradients(encoder, tokens)
+    gradients = _ScoreGradients(model, vit)
     relevances = []
     for index, target in enumerate(targets):
         image = images[index : index + 1]
         of_layers = gradients.compute(image, np.eye(classes, dtype="float32")[None, target])
-        relevance = np.eye(tokens)
-        for number, scores in iterate_scores(encoder, image):
+        relevance = np.eye(vit.num_tokens)
+        for number, scores in iterate_scores(model, image):
             scores, gradient = ops.convert_to_numpy(scores)[0], of_layers[number - 1][0]
             # The last block may compute the first row alone; nothing depends on the others.
             positive = np.maximum(gradient * scores[:, : gradient.shape[1]], 0).mean(0)
             relevance[: len(positive)] += positive @ relevance
-        relevances.append(relevance - np.eye(tokens))
+        relevances.append(relevance - np.eye(vit.num_tokens))
     return np.stack(relevances)
 
 
 class _ScoreGradients(keras.Model):
     """The gradient of outputs by attention scores, on any backend.
 
-    Keras has no gradients of its own, but every backend trains: to the scores of each layer a variable of zeros is
-    added, and one step of gradient descent with learning rate 1 leaves the gradient in it.
+    Keras has no backend-agnostic gradient API, so a variable of zeros is added to the scores of each layer, and the
+    gradient is read from one step of SGD with a learning rate of 1.
     """
 
-    def __init__(self, encoder, tokens):
+    def __init__(self, model, vit):
         super().__init__(dtype="float32", name="score_gradients")
-        self.encoder = encoder
+        self.models = lambda: (model, vit)  # not as layers, whose weights would train
         self.changes = [
             self.add_weight(
                 name=f"layer_{number}",
-                shape=(1, block.num_heads, 1 if block.first_token_only else tokens, tokens),
+                shape=(1, vit.num_heads, 1 if block.first_token_only else vit.num_tokens, vit.num_tokens),
                 initializer="zeros",
             )
-            for number, block in enumerate(encoder.blocks, start=1)
+            for number, block in enumerate(vit.blocks, start=1)
         ]
         self.built = True
         # Eagerly: it runs once or a few times, and compiling takes longer.
         self.compile(keras.optimizers.SGD(1.0), loss=_minus_output, run_eagerly=True, jit_compile=False)
 
     def call(self, images, training=False):
-        with contextlib.ExitStack() as stack:
-            for block, change in zip(self.encoder.blocks, self.changes):
-                stack.enter_context(_changed_scores(block.attention, change))
-            return self.encoder.model(images, training=False)
+        model, vit = self.models()
+        with vit.replaced_forward(self._forward):
+            return model(images, training=False)
+
+    def _forward(self, images):
+        _, vit = self.models()
+        x = vit.embed(images)
+        for number, change in enumerate(self.changes, start=1):
+            x = vit.run_block(number, x, all_tokens=False, score_change=change)
+        x = vit.norm(x)
+        x = vit.pool(x) if vit.pool_layer is not None else x
+        return x if vit.head is None else vit.head(x)
 
     def compute(self, image, target):
         """The gradient of the output of a class, `target` one-hot `(1, classes)`: a list of `(1, heads, M, N)`."""
@@ -110,19 +110,3 @@ class _ScoreGradients(keras.Model):
 
 def _minus_output(target, output):
     return -ops.sum(target * ops.cast(output, "float32"), axis=-1)
-
-
-@contextlib.contextmanager
-def _changed_scores(attention, change):
-    """While it is open, `change` is added to the scores of an attention layer."""
-
-    def changed(query, key):
-        result = scores(query, key)
-        return result + ops.cast(change, result.dtype)
-
-    with (
-        replaced_method(attention, "scores", changed) as scores,
-        # A change is of all queries at once, of a long sequence too.
-        replaced_method(attention, "_attend_without_scores", attention._attend),
-    ):
-        yield

@@ -9,12 +9,10 @@ import numpy as np
 
 from keras_vit import files
 from keras_vit.inspection import plots
-from keras_vit.inspection.attention_maps import attention_maps, to_rgb
+from keras_vit.inspection.attention_maps import attention_maps, to_rgb, token_row
 from keras_vit.inspection.distance import attention_distance
 from keras_vit.inspection.embeddings import filter_components, patch_components, position_similarity
-from keras_vit.inspection.scores import attention_scores
-from keras_vit.layers import ResNetStem
-from keras_vit.models.encoder import Encoder
+from keras_vit.inspection.scores import as_images, attention_scores
 
 
 def write_report(
@@ -44,11 +42,7 @@ def write_report(
         ValueError: there is no Vision Transformer in the model, no image, or the images are not of its size.
         ImportError: matplotlib is not installed.
     """
-    encoder = Encoder(model)
-    images = np.asarray(images, "float32")
-    encoder.check_images(images)
-    if not len(images):
-        raise ValueError(f"There must be an image. Received: images of shape {images.shape}")
+    vit, images = as_images(model, np.asarray(images, "float32"))
     folder = files.as_path(output)
     files.make_dirs(folder)
     few, photographs, pictures = images[:shown], to_rgb(_unit_range(images[:shown])), []
@@ -78,13 +72,11 @@ def write_report(
         "is still zero, all layers weighted by the gradient of the predicted class (relevance).",
         plots.attention, photographs, maps,
     )  # fmt: skip
-    prefix = encoder.num_prefix_tokens
-    scores = attention_scores(model, few[:1], -1)[0]
-    rows = scores[:, 0, prefix:] if prefix else scores.mean(1)
+    heads = token_row(vit, attention_scores(model, few[:1], -1)[0])
     draw(
         "heads.png", "Heads of the last layer",
         "What each head of the last layer attends to in the first image.",
-        plots.attention_heads, photographs[0], rows.reshape(-1, *encoder.grid),
+        plots.attention_heads, photographs[0], np.asarray(heads),
     )  # fmt: skip
     draw(
         "attention_distance.png", "Attention distance",
@@ -97,13 +89,13 @@ def write_report(
         plots.position_similarity,
         {name: position_similarity(other) for name, other in {title: model, **(others or {})}.items()},
     )  # fmt: skip
-    if not any(isinstance(layer, ResNetStem) for layer in encoder.vit.layers):
+    if vit.stem is None:
         draw(
             "filters.png", "Filters",
             "The principal components of the filters that embed the patches.",
             plots.filters, filter_components(model),
         )  # fmt: skip
-    if min(len(few) * encoder.grid[0] * encoder.grid[1], encoder.hidden_size) >= 3:
+    if min(len(few) * vit.grid[0] * vit.grid[1], vit.hidden_size) >= 3:
         draw(
             "patches.png", "Patches",
             "The first three principal components of the last layer's tokens, of all images together, as red, green "
@@ -111,7 +103,7 @@ def write_report(
             plots.patch_components, photographs, patch_components(model, few), "last layer",
         )  # fmt: skip
     with files.atomic_write(folder / "index.html") as file:
-        file.write(_page(title, encoder, len(images), pictures))
+        file.write(_page(title, vit, len(images), pictures))
     return folder / "index.html"
 
 
@@ -123,12 +115,11 @@ def _unit_range(images):
     return (images - lowest) / (highest - lowest) * 2 - 1
 
 
-def _page(title, encoder, count, pictures):
-    block = encoder.blocks[0]
+def _page(title, vit, count, pictures):
     facts = (
-        f"{len(encoder.blocks)} layers, {block.num_heads} heads, tokens of size {encoder.hidden_size}, "
-        f"{encoder.grid[0]} x {encoder.grid[1]} patches"
-        f"{' and a class token' if encoder.num_prefix_tokens else ''}; {count} images"
+        f"{vit.num_layers} layers, {vit.num_heads} heads, tokens of size {vit.hidden_size}, "
+        f"{vit.grid[0]} x {vit.grid[1]} patches"
+        f"{'' if vit.class_token is None else ' and a class token'}; {count} images"
     )
     parts = "\n".join(
         f'<h2>{html.escape(heading)}</h2>\n<p>{html.escape(text)}</p>\n<a href="{name}"><img src="{name}" '

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.models.encoder import Encoder
+from keras_vit.models.inside import check_images, find_vision_transformer, images_into
 
 
 def attention_scores(
@@ -31,38 +31,42 @@ def attention_scores(
     """
     if reduce not in ("none", "mean"):
         raise ValueError(f"`reduce` must be 'none' or 'mean'. Received: reduce={reduce!r}")
-    encoder = Encoder(model)
+    vit = find_vision_transformer(model)
     if layers is None:
-        layers = range(1, len(encoder.blocks) + 1)
+        layers = range(1, vit.num_layers + 1)
     is_single = not isinstance(layers, Sequence | np.ndarray)
     wanted_layers: list[Any] = list(layers) if isinstance(layers, Sequence | np.ndarray) else [layers]
-    chosen = [encoder.layer_number(layer, least=1) for layer in wanted_layers]
+    chosen = [vit.layer_number(layer, least=1) for layer in wanted_layers]
     if not chosen:
         raise ValueError("`layers` must name a layer. Received: layers=[]")
     scores: dict[int, Any] = dict.fromkeys(chosen)
-    for number, values in iterate_scores(encoder, images, last=max(chosen)):
+    for number, values in iterate_scores(model, images, last=max(chosen)):
         if number in scores:
             values = ops.mean(values, axis=1) if reduce == "mean" else values
             scores[number] = ops.convert_to_numpy(values)
     return scores[chosen[0]] if is_single else np.stack([scores[number] for number in chosen])
 
 
-def iterate_scores(encoder, images, last=None):
-    """Yields `(layer, scores)` for each layer in turn, tensors `(B, heads, N, N)`, and keeps none of them.
+def as_images(model, images):
+    """The `VisionTransformer` inside a model, and images `(B, H, W, C)` that fit the model, 1 or more.
 
-    Args:
-        encoder: a `models.encoder.Encoder`.
-        images: `(B, H, W, C)`.
-        last: the last layer; None for the last one that there is.
+    Raises:
+        ValueError: there is no Vision Transformer in the model, no image, or the images are not of the model's size.
     """
+    vit = find_vision_transformer(model)
     images = images if hasattr(images, "dtype") else np.asarray(images)
-    encoder.check_images(images)
-    last = last or len(encoder.blocks)
-    tokens = encoder.embed(images)
+    check_images(model, vit, images)
+    if images.shape[0] == 0:
+        raise ValueError(f"There must be an image. Received: images of shape {tuple(images.shape)}")
+    return vit, images
+
+
+def iterate_scores(model, images, last=None):
+    """Yields `(layer, scores)` for each layer up to `last` in turn, `(B, heads, N, N)`, and keeps none of them."""
+    vit, images = as_images(model, images)
+    last = last or vit.num_layers
+    tokens = vit.embed(images_into(model, vit, images))
     for number in range(1, last + 1):
-        block = encoder.blocks[number - 1]
-        x = block.norm_1(encoder.with_positions(number, tokens))
-        attention = block.attention
-        yield number, attention.scores(attention.query(x), attention.key(x), dtype="float32")
+        yield number, vit.attention_scores(number, tokens)
         if number < last:
-            tokens = encoder.block(number, tokens)
+            tokens = vit.run_block(number, tokens)

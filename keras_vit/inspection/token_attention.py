@@ -9,8 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.inspection.attention_maps import rollout_step, token_row
-from keras_vit.inspection.scores import iterate_scores
-from keras_vit.models.encoder import Encoder
+from keras_vit.inspection.scores import as_images, iterate_scores
 
 
 def token_attention(
@@ -25,7 +24,7 @@ def token_attention(
     Args:
         model, images: as of `attention_scores`.
         patch: whose token, `(row, column)`, counted from 0; None for what the output reads: the class token, or in
-            models without one the mean over all tokens.
+            models without one the mean over all patches.
         layer: the one layer, counted from 1; -1 for the last.
         head: the head of that layer, counted from 1; None for the mean over its heads.
 
@@ -38,21 +37,20 @@ def token_attention(
         ValueError: there is no Vision Transformer in the model, no such patch, layer or head, or the images are not of
             its size.
     """
-    encoder = Encoder(model)
-    images = images if hasattr(images, "dtype") else np.asarray(images)
-    layer, heads = encoder.layer_number(layer, least=1), encoder.blocks[0].num_heads
+    vit, images = as_images(model, images)
+    layer, heads = vit.layer_number(layer, least=1), vit.num_heads
     is_head = isinstance(head, numbers.Integral) and not isinstance(head, bool) and 1 <= head <= heads
     if head is not None and not is_head:
         raise ValueError(f"`head` must be 1 to {heads}, or None for the mean. Received: head={head!r}")
     is_pair = isinstance(patch, Sequence) and len(patch) == 2 and all(isinstance(i, numbers.Integral) for i in patch)
-    if patch is not None and not (is_pair and all(0 <= i < n for i, n in zip(patch, encoder.grid))):
+    if patch is not None and not (is_pair and all(0 <= i < n for i, n in zip(patch, vit.grid))):
         raise ValueError(
-            f"`patch` must be (row, column), below {encoder.grid}, or None for the output. Received: patch={patch!r}"
+            f"`patch` must be (row, column), below {vit.grid}, or None for the output. Received: patch={patch!r}"
         )
     rollout = attention = None
-    for number, scores in iterate_scores(encoder, images):
+    for number, scores in iterate_scores(model, images):
         rollout = rollout_step(rollout, scores)
         if number == layer:
             attention = ops.mean(scores, axis=1) if head is None else scores[:, head - 1]
-    row_of_all, row_of_one = (ops.convert_to_numpy(token_row(encoder, m, patch)) for m in (rollout, attention))
+    row_of_all, row_of_one = (ops.convert_to_numpy(token_row(vit, m, patch)) for m in (rollout, attention))
     return row_of_all, row_of_one

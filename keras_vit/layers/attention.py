@@ -39,6 +39,7 @@ class MultiHeadAttention(keras.layers.Layer):
         queries: `(B, M, D)`, float; None for the tokens themselves. With relative positions they are the first M
             tokens.
         training: whether dropout is active.
+        score_change: None, or what is added to the scores after the softmax, `(B, heads, M, N)`.
 
     Returns:
         `(B, N, D)`, or `(B, M, D)` with `queries`, in the compute dtype.
@@ -106,16 +107,20 @@ class MultiHeadAttention(keras.layers.Layer):
         self.out.build((*input_shape[:-1], self.num_heads, head_size))
         self.built = True
 
-    def call(self, tokens, queries=None, training=False):
+    def call(self, tokens, queries=None, training=False, score_change=None):
         query = self.query(tokens if queries is None else queries)  # (B, M, heads, D/heads)
         key, value = self.key(tokens), self.value(tokens)  # (B, N, heads, D/heads)
-        if keras.backend.backend() != "jax" or (training and self.dropout > 0) or self.relative_positions:
-            return self.out(self._attend(query, key, value, training))
+        needs_scores = (training and self.dropout > 0) or self.relative_positions or score_change is not None
+        if keras.backend.backend() != "jax" or needs_scores:
+            return self.out(self._attend(query, key, value, training, score_change))
         return self.out(self._attend_without_scores(query, key, value))
 
-    def _attend(self, query, key, value, training=False):
+    def _attend(self, query, key, value, training=False, score_change=None):
         """The values by the scores of their keys, of the shape of `query`."""
-        scores = self.drop(self.scores(query, key), training=training)
+        scores = self.scores(query, key)
+        if score_change is not None:
+            scores = scores + ops.cast(score_change, scores.dtype)
+        scores = self.drop(scores, training=training)
         mixed = ops.matmul(scores, ops.transpose(value, (0, 2, 1, 3)))  # (B, heads, M, D/heads)
         return ops.transpose(mixed, (0, 2, 1, 3))
 
@@ -138,6 +143,10 @@ class MultiHeadAttention(keras.layers.Layer):
         mixed = ops.map(keras.remat(lambda part: self._attend(part, key, value)), query)
         mixed = ops.reshape(ops.transpose(mixed, (1, 0, 2, 3, 4)), (batch, chunks * length, heads, size))
         return mixed[:, :queries]
+
+    def scores_of(self, tokens):
+        """What each token takes from each other one, after the softmax: `(B, N, D)` to float32 `(B, heads, N, N)`."""
+        return self.scores(self.query(tokens), self.key(tokens), dtype="float32")
 
     def scores(self, query, key, dtype=None):
         """What each query takes from each key: `(B, N, heads, D/heads)` twice to `(B, heads, M, N)`; rows sum to 1.

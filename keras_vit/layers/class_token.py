@@ -1,5 +1,7 @@
 """The token that the classifier reads."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -34,3 +36,6 @@ class ClassToken(keras.layers.Layer):
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         batch, tokens, hidden_size = input_shape
         return (batch, None if tokens is None else tokens + 1, hidden_size)
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config()

@@ -101,14 +101,15 @@ class TransformerBlock(keras.layers.Layer):
         return self.encode(tokens, training, self.first_token_only)
 
     def encode(
-        self, tokens: keras.KerasTensor, training: bool = False, first_token_only: bool = False
+        self, tokens: keras.KerasTensor, training: bool = False, first_token_only: bool = False, score_change=None
     ) -> keras.KerasTensor:
-        """What `call` computes, without rematerialization, for every token or for the first one."""
+        """What `call` computes, without rematerialization, for every token or for the first one; `score_change` is
+        that of the attention."""
         x = self.norm_1(tokens)
+        queries = None
         if first_token_only:
-            x, tokens = self.attention(x, queries=x[:, :1], training=training), tokens[:, :1]
-        else:
-            x = self.attention(x, training=training)
+            queries, tokens = x[:, :1], tokens[:, :1]
+        x = self.attention(x, queries=queries, training=training, score_change=score_change)
         x = self.drop(x, training=training)
         tokens = tokens + self.drop_path(x, training=training)  # eq. 2
         x = self.mlp(self.norm_2(tokens), training=training)

@@ -9,35 +9,14 @@ import keras
 from keras_vit import checkpoints, layers
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.validation import check_positive_int, check_rate
-from keras_vit.models.heads import add_head
+from keras_vit.models.image_model import ImageModel, add_head, policy_of
 from keras_vit.models.vision_transformer import patch_grid
 from keras_vit.preprocessing import Preprocessing
 
 
-def AxialVisionTransformer(
-    *,
-    patch_size: int,
-    num_layers: int,
-    hidden_size: int,
-    mlp_dim: int,
-    num_heads: int,
-    input_shape: tuple[int, int, int] = (224, 224, 3),
-    classes: int = 1000,
-    include_top: bool = True,
-    weights: str | os.PathLike | None = None,
-    representation_size: int = 0,
-    dropout: float = 0.0,
-    attention_dropout: float = 0.0,
-    stochastic_depth: float = 0.0,
-    exact_gelu: bool = False,
-    epsilon: float = 1e-6,
-    head_bias: float = 0.0,
-    classifier_activation: str | Callable | None = None,
-    preprocessing: Preprocessing | Mapping[str, Any] | None = None,
-    remat: bool = False,
-    name: str = "axial_vision_transformer",
-) -> keras.Model:
-    """Builds an Axial-ViT: images `(B, H, W, C)` in [-1, 1] to logits `(B, classes)`.
+@keras.saving.register_keras_serializable(package="keras_vit")
+class AxialVisionTransformer(ImageModel):
+    """An Axial-ViT: images `(B, H, W, C)` in [-1, 1] to logits `(B, classes)`.
 
     A Vision Transformer in which each block is two, one on rows and one on columns of the patches
     (`layers.AxialTransformerBlock`). Positions are learned for columns and rows (`layers.PositionEmbedding2D`), and the
@@ -46,54 +25,100 @@ def AxialVisionTransformer(
     Args:
         patch_size, num_layers, hidden_size, mlp_dim, num_heads, input_shape, classes, include_top, dropout,
             attention_dropout, stochastic_depth, exact_gelu, epsilon, head_bias, classifier_activation, preprocessing,
-            remat, name: as of `VisionTransformer`; Axial-ViT-B/16 has the sizes of ViT-B/16.
+            remat, name, dtype: as of `VisionTransformer`; Axial-ViT-B/16 has the sizes of ViT-B/16.
         weights: None, or a path of weights that `checkpoints.save` wrote of such a model.
         representation_size: units of the tanh layer `pre_logits` before the head; 0 for none.
 
     Returns:
-        A functional `keras.Model`. Its output is float32 logits `(B, classes)`, or with `include_top=False` features
-        `(B, representation_size or hidden_size)` in the compute dtype.
+        float32 logits `(B, classes)`, or with `include_top=False` features `(B, representation_size or hidden_size)` in
+        the compute dtype.
+
+    Attributes:
+        arguments, image_shape, preprocessing, head: see `ImageModel`.
+        grid: `(rows, columns)` of the patches.
+        blocks: the `AxialTransformerBlock`s, in order.
 
     Raises:
         ValueError: an argument is out of range, the patches do not fill the image, or the checkpoint does not match.
 
     Reference: paper appendix D.6; positions and pooling, which it does not give, as in Scenic's `EncoderAxial`.
     """
-    sizes = {"patch_size": patch_size, "num_layers": num_layers, "hidden_size": hidden_size, "classes": classes}
-    for argument, value in sizes.items():
-        check_positive_int(argument, value)
-    check_rate("stochastic_depth", stochastic_depth)
-    grid = patch_grid(input_shape, patch_size)
 
-    images = keras.Input(shape=input_shape, name="images")
-    x = layers.InputPreprocessing(preprocessing, name="expected_images")(images)
-    x = layers.PatchEncoder(hidden_size, name="embedding")(layers.Patches(patch_size, name="patches")(x))
-    x = layers.PositionEmbedding2D(grid, name="position_embedding")(x)
-    x = Dropout(dropout, name="dropout")(x)
-    for i in range(num_layers):
-        x = layers.AxialTransformerBlock(
-            grid,
-            num_heads,
-            mlp_dim,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
-            stochastic_depth=stochastic_depth * i / max(num_layers - 1, 1),
-            exact_gelu=exact_gelu,
-            epsilon=epsilon,
-            remat=remat,
-            name=f"encoderblock_{i}",
-        )(x)
-    x = keras.layers.LayerNormalization(epsilon=epsilon, name="encoder_norm")(x)
-    x = keras.layers.GlobalAveragePooling1D(data_format="channels_last", name="pool")(x)
-    x = add_head(
-        x,
-        include_top=include_top,
-        classes=classes,
-        bias=head_bias,
-        activation=classifier_activation,
-        representation_size=representation_size,
-    )
-    model = keras.Model(images, x, name=name)
-    if weights is not None:
-        checkpoints.load(model, weights)
-    return model
+    def __init__(
+        self,
+        *,
+        patch_size: int,
+        num_layers: int,
+        hidden_size: int,
+        mlp_dim: int,
+        num_heads: int,
+        input_shape: tuple[int, int, int] = (224, 224, 3),
+        classes: int = 1000,
+        include_top: bool = True,
+        weights: str | os.PathLike | None = None,
+        representation_size: int = 0,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        stochastic_depth: float = 0.0,
+        exact_gelu: bool = False,
+        epsilon: float = 1e-6,
+        head_bias: float = 0.0,
+        classifier_activation: str | Callable | None = None,
+        preprocessing: Preprocessing | Mapping[str, Any] | None = None,
+        remat: bool = False,
+        name: str = "axial_vision_transformer",
+        dtype: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        sizes = {"patch_size": patch_size, "num_layers": num_layers, "hidden_size": hidden_size, "classes": classes}
+        for argument, value in sizes.items():
+            check_positive_int(argument, value)
+        check_rate("stochastic_depth", stochastic_depth)
+        grid = patch_grid(input_shape, patch_size)
+        block = {
+            "num_heads": num_heads,
+            "mlp_dim": mlp_dim,
+            "dropout": dropout,
+            "attention_dropout": attention_dropout,
+            "exact_gelu": exact_gelu,
+            "epsilon": epsilon,
+            "remat": remat,
+        }
+        head = {
+            "include_top": include_top,
+            "classes": classes,
+            "representation_size": representation_size,
+        }
+        policy = {"dtype": policy_of(dtype)}
+
+        images = keras.Input(shape=input_shape, name="images")
+        x = layers.InputPreprocessing(preprocessing, name="expected_images", **policy)(images)
+        x = layers.Patches(patch_size, name="patches", **policy)(x)
+        x = layers.PatchEncoder(hidden_size, name="embedding", **policy)(x)
+        x = layers.PositionEmbedding2D(grid, name="position_embedding", **policy)(x)
+        x = Dropout(dropout, name="dropout", **policy)(x)
+        blocks = []
+        for i in range(num_layers):
+            depth = stochastic_depth * i / max(num_layers - 1, 1)
+            blocks.append(
+                layers.AxialTransformerBlock(grid, stochastic_depth=depth, name=f"encoderblock_{i}", **block, **policy)
+            )
+            x = blocks[-1](x)
+        x = keras.layers.LayerNormalization(epsilon=epsilon, name="encoder_norm", **policy)(x)
+        x = keras.layers.GlobalAveragePooling1D(data_format="channels_last", name="pool", **policy)(x)
+        x = add_head(x, bias=head_bias, activation=classifier_activation, **head, **policy)
+        arguments = {
+            "patch_size": patch_size,
+            "num_layers": num_layers,
+            "hidden_size": hidden_size,
+            "input_shape": tuple(input_shape),
+            "stochastic_depth": stochastic_depth,
+            "head_bias": head_bias,
+            "classifier_activation": classifier_activation,
+            **block,
+            **head,
+        }
+        super().__init__(images, x, arguments=arguments, name=name, **policy, **kwargs)
+        self.grid, self.blocks = grid, tuple(blocks)
+        if weights is not None:
+            checkpoints.load(self, weights)

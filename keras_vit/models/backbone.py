@@ -6,8 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_vit.models.encoder import Encoder
 from keras_vit.models.features import FeatureModel
+from keras_vit.models.inside import find_vision_transformer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -43,20 +43,20 @@ class Backbone(keras.Model):
                 "There must be a list of `layers` and one of as many `strides`, 1 or more. "
                 f"Received: layers={layers}, strides={strides}"
             )
-        encoder = Encoder(model)
-        sides = [count * side for count, side in zip(encoder.grid, encoder.patch_size)]
+        vit = find_vision_transformer(model)
+        sides = [count * vit.patch_stride for count in vit.grid]
         if max(strides) > min(sides):
             raise ValueError(f"A stride must not be above the side of the image, {min(sides):g}. Received: {strides}")
-        powers = [_power_of_two(encoder.patch_size, stride) for stride in strides]
+        powers = [_power_of_two(vit.patch_stride, stride) for stride in strides]
         self.layer_numbers, self.strides, self.norm = tuple(layers), tuple(strides), norm
         self.feature_model = FeatureModel(model, list(layers), tokens="patch", grid=True, norm=norm, name="features")
-        self.necks = [_neck(power, encoder.hidden_size, name=f"neck_{index}") for index, power in enumerate(powers)]
-        self.build((None, *encoder.vit.input_shape[1:]))
+        self.necks = [_neck(power, vit.hidden_size, name=f"neck_{index}") for index, power in enumerate(powers)]
+        self.build((None, *vit.image_shape))
 
     def build(self, input_shape: tuple) -> None:
-        encoder = self.feature_model.encoder
+        vit = self.feature_model.vit
         for neck in self.necks:
-            neck.build((None, *encoder.grid, encoder.hidden_size))
+            neck.build((None, *vit.grid, vit.hidden_size))
         self.built = True
 
     def call(self, images: keras.KerasTensor, training: bool = False) -> list[keras.KerasTensor]:
@@ -108,14 +108,13 @@ def backbone(
     return Backbone(model, layers, strides, norm)
 
 
-def _power_of_two(patch_size, stride):
+def _power_of_two(side, stride):
     """How often the stride must be halved (positive) or doubled (negative) from that of the patches."""
-    height, width = patch_size
     for power in range(-8, 9):
-        if height == width and height == stride * 2.0**power:
+        if side == stride * 2.0**power:
             return power
     raise ValueError(
-        f"A stride must be the size of a patch, {height:g}x{width:g} pixels, times or divided by a power of two. "
+        f"A stride must be the size of a patch, {side:g} pixels, times or divided by a power of two. "
         f"Received: stride={stride}"
     )
 

@@ -10,27 +10,13 @@ from keras_vit import checkpoints, layers
 from keras_vit.architectures import BIT_UNITS
 from keras_vit.layers.resnet_stem import check_stages
 from keras_vit.layers.validation import check_positive_int
-from keras_vit.models.heads import add_head
+from keras_vit.models.image_model import ImageModel, policy_of
 from keras_vit.preprocessing import Preprocessing
 
 
-def BiTResNet(
-    *,
-    depth: int,
-    width_factor: int = 1,
-    width: int = 64,
-    version: int = 2,
-    pool_padding: str = "zeros",
-    input_shape: tuple[int, int, int] = (224, 224, 3),
-    classes: int | None = None,
-    include_top: bool = True,
-    weights: str | os.PathLike | None = None,
-    head_bias: float = 0.0,
-    classifier_activation: str | Callable | None = None,
-    preprocessing: Preprocessing | Mapping[str, Any] | None = None,
-    name: str = "bit_resnet",
-) -> keras.Model:
-    """Builds a BiT ResNet: images `(B, H, W, C)` in [-1, 1] to logits `(B, classes)`.
+@keras.saving.register_keras_serializable(package="keras_vit")
+class BiTResNet(ImageModel):
+    """A BiT ResNet: images `(B, H, W, C)` in [-1, 1] to logits `(B, classes)`.
 
     Args:
         depth: 26, 50, 101, 152 or 200; or 8, two stages for small images.
@@ -50,39 +36,75 @@ def BiTResNet(
         preprocessing: how images become the model's input, as `layers.InputPreprocessing` takes it; None for the
             reference's. It changes no number, and is saved with the model; loading published weights sets theirs.
         name: the model's name.
+        dtype: its dtype policy; None for Keras' global one.
+
+    Call arguments:
+        images: `(B, H, W, C)`, float.
 
     Returns:
-        A functional `keras.Model`. Its output is float32 logits `(B, classes)`, or with `include_top=False` the mean
-        over the last features, `(B, 2048 * width_factor)` with the default width, in the compute dtype.
+        float32 logits `(B, classes)`, or with `include_top=False` the mean over the last features, `(B, 2048 *
+        width_factor)` with the default width, in the compute dtype.
+
+    Attributes:
+        arguments, image_shape, preprocessing, head: see `ImageModel`.
+        resnet: the layer with everything before the pooling.
 
     Raises:
         ValueError: an argument is out of range, or the checkpoint does not match.
 
     Reference: Kolesnikov et al., "Big Transfer"; equal to big_vision's `bit.py` (1) and `bit_paper.py` (2).
     """
-    check_depth(depth)
-    if version not in (1, 2):
-        raise ValueError(f"`version` must be 1 or 2. Received: version={version!r}")
-    check_positive_int("width_factor", width_factor)
-    check_stages(BIT_UNITS[depth], width)
-    if weights is not None and classes is None and include_top:
-        published = checkpoints.find_published(weights, depth=depth, width_factor=width_factor)
-        classes = None if published is None else published.classes
-    classes = 1000 if classes is None else classes
-    check_positive_int("classes", classes)
 
-    images = keras.Input(shape=input_shape, name="images")
-    x = layers.InputPreprocessing(preprocessing, name="expected_images")(images)
-    if version == 1:
-        x = layers.ResNetStem(BIT_UNITS[depth], width * width_factor, name="resnet_stem")(x)
-    else:
-        x = layers.PreActivationResNet(BIT_UNITS[depth], width * width_factor, pool_padding, name="resnet")(x)
-    x = keras.layers.GlobalAveragePooling2D(data_format="channels_last", name="pool")(x)
-    x = add_head(x, include_top=include_top, classes=classes, bias=head_bias, activation=classifier_activation)
-    model = keras.Model(images, x, name=name)
-    if weights is not None:
-        checkpoints.load(model, weights)
-    return model
+    def __init__(
+        self,
+        *,
+        depth: int,
+        width_factor: int = 1,
+        width: int = 64,
+        version: int = 2,
+        pool_padding: str = "zeros",
+        input_shape: tuple[int, int, int] = (224, 224, 3),
+        classes: int | None = None,
+        include_top: bool = True,
+        weights: str | os.PathLike | None = None,
+        head_bias: float = 0.0,
+        classifier_activation: str | Callable | None = None,
+        preprocessing: Preprocessing | Mapping[str, Any] | None = None,
+        name: str = "bit_resnet",
+        dtype: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        check_depth(depth)
+        if version not in (1, 2):
+            raise ValueError(f"`version` must be 1 or 2. Received: version={version!r}")
+        check_positive_int("width_factor", width_factor)
+        check_stages(BIT_UNITS[depth], width)
+        if weights is not None and classes is None and include_top:
+            published = checkpoints.find_published(weights, depth=depth, width_factor=width_factor)
+            classes = None if published is None else published.classes
+        classes = 1000 if classes is None else classes
+        check_positive_int("classes", classes)
+        arguments = {
+            "depth": depth,
+            "width_factor": width_factor,
+            "width": width,
+            "version": version,
+            "pool_padding": pool_padding,
+            "input_shape": tuple(input_shape),
+            "classes": classes,
+            "include_top": include_top,
+            "head_bias": head_bias,
+            "classifier_activation": classifier_activation,
+        }
+        policy = {"dtype": policy_of(dtype)}
+        blocks, channels = BIT_UNITS[depth], width * width_factor
+        if version == 1:
+            resnet = layers.ResNetStem(blocks, channels, name="resnet_stem", **policy)
+        else:
+            resnet = layers.PreActivationResNet(blocks, channels, pool_padding, name="resnet", **policy)
+        self._build_pooled(resnet, preprocessing, arguments, name, policy, kwargs)
+        if weights is not None:
+            checkpoints.load(self, weights)
 
 
 def check_depth(depth):

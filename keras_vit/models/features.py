@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.layers.validation import check_positive_int
-from keras_vit.models.encoder import Encoder
+from keras_vit.models.inside import check_images, find_vision_transformer, images_into, layers_before
 
 TOKENS = ("class", "patch", "all", "pooled")
 
@@ -46,7 +46,7 @@ def features(
     extractor = FeatureModel(model, layers, tokens=tokens, grid=grid, norm=norm)
     images = images if hasattr(images, "dtype") else np.asarray(images)
     check_positive_int("batch_size", batch_size)
-    extractor.encoder.check_images(images)
+    check_images(model, extractor.vit, images)
     # At least one call: no images give arrays of no rows, of the right shape.
     starts = range(0, max(len(images), 1), batch_size)
     parts = [extractor(images[start : start + batch_size], training=False) for start in starts]
@@ -86,29 +86,29 @@ class FeatureModel(keras.Model):
         **kwargs: Any,
     ) -> None:
         super().__init__(**{"dtype": "float32", **kwargs})
-        encoder = Encoder(model)
+        vit = find_vision_transformer(model)
         self.is_single = not isinstance(layers, Sequence | np.ndarray)
         chosen: list[Any] = (
             list(layers) if isinstance(layers, Sequence | np.ndarray) else [-1 if layers is None else layers]
         )
         if not chosen:
             raise ValueError("`layers` must name a layer. Received: layers=[]")
-        self._numbers = [encoder.layer_number(layer) for layer in chosen]
-        _validate(encoder, tokens, grid, norm)
-        self.encoder = encoder
-        self.model, self.tokens, self.use_grid, self.norm = model, tokens, grid, norm
-        self.build((None, *encoder.vit.input_shape[1:]))
+        self._numbers = [vit.layer_number(layer) for layer in chosen]
+        _validate(vit, tokens, grid, norm)
+        self.model, self.vit, self.tokens, self.use_grid, self.norm = model, vit, tokens, grid, norm
+        self.build((None, *vit.image_shape))
 
     def build(self, input_shape: tuple) -> None:
         self.built = True  # its layers are those of the model, which is built
 
     def _used_layers(self):
-        encoder = self.encoder
-        used = encoder.layers_before(encoder.blocks[max(*self._numbers, 1) - 1])
+        vit = self.vit
+        last = vit.layers.index(vit.blocks[max(*self._numbers, 1) - 1])
+        used = layers_before(self.model, vit) + vit.layers[: last + 1]
         if self.norm:
-            used.append(encoder.norm)
+            used.append(vit.norm)
         if self.tokens == "pooled":
-            used += [layer for layer in (encoder.pool_layer, encoder.pre_logits) if layer is not None]
+            used += [layer for layer in (vit.pool_layer, vit.pre_logits) if layer is not None]
         return used
 
     def _only_used(self, variables):
@@ -125,30 +125,30 @@ class FeatureModel(keras.Model):
         return self._only_used(super().weights)
 
     def call(self, images: keras.KerasTensor, training: bool = False) -> keras.KerasTensor | list[keras.KerasTensor]:
-        encoder, outputs = self.encoder, {}
-        x = encoder.embed(images, training=training)
+        vit, outputs = self.vit, {}
+        x = vit.embed(images_into(self.model, vit, images, training), training)
         last = max(self._numbers)
         all_tokens = self.tokens in ("patch", "all")
         for number in range(last + 1):
             if number:
-                x = encoder.block(number, x, training=training, all_tokens=all_tokens)
+                x = vit.run_block(number, x, training, all_tokens)
             if number in self._numbers:
                 outputs[number] = self._select(x, number)
         result = [outputs[number] for number in self._numbers]
         return result[0] if self.is_single else result
 
     def _select(self, x, number):
-        encoder = self.encoder
+        vit = self.vit
         if self.norm:
-            x = encoder.norm(x)
+            x = vit.norm(x)
         if self.tokens == "pooled":
-            return encoder.pool(x, is_last=number == len(encoder.blocks))
+            return vit.pool(x, pre_logits=number == vit.num_layers)
         if self.tokens == "class":
             return x[:, 0]
         if self.tokens == "all":
             return x
-        x = x[:, encoder.num_prefix_tokens :]
-        return ops.reshape(x, (-1, *encoder.grid, encoder.hidden_size)) if self.use_grid else x
+        x = x[:, vit.num_prefix_tokens :]
+        return ops.reshape(x, (-1, *vit.grid, vit.hidden_size)) if self.use_grid else x
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -167,25 +167,24 @@ class FeatureModel(keras.Model):
         return cls(model, **config)
 
 
-def _validate(encoder, tokens, grid, norm):
-    name = encoder.model.name
+def _validate(vit, tokens, grid, norm):
     if tokens not in TOKENS:
         raise ValueError(f"`tokens` must be one of {', '.join(TOKENS)}. Received: tokens={tokens!r}")
-    if tokens == "class" and not encoder.num_prefix_tokens:
+    if tokens == "class" and vit.class_token is None:
         raise ValueError(
             f"The model has no class token; `tokens` may be 'pooled', 'patch' or 'all'. Received: tokens='class', "
-            f"model={name!r}"
+            f"model={vit.name!r}"
         )
     if grid and tokens != "patch":
         raise ValueError(
             f"Only the tokens of patches are a grid: `tokens` must be 'patch'. Received: tokens={tokens!r}"
         )
-    if norm and encoder.norm is None:
-        raise ValueError(f"The model has no LayerNorm after its blocks: pass norm=False. Received: model={name!r}")
     if tokens == "pooled":
-        encoder.check_pools()
-    if tokens == "pooled" and not norm:
-        raise ValueError("What the head reads is after the norm: pass norm=True. Received: tokens='pooled', norm=False")
+        vit.check_pools()
+        if not norm:
+            raise ValueError(
+                "What the head reads is after the norm: pass norm=True. Received: tokens='pooled', norm=False"
+            )
 
 
 def _to_numpy(tensor):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import keras
 
 from keras_vit.layers.validation import check_positive_int
-from keras_vit.models.encoder import Encoder
+from keras_vit.models.inside import find_vision_transformer, layers_before
 
 LORA_TARGETS = ("query", "key", "value", "out", "mlp_1", "mlp_2")
 
@@ -31,17 +31,15 @@ def freeze(model: keras.Model, up_to: int | str = "head", write: Callable[[str],
     Raises:
         ValueError: there is no Vision Transformer in the model, or no such block.
     """
-    encoder = Encoder(model)
-    layers = encoder.vit.layers
+    vit = find_vision_transformer(model)
     if up_to == "head":
-        heads = [index for index, layer in enumerate(layers) if layer.name in ("pool", "pre_logits")]
-        end = max(heads, default=layers.index(encoder.norm or encoder.blocks[-1]))
+        frozen = [layer for layer in vit.layers if layer is not vit.head]
     elif isinstance(up_to, numbers.Integral) and not isinstance(up_to, bool):
-        number = encoder.layer_number(up_to)
-        end = layers.index(encoder.blocks[number - 1]) if number else layers.index(encoder.blocks[0]) - 1
+        number, first = vit.layer_number(up_to), vit.layers.index(vit.blocks[0])
+        frozen = vit.layers[: vit.layers.index(vit.blocks[number - 1]) + 1 if number else first]
     else:
         raise ValueError(f"`up_to` must be the number of a block, or 'head'. Received: up_to={up_to!r}")
-    for layer in encoder.layers_before(layers[end]):
+    for layer in (*layers_before(model, vit), *frozen):
         layer.trainable = False
     return _report(model, write)
 
@@ -79,12 +77,12 @@ def enable_lora(
     unknown = [target for target in targets if target not in LORA_TARGETS]
     if unknown or not targets:
         raise ValueError(f"`targets` must be some of {', '.join(LORA_TARGETS)}. Received: targets={tuple(targets)}")
-    encoder = Encoder(model)
-    kernels = [_targets(block, targets) for block in encoder.blocks]
+    vit = find_vision_transformer(model)
+    kernels = [_targets(block, targets) for block in vit.blocks]
     if any(layer.lora_enabled for layers in kernels for layer in layers):
         raise ValueError(f"The adapters of a layer are added once. Received: a model that has some, {model.name!r}")
     freeze(model, "head", write=lambda line: None)
-    for block, adapted in zip(encoder.blocks, kernels):
+    for block, adapted in zip(vit.blocks, kernels):
         block.trainable = True
         for layer in (block.norm_1, block.norm_2, block.mlp_1, block.mlp_2, *_targets(block, LORA_TARGETS[:4])):
             layer.trainable = any(layer is other for other in adapted)

@@ -5,7 +5,6 @@ import numpy as np
 from keras import ops
 
 from keras_vit.layers import InputPreprocessing
-from keras_vit.models.graph import calls_of
 
 
 def image_shape_of(model: keras.Model) -> tuple[int | None, int | None, int | None]:
@@ -50,14 +49,13 @@ def output_shape_of(model: keras.Model) -> tuple:
 
 
 def last_activation_of(model: keras.Model) -> str:
-    """The name of the activation that a model ends in, "linear" for none: of the layer or operation that computes its
-    output, also in a model inside the model."""
-    last = model
+    """The name of the activation of the last layer of a model, also in a model inside the model; "linear" for none."""
+    last: keras.layers.Layer = model
     while isinstance(last, keras.Model):
-        calls = calls_of(last)
-        if not calls and not last.layers:
+        operations = getattr(last, "operations", None) or last.layers
+        if not operations:
             return "linear"
-        last = calls[0].operation if calls else last.layers[-1]
+        last = operations[-1]
     if type(last).__name__ in ("Softmax", "Sigmoid"):  # a layer, or an operation
         return type(last).__name__.lower()
     return keras.activations.serialize(getattr(last, "activation", keras.activations.linear))

@@ -1,17 +1,21 @@
-"""The Vision Transformer as a functional Keras model."""
+"""The Vision Transformer as a functional Keras model that knows its parts."""
 
+import contextlib
+import numbers
 import os
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
+from keras import ops
 
 from keras_vit import checkpoints, layers
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.patch_masking import PatchMasking
 from keras_vit.layers.resnet_stem import resolve_stem, stem_output_side
 from keras_vit.layers.validation import check_positive_int, check_rate
-from keras_vit.models.heads import add_head
+from keras_vit.models.image_model import ImageModel, add_head, policy_of
 from keras_vit.preprocessing import Preprocessing
 
 CLASSIFIERS = ("token", "gap", "map", "unpooled", "token_unpooled")
@@ -27,39 +31,13 @@ POSITION_EMBEDDINGS: dict[str, Any] = {
 # Where a position embedding is added: to the tokens once, to the input of each block from a table of its own, or to
 # the input of each block from one table.
 POSITION_EMBEDDING_AT = ("stem", "every_layer", "every_layer_shared")
+# What `replaced_forward` and `recorded_images` say, by thread.
+_REPLACED = threading.local()
 
 
-def VisionTransformer(
-    *,
-    patch_size: int,
-    num_layers: int,
-    hidden_size: int,
-    mlp_dim: int,
-    num_heads: int,
-    input_shape: tuple[int, int, int] = (224, 224, 3),
-    classes: int | None = None,
-    include_top: bool = True,
-    weights: str | os.PathLike | None = None,
-    classifier: str = "token",
-    representation_size: int | None = None,
-    dropout: float = 0.0,
-    attention_dropout: float = 0.0,
-    stochastic_depth: float = 0.0,
-    stem: str | None = None,
-    resnet_blocks: Sequence[int] | None = None,
-    position_embedding: str = "learned",
-    position_embedding_at: str = "stem",
-    class_token_position: bool = True,
-    exact_gelu: bool = False,
-    epsilon: float = 1e-6,
-    head_bias: float = 0.0,
-    classifier_activation: str | Callable | None = None,
-    masking_rate: float = 0.0,
-    preprocessing: Preprocessing | Mapping[str, Any] | None = None,
-    remat: bool = False,
-    name: str = "vision_transformer",
-) -> keras.Model:
-    """Builds a Vision Transformer: images `(B, H, W, C)` in [-1, 1] to logits `(B, classes)`.
+@keras.saving.register_keras_serializable(package="keras_vit")
+class VisionTransformer(ImageModel):
+    """A Vision Transformer: images `(B, H, W, C)` in [-1, 1] to logits `(B, classes)`.
 
     Images are cut into patches, each patch is projected to a token, positions are added, `num_layers` blocks of
     attention and MLP follow, and a linear head reads the class token or the mean of all tokens.
@@ -112,11 +90,27 @@ def VisionTransformer(
         remat: whether the blocks keep only their inputs for the gradient and are computed twice in training, which
             saves memory and costs time; see `layers.TransformerBlock`. It changes no number.
         name: the model's name.
+        dtype: its dtype policy; None for Keras' global one.
+
+    Call arguments:
+        images: `(B, H, W, C)`, float.
+        training: whether dropout and stochastic depth are active.
 
     Returns:
-        A functional `keras.Model`. Its output is float32 logits `(B, classes)`, `(B, N, classes)` for the unpooled
-        classifiers; with `include_top=False` features `(B, F)` or `(B, N, F)` in the compute dtype, where F is
-        `representation_size or hidden_size`.
+        float32 logits `(B, classes)`, `(B, N, classes)` for the unpooled classifiers; with `include_top=False` features
+        `(B, F)` or `(B, N, F)` in the compute dtype, where F is `representation_size or hidden_size`.
+
+    Attributes:
+        arguments, image_shape, preprocessing, head: see `ImageModel`.
+        patch_size, num_layers, hidden_size, mlp_dim, num_heads, classifier: the arguments.
+        grid: `(rows, columns)` of the patches.
+        patch_stride: pixels of the image from one patch to the next; of a hybrid, the stem's stride times `patch_size`.
+        num_prefix_tokens: how many tokens come before those of the patches: 1 with a class token, else 0.
+        num_tokens: how many tokens the blocks see.
+        stem, patch_encoder, class_token, norm, pool_layer, pre_logits: the layers of these purposes, or None.
+        positions: for each block, the layer that adds positions to its input, or None.
+        blocks: the `TransformerBlock`s, in order. Layers of tokens are counted as in the paper: layer 1 is the first
+            block, and layer 0 are the tokens before it.
 
     Raises:
         ValueError: an argument is out of range, the patches do not fill the image, or the checkpoint does not match.
@@ -124,94 +118,304 @@ def VisionTransformer(
     Reference: paper section 3.1; equal to the VisionTransformer of the JAX reference
     ([`vit_jax`](https://github.com/google-research/vision_transformer)) with the same weights.
     """
-    resnet_blocks = resolve_stem(stem, resnet_blocks)
-    if weights is not None:
-        published = checkpoints.find_published(
-            weights,
-            patch_size=patch_size,
-            num_layers=num_layers,
-            hidden_size=hidden_size,
-            resnet_blocks=resnet_blocks,
-            input_shape=input_shape,
-        )
-        if published is not None:
-            classes = published.classes if classes is None else classes
-            representation_size = published.representation_size if representation_size is None else representation_size
-    classes = 1000 if classes is None else classes
-    _validate(
-        input_shape=input_shape,
-        positive={
+
+    def __init__(
+        self,
+        *,
+        patch_size: int,
+        num_layers: int,
+        hidden_size: int,
+        mlp_dim: int,
+        num_heads: int,
+        input_shape: tuple[int, int, int] = (224, 224, 3),
+        classes: int | None = None,
+        include_top: bool = True,
+        weights: str | os.PathLike | None = None,
+        classifier: str = "token",
+        representation_size: int | None = None,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        stochastic_depth: float = 0.0,
+        stem: str | None = None,
+        resnet_blocks: Sequence[int] | None = None,
+        position_embedding: str = "learned",
+        position_embedding_at: str = "stem",
+        class_token_position: bool = True,
+        exact_gelu: bool = False,
+        epsilon: float = 1e-6,
+        head_bias: float = 0.0,
+        classifier_activation: str | Callable | None = None,
+        masking_rate: float = 0.0,
+        preprocessing: Preprocessing | Mapping[str, Any] | None = None,
+        remat: bool = False,
+        name: str = "vision_transformer",
+        dtype: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        resnet_blocks = resolve_stem(stem, resnet_blocks)
+        if weights is not None:
+            published = checkpoints.find_published(
+                weights,
+                patch_size=patch_size,
+                num_layers=num_layers,
+                hidden_size=hidden_size,
+                resnet_blocks=resnet_blocks,
+                input_shape=input_shape,
+            )
+            if published is not None:
+                classes = published.classes if classes is None else classes
+                if representation_size is None:
+                    representation_size = published.representation_size
+        arguments = {
             "patch_size": patch_size,
             "num_layers": num_layers,
             "hidden_size": hidden_size,
             "mlp_dim": mlp_dim,
             "num_heads": num_heads,
-            "classes": classes,
-            **({"representation_size": representation_size} if representation_size else {}),
-        },
-        rates={"dropout": dropout, "attention_dropout": attention_dropout, "stochastic_depth": stochastic_depth},
-        classifier=classifier,
-        position_embedding=position_embedding,
-        position_embedding_at=position_embedding_at,
-        class_token_position=class_token_position,
-        epsilon=epsilon,
-    )
-    grid = patch_grid(input_shape, patch_size, resnet_blocks)
-    has_class_token = classifier.startswith("token")
-    block_options: dict[str, Any] = {"exact_gelu": exact_gelu, "epsilon": epsilon}
+            "input_shape": tuple(input_shape) if isinstance(input_shape, list) else input_shape,
+            "classes": 1000 if classes is None else classes,
+            "include_top": include_top,
+            "classifier": classifier,
+            "representation_size": representation_size or 0,
+            "dropout": dropout,
+            "attention_dropout": attention_dropout,
+            "stochastic_depth": stochastic_depth,
+            "resnet_blocks": resnet_blocks,
+            "position_embedding": position_embedding,
+            "position_embedding_at": position_embedding_at,
+            "class_token_position": class_token_position,
+            "exact_gelu": exact_gelu,
+            "epsilon": epsilon,
+            "head_bias": head_bias,
+            "classifier_activation": classifier_activation,
+            "masking_rate": masking_rate,
+            "remat": remat,
+        }
+        _validate(**arguments)
+        grid = patch_grid(input_shape, patch_size, resnet_blocks)
+        has_class_token = classifier.startswith("token")
+        policy = {"dtype": policy_of(dtype)}
+        mlp: dict[str, Any] = {"exact_gelu": exact_gelu, "epsilon": epsilon}
 
-    images = keras.Input(shape=input_shape, name="images")
-    x = layers.InputPreprocessing(preprocessing, name="expected_images")(images)
-    if resnet_blocks is not None:
-        x = layers.ResNetStem(resnet_blocks, name="resnet_stem")(x)
-    x = layers.Patches(patch_size, name="patches")(x)
-    x = layers.PatchEncoder(hidden_size, name="embedding")(x)  # (B, rows*columns, hidden_size)
-    if masking_rate:
-        x, corrupted = PatchMasking(masking_rate, name="mask_patches")(x)
-    if has_class_token and class_token_position:
-        x = layers.ClassToken(name="class_token")(x)
-    positions = POSITION_EMBEDDINGS[position_embedding](grid, name="position_embedding")
-    x = positions(x)
-    if has_class_token and not class_token_position:
-        x = layers.ClassToken(name="class_token")(x)
-    x = Dropout(dropout, name="dropout")(x)
-    for i in range(num_layers):
-        if i and position_embedding_at == "every_layer":
-            x = POSITION_EMBEDDINGS[position_embedding](grid, name=f"position_embedding_{i}")(x)
-        elif i and position_embedding_at == "every_layer_shared":
-            x = positions(x)
-        x = layers.TransformerBlock(
-            num_heads,
-            mlp_dim,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
-            stochastic_depth=stochastic_depth * i / max(num_layers - 1, 1),
-            # Nothing reads the other tokens of the last block: about 7 % of ViT-B/16's arithmetic.
-            first_token_only=classifier == "token" and i == num_layers - 1,
-            relative_positions=position_embedding == "relative",
-            remat=remat,
-            name=f"encoderblock_{i}",
-            **block_options,
-        )(x)
-    x = keras.layers.LayerNormalization(epsilon=epsilon, name="encoder_norm")(x)
-    if classifier == "token":
-        x = keras.layers.Flatten(name="pool")(x)  # from (B, 1, hidden_size) to (B, hidden_size)
-    elif classifier == "gap":
-        x = keras.layers.GlobalAveragePooling1D(data_format="channels_last", name="pool")(x)
-    elif classifier == "map":
-        x = layers.AttentionPooling(num_heads, mlp_dim, name="pool", **block_options)(x)
-    x = add_head(
-        x,
-        include_top=include_top,
-        classes=classes,
-        bias=head_bias,
-        activation=classifier_activation,
-        representation_size=representation_size,
-    )
-    model = keras.Model(images, (x, corrupted) if masking_rate else x, name=name)
-    if weights is not None:
-        checkpoints.load(model, weights)
-    return model
+        # The layers from images to the tokens of layer 0.
+        first = [layers.InputPreprocessing(preprocessing, name="expected_images", **policy)]
+        if resnet_blocks is not None:
+            first.append(layers.ResNetStem(resnet_blocks, name="resnet_stem", **policy))
+        first += [
+            layers.Patches(patch_size, name="patches", **policy),
+            layers.PatchEncoder(hidden_size, name="embedding", **policy),  # (B, rows*columns, hidden_size)
+        ]
+        if masking_rate:
+            first.append(PatchMasking(masking_rate, name="mask_patches", **policy))
+        make_positions = POSITION_EMBEDDINGS[position_embedding]
+        positions = make_positions(grid, name="position_embedding", **policy)
+        class_token = layers.ClassToken(name="class_token", **policy) if has_class_token else None
+        first += [class_token, positions] if class_token_position else [positions, class_token]
+        first.append(Dropout(dropout, name="dropout", **policy))
+        first = [layer for layer in first if layer is not None]
+
+        images = keras.Input(shape=input_shape, name="images")
+        x, corrupted = _run(first, images)
+        blocks, later_positions = [], [None]
+        for i in range(num_layers):
+            if i:
+                later = None if position_embedding_at == "stem" else positions
+                if position_embedding_at == "every_layer":
+                    later = make_positions(grid, name=f"position_embedding_{i}", **policy)
+                later_positions.append(later)
+                x = x if later is None else later(x)
+            blocks.append(
+                layers.TransformerBlock(
+                    num_heads,
+                    mlp_dim,
+                    dropout=dropout,
+                    attention_dropout=attention_dropout,
+                    stochastic_depth=stochastic_depth * i / max(num_layers - 1, 1),
+                    # Nothing reads the other tokens of the last block: about 7 % of ViT-B/16's arithmetic.
+                    first_token_only=classifier == "token" and i == num_layers - 1,
+                    relative_positions=position_embedding == "relative",
+                    remat=remat,
+                    name=f"encoderblock_{i}",
+                    **mlp,
+                    **policy,
+                )
+            )
+            x = blocks[-1](x)
+        norm = keras.layers.LayerNormalization(epsilon=epsilon, name="encoder_norm", **policy)
+        x = norm(x)
+        pool: keras.layers.Layer | None = None
+        if classifier == "token":
+            pool = keras.layers.Flatten(name="pool", **policy)  # from (B, 1, hidden_size) to (B, hidden_size)
+        elif classifier == "gap":
+            pool = keras.layers.GlobalAveragePooling1D(data_format="channels_last", name="pool", **policy)
+        elif classifier == "map":
+            pool = layers.AttentionPooling(num_heads, mlp_dim, name="pool", **mlp, **policy)
+        x = add_head(
+            x if pool is None else pool(x),
+            include_top=include_top,
+            classes=arguments["classes"],
+            bias=head_bias,
+            activation=classifier_activation,
+            representation_size=representation_size,
+            **policy,
+        )
+        super().__init__(
+            images, (x, corrupted) if masking_rate else x, arguments=arguments, name=name, **policy, **kwargs
+        )
+        self.patch_size, self.num_layers, self.hidden_size = patch_size, num_layers, hidden_size
+        self.mlp_dim, self.num_heads, self.classifier = mlp_dim, num_heads, classifier
+        self.grid = grid
+        self.stem = next((layer for layer in first if isinstance(layer, layers.ResNetStem)), None)
+        self.patch_stride = patch_size * (1 if self.stem is None else self.stem.stride)
+        self.num_prefix_tokens = int(has_class_token)
+        self.num_tokens = grid[0] * grid[1] + self.num_prefix_tokens
+        self.patch_encoder = next(layer for layer in first if isinstance(layer, layers.PatchEncoder))
+        self.class_token, self.norm, self.pool_layer = class_token, norm, pool
+        self.pre_logits = next((layer for layer in self.layers if layer.name == "pre_logits"), None)
+        self.positions, self.blocks = (positions, *later_positions[1:]), tuple(blocks)
+        self._first = tuple(first)
+        if weights is not None:
+            checkpoints.load(self, weights)
+
+    def call(self, inputs: keras.KerasTensor, training: bool | None = None, mask: Any = None) -> Any:
+        model, function = getattr(_REPLACED, "forward", (None, None))
+        if model is self:
+            return function(keras.tree.flatten(inputs)[0])
+        return super().call(inputs, training=training, mask=mask)
+
+    @contextlib.contextmanager
+    def replaced_forward(self, function: Callable) -> Iterator[None]:
+        """While it is open, this model computes `function(images)` in this thread, also inside other models."""
+        before = getattr(_REPLACED, "forward", (None, None))
+        _REPLACED.forward = (self, function)
+        try:
+            yield
+        finally:
+            _REPLACED.forward = before
+
+    @contextlib.contextmanager
+    def recorded_images(self) -> Iterator[list]:
+        """While it is open, the images that come to this model in this thread are in the list that it yields, and the
+        model's outputs are zeros."""
+        recorded: list = []
+
+        def zeros(images):
+            recorded.append(images)
+            batch = ops.shape(images)[0]
+            return keras.tree.map_structure(lambda y: ops.zeros((batch, *y.shape[1:]), y.dtype), self.output)
+
+        with self.replaced_forward(zeros):
+            _REPLACED.recorded = (self, recorded)
+            try:
+                yield recorded
+            finally:
+                _REPLACED.recorded = (None, [])
+
+    def embed(self, images: keras.KerasTensor, training: bool = False) -> keras.KerasTensor:
+        """Images `(B, H, W, C)` to the tokens of layer 0, `(B, num_tokens, D)`."""
+        model, recorded = getattr(_REPLACED, "recorded", (None, []))
+        if model is self:
+            recorded.append(images)
+        return _run(self._first, images, training)[0]
+
+    def run_block(
+        self, number: int, tokens: keras.KerasTensor, training: bool = False, all_tokens: bool = True, score_change=None
+    ) -> keras.KerasTensor:
+        """The tokens of layer `number`, from 1, from those of the layer before: `(B, N, D)` to `(B, N, D)`.
+
+        Without `all_tokens` the last block of the classifier "token" gives the class token alone, `(B, 1, D)`.
+        `score_change` is added to the attention scores.
+        """
+        block = self.blocks[number - 1]
+        tokens = self._with_positions(number, tokens)
+        if score_change is None and not (block.first_token_only and all_tokens):
+            return block(tokens, training=training)
+        return block.encode(tokens, training, block.first_token_only and not all_tokens, score_change)
+
+    def attention_scores(self, number: int, tokens: keras.KerasTensor) -> keras.KerasTensor:
+        """The attention of layer `number`, from 1, after the softmax, from the tokens of the layer before: float32 `(B,
+        heads, N, N)`, from query to key."""
+        block = self.blocks[number - 1]
+        x = block.norm_1(self._with_positions(number, tokens))
+        return block.attention.scores_of(x)
+
+    def _with_positions(self, number, tokens):
+        positions = self.positions[number - 1] if number > 1 else None
+        return tokens if positions is None else positions(tokens)
+
+    def check_pools(self) -> None:
+        """Raises a `ValueError` unless the head reads one representation of an image."""
+        if self.pool_layer is None:
+            raise ValueError(
+                f"A model of the classifier {self.classifier!r} does not pool its tokens; `tokens` must be 'patch' or "
+                f"'all'. Received: tokens='pooled', model={self.name!r}"
+            )
+
+    def pool(self, tokens: keras.KerasTensor, pre_logits: bool = True) -> keras.KerasTensor:
+        """What the head reads, from all tokens after `norm`: `(B, N, D)` to `(B, F)`.
+
+        Raises:
+            ValueError: as `check_pools`.
+        """
+        self.check_pools()
+        x = tokens[:, 0] if self.classifier == "token" else self.pool_layer(tokens)
+        return self.pre_logits(x) if pre_logits and self.pre_logits is not None else x
+
+    def intermediates(
+        self, images: keras.KerasTensor, attention: bool = False, training: bool = False
+    ) -> dict[str, Any]:
+        """Computes what is between images and logits.
+
+        Args:
+            images: `(B, H, W, C)`, as the model takes them.
+            attention: whether to compute the attention scores too.
+            training: whether dropout and stochastic depth are active.
+
+        Returns:
+            A dict: "tokens", a list of the tokens of layers 0 to `num_layers`, `(B, N, D)` each; "attention", with
+            `attention`, a list of the scores of layers 1 to `num_layers`, float32 `(B, heads, N, N)`; "encoded", the
+            tokens of the last layer after `norm`; "pre_logits", what the head reads: `(B, F)`, or `(B, N, F)` of the
+            unpooled classifiers.
+        """
+        tokens, scores = [self.embed(images, training)], []
+        for number in range(1, self.num_layers + 1):
+            if attention:
+                scores.append(self.attention_scores(number, tokens[-1]))
+            tokens.append(self.run_block(number, tokens[-1], training))
+        encoded = self.norm(tokens[-1])
+        if self.pool_layer is not None:
+            features = self.pool(encoded)
+        else:
+            features = encoded if self.pre_logits is None else self.pre_logits(encoded)
+        result = {"tokens": tokens, "encoded": encoded, "pre_logits": features}
+        return {**result, "attention": scores} if attention else result
+
+    def layer_number(self, layer: int, least: int = 0) -> int:
+        """A layer as a number from `least` to `num_layers`; negative ones count from the end, -1 is the last.
+
+        Raises:
+            ValueError: there is no such layer.
+        """
+        last = self.num_layers
+        is_integer = isinstance(layer, numbers.Integral) and not isinstance(layer, bool)
+        number = int(layer) + (last + 1 if layer < 0 else 0) if is_integer else -1
+        if not is_integer or not least <= number <= last:
+            raise ValueError(
+                f"The layers of {self.name!r} are {least} to {last}, counted from 1 for the first block, or "
+                f"{least - last - 1} to -1 from the end. Received: layer={layer!r}"
+            )
+        return number
+
+
+def _run(first, x, training=None):
+    """The tokens after some layers in turn, and what `PatchMasking` says was corrupted, or None."""
+    corrupted = None
+    for layer in first:
+        if isinstance(layer, PatchMasking):
+            x, corrupted = layer(x, training=training)
+        else:
+            x = layer(x, training=training) if isinstance(layer, Dropout) else layer(x)
+    return x, corrupted
 
 
 def patch_grid(input_shape, patch_size, resnet_blocks=None):
@@ -243,22 +447,24 @@ def patch_grid(input_shape, patch_size, resnet_blocks=None):
 def _validate(
     *,
     input_shape,
-    positive,
-    rates,
     classifier,
     position_embedding,
     position_embedding_at,
     class_token_position,
     epsilon,
+    representation_size,
+    **arguments,
 ):
-    for argument, value in positive.items():
-        check_positive_int(argument, value)
-    for argument, value in rates.items():
-        check_rate(argument, value)
-    if positive["hidden_size"] % positive["num_heads"]:
+    for argument in ("patch_size", "num_layers", "hidden_size", "mlp_dim", "num_heads", "classes"):
+        check_positive_int(argument, arguments[argument])
+    if representation_size:
+        check_positive_int("representation_size", representation_size)
+    for argument in ("dropout", "attention_dropout", "stochastic_depth"):
+        check_rate(argument, arguments[argument])
+    if arguments["hidden_size"] % arguments["num_heads"]:
         raise ValueError(
             "`num_heads` must divide `hidden_size`. "
-            f"Received: num_heads={positive['num_heads']}, hidden_size={positive['hidden_size']}"
+            f"Received: num_heads={arguments['num_heads']}, hidden_size={arguments['hidden_size']}"
         )
     if classifier not in CLASSIFIERS:
         raise ValueError(f"`classifier` must be one of {', '.join(CLASSIFIERS)}. Received: classifier={classifier!r}")

@@ -146,7 +146,7 @@ class MaskedPatchPrediction(Task):
 
     def _patches(self, model, images):
         """The patches of images, `(B, N, P, Q, C)`, as the model reads them."""
-        grid = model.get_layer("position_embedding").grid
+        grid = model.grid
         height, width, channels = images.shape[1:]
         side = height // grid[0], width // grid[1]
         patches = ops.reshape(images, (-1, grid[0], side[0], grid[1], side[1], channels))

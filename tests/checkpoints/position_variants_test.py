@@ -6,8 +6,6 @@ import pytest
 import keras_vit
 from keras_vit import checkpoints
 from keras_vit.checkpoints.position_embeddings import resample, resample_axis, resample_distances
-from keras_vit.models.encoder import Encoder
-from keras_vit.models.position_arguments import position_arguments
 
 pytestmark = pytest.mark.one_backend
 VARIANTS = [
@@ -37,7 +35,7 @@ def test_a_file_restores_every_number_and_its_kind_is_known(arguments, tmp_path)
         np.testing.assert_array_equal(ours, theirs)
     assert not report.resampled
     expected = {"position_embedding": "learned", "position_embedding_at": "stem", "class_token_position": True}
-    assert position_arguments(Encoder(model)) == {**expected, **arguments}
+    assert {name: model.arguments[name] for name in expected} == {**expected, **arguments}
 
 
 @pytest.mark.parametrize("arguments", VARIANTS[1:4], ids=str)

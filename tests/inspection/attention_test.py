@@ -128,7 +128,22 @@ def test_relevance_has_the_gradients_of_finite_differences(kind, monkeypatch):
         np.testing.assert_allclose(second[1:], 0, atol=5e-3 * np.abs(second).max())  # only the class token is read
     ours = relevance[0] - second @ first - second
     np.testing.assert_allclose(ours, first, atol=5e-3 * np.abs(first).max())
-    assert "scores" not in vars(block)
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize("masking_rate", [0.0, 0.5])
+def test_a_class_token_that_nothing_reads_is_not_shown(masking_rate):
+    model = build(classifier="token_unpooled", include_top=masking_rate > 0, masking_rate=masking_rate)
+    images = images_of(model)
+    if not masking_rate:  # pools outside
+        model = keras.Sequential([model, keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(4)])
+        model.build((None, 24, 16, 3))
+    scores = inspection.attention_scores(model, images)
+    expected = inspection.attention_rollout(scores)[:, 1:, 1:].mean(1).reshape(2, 3, 2)
+    np.testing.assert_allclose(inspection.attention_maps(model, images, upsample=False), expected, atol=1e-6)
+    mean = scores[-1].mean(1)[:, 1:, 1:].mean(1).reshape(2, 3, 2)
+    np.testing.assert_allclose(inspection.attention_maps(model, images, "mean", upsample=False), mean, atol=1e-6)
+    np.testing.assert_allclose(inspection.token_attention(model, images)[1], mean, atol=1e-6)
 
 
 def test_relevance_of_the_predicted_class_is_the_default():

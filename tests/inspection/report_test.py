@@ -37,7 +37,9 @@ def test_the_page_shows_every_picture(tmp_path):
 def test_a_hybrid_has_no_pictures_of_filters_and_a_model_of_two_outputs_none_of_relevance(tmp_path, monkeypatch):
     model = keras_vit.VisionTransformer(**SIZES | {"patch_size": 2, "classifier": "gap"}, resnet_blocks=(1,))
     model.get_layer("head").kernel.assign(np.random.default_rng(0).standard_normal((12, 4)))
-    two = keras.Model(model.input, [model.output, keras.layers.Dense(2)(model.output)])
+    pixels = keras.Input(model.image_shape)
+    logits = model(pixels)
+    two = keras.Model(pixels, [logits, keras.layers.Dense(2)(logits)])
     maps = []
     draw = plots.attention
     monkeypatch.setattr(plots, "attention", lambda *arguments: (draw(*arguments), maps.extend(arguments[2])))

@@ -190,7 +190,7 @@ def test_an_argument_out_of_range_is_refused(arguments, message):
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_model_survives_its_config(version):
     model = keras_vit.models.BiTResNet(depth=8, version=version, input_shape=(32, 48, 3), classes=3)
-    copy = keras.Model.from_config(model.get_config())
+    copy = type(model).from_config(model.get_config())
     copy.set_weights(model.get_weights())
     x = np.random.RandomState(0).uniform(-1, 1, (1, 32, 48, 3)).astype("float32")
     np.testing.assert_array_equal(model.predict(x, verbose=0), copy.predict(x, verbose=0))

@@ -46,6 +46,7 @@ for folder in json.loads(sys.argv[1]):
     for model in (whole, rebuilt):
         outputs = np.asarray(model.predict(saved["images"], verbose=0), "float32")
         assert np.array_equal(outputs, saved["outputs"]), (folder, np.abs(outputs - saved["outputs"]).max())
+    assert type(whole) is type(rebuilt) is keras_vit.VisionTransformer and whole.grid == rebuilt.grid
     assert keras.models.clone_model(whole).count_params() == whole.count_params()
     print(folder)
 """
@@ -111,3 +112,39 @@ def test_a_model_can_be_part_of_another_and_saved_with_it(tmp_path):
     x = np.random.default_rng(0).normal(size=(1, 32, 64, 3)).astype("float32")
     again = keras.models.load_model(tmp_path / "nested.keras")
     np.testing.assert_array_equal(again.predict(x, verbose=0), model.predict(x, verbose=0))
+
+
+MODELS_TO_REBUILD = {
+    "plain": lambda **k: keras_vit.VisionTransformer(**TINY, patch_size=16, classifier_activation="softmax", **k),
+    "masked": lambda **k: keras_vit.VisionTransformer(
+        **TINY, patch_size=16, classifier="token_unpooled", masking_rate=0.5, **k
+    ),
+    "layers": lambda **k: keras_vit.VisionTransformer(**TINY, patch_size=16, position_embedding_at="every_layer", **k),
+    "axial": lambda **k: keras_vit.AxialVisionTransformer(**TINY, patch_size=16, **k),
+    "bit": lambda **k: keras_vit.BiTResNet(depth=8, width=32, input_shape=(32, 32, 3), classes=5, **k),
+    "stem": lambda **k: keras_vit.BiTResNet(
+        depth=8, width=32, version=1, input_shape=(32, 32, 3), include_top=False, **k
+    ),
+    "axial_resnet": lambda **k: keras_vit.AxialResNet(depth=8, width=32, input_shape=(32, 32, 3), classes=5, **k),
+}
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize("kind", MODELS_TO_REBUILD)
+def test_a_config_rebuilds_the_model_with_its_policy(kind):
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    model = MODELS_TO_REBUILD[kind]()
+    model.preprocessing = {"mean": [1, 2, 3], "std": [4, 5, 6], "resize": "stretch", "crop_fraction": 0.5}
+    model.layers[2].trainable = False
+    keras.config.set_dtype_policy("float32")
+    config = json.loads(json.dumps(model.get_config()))
+    again = type(model).from_config(config)
+    assert json.loads(json.dumps(again.get_config())) == config
+    assert dict(again.arguments) == dict(model.arguments) and again.preprocessing == model.preprocessing
+    for ours, theirs in zip(again.layers[1:], model.layers[1:]):
+        assert (ours.name, ours.compute_dtype, ours.trainable) == (theirs.name, theirs.compute_dtype, theirs.trainable)
+    again.set_weights(model.get_weights())
+    images = np.random.default_rng(0).uniform(-1, 1, (1, *model.image_shape)).astype("float32")
+    for ours, theirs in zip(keras.tree.flatten(again(images)), keras.tree.flatten(model(images))):
+        np.testing.assert_array_equal(keras.ops.cast(ours, "float32"), keras.ops.cast(theirs, "float32"))
+    assert MODELS_TO_REBUILD[kind](dtype="mixed_bfloat16").compute_dtype == "bfloat16"

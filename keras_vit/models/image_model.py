@@ -1,0 +1,113 @@
+"""What all models of this package share: they remember their arguments, their preprocessing and their head."""
+
+import types
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+
+from keras_vit.layers import InputPreprocessing
+from keras_vit.preprocessing import Preprocessing
+
+
+class ImageModel(keras.Model):
+    """A functional model from images to logits or features, rebuilt from its constructor's arguments.
+
+    `from_config(get_config())` gives a new model of the same arguments, dtype policy and frozen layers. A subclass
+    builds its graph and passes it to this constructor. (`keras.models.clone_model` returns a plain `keras.Model`.)
+
+    Args:
+        inputs, outputs: of the functional model.
+        arguments: those that rebuild it, without `name`, `dtype` and `preprocessing`.
+        dtype: its dtype policy, None for Keras' global one.
+        name: the model's name.
+
+    Attributes:
+        arguments: the constructor's arguments, with their defaults, as a read-only mapping.
+        image_shape: `(height, width, channels)` of its images.
+        head: the last layer, or None for a model without one.
+    """
+
+    arguments: Mapping[str, Any]
+    image_shape: tuple[int, int, int]
+    head: keras.layers.Dense | None
+
+    def __init__(self, inputs, outputs, *, arguments, dtype=None, name=None, **kwargs):
+        super().__init__(inputs=inputs, outputs=outputs, name=name, **kwargs)
+        if dtype is not None:
+            self.dtype_policy = keras.dtype_policies.get(dtype)
+        self.arguments = types.MappingProxyType(arguments)
+        self.image_shape = tuple(inputs.shape[1:])
+        self.head = next((layer for layer in reversed(self.layers) if layer.name == "head"), None)
+        self._input_preprocessing = next(layer for layer in self.layers if isinstance(layer, InputPreprocessing))
+
+    def _build_pooled(self, resnet, preprocessing, arguments, name, policy, kwargs):
+        """The constructor of a model of one layer from images to feature maps, pooling and a head."""
+        images = keras.Input(shape=arguments["input_shape"], name="images")
+        x = resnet(InputPreprocessing(preprocessing, name="expected_images", **policy)(images))
+        x = keras.layers.GlobalAveragePooling2D(data_format="channels_last", name="pool", **policy)(x)
+        x = add_head(
+            x,
+            include_top=arguments["include_top"],
+            classes=arguments["classes"],
+            bias=arguments["head_bias"],
+            activation=arguments["classifier_activation"],
+        )
+        ImageModel.__init__(self, images, x, arguments=arguments, name=name, **policy, **kwargs)
+        self.resnet = resnet
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """How images become the model's input; may be set, also as a dict."""
+        return self._input_preprocessing.preprocessing
+
+    @preprocessing.setter
+    def preprocessing(self, value: Preprocessing | Mapping[str, Any]) -> None:
+        self._input_preprocessing.preprocessing = value
+
+    def get_config(self) -> dict[str, Any]:
+        activation = self.arguments.get("classifier_activation")
+        if callable(activation):
+            activation = keras.saving.serialize_keras_object(activation)
+        return {
+            **self.arguments,
+            **({"classifier_activation": activation} if "classifier_activation" in self.arguments else {}),
+            "preprocessing": self.preprocessing.to_config(),
+            "name": self.name,
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            "frozen": [layer.name for layer in self.layers if not layer.trainable],
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None) -> "ImageModel":
+        config = dict(config)
+        frozen = config.pop("frozen", ())
+        model = cls(**config)
+        for layer in model.layers:
+            if layer.name in frozen:
+                layer.trainable = False
+        return model
+
+
+def policy_of(dtype):
+    """The dtype policy of a model's layers: of the argument `dtype`, None for Keras' global one."""
+    return keras.config.dtype_policy() if dtype is None else keras.dtype_policies.get(dtype)
+
+
+def add_head(x, *, include_top, classes, bias, activation, representation_size=0, dtype=None):
+    """The output of a model from its features `(..., F)`: after `pre_logits` if it has any units, and the head."""
+    if representation_size:
+        x = keras.layers.Dense(
+            representation_size, activation="tanh", kernel_initializer="lecun_normal", dtype=dtype, name="pre_logits"
+        )(x)
+    if not include_top:
+        return x
+    # The kernel starts with zeros, so that the first logits are the bias alone.
+    return keras.layers.Dense(
+        classes,
+        activation=activation,
+        kernel_initializer="zeros",
+        bias_initializer=keras.initializers.Constant(bias),
+        dtype="float32",
+        name="head",
+    )(x)
