@@ -25,7 +25,7 @@ from keras_vit.export.model_card import model_card, write_card, write_readme
 from keras_vit.export.signatures import ServingContext, build_signatures, check_names
 from keras_vit.export.verification import SelfTestError, example_files, tolerance_of, verification_case, verify
 from keras_vit.models.digest import weights_digest
-from keras_vit.models.encoder import Encoder
+from keras_vit.models.inside import find_vision_transformer
 from keras_vit.models.shapes import logits_activation_of
 from keras_vit.preprocessing import preprocessing_of
 
@@ -186,7 +186,7 @@ def check(
     signatures = default_signatures(model) if signatures is None else tuple(signatures)
     check_names(signatures)
     if {"features", "attention"} & set(signatures):
-        Encoder(model)
+        find_vision_transformer(model)
     labels = _labels(class_names, model.output_shape[-1])
     if signatures == ("tensor",):
         return labels, None

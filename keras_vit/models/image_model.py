@@ -25,11 +25,13 @@ class ImageModel(keras.Model):
     Attributes:
         arguments: the constructor's arguments, with their defaults, as a read-only mapping.
         image_shape: `(height, width, channels)` of its images.
+        input_preprocessing: the layer `InputPreprocessing`, which stands first.
         head: the last layer, or None for a model without one.
     """
 
     arguments: Mapping[str, Any]
     image_shape: tuple[int, int, int]
+    input_preprocessing: InputPreprocessing
     head: keras.layers.Dense | None
 
     def __init__(self, inputs, outputs, *, arguments, dtype=None, name=None, **kwargs):
@@ -39,7 +41,7 @@ class ImageModel(keras.Model):
         self.arguments = types.MappingProxyType(arguments)
         self.image_shape = tuple(inputs.shape[1:])
         self.head = next((layer for layer in reversed(self.layers) if layer.name == "head"), None)
-        self._input_preprocessing = next(layer for layer in self.layers if isinstance(layer, InputPreprocessing))
+        self.input_preprocessing = next(layer for layer in self.layers if isinstance(layer, InputPreprocessing))
 
     def _build_pooled(self, resnet, preprocessing, arguments, name, policy, kwargs):
         """The constructor of a model of one layer from images to feature maps, pooling and a head."""
@@ -59,11 +61,11 @@ class ImageModel(keras.Model):
     @property
     def preprocessing(self) -> Preprocessing:
         """How images become the model's input; may be set, also as a dict."""
-        return self._input_preprocessing.preprocessing
+        return self.input_preprocessing.preprocessing
 
     @preprocessing.setter
     def preprocessing(self, value: Preprocessing | Mapping[str, Any]) -> None:
-        self._input_preprocessing.preprocessing = value
+        self.input_preprocessing.preprocessing = value
 
     def get_config(self) -> dict[str, Any]:
         activation = self.arguments.get("classifier_activation")
@@ -75,14 +77,16 @@ class ImageModel(keras.Model):
             "preprocessing": self.preprocessing.to_config(),
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            "logits_activation": self.input_preprocessing.logits_activation,
             "frozen": [layer.name for layer in self.layers if not layer.trainable],
         }
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None) -> "ImageModel":
         config = dict(config)
-        frozen = config.pop("frozen", ())
+        frozen, activation = config.pop("frozen", ()), config.pop("logits_activation", "softmax")
         model = cls(**config)
+        model.input_preprocessing.logits_activation = activation
         for layer in model.layers:
             if layer.name in frozen:
                 layer.trainable = False

@@ -135,12 +135,13 @@ def test_a_config_rebuilds_the_model_with_its_policy(kind):
     keras.config.set_dtype_policy("mixed_bfloat16")
     model = MODELS_TO_REBUILD[kind]()
     model.preprocessing = {"mean": [1, 2, 3], "std": [4, 5, 6], "resize": "stretch", "crop_fraction": 0.5}
-    model.layers[2].trainable = False
+    model.layers[2].trainable, model.input_preprocessing.logits_activation = False, "sigmoid"
     keras.config.set_dtype_policy("float32")
     config = json.loads(json.dumps(model.get_config()))
     again = type(model).from_config(config)
     assert json.loads(json.dumps(again.get_config())) == config
     assert dict(again.arguments) == dict(model.arguments) and again.preprocessing == model.preprocessing
+    assert again.input_preprocessing.logits_activation == "sigmoid"
     for ours, theirs in zip(again.layers[1:], model.layers[1:]):
         assert (ours.name, ours.compute_dtype, ours.trainable) == (theirs.name, theirs.compute_dtype, theirs.trainable)
     again.set_weights(model.get_weights())
