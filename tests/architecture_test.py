@@ -107,7 +107,7 @@ def test_the_loop_knows_no_engine_but_through_the_choice_of_one():
         engines = [
             m for m in _imports(file) if m.startswith(("keras_vit.training.tensorflow", "keras_vit.training.jax"))
         ]
-        assert not engines or file.name == "engine.py", f"{file} imports {engines}"
+        assert not engines or file.name == "engines.py", f"{file} imports {engines}"
 
 
 def _is_under(file, paths):

@@ -1,7 +1,7 @@
 """What turns gradients into new weights. Pure Keras: it runs on every backend.
 
 `get` gives an optimizer by its name. The other parts of a training step stand beside it: `clip_by_global_norm` before
-the update, `Optimizer.only_if` around it, `ema_update` after it.
+the update, `ema_update` after it.
 """
 
 from typing import Any

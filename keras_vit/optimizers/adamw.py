@@ -74,15 +74,21 @@ class AdamW(Optimizer):
         super().build(variables)
         self.velocities = self.add_slots(variables, "velocity", "float32")
 
-    def compute_slots(self, gradient: keras.KerasTensor, index: int) -> list[tuple[keras.Variable, keras.KerasTensor]]:
-        momentum = (1 - self.beta_1) * gradient + ops.cast(self.beta_1 * self.momentums[index], "float32")
-        velocity = (1 - self.beta_2) * ops.square(gradient) + self.beta_2 * self.velocities[index]
-        return [(self.momentums[index], momentum), (self.velocities[index], velocity)]
+    def slots_of(self, index: int) -> list[keras.Variable]:
+        return [self.momentums[index], self.velocities[index]]
 
-    def compute_update(self, slots: list[keras.KerasTensor], rate: keras.KerasTensor) -> keras.KerasTensor:
+    def new_slots(self, gradient: keras.KerasTensor, slots: list[keras.KerasTensor]) -> list[keras.KerasTensor]:
         momentum, velocity = slots
-        # The corrections and the learning rate meet as scalars first: each pass over the weights costs time.
-        step = ops.cast(self.iterations + 1, "float32")
+        momentum = (1 - self.beta_1) * gradient + ops.cast(self.beta_1 * momentum, "float32")
+        velocity = (1 - self.beta_2) * ops.square(gradient) + self.beta_2 * velocity
+        return [momentum, velocity]
+
+    def scaled_direction(
+        self, slots: list[keras.KerasTensor], rate: keras.KerasTensor, step: keras.KerasTensor
+    ) -> keras.KerasTensor:
+        momentum, velocity = slots
+        # Combine the corrections and the learning rate as scalars first: each pass over the weights costs time.
+        step = ops.cast(step + 1, "float32")
         rate_of_momentum = rate / (1 - ops.power(self.beta_1, step))
         root_of_correction = ops.sqrt(1 - ops.power(self.beta_2, step))
         return rate_of_momentum * momentum / (ops.sqrt(velocity) / root_of_correction + self.epsilon)

@@ -1,9 +1,7 @@
-"""What the optimizers share: weight decay by name, layer-wise learning rates, momentums, and updates on a condition."""
+"""What the optimizers share: weight decay by name, layer-wise learning rates, momentums and guarded updates."""
 
-import contextlib
 import re
 import sys
-import threading
 import warnings
 
 import keras
@@ -12,32 +10,17 @@ from keras import ops
 DECAY_MASKS = ("all", "kernels")
 """Which parameters may decay: all of them, or kernels alone."""
 
-# Options of Keras' optimizers that are another thing on several replicas: they see the gradients before their sum.
+# Options of Keras' optimizers that are wrong on several replicas, because they see the gradients before their sum.
 _WRONG_ON_REPLICAS = ("clipnorm", "global_clipnorm", "clipvalue", "gradient_accumulation_steps")
-
-# `MirroredStrategy` runs every replica in a separate thread, and each has its condition.
-_THREAD = threading.local()
 
 
 class Optimizer(keras.optimizers.Optimizer):
-    """A rule that has a momentum for each parameter, in the form
+    """A rule with a momentum for each parameter:
 
         w <- w - rate * (direction + decay * w)
 
-    where `rate` is the learning rate times the parameter's layer-wise multiplier. A subclass gives the momentum in
-    `compute_slots`, and the direction in `compute_update`.
-
-    Args:
-        learning_rate: a learning rate, or a schedule of it.
-        decay: the weight decay, 0 or more.
-        decay_mask: which parameters decay: "all", or "kernels".
-        no_decay: names of parameters or layers that do not decay, separated by commas; see `decay_flags`.
-        layer_decay: see `layerwise_multipliers`.
-        momentum_dtype: "float32", or "bfloat16" to store the momentums in half the memory.
-        **kwargs: of `keras.optimizers.Optimizer`.
-
-    Raises:
-        ValueError: an argument is out of range.
+    `rate` is the learning rate times the parameter's layer-wise multiplier. A subclass defines `slots_of`, `new_slots`
+    and `scaled_direction`. Arguments: see `AdamW`.
     """
 
     def __init__(
@@ -86,97 +69,77 @@ class Optimizer(keras.optimizers.Optimizer):
         """A list of new variables of zeros, one for each of `variables` and of its shape."""
         return [self.add_variable(v.shape, dtype=dtype, name=f"{v.name}_{name}") for v in variables]
 
-    def compute_slots(self, gradient, index):
-        """The new values of the slots of parameter number `index`; assigns nothing.
+    def slots_of(self, index):
+        """The slot variables of parameter number `index`."""
+        return [self.momentums[index]]
+
+    def new_slots(self, gradient, slots):
+        """The new values of the slots of one parameter, float32; assigns nothing."""
+        raise NotImplementedError
+
+    def scaled_direction(self, slots, rate, step):
+        """`rate * direction` from the new slots; `step` is the number of updates before this one."""
+        raise NotImplementedError
+
+    def guarded_update(self, state, gradients, weights, condition, where=ops.where):
+        """An update of all parameters if a condition holds; assigns nothing.
+
+        If it holds, the numbers are those of `apply`, to the bit; if not, weights, slots and `iterations` keep their
+        values, whatever the gradients are.
 
         Args:
-            gradient: float32 tensor of the parameter's shape.
-            index: into the lists of slots.
+            state: tensors, the values of `self.variables`.
+            gradients, weights: lists of tensors, in the order that the optimizer was built with.
+            condition: boolean scalar tensor.
+            where: `where(condition, new, old)` selects one of two tensors of the same shape.
 
         Returns:
-            A list of `(variable, new value)`, the values float32.
+            `(weights, state)`, lists of tensors.
         """
-        raise NotImplementedError
 
-    def compute_update(self, slots, rate):
-        """What to subtract from a parameter, without its weight decay; assigns nothing.
+        def select(new, old):
+            return where(condition, new, old)
 
-        Args:
-            slots: the new values of `compute_slots`.
-            rate: float32 scalar, the learning rate of this parameter.
-        """
-        raise NotImplementedError
+        positions = {id(variable): position for position, variable in enumerate(self.variables)}
+        counter, rate = positions[id(self.iterations)], self.learning_rate_at(state)
+        new_state, new_weights, step = list(state), [], state[counter]
+        for index, (gradient, weight) in enumerate(zip(gradients, weights, strict=True)):
+            places = [positions[id(slot)] for slot in self.slots_of(index)]
+            weight, slots = self._update(index, gradient, weight, [state[i] for i in places], rate, step, select)
+            new_weights.append(weight)
+            for position, slot in zip(places, slots):
+                new_state[position] = slot
+        new_state[counter] = select(step + 1, step)
+        return new_weights, new_state
+
+    def learning_rate_at(self, state):
+        """The learning rate of the next update, a float32 scalar; `state` are the values of `self.variables`."""
+        with keras.StatelessScope(state_mapping=list(zip(self.variables, state, strict=True))):
+            return ops.cast(self.learning_rate, "float32")
 
     def update_step(self, gradient, variable, learning_rate):
-        select = lambda new, old: new  # noqa: E731
-        if isinstance(learning_rate, tuple):
-            learning_rate, select = learning_rate
         index = self._get_variable_index(variable)
+        variables = [*self.slots_of(index), variable]
+        *slots, weight = map(ops.convert_to_tensor, variables)
+        weight, slots = self._update(index, gradient, weight, slots, learning_rate, self.iterations)
+        for variable, value in zip(variables, [*slots, weight]):
+            self.assign(variable, value)
+
+    def _update(self, index, gradient, weight, slots, learning_rate, step, select=lambda new, old: new):
+        """`(weight, slots)` after the update of parameter number `index`."""
         rate = ops.cast(learning_rate, "float32") * self.layerwise_multipliers[index]
-        values = []
-        for slot, value in self.compute_slots(ops.cast(gradient, "float32"), index):
-            # What is stored is what the update reads: of two uses of another value XLA would compute both, from a copy
-            # of the old slot.
-            values.append(select(value, ops.cast(slot, "float32")))
-            self.assign(slot, ops.cast(values[-1], slot.dtype))
-        update = self.compute_update(values, rate)
+        values = self.new_slots(ops.cast(gradient, "float32"), slots)
+        # Read what is stored: with two versions of a value XLA would compute both, from a copy of the old slot.
+        values = [select(value, ops.cast(slot, "float32")) for value, slot in zip(values, slots, strict=True)]
+        update = self.scaled_direction(values, rate, step)
         if self.decays[index]:
-            update = update + (rate * self.decays[index]) * ops.cast(variable, "float32")
-        self.assign(variable, select(variable - ops.cast(update, variable.dtype), variable))
-
-    @contextlib.contextmanager
-    def only_if(self, condition, where=ops.where):
-        """While it is open, `apply` and `stateless_apply` of this thread change something only where `condition` holds.
-
-        Where it does, the update is the plain one to the bit. Where it does not, parameters, slots and `iterations`
-        keep their values, whatever the gradients are; the decision is a value on the device, so that it can be part of
-        a compiled step:
-
-            with optimizer.only_if(ops.all(ops.isfinite(metrics))):
-                optimizer.apply(gradients, variables)
-
-        Args:
-            condition: boolean tensor, a scalar; the same on every replica.
-            where: `where(condition, new, old)` selects one of two tensors of the same shape; an engine may have one
-                that copies less.
-
-        Raises:
-            ValueError: the optimizer has an option of Keras' that writes variables outside of `update_step`.
-        """
-        for option in ("use_ema", "gradient_accumulation_steps", "weight_decay"):
-            if getattr(self, option):
-                raise ValueError(
-                    f"`only_if` cannot hold back Keras' `{option}`; build the optimizer without it. "
-                    f"Received: {option}={getattr(self, option)}"
-                )
-        before = getattr(_THREAD, "guard", None)
-        # JAX takes no Keras variable.
-        select = lambda new, old: where(condition, ops.convert_to_tensor(new), ops.convert_to_tensor(old))  # noqa: E731
-        _THREAD.guard = (self, select)
-        try:
-            yield
-        finally:
-            _THREAD.guard = before
-
-    def _guard(self):
-        optimizer, guard = getattr(_THREAD, "guard", None) or (None, None)
-        return guard if optimizer is self else None
+            update = update + (rate * self.decays[index]) * ops.cast(weight, "float32")
+        weight = select(weight - ops.cast(update, weight.dtype), weight)
+        return weight, [ops.cast(value, slot.dtype) for value, slot in zip(values, slots)]
 
     def apply(self, grads, trainable_variables=None):
-        guard = self._guard()
-        before = ops.copy(ops.convert_to_tensor(self._iterations))
         self._warn_about_replicas()
         super().apply(grads, trainable_variables)
-        if guard is not None:  # Keras has counted the step
-            self._iterations.assign(guard(self._iterations, before))
-
-    def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        # A strategy may run `update_step` in another thread, where each replica's gradients and learning rate are
-        # passed on; the guard goes along with the latter. The name is private to Keras; the test of `only_if`
-        # under a `MirroredStrategy` fails if it changes.
-        guard = self._guard()
-        rate = learning_rate if guard is None else (learning_rate, guard)
-        super()._backend_update_step(grads, trainable_variables, rate)
 
     def _warn_about_replicas(self):
         options = [name for name in _WRONG_ON_REPLICAS if getattr(self, name)]

@@ -44,10 +44,13 @@ class SGD(Optimizer):
         check_coefficient("momentum", momentum)
         self.momentum = momentum
 
-    def compute_slots(self, gradient: keras.KerasTensor, index: int) -> list[tuple[keras.Variable, keras.KerasTensor]]:
-        return [(self.momentums[index], gradient + ops.cast(self.momentum * self.momentums[index], "float32"))]
+    def new_slots(self, gradient: keras.KerasTensor, slots: list[keras.KerasTensor]) -> list[keras.KerasTensor]:
+        (momentum,) = slots
+        return [gradient + ops.cast(self.momentum * momentum, "float32")]
 
-    def compute_update(self, slots: list[keras.KerasTensor], rate: keras.KerasTensor) -> keras.KerasTensor:
+    def scaled_direction(
+        self, slots: list[keras.KerasTensor], rate: keras.KerasTensor, step: keras.KerasTensor
+    ) -> keras.KerasTensor:
         (momentum,) = slots
         return rate * momentum
 

@@ -18,7 +18,8 @@ under `tf.distribute`, `training/jax` by one function of the whole batch, which 
 `checkpoint_manager`, `metric_writer` and `workdir` write what stays, and `state_files` what every backend reads.
 """
 
-from keras_vit.training.engine import Engine, TrainOutputs, choose_engine
+from keras_vit.training.engine import Engine, TrainOutputs
+from keras_vit.training.engines import choose_engine
 from keras_vit.training.hosts import is_chief
 from keras_vit.training.metrics_table import read_metrics
 from keras_vit.training.preemption import EXIT_CODE, Preempted

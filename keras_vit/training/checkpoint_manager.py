@@ -2,17 +2,13 @@
 
 import re
 import tempfile
-import time
 
 import keras
 
 from keras_vit import files
-from keras_vit.training.engine import CorruptCheckpointError
+from keras_vit.training.state_files import CorruptCheckpointError
 
 MARKER = "finished"
-
-# Seconds before each further attempt to read what could not be read.
-RETRY_SECONDS = (1, 5, 25)
 
 
 def finished_steps(folder):
@@ -71,7 +67,7 @@ class CheckpointManager:
             self._remove(step)
             files.make_dirs(path)
             self._save_state(f"{path}/state", step)
-            files.write_json(f"{path}/{MARKER}", {**counters, "step": step})
+            self._write_marker(step, counters)
         except ValueError:
             self._remove(step)
             raise
@@ -96,7 +92,7 @@ class CheckpointManager:
         if not self._chief:
             return
         try:
-            files.write_json(f"{self.path(step)}/{MARKER}", {**counters, "step": step})
+            self._write_marker(step, counters)
         except OSError as error:
             raise ValueError(
                 f"The checkpoint cannot be written ({_first_line(error)}) and is as it was: make room if the disk is "
@@ -107,8 +103,8 @@ class CheckpointManager:
     def restore(self):
         """Restores the newest checkpoint that is sound, on all hosts the one that the chief chooses.
 
-        One whose content is damaged is set aside as `<step>.corrupt` and never deleted. Any other failure to read is
-        tried again after the `RETRY_SECONDS`, and then ends the run: an error of the network is not damage.
+        A damaged one is named and left where it is, until a later checkpoint replaces it. A failure to read ends the
+        run: an error of the network is not damage.
 
         Returns:
             The counters of the checkpoint, with `step`; an empty dict if there is no checkpoint at all.
@@ -143,16 +139,16 @@ class CheckpointManager:
         return counters
 
     def _restore_newest(self):
-        steps, corrupt = self._retry(self.steps, self.folder), []
+        try:
+            steps = self.steps()
+        except OSError as error:
+            raise self._unreadable(error, self.folder) from error
         for step in reversed(steps):
             try:
                 counters, written_on = self._restore(step)
             except CorruptCheckpointError as error:
-                corrupt.append(step)
                 self._write(f"the checkpoint {self.path(step)} is corrupt and not used: {error}")
                 continue
-            for number in corrupt:
-                self._set_aside(number)
             self._write(f"going on from step {step}, {self.path(step)}{_backend_note(written_on)}")
             return counters
         if steps:
@@ -177,53 +173,36 @@ class CheckpointManager:
             ) from error
 
     def _restore(self, step):
-        """`(counters, backend)` of a checkpoint, whose state the engine has then."""
+        """`(counters, backend that wrote it)` of a checkpoint, whose state the engine has then."""
         path = self.path(step)
         try:
-            text = self._retry(lambda: files.read_text(f"{path}/{MARKER}"), path)
-            written_on = self._retry(lambda: self._engine.restore(f"{path}/state"), path)
+            counters = _counters(files.read_text(f"{path}/{MARKER}"), step)
+            self._engine.restore(f"{path}/state")
         except FileNotFoundError as error:
             raise CorruptCheckpointError(f"a file is missing: {_first_line(error)}") from error
         except UnicodeDecodeError as error:
             raise CorruptCheckpointError(f"its file `{MARKER}` is not UTF-8: {error}") from error
-        return _counters(text, step), written_on
+        except OSError as error:
+            raise self._unreadable(error, path) from error
+        return counters, counters.pop("backend", "")
 
-    def _retry(self, function, path):
-        """The result of a function that reads; again, after a while, where it raises an `OSError`."""
-        for seconds in (*RETRY_SECONDS, None):
-            try:
-                return function()
-            except OSError as error:
-                if seconds is None and isinstance(error, FileNotFoundError):
-                    raise
-                reason = _first_line(error)
-            if seconds is not None:
-                self._write(f"{path} cannot be read ({reason}); the next attempt is in {seconds} s")
-                time.sleep(seconds)
-        raise ValueError(
-            f"A checkpoint cannot be read ({reason}), after {1 + len(RETRY_SECONDS)} attempts. Nothing was changed: "
-            f"repeat the same command once it can. Received: {path}"
+    def _unreadable(self, error, path):
+        return ValueError(
+            f"A checkpoint cannot be read ({_first_line(error)}). Nothing was changed: repeat the same command once it "
+            f"can. Received: {path}"
         )
 
-    def _set_aside(self, step):
-        target, number = f"{self.path(step)}.corrupt", 1
-        while files.exists(target):
-            number += 1
-            target = f"{self.path(step)}.corrupt-{number}"
-        try:
-            files.rename(self.path(step), target)
-        except OSError as error:
-            raise ValueError(
-                f"A damaged checkpoint cannot be set aside ({_first_line(error)}). Rename or delete it, and repeat the "
-                f"same command. Received: {self.path(step)}"
-            ) from error
-        self._write(f"set aside as {target}")
+    def _write_marker(self, step, counters):
+        content = {**counters, "step": step, "backend": keras.backend.backend()}
+        files.write_json(f"{self.path(step)}/{MARKER}", content)
 
     def _save_state(self, path, step):
         try:
             self._engine.save(path)
         except ValueError as error:
-            raise ValueError(f"{error}. Nothing was saved. {self._newest_sentence()}. Received: step={step}") from error
+            raise type(error)(
+                f"{error}. Nothing was saved. {self._newest_sentence()}. Received: step={step}"
+            ) from error
 
     def _newest_sentence(self):
         path = self.newest_path()
@@ -249,7 +228,6 @@ class CheckpointManager:
 
 
 def _counters(text, step):
-    """The counters in the text of a file `finished`, a dict."""
     try:
         counters = files.parse_json(text)
     except ValueError as error:
@@ -260,9 +238,8 @@ def _counters(text, step):
 
 
 def _backend_note(written_on):
-    """What the log says of a checkpoint that another backend wrote."""
     backend = keras.backend.backend()
-    if written_on == backend:
+    if written_on in ("", backend):
         return ""
     return f", written on {written_on}: on {backend} the numbers are the same within rounding, and dropout draws others"
 

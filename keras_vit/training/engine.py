@@ -1,4 +1,4 @@
-"""What the loop needs of an engine, and choosing one."""
+"""The engine: how a run is computed. The contract with the loop, and what the backends share."""
 
 import abc
 import contextlib
@@ -15,20 +15,30 @@ from ml_collections import ConfigDict
 from keras_vit import optimizers
 from keras_vit.data import InputPipeline
 from keras_vit.tasks import Task
+from keras_vit.training.diagnosis import first_nonfinite_layer
 
 # What `config.strategy` may be, on every backend.
 STRATEGIES = ("auto", "default", "mirrored", "multi_worker", "tpu")
+# What `config.shard` may have divided among the devices of JAX: nothing, the optimizer's state and the averages, or
+# these and the weights.
+SHARDS = ("", "optimizer", "parameters")
+
+OUT_OF_MEMORY = (
+    "The memory of a device is full. Three settings help, the first two without changing a number of the training: "
+    "accumulate_steps=8 computes the batch in parts, remat=True computes the blocks twice instead of keeping what is "
+    "in them, and precision='mixed_bfloat16' halves what is kept; so does half the batch_size."
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainOutputs:
-    """What a call of `Engine.train` gives; S is the number of steps that were done.
+    """Outputs of a call of `Engine.train`; S is the number of steps that were done.
 
     Attributes:
         metrics: "loss", the task's metrics, "grad_norm" (before clipping) and "learning_rate": float32 `(S,)` by name.
         example_weights: float32 `(S, examples of this process)`.
         input_wait: seconds spent waiting for batches.
-        peak_memory: bytes in use at the peak so far: of the first accelerator if there is one, else of this process.
+        peak_memory: peak bytes in use so far: of the first accelerator if there is one, else of this process.
         stop_requested: whether any process asked for a stop.
         can_go_on: False if the last of the steps was not finite, and that must not be skipped.
     """
@@ -41,15 +51,11 @@ class TrainOutputs:
     can_go_on: bool
 
 
-class CorruptCheckpointError(ValueError):
-    """The content of a checkpoint is damaged: reading it again would not help."""
-
-
 class Engine(abc.ABC):
-    """How a run is computed: devices, state and steps. Its methods take and give numpy and plain Python.
+    """How a run is computed: devices, state and steps. Its methods take and return numpy and plain Python.
 
     Attributes:
-        description: what it computes on, for people.
+        description: the devices, for people.
         num_devices: devices that share a batch, over all hosts.
         num_hosts, host_index: the processes that share a batch, and which one this is.
         model: the model, once `build` was called.
@@ -63,7 +69,6 @@ class Engine(abc.ABC):
     model: keras.Model
     saves_on_every_host: bool = False
 
-    @abc.abstractmethod
     def build(
         self,
         config: ConfigDict,
@@ -78,34 +83,60 @@ class Engine(abc.ABC):
             config: the recipe.
             task: the `tasks.Task`.
             inputs: the `data.InputPipeline`.
-            total_steps: of the whole run, for the schedule.
-            load_weights: `load_weights(model)` is called before averages are taken; None leaves the initial weights.
+            total_steps: steps of the whole run, for the schedule.
+            load_weights: `load_weights(model)` is called before averages are taken; None for the initial weights.
 
         Raises:
             ValueError: the config cannot be satisfied.
         """
+        self._config, self._task, self._inputs = config, task, inputs
+        self._task_metrics = make_task_metrics(task)
+        self._evaluations = {}
+        with self._building():
+            model = task.build_model(inputs)
+            if load_weights is not None:
+                load_weights(model)
+            optimizer = make_optimizer(config, total_steps)
+            optimizer.build(model.trainable_variables)
+        self._place(model, optimizer, averaged=config.ema_decay > 0, scaled=config.precision == "mixed_float16")
+
+    @abc.abstractmethod
+    def _building(self):
+        """The context in which `build` creates variables."""
+
+    @abc.abstractmethod
+    def _place(self, model, optimizer, averaged, scaled):
+        """Puts the state of a run on the devices and makes its step."""
 
     @abc.abstractmethod
     def train(
         self, first: int, steps: int, *, stop_requested: bool = False, profile_folder: str | None = None
     ) -> TrainOutputs:
-        """Does steps number `first` to `first + steps - 1`, and ends early only at a step that was not finite.
+        """Does steps number `first` to `first + steps - 1`; ends early only at a step that is not finite.
 
         Args:
-            first: the first step. The first call decides where the input begins; every other one goes on where the
-                one before ended.
+            first: the first step. The first call decides where the input begins; every other one continues the call
+                before.
             steps: how many, 1 or more.
             stop_requested: whether this process was asked to stop.
             profile_folder: where to write a trace of the call for TensorBoard; None for no trace.
-
-        Returns:
-            `TrainOutputs`.
 
         Raises:
             ValueError: the devices cannot do it; the message says what would help.
         """
 
-    @abc.abstractmethod
+    def _outputs(self, metrics, running, example_weights, input_wait, peak_memory, stop_requested):
+        """`TrainOutputs` of a call: arrays of all its steps, of which the one that ended it is the last that counts."""
+        count = min(int(running.sum()) + 1, len(running))
+        return TrainOutputs(
+            metrics=dict(zip(step_metrics(self._task), metrics[:count].T)),
+            example_weights=example_weights[:count],
+            input_wait=float(input_wait),
+            peak_memory=peak_memory,
+            stop_requested=bool(stop_requested),
+            can_go_on=bool(running[-1]),
+        )
+
     def evaluate(self, compute: Callable | None = None) -> dict[str, float]:
         """Weighted means over all evaluation examples, exact whatever the batches.
 
@@ -119,10 +150,23 @@ class Engine(abc.ABC):
         Raises:
             ValueError: no example can be read, or none has a label.
         """
+        compute = compute or self._task_metrics
+        if compute not in self._evaluations:
+            self._evaluations[compute] = self._make_sums(compute)
+        with self._explained_errors():
+            return weighted_means(self._batch_sums(self._evaluations[compute]), self._inputs.test.num_examples)
+
+    @abc.abstractmethod
+    def _make_sums(self, compute):
+        """The compiled function that evaluates a batch: weighted sums by name, and the sum of the example weights."""
+
+    @abc.abstractmethod
+    def _batch_sums(self, sums):
+        """What such a function returns for each evaluation batch, an iterator."""
 
     @abc.abstractmethod
     def swap_ema(self) -> None:
-        """Lets the weights and their averages trade places on the devices; changes nothing if there are none."""
+        """Exchanges the weights and their averages on the devices; changes nothing without averages."""
 
     @contextlib.contextmanager
     def ema_scope(self) -> Iterator[None]:
@@ -135,50 +179,44 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def save(self, path: str | os.PathLike) -> None:
-        """Writes model, optimizer, averages and loss scale to files whose names begin with `path`.
+        """Writes the state to files whose names begin with `path`; see `state_files`.
 
         Every host must call it, since some variables are read by all together. With `saves_on_every_host` the path is
-        the same on all of them, and none goes on before all have written.
+        the same on all of them, and all wait for each other.
 
         Raises:
-            ValueError: a weight is not finite; nothing was written.
+            ValueError: a weight is not finite.
             OSError: it cannot be written.
         """
 
     @abc.abstractmethod
-    def restore(self, path: str | os.PathLike) -> str:
-        """Reads what `save` wrote, of this backend's engine or another's.
-
-        Returns:
-            The name of the backend that wrote it.
+    def restore(self, path: str | os.PathLike) -> None:
+        """Reads the files of `save`, whichever backend and devices wrote them.
 
         Raises:
             CorruptCheckpointError: the files are damaged.
             ValueError: they are those of another model.
-            OSError: they cannot be read now; a `FileNotFoundError` where one is missing.
+            OSError: they cannot be read now.
         """
 
     @abc.abstractmethod
     def new_engine(self) -> "Engine":
-        """An engine on the same devices, without a model; for an evaluator that trains."""
+        """Returns an engine on the same devices, without a model; for an evaluator that trains."""
 
     def device_memory(self) -> tuple[int, bool] | None:
-        """`(bytes, on_cpu)` for the estimate of `memory`: what one device has, 0 where that is not known; and whether
-        the devices are this machine's processor. None on an engine whose memory the formulas do not describe."""
+        """`(bytes, on_cpu)` for the estimate of `memory`: the memory of one device, 0 if unknown; and whether the
+        devices are this machine's processor. None on an engine whose memory the formulas do not describe."""
         return None
 
     def gather_model(self) -> keras.Model:
-        """The model, its weights whole in the memory of this host. Every host must call it."""
+        """Returns the model, its weights whole in the memory of this host. Every host must call it."""
         return self.model
 
     def gather_hosts(self, values: Sequence[int]) -> list[tuple[int, ...]]:
-        """What every host passes to it, on each of them; all hosts must call it together.
+        """Returns the `values` of every host, in their order; all hosts must call it together.
 
         Args:
             values: a list of integers of at least 0 and below 2^32, of the same length on every host.
-
-        Returns:
-            A list with a tuple of integers for each host, in their order.
 
         Raises:
             ValueError: another host has ended.
@@ -188,27 +226,58 @@ class Engine(abc.ABC):
         return [tuple(values)]
 
     def weights_checksum(self) -> int:
-        """A number of 32 bits from the first and the last trainable weights, the same on hosts that have the same."""
+        """A number of 32 bits from the first and the last trainable weights."""
         weights = self.model.trainable_weights
         arrays = [keras.ops.convert_to_numpy(weights[index]) for index in (0, -1)]
         return zlib.crc32(b"".join(array.tobytes() for array in arrays))
 
-    @abc.abstractmethod
     def diagnose(self, step: int) -> str:
         """A phrase that names the layer in which the batch of a step stops being finite."""
+        batch = next(iter(self._inputs.train_batches(step, num_hosts=self.num_hosts, host_index=self.host_index)))
+        pieces = self.num_devices * self._config.accumulate_steps
+        # Each host looks at its own part of the batch.
+        model = self.gather_model()
+        return first_nonfinite_layer(model, self._make_sum_gradients(model, self._task), batch, pieces)
+
+    @staticmethod
+    @abc.abstractmethod
+    def _make_sum_gradients(model, task):
+        """The `compute_gradients` of `first_nonfinite_layer`."""
+
+    @contextlib.contextmanager
+    def _explained_errors(self):
+        """Turns the errors of a device that a setting would prevent into one line."""
+        try:
+            yield
+        except Exception as error:
+            reason = str(getattr(error, "message", error)).strip().split("\n")[0][:200]
+            if "ResourceExhausted" in type(error).__name__ or "RESOURCE_EXHAUSTED" in reason:
+                raise ValueError(f"{OUT_OF_MEMORY} Received: {reason}") from error
+            if "transfer manager" in reason:
+                raise ValueError(
+                    "This TensorFlow has no XLA for its device: `xla` must be False. Received: xla=True"
+                ) from error
+            raise
+
+    @contextlib.contextmanager
+    def _profiled(self, folder):
+        if folder is None:
+            yield
+            return
+        self._start_trace(str(folder))
+        try:
+            yield
+        finally:
+            self._stop_trace()
 
 
 def step_metrics(task):
-    """The names of the metrics of a step, in the order of its columns: the loss, the task's, and the engine's own."""
+    """The names of the metrics of a step, in the order of its columns."""
     return ("loss", *task.metrics, "grad_norm", "learning_rate")
 
 
 def make_optimizer(config, total_steps):
-    """The optimizer of a config, not built; its schedule ends after `total_steps`.
-
-    Raises:
-        ValueError: an argument is out of range.
-    """
+    """The optimizer of a config, not built."""
     schedule = optimizers.Schedule(total_steps=total_steps, **config.schedule)
     return optimizers.get(schedule=schedule, **config.optimizer)
 
@@ -224,18 +293,7 @@ def make_task_metrics(task):
 
 
 def weighted_means(sums, num_examples):
-    """The means over an evaluation.
-
-    Args:
-        sums: for each batch, the weighted sums by name and the sum of the example weights: scalars.
-        num_examples: how many there are, for the message.
-
-    Returns:
-        A dict of floats, with "examples": how many had a weight.
-
-    Raises:
-        ValueError: no example has a weight.
-    """
+    """The means of an evaluation from `(weighted sums by name, sum of weights)` of each batch."""
     totals, weight = {}, 0.0
     for batch_sums, batch_weight in sums:
         # In float64: float32 would stop counting single examples at 2^24.
@@ -250,33 +308,3 @@ def weighted_means(sums, num_examples):
 def process_peak_memory():
     """Bytes that this process had in use at its peak."""
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts in KiB
-
-
-OUT_OF_MEMORY = (
-    "The memory of a device is full. Three settings help, the first two without changing a number of the training: "
-    "accumulate_steps=8 computes the batch in parts, remat=True computes the blocks twice instead of keeping what is "
-    "in them, and precision='mixed_bfloat16' halves what is kept; so does half the batch_size."
-)
-
-
-def choose_engine(config: ConfigDict) -> Engine:
-    """The engine for Keras' backend, on the devices that a config asks for.
-
-    On several hosts or a TPU, it must come before every other operation of the backend in the process.
-
-    Raises:
-        ValueError: there is no engine for this backend, or the devices are not there.
-    """
-    backend = keras.backend.backend()
-    if backend == "tensorflow":
-        from keras_vit.training.tensorflow import TensorFlowEngine, choose_strategy
-
-        return TensorFlowEngine(choose_strategy(config.strategy, config.tpu_address))
-    if backend == "jax":
-        from keras_vit.training.jax import JaxEngine, choose_mesh
-
-        return JaxEngine(choose_mesh(config.strategy, config.tpu_address))
-    raise ValueError(
-        "Training runs on the backends TensorFlow and JAX: set KERAS_BACKEND=tensorflow or KERAS_BACKEND=jax. "
-        f"Received: backend={backend!r}"
-    )

@@ -19,7 +19,8 @@ from keras_vit.layers import InputPreprocessing
 from keras_vit.training import validation
 from keras_vit.training.checkpoint_manager import MARKER, CheckpointManager, finished_steps
 from keras_vit.training.diagnosis import batch_warnings
-from keras_vit.training.engine import Engine, choose_engine, step_metrics
+from keras_vit.training.engine import Engine, step_metrics
+from keras_vit.training.engines import choose_engine
 from keras_vit.training.evaluation import make_evaluate
 from keras_vit.training.loop import Counters, Loop
 from keras_vit.training.metric_writer import MetricWriter

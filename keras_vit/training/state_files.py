@@ -1,9 +1,8 @@
-"""The files of a checkpoint that any backend reads: named arrays, in as many .npz files as there are hosts.
+"""The files of a checkpoint, the same for every backend: named arrays, in as many .npz files as hosts wrote.
 
 A file `state-00001-of-00002.npz` has what host 1 of 2 wrote: `weights/3/head/kernel` is a whole array, and
-`weights/3/head/kernel@384,0` the part of it that begins at row 384 and column 0. `weights`, `statistics` (what layers
-write in the forward pass), `slots` (of the optimizer) and `averages` are in the order of the variables; `scaling` is
-the loss scale and the finite steps since it was changed.
+`weights/3/head/kernel@384,0` the part of it that begins at row 384 and column 0. The groups are the fields of
+`update.TrainState`.
 """
 
 import contextlib
@@ -16,11 +15,15 @@ import numpy as np
 
 from keras_vit import files
 from keras_vit.checkpoints.npz import NpzFile
-from keras_vit.training.engine import CorruptCheckpointError
+from keras_vit.training.diagnosis import Diverged
 
 
-def state_names(model, optimizer, averaged, scaled):
-    """The names of the arrays of a training state: `{group: [name]}`, each list in the order of the variables."""
+class CorruptCheckpointError(ValueError):
+    """The content of a checkpoint is damaged or a file is missing: reading it again would not help."""
+
+
+def state_names(model, optimizer, state):
+    """The names of the arrays of a `TrainState`: `{field: [name]}`, each list in the order of the variables."""
 
     def numbered(group, variables):
         return [f"{group}/{i}/{variable.path}" for i, variable in enumerate(variables)]
@@ -29,8 +32,8 @@ def state_names(model, optimizer, averaged, scaled):
         "weights": numbered("weights", model.trainable_variables),
         "statistics": numbered("statistics", model.non_trainable_variables),
         "slots": numbered("slots", optimizer.variables),
-        "averages": numbered("averages", model.trainable_variables) if averaged else [],
-        "scaling": ["scaling/0/loss_scale", "scaling/1/good_steps"] if scaled else [],
+        "averages": numbered("averages", model.trainable_variables) if state.averages else [],
+        "scaling": ["scaling/0/loss_scale", "scaling/1/good_steps"] if state.scaling else [],
     }
 
 
@@ -38,42 +41,44 @@ def write_state(path, pieces, host_index=0, num_hosts=1):
     """Writes what one host has of a state.
 
     Args:
-        path: what the names of the files begin with; their folder exists.
-        pieces: an iterable of `(name, start, array)`: numpy arrays, and where each begins in the array of this name, a
-            tuple of integers, or None for the whole array.
+        path: prefix of the file names; its folder exists.
+        pieces: iterable of `(name, start, array)`; `start` is where a part begins in its array, None for a whole array.
         host_index, num_hosts: which host this is, and of how many.
 
     Raises:
+        Diverged: a weight is not finite.
         OSError: the file cannot be written.
     """
-    with (
-        files.atomic_write(_file_name(path, host_index, num_hosts), "wb") as file,
-        zipfile.ZipFile(file, "w", allowZip64=True) as archive,
-    ):
+    target = _file_name(path, host_index, num_hosts)
+    if files.is_remote(target):  # an archive is not written from its beginning to its end
+        with tempfile.TemporaryDirectory() as folder:
+            write_state(f"{folder}/state", pieces)
+            files.copy(_file_name(f"{folder}/state", 0, 1), target)
+        return
+    with files.atomic_write(target, "wb") as file, zipfile.ZipFile(file, "w", allowZip64=True) as archive:
         members = []
         for name, start, array in pieces:
+            check_finite(name, array)
             member = name if start is None else f"{name}@{','.join(map(str, start))}"
             with archive.open(f"{member}.npy", "w", force_zip64=True) as stream:
                 np.lib.format.write_array(stream, np.ascontiguousarray(array).reshape(array.shape), allow_pickle=False)
             members.append(member)
-        # A bit of the archive's directory may hide some of its members.
+        # A flipped bit in the archive's directory may hide members.
         archive.comment = _digest(members).encode()
 
 
-def has_state(path):
-    """Whether `write_state` wrote files whose names begin with `path`."""
-    return bool(_existing(path))
+def check_finite(name, array):
+    """Raises a `Diverged` for weights or statistics that are not finite."""
+    if name.startswith(("weights/", "statistics/")) and array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise Diverged("The weights are not finite any more. A lower learning rate (--config.schedule.base) may help")
 
 
 class StateReader:
-    """Reads what `write_state` wrote, whatever the number of hosts was; a context manager that closes the files.
-
-    Args:
-        path: as for `write_state`.
+    """Reads what `write_state` wrote on any number of hosts; a context manager that closes the files.
 
     Raises:
-        CorruptCheckpointError: a file is damaged.
-        OSError: one cannot be read; a `FileNotFoundError` where it is missing.
+        CorruptCheckpointError: a file is damaged or missing.
+        OSError: a file cannot be read.
     """
 
     def __init__(self, path):
@@ -82,7 +87,7 @@ class StateReader:
         expected = [_file_name(path, host, number) for host in range(number)]
         missing = sorted(set(expected) - {name for name, _, _ in existing})
         if missing:
-            raise FileNotFoundError(f"{missing[0]} is missing")
+            raise CorruptCheckpointError(f"a file is missing: {missing[0]}")
         self._pieces, self._last = {}, (None, None)
         with contextlib.ExitStack() as stack:
             for name in expected:
@@ -94,7 +99,7 @@ class StateReader:
                     if not re.fullmatch(r"\d+(,\d+)*", start):
                         whole, start = member, ""
                     start = tuple(map(int, start.split(","))) if start else (0,) * len(array.shape)
-                    self._pieces.setdefault(whole, []).append((start, array))
+                    self._pieces.setdefault(_key(whole), []).append((start, array))
             self._stack = stack.pop_all()
 
     def __enter__(self):
@@ -103,13 +108,14 @@ class StateReader:
     def __exit__(self, *_):
         self._stack.close()
 
-    def has(self, name):
-        """Whether there is an array of this name, or a part of it."""
-        return name in self._pieces
-
     def check(self, name, shape):
-        """Raises a `ValueError` unless the files have the whole of an array of this name and shape."""
-        pieces = self._pieces.get(name, [])
+        """Whether the files have this array; a `ValueError` if it is missing or has another shape.
+
+        The loss scale may be missing: it starts anew in a run that was not scaled.
+        """
+        pieces = self._pieces.get(_key(name), [])
+        if not pieces and name.startswith("scaling/"):
+            return False
         covered = sum(int(np.prod(array.shape)) for _, array in pieces)
         ends = [tuple(np.add(start, array.shape)) for start, array in pieces]
         inside = all(len(end) == len(shape) and all(e <= s for e, s in zip(end, shape)) for end in ends)
@@ -118,24 +124,13 @@ class StateReader:
                 f"The checkpoint is of another model: it must have {name!r} of shape {tuple(shape)}. "
                 f"Received: {[array.shape for _, array in pieces]}"
             )
+        return True
 
     def read(self, name, shape, index=()):
-        """A part of an array, which `check` found in the files.
-
-        Args:
-            name: of the array.
-            shape: of the whole array.
-            index: a tuple of slices of step 1; () for the whole array.
-
-        Returns:
-            A numpy array; bfloat16 and float16 as float32.
-
-        Raises:
-            CorruptCheckpointError: the array is damaged.
-        """
+        """The part `index` (a tuple of slices, () for all) of an array of `shape`; bfloat16 and float16 as float32."""
         index = [s.indices(n)[:2] for s, n in zip(index or (slice(None),) * len(shape), shape)]
         result = None
-        for start, array in self._pieces[name]:
+        for start, array in self._pieces[_key(name)]:
             low = [max(a, s) for (a, _), s in zip(index, start)]
             high = [min(b, s + n) for (_, b), s, n in zip(index, start, array.shape)]
             if any(a >= b for a, b in zip(low, high)):
@@ -155,8 +150,13 @@ class StateReader:
         return self._last[1]
 
 
+def _key(name):
+    """The name without the numbers that Keras appends to names in a process: `dense_1/kernel` is `dense/kernel`."""
+    *prefix, path = name.split("/", 2)
+    return "/".join([*prefix, re.sub(r"_\d+(?=/|$)", "", path)])
+
+
 def _digest(members):
-    """What tells files of other members apart."""
     return f"crc32 of names {zlib.crc32('/'.join(members).encode()):08x}"
 
 
@@ -165,7 +165,6 @@ def _file_name(path, host_index, num_hosts):
 
 
 def _existing(path):
-    """`(file, host, hosts)` of the files whose names begin with `path`."""
     folder, _, stem = str(path).rpartition("/")
     if not files.is_dir(folder):
         return []

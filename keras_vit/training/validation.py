@@ -2,10 +2,9 @@
 
 import math
 
+from keras_vit.training.engine import SHARDS
+
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
-# What `shard` may have divided among the devices of JAX: nothing, the optimizer's state and the averages, or these and
-# the weights.
-SHARDS = ("", "optimizer", "parameters")
 
 
 def validate_config(config, num_devices):

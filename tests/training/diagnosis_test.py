@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 
-from keras_vit.training.diagnosis import batch_warnings
-from keras_vit.training.nonfinite import first_nonfinite_layer
-from keras_vit.training.tensorflow.diagnosis import make_compute_gradients
+from keras_vit.training.diagnosis import batch_warnings, first_nonfinite_layer
+from keras_vit.training.tensorflow import TensorFlowEngine
 
 
 @pytest.fixture
@@ -55,7 +54,7 @@ def test_the_first_layer_that_is_not_finite_is_named(model, batch, tiny):
     images = batch[0]
 
     def diagnosis():
-        compute_gradients = make_compute_gradients(model, tiny.classification())
+        compute_gradients = TensorFlowEngine._make_sum_gradients(model, tiny.classification())
         return first_nonfinite_layer(model, compute_gradients, batch, pieces=3)
 
     assert diagnosis() == "every layer is finite without dropout"

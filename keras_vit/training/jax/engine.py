@@ -1,7 +1,7 @@
 """The engine on JAX."""
 
 import collections
-import contextlib
+import dataclasses
 import time
 import zlib
 
@@ -11,23 +11,13 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from keras_vit import terminal
-from keras_vit.training.engine import (
-    OUT_OF_MEMORY,
-    Engine,
-    TrainOutputs,
-    make_optimizer,
-    make_task_metrics,
-    process_peak_memory,
-    step_metrics,
-    weighted_means,
-)
-from keras_vit.training.jax import checkpoints
+from keras_vit.training import state_files
+from keras_vit.training.engine import Engine, process_peak_memory
 from keras_vit.training.jax.batches import DeviceBatches, put_batch
 from keras_vit.training.jax.evaluation import make_sum_gradients, make_sums
-from keras_vit.training.jax.state import all_finite, initial_state, put, state_shardings
+from keras_vit.training.jax.state import initial_state, put, state_shardings
 from keras_vit.training.jax.step import make_swap_ema, make_train_steps
 from keras_vit.training.memory import available_memory
-from keras_vit.training.nonfinite import Diverged, first_nonfinite_layer
 
 # The fields of a config that are options of `make_train_steps`.
 STEP_OPTIONS = ("batch_size", "seed", "accumulate_steps", "remat", "clip_norm", "ema_decay", "skip_nonfinite")
@@ -47,10 +37,13 @@ class JaxEngine(Engine):
 
     Attributes:
         mesh: the argument.
-        state: the `State`, once `build` was called. Its arrays are the values of the model's variables.
+        state: the `TrainState`, once `build` was called. Its arrays are the values of the model's variables.
     """
 
     saves_on_every_host = True
+    _make_sum_gradients = staticmethod(make_sum_gradients)
+    _start_trace = staticmethod(jax.profiler.start_trace)
+    _stop_trace = staticmethod(jax.profiler.stop_trace)
 
     def __init__(self, mesh):
         self.mesh = mesh
@@ -58,7 +51,6 @@ class JaxEngine(Engine):
         self.num_hosts = len({device.process_index for device in mesh.devices.flat})
         self.host_index = jax.process_index() if self.num_hosts > 1 else 0
         self._batches = None
-        self._evaluations = {}
 
     @property
     def description(self):
@@ -75,25 +67,21 @@ class JaxEngine(Engine):
     def model(self):
         return self._model
 
-    def build(self, config, task, inputs, total_steps, load_weights=None):
-        self._config, self._task, self._inputs = config, task, inputs
-        self._task_metrics = make_task_metrics(task)
+    def _building(self):
         # The weights begin in the memory of the host: whole, they may be too much for one device.
-        with jax.default_device(_host_device()):
-            self._model = task.build_model(inputs)
-            if load_weights is not None:
-                load_weights(self._model)
-            self._optimizer = make_optimizer(config, total_steps)
-            self._optimizer.build(self._model.trainable_variables)
-        averaged, scaled = config.ema_decay > 0, config.precision == "mixed_float16"
-        state = initial_state(self._model, self._optimizer, averaged, scaled)
+        return jax.default_device(_host_device())
+
+    def _place(self, model, optimizer, averaged, scaled):
+        config = self._config
+        self._model, self._optimizer = model, optimizer
+        state = initial_state(model, optimizer, averaged, scaled)
         self._shardings = state_shardings(self.mesh, state, config.shard)
         self._set_state(put(state, self._shardings))
         self._swap_ema = make_swap_ema(self._shardings)
         options = {name: config[name] for name in STEP_OPTIONS}
-        self._train_steps = make_train_steps(self.mesh, self._model, self._optimizer, task, self._shardings, **options)
+        self._train_steps = make_train_steps(self.mesh, model, optimizer, self._task, self._shardings, **options)
         self._steps_per_execution = steps_per_execution(
-            config.steps_per_call, config.batch_size, inputs.image_shape, self.num_devices
+            config.steps_per_call, config.batch_size, self._inputs.image_shape, self.num_devices
         )
 
     def _set_state(self, state):
@@ -116,7 +104,7 @@ class JaxEngine(Engine):
         (stop,) = put_batch(self.mesh, [np.full(local_devices, stop_requested, np.float32)])
         outputs, weights, waits = [], [], 0.0
         state, running = self.state, np.bool_(True)
-        with _explained_errors(), _profile(profile_folder):
+        with self._explained_errors(), self._profiled(profile_folder):
             for done in range(0, steps, self._steps_per_execution):
                 count = min(self._steps_per_execution, steps - done)
                 batches, input_wait = self._next_batches(count, outputs[-1:])
@@ -133,15 +121,12 @@ class JaxEngine(Engine):
         joined = {
             name: np.concatenate([more[name][: more["count"]] for more in outputs]) for name in ("metrics", "running")
         }
-        # The step that ended the call is the last one that counts.
-        count = min(int(joined["running"].sum()) + 1, steps)
-        return TrainOutputs(
-            metrics=dict(zip(step_metrics(self._task), joined["metrics"][:count].T)),
-            example_weights=np.stack(weights[:count]),
+        return self._outputs(
+            **joined,
+            example_weights=np.stack(weights),
             input_wait=waits,
             peak_memory=self._peak_memory(),
-            stop_requested=bool(outputs[0]["stop_requested"] > 0),
-            can_go_on=bool(joined["running"][-1]),
+            stop_requested=outputs[0]["stop_requested"] > 0,
         )
 
     def _next_batches(self, count, running):
@@ -158,27 +143,21 @@ class JaxEngine(Engine):
             waited += time.perf_counter() - start
         return batches, waited
 
-    def evaluate(self, compute=None):
-        compute = compute or self._task_metrics
-        if compute not in self._evaluations:
-            parts = self._config.accumulate_steps  # what fits into memory in training fits here
-            self._evaluations[compute] = make_sums(self.mesh, self._model, compute, self._shardings.weights, parts)
-        sums, inputs = self._evaluations[compute], self._inputs
+    def _make_sums(self, compute):
+        parts = self._config.accumulate_steps  # what fits into memory in training fits here
+        return make_sums(self.mesh, self._model, compute, self._shardings.weights, parts)
+
+    def _batch_sums(self, sums):
+        inputs, pending = self._inputs, collections.deque()
         batches = inputs.eval_batches(num_hosts=self.num_hosts, host_index=self.host_index).as_numpy_iterator()
-
-        def batch_sums():
-            pending = collections.deque()
-            number = -(-inputs.test.num_examples // inputs.batch_size)
-            with terminal.progress_bar("evaluating", number, "batches") as update:
-                for done, batch in enumerate(batches):
-                    update(done)
-                    pending.append(sums(self.state.weights, self.state.statistics, put_batch(self.mesh, batch)))
-                    if len(pending) > 2:
-                        yield pending.popleft()
-                yield from pending
-
-        with _explained_errors():
-            return weighted_means(batch_sums(), inputs.test.num_examples)
+        number = -(-inputs.test.num_examples // inputs.batch_size)
+        with terminal.progress_bar("evaluating", number, "batches") as update:
+            for done, batch in enumerate(batches):
+                update(done)
+                pending.append(sums(self.state.weights, self.state.statistics, put_batch(self.mesh, batch)))
+                if len(pending) > 2:
+                    yield pending.popleft()
+            yield from pending
 
     def device_memory(self):
         # The formulas of `memory` were compared with peaks on a CPU alone.
@@ -187,12 +166,28 @@ class JaxEngine(Engine):
     def swap_ema(self):
         self._set_state(self._swap_ema(self.state))
 
+    def _pieces(self):
+        """The parts of the state that this host writes: `(name, start, array)`."""
+        for field, names in self._names().items():
+            for name, array in zip(names, getattr(self.state, field)):
+                for shard in array.addressable_shards:
+                    if shard.replica_id == 0:  # of equal parts on several devices, one is written
+                        start = tuple(s.indices(n)[0] for s, n in zip(shard.index, array.shape))
+                        yield name, None if shard.data.shape == array.shape else start, np.asarray(shard.data)
+
     def save(self, path):
-        if not all_finite([*self.state.weights, *self.state.statistics]):
-            raise Diverged(
-                "The weights are not finite any more. A lower learning rate (--config.schedule.base) may help"
-            )
-        checkpoints.save(path, self.state, self._names(), self.host_index, self.num_hosts)
+        if self.num_hosts == 1:
+            state_files.write_state(path, self._pieces())
+            return
+        multihost_utils.sync_global_devices(f"begin {path}")
+        failure = None
+        try:
+            state_files.write_state(path, self._pieces(), self.host_index, self.num_hosts)
+        except (OSError, ValueError) as error:
+            failure = error
+        failed = multihost_utils.process_allgather(np.array([failure is not None])).ravel()
+        if failed.any():
+            raise failure or OSError(f"host {failed.argmax()} could not write its part")
 
     def new_engine(self):
         return JaxEngine(self.mesh)
@@ -209,9 +204,27 @@ class JaxEngine(Engine):
         return self._model
 
     def restore(self, path):
-        state, backend = checkpoints.restore(path, self.state, self._shardings, self._names())
-        self._set_state(state)
-        return backend
+        names, fields = self._names(), {}
+        with state_files.StateReader(path) as reader:
+            found = {
+                name
+                for field, each in names.items()
+                for name, array in zip(each, getattr(self.state, field), strict=True)
+                if reader.check(name, array.shape)
+            }
+
+            def read(name, array, sharding):
+                if name not in found:
+                    return array
+
+                def part(index):
+                    return np.asarray(reader.read(name, array.shape, index), array.dtype)
+
+                return jax.make_array_from_callback(array.shape, sharding, part)
+
+            for field, each in names.items():
+                fields[field] = list(map(read, each, getattr(self.state, field), getattr(self._shardings, field)))
+        self._set_state(dataclasses.replace(self.state, **fields))
 
     def gather_hosts(self, values):
         if self.num_hosts == 1:
@@ -225,16 +238,7 @@ class JaxEngine(Engine):
         return zlib.crc32(b"".join(np.asarray(array).tobytes() for array in (whole[0], whole[-1])))
 
     def _names(self):
-        return checkpoints.names(self._model, self._optimizer, self.state)
-
-    def diagnose(self, step):
-        host = {"num_hosts": self.num_hosts, "host_index": self.host_index}
-        batch = next(iter(self._inputs.train_batches(step, **host)))
-        pieces = self.num_devices * self._config.accumulate_steps
-        # Each host looks at its own part of the batch, with weights of its own.
-        model = self.gather_model()
-        compute_gradients = make_sum_gradients(model, self._task)
-        return first_nonfinite_layer(model, compute_gradients, batch, pieces)
+        return state_files.state_names(self._model, self._optimizer, self.state)
 
     def _peak_memory(self):
         statistics = self.mesh.local_devices[0].memory_stats() or {}
@@ -253,26 +257,3 @@ def _host_device():
         return jax.local_devices(backend="cpu")[0]
     except RuntimeError:
         return None
-
-
-@contextlib.contextmanager
-def _profile(folder):
-    if folder is None:
-        yield
-        return
-    jax.profiler.start_trace(str(folder))
-    try:
-        yield
-    finally:
-        jax.profiler.stop_trace()
-
-
-@contextlib.contextmanager
-def _explained_errors():
-    try:
-        yield
-    except jax.errors.JaxRuntimeError as error:
-        reason = str(error).strip().split("\n")[0][:200]
-        if "RESOURCE_EXHAUSTED" not in reason:
-            raise
-        raise ValueError(f"{OUT_OF_MEMORY} Received: {reason}") from error

@@ -50,7 +50,7 @@ def make_sums(mesh, model, compute, weight_shardings, parts=1):
 
 
 def make_sum_gradients(model, task):
-    """The function that `nonfinite.first_nonfinite_layer` asks for the gradients of a part of a batch."""
+    """The function that `diagnosis.first_nonfinite_layer` asks for the gradients of a part of a batch."""
 
     @jax.jit
     def gradients(weights, statistics, piece):

@@ -1,50 +1,26 @@
-"""The values that training changes, and how they lie on the devices."""
-
-import dataclasses
+"""The layout of a `TrainState` on the devices."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from keras_vit.training.jax.devices import AXIS
-from keras_vit.training.loss_scaling import INITIAL_LOSS_SCALE
+from keras_vit.training.update import INITIAL_LOSS_SCALE, TrainState
 
 # Arrays of fewer numbers stay whole on every device: sending their parts around costs more than it saves.
 MIN_SHARDED_SIZE = 2**16
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class State:
-    """Arrays, in the order of the variables that they are the values of.
-
-    Attributes:
-        weights: of `model.trainable_variables`.
-        statistics: of `model.non_trainable_variables`, which layers write in the forward pass.
-        slots: of `optimizer.variables`, the number of updates included.
-        averages: one for each of `weights`, which starts as a copy; none without averages.
-        scaling: `[loss_scale, good_steps]`, as `update_loss_scale` takes them; empty unless the loss is scaled.
-    """
-
-    weights: list
-    statistics: list
-    slots: list
-    averages: list
-    scaling: list
+jax.tree_util.register_dataclass(TrainState)
 
 
 def initial_state(model, optimizer, averaged=False, scaled=False):
-    """The `State` of a model and its optimizer, numpy arrays.
+    """The `TrainState` of a built model and its built optimizer, numpy arrays; see `tensorflow.state.State`."""
 
-    Args:
-        model: a built `keras.Model`.
-        optimizer: a Keras optimizer, built on the model's trainable variables.
-        averaged: whether averages of the weights are kept.
-        scaled: whether the loss is scaled, as float16 needs.
-    """
-    values = lambda variables: [np.asarray(variable.value) for variable in variables]  # noqa: E731
-    return State(
+    def values(variables):
+        return [np.asarray(variable.value) for variable in variables]
+
+    return TrainState(
         weights=values(model.trainable_variables),
         statistics=values(model.non_trainable_variables),
         slots=values(optimizer.variables),
@@ -54,19 +30,24 @@ def initial_state(model, optimizer, averaged=False, scaled=False):
 
 
 def state_shardings(mesh, state, shard=""):
-    """How a `State` lies on the devices: a `State` of `NamedSharding`s.
+    """The layout of a `TrainState`: a `TrainState` of `NamedSharding`s.
 
     Args:
         mesh: of the axis "data".
-        state: a `State` of arrays.
-        shard: one of `validation.SHARDS`.
+        state: a `TrainState` of arrays.
+        shard: one of `engine.SHARDS`.
 
     Raises:
         ValueError: the devices cannot divide any array that is to be divided.
     """
     replicated = NamedSharding(mesh, PartitionSpec())
-    whole = lambda arrays: [replicated for _ in arrays]  # noqa: E731
-    parts = lambda arrays: [divided_sharding(mesh, np.shape(array)) for array in arrays]  # noqa: E731
+
+    def whole(arrays):
+        return [replicated for _ in arrays]
+
+    def parts(arrays):
+        return [divided_sharding(mesh, np.shape(array)) for array in arrays]
+
     if shard and mesh.size > 1 and all(sharding == replicated for sharding in parts(state.weights)):
         largest = max(np.size(array) for array in state.weights)
         raise ValueError(
@@ -74,7 +55,7 @@ def state_shardings(mesh, state, shard=""):
             f"with a side that {mesh.size} devices divide; `shard` must be '' here. "
             f"Received: shard={shard!r}, devices={mesh.size}, largest array={largest:,}"
         )
-    return State(
+    return TrainState(
         weights=parts(state.weights) if shard == "parameters" else whole(state.weights),
         statistics=whole(state.statistics),
         slots=parts(state.slots) if shard else whole(state.slots),
@@ -99,10 +80,3 @@ def put(arrays, shardings):
         return jax.make_array_from_callback(np.shape(array), sharding, lambda index: np.asarray(array)[index])
 
     return jax.tree.map(place, arrays, shardings)
-
-
-@jax.jit
-def all_finite(arrays):
-    """Whether every number of a list of arrays is finite; integers are."""
-    floats = [array for array in arrays if jnp.issubdtype(array.dtype, jnp.floating)]
-    return jnp.all(jnp.array([jnp.all(jnp.isfinite(array)) for array in floats]))

@@ -1,10 +1,11 @@
 """One step of training as one program on every replica, and several steps in one call."""
 
+import dataclasses
+
 import tensorflow as tf
 
-from keras_vit import optimizers
-from keras_vit.training.loss_scaling import update_loss_scale
 from keras_vit.training.tensorflow.gradients import make_replica_gradients
+from keras_vit.training.update import TrainState, update
 
 
 def make_replica_step(
@@ -12,73 +13,59 @@ def make_replica_step(
 ):
     """The function that a replica runs for a step: the whole step, so that nothing of it leaves the device.
 
-    A step whose loss or gradients are not finite changes no weight. It ends its call, unless `skip_nonfinite` is set or
-    only the scale of a float16 loss was too large: `state.running` becomes False, and the steps that the call still
-    runs change nothing.
-
     Args:
         strategy: the strategy in whose scope the state was created.
         state: the `State`.
         task: the `tasks.Task`.
         batch_size: examples in a batch, over all replicas.
-        clip_norm: the largest global norm of the gradients; 0 for no clipping.
-        ema_decay: of the averages of the weights, in [0, 1); 0 for none.
-        skip_nonfinite: whether training goes on after a step that is not finite.
+        clip_norm, ema_decay, skip_nonfinite: see `update.update`.
         **options: of `make_replica_gradients`.
 
     Returns:
-        `replica_step(step, first, stop_requested, batch)`, where `first` is the first step of the call: the metrics of
-        the step, float32 `(metrics,)` in the order of `step_metrics`; a bool, whether the steps after it change
-        anything; and the sum of `stop_requested`, a float32 scalar, over the replicas.
+        `replica_step(step, first, stop_requested, batch)`, `first` being the first step of the call: the metrics of the
+        step, float32 `(metrics,)` in the order of `step_metrics`; a bool, whether the steps after it change anything;
+        and the sum of `stop_requested`, a float32 scalar, over the replicas.
     """
-    model, optimizer = state.model, state.optimizer
-    replica_gradients = make_replica_gradients(strategy, model, task, batch_size=batch_size, **options)
-    # The gradients are summed over replicas before they are clipped, and Keras must not sum them again. This name of
-    # Keras' is private: equal weights for any number of replicas are the test of it.
-    optimizer._all_reduce_sum_gradients = lambda gradients_and_variables: gradients_and_variables
-    # What layers write in the forward pass, such as the statistics of BatchNormalization.
-    statistics = [v.value for v in model.non_trainable_variables if v.value.dtype.is_floating]
+    replica_gradients = make_replica_gradients(strategy, state.model, task, batch_size=batch_size, **options)
+    options = {"clip_norm": clip_norm, "ema_decay": ema_decay, "skip_nonfinite": skip_nonfinite}
+    # Layers change floating statistics in the forward pass; the others are the seeds of generators that nothing uses.
+    statistics = [variable for variable in state.variables.statistics if variable.dtype.is_floating]
+    variables = dataclasses.replace(state.variables, statistics=statistics)
 
     @tf.autograph.experimental.do_not_convert
     def replica_step(step, first, stop_requested, batch):
         running = state.running | (step == first)
-        learning_rate = tf.cast(optimizer.learning_rate, tf.float32)
-        loss_scale = None if state.loss_scale is None else tf.identity(state.loss_scale)
         statistics_before = [tf.identity(variable) for variable in statistics]
+        scaling = [tf.identity(variable) for variable in variables.scaling]
 
-        gradients, means = replica_gradients(step, batch, loss_scale)
+        # Forward and backward, summed over replicas.
+        gradients, means = replica_gradients(step, batch, scaling[0] if scaling else None)
         *gradients, means = all_reduce_sum([*gradients, tf.concat([means, [stop_requested]], 0)])
         means, stop_requested = means[:-1], means[-1]
-        if loss_scale is not None:
-            gradients = [gradient / loss_scale for gradient in gradients]
-        gradients, norm = optimizers.clip_by_global_norm(gradients, clip_norm)
-        all_finite = tf.reduce_all(tf.math.is_finite(means)) & tf.math.is_finite(norm)
-        use = running & all_finite
 
-        with optimizer.only_if(use, where):
-            optimizer.apply(gradients, model.trainable_variables)
-        for average, variable in zip(state.averages, model.trainable_variables):
-            average.assign(where(use, optimizers.ema_update(average, variable, ema_decay), average))
-
-        for variable, before in zip(statistics, statistics_before):
-            variable.assign(where(use, variable, before))
-
-        can_go_on = all_finite | skip_nonfinite
-        if loss_scale is not None:
-            new_scale, good_steps = update_loss_scale(loss_scale, state.good_steps.read_value(), all_finite, running)
-            state.loss_scale.assign(new_scale)
-            state.good_steps.assign(good_steps)
-            can_go_on |= tf.math.is_finite(means[0]) & (new_scale >= 1.0)
-        running &= can_go_on
+        before = TrainState(
+            weights=[tf.convert_to_tensor(variable) for variable in variables.weights],
+            statistics=statistics_before,
+            slots=[tf.convert_to_tensor(variable) for variable in variables.slots],
+            averages=[tf.convert_to_tensor(variable) for variable in variables.averages],
+            scaling=scaling,
+        )
+        new_statistics = [tf.convert_to_tensor(variable) for variable in statistics]
+        after, running, metrics = update(
+            state.optimizer, before, gradients, means, new_statistics, running, where=where, **options
+        )
+        for field in dataclasses.fields(TrainState):
+            for variable, old, new in zip(*(getattr(each, field.name) for each in (variables, before, after))):
+                if new is not old:
+                    variable.assign(new)
         state.running.assign(running)
-        return tf.concat([means, [norm, learning_rate]], 0), running, stop_requested
+        return metrics, running, stop_requested
 
     return replica_step
 
 
 def where(condition, new, old):
-    """`new` if the scalar `condition` holds, else `old`: `tf.where` without its pass over memory on a CPU, where the
-    older operation hands on the buffer of the tensor that it selects."""
+    """`tf.where` of a scalar condition. On a CPU `Select` forwards the selected buffer instead of copying it."""
     return tf.raw_ops.Select(condition=condition, x=new, y=old)
 
 

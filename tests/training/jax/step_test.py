@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_vit import tasks
-from keras_vit.training import loss_scaling
+from keras_vit.training import update
 from keras_vit.training.jax import state as state_module
 
 DROPOUT = {"dropout": 0.3, "attention_dropout": 0.2, "stochastic_depth": 0.3}
@@ -116,7 +116,7 @@ def test_shard_changes_nothing_on_one_device(shard, tiny, jax_engines):
 
 
 @pytest.mark.parametrize("skip", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_step_that_is_not_finite_changes_nothing_and_ends_the_call(skip, tiny, jax_engines):
+def test_a_step_that_is_not_finite_changes_nothing_and_ends_the_call(skip, tiny, jax_engines, tmp_path):
     weights = [*jax_engines.initial_weights()[:-1], np.array([np.inf, 0, 0], "float32")]
     engine = jax_engines.engine_of(2, tiny.input_of(), weights=weights, skip_nonfinite=skip, steps_per_call=4)
     before = jax_engines.arrays_of(engine)
@@ -128,11 +128,12 @@ def test_a_step_that_is_not_finite_changes_nothing_and_ends_the_call(skip, tiny,
     assert not np.isfinite(rows[:, 0]).any()
     assert engine.diagnose(0) == "the weights of the layer 'head' are not finite"
     with pytest.raises(ValueError, match="The weights are not finite any more"):
-        engine.save("never/written")
+        engine.save(str(tmp_path / "state"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_float16_lowers_its_scale_until_the_gradient_is_finite_and_raises_it_again(tiny, jax_engines, monkeypatch):
-    monkeypatch.setattr(loss_scaling, "LOSS_SCALE_GROWTH_STEPS", 3)
+    monkeypatch.setattr(update, "LOSS_SCALE_GROWTH_STEPS", 3)
     monkeypatch.setattr(state_module, "INITIAL_LOSS_SCALE", 2.0**26)
     engine = jax_engines.engine_of(2, tiny.input_of(), precision="mixed_float16", clip_norm=0.0, ema_decay=0.0)
     rows, outputs = jax_engines.train(engine, steps=24)

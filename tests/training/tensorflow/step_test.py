@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.training import loss_scaling
+from keras_vit.training import update
 from keras_vit.training.tensorflow.batches import train_batches
 from keras_vit.training.tensorflow.step import make_train_steps
 
@@ -174,9 +174,9 @@ def test_a_step_that_is_not_finite_changes_nothing_and_ends_the_call(tiny):
 
 
 def test_float16_lowers_its_scale_until_the_gradient_is_finite_and_raises_it_again(tiny, monkeypatch):
-    monkeypatch.setattr(loss_scaling, "LOSS_SCALE_GROWTH_STEPS", 3)
+    monkeypatch.setattr(update, "LOSS_SCALE_GROWTH_STEPS", 3)
     state = tiny.new_state(tiny.strategy_of(2), scaled=True, policy="mixed_float16")
-    state.loss_scale.assign(2.0**26)
+    state.variables.scaling[0].assign(2.0**26)
     _, rows, outputs = tiny.train(2, state=state, steps=24)
     keras.config.set_dtype_policy("float32")
     finite = np.isfinite(rows[:, 2])
@@ -189,7 +189,7 @@ def test_float16_lowers_its_scale_until_the_gradient_is_finite_and_raises_it_aga
         good = good + 1 if fine else 0
         exponent += (1 if good == 3 else 0) if fine else -1
         good %= 3
-    assert state.loss_scale.numpy() == 2.0**exponent
+    assert state.variables.scaling[0].numpy() == 2.0**exponent
     assert int(state.optimizer.iterations.numpy()) == finite.sum()
     _, plain, _ = tiny.train(1, steps=int(first) + 1, rate=0.0)
     np.testing.assert_allclose(rows[first, 2], plain[first, 2], rtol=2e-2)

@@ -1,0 +1,29 @@
+"""Choosing the engine of Keras' backend."""
+
+import keras
+from ml_collections import ConfigDict
+
+from keras_vit.training.engine import Engine
+
+
+def choose_engine(config: ConfigDict) -> Engine:
+    """Returns the engine for Keras' backend, on the devices that a config asks for.
+
+    With several hosts or a TPU, call it before every other operation of the backend in the process.
+
+    Raises:
+        ValueError: there is no engine for this backend, or the devices are not there.
+    """
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        from keras_vit.training.tensorflow import TensorFlowEngine, choose_strategy
+
+        return TensorFlowEngine(choose_strategy(config.strategy, config.tpu_address))
+    if backend == "jax":
+        from keras_vit.training.jax import JaxEngine, choose_mesh
+
+        return JaxEngine(choose_mesh(config.strategy, config.tpu_address))
+    raise ValueError(
+        "Training runs on the backends TensorFlow and JAX: set KERAS_BACKEND=tensorflow or KERAS_BACKEND=jax. "
+        f"Received: backend={backend!r}"
+    )

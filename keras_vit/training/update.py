@@ -1,0 +1,105 @@
+"""The update of a training step, on lists of tensors; both engines call it.
+
+    unscale     gradients / loss_scale, in float16 only
+    clip        by the global norm of the whole batch
+    check       loss, metrics and norm are finite, and no earlier step ended this call
+    optimizer   new weights and slots
+    average     average + (1 - ema_decay) * (weight - average)
+
+Every assignment is guarded: if the check fails, the new state equals the old one to the bit.
+"""
+
+import dataclasses
+from typing import Any
+
+from keras import ops
+
+from keras_vit import optimizers
+
+INITIAL_LOSS_SCALE = 2.0**15
+# The scale doubles after this many finite steps in a row, and halves after one that is not.
+LOSS_SCALE_GROWTH_STEPS = 2000
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainState:
+    """Everything that a step changes, as lists in the order of the variables; a checkpoint holds it.
+
+    Attributes:
+        weights: values of `model.trainable_variables`.
+        statistics: values of `model.non_trainable_variables`, which layers write in the forward pass.
+        slots: values of `optimizer.variables`, the number of updates included.
+        averages: one for each weight, initially a copy; empty without averages.
+        scaling: `[loss_scale, good_steps]` in float16, else empty.
+    """
+
+    weights: list[Any]
+    statistics: list[Any]
+    slots: list[Any]
+    averages: list[Any]
+    scaling: list[Any]
+
+
+def update(
+    optimizer, state, gradients, means, statistics, running,
+    *, clip_norm=0.0, ema_decay=0.0, skip_nonfinite=False, where=ops.where,
+):  # fmt: skip
+    """One update of a `TrainState`.
+
+    A step that is not finite changes nothing. It ends its call, unless `skip_nonfinite` is set or only the scale of a
+    float16 loss was too large: `running` becomes False, and later steps of the call change nothing.
+
+    Args:
+        optimizer: an optimizer of `keras_vit.optimizers`, built.
+        state: the `TrainState` before the step, of tensors.
+        gradients: of the (scaled) mean loss of the whole batch, summed over micro-batches and devices.
+        means: float32 `(1 + metrics,)`, the loss and the task's metrics.
+        statistics: `state.statistics` after the forward pass.
+        running: boolean scalar, False if an earlier step ended the call.
+        clip_norm: the largest global norm of the gradients; 0 for no clipping.
+        ema_decay: of the averages, in [0, 1).
+        skip_nonfinite: whether training continues after a step that is not finite.
+        where: `where(condition, new, old)`; an engine may have one that copies less.
+
+    Returns:
+        `(state, running, metrics)`: the new `TrainState`, whether later steps of the call change anything, and float32
+        `(metrics,)` in the order of `engine.step_metrics`.
+    """
+    learning_rate = optimizer.learning_rate_at(state.slots)
+    loss_scale, good_steps = state.scaling or (None, None)
+
+    # Unscale and clip. The gradients are those of the whole batch, so the norm is too.
+    if loss_scale is not None:
+        gradients = [gradient / loss_scale for gradient in gradients]
+    gradients, norm = optimizers.clip_by_global_norm(gradients, clip_norm)
+    finite = ops.logical_and(ops.all(ops.isfinite(means)), ops.isfinite(norm))
+    use = ops.logical_and(running, finite)
+
+    # Weights, slots, averages and statistics keep their values unless `use`.
+    weights, slots = optimizer.guarded_update(state.slots, gradients, state.weights, use, where)
+    averages = [
+        where(use, optimizers.ema_update(average, weight, ema_decay), average)
+        for average, weight in zip(state.averages, weights)
+    ]
+    statistics = [where(use, new, old) for new, old in zip(statistics, state.statistics, strict=True)]
+
+    can_go_on, scaling = ops.logical_or(finite, skip_nonfinite), []
+    if loss_scale is not None:
+        scaling = list(update_loss_scale(loss_scale, good_steps, finite, running))
+        # The loss is fine and the scale can still fall: the gradients overflowed because of the scale.
+        lowered = ops.logical_and(ops.isfinite(means[0]), scaling[0] >= 1.0)
+        can_go_on = ops.logical_or(can_go_on, lowered)
+    metrics = ops.concatenate([means, ops.stack([norm, learning_rate])])
+    return TrainState(weights, statistics, slots, averages, scaling), ops.logical_and(running, can_go_on), metrics
+
+
+def update_loss_scale(loss_scale, good_steps, finite, running):
+    """`(loss_scale, good_steps)` of the next step; unchanged unless `running`.
+
+    `good_steps` counts finite steps since the last change of the scale.
+    """
+    good = ops.where(finite, good_steps + 1, 0)
+    growth = ops.where(ops.equal(good, LOSS_SCALE_GROWTH_STEPS), 2.0, 1.0)
+    new_scale = ops.where(running, loss_scale * ops.where(finite, growth, 0.5), loss_scale)
+    good = ops.where(running, good % LOSS_SCALE_GROWTH_STEPS, good_steps)
+    return new_scale, ops.cast(good, good_steps.dtype)

@@ -1,0 +1,111 @@
+"""Guarded updates: the plain update to the bit, or none."""
+
+import contextlib
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_vit import optimizers
+
+NAMES = ("embedding/kernel", "encoderblock_0/mlp_1/kernel", "head/bias")
+
+
+def _optimizer(name):
+    options = {"weight_decay": 0.1, "decay_mask": "kernels"} if name == "adamw" else {}
+    schedule = optimizers.Schedule("cosine", 0.1, total_steps=10, warmup_steps=2)
+    optimizer = optimizers.get(name, schedule, momentum_dtype="bfloat16", layer_decay=0.5, **options)
+    random = np.random.default_rng(0)
+    variables = []
+    for path in NAMES:
+        *layers, name = path.split("/")
+        with contextlib.ExitStack() as stack:
+            for layer in layers:
+                stack.enter_context(keras.name_scope(layer))
+            variables.append(keras.Variable(random.normal(size=(3, 5)), name=name))
+    optimizer.build(variables)
+    return optimizer, variables
+
+
+def _gradients(step):
+    random = np.random.default_rng(step + 1)
+    return [ops.convert_to_tensor(random.normal(size=(3, 5)), "float32") for _ in NAMES]
+
+
+def _guarded(optimizer, variables, compiled):
+    """A function of gradients and a condition that does a guarded update."""
+
+    def updated(gradients, weights, state, condition):
+        return optimizer.guarded_update(state, gradients, weights, condition)
+
+    if compiled and keras.backend.backend() == "jax":
+        import jax
+
+        updated = jax.jit(updated)
+    elif compiled:
+        import tensorflow as tf
+
+        updated = tf.function(updated, autograph=False)
+
+    def update(gradients, condition):
+        values = [[ops.copy(ops.convert_to_tensor(v)) for v in each] for each in (variables, optimizer.variables)]
+        weights, state = updated(gradients, *values, ops.convert_to_tensor(condition))
+        for variable, value in zip([*variables, *optimizer.variables], [*weights, *state], strict=True):
+            variable.assign(value)
+
+    return update
+
+
+def _values(optimizer, variables):
+    return [
+        np.asarray(ops.convert_to_numpy(ops.cast(v, "float32"))).tobytes() for v in [*variables, *optimizer.variables]
+    ]
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
+def test_an_update_is_exact_or_does_nothing(name, compiled):
+    def run(conditions):
+        optimizer, variables = _optimizer(name)
+        update = _guarded(optimizer, variables, compiled)
+        seen, good = [], 0
+        for condition in conditions:
+            # A gradient that is not finite must not leak through the condition.
+            gradients = _gradients(good) if condition else [g * np.nan for g in _gradients(0)]
+            update(gradients, condition)
+            good += condition
+            seen.append(_values(optimizer, variables))
+        assert int(ops.convert_to_numpy(optimizer.iterations)) == good
+        return seen
+
+    plain = run([True] * 4)
+    guarded = run([True, True, False, True, False, False, True])
+    assert guarded == [plain[i] for i in (0, 1, 1, 2, 2, 2, 3)]
+
+
+@pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
+def test_a_guarded_update_equals_apply(name):
+    (ours, variables), (theirs, others) = _optimizer(name), _optimizer(name)
+    update = _guarded(ours, variables, compiled=False)
+    for step in range(4):
+        update(_gradients(step), True)
+        theirs.apply(_gradients(step))
+    for one, other in zip([*variables, *ours.variables], [*others, *theirs.variables], strict=True):
+        one, other = (ops.convert_to_numpy(ops.cast(v, "float32")) for v in (one, other))
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="the strategies are TensorFlow's")
+@pytest.mark.parametrize("option", ["clipnorm", "global_clipnorm", "gradient_accumulation_steps"])
+def test_several_replicas_are_warned_of_what_keras_does_to_each_of_them(option):
+    import tensorflow as tf
+
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice())
+    with strategy.scope():
+        variables = [keras.Variable([1.0, 2.0])]
+        optimizer = optimizers.AdamW(0.1, **{option: 2})
+        optimizer.build(variables)
+    with pytest.warns(UserWarning, match=f"On 2 replicas Keras applies {option} to the gradients of each replica"):
+        strategy.run(lambda: optimizer.apply([tf.ones(2)], variables))
+    optimizers.AdamW(0.1, **{option: 2}).apply([tf.ones(2)], [keras.Variable([1.0, 2.0])])  # warnings are errors
