@@ -24,8 +24,8 @@ from absl import flags
 from ml_collections import config_flags
 
 from keras_vit import files, recipes, training
-from keras_vit.training.loop import is_better
 from keras_vit.training.diagnosis import Diverged
+from keras_vit.training.loop import is_better
 from keras_vit.training.progress import format_metrics
 
 HERE = Path(__file__).parent

@@ -200,9 +200,8 @@ class CheckpointManager:
         try:
             self._engine.save(path)
         except ValueError as error:
-            raise type(error)(
-                f"{error}. Nothing was saved. {self._newest_sentence()}. Received: step={step}"
-            ) from error
+            message = f"{error}. Nothing was saved. {self._newest_sentence()}. Received: step={step}"
+            raise type(error)(message) from error
 
     def _newest_sentence(self):
         path = self.newest_path()

@@ -12,9 +12,9 @@ import numpy as np
 from keras_vit import data, terminal
 from keras_vit.training import preemption
 from keras_vit.training.checkpoint_manager import CheckpointManager
+from keras_vit.training.diagnosis import Diverged
 from keras_vit.training.engine import Engine
 from keras_vit.training.metric_writer import MetricWriter
-from keras_vit.training.diagnosis import Diverged
 from keras_vit.training.progress import Progress
 from keras_vit.training.workdir import Workdir
 
