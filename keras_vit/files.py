@@ -1,7 +1,7 @@
-"""Files that appear whole or not at all, on this machine or remote ("gs://bucket/file"), and child processes.
+"""Local and remote files ("gs://bucket/file") that appear whole or not at all, and child processes.
 
-A remote path is any that holds "://" and goes through `tf.io.gfile`; TensorFlow is imported only for those. Errors of
-either kind are `OSError`s.
+A path that holds "://" is remote and goes through `tf.io.gfile`; TensorFlow is imported only for those. All errors are
+`OSError`s.
 """
 
 import contextlib
@@ -36,17 +36,15 @@ def is_remote(path):
 
 
 def exists(path, strict=False):
-    """Whether there is a file or folder. With `strict`, an `OSError` where nobody can tell: for want of a permission,
-    or because a file system does not answer."""
+    """Whether there is a file or folder; with `strict`, an `OSError` if that is unknown."""
     if is_remote(path):
         return _gfile("exists", path)
     if not strict:
         return os.path.exists(path)
-    try:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
+        return True
+    return False
 
 
 def is_dir(path):
@@ -60,11 +58,8 @@ def list_dir(path):
 
 
 def make_dirs(path):
-    """Makes a folder and its parents; an existing one is left as it is."""
-    if is_remote(path):
-        _gfile("makedirs", path)
-    else:
-        os.makedirs(path, exist_ok=True)
+    """Makes a folder and its parents, if they do not exist."""
+    _gfile("makedirs", path) if is_remote(path) else os.makedirs(path, exist_ok=True)
 
 
 def remove(path):
@@ -75,13 +70,8 @@ def remove_tree(path):
     _gfile("rmtree", path) if is_remote(path) else shutil.rmtree(path)
 
 
-def rename(source, target):
-    """Renames a file or folder; there is nothing at `target`."""
-    _gfile("rename", source, target) if is_remote(source) else os.rename(source, target)
-
-
 def copy(source, target):
-    """Copies a file, over an existing one. Of a local target the copy appears whole or not at all."""
+    """Copies a file over an existing one."""
     with atomic_path(target) as temporary:
         if is_remote(source) or is_remote(temporary):
             _gfile("copy", source, str(temporary), overwrite=True)
@@ -91,27 +81,24 @@ def copy(source, target):
 
 def read_text(path):
     """The content of a UTF-8 file."""
-    if is_remote(path):
-        with _opened_remote(path, "r") as file:
-            return file.read()
-    return pathlib.Path(path).read_text(encoding="utf-8")
+    with _opened(path, "r") as file:
+        return file.read()
 
 
 def open_to_append(path):
-    """A text file opened at its end, to be closed by the caller."""
+    """A text file opened at its end, to be closed by the caller; see `os_errors`."""
     return _gfile("GFile", path, "a") if is_remote(path) else open(path, "a", encoding="utf-8")
 
 
 @contextlib.contextmanager
 def atomic_path(path, ending=None):
-    """Yields a free path beside `path` to write a file to; at the end that file replaces the one at `path` at once.
+    """Yields a free path next to `path` to write a file to; at the end that file replaces the one at `path` at once.
 
-    Left with an exception, the temporary file is removed, and what was at `path` is still there. The temporary path has
-    the ending of `path`, and no other process or machine takes the same one.
+    After an exception the temporary file is removed and the old file is still there.
 
     Args:
         path: where the file is to be, local or remote; its folder exists.
-        ending: of `path`, where it is more than the part from the last dot, such as ".weights.h5".
+        ending: of `path` and of the temporary file, if it is more than the part from the last dot: ".weights.h5".
     """
     folder, name = os.path.split(str(path))
     if ending is None:
@@ -133,49 +120,34 @@ def atomic_path(path, ending=None):
 
 @contextlib.contextmanager
 def atomic_write(path, mode="w"):
-    """Yields an open file; at the end what was written to it is at `path`, at once. See `atomic_path`.
-
-    Args:
-        path: where the file is to be, local or remote; its folder exists.
-        mode: "w" for UTF-8 text, "wb" for bytes.
-    """
-    with atomic_path(path) as temporary:
-        opened = _opened_remote(temporary, mode) if is_remote(path) else _opened_local(temporary, mode)
-        with opened as file:
-            yield file
+    """Yields an open file, "w" for UTF-8 text or "wb" for bytes, that replaces `path` at the end; see `atomic_path`."""
+    with atomic_path(path) as temporary, _opened(temporary, mode) as file:
+        yield file
 
 
 @contextlib.contextmanager
 def staging_dir(parent, kept_after=()):
-    """Yields a new local folder `partial-...`, for the caller to rename once it is complete.
-
-    At the end the folder is removed if it still has that name. Everyone may read it, as a folder that `os.mkdir` makes.
+    """Yields a new local folder `partial-...` for the caller to rename once it is complete; else it is removed.
 
     Args:
-        parent: the folder to create it in, on the disk where it is to stay; None for the system's temporary folder.
-        kept_after: exception types after which the folder is not removed, so that it can be examined.
+        parent: the folder to create it in; None for the system's temporary folder.
+        kept_after: exception types after which the folder stays, so that it can be examined.
     """
     folder = tempfile.mkdtemp(prefix="partial-", dir=parent)
+    keep = False
     try:
         os.chmod(folder, 0o755)  # mkdtemp lets only its owner in
         yield folder
     except kept_after:
+        keep = True
         raise
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_leftovers(folder, older_than_seconds):
-    """Removes what killed processes left in a local folder: files of `atomic_path` that nobody has written to since.
-
-    Args:
-        folder: a local folder.
-        older_than_seconds: how long ago a file was last written to be taken for a leftover; longer than any pause of
-            a process that is still writing.
-    """
+    """Removes temporary files of killed processes from a local folder, unless they were written to recently."""
     for file in pathlib.Path(folder).iterdir():
         with contextlib.suppress(FileNotFoundError):  # another process renames or removes files too
             if _PART.search(file.name) and time.time() - file.stat().st_mtime > older_than_seconds:
@@ -183,7 +155,7 @@ def remove_leftovers(folder, older_than_seconds):
 
 
 def read_json(path):
-    """The content of a JSON file, or None where there is no file; a `ValueError` where it is not JSON."""
+    """The content of a JSON file, or None if there is no file; a `ValueError` if it is not JSON."""
     if not exists(path):
         return None
     try:
@@ -193,7 +165,7 @@ def read_json(path):
 
 
 def parse_json(text):
-    """The content of a JSON text; a `ValueError` where it is not JSON, or is nested too deeply to be read."""
+    """The content of a JSON text; a `ValueError` if it is not JSON, or is nested too deeply to be read."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -207,14 +179,11 @@ def write_json(path, content):
 
 
 def run_python(arguments, **environment):
-    """Runs this Python in a child process.
+    """Runs this Python in a child process and returns the last line of its standard output.
 
     Args:
-        arguments: the command line after the name of the interpreter, strings.
-        **environment: variables that the child gets besides those of this process.
-
-    Returns:
-        The last line of its standard output, "" if it printed nothing.
+        arguments: the command line after the name of the interpreter.
+        **environment: further variables for the child.
 
     Raises:
         ChildProcessError: its exit code was not 0; the message is the last line of its standard error.
@@ -232,18 +201,17 @@ def run_python(arguments, **environment):
 
 
 def _last_line(text):
-    lines = text.strip().splitlines()
-    return lines[-1] if lines else ""
-
-
-def _opened_local(path, mode):
-    return open(path, mode, encoding=None if "b" in mode else "utf-8")
+    return (text.strip().splitlines() or [""])[-1]
 
 
 @contextlib.contextmanager
-def _opened_remote(path, mode):
-    with _as_os_error(), _gfile("GFile", str(path), mode) as file:
-        yield file
+def _opened(path, mode):
+    if is_remote(path):
+        with _as_os_error(), _gfile("GFile", path, mode) as file:
+            yield file
+    else:
+        with open(path, mode, encoding=None if "b" in mode else "utf-8") as file:
+            yield file
 
 
 def _gfile(function, *arguments, **options):

@@ -52,7 +52,7 @@ MAY_IMPORT_TENSORFLOW = (
     "data",
     "export",
     "files.py",
-    "training/tensorboard.py",
+    "training/metrics.py",
     "training/tensorflow",
     "tpu/tensorflow_programs.py",
 )

@@ -166,18 +166,12 @@ class Optimizer(keras.optimizers.Optimizer):
 
 
 def decay_flags(variables, decay_mask, no_decay):
-    """Whether each variable decays, by its name.
+    """Whether each variable decays, by its name: a list of bools.
 
     Args:
         variables: `keras.Variable`s.
         decay_mask: "all", or "kernels" for those called `kernel` (no biases, norms, class token or positions).
         no_decay: further names to leave out, separated by commas: of a parameter or of a layer.
-
-    Returns:
-        A list of bools.
-
-    Raises:
-        ValueError: no variable has one of the names.
     """
     names = [name.strip() for name in no_decay.split(",") if name.strip()]
     paths = [_path(variable).split("/") for variable in variables]
@@ -194,16 +188,6 @@ def layerwise_multipliers(variables, layer_decay):
     """The factor on each variable's learning rate: `layer_decay` to the power of its distance from the head.
 
     The head and the norm before it have distance 0, the last block 1, and so on to what comes before the first block.
-
-    Args:
-        variables: `keras.Variable`s.
-        layer_decay: in (0, 1]; 1 for the same learning rate everywhere.
-
-    Returns:
-        A list of floats.
-
-    Raises:
-        ValueError: `layer_decay` is below 1 and the variables are not those of a Transformer.
 
     Reference: Clark et al., "ELECTRA"; Bao et al., "BEiT".
     """

@@ -21,7 +21,7 @@ under `tf.distribute`, `training/jax` by one function of the whole batch, which 
 from keras_vit.training.engine import Engine, TrainOutputs
 from keras_vit.training.engines import choose_engine
 from keras_vit.training.hosts import is_chief
-from keras_vit.training.metrics_table import read_metrics
+from keras_vit.training.metrics import read_metrics
 from keras_vit.training.preemption import EXIT_CODE, Preempted
 from keras_vit.training.run import RunResult, load_checkpoint, run
 from keras_vit.training.workdir import Workdir, read_config

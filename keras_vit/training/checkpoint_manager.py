@@ -32,9 +32,7 @@ class CheckpointManager:
 
     def __init__(self, folder, engine, write=print, chief=True):
         self.folder = str(folder)
-        self._engine = engine
-        self._write = write
-        self._chief = chief
+        self._engine, self._write, self._chief = engine, write, chief
 
     def steps(self):
         """The steps of all finished checkpoints, in order."""
@@ -54,41 +52,43 @@ class CheckpointManager:
 
         Args:
             step: steps that are done.
-            counters: plain numbers by name, among them `best_step`, that `restore` gives back.
+            counters: plain numbers by name, among them `best_step`, that `restore` returns.
 
         Raises:
             ValueError: it cannot be written, or a weight is not finite; the checkpoints before it are still there.
         """
         path = self.path(step)
-        if not self._chief:
-            self._save_part(path, step)
-            return
         try:
+            if not self._chief:
+                self._save_part(path)
+                return
             self._remove(step)
             files.make_dirs(path)
-            self._save_state(f"{path}/state", step)
+            self._engine.save(f"{path}/state")
             self._write_marker(step, counters)
-        except ValueError:
-            self._remove(step)
-            raise
+        except ValueError as error:
+            if self._chief:
+                self._remove(step)
+            message = f"{error}. Nothing was saved. {self._newest_sentence()}. Received: step={step}"
+            raise type(error)(message) from error
         except OSError as error:
-            reason = str(error).split("\n")[0]
-            self._remove(step)
+            if self._chief:
+                self._remove(step)
             raise ValueError(
-                f"The checkpoint cannot be written ({reason}). {self._newest_sentence()}: make room if the disk is "
-                f"full, and repeat the same command. Received: {path}"
+                f"The checkpoint cannot be written ({_first_line(error)}). {self._newest_sentence()}: make room if the "
+                f"disk is full, and repeat the same command. Received: {path}"
             ) from error
         self._prune(step, counters["best_step"])
 
+    def _save_part(self, path):
+        if self._engine.saves_on_every_host:
+            self._engine.save(f"{path}/state")
+        else:  # some variables are read by all hosts together
+            with tempfile.TemporaryDirectory() as discarded:
+                self._engine.save(f"{discarded}/state")
+
     def update(self, step, counters):
-        """Gives the checkpoint of a step, which was saved before, other counters.
-
-        Args:
-            step, counters: as of `save`.
-
-        Raises:
-            ValueError: they cannot be written; the checkpoint is as it was.
-        """
+        """Gives the checkpoint of a step, which was saved before, other counters; arguments and errors as `save`."""
         if not self._chief:
             return
         try:
@@ -142,7 +142,7 @@ class CheckpointManager:
         try:
             steps = self.steps()
         except OSError as error:
-            raise self._unreadable(error, self.folder) from error
+            raise _unreadable(error, self.folder) from error
         for step in reversed(steps):
             try:
                 counters, written_on = self._restore(step)
@@ -158,20 +158,6 @@ class CheckpointManager:
             )
         return {}
 
-    def _save_part(self, path, step):
-        """What a host does that is not the chief."""
-        if not self._engine.saves_on_every_host:
-            # Some variables are read by all workers together.
-            with tempfile.TemporaryDirectory() as discarded:
-                self._save_state(f"{discarded}/state", step)
-            return
-        try:
-            self._save_state(f"{path}/state", step)
-        except OSError as error:
-            raise ValueError(
-                f"This host's part of the checkpoint cannot be written ({error}). Received: {path}"
-            ) from error
-
     def _restore(self, step):
         """`(counters, backend that wrote it)` of a checkpoint, whose state the engine has then."""
         path = self.path(step)
@@ -183,25 +169,12 @@ class CheckpointManager:
         except UnicodeDecodeError as error:
             raise CorruptCheckpointError(f"its file `{MARKER}` is not UTF-8: {error}") from error
         except OSError as error:
-            raise self._unreadable(error, path) from error
+            raise _unreadable(error, path) from error
         return counters, counters.pop("backend", "")
-
-    def _unreadable(self, error, path):
-        return ValueError(
-            f"A checkpoint cannot be read ({_first_line(error)}). Nothing was changed: repeat the same command once it "
-            f"can. Received: {path}"
-        )
 
     def _write_marker(self, step, counters):
         content = {**counters, "step": step, "backend": keras.backend.backend()}
         files.write_json(f"{self.path(step)}/{MARKER}", content)
-
-    def _save_state(self, path, step):
-        try:
-            self._engine.save(path)
-        except ValueError as error:
-            message = f"{error}. Nothing was saved. {self._newest_sentence()}. Received: step={step}"
-            raise type(error)(message) from error
 
     def _newest_sentence(self):
         path = self.newest_path()
@@ -248,6 +221,13 @@ def _step_folders(folder):
     if not files.is_dir(folder):
         return []
     return sorted(int(name) for name in files.list_dir(folder) if re.fullmatch(r"\d{9,}", name))
+
+
+def _unreadable(error, path):
+    return ValueError(
+        f"A checkpoint cannot be read ({_first_line(error)}). Nothing was changed: repeat the same command once it "
+        f"can. Received: {path}"
+    )
 
 
 def _first_line(error):

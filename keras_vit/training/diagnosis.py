@@ -12,18 +12,7 @@ class Diverged(ValueError):
 
 
 def batch_warnings(batch, model):
-    """What is odd about a batch, as lines for the user.
-
-    Args:
-        batch: `(images, labels, example_weights)`, as `data` makes it.
-        model: the `keras.Model` that it is for.
-
-    Returns:
-        A list of lines, empty for a batch as it should be.
-
-    Raises:
-        ValueError: the images do not have the model's shape.
-    """
+    """What is odd about a batch `(images, labels, example_weights)` for a model, as a list of lines."""
     images, labels, weights = (np.asarray(part) for part in batch)
     if images.shape[1:] != model.input_shape[1:]:
         raise ValueError(
@@ -51,18 +40,14 @@ def batch_warnings(batch, model):
 
 
 def first_nonfinite_layer(model, compute_gradients, batch, pieces):
-    """The layer in which a batch stops being finite: forward from the images, or, if all is finite there, backward
-    from the loss.
+    """A phrase that names the layer in which a batch stops being finite: forward from the images, else backward.
 
     Args:
-        model: a `keras.Model`, functional for a diagnosis by layers, with the weights that the step started with.
-        compute_gradients: `compute_gradients(piece)` to the sum of the losses of a part of the batch, a scalar, and its
-            gradients with respect to `model.trainable_variables`, a list of tensors or None.
+        model: a `keras.Model`, functional, with the weights that the step started with.
+        compute_gradients: `compute_gradients(piece)` to the sum of the losses of a part of the batch, and its gradients
+            with respect to `model.trainable_variables`, a list of tensors or None.
         batch: `(images, labels, example_weights)`, of the step.
         pieces: number of parts into which the batch is divided, to save memory.
-
-    Returns:
-        A phrase that names the layer, or says that it is not known of a model that is not functional.
     """
     names = [layer.name for layer in model.layers]
     try:

@@ -1,6 +1,5 @@
 """The evaluation of a run: the metrics of its task and its evaluators, and what could not be read."""
 
-import functools
 import logging
 
 import numpy as np
@@ -9,7 +8,7 @@ log = logging.getLogger(__name__)
 
 
 def make_evaluate(config, engine, inputs, evaluators, write):
-    """The function that evaluates the model of a run as it is.
+    """Returns `evaluate()`, which evaluates the model of a run as it is; all hosts must call it together.
 
     Args:
         config: the recipe.
@@ -20,17 +19,22 @@ def make_evaluate(config, engine, inputs, evaluators, write):
 
     Returns:
         `evaluate()`, to a dict of floats: "loss", the metrics of the task, "examples", "bad_examples", and those of the
-        evaluators. All hosts must call it together.
+        evaluators.
     """
-    count_bad_examples = functools.partial(_count_bad_examples, inputs, engine, write, set())
+    written = set()
+
+    def warn(line):
+        if line not in written:
+            written.add(line)
+            (write if engine.host_index == 0 else log.warning)(f"test: {line}")
 
     def evaluate():
         try:
             metrics = engine.evaluate()
         except ValueError:
-            count_bad_examples()  # which may be the reason
+            _count_bad_examples(inputs, engine, warn)  # which may be the reason
             raise
-        metrics["bad_examples"] = count_bad_examples()
+        metrics["bad_examples"] = _count_bad_examples(inputs, engine, warn)
         model = engine.gather_model() if config.evals else None
         for name in config.evals:
             values = evaluators[name].evaluate(model, inputs, engine)
@@ -40,29 +44,13 @@ def make_evaluate(config, engine, inputs, evaluators, write):
     return evaluate
 
 
-def _count_bad_examples(inputs, engine, write, lines):
-    """Counts and names the test examples that could not be read in the evaluation that has just ended.
+def _count_bad_examples(inputs, engine, warn):
+    """How many test examples could not be read in the evaluation that has just ended, on all hosts.
 
-    Args:
-        inputs: the `data.InputPipeline`, which knows them.
-        engine: the `Engine` that evaluated.
-        write: takes lines of text.
-        lines: a set of those that were written before.
-
-    Returns:
-        How many they are, on all hosts.
-
-    Raises:
-        ValueError: more than `max_bad_share` of the examples; raised on all hosts.
+    A `ValueError` on all hosts if they are more than `max_bad_share`.
     """
-
-    def write_once(line):
-        if line not in lines:
-            lines.add(line)
-            (write if engine.host_index == 0 else log.warning)(f"test: {line}")
-
     host = {"num_hosts": engine.num_hosts, "host_index": engine.host_index}
-    bad_examples, error = inputs.bad_examples("test", **host, warn=write_once), None
+    bad_examples, error = inputs.bad_examples("test", **host, warn=warn), None
     try:
         for step in range(-(-inputs.test.num_examples // inputs.batch_size)):
             bad_examples.update(step, np.zeros(inputs.batch_size // engine.num_hosts))

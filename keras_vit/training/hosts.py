@@ -5,13 +5,9 @@ import os
 
 
 def workers():
-    """How many processes train together, and which of them this one is, from the environment variable TF_CONFIG.
+    """`(count, index)` of the processes that train together, from the environment variable TF_CONFIG.
 
-    Returns:
-        `(count, index)`, of which index 0 is the chief; None without a TF_CONFIG.
-
-    Raises:
-        ValueError: TF_CONFIG is not what TensorFlow asks for.
+    Index 0 is the chief; None without a TF_CONFIG, a `ValueError` if it is not what TensorFlow asks for.
     """
     text = os.environ.get("TF_CONFIG", "")
     if not text:

@@ -1,35 +1,29 @@
-"""The loop over the steps of a run: calls, saves, evaluations, and every way in which it can end."""
+"""The training loop: calls of the engine, reports, checkpoints, evaluations, and every way in which a run can end."""
 
 import contextlib
 import dataclasses
 import logging
 import math
 import time
-from collections.abc import Callable
 
 import numpy as np
 
 from keras_vit import data, terminal
 from keras_vit.training import preemption
-from keras_vit.training.checkpoint_manager import CheckpointManager
 from keras_vit.training.diagnosis import Diverged
-from keras_vit.training.engine import Engine
-from keras_vit.training.metric_writer import MetricWriter
-from keras_vit.training.progress import Progress
-from keras_vit.training.workdir import Workdir
 
 log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass
 class Counters:
-    """The numbers that a run keeps from step to step; they are in its checkpoints.
+    """The numbers that a run keeps from step to step, in its checkpoints.
 
     Attributes:
         step: steps that are done, which is also the position in the data.
         evaluated_step: the step of the last evaluation.
         skipped_steps: steps that were not finite and changed nothing.
-        train_seconds: seconds of training so far, evaluations not counted.
+        train_seconds: seconds of training so far, without evaluations.
         best_step, best_value, best_metric, best_loss: step, value and name of the metric of the best evaluation so far,
             and its loss, which breaks ties; -1, None, "" and None before the first.
         data: the `fingerprint` of the run's data.
@@ -51,192 +45,158 @@ class Counters:
 
     @classmethod
     def of(cls, values):
-        """The counters of a checkpoint, a dict as it is read from JSON.
-
-        Raises:
-            ValueError: there are others, or values of other types.
-        """
-        # A checkpoint of before there was this counter was saved after its evaluation.
-        values = {"evaluated_step": values.get("step", 0), **values}
-        types = {field.name: field.type for field in dataclasses.fields(cls)}
-        wrong = [name for name, value in values.items() if not _is_of(value, types.get(name))]
-        if wrong:
+        """The counters of a checkpoint, a dict as it is read from JSON."""
+        unknown = sorted(values.keys() - {field.name for field in dataclasses.fields(cls)})
+        if unknown:
             raise ValueError(
-                "The counters of the checkpoint, in its file `finished`, are damaged or of another version. "
-                f"Received: {', '.join(f'{name}={str(values[name])[:50]}' for name in wrong)}"
+                "The counters of the checkpoint, in its file `finished`, are of another version. "
+                f"Received: {', '.join(unknown)}"
             )
-        return cls(**{name: tuple(value) if types[name] is tuple else value for name, value in values.items()})
+        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
 
 
-@dataclasses.dataclass(frozen=True)
-class Loop:
-    """What the loop works with.
+def train(
+    config, engine, inputs, counters,
+    *, total_steps, evaluate, checkpoints, metric_writer, progress, workdir, write,
+):  # fmt: skip
+    """Trains from the step of the counters, which it updates, to `total_steps`.
 
-    Attributes:
+    Args:
         config: the recipe.
-        workdir: the `Workdir`.
         engine: the `Engine`, built.
         inputs: the `data.InputPipeline`.
-        evaluate: gives the metrics of the model as it is, a dict of floats.
+        counters: the `Counters`.
+        total_steps: steps of the whole run.
+        evaluate: returns the metrics of the model as it is, a dict of floats.
         checkpoints: the `CheckpointManager`.
         metric_writer: the `MetricWriter`.
         progress: the `Progress`.
-        counters: the `Counters`.
-        total_steps: of the whole run.
+        workdir: the `Workdir`.
         write: takes lines of text.
+
+    Raises:
+        Preempted: SIGTERM, SIGHUP or Ctrl-C came, and everything is saved.
+        Diverged: a step was not finite.
+        ValueError: training cannot go on; the last checkpoint is as it was.
     """
+    chief, alone = engine.host_index == 0, engine.num_hosts == 1
+    bad_examples = _watch_bad_examples(engine, inputs, counters, write)
+    profile_folders = iter([None, workdir.tensorboard if config.profile else None])  # traces the second call
+    bar = contextlib.nullcontext(lambda done: None)
+    if chief:
+        bar = terminal.progress_bar("training", total_steps, "steps", counters.step, delay=0)
 
-    config: object
-    workdir: Workdir
-    engine: Engine
-    inputs: data.InputPipeline
-    evaluate: Callable
-    checkpoints: CheckpointManager
-    metric_writer: MetricWriter
-    progress: Progress
-    counters: Counters
-    total_steps: int
-    write: Callable
-
-    def run(self):
-        """Trains from where the counters are to the last step.
-
-        Returns:
-            How often an example could not be read, at most once an epoch each, on all hosts.
-
-        Raises:
-            Preempted: SIGTERM, SIGHUP or Ctrl-C came, and everything is saved.
-            ValueError: training cannot go on; the last checkpoint is as it was.
-        """
-        config, engine, counters = self.config, self.engine, self.counters
-        host = {"num_hosts": engine.num_hosts, "host_index": engine.host_index}
-        # The chief writes lines, and the other hosts to their logs.
-        warn = self.write if engine.host_index == 0 else log.warning
-        before = {"counts": counters.bad_examples} if engine.host_index == 0 else {}  # of all hosts, counted once
-        bad_examples = self.inputs.bad_examples("train", **host, warn=warn, **before)
-        profile_folders = iter([None, self.workdir.tensorboard if config.profile else None])  # the second call's
-        with preemption.catch_stop_signals() as request, self._bar() as update_bar:
-            self._evaluate_if_due(request)  # what came between a checkpoint and the end of its evaluation
-            self.progress.begin()
-            clock = time.monotonic()
-            while counters.step < self.total_steps:
-                first = counters.step
-                profile_folder = next(profile_folders, None)
-                outputs = engine.train(
-                    first,
-                    self._next_stop() - first,
-                    stop_requested=request.received,
-                    profile_folder=profile_folder,
-                )
-                if profile_folder:
-                    self.write(f"wrote a trace of some steps: tensorboard --logdir {profile_folder}")
-                counters.step += len(outputs.metrics["loss"])
-                self.progress.report_first(counters.step - first)
-                update_bar(counters.step)
-                bad_counts = self._count_bad(bad_examples, first, outputs.example_weights)
-                self.metric_writer.write_steps(counters.step, outputs, bad_counts)
-                self._count_nonfinite(outputs)
-                stop = outputs.stop_requested or (engine.num_hosts == 1 and request.received)
-                counters.train_seconds += time.monotonic() - clock
-                if self._save_is_due(stop):
-                    self.metric_writer.flush()
-                    self.checkpoints.save(counters.step, dataclasses.asdict(counters))
-                if stop and counters.step < self.total_steps:
-                    self._stop(request)
-                self._evaluate_if_due(request)
-                clock = time.monotonic()
-        return counters.all_bad_examples
-
-    def _bar(self):
-        if self.engine.host_index:
-            return contextlib.nullcontext(lambda done: None)
-        return terminal.progress_bar("training", self.total_steps, "steps", self.counters.step, delay=0)
-
-    def _count_bad(self, bad_examples, first, example_weights):
-        """How many examples of each step from number `first` on could not be read, on all hosts."""
-        counts, error = [0] * len(example_weights), None
-        try:
-            for i, weights in enumerate(example_weights):
-                counts[i] = bad_examples.update(first + i, weights)
-        except ValueError as reason:
-            error = reason
-        hosts = self.engine.gather_hosts([int(error is not None), *bad_examples.counts, *counts])
-        if error:
-            raise error
-        if any(failed for failed, *_ in hosts):
-            raise ValueError(
-                "Another host cannot read more than `max_bad_share` of the examples; its log names them. "
-                f"Received: the failures of each host {[row[1] for row in hosts]}"
-            )
-        self.counters.bad_examples = data.sum_counts([row[1:5] for row in hosts])
-        bad_examples.check_share(self.counters.bad_examples[-1])
-        totals = [sum(step) for step in zip(*(row[5:] for row in hosts))]
-        self.counters.all_bad_examples += sum(totals)
-        return totals
-
-    def _next_stop(self):
-        """Where the next call ends: at the same steps whether or not the run was interrupted."""
-        config, step = self.config, self.counters.step
-        every = (
-            config.steps_per_call,
-            config.log_every_steps,
-            config.eval_every_steps,
-            config.checkpoint_every_steps,
-        )
-        return min([self.total_steps, *(step - step % n + n for n in every if n)])
-
-    def _save_is_due(self, stop):
-        """Also before an evaluation, which takes long and may fail."""
-        step, config = self.counters.step, self.config
-        every = (config.checkpoint_every_steps, config.eval_every_steps)
-        return stop or step == self.total_steps or any(_due(step, number) for number in every)
-
-    def _stop(self, request):
+    def stop(request):
         raise preemption.Preempted(
-            f"stopped by {request.signal or 'another host'} after step {self.counters.step} and saved; the same "
-            "command goes on from there"
+            f"stopped by {request.signal or 'another host'} after step {counters.step} and saved; the same command "
+            "goes on from there"
         )
 
-    def _evaluate_if_due(self, request):
-        """Evaluates the model of a step that is saved, unless that was done before."""
-        counters = self.counters
+    def evaluate_if_due(request):
         step = counters.step
-        if not _due(step, self.config.eval_every_steps) or not counters.evaluated_step < step < self.total_steps:
+        if not _due(step, config.eval_every_steps) or not counters.evaluated_step < step < total_steps:
             return
         start = time.monotonic()
-        with self.engine.ema_scope():
-            metrics = self.evaluate()
-        self.progress.exclude(time.monotonic() - start)
-        self.metric_writer.write_evaluation(step, metrics)
-        note_best(counters, self.config.best_metric, metrics)
+        with engine.ema_scope():
+            metrics = evaluate()
+        progress.exclude(time.monotonic() - start)
+        metric_writer.write_evaluation(step, metrics)
+        note_best(counters, config.best_metric, metrics)
         counters.evaluated_step = step
-        self.metric_writer.flush()
-        self.checkpoints.update(step, dataclasses.asdict(counters))
-        if request.received and self.engine.num_hosts == 1:  # several hosts agree on that in a call of training
-            self._stop(request)
+        metric_writer.flush()
+        checkpoints.update(step, dataclasses.asdict(counters))
+        if request.received and alone:  # several hosts agree on a stop in a call of training
+            stop(request)
 
-    def _count_nonfinite(self, outputs):
-        counters, steps = self.counters, len(outputs.metrics["loss"])
-        if not outputs.can_go_on:
-            last = {name: values[-1].item() for name, values in outputs.metrics.items()}
-            raise Diverged(self._nonfinite_message(last))
-        nonfinite = int((~np.isfinite(list(outputs.metrics.values())).all(0)).sum())
-        if nonfinite:
-            counters.skipped_steps += nonfinite
-            self.write(f"{nonfinite} of {steps} steps were skipped, {counters.skipped_steps} so far: not finite")
+    with preemption.catch_stop_signals() as request, bar as update_bar:
+        # An interruption between a checkpoint and the end of its evaluation leaves the evaluation to do.
+        evaluate_if_due(request)
+        progress.begin()
+        clock = time.monotonic()
+        while counters.step < total_steps:
+            # Train up to the next step at which something is due.
+            first, profile_folder = counters.step, next(profile_folders, None)
+            steps = _next_stop(config, first, total_steps) - first
+            outputs = engine.train(first, steps, stop_requested=request.received, profile_folder=profile_folder)
+            counters.step += len(outputs.metrics["loss"])
 
-    def _nonfinite_message(self, metrics):
-        """The message for the last step, which was not finite. Its update was not applied: the weights are those it
-        started with."""
-        layer = self.engine.diagnose(self.counters.step - 1)
-        last = self.checkpoints.newest_path()
-        kept = "there is no checkpoint yet" if last is None else f"the last good checkpoint is {last}"
-        received = ", ".join(f"{name}={value}" for name, value in metrics.items())
-        return (
-            f"Loss or gradients are not finite at step {self.counters.step}: {layer}; {kept}. A lower learning rate "
-            "(--config.schedule.base), --config.clip_norm=1, or another --config.precision may help. "
-            f"Received: {received}"
+            # Report. Metrics are written before a step that is not finite ends the run.
+            if profile_folder:
+                write(f"wrote a trace of some steps: tensorboard --logdir {profile_folder}")
+            progress.report_first(counters.step - first)
+            update_bar(counters.step)
+            bad_counts = _count_bad(engine, counters, bad_examples, first, outputs.example_weights)
+            metric_writer.write_steps(counters.step, outputs, bad_counts)
+            if not outputs.can_go_on:
+                raise Diverged(_nonfinite_message(engine, checkpoints, counters.step, outputs.metrics))
+            skipped = int((~np.isfinite(list(outputs.metrics.values())).all(0)).sum())
+            if skipped:
+                counters.skipped_steps += skipped
+                write(
+                    f"{skipped} of {counters.step - first} steps were skipped, {counters.skipped_steps} so far: not "
+                    "finite"
+                )
+
+            # Save, also before an evaluation, which takes long and may fail. Rows precede the checkpoint of their step.
+            stopping = outputs.stop_requested or (alone and request.received)
+            counters.train_seconds += time.monotonic() - clock
+            every = (config.checkpoint_every_steps, config.eval_every_steps)
+            if stopping or counters.step == total_steps or any(_due(counters.step, number) for number in every):
+                metric_writer.flush()
+                checkpoints.save(counters.step, dataclasses.asdict(counters))
+            if stopping and counters.step < total_steps:
+                stop(request)
+            evaluate_if_due(request)
+            clock = time.monotonic()
+
+
+def _watch_bad_examples(engine, inputs, counters, write):
+    """The `data.BadExamples` of training; the chief writes lines, and the other hosts write to their logs."""
+    if engine.host_index == 0:
+        options = {"warn": write, "counts": counters.bad_examples}  # counts of all hosts, on one of them
+    else:
+        options = {"warn": log.warning}
+    return inputs.bad_examples("train", num_hosts=engine.num_hosts, host_index=engine.host_index, **options)
+
+
+def _count_bad(engine, counters, bad_examples, first, example_weights):
+    """How many examples of each step from number `first` on could not be read, on all hosts."""
+    counts, error = [0] * len(example_weights), None
+    try:
+        for i, weights in enumerate(example_weights):
+            counts[i] = bad_examples.update(first + i, weights)
+    except ValueError as reason:
+        error = reason
+    hosts = engine.gather_hosts([int(error is not None), *bad_examples.counts, *counts])
+    if error:
+        raise error
+    if any(failed for failed, *_ in hosts):
+        raise ValueError(
+            "Another host cannot read more than `max_bad_share` of the examples; its log names them. "
+            f"Received: the failures of each host {[row[1] for row in hosts]}"
         )
+    counters.bad_examples = data.sum_counts([row[1:5] for row in hosts])
+    bad_examples.check_share(counters.bad_examples[-1])
+    totals = [sum(step) for step in zip(*(row[5:] for row in hosts))]
+    counters.all_bad_examples += sum(totals)
+    return totals
+
+
+def _next_stop(config, step, total_steps):
+    """The step at which the next call ends: the same whether or not the run was interrupted."""
+    every = (config.steps_per_call, config.log_every_steps, config.eval_every_steps, config.checkpoint_every_steps)
+    return min([total_steps, *(step - step % n + n for n in every if n)])
+
+
+def _nonfinite_message(engine, checkpoints, step, metrics):
+    # The update of the last step was not applied: the weights are those that it started with.
+    layer, last = engine.diagnose(step - 1), checkpoints.newest_path()
+    kept = "there is no checkpoint yet" if last is None else f"the last good checkpoint is {last}"
+    return (
+        f"Loss or gradients are not finite at step {step}: {layer}; {kept}. A lower learning rate "
+        "(--config.schedule.base), --config.clip_norm=1, or another --config.precision may help. "
+        f"Received: {', '.join(f'{name}={values[-1].item()}' for name, values in metrics.items())}"
+    )
 
 
 def note_best(counters, name, metrics):
@@ -250,7 +210,7 @@ def note_best(counters, name, metrics):
 
 
 def is_better(name, value, best):
-    """Whether a metric is better than the best so far, None before the first: lower where its name ends in "loss" or
+    """Whether a metric is better than the best so far, None before the first: lower if its name ends in "loss" or
     "error", else higher."""
     if best is None or math.isnan(best):
         return not math.isnan(value) or best is None
@@ -259,12 +219,3 @@ def is_better(name, value, best):
 
 def _due(step, every):
     return every > 0 and step % every == 0
-
-
-def _is_of(value, kind):
-    """Whether a value that was read from JSON is of the type of a counter, None for one that there is not."""
-    if kind is tuple:
-        return isinstance(value, list | tuple) and all(type(number) is int for number in value)
-    if kind in (float, float | None):
-        return type(value) in (int, float) or (value is None and kind is not float)
-    return kind is not None and type(value) is kind

@@ -18,17 +18,12 @@ class Preempted(Exception):
 
 
 class StopRequest:
-    """Whether this process was asked to stop.
-
-    Attributes:
-        signal: the name of the signal that came, such as "SIGTERM", or "".
-    """
+    """The stop signal that this process received: `signal` is its name, such as "SIGTERM", or ""."""
 
     signal = ""
 
     @property
     def received(self):
-        """Whether a signal came."""
         return bool(self.signal)
 
 

@@ -4,15 +4,14 @@ import textwrap
 import time
 
 COLUMNS = 100  # of a line, at most
-# What is left out of lines that would be longer, in this order. The first two are in `metrics.csv`.
+# Left out of lines that would be longer, in this order. The first two are in `metrics.csv`.
 _OPTIONAL = ("learning rate", "gradient", "device", "memory")
 
 
 class Progress:
     """Prints a line for each stretch of steps: metrics, speed and the time left.
 
-    A line has at most 100 columns. What does not fit is left out: the learning rate, the norm of the gradient, the
-    speed of one device, the memory, in this order. Waiting for input is named if it takes a tenth of the time.
+    Waiting for input is named if it takes a tenth of the time.
 
     Args:
         total_steps: steps of the whole run.
@@ -24,14 +23,10 @@ class Progress:
     """
 
     def __init__(self, total_steps, batch_size, devices, write=print, clock=time.monotonic, start=None):
-        self._total_steps = total_steps
-        self._batch_size = batch_size
-        self._devices = devices
-        self._write = write
-        self._clock = clock
-        self._start = clock()
+        self._total_steps, self._batch_size, self._devices = total_steps, batch_size, devices
+        self._write, self._clock = write, clock
+        self._start = self._training_start = clock()
         self._command_start = self._start if start is None else start
-        self._training_start = self._start
         self._reported_first = False
 
     def begin(self):
@@ -52,14 +47,13 @@ class Progress:
         self._start += seconds
 
     def report(self, step, steps, metrics, input_wait, peak_memory):
-        """Prints the line of the last `steps` steps.
+        """Prints the line of the last `steps` steps, up to number `step`.
 
         Args:
-            step: number of the last one, from 1.
-            steps: how many.
-            metrics: their means by name, with "grad_norm", and "learning_rate", which is that of the last step.
+            step, steps: see above.
+            metrics: means by name, with "grad_norm", and "learning_rate", which is that of the last step.
             input_wait: seconds in which the devices waited for input.
-            peak_memory: bytes in use at the peak so far.
+            peak_memory: peak bytes in use so far.
         """
         now = self._clock()
         seconds, self._start = now - self._start, now
@@ -85,13 +79,7 @@ class Progress:
 
 
 def format_metrics(metrics, separator=", ", percent=".2f"):
-    """Metrics for people: accuracies in percent, counts of examples as they are, all others with four decimals.
-
-    Args:
-        metrics: floats by name.
-        separator: stands between two of them.
-        percent: the format of a percentage.
-    """
+    """Metrics for people: accuracies in percent, counts of examples as they are, all others with four decimals."""
 
     def number(name, value):
         if name.endswith("examples"):
@@ -101,22 +89,20 @@ def format_metrics(metrics, separator=", ", percent=".2f"):
     return separator.join(f"{name} {number(name, value)}" for name, value in metrics.items())
 
 
-def _join(parts):
-    return "  ".join(text for text in parts.values() if text)
-
-
-def wrap(line):
-    """A line as several, of at most 100 columns where its words allow it, each but the first indented."""
-    indent = " " * (len(line) - len(line.lstrip()))
-    return "\n".join(
-        textwrap.wrap(
-            line, COLUMNS, subsequent_indent=f"{indent}    ", break_long_words=False, break_on_hyphens=False,
-        )
-    )  # fmt: skip
-
-
 def format_seconds(seconds):
     """Seconds as `m:ss`, or `h:mm:ss` from an hour on."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def wrap(line):
+    """A line as several of at most 100 columns, each but the first indented; long words stay whole."""
+    indent = " " * (len(line) - len(line.lstrip())) + "    "
+    return "\n".join(
+        textwrap.wrap(line, COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    )
+
+
+def _join(parts):
+    return "  ".join(text for text in parts.values() if text)

@@ -22,8 +22,8 @@ from keras_vit.training.diagnosis import batch_warnings
 from keras_vit.training.engine import Engine, step_metrics
 from keras_vit.training.engines import choose_engine
 from keras_vit.training.evaluation import make_evaluate
-from keras_vit.training.loop import Counters, Loop
-from keras_vit.training.metric_writer import MetricWriter
+from keras_vit.training.loop import Counters, train
+from keras_vit.training.metrics import MetricWriter
 from keras_vit.training.progress import Progress
 from keras_vit.training.run_summary import run_summary
 from keras_vit.training.workdir import Workdir, read_config
@@ -96,82 +96,67 @@ def run(
 
 
 def _run(config, workdir, write, task, evaluators, engine, check, start):
+    host = {"num_hosts": engine.num_hosts, "host_index": engine.host_index}
     chief = engine.host_index == 0
+    # Data, model and optimizer.
     with _global_state(config):
         inputs = data.from_config(config.data, batch_size=config.batch_size, seed=config.seed)
         reports = []
         inputs = _normalized_as_weights(inputs, config, reports.append)
-        total_steps = validation.total_steps(config, inputs.train.num_examples)
-        validation.validate_length(config, total_steps, inputs.train.num_examples)
+        num_examples = inputs.train.num_examples
+        total_steps = validation.total_steps(config, num_examples)
+        validation.validate_length(config, total_steps, num_examples)
         checkpoints = CheckpointManager(workdir.checkpoints, engine, write, chief)
         load_weights = None if checkpoints.steps() else _weights_loader(config, inputs, reports.append)
         engine.build(config, task, inputs, total_steps, load_weights)
-    checks = [getattr(evaluators[name], "check", None) for name in config.evals]
-    for function in filter(None, [check, *checks]):
-        function(engine.model, inputs)
-    for line in run_summary(config, engine=engine, inputs=inputs, total_steps=total_steps):
+
+    # Refuse before the first step what would fail after the last.
+    for function in (check, *(getattr(evaluators[name], "check", None) for name in config.evals)):
+        if function is not None:
+            function(engine.model, inputs)
+
+    # Say what is about to run.
+    for line in (*run_summary(config, engine=engine, inputs=inputs, total_steps=total_steps), *reports):
         write(line)
-    for report in reports:
-        write(report)
-    if config.batch_size > inputs.train.num_examples:
+    if config.batch_size > num_examples:
         write(
-            f"warning: a batch of {config.batch_size} images repeats some of the {inputs.train.num_examples} training "
-            "images; --config.batch_size sets a smaller one"
+            f"warning: a batch of {config.batch_size} images repeats some of the {num_examples} training images; "
+            "--config.batch_size sets a smaller one"
         )
+
+    # Resume.
     counters = Counters.of(checkpoints.restore())
     _check_continuation(counters, total_steps, inputs)
     counters.data = inputs.fingerprint()
     _say_other_devices(workdir.claim(_devices(engine)), engine, counters.step, write)
     if not counters.step:
-        host = {"num_hosts": engine.num_hosts, "host_index": engine.host_index}
         for line in batch_warnings(next(iter(inputs.train_batches(0, **host))), engine.model):
             write(f"warning: {line}")
+
+    # Train, and evaluate the averages of the weights, which stay in the model.
     progress = Progress(total_steps, config.batch_size, engine.num_devices, write, start=start)
     metric_writer = MetricWriter(
-        workdir,
-        counters,
-        step_metrics(task),
-        progress,
-        log_every_steps=config.log_every_steps,
-        total_steps=total_steps,
-        test_examples=inputs.test.num_examples,
-        write=write,
-        enabled=chief,
-    )
-
+        workdir, counters, step_metrics(task), progress, log_every_steps=config.log_every_steps,
+        total_steps=total_steps, test_examples=inputs.test.num_examples, write=write, enabled=chief,
+    )  # fmt: skip
     evaluate = make_evaluate(config, engine, inputs, evaluators, write)
-    loop = Loop(
-        config=config,
-        workdir=workdir,
-        engine=engine,
-        inputs=inputs,
-        evaluate=evaluate,
-        checkpoints=checkpoints,
-        metric_writer=metric_writer,
-        progress=progress,
-        counters=counters,
-        total_steps=total_steps,
-        write=write,
-    )
-    try:
-        bad_examples = loop.run()
-        engine.swap_ema()  # for good
+    with contextlib.closing(metric_writer):
+        train(
+            config, engine, inputs, counters, total_steps=total_steps, evaluate=evaluate, checkpoints=checkpoints,
+            metric_writer=metric_writer, progress=progress, workdir=workdir, write=write,
+        )  # fmt: skip
+        engine.swap_ema()
         metrics = evaluate()
         metric_writer.write_evaluation(total_steps, metrics)
-    finally:
-        metric_writer.close()
     seconds = counters.train_seconds
-    return RunResult(
-        engine.gather_model(),
-        inputs,
-        {
-            **{f"test/{name}": value for name, value in metrics.items()},
-            "train/bad_examples": bad_examples,
-            "train/skipped_steps": counters.skipped_steps,
-            "train/seconds": seconds,
-            "train/images_per_second": total_steps * config.batch_size / seconds if seconds else 0.0,
-        },
-    )
+    results = {
+        **{f"test/{name}": value for name, value in metrics.items()},
+        "train/bad_examples": counters.all_bad_examples,
+        "train/skipped_steps": counters.skipped_steps,
+        "train/seconds": seconds,
+        "train/images_per_second": total_steps * config.batch_size / seconds if seconds else 0.0,
+    }
+    return RunResult(engine.gather_model(), inputs, results)
 
 
 def load_checkpoint(

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import platform
+import socket
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,7 +16,11 @@ from ml_collections import ConfigDict
 from keras_vit import files
 from keras_vit.training.checkpoint_manager import finished_steps
 from keras_vit.training.hosts import is_chief
-from keras_vit.training.workdir_lock import workdir_lock
+
+try:
+    import fcntl
+except ImportError:  # on Windows nothing is locked
+    fcntl = None  # type: ignore[assignment]
 
 # Fields of a config that may differ from one start of a run to the next: where and how it is computed and logged. They
 # change no number but by rounding, except that on TensorFlow dropout masks follow the replica. So `Workdir.claim`
@@ -159,6 +164,36 @@ class Workdir:
             yield
         except OSError as error:
             raise _unusable(error, self.path) from error
+
+
+@contextlib.contextmanager
+def workdir_lock(folder):
+    """While it is open, no other run can open it for the same folder.
+
+    The operating system releases the lock when the process ends, however it ends. A remote folder is not locked.
+    """
+    if fcntl is None or files.is_remote(folder):
+        yield
+        return
+    with open(files.as_path(folder) / "lock", "a+", encoding="utf-8", errors="replace") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise ValueError(
+                f"Another run is at work in this workdir: {file.read() or 'an unknown process'}. Wait for its end, "
+                f"stop it, or choose another workdir. Received: workdir={folder}"
+            ) from None
+        except OSError:
+            pass  # this file system has no locks
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        try:
+            yield
+        finally:
+            # The file stays: a process that has opened it already would lock one that nobody else finds.
+            file.truncate(0)
 
 
 def _check_state_fields(changes):

@@ -14,7 +14,7 @@ import pytest
 from absl import flags
 
 from keras_vit import training
-from keras_vit.training.workdir_lock import workdir_lock
+from keras_vit.training.workdir import workdir_lock
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 
 import keras_vit
 from keras_vit import data, tasks, training
-from keras_vit.training.loop import Counters, Loop, is_better, note_best
+from keras_vit.training.loop import Counters, _count_bad, is_better, note_best
 from keras_vit.training.tensorflow import engine as tensorflow_engine
 
 SPEC = importlib.util.spec_from_file_location("small_run", Path(__file__).parent / "small_run.py")
@@ -270,13 +270,11 @@ def test_a_resnet_trains_resumes_and_says_what_it_costs(tmp_path):
     assert result.model.name == "bit_resnet" and 0 <= result.metrics["test/accuracy"] <= 1
 
 
-def test_counters_of_other_names_or_types_are_refused():
+def test_counters_of_another_version_are_refused():
     written = json.loads(json.dumps(dataclasses.asdict(Counters(step=5, best_value=0.5, data=(1, 2, 3)))))
     assert Counters.of(written) == Counters(step=5, best_value=0.5, data=(1, 2, 3))
-    assert Counters.of({"step": 7}).evaluated_step == 7  # of a version that saved after evaluations
-    for odd in ({"steps": 3}, {"step": "5"}, {"step": True}, {"data": 3}, {"data": ["1"]}, {"best_value": []}):
-        with pytest.raises(ValueError, match=f"of another version. Received: {next(iter(odd))}="):
-            Counters.of({**written, **odd})
+    with pytest.raises(ValueError, match="of another version. Received: steps"):
+        Counters.of({**written, "steps": 3})
 
 
 def test_too_many_bad_examples_are_counted_over_all_hosts(tmp_path):
@@ -289,12 +287,11 @@ def test_too_many_bad_examples_are_counted_over_all_hosts(tmp_path):
     counters = Counters()
     for others, ends in (((0, 4, 0, 0, 3), False), ((0, 3, 0, 1, 2), False), ((0, 3, 0, 1, 3), True)):
         engine = types.SimpleNamespace(gather_hosts=lambda values, others=others: [tuple(values), (*others, 0)])
-        loop = types.SimpleNamespace(engine=engine, counters=counters)
         if ends:
             with pytest.raises(ValueError, match="More than 4 % of 100 .*Received: 5 bad examples in one epoch"):
-                Loop._count_bad(loop, bad_examples, 10, np.ones((1, 5)))
+                _count_bad(engine, counters, bad_examples, 10, np.ones((1, 5)))
         else:
-            assert Loop._count_bad(loop, bad_examples, 10, np.ones((1, 5))) == [0]
+            assert _count_bad(engine, counters, bad_examples, 10, np.ones((1, 5))) == [0]
     assert counters.bad_examples == (5, 0, 1, 5)
 
 

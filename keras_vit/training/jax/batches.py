@@ -11,13 +11,7 @@ from keras_vit.training.jax.devices import AXIS
 
 
 class DeviceBatches:
-    """An iterator of batches on the devices. A thread reads and copies those that come next.
-
-    Args:
-        mesh: the devices, of all hosts.
-        dataset: a `tf.data.Dataset` of this host's `(images, labels, example_weights)`.
-        ahead: how many batches to read ahead, 1 or more.
-    """
+    """An iterator of a `tf.data.Dataset`'s batches on the devices of a mesh; a thread reads `ahead` batches ahead."""
 
     def __init__(self, mesh, dataset, ahead):
         self._mesh = mesh

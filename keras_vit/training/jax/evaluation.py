@@ -15,12 +15,11 @@ def make_sums(mesh, model, compute, weight_shardings, parts=1):
         mesh: the devices.
         model: a `keras.Model`.
         compute: as of `Engine.evaluate`.
-        weight_shardings: how each weight lies on the devices.
-        parts: into how many the batch is divided, to save memory.
+        weight_shardings: the layout of each weight.
+        parts: number of parts that are computed one after the other, to save memory.
 
     Returns:
-        `sums(weights, statistics, batch)`: the weighted sums of what `compute` gives by name, and the sum of the
-        example weights.
+        `sums(weights, statistics, batch)`: see `Engine._make_sums`.
     """
     names = []  # in the order of `compute`; what is compiled gives dicts sorted by key
 

@@ -14,19 +14,15 @@ def make_compute_gradients(
 ):
     """The function that computes the gradients of a step; it changes nothing.
 
-    It is written for the whole batch: the compiler divides it among the devices that hold the batch, and adds the sums
-    over all of them. Micro-batch i holds examples i, i + n, i + 2 n, ... of the batch, n being their number, so that
-    every device has its share of each. A random number depends on the seed, the step, the micro-batch, the place in the
-    model and the position in the batch, and not on the devices.
+    It is written for the whole batch: the compiler divides it among the devices and adds their sums. Micro-batch i of n
+    holds examples i, i + n, i + 2 n, ... of the batch, so that every device has its share of each. A random number
+    depends on the seed, the step, the micro-batch, the place in the model and the position in the batch.
 
     Args:
-        mesh: the devices.
-        model: the model of the task.
-        task: the `tasks.Task`.
-        weight_shardings: how each weight lies on the devices.
-        gradient_shardings: how its gradient is to lie on them.
+        mesh, model, task: the devices, the model and its task.
+        weight_shardings, gradient_shardings: the layout of each weight and of its gradient.
         batch_size: examples in a batch, over all devices.
-        seed: keys the random numbers, together with the step and the micro-batch.
+        seed: of the random numbers.
         accumulate_steps: number of micro-batches.
         remat: whether the model computes its blocks again in the backward pass. Then it gathers divided weights again
             too, in each micro-batch, and never has all of them whole; else they stay until their gradients are there.

@@ -6,15 +6,10 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 
 def model_scope(model, weights, statistics, gradient_shardings=()):
-    """A scope in which the model's variables have these values, and what it assigns stays in the scope.
+    """A scope in which the model's variables have the values `weights` and `statistics`, and that keeps assignments.
 
-    Args:
-        model: a built `keras.Model`.
-        weights: arrays, the values of `model.trainable_variables`.
-        statistics: arrays, those of `model.non_trainable_variables`.
-        gradient_shardings: for each weight, how its gradient lies on the devices. A weight whose gradient is divided is
-            whole wherever it is read, however it lies itself: devices that divide it gather it, in the compute dtype
-            of the layer, each time that a layer is computed. None for what the compiler chooses.
+    A weight with a divided gradient (`gradient_shardings`) is whole wherever it is read: devices that divide it gather
+    it, in the compute dtype of the layer, each time that a layer is computed.
     """
     variables = [*model.trainable_variables, *model.non_trainable_variables]
     values = zip(variables, [*weights, *statistics], strict=True)
@@ -23,17 +18,10 @@ def model_scope(model, weights, statistics, gradient_shardings=()):
 
 
 def keep_in_loop(weights, part, shardings):
-    """The arguments of a loop's body as values that the compiler cannot prepare before the loop.
+    """`(weights, part)` as values that the compiler cannot prepare before the loop that they are used in.
 
-    It would gather divided weights there, and keep all of them whole as long as the loop runs.
-
-    Args:
-        weights: arrays that the body does not change.
-        part: arrays that are others in each pass.
-        shardings: of the weights; if none is divided, the compiler may do what it likes.
-
-    Returns:
-        `(weights, part)`.
+    It would gather divided weights there, and keep all of them whole as long as the loop runs. `part` is another value
+    in each pass; without divided weights nothing changes.
     """
     return jax.lax.optimization_barrier((weights, part)) if any(map(is_divided, shardings)) else (weights, part)
 

@@ -75,17 +75,14 @@ def all_reduce_sum(tensors):
 
 
 def make_train_steps(strategy, state, task, **options):
-    """The function that trains.
-
-    Args:
-        strategy, state, task, **options: see `make_replica_step`.
+    """The function that trains; arguments as `make_replica_step`.
 
     Returns:
         `train_steps(iterator, first, steps, stop_requested)`: does `steps` steps from number `first` on; returns a
         dict with "metrics", float32 `(steps, metrics)` in the order of `step_metrics`; "running", bool `(steps,)`,
         False from the step on that ended the call; "example_weights", float32 `(steps, examples of this process)`;
-        "input_wait", the seconds spent waiting for batches, float64; and "stop_requested", whether `stop_requested`, a
-        float32 scalar, was above 0 on any worker.
+        "input_wait", seconds, float64; and "stop_requested", whether `stop_requested`, a float32 scalar, was above 0 on
+        any worker.
     """
     replica_step = make_replica_step(strategy, state, task, **options)
 

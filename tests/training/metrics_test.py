@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.training.metrics_table import MetricsTable, read_metrics
-from keras_vit.training.tensorboard import Scalars
+from keras_vit.training.metrics import MetricsTable, Scalars, read_metrics
 
 COLUMNS = ("loss", "grad_norm")
 

@@ -1,0 +1,263 @@
+"""What a run reports about its steps: `metrics.csv`, `evaluations.csv`, TensorBoard's scalars, and lines."""
+
+import contextlib
+import csv
+import logging
+import os
+
+import numpy as np
+
+from keras_vit import files
+from keras_vit.training.progress import format_metrics, wrap
+
+log = logging.getLogger(__name__)
+
+
+class MetricWriter:
+    """Writes the metrics of steps and evaluations.
+
+    Args:
+        workdir: the `Workdir`.
+        counters: the `Counters` that training is resumed from.
+        columns: the names of the metrics of a step.
+        progress: the `Progress` that prints the lines.
+        log_every_steps: steps from line to line.
+        total_steps: steps of the whole run.
+        test_examples: how many examples are evaluated.
+        write: takes lines of text.
+        enabled: False on the hosts that write nothing.
+    """
+
+    def __init__(
+        self, workdir, counters, columns, progress, *, log_every_steps, total_steps, test_examples, write, enabled=True
+    ):
+        self._enabled = enabled
+        if not enabled:
+            return
+        self._metrics = MetricsTable(workdir.path / "metrics.csv", (*columns, "bad_examples"), counters.step)
+        # An evaluation that was interrupted comes again, and so does that of the last step.
+        evaluated = min(counters.evaluated_step, total_steps - 1)
+        self._evaluations = MetricsTable(workdir.path / "evaluations.csv", step=evaluated)
+        self._scalars = Scalars(workdir.tensorboard)
+        self._progress, self._write = progress, write
+        self._total_steps, self._every = total_steps, log_every_steps
+        self._test_examples = test_examples
+        self._since_line, self._input_wait = {name: [] for name in columns}, 0.0
+
+    def write_steps(self, step, outputs, bad_counts):
+        """Writes the `TrainOutputs` of the steps up to number `step`, and a line if one is due.
+
+        `bad_counts` is how many examples of each of these steps could not be read.
+        """
+        if not self._enabled:
+            return
+        metrics = outputs.metrics
+        self._metrics.append(step - len(metrics["loss"]) + 1, {**metrics, "bad_examples": bad_counts})
+        for name, values in metrics.items():
+            self._since_line[name].extend(values)
+        self._input_wait += outputs.input_wait
+        steps = len(self._since_line["loss"])
+        if not steps or (step % self._every and step < self._total_steps):
+            return
+        means = {name: float(np.mean(values, dtype="float64")) for name, values in self._since_line.items()}
+        means["learning_rate"] = float(self._since_line["learning_rate"][-1])
+        self.flush()
+        self._progress.report(step, steps, means, self._input_wait, outputs.peak_memory)
+        self._scalars.write(step, {f"train/{name}": value for name, value in means.items()})
+        self._since_line, self._input_wait = {name: [] for name in metrics}, 0.0
+
+    def write_evaluation(self, step, metrics):
+        """Writes the metrics of an evaluation after `step` steps, a dict of floats."""
+        if not self._enabled:
+            return
+        self._evaluations.append(step, {name: [value] for name, value in metrics.items()})
+        self._scalars.write(step, {f"test/{name}": value for name, value in metrics.items()})
+        shown = {name: value for name, value in metrics.items() if name not in ("examples", "bad_examples")}
+        scored, total, bad = int(metrics["examples"]), self._test_examples, metrics["bad_examples"]
+        count = f"{total:,}" if scored == total else f"{scored:,} of {total:,}"
+        missing = f"; {bad:,} cannot be read" if bad else ""
+        self._write(wrap(f"after step {step}: {format_metrics(shown)} of {count} test images{missing}"))
+
+    def flush(self):
+        """Brings all rows to the files; call it before the checkpoint of their last step is saved."""
+        if self._enabled:
+            self._metrics.flush()
+            self._evaluations.flush()
+
+    def close(self):
+        if self._enabled:
+            self._metrics.close()
+            self._evaluations.close()
+            self._scalars.close()
+
+
+class MetricsTable:
+    """A CSV table with a row for each step, its numbers with all digits.
+
+    No step stands twice: a run that is resumed from a checkpoint cuts the rows of later steps, and half a line of a
+    killed process. A remote file gets its rows by `flush`, a local one at once.
+
+    Args:
+        path: the file, local or remote; its folder exists.
+        columns: the names of the numbers in a row, after its step; None for those of the file and of the rows that are
+            appended, with NaN in a row that lacks a column.
+        step: the step that training is resumed from.
+
+    Raises:
+        ValueError: the file has other columns, or cannot be written.
+    """
+
+    def __init__(self, path, columns=None, step=0):
+        self._path, self._grows, self._file = str(path), columns is None, None
+        lines = _whole_lines(self._path)
+        if columns is None and not lines:
+            return
+        self._columns = tuple(lines[0].strip().split(",")[1:] if columns is None else columns)
+        header = _line(("step", *self._columns))
+        if lines and lines[0] != header:
+            raise ValueError(
+                f"The table must have the columns {header.strip()}. Received: {lines[0].strip()} in {self._path}"
+            )
+        self._open(self._rows(lines[1:], step))
+
+    def _open(self, rows=()):
+        with files.atomic_write(self._path) as file:
+            file.write("".join([_line(("step", *self._columns)), *rows]))
+        self._file = files.open_to_append(self._path)
+
+    def _rows(self, lines, step):
+        """The rows of the steps up to `step`; other lines, as a damaged disk leaves them, are left out."""
+        rows, last, damaged = [], -1, 0
+        for line in lines:
+            number, *values = line.split(",")
+            try:
+                number = int(number) if len([float(value) for value in values]) == len(self._columns) else -1
+            except ValueError:
+                number = -1
+            if number <= last:
+                damaged += 1
+            elif number <= step:
+                rows.append(line)
+                last = number
+        if damaged:
+            log.warning("%s: %d lines are not rows of this table and are left out", self._path, damaged)
+        return rows
+
+    def append(self, step, metrics):
+        """Writes the rows of the steps from number `step` on: a dict of equally long sequences, one for each column."""
+        if self._file is None:
+            self._columns = tuple(metrics)
+            self._open()
+        elif self._grows:
+            metrics = self._with_all_columns(metrics)
+        if sorted(metrics) != sorted(self._columns):
+            raise ValueError(
+                f"Every row must have the columns {', '.join(self._columns)}, in {self._path}. "
+                f"Received: {', '.join(metrics)}"
+            )
+        rows = zip(*(metrics[name] for name in self._columns))
+        text = "".join(_line((number, *row)) for number, row in enumerate(rows, start=step))
+        with self._explained():
+            self._file.write(text)
+        if not files.is_remote(self._path):
+            self.flush()
+
+    def _with_all_columns(self, metrics):
+        """The metrics with NaN for missing columns; new ones are added to the file, with NaN in its rows."""
+        new = [name for name in metrics if name not in self._columns]
+        if new:
+            self.close()
+            rows = [line.rstrip("\n") + ",nan" * len(new) + "\n" for line in _whole_lines(self._path)[1:]]
+            self._columns = (*self._columns, *new)
+            self._open(rows)
+        length = len(next(iter(metrics.values())))
+        return {name: metrics.get(name, [float("nan")] * length) for name in self._columns}
+
+    def flush(self):
+        if self._file is not None:
+            with self._explained():
+                self._file.flush()
+
+    def close(self):
+        if self._file is not None:
+            with self._explained():
+                self._file.close()
+
+    @contextlib.contextmanager
+    def _explained(self):
+        try:
+            with files.os_errors(self._path):
+                yield
+        except OSError as error:
+            reason = str(error.strerror or error).split("\n")[0]
+            raise ValueError(
+                f"The metrics cannot be written ({reason}). Make room if the disk is full, and repeat the same "
+                f"command, which goes on from the last checkpoint. Received: {self._path}"
+            ) from error
+
+
+def read_metrics(path: str | os.PathLike) -> dict[str, np.ndarray]:
+    """Reads the columns of a table of metrics.
+
+    Args:
+        path: the file, local or remote.
+
+    Returns:
+        A dict of float64 `(rows,)` by column name.
+
+    Raises:
+        ValueError: there is no such file, nothing in it, or what is not a table of numbers.
+    """
+    lines = _whole_lines(str(path))
+    if not lines:
+        raise ValueError(f"There is no table of metrics. Received: path={path}")
+    names, *rows = csv.reader(lines)
+    try:
+        columns = np.array(rows, np.float64).reshape(len(rows), len(names))
+    except ValueError as error:
+        raise ValueError(f"The table of metrics is damaged ({error}). Received: path={path}") from error
+    return dict(zip(names, columns.T))
+
+
+def _line(values):
+    # `repr` has every digit: reading it gives the same number.
+    words = (value if isinstance(value, str) else repr(np.asarray(value).item()) for value in values)
+    return ",".join(words) + "\n"
+
+
+def _whole_lines(path):
+    """The lines of a file that end in a line break; none if there is no file."""
+    if not files.exists(path):
+        return []
+    try:
+        text = files.read_text(path)
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"The table of metrics is damaged ({error}). Repair it, or choose another workdir. Received: path={path}"
+        ) from error
+    return [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+class Scalars:
+    """Writes scalars for `tensorboard --logdir FOLDER`; of a resumed run TensorBoard may show some steps twice."""
+
+    def __init__(self, folder):
+        import tensorflow as tf  # its writer needs no package of TensorBoard
+
+        self._tf = tf
+        self._writer = tf.summary.create_file_writer(str(folder))
+
+    def write(self, step, values):
+        """Writes the numbers of one step, a dict of names such as "train/loss", to the file at once."""
+        tf = self._tf
+        # What `tf.summary.scalar` does, which exists only where the package tensorboard is installed.
+        metadata = tf.compat.v1.SummaryMetadata(
+            plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars"), data_class="DATA_CLASS_SCALAR"
+        )
+        with self._writer.as_default(step):
+            for name, value in values.items():
+                tf.summary.write(name, tf.constant(value, tf.float32), metadata=metadata)
+        self._writer.flush()
+
+    def close(self):
+        self._writer.close()
