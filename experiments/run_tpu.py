@@ -80,10 +80,11 @@ def train_and_export(config, task, workdir, engine):
 
 
 def export_model(config, options, workdir, run):
-    """Exports the model of a run, unless the newest version has it; returns the version's path, None if its weights
-    are not finite."""
-    if not all(np.isfinite(weight).all() for weight in run.model.get_weights()):
-        print("the model is not exported: its weights are not finite")
+    """Exports the model of a run, unless the newest version has it; returns the version's path, None if its weights or
+    outputs are not finite."""
+    weights = run.model.get_weights()
+    if not np.isfinite(run.metrics["test/loss"]) or not all(np.isfinite(weight).all() for weight in weights):
+        print("the model is not exported: its weights or its test loss are not finite")
         return None
     names = run.inputs.test.class_names
     newest = export.newest_version(workdir.export)

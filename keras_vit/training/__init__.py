@@ -8,14 +8,11 @@ computed), the input, and the loop. One step of training, on any engine, is one 
                           device on TensorFlow, the position in the batch on JAX
     loss                  sum(losses * example_weights) / global batch size
     gradients             of loss, summed over micro-batches and then over devices
-    gradients             clipped by their global norm, which is that of the whole batch
-    use                   whether loss, metrics and norm are finite, and no step before in this call ended it
-    weights, optimizer    the update of the optimizer where `use`, else as they were
-    averages              average + (1 - ema_decay) * (weights - average) where `use`, else as they were
+    update                `update.update`: clips, checks, and changes weights, optimizer and averages, or nothing
 
-`loop` goes from call to call of several steps; `engine` is the contract of both sides; `training/tensorflow` computes
-under `tf.distribute`, `training/jax` by one function of the whole batch, which the compiler divides among the devices;
-`checkpoint_manager`, `metric_writer` and `workdir` write what stays, and `state_files` what every backend reads.
+`loop.train` is the loop; `engine` is the contract of both sides; `training/tensorflow` computes under `tf.distribute`,
+`training/jax` by one function of the whole batch, which the compiler divides among the devices; `checkpoint_manager`,
+`metrics` and `workdir` write files, and `state_files` is the format of checkpoints on both backends.
 """
 
 from keras_vit.training.engine import Engine, TrainOutputs

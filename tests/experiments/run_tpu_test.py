@@ -152,6 +152,14 @@ SHAPES = [
 ]
 
 
+def test_a_diverged_run_that_skips_steps_ends_with_results_and_no_export(run, tmp_path):
+    diverges = ["--config.schedule.base=1e30", "--config.clip_norm=0", "--config.skip_nonfinite"]
+    done = run(f"--workdir={tmp_path}/run", *TINY, *diverges)
+    assert done.returncode == 0, done.stderr
+    assert "the model is not exported: its weights or its test loss are not finite" in done.stdout
+    assert (tmp_path / "run" / "results.json").exists() and not (tmp_path / "run" / "export").exists()
+
+
 @pytest.mark.parametrize("channels", [2, 6])
 def test_images_of_any_channels_run_to_the_end(channels, run, tmp_path):
     shape = f"--config.data.image_shape=(8, 8, {channels})"
