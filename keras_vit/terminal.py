@@ -1,7 +1,6 @@
-"""Text for people: lines, and below them a bar while something long is under way.
+"""Text for people: lines, and progress bars below them.
 
-Bars are drawn on standard error, if it is a terminal and a command has asked for them (`show_bars`); everywhere else
-there are only the lines. tqdm draws them, and is imported when there is one to draw.
+Bars are drawn by tqdm on standard error, if it is a terminal and a command has called `show_bars`.
 """
 
 import contextlib
@@ -29,17 +28,9 @@ def write(text):
 
 @contextlib.contextmanager
 def progress_bar(name, total, unit, done=0, delay=0.5):
-    """While it is open, there is a bar of what is done.
+    """Shows a bar while it is open; yields `update(done)`, which sets how many `unit`s of `total` are done.
 
-    Args:
-        name: of what is under way, such as "training".
-        total: of how many.
-        unit: of what, in the plural, such as "steps".
-        done: how many are done at its beginning.
-        delay: seconds before it appears: what is short needs none.
-
-    Yields:
-        `update(done)`, which sets how many are done.
+    It appears after `delay` seconds: what is short needs none.
     """
     if not _bars_shown:
         yield lambda done: None

@@ -9,9 +9,8 @@ from typing import Any
 import keras
 
 from keras_vit.optimizers.adamw import AdamW
-from keras_vit.optimizers.averaging import ema_update
 from keras_vit.optimizers.base import DECAY_MASKS
-from keras_vit.optimizers.clipping import clip_by_global_norm, global_norm
+from keras_vit.optimizers.clipping import clip_by_global_norm, ema_update, global_norm
 from keras_vit.optimizers.schedules import DECAYS, Schedule
 from keras_vit.optimizers.sgd import SGD
 

@@ -1,17 +1,12 @@
 """What the optimizers share: weight decay by name, layer-wise learning rates, momentums and guarded updates."""
 
 import re
-import sys
-import warnings
 
 import keras
 from keras import ops
 
 DECAY_MASKS = ("all", "kernels")
 """Which parameters may decay: all of them, or kernels alone."""
-
-# Options of Keras' optimizers that are wrong on several replicas, because they see the gradients before their sum.
-_WRONG_ON_REPLICAS = ("clipnorm", "global_clipnorm", "clipvalue", "gradient_accumulation_steps")
 
 
 class Optimizer(keras.optimizers.Optimizer):
@@ -136,25 +131,6 @@ class Optimizer(keras.optimizers.Optimizer):
             update = update + (rate * self.decays[index]) * ops.cast(weight, "float32")
         weight = select(weight - ops.cast(update, weight.dtype), weight)
         return weight, [ops.cast(value, slot.dtype) for value, slot in zip(values, slots)]
-
-    def apply(self, grads, trainable_variables=None):
-        self._warn_about_replicas()
-        super().apply(grads, trainable_variables)
-
-    def _warn_about_replicas(self):
-        options = [name for name in _WRONG_ON_REPLICAS if getattr(self, name)]
-        # Not imported: where a strategy is in use, TensorFlow has been imported.
-        tensorflow = sys.modules.get("tensorflow")
-        if not options or keras.backend.backend() != "tensorflow":
-            return
-        replicas = tensorflow.distribute.get_strategy().num_replicas_in_sync
-        if replicas > 1:
-            warnings.warn(
-                f"On {replicas} replicas Keras applies {', '.join(options)} to the gradients of each replica alone, "
-                "which is another update than that of the whole batch. `keras_vit.training` has `clip_norm` and "
-                "`accumulate_steps` instead.",
-                stacklevel=3,
-            )
 
     def get_config(self):
         names = ("decay_mask", "no_decay", "layer_decay", "momentum_dtype")

@@ -1,4 +1,4 @@
-"""Clipping gradients by their global norm."""
+"""What surrounds an optimizer in a training step: clipping before it, averaging after it."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from keras import ops
 
 
 def global_norm(gradients: Sequence[keras.KerasTensor | None]) -> keras.KerasTensor:
-    """The norm of all gradients as one vector: float32, a scalar. A gradient of None counts as 0."""
+    """Returns the norm of all gradients as one vector: float32, a scalar. A gradient of None counts as 0."""
     squares = [ops.sum(ops.square(ops.cast(gradient, "float32"))) for gradient in gradients if gradient is not None]
     return ops.sqrt(sum(squares))
 
@@ -17,7 +17,7 @@ def clip_by_global_norm(
 ) -> tuple[Sequence[keras.KerasTensor | None], keras.KerasTensor]:
     """Scales gradients down so that their global norm is at most `norm`.
 
-    Under data parallelism it must come after the sum over replicas: the gradient of one replica has another norm.
+    Under data parallelism call it after the sum over replicas: the gradient of one replica has another norm.
 
     Args:
         gradients: list of float tensors, or None.
@@ -36,7 +36,26 @@ def clip_by_global_norm(
     before = global_norm(gradients)
     if not norm:
         return gradients, before
-    # Where nothing is clipped the factor is 1.0 exactly. A norm of NaN stays NaN in every gradient.
+    # The factor is exactly 1.0 if nothing is clipped. A norm of NaN stays NaN in every gradient.
     factor = ops.where(before < norm, 1.0, norm / before)
     clipped = [None if g is None else ops.cast(factor, g.dtype) * g for g in gradients]
     return clipped, before
+
+
+def ema_update(old: keras.KerasTensor, new: keras.KerasTensor, decay: float) -> keras.KerasTensor:
+    """Returns `decay * old + (1 - decay) * new`, the next exponential moving average of a weight.
+
+    The average starts as a copy of the weight, so it needs no correction.
+
+    Args:
+        old: the average so far, float tensor.
+        new: the weight after the update, of the same shape.
+        decay: in [0, 1); 0.9999 in the paper.
+
+    Returns:
+        A tensor of the dtype and shape of `old`.
+
+    Reference: paper section 4.1, "Polyak averaging"; Polyak and Juditsky (1992).
+    """
+    # A small step onto the average; the sum of two products would lose digits of a decay near 1.
+    return old + (1.0 - decay) * (ops.cast(new, old.dtype) - old)

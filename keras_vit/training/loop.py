@@ -63,15 +63,11 @@ def train(
 
     Args:
         config: the recipe.
-        engine: the `Engine`, built.
-        inputs: the `data.InputPipeline`.
+        engine, inputs: the `Engine`, built, and the `data.InputPipeline`.
         counters: the `Counters`.
         total_steps: steps of the whole run.
         evaluate: returns the metrics of the model as it is, a dict of floats.
-        checkpoints: the `CheckpointManager`.
-        metric_writer: the `MetricWriter`.
-        progress: the `Progress`.
-        workdir: the `Workdir`.
+        checkpoints, metric_writer, progress, workdir: what writes, named by their classes.
         write: takes lines of text.
 
     Raises:

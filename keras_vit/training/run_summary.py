@@ -6,17 +6,7 @@ from keras_vit.training.progress import wrap
 
 
 def run_summary(config, *, engine, inputs, total_steps):
-    """The lines that a run starts with.
-
-    Args:
-        config: the recipe.
-        engine: the `Engine`, built.
-        inputs: the `data.InputPipeline`.
-        total_steps: of the whole run.
-
-    Returns:
-        A list of texts of one or more lines.
-    """
+    """The lines that a run with a built engine starts with, a list of texts."""
     model = recipes.MODEL_FIELDS.get(config.task, {})
     defaults = {**recipes.defaults(), "data": data.defaults(), "model": model}
     lines = ["config, where it differs from the defaults (config.json has every field):"]

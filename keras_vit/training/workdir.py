@@ -34,14 +34,12 @@ FREE_FIELDS = (
 class Workdir:
     """A folder that belongs to one config.
 
-    Creating one reads, and writes nothing; `claim` writes the config, and is called once it is known that the run can
-    start.
+    Creating one reads, and writes nothing; `claim` writes the config, once it is known that the run can start.
 
     Args:
         path: the folder, local or remote ("gs://bucket/run"). All hosts of a run share it, and the chief writes.
         config: nested dict of plain values, the recipe of the run.
-        change: whether a run that is not done goes on from its last checkpoint with another config. The `FREE_FIELDS`
-            may always differ.
+        change: whether a run that is not done continues with another config. The `FREE_FIELDS` may always differ.
 
     Attributes:
         path, checkpoints, export, tensorboard: the folder and folders in it, which `/` extends.

@@ -94,18 +94,3 @@ def test_a_guarded_update_equals_apply(name):
     for one, other in zip([*variables, *ours.variables], [*others, *theirs.variables], strict=True):
         one, other = (ops.convert_to_numpy(ops.cast(v, "float32")) for v in (one, other))
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)
-
-
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="the strategies are TensorFlow's")
-@pytest.mark.parametrize("option", ["clipnorm", "global_clipnorm", "gradient_accumulation_steps"])
-def test_several_replicas_are_warned_of_what_keras_does_to_each_of_them(option):
-    import tensorflow as tf
-
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice())
-    with strategy.scope():
-        variables = [keras.Variable([1.0, 2.0])]
-        optimizer = optimizers.AdamW(0.1, **{option: 2})
-        optimizer.build(variables)
-    with pytest.warns(UserWarning, match=f"On 2 replicas Keras applies {option} to the gradients of each replica"):
-        strategy.run(lambda: optimizer.apply([tf.ones(2)], variables))
-    optimizers.AdamW(0.1, **{option: 2}).apply([tf.ones(2)], [keras.Variable([1.0, 2.0])])  # warnings are errors

@@ -17,18 +17,15 @@ _SHUTDOWN_SECONDS = 3600
 
 
 def choose_mesh(name="auto", tpu_address=""):
-    """The devices that JAX has on this machine and on those that train with it.
+    """The devices to train on, a `jax.sharding.Mesh` of the one axis "data", those of a process side by side.
 
-    TensorFlow, which makes the batches, is kept on the CPU.
+    TensorFlow, which makes the batches, is kept on the CPU. With several workers, call it before every other JAX
+    operation of the process.
 
     Args:
         name: "auto" (all devices, over the workers of TF_CONFIG if there is one), "default" (one device), "mirrored"
             (all GPUs), "multi_worker" (all devices of the workers of TF_CONFIG) or "tpu" (all of the TPU).
         tpu_address: must be "", since JAX uses the TPU of the machine that it runs on.
-
-    Returns:
-        A `jax.sharding.Mesh` of the one axis "data", the devices of a process beside each other. With several workers
-        this must come before every other JAX operation of the process.
 
     Raises:
         ValueError: the name is not known, the devices are not there, or TensorFlow would claim the TPU.

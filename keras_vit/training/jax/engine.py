@@ -29,14 +29,10 @@ _EXECUTION_BYTES = 2**26
 class JaxEngine(Engine):
     """Trains on all devices of a mesh, which divide every batch; see `Engine`.
 
-    A call of `train` is one execution of a compiled function for every few steps, and asks the devices for nothing
-    before its last step.
-
-    Args:
-        mesh: a `jax.sharding.Mesh`, as `choose_mesh` gives it.
+    A call of `train` is one execution of a compiled function for every few steps, and waits only at its end.
 
     Attributes:
-        mesh: the argument.
+        mesh: the argument, as `choose_mesh` returns it.
         state: the `TrainState`, once `build` was called. Its arrays are the values of the model's variables.
     """
 

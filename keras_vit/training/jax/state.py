@@ -30,15 +30,9 @@ def initial_state(model, optimizer, averaged=False, scaled=False):
 
 
 def state_shardings(mesh, state, shard=""):
-    """The layout of a `TrainState`: a `TrainState` of `NamedSharding`s.
+    """The layout of a `TrainState` of arrays: a `TrainState` of `NamedSharding`s.
 
-    Args:
-        mesh: of the axis "data".
-        state: a `TrainState` of arrays.
-        shard: one of `engine.SHARDS`.
-
-    Raises:
-        ValueError: the devices cannot divide any array that is to be divided.
+    A `ValueError` if the devices cannot divide any array that `shard` (one of `engine.SHARDS`) divides.
     """
     replicated = NamedSharding(mesh, PartitionSpec())
 

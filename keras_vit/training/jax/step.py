@@ -13,19 +13,13 @@ from keras_vit.training.update import update
 def make_step(
     mesh, model, optimizer, task, shardings, *, clip_norm=0.0, ema_decay=0.0, skip_nonfinite=False, **options
 ):
-    """The function that does one step.
+    """The function that does one step: `step(state, running, number, batch)` to `(state, running, metrics)`.
 
     Args:
-        mesh: the devices.
-        model: the model of the task.
-        optimizer: its optimizer, built.
-        task: the `tasks.Task`.
+        mesh, model, optimizer, task: the devices, the model, its optimizer, built, and its task.
         shardings: the `TrainState` of shardings.
-        clip_norm, ema_decay, skip_nonfinite: see `update.update`.
+        clip_norm, ema_decay, skip_nonfinite: see `update.update`, also for the results.
         **options: of `make_compute_gradients`.
-
-    Returns:
-        `step(state, running, number, batch)` to `(state, running, metrics)`; see `update.update`.
     """
     # A device that updates a part of the weights needs only that part of the gradients.
     gradient_shardings = slot_shardings_of_weights(optimizer, shardings)
@@ -46,9 +40,6 @@ def make_step(
 
 def make_train_steps(mesh, model, optimizer, task, shardings, **options):
     """The compiled function that trains; it takes the memory of the state it is called with for the new one.
-
-    Args:
-        mesh, model, optimizer, task, shardings, **options: see `make_step`.
 
     Returns:
         `train_steps(state, running, first, steps, batches, stop_requested)` takes a list of n batches, of which it uses

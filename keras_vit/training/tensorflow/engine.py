@@ -21,11 +21,8 @@ STEP_OPTIONS = ("batch_size", "seed", "accumulate_steps", "clip_norm", "ema_deca
 class TensorFlowEngine(Engine):
     """Trains under a `tf.distribute.Strategy`; see `Engine`.
 
-    Args:
-        strategy: of one device, MirroredStrategy, MultiWorkerMirroredStrategy or TPUStrategy.
-
     Attributes:
-        strategy: the argument.
+        strategy: the argument: of one device, MirroredStrategy, MultiWorkerMirroredStrategy or TPUStrategy.
         state: the `State`, once `build` was called.
     """
 

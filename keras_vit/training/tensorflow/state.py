@@ -7,16 +7,9 @@ from keras_vit.training.update import INITIAL_LOSS_SCALE, TrainState
 
 
 class State:
-    """Model, optimizer and averages; to be created in the scope of the strategy.
-
-    Args:
-        model: a built `keras.Model`.
-        optimizer: an optimizer of `keras_vit.optimizers`, built on the model's trainable variables.
-        averaged: whether averages of the weights are kept.
-        scaled: whether the loss is scaled, as float16 needs.
+    """Model, optimizer (built) and, if wanted, averages and a loss scale; created in the scope of the strategy.
 
     Attributes:
-        model, optimizer: the arguments.
         variables: a `TrainState` of the `tf.Variable`s that a checkpoint holds.
         running: whether the steps of the current call still change anything.
     """

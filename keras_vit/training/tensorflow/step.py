@@ -14,17 +14,15 @@ def make_replica_step(
     """The function that a replica runs for a step: the whole step, so that nothing of it leaves the device.
 
     Args:
-        strategy: the strategy in whose scope the state was created.
-        state: the `State`.
-        task: the `tasks.Task`.
+        strategy, state, task: the strategy, the `State` created in its scope, and the task.
         batch_size: examples in a batch, over all replicas.
         clip_norm, ema_decay, skip_nonfinite: see `update.update`.
         **options: of `make_replica_gradients`.
 
     Returns:
         `replica_step(step, first, stop_requested, batch)`, `first` being the first step of the call: the metrics of the
-        step, float32 `(metrics,)` in the order of `step_metrics`; a bool, whether the steps after it change anything;
-        and the sum of `stop_requested`, a float32 scalar, over the replicas.
+        step, float32 `(metrics,)`; whether later steps of the call change anything; and the sum of `stop_requested`, a
+        float32 scalar, over the replicas.
     """
     replica_gradients = make_replica_gradients(strategy, state.model, task, batch_size=batch_size, **options)
     options = {"clip_norm": clip_norm, "ema_decay": ema_decay, "skip_nonfinite": skip_nonfinite}

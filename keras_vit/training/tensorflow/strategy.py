@@ -22,17 +22,15 @@ TPU_PCI_DEVICES = ("0x0027", "0x005e", "0x0056", "0x0062", "0x0063", "0x006f", "
 
 
 def choose_strategy(name="auto", tpu_address=""):
-    """The distribution strategy for the devices of this machine.
+    """The `tf.distribute.Strategy` for the devices to train on.
+
+    On a TPU or several workers, call it before every other TensorFlow operation of the process.
 
     Args:
         name: "auto" (a TPU if there is one that can be used, else the workers of TF_CONFIG, else all GPUs if there are
             several, else one device), "default" (one device), "mirrored" (all GPUs), "multi_worker" (TF_CONFIG) or
             "tpu".
         tpu_address: the name of a TPU, or its "grpc://host:port"; "" for TPU_NAME, or else this machine's.
-
-    Returns:
-        A `tf.distribute.Strategy`. On a TPU or several workers, this must come before every other TensorFlow operation
-        of the process.
 
     Raises:
         ValueError: the name is not known, or the device is not there.
@@ -59,10 +57,7 @@ def choose_strategy(name="auto", tpu_address=""):
 
 
 def _tpu_chips(devices="/sys/bus/pci/devices"):
-    """The PCI devices of this machine that are TPUs, by their files of Linux.
-
-    A file such as /dev/accel0 or /dev/vfio/0 says less: NPUs of laptops and devices of virtual machines have them too.
-    """
+    """This machine's TPUs by PCI ids; /dev/accel0 and /dev/vfio/0 may be another device."""
     chips = []
     for device in sorted(Path(devices).glob("*")):
         with contextlib.suppress(OSError):

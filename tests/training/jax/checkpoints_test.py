@@ -140,22 +140,3 @@ def test_a_disk_that_is_full_leaves_no_file(engines, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="cannot be written .*No space left.*There is no checkpoint yet: make room"):
         checkpoints.save(3, COUNTERS)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_flipped_bit_in_the_names_of_a_file_is_damage_and_no_other_model(tmp_path):
-    path, file = str(tmp_path / "state"), tmp_path / "state-00000-of-00001.npz"
-    state_files.write_state(path, [("weights/0/a", None, np.ones(3, "float32")), ("slots/0/n", None, np.int32(7))])
-    whole = file.read_bytes()
-    directory = whole.index(b"PK\x01\x02")
-    for position in range(directory, len(whole)):
-        for bit in (0, 5):
-            content = bytearray(whole)
-            content[position] ^= 1 << bit
-            file.write_bytes(content)
-            try:
-                with state_files.StateReader(path) as reader:
-                    reader.check("weights/0/a", (3,))
-                    reader.check("slots/0/n", ())
-                    assert reader.read("slots/0/n", ()) == 7
-            except state_files.CorruptCheckpointError:
-                continue
