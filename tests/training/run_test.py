@@ -314,8 +314,6 @@ def test_a_run_does_not_go_on_with_other_data_or_with_fewer_steps_but_with_anoth
         go_on(data=swapped)
     with pytest.raises(ValueError, match="The run has done 5 steps.*Received: total_steps=4"):
         go_on(total_steps=4)
-    with pytest.raises(ValueError, match="`evals` are the columns.*evals was .* and is "):
-        go_on(evals=["top1"])
     go_on(best_metric="accuracy")
     counters = json.loads((tmp_path / "checkpoints" / "000000011" / "finished").read_text())
     evaluations = training.read_metrics(tmp_path / "evaluations.csv")
