@@ -13,7 +13,7 @@ from absl import flags
 from model_flags import build_model, load_model
 
 from keras_vit import evaluation, files
-from keras_vit.evaluation.inputs import load_run_inputs
+from keras_vit.evaluation.collecting import load_run_inputs
 from keras_vit.evaluation.report import write_report
 
 FLAGS = flags.FLAGS

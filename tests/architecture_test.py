@@ -23,7 +23,7 @@ FLOORS = {
     "predictions": {"checkpoints"},  # class names come through the cache of weights
     "models": {"layers", "checkpoints", "architectures", "preprocessing"},
     "cost": {"layers", "architectures", "models"},
-    "plots": set(),
+    "plots": {"files"},
     "inspection": {"files", "layers", "models", "plots"},
     "export": {"files", "terminal", "data", "checkpoints", "inspection", "models", "preprocessing"},
     "tasks": {"checkpoints", "models", "layers", "losses", "cost"},

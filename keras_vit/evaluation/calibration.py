@@ -1,33 +1,23 @@
-"""Whether a model's probabilities are those of being right."""
+"""Calibration: how far a model's probabilities are from the shares of right answers."""
 
 import numpy as np
-from keras import ops
 
-from keras_vit.evaluation.collecting import check_classes, collect
+from keras_vit.evaluation.collecting import check_classes, collect, outputs_of
 from keras_vit.models.shapes import gives_probabilities, logits_activation_of
 
-METRICS = ("expected_calibration_error", "log_loss", "brier_loss")
-SPLITS = ("test",)
-check = check_classes
-BINS = 15
 
-
-def evaluate(model, inputs, engine=None):
-    """How far the probabilities of a model are from the shares of right answers.
+def calibration(model, inputs, engine=None):
+    """Computes the expected calibration error, the log loss and the Brier loss of a model's probabilities.
 
     Args:
-        model: a `keras.Model` whose outputs are probabilities, or logits; their softmax, or for a model trained with
-            the loss "sigmoid" their sigmoid, is taken.
+        model: a `keras.Model` with probabilities, or logits; their softmax, or for a model trained with the loss
+            "sigmoid" their sigmoid, is taken.
         inputs: the `data.InputPipeline`.
-        engine: of a run; not used.
+        engine: not used.
 
     Returns:
-        `expected_calibration_error` in [0, 1] (see `calibration_bins`); `log_loss` in nats, the cross-entropy, of
-        sigmoids the sum over the classes; and `brier_loss`, the mean squared distance of the probabilities from the
-        right answer.
-
-    Raises:
-        ValueError: the model has other classes than the data, or no example can be read.
+        `expected_calibration_error` in [0, 1]; `log_loss` in nats, the cross-entropy, for sigmoids the sum over the
+        classes; and `brier_loss`, the mean squared distance of the probabilities from the right answer.
     """
     outputs, labels, _, kind = _outputs_and_labels(model, inputs)
     probabilities = _probabilities(outputs, kind)
@@ -44,17 +34,14 @@ def evaluate(model, inputs, engine=None):
 
 
 def probabilities_and_labels(model, inputs):
-    """`(probabilities, labels, indices)` of the test examples that can be read and have a label: float64
-    `(N, classes)`, and integers `(N,)` both."""
+    """Returns `(probabilities, labels, indices)` of the test examples that can be read and have a label."""
     outputs, labels, indices, kind = _outputs_and_labels(model, inputs)
     return _probabilities(outputs, kind), labels, indices
 
 
 def _outputs_and_labels(model, inputs):
-    """As `probabilities_and_labels`, with the model's outputs, and what they are: "probabilities", or logits of a
-    "softmax" or "sigmoid"."""
     check_classes(model, inputs)
-    arrays = collect(model, _outputs, inputs)
+    arrays = collect(model, outputs_of, inputs)
     counted = arrays["weights"] > 0
     if (np.count_nonzero(arrays["labels"][counted], axis=1) > 1).any():
         raise ValueError(
@@ -78,17 +65,17 @@ def _probabilities(outputs, kind):
     return outputs if kind == "probabilities" else np.exp(_log_probabilities(outputs, kind))
 
 
-def calibration_bins(probabilities, labels, bins=BINS):
-    """Predictions grouped by their confidence, the largest probability, into bins of equal width.
+def calibration_bins(probabilities, labels, bins=15):
+    """Groups predictions by their confidence, the largest probability, into bins of equal width.
 
     Args:
         probabilities: `(N, classes)`.
         labels: integers `(N,)`.
-        bins: how many.
+        bins: number of bins.
 
     Returns:
-        `(counts, confidence, accuracy)`, each `(bins,)`: how many predictions are in each bin, their mean confidence
-        and the share of right ones; 0 for an empty bin.
+        `(counts, confidence, accuracy)`, each `(bins,)`: the number of predictions, their mean confidence and the share
+        of right ones; 0 for an empty bin.
 
     Reference: Guo et al., "On Calibration of Modern Neural Networks" (2017), section 2.
     """
@@ -100,17 +87,13 @@ def calibration_bins(probabilities, labels, bins=BINS):
     return counts, *means
 
 
-def expected_calibration_error(probabilities, labels, bins=BINS):
-    """The mean over predictions of the distance between confidence and accuracy of their bin, in [0, 1]."""
-    counts, confidence, accuracy = calibration_bins(probabilities, labels, bins)
+def expected_calibration_error(probabilities, labels):
+    """Returns the mean over predictions of the distance between confidence and accuracy of their bin, in [0, 1]."""
+    counts, confidence, accuracy = calibration_bins(probabilities, labels)
     return float((counts * np.abs(confidence - accuracy)).sum() / counts.sum())
 
 
 def confusion_matrix(probabilities, labels):
-    """How often each class is taken for each: integers `(classes, classes)`, a row for each right class."""
+    """Counts how often each class is predicted as each: integers `(classes, classes)`, a row for each right class."""
     classes = probabilities.shape[1]
     return np.bincount(labels * classes + probabilities.argmax(1), minlength=classes**2).reshape(classes, classes)
-
-
-def _outputs(model, batch):
-    return {"outputs": ops.cast(model(batch[0], training=False), "float32")}

@@ -1,15 +1,102 @@
-"""What a model gives for every example of a dataset, as arrays; for evaluators."""
+"""The data of an evaluation, and a model's outputs for all of it as arrays."""
 
 import dataclasses
 import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from keras_vit import data, terminal
-from keras_vit.models.shapes import output_shape_of
+from keras_vit.data.sources import listed_once
+from keras_vit.models.shapes import check_images_known, output_shape_of
+from keras_vit.preprocessing import find_preprocessing
 
 log = logging.getLogger("keras_vit")
+
+
+@listed_once()
+def load_inputs(
+    model: keras.Model,
+    name: str,
+    path: str = "",
+    splits: Sequence[str] = ("train", "test"),
+    batch_size: int = 64,
+    max_bad_share: float = 0.01,
+) -> data.InputPipeline:
+    """Loads a dataset for a model, with the preprocessing that the model carries.
+
+    Args:
+        model: a `keras.Model` of images `(B, H, W, C)`.
+        name: of the dataset, as `data.load_split` takes it: "digits", "cifar10", "imagenet_v2", "tfds:NAME", "folder".
+        path: where it lies; "" for the usual place.
+        splits: which ones are loaded; `("",)` is all of a folder. Of one, the pipeline has it for both.
+        batch_size: images that are computed at a time.
+        max_bad_share: the share of a split that may be unreadable.
+
+    Returns:
+        A `data.InputPipeline`.
+
+    Raises:
+        ValueError: there is no such dataset, or it is not where it was looked for.
+    """
+    details: dict[str, Any] = {"path": path}
+    if name.partition(":")[0] == "shapes":  # drawn at any size
+        details["image_shape"] = check_images_known(model)
+    loaded = {split: data.load_split(name, split, **details) for split in splits}
+    train, test = loaded[splits[0]], loaded[splits[-1]]
+    return data.InputPipeline(train, test, _options_for(model, test), batch_size, 0, max_bad_share)
+
+
+def load_run_inputs(model: keras.Model, config: Mapping[str, Any], batch_size: int = 64) -> data.InputPipeline:
+    """Loads the data of a run for its model, with the normalization that the model carries.
+
+    Args:
+        model: the run's `keras.Model`.
+        config: the `data` group; lists of a JSON file stand for tuples.
+        batch_size: images that are computed at a time.
+
+    Raises:
+        ValueError: as `data.from_config`.
+    """
+    config = {name: tuple(value) if isinstance(value, list) else value for name, value in config.items()}
+    inputs = data.from_config(config, batch_size=batch_size, seed=0)
+    preprocessing = find_preprocessing(model)
+    return inputs if preprocessing is None else inputs.normalized_as(preprocessing)
+
+
+def _options_for(model, source):
+    """The fields of `data.Options` with which images of a source become those of a model."""
+    height, width, channels = check_images_known(model)
+    options: dict[str, Any] = {"channels": channels}
+    stored = tuple(source.image_spec.shape) if source.image_spec.shape.rank == 3 else None
+    preprocessing = find_preprocessing(model)
+    is_cropped = preprocessing is not None and preprocessing.crop_fraction < 1
+    if height != width and (stored != (height, width, channels) or is_cropped):
+        raise ValueError(
+            "The images of datasets are made square; the model must have square images, or those of the dataset and no "
+            f"`crop_fraction` below 1. Received: a model of {height}x{width} pixels"
+        )
+    if stored != (height, width, channels):
+        options |= {"image_size": height, "eval_crop": "resize"}
+    if preprocessing is None:  # another model than those of this library: images in [-1, 1]
+        return options
+    white = 65535 if preprocessing.bit_depth == 16 else 255
+    if {*preprocessing.mean, *preprocessing.std} != {white / 2}:
+        # Else it is half of white, whatever white is in the source.
+        scale = source.max_value / white
+        options["mean"] = tuple(value * scale for value in preprocessing.mean)
+        options["std"] = tuple(value * scale for value in preprocessing.std)
+    options |= {"rounding": preprocessing.rounding, "exif": preprocessing.exif}
+    if source.is_encoded:
+        options["bit_depth"] = preprocessing.bit_depth
+    if is_cropped or ("image_size" in options and preprocessing.resize == "shorter_side"):
+        options["image_size"] = height
+        options["eval_crop"] = "resize_small_crop" if preprocessing.resize == "shorter_side" else "resize_crop"
+        options["resize_size"] = round(height / preprocessing.crop_fraction)
+    return options
 
 
 class _Outputs(keras.Model):
@@ -25,10 +112,15 @@ class _Outputs(keras.Model):
         return self._compute(self.model, batch)
 
 
-def collect(model, compute, inputs, split="test", indices=None):
-    """A function of a model over all examples of a split, in the order of their indices.
+def outputs_of(model, batch):
+    """Computes `{"outputs": ...}`, the model's outputs in float32; for `collect`."""
+    return {"outputs": ops.cast(model(batch[0], training=False), "float32")}
 
-    What cannot be read is counted and named, and more than `max_bad_share` of the split is an error, as in a run.
+
+def collect(model, compute, inputs, split="test", indices=None):
+    """Computes a function of a model over all examples of a split, in the order of their indices.
+
+    Unreadable examples are counted and named; more than `max_bad_share` of the split is an error, as in a run.
 
     Args:
         model: a `keras.Model`.
@@ -38,12 +130,8 @@ def collect(model, compute, inputs, split="test", indices=None):
         indices: of which examples; None for all.
 
     Returns:
-        A dict of numpy arrays `(N, ...)`: what `compute` gives, "labels" `(N, classes)`, 0 where a class is not right,
-        and "weights" `(N,)`, 0 for an example that cannot be read or has no label.
-
-    Raises:
-        ValueError: no example can be read and has a label, too many cannot be read, or the model's numbers are not
-            finite.
+        A dict of numpy arrays `(N, ...)`: the results of `compute`, "labels" `(N, classes)`, and "weights" `(N,)`, 0
+        for an example that cannot be read or has no label.
     """
     if indices is not None:
         inputs = dataclasses.replace(inputs, **{split: data.subset(getattr(inputs, split), indices)})
@@ -71,35 +159,26 @@ def collect(model, compute, inputs, split="test", indices=None):
         )  # fmt: skip
     if left_out == total:
         raise ValueError(f"No example can be read and has a label. Received: {total} examples")
-    for name in parts[0]:
-        array = result[name][result["weights"] > 0]
-        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
-            raise ValueError(f"What the model gives must be finite. Received: {name} with NaN or infinity")
+    for name, array in result.items():
+        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array[result["weights"] > 0]).all():
+            raise ValueError(f"The model's outputs must be finite. Received: {name} with NaN or infinity")
     return result
 
 
 def mean_over_examples(model, inputs, compute, engine=None):
-    """The means of a function of a model and a batch over the test examples: a dict of floats.
-
-    Args:
-        model, inputs, engine: as of every evaluator.
-        compute: `compute(model, batch)` to a dict of float32 `(B,)`, in `keras.ops`.
-    """
+    """Computes the means over the test examples of `compute(model, batch)`, a dict of float32 `(B,)`."""
     if engine is not None:
         metrics = engine.evaluate(compute)
         del metrics["examples"]  # the run's own evaluation counts them
         return metrics
     arrays = collect(model, compute, inputs)
-    counted = arrays["weights"] > 0
-    return {
-        name: float(values[counted].mean(dtype="float64"))
-        for name, values in arrays.items()
-        if name not in ("labels", "weights")
-    }
+    counted = arrays.pop("weights") > 0
+    del arrays["labels"]
+    return {name: float(values[counted].mean(dtype="float64")) for name, values in arrays.items()}
 
 
 def spread_of_classes(inputs, number, most=4096):
-    """Some readable test images of as many classes as possible.
+    """Reads some test images of as many classes as possible.
 
     Args:
         inputs: the `data.InputPipeline`.

@@ -1,18 +1,17 @@
 """Everything there is to see of a model on some images, as pictures and a page that shows them."""
 
-import html
 import os
 from collections.abc import Callable, Mapping
 
 import keras
 import numpy as np
 
-from keras_vit import files
 from keras_vit.inspection import plots
-from keras_vit.inspection.attention_maps import attention_maps, to_rgb, token_row
+from keras_vit.inspection.attention_maps import attention_maps, token_row
 from keras_vit.inspection.distance import attention_distance
 from keras_vit.inspection.embeddings import filter_components, patch_components, position_similarity
 from keras_vit.inspection.scores import as_images, attention_scores
+from keras_vit.plots import Page, to_pictures
 
 
 def write_report(
@@ -43,16 +42,8 @@ def write_report(
         ImportError: matplotlib is not installed.
     """
     vit, images = as_images(model, np.asarray(images, "float32"))
-    folder = files.as_path(output)
-    files.make_dirs(folder)
-    few, photographs, pictures = images[:shown], to_rgb(_unit_range(images[:shown])), []
-
-    def draw(name, heading, text, function, *arguments):
-        with files.atomic_path(folder / name) as path:
-            function(path, *arguments)
-        pictures.append((name, heading, text))
-        write(f"drew {folder / name}")
-
+    page = Page(output, title, write)
+    few, photographs = images[:shown], to_pictures(images[:shown])
     maps = {
         "rollout": attention_maps(model, few),
         "rollout without residual": attention_maps(model, few, residual=False),
@@ -65,7 +56,7 @@ def write_report(
             maps["relevance"] = relevance
         else:
             write("the relevance is not drawn: it is zero everywhere, as that of a head of zeros is")
-    draw(
+    page.draw(
         "attention.png", "Attention",
         "What the output attends to, as the brightness of each image: the attention of all layers multiplied (rollout, "
         "with and without the residual connections), the mean over the heads of the last layer, and, unless the head "
@@ -73,62 +64,37 @@ def write_report(
         plots.attention, photographs, maps,
     )  # fmt: skip
     heads = token_row(vit, attention_scores(model, few[:1], -1)[0])
-    draw(
+    page.draw(
         "heads.png", "Heads of the last layer",
         "What each head of the last layer attends to in the first image.",
         plots.attention_heads, photographs[0], np.asarray(heads),
     )  # fmt: skip
-    draw(
+    page.draw(
         "attention_distance.png", "Attention distance",
         f"How far each head looks, the mean over {len(images)} images; attention to the class token is left out.",
         plots.attention_distance, attention_distance(model, images), images.shape[2],
     )  # fmt: skip
-    draw(
+    page.draw(
         "positions.png", "Position embeddings",
         "Each tile is the similarity of the position of one patch to those of all patches.",
         plots.position_similarity,
         {name: position_similarity(other) for name, other in {title: model, **(others or {})}.items()},
     )  # fmt: skip
     if vit.stem is None:
-        draw(
+        page.draw(
             "filters.png", "Filters",
             "The principal components of the filters that embed the patches.",
             plots.filters, filter_components(model),
         )  # fmt: skip
     if min(len(few) * vit.grid[0] * vit.grid[1], vit.hidden_size) >= 3:
-        draw(
+        page.draw(
             "patches.png", "Patches",
             "The first three principal components of the last layer's tokens, of all images together, as red, green "
             "and blue.",
             plots.patch_components, photographs, patch_components(model, few), "last layer",
         )  # fmt: skip
-    with files.atomic_write(folder / "index.html") as file:
-        file.write(_page(title, vit, len(images), pictures))
-    return folder / "index.html"
-
-
-def _unit_range(images):
-    """Images as they are if they are in [-1, 1], else scaled to it, for models of another preprocessing."""
-    lowest, highest = images.min(), images.max()
-    if lowest >= -1 and highest <= 1:
-        return images
-    return (images - lowest) / (highest - lowest) * 2 - 1
-
-
-def _page(title, vit, count, pictures):
-    facts = (
+    return page.save(
         f"{vit.num_layers} layers, {vit.num_heads} heads, tokens of size {vit.hidden_size}, "
         f"{vit.grid[0]} x {vit.grid[1]} patches"
-        f"{'' if vit.class_token is None else ' and a class token'}; {count} images"
-    )
-    parts = "\n".join(
-        f'<h2>{html.escape(heading)}</h2>\n<p>{html.escape(text)}</p>\n<a href="{name}"><img src="{name}" '
-        f'alt="{html.escape(heading)}"></a>'
-        for name, heading, text in pictures
-    )
-    return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{html.escape(title)}</title>\n'
-        "<style>body { font-family: sans-serif; max-width: 75em; margin: 2em auto; padding: 0 1em; } "
-        "img { max-width: 100%; }</style>\n</head>\n<body>\n"
-        f"<h1>{html.escape(title)}</h1>\n<p>{html.escape(facts)}</p>\n{parts}\n</body>\n</html>\n"
+        f"{'' if vit.class_token is None else ' and a class token'}; {len(images)} images"
     )

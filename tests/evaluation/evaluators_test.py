@@ -12,9 +12,9 @@ import tensorflow as tf
 import keras_vit
 from keras_vit import data, evaluation
 from keras_vit.data.sources.shards import Shards
-from keras_vit.evaluation import average_precision, calibration, fewshot, imagenet_real, knn, linear_probe
-from keras_vit.evaluation.collecting import spread_of_classes
-from keras_vit.evaluation.representations import representation_model
+from keras_vit.evaluation import accuracy, calibration, frozen
+from keras_vit.evaluation.collecting import collect, outputs_of, spread_of_classes
+from keras_vit.evaluation.frozen import representation_model
 from keras_vit.models.shapes import gives_probabilities, set_logits_activation
 
 CLASSES = 3
@@ -68,7 +68,7 @@ def test_the_mean_average_precision_is_that_of_its_definition():
         hits = right[np.argsort(-scores[:, number]), number]
         precisions = np.cumsum(hits) / np.arange(1, 51)
         expected.append(precisions[hits].mean())
-    assert average_precision.mean_average_precision(scores, right) == pytest.approx(np.mean(expected))
+    assert accuracy.mean_average_precision(scores, right) == pytest.approx(np.mean(expected))
     metrics = evaluation.evaluate(mean_color(), ["average_precision"], inputs_of(test=11))
     assert metrics == {"average_precision/mean_average_precision": 1.0}
 
@@ -90,42 +90,30 @@ def test_frozen_features_tell_colors_apart(model, caplog):
 
 def test_features_are_computed_of_the_drawn_examples_alone_and_once(model, monkeypatch):
     sizes = []
-    collect = fewshot.representations
+    real = frozen.representations
 
     def counted(model, inputs, split="test", indices=None):
         if split == "train":
             sizes.append(len(indices))
-        return collect(model, inputs, split, indices)
+        return real(model, inputs, split, indices)
 
-    monkeypatch.setattr(fewshot, "representations", counted)
-    monkeypatch.setattr(fewshot, "SHOTS", (1, 2))
-    few = fewshot.evaluate(model, inputs_of(train=300))
+    monkeypatch.setattr(frozen, "representations", counted)
+    monkeypatch.setattr(frozen, "SHOTS", (1, 2))
+    few = frozen.fewshot(model, inputs_of(train=300))
     assert len(sizes) == 1 and 6 <= sizes[0] <= 18
     assert set(few) == {"1shot", "2shot"}
 
 
-def test_one_ridge_weight_is_chosen_for_several_datasets(model):
-    inputs = {"one": inputs_of(seed=1), "two": inputs_of(seed=2)}
-    metrics = fewshot.evaluate_datasets(model, inputs)
-    assert set(metrics) == set(fewshot.metrics_of_datasets(inputs))
-    assert metrics["5shot"] == pytest.approx((metrics["one_5shot"] + metrics["two_5shot"]) / 2)
-    assert np.log2(metrics["5shot_l2"]) in range(-10, 20)
-
-
 def test_neighbors_vote_by_their_similarity():
-    x = np.array([[1.0, 0], [0.9, 0.1], [0, 1], [0.1, 0.9], [0.2, 0.8]])
-    predictions, _ = knn.predict(x, np.array([0, 0, 1, 1, 1]), np.array([[2.0, 0.1]]), np.array([0]), 2)
-    assert predictions.tolist() == [0]  # three of the five are of class 1, but far
-    predictions, _ = knn.predict(x, np.array([0, 0, 1, 1, 1]), np.array([[2.0, 0.1]]), np.array([0]), 2, temperature=99)
-    assert predictions.tolist() == [1]
+    x, y = np.array([[1.0, 0], [0.9, 0.1], [0, 1], [0.1, 0.9], [0.2, 0.8]]), np.array([0, 0, 1, 1, 1])
+    test = np.array([[2.0, 0.1]])
+    assert frozen.nearest_classes(x, y, test, 2).tolist() == [0]  # three of the five are of class 1, but far
+    assert frozen.nearest_classes(x, y, test, 2, temperature=99).tolist() == [1]
     # Of training examples that are equally near the first ones vote.
     x, order = np.repeat([[1.0, 0.0], [0.0, 1.0]], [1000, 1], axis=0), np.random.default_rng(0).permutation(1000)
     y = np.append((np.arange(1000) >= 11)[order], 0).astype(int)
     for test in ([1.0, 0.0], [1.0, 0.5]):
-        predictions, _ = knn.predict(x, y, np.array([test]), np.array([0]), 2)
-        assert predictions.tolist() == [int(y[:20].mean() > 0.5)]
-    with pytest.raises(ValueError, match="neighbors=0"):
-        knn.predict(x, y, x, y, 2, neighbors=0)
+        assert frozen.nearest_classes(x, y, np.array([test]), 2).tolist() == [int(y[:20].mean() > 0.5)]
 
 
 def test_probabilities_are_known_by_their_numbers():
@@ -144,7 +132,7 @@ def test_probabilities_are_known_by_their_numbers():
 def test_the_log_loss_of_logits_has_no_bound():
     model, inputs = mean_color(), inputs_of()
     far = keras.Model(model.input, -1000.0 * model.output)
-    arrays = evaluation.collecting.collect(far, calibration._outputs, inputs)
+    arrays = collect(far, outputs_of, inputs)
     logits, labels = arrays["outputs"].astype("float64"), arrays["labels"].argmax(1)
     expected = (logits.max(1) - logits[np.arange(len(labels)), labels]).mean()  # the softmax is that of one class
     assert expected > 100
@@ -159,7 +147,7 @@ def test_calibration_of_sigmoids_takes_sigmoids():
     x = keras.layers.Dense(3, kernel_initializer="identity")(keras.layers.GlobalAveragePooling2D()(x))
     model, inputs = keras.Model(images, x), inputs_of()
     set_logits_activation(model, "sigmoid")
-    arrays = evaluation.collecting.collect(model, calibration._outputs, inputs)
+    arrays = collect(model, outputs_of, inputs)
     logits, labels = arrays["outputs"].astype("float64"), arrays["labels"]
     probabilities = 1 / (1 + np.exp(-logits))
     metrics = evaluation.evaluate(keras.Sequential([keras.Input((8, 8, 3)), model]), ["calibration"], inputs)
@@ -214,10 +202,10 @@ def test_real_labels_of_the_file_count_any_right_one_and_skip_empty_ones(tmp_pat
     test = type(source)(**{**vars(inputs.test), "name_of": names})
     inputs = data.InputPipeline(inputs.train, test, {}, 4, 0, 0.0)
     path = str(tmp_path / "real.json")
-    assert imagenet_real.evaluate_json(mean_color(), inputs, path) == {"accuracy": pytest.approx(2 / 3)}
+    assert accuracy.real_from_file(mean_color(), inputs, path) == {"accuracy": pytest.approx(2 / 3)}
     (tmp_path / "real.json").write_text(json.dumps(labels[:2]))
     with pytest.raises(ValueError, match="to 00000002, as the list"):
-        imagenet_real.evaluate_json(mean_color(), inputs, path)
+        accuracy.real_from_file(mean_color(), inputs, path)
 
 
 def test_what_cannot_be_read_is_left_out_and_counted(caplog):
@@ -273,16 +261,16 @@ def in_order(source, missing=0):
 def test_an_image_that_cannot_be_read_changes_no_draw_but_its_own(kind, model, monkeypatch):
     drawn = []
 
-    def note(x, y, *_):
+    def note(x, y, x_test, num_classes):
         drawn.append(x)
-        return [0.0]
+        return np.zeros((len(x_test), num_classes))
 
-    monkeypatch.setattr(fewshot.ridge, "accuracies", note)
-    fewshot.evaluate(model, unreadable(inputs_of(train=90), "train", [], kind))
+    monkeypatch.setattr(frozen, "ridge_scores", note)
+    frozen.fewshot(model, unreadable(inputs_of(train=90), "train", [], kind))
     whole = drawn.copy()
-    first = fewshot.ridge.draw_shots(inputs_of(train=90).train.labels, 1, 3, 0)[0]
+    first = frozen.draw_shots(inputs_of(train=90).train.labels, 1, 3, 0)[0]
     drawn.clear()
-    fewshot.evaluate(model, unreadable(inputs_of(train=90), "train", [int(first)], kind))
+    frozen.fewshot(model, unreadable(inputs_of(train=90), "train", [int(first)], kind))
     assert len(drawn[0]) == len(whole[0]) - 1  # it is left out of one shot
     np.testing.assert_array_equal(drawn[0], whole[0][1:])
     for before, after in zip(whole, drawn):
@@ -296,7 +284,7 @@ def test_where_a_label_cannot_be_read_other_examples_are_drawn_and_it_is_said(mo
     expected = inputs_of(train=90).train.labels
     assert labels.tolist() == [*expected[[3, 5, 29, 30, 89]], -1, -1]
     with caplog.at_level(logging.WARNING, "keras_vit"):
-        fewshot.evaluate(model, inputs)
+        frozen.fewshot(model, inputs)
     assert "2 of 92 training images have no label that can be read, and others" in caplog.text
 
 
@@ -426,8 +414,6 @@ def test_bad_requests_are_refused(model):
     four = inputs_of(classes=4)
     for match, call in (
         ("evaluators are top1, .*Received: 'top2:digits'", lambda: evaluation.get(["top2:digits"])),
-        ("one dataset at a time", lambda: evaluation.get(["knn:digits+cifar10"])),
-        ("different ones", lambda: evaluation.get(["fewshot:digits+digits"])),
         ("needs a dataset, such as top1:digits", lambda: evaluation.evaluate(model, ["top1"])),
         (r"each of the 4 classes of the data. Received: output_shape=\(None, 3\)",
          lambda: evaluation.evaluate(model, ["top1"], four)),
@@ -442,7 +428,7 @@ def test_bad_requests_are_refused(model):
              keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Rescaling(2.0, name="scale"), model]),
              ["top1:digits"])),
         ("two training examples or more",
-         lambda: linear_probe.fit_and_score(np.eye(3), np.arange(3), np.eye(3), np.arange(3))),
+         lambda: frozen.fit_and_score(np.eye(3), np.arange(3), np.eye(3), np.arange(3))),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=match):
             call()

@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 
 import keras_vit
 from keras_vit import checkpoints, evaluation, recipes, tasks
-from keras_vit.evaluation.representations import representation_model
+from keras_vit.evaluation.frozen import representation_model
 from keras_vit.layers.dropout import StepSeeds, seed_scope
 from keras_vit.layers.patch_masking import PatchMasking, masking_counts
 from keras_vit.preprocessing import Preprocessing

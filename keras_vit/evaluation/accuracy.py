@@ -1,0 +1,107 @@
+"""Accuracies and average precision of a model's own classes."""
+
+import re
+
+import numpy as np
+from keras import ops
+from sklearn.metrics import average_precision_score
+
+from keras_vit import files
+from keras_vit.evaluation.collecting import check_classes, collect, mean_over_examples, outputs_of
+
+_NUMBER = re.compile(r"ILSVRC2012_val_(\d{8})")
+
+
+def top1(model, inputs, engine=None):
+    """Computes the top-1 and top-5 accuracy over all test examples that have a label.
+
+    An example counts as right if one of its labels, of which there may be several, has the largest logit or one of the
+    five largest.
+
+    Args:
+        model: a `keras.Model` with logits or probabilities `(B, classes)`.
+        inputs: the `data.InputPipeline`.
+        engine: the `training.Engine` of a run, whose devices share the batches; None to use the model alone.
+    """
+    check_classes(model, inputs)
+    return mean_over_examples(model, inputs, top_k_accuracy, engine)
+
+
+def top_k_accuracy(model, batch):
+    """Computes `{"accuracy", "top5_accuracy"}`, float32 `(B,)`; NaN for an example with a NaN among its logits."""
+    images, labels, _ = batch
+    logits = ops.cast(model(images, training=False), "float32")
+    _, best = ops.top_k(logits, min(5, logits.shape[-1]))  # (B, 5), best first
+    right = ops.cast(ops.take_along_axis(labels, best, axis=-1) > 0, "float32")
+    right = ops.where(ops.any(ops.isnan(logits), axis=-1, keepdims=True), float("nan"), right)
+    return {"accuracy": right[:, 0], "top5_accuracy": ops.max(right, axis=-1)}
+
+
+def real(model, inputs, engine=None):
+    """Computes the accuracy with ImageNet's reassessed labels; images without a label are not counted.
+
+    Reference: Beyer et al., "Are we done with ImageNet?" (2020); the data is TFDS' `imagenet2012_real`.
+    """
+    return {"accuracy": top1(model, inputs)["accuracy"]}
+
+
+def real_from_file(model, inputs, path):
+    """Computes the same with `real.json`, the authors' list of right labels for each image.
+
+    Args:
+        model: as for `real`.
+        inputs: the `data.InputPipeline` of validation images whose names hold `ILSVRC2012_val_00000001` and so on.
+        path: the file.
+    """
+    labels = read_real_labels(model, path)
+    arrays = collect(model, outputs_of, inputs)
+    counted = right = 0
+    for index in np.flatnonzero(arrays["weights"]):
+        entry = labels[_image_number(inputs.test.name_of(int(index)), len(labels)) - 1]
+        counted += bool(entry)
+        right += int(arrays["outputs"][index].argmax()) in entry
+    if not counted:
+        raise ValueError(f"No image that can be read has a label. Received: path={path!r}")
+    return {"accuracy": right / counted}
+
+
+def read_real_labels(model, path):
+    """Reads `real.json`, and raises a `ValueError` unless its labels are a model's classes."""
+    if not files.exists(path):
+        raise ValueError(f"There is no such file. Received: path={path!r}")
+    labels, shape = files.read_json(path), model.output_shape
+    if not isinstance(labels, list) or not all(isinstance(entry, list) for entry in labels):
+        raise ValueError(f"`real.json` must be a list with a list of labels for each image. Received: path={path!r}")
+    known = (isinstance(label, int) and 0 <= label < shape[-1] for entry in labels for label in entry)
+    if len(shape) != 2 or not all(known):
+        raise ValueError(
+            f"The labels must be those of the model, integers in [0, {shape[-1]}). "
+            f"Received: path={path!r}, output_shape={shape}"
+        )
+    return labels
+
+
+def _image_number(name, count):
+    match = _NUMBER.search(name)
+    if not match or not 1 <= int(match[1]) <= count:
+        raise ValueError(
+            f"Images must be named ILSVRC2012_val_00000001 to {count:08}, as the list has them. Received: {name!r}"
+        )
+    return int(match[1])
+
+
+def average_precision(model, inputs, engine=None):
+    """Computes the mean average precision, in [0, 1], of ranking all examples by the logit of each class.
+
+    Any number of labels above 0 may be right; the mean is over the classes that are right for an example.
+    """
+    check_classes(model, inputs)
+    arrays = collect(model, outputs_of, inputs)
+    counted = arrays["weights"] > 0
+    return {"mean_average_precision": mean_average_precision(arrays["outputs"][counted], arrays["labels"][counted] > 0)}
+
+
+def mean_average_precision(scores, right):
+    """Computes the mean over classes of `(N, classes)` scores and bools."""
+    present = np.flatnonzero(right.any(0))
+    return float(np.mean([average_precision_score(right[:, i], scores[:, i]) for i in present]))

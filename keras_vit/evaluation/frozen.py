@@ -1,0 +1,226 @@
+"""Classifiers on frozen representations: few-shot least squares, logistic regression and nearest neighbors."""
+
+import itertools
+import logging
+import warnings
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit import data
+from keras_vit.evaluation.collecting import collect
+from keras_vit.layers.patch_masking import PatchMasking
+from keras_vit.models.features import FeatureModel
+
+log = logging.getLogger("keras_vit")
+
+SHOTS, SEEDS = (1, 5, 10, 25), (0, 1, 2)
+L2 = 2.0**10  # big_vision's ridge weight
+_BIAS = 100.0  # the constant feature of ridge regression: large, so that its weight is hardly regularized
+_CHUNK = 4096  # test examples that are scored at a time
+_INVERSE_REGULARIZATIONS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)  # scikit-learn's C
+
+
+def representation_model(model):
+    """Builds a model from images to the representation `(B, F)`, which the head reads after `pre_logits`.
+
+    The head of a model of masked patches reads every patch; its representation is the mean of the patches' tokens.
+    """
+    if any(isinstance(layer, PatchMasking) for layer in model.layers):
+        images = keras.Input(model.input_shape[1:])
+        return keras.Model(images, ops.mean(FeatureModel(model, tokens="patch")(images), axis=1))
+    try:
+        return FeatureModel(model, tokens="pooled")
+    except ValueError:  # no Vision Transformer of this library, or a head that reads something else of it
+        last = model.layers[-1] if model.layers else None
+        if isinstance(last, keras.layers.Dense) and len(last.input.shape) == 2:
+            return keras.Model(model.inputs[0], last.input)
+        raise
+
+
+def check_representation(model, inputs):
+    """Raises a `ValueError` if a model has no representation in front of its head."""
+    representation_model(model)
+
+
+def representations(model, inputs, split="test", indices=None):
+    """Returns `(features, labels, readable)`: `(N, F)`, `(N,)`, and which of all examples these are, bool."""
+    arrays = collect(representation_model(model), _features, inputs, split, indices)
+    readable = arrays["weights"] > 0
+    if (np.count_nonzero(arrays["labels"][readable], axis=1) > 1).any():
+        raise ValueError(
+            "Classifiers of representations are defined for one right class; `top1` and `average_precision` take "
+            f"several. Received: examples of the split {split!r} with several right labels"
+        )
+    return arrays["features"][readable], arrays["labels"][readable].argmax(-1), readable
+
+
+def _features(model, batch):
+    return {"features": ops.cast(model(batch[0], training=False), "float32")}
+
+
+def _train_and_test(model, inputs):
+    return *representations(model, inputs, "train")[:2], *representations(model, inputs)[:2]
+
+
+def fewshot(model, inputs, engine=None):
+    """Computes the test accuracy after 1, 5, 10 and 25 training images of each class, the mean over three draws.
+
+    The classifier is ridge regression in closed form. Representations are computed once, of the drawn training examples
+    alone if their labels are known beforehand. An example that cannot be decoded is left out of its draw.
+
+    Reference: the paper's section 4.1; big_vision's `fewshot_lsr`, its ridge weight and seeds.
+    """
+    num_classes = len(inputs.train.class_names)
+    labels, indices = inputs.train.labels, None
+    if labels is not None and inputs.train.read is not None:
+        draws = [draw_shots(labels, max(SHOTS), num_classes, seed) for seed in SEEDS]
+        indices = np.unique(np.concatenate(draws))
+    x, y, readable = representations(model, inputs, "train", indices)
+    x_test, y_test, _ = representations(model, inputs)
+    # The row of x of each example, -1 for none.
+    row_of = np.full(inputs.train.num_examples, -1)
+    row_of[np.arange(len(row_of))[indices if indices is not None else slice(None)][readable]] = np.arange(len(x))
+    if labels is None:
+        labels = np.full(len(row_of), -1)
+        labels[row_of >= 0] = y
+        labels[row_of < 0] = data.labels_of(inputs.train, np.flatnonzero(row_of < 0))
+    unknown = int(np.count_nonzero(labels < 0))
+    if unknown:
+        log.warning(
+            "%d of %d training images have no label that can be read, and others of their classes are drawn",
+            unknown, len(labels),
+        )  # fmt: skip
+    counts = np.bincount(labels[labels >= 0], minlength=num_classes)[:num_classes]
+    metrics = {}
+    for shots in SHOTS:
+        short = int(np.count_nonzero(counts < shots))
+        if short:
+            log.warning(
+                "%d of %d classes have fewer than %d training images, and give all of them", short, num_classes, shots
+            )
+        accuracies = []
+        for seed in SEEDS:
+            rows = row_of[draw_shots(labels, shots, num_classes, seed)]
+            rows = rows[rows >= 0]
+            predicted = ridge_scores(x[rows], y[rows], x_test, num_classes).argmax(1)
+            accuracies.append(np.mean(predicted == y_test))
+        metrics[f"{shots}shot"] = float(np.mean(accuracies))
+    return metrics
+
+
+def draw_shots(labels, shots, num_classes, seed):
+    """Draws some examples of each class, as big_vision's `fewshot_lsr`: indices, class by class.
+
+    Fewer shots are part of more. Negative labels are not drawn, and a smaller class gives all of its examples.
+    """
+    random, labels = np.random.default_rng(seed), np.asarray(labels)
+    order = np.argsort(labels, kind="stable")
+    starts = np.searchsorted(labels[order], np.arange(num_classes + 1))
+    permuted = [random.permutation(order[start:end]) for start, end in itertools.pairwise(starts)]
+    return np.concatenate([indices[:shots] for indices in permuted]).astype("int64")
+
+
+def ridge_scores(x, y, x_test, num_classes, l2=L2):
+    """Computes the scores of a linear classifier fitted by ridge regression, float64 `(M, num_classes)`.
+
+    Features are normalized to mean 0 and deviation 1 of the training examples and get a constant feature 100. The
+    classifier `(X'X + l2 I)^-1 X'Y` maps them to targets of -1 and 1. Reference: big_vision's `fewshot_lsr`.
+
+    Args:
+        x, y: features `(N, D)` and classes `(N,)` of training examples.
+        x_test: `(M, D)`.
+        num_classes: number of classes.
+        l2: ridge weight, above 0.
+    """
+    x = np.asarray(x, "float64")
+    mean, deviation = x.mean(0), x.std(0) + 1e-5
+    normalized = lambda part: np.pad((part - mean) / deviation, ((0, 0), (0, 1)), constant_values=_BIAS)  # noqa: E731
+    x, targets = normalized(x), np.where(np.asarray(y)[:, None] == np.arange(num_classes), 1.0, -1.0)
+    if len(x) < x.shape[1]:  # the same by the smaller matrix
+        classifier = x.T @ np.linalg.solve(x @ x.T + l2 * np.eye(len(x)), targets)
+    else:
+        classifier = np.linalg.solve(x.T @ x + l2 * np.eye(x.shape[1]), x.T @ targets)
+    chunks = range(0, len(x_test), _CHUNK)
+    return np.concatenate([normalized(np.asarray(x_test[i : i + _CHUNK], "float64")) @ classifier for i in chunks])
+
+
+def linear_probe(model, inputs, engine=None):
+    """Computes the test accuracy of logistic regression on all training images, and the regularization that was used.
+
+    The regularization is chosen on a tenth of the training examples, drawn evenly from all classes.
+    """
+    return fit_and_score(*_train_and_test(model, inputs))
+
+
+def fit_and_score(x, y, x_test, y_test):
+    """Computes the metrics of `linear_probe` from representations and classes."""
+    # scikit-learn takes about a second to import.
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import train_test_split
+
+    counts = np.bincount(y)
+    counts = counts[counts > 0]
+    if len(counts) < 2 or counts.min() < 2:
+        raise ValueError(
+            "A linear probe needs two classes or more, and two training examples or more of each. "
+            f"Received: {len(counts)} classes, the smallest of {counts.min()} examples"
+        )
+    mean, deviation = x.mean(0), x.std(0) + 1e-6
+    x, x_test = ((part - mean) / deviation for part in (x, x_test))
+    held_out = max(len(x) // 10, len(counts))
+    x_fit, x_val, y_fit, y_val = train_test_split(x, y, test_size=held_out, random_state=0, stratify=y)
+
+    def fitted(features, labels, inverse):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # a bound on the steps regularizes too
+            return LogisticRegression(C=inverse, max_iter=500).fit(features, labels)
+
+    scores = [fitted(x_fit, y_fit, inverse).score(x_val, y_val) for inverse in _INVERSE_REGULARIZATIONS]
+    best = _INVERSE_REGULARIZATIONS[int(np.argmax(scores))]
+    return {"accuracy": float(fitted(x, y, best).score(x_test, y_test)), "inverse_regularization": best}
+
+
+def knn(model, inputs, engine=None):
+    """Computes the accuracy of a vote of the 20 nearest training images.
+
+    Reference: the protocol of DINO (Caron et al., 2021): cosine similarity, votes weighted by its exponential.
+    """
+    x, y, x_test, y_test = _train_and_test(model, inputs)
+    return {"accuracy": float((nearest_classes(x, y, x_test, len(inputs.train.class_names)) == y_test).mean())}
+
+
+def nearest_classes(x, y, x_test, num_classes, neighbors=20, temperature=0.07):
+    """Returns the classes `(M,)` that the nearest neighbors vote for; among equally near ones the first ones vote.
+
+    A vote counts `exp(cosine similarity / temperature)`.
+    """
+    x, x_test = _unit(x), _unit(x_test)
+    neighbors, predictions = min(neighbors, len(x)), np.empty(len(x_test), "int64")
+    for start in range(0, len(x_test), 1024):
+        similarity = x_test[start : start + 1024] @ x.T
+        nearest = _nearest(similarity, neighbors)
+        # Relative to a similarity of 1, which changes no vote and cannot overflow.
+        weights = np.exp((np.take_along_axis(similarity, nearest, 1) - 1) / temperature).astype("float64")
+        votes = np.zeros((len(similarity), num_classes))
+        np.add.at(votes, (np.arange(len(votes))[:, None], y[nearest]), weights)
+        predictions[start : start + 1024] = votes.argmax(1)
+    return predictions
+
+
+def _nearest(similarity, neighbors):
+    nearest = np.argpartition(-similarity, neighbors - 1, axis=1)[:, :neighbors]
+    least = np.take_along_axis(similarity, nearest, 1).min(1)
+    # `argpartition` takes any of those that are as near as the last one.
+    for row in np.flatnonzero((similarity >= least[:, None]).sum(1) > neighbors):
+        candidates = np.flatnonzero(similarity[row] >= least[row])
+        nearest[row] = candidates[np.argsort(-similarity[row, candidates], kind="stable")[:neighbors]]
+    return nearest
+
+
+def _unit(x):
+    x = np.asarray(x, "float32")
+    norms = np.linalg.norm(x, axis=1, keepdims=True)
+    return x / np.where(norms > 0, norms, 1)
