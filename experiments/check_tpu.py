@@ -26,7 +26,7 @@ os.environ |= {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1"}
 import command_line
 from absl import flags
 
-from keras_vit import architectures, files, tasks, tpu
+from keras_vit import families, files, tasks, tpu
 from keras_vit.tpu import table
 from keras_vit.tpu.plots import batch_by_image_size
 from keras_vit.tpu.report import report
@@ -42,7 +42,7 @@ flags.register_validator("price", math.isfinite, "must be finite. Received: nan 
 flags.DEFINE_integer("traffic", 0, "How many of the arrays that a step moves most are listed.", lower_bound=0)
 flags.DEFINE_string("json", "", "A file to write the results to.")
 flags.DEFINE_string("table", "", "A CSV file to write or extend, with the largest batches; not with --config.")
-MODELS = [*architectures.VISION_TRANSFORMERS, *architectures.BIT_RESNETS]
+MODELS = [*families.sizes()]
 flags.DEFINE_list("models", MODELS, "The models of the table.")
 flags.DEFINE_list("topologies", ["v3:2x2", "v5e:2x4", "v6e:2x4"], "The slices of the table.")
 flags.DEFINE_list("image_sizes", ["224", "384"], "The sizes of the table, in pixels.")

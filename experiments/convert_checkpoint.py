@@ -16,6 +16,7 @@ from absl import app, flags
 import keras_vit
 from keras_vit import files
 from keras_vit.checkpoints.npz import NpzFile
+from keras_vit.families.registry import build_and_load
 from keras_vit.models import load_keras_file
 
 FLAGS = flags.FLAGS
@@ -33,11 +34,11 @@ def read(source):
     """The model that a file is of, with its weights."""
     if source.endswith(".keras"):
         return load_keras_file(source, compile=False)
+    overrides = {"num_heads": FLAGS.num_heads, "input_shape": _integers("input_shape", FLAGS.input_shape, 3)}
+    overrides = {name: value for name, value in overrides.items() if value is not None}
     grid = _integers("grid", FLAGS.grid, 2)
-    constructor, arguments = keras_vit.checkpoints.infer_architecture(source, num_heads=FLAGS.num_heads, grid=grid)
-    arguments["input_shape"] = _integers("input_shape", FLAGS.input_shape, 3) or arguments.get("input_shape")
-    model = getattr(keras_vit, constructor)(**{k: v for k, v in arguments.items() if k != "input_shape" or v})
-    print(keras_vit.checkpoints.load(model, source, source_grid=grid, channels=FLAGS.channels).full())
+    model, report = build_and_load(source, channels=FLAGS.channels, source_grid=grid, **overrides)
+    print(report.full())
     return model
 
 

@@ -60,8 +60,9 @@ def _load_keras_file(source):
 
 def build_model(variant, weights):
     """A model of a named size with published weights or those of a file, or with "" its random initial ones."""
-    if variant not in keras_vit.models.__all__:
-        raise ValueError(f"The variants are {', '.join(keras_vit.models.__all__)}. Received: variant={variant!r}")
+    if variant not in keras_vit.families.CONSTRUCTORS:
+        known = ", ".join(keras_vit.families.CONSTRUCTORS)
+        raise ValueError(f"The variants are {known}. Received: variant={variant!r}")
     return getattr(keras_vit, variant)(weights=weights or None)
 
 

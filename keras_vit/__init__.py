@@ -22,7 +22,12 @@ except ImportError as error:
         ) from error
     raise
 
-from keras_vit import checkpoints, layers, models, preprocessing
+from keras_vit import checkpoints, families, layers, models, preprocessing
+from keras_vit.families import CONSTRUCTORS as _constructors
+from keras_vit.families import from_pretrained
+from keras_vit.families.bit import *  # noqa: F403
+from keras_vit.families.hybrid import *  # noqa: F403
+from keras_vit.families.vit import *  # noqa: F403
 from keras_vit.layers import *  # noqa: F403
 from keras_vit.layers import __all__ as _layers
 from keras_vit.models import *  # noqa: F403
@@ -67,17 +72,24 @@ if typing.TYPE_CHECKING:  # what `__getattr__` gives, for type checkers, editors
 __all__ = [
     *_layers,
     *_models,
+    *_constructors,
     *_LAZY,
     *_FUNCTIONS,
     "Preprocessing",
     "checkpoints",
     "decode_predictions",
+    "families",
+    "from_pretrained",
     "layers",
     "models",
     "preprocess_input",
     "preprocessing",
     "preprocessing_of",
 ]
+
+
+for _name in _constructors:  # `keras_vit.models.ViT_B16` is the same function
+    setattr(models, _name, globals()[_name])
 
 
 def __getattr__(name):

@@ -12,21 +12,21 @@ PACKAGE = ROOT / "keras_vit"
 FLOORS = {
     "files": set(),
     "terminal": set(),
-    "architectures": set(),
     "layers": {"preprocessing"},
     "losses": set(),
     "optimizers": set(),
-    "recipes": {"architectures"},
-    "checkpoints": {"files", "terminal", "architectures", "preprocessing"},
+    "recipes": {"families"},
+    "checkpoints": {"files", "terminal", "preprocessing"},
     "data": {"files", "preprocessing"},
     "preprocessing": set(),
     "predictions": {"checkpoints"},  # class names come through the cache of weights
-    "models": {"layers", "checkpoints", "architectures", "preprocessing"},
-    "cost": {"layers", "architectures", "models"},
+    "models": {"layers", "checkpoints", "preprocessing"},
+    "families": {"layers", "checkpoints", "models"},
+    "cost": {"layers", "models"},
     "plots": {"files"},
     "inspection": {"files", "layers", "models", "plots"},
     "export": {"files", "terminal", "data", "checkpoints", "inspection", "models", "preprocessing"},
-    "tasks": {"checkpoints", "models", "layers", "losses", "cost"},
+    "tasks": {"checkpoints", "families", "models", "layers", "losses", "cost"},
     "training": {
         "files",
         "terminal",
@@ -43,9 +43,9 @@ FLOORS = {
         *("checkpoints", "data", "files", "layers", "models", "plots", "preprocessing", "recipes", "terminal"),
         "training",
     },
-    "tpu": {"architectures", "cost", "data", "files", "plots", "recipes", "tasks", "training"},
+    "tpu": {"families", "cost", "data", "files", "plots", "recipes", "tasks", "training"},
     "__main__": set(),
-    "__init__": {"checkpoints", "layers", "models", "predictions", "preprocessing"},
+    "__init__": {"checkpoints", "families", "layers", "models", "predictions", "preprocessing"},
 }
 # Files and folders that may import TensorFlow; all others run on any backend.
 MAY_IMPORT_TENSORFLOW = (

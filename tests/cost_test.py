@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit import architectures, cost
+from keras_vit import cost, families
 
 # Of each row of Table 6: epochs, forward G multiply-accumulates, exaFLOPs here and in the paper.
 TABLE_6 = [
@@ -28,11 +28,8 @@ JFT = 303e6
 
 
 def _build(name, **changes):
-    if name in architectures.VISION_TRANSFORMERS:
-        sizes = architectures.VISION_TRANSFORMERS[name]
-        return cost.build_abstract(keras_vit.VisionTransformer, **{**sizes, "classes": 1000, **changes})
-    sizes = architectures.BIT_RESNETS[name]
-    return cost.build_abstract(keras_vit.BiTResNet, **{**sizes, "classes": 1000, **changes})
+    family = families.find_family(name)
+    return cost.build_abstract(family.constructor, **{**family.sizes[name], "classes": 1000, **changes})
 
 
 @pytest.mark.one_backend
@@ -57,7 +54,7 @@ def test_the_exaflops_of_table_6(name, epochs, forward, ours, paper):
 )
 def test_parameters(name, classes_1000, with_representation):
     assert _build(name).count_params() == classes_1000
-    size = architectures.VISION_TRANSFORMERS[name]["hidden_size"]
+    size = families.sizes()[name]["hidden_size"]
     assert _build(name, representation_size=size).count_params() == with_representation
 
 

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 import keras_vit
-from keras_vit import architectures
+from keras_vit import families
 from keras_vit.checkpoints import published
-from keras_vit.models import variants
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"
@@ -34,7 +33,7 @@ def test_the_table_of_models_has_every_size_and_its_parameters():
     from keras_vit.layers.resnet_stem import stem_output_channels, stem_output_side
 
     rows = re.findall(r"^\| `(\w*ViT_\w+)` \| (.*) \|$", TEXT, re.MULTILINE)
-    names = {name for name, value in vars(variants).items() if callable(value) and "ViT_" in name}
+    names = {name for name in families.CONSTRUCTORS if "ViT_" in name}
     assert {name for name, _ in rows} == names
     for name, row in rows:
         patch, d, layers, m, _, stem, count = (cell.strip() for cell in row.split("|"))
@@ -112,15 +111,15 @@ def test_a_flag_of_another_script_is_not_one_of_this():
 def published_files(tmp_path_factory, monkeypatch):
     """Small files in the place of those published for ViT-B/16, and a size of that name which they fit."""
     folder = tmp_path_factory.mktemp("published")
-    small = {**architectures.VISION_TRANSFORMERS["ViT-B/16"], "num_layers": 1, "hidden_size": 12, "mlp_dim": 8}
-    monkeypatch.setitem(architectures.VISION_TRANSFORMERS, "ViT-B/16", small)
-    rows = [dataclasses.replace(row, size=None) for row in published.PUBLISHED if row.model == "ViT-B/16"]
-    monkeypatch.setattr(published, "PUBLISHED", tuple(rows))
+    small = {**families.vit.FAMILY.sizes["ViT-B/16"], "num_layers": 1, "hidden_size": 12, "mlp_dim": 8}
+    monkeypatch.setitem(families.vit.FAMILY.sizes, "ViT-B/16", small)
+    rows = [dataclasses.replace(row, size=None) for row in published.rows() if row.model == "ViT-B/16"]
+    monkeypatch.setattr(published, "rows", lambda: rows)
     monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(folder))
     for row in rows:
         sizes = {"classes": row.classes, "representation_size": row.representation_size}
         model = keras_vit.ViT_B16(input_shape=(row.resolution, row.resolution, 3), head_bias=0.1, **sizes)
-        file = folder / row.folder.removeprefix("vit_models/") / f"{row.name}.npz"
+        file = folder / row.collection / f"{row.name}.npz"
         file.parent.mkdir(exist_ok=True)
         keras_vit.checkpoints.save(model, file)
     (folder / "bit_models").mkdir()
@@ -143,8 +142,8 @@ def test_the_code_of_a_page_runs(marker, code, tmp_path, monkeypatch, request):
     elif needs:
         pytest.importorskip(needs)
     # Twelve layers compile for half a minute.
-    small = {**architectures.VISION_TRANSFORMERS["ViT-Ti/16"], "num_layers": 1}
-    monkeypatch.setitem(architectures.VISION_TRANSFORMERS, "ViT-Ti/16", small)
+    small = {**families.vit.FAMILY.sizes["ViT-Ti/16"], "num_layers": 1}
+    monkeypatch.setitem(families.vit.FAMILY.sizes, "ViT-Ti/16", small)
     monkeypatch.chdir(tmp_path)
     names = {"GOLDEN": GOLDEN}
     exec(before or "", names)

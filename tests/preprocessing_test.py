@@ -13,6 +13,7 @@ import pytest
 
 import keras_vit
 from keras_vit import checkpoints
+from keras_vit.checkpoints import published
 
 SPECIAL = {"mean": [100.0, 110.0, 120.0], "std": [50.0, 60.0, 70.0], "resize": "shorter_side", "crop_fraction": 0.875}
 
@@ -175,12 +176,12 @@ def test_equal_channels_are_those_of_the_model():
 
 def test_a_load_of_published_weights_sets_it(tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path))
-    row = next(row for row in checkpoints.published.PUBLISHED if row.collection == "augreg" and "Ti_16" in row.name)
+    row = next(row for row in published.rows() if row.collection == "augreg" and row.model == "ViT-Ti/16")
     (tmp_path / "augreg").mkdir()
     source = keras_vit.ViT_Ti16(input_shape=(32, 32, 3), classes=21843)
     source.get_layer("head").kernel.assign(np.ones((192, 21843)))
     checkpoints.save(source, tmp_path / "augreg" / f"{row.name}.npz")
-    monkeypatch.setattr(checkpoints.published, "_PREPROCESSING", SPECIAL)
+    monkeypatch.setattr(published, "rows", lambda: [dataclasses.replace(row, preprocessing=SPECIAL)])
     model = keras_vit.ViT_Ti16(weights="augreg", input_shape=(32, 32, 3))
     assert model.output_shape == (None, 21843)
     assert keras_vit.preprocessing_of(model) == keras_vit.Preprocessing(**SPECIAL)

@@ -16,11 +16,11 @@ import jax
 import keras
 from absl import app, flags
 
-from keras_vit import architectures, cost
+from keras_vit import cost, families
 from keras_vit.models import BiTResNet, VisionTransformer
 from keras_vit.tpu import counts, hlo, largest_batch
 
-MODELS = [*architectures.VISION_TRANSFORMERS, *architectures.BIT_RESNETS]
+MODELS = [*families.sizes()]
 _MODELS = flags.DEFINE_list("models", MODELS, "Names of sizes.")
 _SIZE = flags.DEFINE_integer("image_size", 224, "Pixels of a side.", lower_bound=14)
 _BATCH = flags.DEFINE_integer("batch_size", 8, "Images of a program.", lower_bound=1)
@@ -29,7 +29,7 @@ _TOPOLOGY = flags.DEFINE_string("topology", "", "A slice to compile for, such as
 
 def lowered(name):
     """`(model, FLOPs of products, all FLOPs)` of a batch, before optimization."""
-    config = architectures.model_config(name)
+    config = families.model_config(name)
     build = VisionTransformer if config["task"] == "classification" else BiTResNet
     model = build(**config["model"], classes=1000, input_shape=(_SIZE.value, _SIZE.value, 3))
     shapes = lambda variables: [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in variables]  # noqa: E731

@@ -7,26 +7,24 @@
 At 384 pixels, or 378 for patches of 14, which do not fill 384; `resolution=512` (518) averages the weights. Table 4
 chooses the learning rate by a sweep, which `sweep.py` does; alone, this page takes the JAX reference's 0.03. The
 weights are ImageNet-21k's, AugReg's for sizes that have no others, or BiT-M's for BiT ResNets. `--config.weights=PATH`
-takes others; the file decides the GELU and the epsilon of a timm or Hugging Face model. Those of big_vision need
-`--config.model.classifier=map` (or gap), `--config.model.class_token_position=False` and
-`--config.model.position_embedding=sincos2d`, as the file is.
+takes others, with what the file shows about its model: pooling, positions, GELU and epsilon.
 """
 
 from ml_collections import ConfigDict
 
-from keras_vit import architectures, data, recipes
-from keras_vit.checkpoints.published import PUBLISHED
+from keras_vit import data, families, recipes
+from keras_vit.checkpoints import published
 
 
 def get_config(request=""):
     model, dataset, choices = recipes.parse_config_arg(request, "ViT-B/16,cifar10")
     recipe = recipes.finetuning(model, dataset, **choices)
-    recipe |= architectures.model_config(model, **recipe["model"])
+    recipe |= families.model_config(model, **recipe["model"])
     # What a dataset forbids (a crop, where the label counts what is in the whole image) comes before the recipe.
     fixed = data.DATASETS[dataset].options if dataset in data.DATASETS else {}
     recipe["data"] = data.defaults(name=dataset, **{**recipe["data"], **{field: "auto" for field in fixed}})
-    collections = {row.collection for row in PUBLISHED if row.model == architectures.canonical_name(model)}
+    collections = {row.collection for row in published.rows() if row.model == families.canonical_name(model)}
     recipe["weights"] = "imagenet21k" if "imagenet21k" in collections else "augreg"
-    if architectures.is_bit(model):
+    if families.is_bit(model):
         recipe["weights"] = "bit_m"
     return ConfigDict(recipes.defaults(**recipe))

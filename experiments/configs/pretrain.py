@@ -11,13 +11,13 @@ JFT-300M, which is not public, TFRecords of one's own: `--config.data.path=...`.
 
 from ml_collections import ConfigDict
 
-from keras_vit import architectures, data, recipes
+from keras_vit import data, families, recipes
 
 
 def get_config(request=""):
     model, dataset, choices = recipes.parse_config_arg(request, "ViT-B/16,imagenet2012")
     preset = recipes.augreg if "augreg" in choices else recipes.pretraining
     recipe = preset(model, dataset, **choices)
-    recipe |= architectures.model_config(model, **recipe["model"])
+    recipe |= families.model_config(model, **recipe["model"])
     recipe["data"] = data.defaults(name="tfrecords" if dataset == "jft300m" else dataset, **recipe["data"])
     return ConfigDict(recipes.defaults(**recipe))

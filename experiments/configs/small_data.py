@@ -9,7 +9,7 @@ Vision Transformers has in common. Any dataset of `keras_vit.data` will do.
 
 from ml_collections import ConfigDict
 
-from keras_vit import architectures, data, recipes
+from keras_vit import data, families, recipes
 
 
 def get_config(request=""):
@@ -17,7 +17,7 @@ def get_config(request=""):
     if choices:
         raise ValueError(f"This page takes a model and a dataset, no choices. Received: {', '.join(choices)}")
     # A ResNet has no blocks to drop and no depth that the optimizer knows.
-    bit = architectures.is_bit(model)
+    bit = families.is_bit(model)
     stochastic_depth = {} if bit else {"stochastic_depth": 0.1}
     return ConfigDict(
         recipes.defaults(
@@ -26,7 +26,7 @@ def get_config(request=""):
             total_steps=2000,
             clip_norm=1.0,
             weights="bit_m" if bit else "augreg",
-            **architectures.model_config(model, **stochastic_depth),
+            **families.model_config(model, **stochastic_depth),
             data=data.defaults(name=dataset, image_size=224, augreg="light1", label_smoothing=0.1),
             optimizer={
                 "name": "adamw",

@@ -7,22 +7,22 @@ _RESNETS = {"ResNet": {"depth": 8, "width": 32, "version": 1}, "AxialResNet": {"
 
 def _runs(scale):
     runs = []
-    for kind, task in (("ViT", "classification"), ("Axial-ViT", "axial_classification")):
+    for kind, architecture in (("ViT", "VisionTransformer"), ("Axial-ViT", "AxialVisionTransformer")):
         for patches in _patch_sizes(scale):
             if scale.is_paper:
                 config = scale.paper_pretraining(f"ViT-B/{patches}", evals=("fewshot:imagenet2012",))
-                config["task"] = task
+                config["architecture"] = architecture
             else:
-                config = scale.pretraining(task=task, model={**scale.vit, "patch_size": patches})
+                config = scale.pretraining(architecture=architecture, model={**scale.vit, "patch_size": patches})
             columns = {"model": kind, "patch size": patches}
             runs.append(Run(f"{kind}-patch={patches}", config, columns))
-    for kind, task in (("ResNet", "resnet_classification"), ("AxialResNet", "axial_resnet_classification")):
+    for kind, architecture in (("ResNet", "BiTResNet"), ("AxialResNet", "AxialResNet")):
         if scale.is_paper:
-            config = {**scale.paper_pretraining("R50x1", evals=("fewshot:imagenet2012",)), "task": task}
+            config = {**scale.paper_pretraining("R50x1", evals=("fewshot:imagenet2012",)), "architecture": architecture}
             version = {"version": 1} if kind == "ResNet" else {}
             config["model"] = {**config["model"], **version}
         else:
-            config = scale.pretraining(task=task, model=_RESNETS[kind])
+            config = scale.pretraining(architecture=architecture, model=_RESNETS[kind])
         runs.append(Run(kind, config, {"model": kind}))
     return scale.with_seeds(runs)
 

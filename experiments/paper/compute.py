@@ -4,7 +4,7 @@ from families import SIDE, families
 from paper_results import TABLE_6, TABLE_7, TABLE_7_COLUMNS
 from study import Study, transfer
 
-from keras_vit import architectures
+import keras_vit
 
 # The fine-tuning tasks as data, in Table 6 and in Table 7.
 _DATASETS = {
@@ -14,7 +14,7 @@ _PAPER_NAMES = dict(zip(_DATASETS, TABLE_7_COLUMNS))
 
 
 def _family(model):
-    return "ResNet" if architectures.is_bit(model) else "hybrid" if "+" in model else "ViT"
+    return "ResNet" if keras_vit.families.is_bit(model) else "hybrid" if "+" in model else "ViT"
 
 
 def _runs(scale):
@@ -40,12 +40,12 @@ def _paper_runs(scale):
 
 
 def _small_runs(scale):
-    for family, (task, model) in families(scale).items():
+    for family, (architecture, model) in families(scale).items():
         for share in (1.0,) if scale.is_tiny else (0.25, 1.0):
-            config = scale.pretraining(model=model, task=task, side=SIDE, evals=())
+            config = scale.pretraining(model=model, architecture=architecture, side=SIDE, evals=())
             config["total_steps"] = max(2, round(config["total_steps"] * share))
             config["schedule"]["warmup_steps"] = max(1, round(config["schedule"]["warmup_steps"] * share))
-            finetuning = scale.finetuning(model=model, task=task, side=SIDE)
+            finetuning = scale.finetuning(model=model, architecture=architecture, side=SIDE)
             columns = {"family": family, "steps": config["total_steps"], "dataset": "digits"}
             yield from transfer(
                 f"{family}-{config['total_steps']}-steps", config, {"digits": (finetuning, {}, {})}, columns
@@ -79,11 +79,11 @@ def _paper_optimizers(scale):
 
 
 def _small_optimizers(scale):
-    task, model = families(scale)["ResNet"]
+    architecture, model = families(scale)["ResNet"]
     for optimizer, rate in (("Adam", 1e-3), ("SGD", 0.03)):
         changes = {"optimizer": _SGD} if optimizer == "SGD" else {}
-        config = scale.pretraining(model=model, task=task, side=SIDE, rate=rate, evals=(), **changes)
-        finetuning = scale.finetuning(model=model, task=task, side=SIDE)
+        config = scale.pretraining(model=model, architecture=architecture, side=SIDE, rate=rate, evals=(), **changes)
+        finetuning = scale.finetuning(model=model, architecture=architecture, side=SIDE)
         columns = {"pre-trained with": optimizer, "dataset": "digits"}
         yield from transfer(f"pretrained-{optimizer}", config, {"digits": (finetuning, {}, {})}, columns)
 

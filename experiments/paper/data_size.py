@@ -22,8 +22,10 @@ def _fewshot_runs(scale):
     evals = () if scale.is_tiny else ("fewshot:digits", "fewshot:shapes:background")
     runs = []
     for examples in _SIZES[scale.name]:
-        for family, (task, model) in families(scale).items():
-            config = scale.pretraining(model=model, task=task, examples=examples, side=SIDE, evals=evals)
+        for family, (architecture, model) in families(scale).items():
+            config = scale.pretraining(
+                model=model, architecture=architecture, examples=examples, side=SIDE, evals=evals
+            )
             runs.append(Run(f"{family}-{examples}", config, {"family": family, "images to train on": examples}))
     return scale.with_seeds(runs)
 
@@ -79,7 +81,7 @@ def _paper_transfers(scale):
 
 def _small_transfers(scale):
     for examples in _SIZES[scale.name]:
-        for family, (task, model) in families(scale).items():
+        for family, (architecture, model) in families(scale).items():
             if scale.is_tiny and family != "ViT":
                 continue
             pretrainings = []
@@ -87,11 +89,16 @@ def _small_transfers(scale):
                 if family == "ResNet":  # which has no dropout
                     regularization = (regularization[0], 0.0, regularization[2])
                 config = scale.pretraining(
-                    model=model, task=task, examples=examples, side=SIDE, evals=(), test="tune_val"
+                    model=model, architecture=architecture, examples=examples, side=SIDE, evals=(), test="tune_val"
                 )
                 pretrainings.append((regularization, _regularized(config, *regularization)))
             columns = {"family": family, "images to train on": examples}
-            yield f"{family}-{examples}", columns, pretrainings, scale.finetuning(model=model, task=task, side=SIDE)
+            yield (
+                f"{family}-{examples}",
+                columns,
+                pretrainings,
+                scale.finetuning(model=model, architecture=architecture, side=SIDE),
+            )
 
 
 def _regularized(config, decay, dropout, smoothing):

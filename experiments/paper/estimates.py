@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 from scales import Scale
 from study import Study
 
-from keras_vit import architectures, cost, recipes, tasks
+from keras_vit import cost, families, recipes, tasks
 from keras_vit.tpu.inputs import InputShapes
 
 # The share of a large product's speed that training reaches; small models reach less.
@@ -84,5 +84,5 @@ def model_name(run):
         factor = model.get("width_factor", 1) * model.get("width", 64) / 64
         return f"BiT-R{model['depth']}x{factor:g}"
     keys = ("patch_size", "num_layers", "hidden_size", "resnet_blocks")
-    name = architectures.find_vision_transformer(**{key: model.get(key) or None for key in keys})
+    name = families.find_size({key: model.get(key) or None for key in keys})
     return name or f"{model['num_layers']} layers of {model['hidden_size']}, patches of {model['patch_size']}"

@@ -4,7 +4,7 @@ SIDE = 16  # of their images at small scale, in pixels
 
 
 def families(scale):
-    """`{family: (task, config.model)}` at small scale, of 0.92 to 1.03 million multiply-accumulates for 16 pixels.
+    """`{family: (architecture, config.model)}` at small scale, of about a million multiply-accumulates for 16 pixels.
 
     The image becomes a grid of 4x4 in all of them, which the ResNet's second stage makes 2x2.
     """
@@ -12,7 +12,7 @@ def families(scale):
     vit = scale.vit if scale.is_tiny else vit
     hybrid = {**vit, "patch_size": 1, "num_layers": vit["num_layers"] // 2, "stem": "resnet", "resnet_blocks": ()}
     return {
-        "ViT": ("classification", vit),
-        "hybrid": ("classification", hybrid),
-        "ResNet": ("resnet_classification", {"depth": 8, "width": 32, "version": 1}),
+        "ViT": ("VisionTransformer", vit),
+        "hybrid": ("VisionTransformer", hybrid),
+        "ResNet": ("BiTResNet", {"depth": 8, "width": 32, "version": 1}),
     }

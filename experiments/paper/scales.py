@@ -6,7 +6,7 @@ from typing import Any
 
 from study import Run
 
-from keras_vit import architectures, data, recipes
+from keras_vit import data, families, recipes
 
 NAMES = ("tiny", "small", "paper")
 
@@ -163,7 +163,7 @@ class Scale:
             model_changes: of `config.model`.
         """
         recipe = recipes.pretraining(model, dataset, **choices)
-        recipe |= architectures.model_config(model, **{**recipe["model"], **(model_changes or {})})
+        recipe |= families.model_config(model, **{**recipe["model"], **(model_changes or {})})
         name = "tfrecords" if dataset == "jft300m" else dataset
         details = {"classes": 18_291} if name == "tfrecords" else {}
         recipe["data"] = data.defaults(name=name, path=self.path, **recipe["data"], **details)
@@ -172,7 +172,7 @@ class Scale:
     def paper_finetuning(self, model: str, dataset: str, weights: str = "") -> dict[str, Any]:
         """The row of Table 4 for a dataset; `weights` as in a config, "" for those of the run it starts from."""
         recipe = recipes.finetuning(model, dataset)
-        recipe |= architectures.model_config(model, **recipe["model"])
+        recipe |= families.model_config(model, **recipe["model"])
         fixed = dict.fromkeys(data.DATASETS[dataset].options, "auto")
         recipe["data"] = data.defaults(name=dataset, path=self.path, **{**recipe["data"], **fixed})
         return {**recipe, "weights": weights}

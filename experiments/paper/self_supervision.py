@@ -4,7 +4,8 @@ from families import SIDE, families
 from paper_results import SELF_SUPERVISION
 from study import Run, Study, transfer
 
-from keras_vit import architectures, data, recipes
+import keras_vit
+from keras_vit import data, recipes
 from keras_vit.tasks.masked_patches import TARGETS
 
 
@@ -18,7 +19,8 @@ def _paper_runs(scale):
         "task": "masked_patches",
         "batch_size": 4096,
         "total_steps": 1_000_000,
-        "model": architectures.VISION_TRANSFORMERS["ViT-B/16"],
+        "architecture": "ViT-B/16",
+        "model": keras_vit.families.sizes()["ViT-B/16"],
         "data": data.defaults(name="tfrecords", classes=18_291, path=scale.path, image_size=224),
         "optimizer": {"name": "adamw", "weight_decay": 0.1},
         "schedule": {"base": 2e-4, "warmup_steps": 10_000, "decay": "cosine"},

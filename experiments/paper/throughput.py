@@ -38,8 +38,8 @@ def _models(scale):
             choices = {"epochs": 7.0} if model == "ViT-L/16" else {}
             yield model, scale.paper_pretraining(model, **choices)
     else:
-        for family, (task, model) in families(scale).items():
-            yield family, scale.pretraining(task=task, model=model)
+        for family, (architecture, model) in families(scale).items():
+            yield family, scale.pretraining(architecture=architecture, model=model)
 
 
 def _compiled(row):

@@ -1,4 +1,4 @@
-"""An array of a checkpoint that has not been read yet, and the changes of layout that are applied once it is."""
+"""Arrays of a checkpoint that are read late, with the changes of layout that are applied then."""
 
 import dataclasses
 from collections.abc import Callable
@@ -14,8 +14,7 @@ class LazyArray:
         shape: tuple of int.
         dtype: name of the dtype in the file, such as "float32" or "bfloat16".
         names: tuple of the names in the file that it is read from.
-        read: `read(verify=True)` returns a numpy array of `shape`, float32 where the file has float16 or bfloat16. With
-            `verify=False` a checksum is not compared again.
+        read: `read()` returns a numpy array of `shape`, float32 for float16 and bfloat16 in the file.
     """
 
     shape: tuple
@@ -25,7 +24,7 @@ class LazyArray:
 
     def map(self, shape, function):
         """The array after `function(array)`, which returns an array of `shape`."""
-        return dataclasses.replace(self, shape=tuple(shape), read=lambda verify=True: function(self.read(verify)))
+        return dataclasses.replace(self, shape=tuple(shape), read=lambda: function(self.read()))
 
     def reshape(self, shape):
         return self.map(shape, lambda array: array.reshape(shape))
@@ -35,10 +34,7 @@ class LazyArray:
 
 
 class LastRead:
-    """Slices lazy arrays, and keeps the array that was read last.
-
-    The slices of an array are read one after the other; without this each of them would read the whole array again.
-    """
+    """Slices lazy arrays and keeps the array read last, since its slices are read one after the other."""
 
     def __init__(self):
         self._source = self._array = None
@@ -46,59 +42,23 @@ class LastRead:
     def slice(self, source, shape, index):
         """The `LazyArray` of `array[index]`, which has `shape`, for the `LazyArray` `source` of `array`."""
 
-        def read(verify=True):
+        def read():
             if self._source is not source:
                 self._source = self._array = None
-                self._array = source.read(verify)
-                self._source = source
+                self._array, self._source = source.read(), source
             return self._array[index]
 
         return dataclasses.replace(source, shape=tuple(shape), read=read)
 
+    def split(self, source, parts):
+        """The `LazyArray`s of equal parts along the first axis."""
+        size = source.shape[0] // parts
+        shape = (size, *source.shape[1:])
+        return [self.slice(source, shape, slice(i * size, (i + 1) * size)) for i in range(parts)]
+
 
 def to_float32(array):
-    """float16 and bfloat16 (`V2` to numpy, which lacks it) as float32, which holds both exactly; others unchanged."""
+    """float16 and bfloat16 (`V2` in an .npz, since numpy lacks it) as float32, which holds both exactly."""
     if array.dtype.kind == "V" and array.dtype.itemsize == 2:
         return (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-    if array.dtype == np.float16:
-        return array.astype(np.float32)
-    return array
-
-
-# PyTorch's layouts, of timm and Hugging Face. Where heads do not divide an array it stays as it is: the load compares
-# shapes and reports it.
-
-
-def dense_from_pytorch(kernel):
-    """`(out, in)` to `(in, out)`."""
-    return kernel.transpose()
-
-
-def conv_from_pytorch(kernel):
-    """`(out, in, height, width)` to `(height, width, in, out)`."""
-    return kernel.transpose((2, 3, 1, 0))
-
-
-def qkv_from_pytorch(array, num_heads):
-    """A query, key or value: kernel `(num_heads * size, D)` to `(D, num_heads, size)`, bias likewise."""
-    if len(array.shape) == 2:
-        array = dense_from_pytorch(array)
-    *rest, units = array.shape
-    if num_heads is None or units % num_heads:
-        return array
-    return array.reshape((*rest, num_heads, units // num_heads))
-
-
-def attention_output_from_pytorch(kernel, num_heads):
-    """The projection after attention: kernel `(D, num_heads * size)` to `(num_heads, size, D)`."""
-    kernel = dense_from_pytorch(kernel)
-    units, hidden_size = kernel.shape
-    if num_heads is None or units % num_heads:
-        return kernel
-    return kernel.reshape((num_heads, units // num_heads, hidden_size))
-
-
-def split_qkv(array, last_read):
-    """Query, key and value out of one array that has them along its first axis."""
-    size = array.shape[0] // 3
-    return [last_read.slice(array, (size, *array.shape[1:]), slice(i * size, (i + 1) * size)) for i in range(3)]
+    return array.astype(np.float32) if array.dtype == np.float16 else array

@@ -10,15 +10,12 @@ import keras
 import numpy as np
 
 from keras_vit import terminal
-from keras_vit.checkpoints import published, vit_jax_names
-from keras_vit.checkpoints.architecture_inference import architecture_of, find_facts
-from keras_vit.checkpoints.dialects import open_checkpoint
+from keras_vit.checkpoints import names, registry
+from keras_vit.checkpoints.formats import open_checkpoint
 from keras_vit.checkpoints.input_channels import RULES
 from keras_vit.checkpoints.planning import LoadPlan
+from keras_vit.checkpoints.published import resolve
 from keras_vit.checkpoints.report import LoadReport
-from keras_vit.checkpoints.resolving import resolve
-from keras_vit.checkpoints.saving import numerics_of
-from keras_vit.preprocessing import Preprocessing
 
 _SMALL = 10**7  # numbers that are read for any model
 
@@ -73,12 +70,13 @@ def load(
     For `channels`, timm's `adapt_input_conv`: "sum" for one channel, "tile" for two and for four or more.
     """
     _validate(head, source_grid, channels)
-    variables, shapes = vit_jax_names.vit_jax_variables(model), vit_jax_names.vit_jax_shapes(model)
-    architecture = architecture_of(shapes)
-    resolved = resolve(source, architecture, model.input_shape[1])
+    variables, shapes = names.canonical_variables(model), names.canonical_shapes(model)
+    family, architecture = registry.infer(shapes, {})
+    resolved = resolve(source, registry.find_size(architecture, family), model.input_shape[1])
     with open_checkpoint(resolved.path, resolved.subtree, architecture.get("num_heads")) as checkpoint:
         plan = LoadPlan(
             model,
+            variables,
             shapes,
             checkpoint,
             source=source,
@@ -87,7 +85,7 @@ def load(
             scipy_border=scipy_border,
             channels=channels,
         )
-        _check_numerics(model, checkpoint.numerics, source)
+        _check_numerics(model, checkpoint.facts, source)
         # The file is read twice, so that a bad array at its end leaves the model unchanged while only one array is in
         # memory; in the file's order, so that the slices of one array come one after the other.
         assignments = sorted(plan.assignments.items(), key=lambda item: item[1].array.names)
@@ -95,12 +93,12 @@ def load(
             _check_size(name, assignment.array.shape, model, source)
         head_is_zero = False
         for name, assignment in terminal.track(assignments, "checking weights", "arrays"):
-            array = assignment.array.read(verify=True)
+            array = assignment.array.read()
             if not np.isfinite(array).all():
                 raise ValueError(f"{name!r} of the checkpoint holds NaN or infinity. Received: {source}")
             head_is_zero |= name == "head/kernel" and not array.any()
         for name, assignment in terminal.track(assignments, "reading weights", "arrays"):
-            value = assignment.function(assignment.array.read(verify=False))
+            value = assignment.function(assignment.array.read())
             variables[name].assign(value.reshape(variables[name].shape))
     if head == "new":
         _initialize_head(model, plan.report.new)
@@ -129,9 +127,10 @@ def _validate(head, source_grid, channels):
         raise ValueError(f'`channels` must be "sum", "tile" or None. Received: channels={channels!r}')
 
 
-def _check_numerics(model, of_file, source):
-    of_model = numerics_of(model)
-    different = {name: value for name, value in of_file.items() if of_model.get(name, value) != value}
+def _check_numerics(model, facts, source):
+    """Refuses a file of another GELU or epsilon than the model's."""
+    of_model = {name: getattr(model, "arguments", {}).get(name) for name in registry.NUMERICS}
+    different = {n: facts[n] for n, value in of_model.items() if value is not None and facts.get(n, value) != value}
     if different:
         needed = ", ".join(f"{name}={value}" for name, value in different.items())
         received = ", ".join(f"{name}={of_model[name]}" for name in different)
@@ -154,7 +153,7 @@ def _check_size(name, shape, model, source):
 def _initialize_head(model, new_entries):
     """Gives the head its initial values: a zero kernel, and the bias that the model was built with."""
     for name, _ in new_entries:
-        if name in vit_jax_names.HEAD:
+        if name in names.HEAD:
             layer = model.head
             layer.kernel.assign(layer.kernel_initializer(layer.kernel.shape, layer.kernel.dtype))
             layer.bias.assign(layer.bias_initializer(layer.bias.shape, layer.bias.dtype))
@@ -164,25 +163,7 @@ def _set_preprocessing(model, fields):
     if fields is None:
         return
     # How files are decoded is a matter of the data, not of the weights.
-    fields = {name: fields[name] for name in ("mean", "std", "resize", "crop_fraction")}
-    for layer in model.layers:
-        if layer.name == "expected_images":
-            channels = layer.preprocessing.channels
-            if len({*zip(fields["mean"], fields["std"])}) == 1 or len(fields["mean"]) == channels:
-                layer.preprocessing = dataclasses.replace(layer.preprocessing, **fields)
-
-
-def preprocessing_of_weights(source: str | os.PathLike) -> Preprocessing | None:
-    """The preprocessing of the model that published weights or a file come from, or None if that is not known.
-
-    Args:
-        source: as of `load`.
-
-    Raises:
-        ValueError: there is no such file and no such name.
-        ConnectionError: the file could not be downloaded.
-    """
-    fields = published.preprocessing_of_name(source)
-    if fields is None:
-        fields = find_facts(source).get("preprocessing")
-    return None if fields is None else Preprocessing.from_config(fields)
+    fields = {key: fields[key] for key in ("mean", "std", "resize", "crop_fraction")}
+    known = getattr(model, "preprocessing", None)
+    if known and (len({*zip(fields["mean"], fields["std"])}) == 1 or len(fields["mean"]) == known.channels):
+        model.preprocessing = dataclasses.replace(known, **fields)

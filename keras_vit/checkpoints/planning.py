@@ -6,13 +6,16 @@ from collections.abc import Callable
 
 import numpy as np
 
-from keras_vit.checkpoints import position_embeddings
-from keras_vit.checkpoints.architecture_inference import architecture_of, describe, fitting_arguments, is_different
+from keras_vit.checkpoints import position_embeddings, registry
 from keras_vit.checkpoints.input_channels import adapt_input_channels
 from keras_vit.checkpoints.lazy_array import LazyArray
+from keras_vit.checkpoints.names import CLASS_TOKEN, HEAD, OTHER_POSITIONS, POSITIONS, first_kernel
 from keras_vit.checkpoints.report import LoadReport
-from keras_vit.checkpoints.vit_jax_names import CLASS_TOKEN, HEAD, OTHER_POSITIONS, POSITIONS, first_kernel
 
+# Arguments of a model that a load with head="keep" needs to agree, beyond its architecture.
+_PARTS = (
+    *("classifier", "representation_size", "position_embedding", "position_embedding_at", "class_token_position"),
+)
 _DTYPES = ("float32", "float16", "bfloat16")  # what float32 holds exactly
 
 
@@ -29,40 +32,59 @@ class LoadPlan:
 
     Args:
         model, source, head, source_grid, scipy_border, channels: as of `load`.
-        shapes: of the model, `{name in vit_jax: shape}`.
+        variables: of the model, `{canonical name: variable}`.
+        shapes: of the model, `{canonical name: shape}`.
         checkpoint: the open `Checkpoint`.
 
     Attributes:
-        assignments: `{name in vit_jax: Assignment}` for every variable that gets a value from the file.
+        assignments: `{canonical name: Assignment}` for every variable that gets a value from the file.
         report: the `LoadReport` of the load.
 
     Raises:
         ValueError: the checkpoint does not fit the model.
     """
 
-    def __init__(self, model, shapes, checkpoint, *, source, head, source_grid, scipy_border, channels):
-        self.model, self.shapes, self.source, self.head = model, shapes, source, head
+    def __init__(self, model, variables, shapes, checkpoint, *, source, head, source_grid, scipy_border, channels):
+        self.model, self.variables, self.shapes, self.source, self.head = model, variables, shapes, source, head
         self.arrays = checkpoint.arrays
         self.scipy_border, self.channels = scipy_border, channels
         self.assignments = {}
         self.report = LoadReport(model.name, str(source))
-        if self.arrays:
-            self._compare_architectures(checkpoint.shapes)
+        # What the model and the file are, by one and the same rule.
+        self._of_model = registry.infer(shapes, {})
+        self._of_file = registry.infer(checkpoint.shapes, checkpoint.facts)
+        if self._of_file[0] is not None:
+            self._compare_architectures()
         if not self.arrays.keys() & shapes.keys():
             raise ValueError(f"The file holds no weights of a known model. Received: {source}")
-        self._known_grid = tuple(source_grid) if source_grid else checkpoint.grid
+        self._known_grid = tuple(source_grid) if source_grid else checkpoint.facts.get("grid")
         self._assign(checkpoint.other_arrays)
         for name, shape in shapes.items():
             if name in self.assignments:
                 self._check(name, shape)
 
-    def _compare_architectures(self, file_shapes):
-        of_model, of_file = architecture_of(self.shapes), architecture_of(file_shapes)
-        if is_different(of_model, of_file):
+    def _compare_architectures(self):
+        (family, ours), (file_family, theirs) = self._of_model, self._of_file
+        different = [
+            name
+            for name in registry.STRUCTURE
+            if ours.get(name) != theirs.get(name)
+            and (name == "resnet_blocks" or None not in (ours.get(name), theirs.get(name)))
+        ]
+        if family is not file_family or different:
             raise ValueError(
-                f"The checkpoint is of another architecture: it is {describe(of_file)}, and {self.model.name} is "
-                f"{describe(of_model)}. Received: {self.source}"
+                f"The checkpoint is of another architecture: it is {registry.describe(file_family, theirs)}, and "
+                f"{self.model.name} is {registry.describe(family, ours)}. Received: {self.source}"
             )
+
+    def _fitting_arguments(self, missing):
+        """A sentence with the arguments of a model that the file would fit, " " before it; "" if none is known."""
+        (_, ours), (_, theirs) = self._of_model, self._of_file
+        names = [name for name in _PARTS if name in theirs and ours.get(name) != theirs[name]]
+        hints = [f"`{name}={_quoted(theirs[name])}`" for name in names]
+        if any(name in missing for name in HEAD):
+            hints.append('`include_top=False`, or load with head="new"')
+        return f" To keep everything, build the model with {' and '.join(hints)}." if hints else ""
 
     def _assign(self, other_arrays):
         """Decides for every name, of the model and of the file, what is done with it."""
@@ -71,7 +93,7 @@ class LoadPlan:
         not_loaded = [name for name in self.arrays if name not in self.shapes or name in new]
         unused = [name for name in not_loaded if not self._may_be_dropped(name)]
         if missing or (unused and self.head == "keep"):
-            hint = fitting_arguments(missing, unused, {name: array.shape for name, array in self.arrays.items()})
+            hint = self._fitting_arguments(missing)
             raise ValueError(
                 f"The checkpoint does not fit {self.model.name}: {_count('missing', missing)}; "
                 f"{_count('unused', unused)}.{hint} Received: {self.source}"
@@ -210,7 +232,7 @@ class LoadPlan:
         """Row 0 where the file has none: zeros next to the file's class token, else the model's initial values."""
         if CLASS_TOKEN in self.arrays:
             return np.zeros((1, 1, hidden_size), np.float32)
-        return np.asarray(self.model.positions[0].pos_embedding)[:, :1]
+        return np.asarray(self.variables[POSITIONS])[:, :1]
 
     def _class_token(self):
         array = self.arrays[CLASS_TOKEN]
@@ -271,6 +293,10 @@ def _differ_in_channels_only(one, other):
     """Whether two shapes `(height, width, in, out)`, none of them empty, differ in their input channels alone."""
     alike = len(one) == len(other) == 4 and (*one[:2], one[3]) == (*other[:2], other[3])
     return alike and 0 < one[2] != other[2]
+
+
+def _quoted(value):
+    return f'"{value}"' if isinstance(value, str) else value
 
 
 def _count(what, items):

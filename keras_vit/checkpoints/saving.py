@@ -8,9 +8,14 @@ import keras
 import numpy as np
 
 from keras_vit import files
-from keras_vit.checkpoints import bit_names, vit_jax_names
-from keras_vit.checkpoints.dialects import COMMENT
+from keras_vit.checkpoints import names
+from keras_vit.checkpoints.formats import COMMENT
 from keras_vit.preprocessing import Preprocessing
+
+_TRAINING_ONLY = (
+    *("dropout", "attention_dropout", "stochastic_depth", "remat", "head_bias", "masking_rate"),
+    "classifier_activation",
+)
 
 
 def save(model: keras.Model, path: str | os.PathLike) -> None:
@@ -19,12 +24,11 @@ def save(model: keras.Model, path: str | os.PathLike) -> None:
     `vit_jax` and timm read it: the published numbering of modules, convolution kernels `(height, width, in, out)`,
     GroupNorm arrays `(1, 1, 1, C)`, float32; a pre-activation BiT ResNet gets the names of the published BiT files.
     `load` restores every number bit for bit. The archive's comment, which other readers ignore, holds what the layout
-    cannot say: the GELU, the epsilon, a grid of patches that is not square, and another preprocessing than that of the
-    published files.
+    cannot say: the arguments of the model, a grid of patches that is not square, and another preprocessing than that of
+    the published files. `keras_vit.from_pretrained` rebuilds the model from it.
 
-    The layout has no place for fixed positions: the model that loads the file must be built with them. Parts that only
-    big_vision has (a MAP head) get big_vision's names inside the same layout; a class token without a position is
-    written with a position of zeros, which is the same model.
+    Parts that only big_vision has (a MAP head) get big_vision's names inside the same layout; a class token without a
+    position is written with a position of zeros, which is the same model.
 
     Args:
         model: a built model of `keras_vit.VisionTransformer`, `keras_vit.BiTResNet` or their variants.
@@ -44,8 +48,8 @@ def save(model: keras.Model, path: str | os.PathLike) -> None:
             "Adapters of LoRA have no place in this layout; saving the model as .keras adds them to the kernels, and "
             f"what is loaded from there can be saved here. Received: model={model.name!r}"
         )
-    shapes, variables = vit_jax_names.vit_jax_shapes(model), vit_jax_names.vit_jax_variables(model)
-    if vit_jax_names.first_kernel(shapes) is None:
+    shapes, variables = names.canonical_shapes(model), names.canonical_variables(model)
+    if names.first_kernel(shapes) is None:
         raise ValueError(
             "Only models of keras_vit, with their layer names, can be saved as a checkpoint. "
             f"Received: model={model.name!r}"
@@ -62,8 +66,13 @@ def save(model: keras.Model, path: str | os.PathLike) -> None:
 
 def _facts(model):
     """What the layout does not say about a model, for the comment of the archive."""
+    arguments = {}
+    for name, value in getattr(model, "arguments", {}).items():
+        if name not in _TRAINING_ONLY and isinstance(value, bool | int | float | str | tuple | None):
+            arguments[name] = value
     facts = {
-        **numerics_of(model),
+        "constructor": type(model).__name__ if arguments else None,
+        "arguments": arguments or None,
         "grid": _grid_if_not_square(model),
         "preprocessing": _preprocessing_if_unusual(model),
     }
@@ -72,15 +81,11 @@ def _facts(model):
 
 def _to_published(name, array, model, shapes):
     """`(name, array)` as the published files have them, for a name and an array of `vit_jax`."""
-    if vit_jax_names.BIT_ROOT in shapes:
-        return bit_names.to_bit(name, array)
-    if vit_jax_names.is_group_norm(name):
-        array = array.reshape(1, 1, 1, -1)
-    if name == vit_jax_names.POSITIONS and vit_jax_names.CLASS_TOKEN in shapes:
+    if name == names.POSITIONS and names.CLASS_TOKEN in shapes:
         rows, columns = model.grid
         if array.shape[1] == rows * columns:
             array = np.concatenate([np.zeros_like(array[:, :1]), array], axis=1)
-    return vit_jax_names.to_published_name(name), array
+    return names.to_published(name, array, shapes)
 
 
 def _grid_if_not_square(model):
@@ -92,18 +97,12 @@ def _grid_if_not_square(model):
 
 def _preprocessing_if_unusual(model):
     """The fields of a model's `Preprocessing`, if its images are not scaled to [-1, 1]; else None."""
-    for layer in model.layers:
-        if layer.name == "expected_images":
-            usual = Preprocessing().for_channels(layer.preprocessing.channels)
-            is_usual = (layer.preprocessing.mean, layer.preprocessing.std) == (usual.mean, usual.std)
-            return None if is_usual else layer.preprocessing.to_config()
-    return None
-
-
-def numerics_of(model):
-    """`exact_gelu` and `epsilon` of a model's Transformer blocks; {} if it has none."""
-    block = next((layer for layer in model.layers if hasattr(layer, "exact_gelu")), None)
-    return {} if block is None else {"exact_gelu": block.exact_gelu, "epsilon": block.epsilon}
+    preprocessing = getattr(model, "preprocessing", None)
+    if preprocessing is None:
+        return None
+    usual = Preprocessing().for_channels(preprocessing.channels)
+    is_usual = (preprocessing.mean, preprocessing.std) == (usual.mean, usual.std)
+    return None if is_usual else preprocessing.to_config()
 
 
 def _write_array(archive, name, array):

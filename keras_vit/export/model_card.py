@@ -8,10 +8,10 @@ import platform
 import keras
 import tensorflow as tf
 
-from keras_vit.checkpoints.architecture_inference import architecture_of, describe
-from keras_vit.checkpoints.vit_jax_names import vit_jax_shapes
+from keras_vit.checkpoints import names, registry
 from keras_vit.export.assets import example_path
 
+_ELSEWHERE = ("include_top", "input_shape")  # of the arguments
 CARD = "assets.extra/model_card.json"
 README = "README.md"
 
@@ -101,14 +101,14 @@ def model_card(model, **details):
     Returns:
         A dict with "model", "architecture", the details and "versions".
     """
-    arguments = architecture_of(vit_jax_shapes(model))
+    family, arguments = registry.infer(names.canonical_shapes(model), {})
     return {
         "model": model.name,
         "architecture": {
-            "description": describe(arguments),
+            "description": registry.describe(family, arguments),
             "parameters": model.count_params(),
             "image_shape": list(model.input_shape[1:]),
-            **{key: value for key, value in arguments.items() if value is not None},
+            **{key: value for key, value in arguments.items() if value is not None and key not in _ELSEWHERE},
         },
         **details,
         "versions": {

@@ -9,6 +9,16 @@ from keras import ops
 from keras_vit.layers.std_conv import StdConv2D, build_in_turn, count_in_turn, group_norm
 from keras_vit.layers.validation import check_positive_int, check_rank
 
+# Units in each stage of a ResNet, by depth. 8 is for small images: its stride is 8, that of the others 32.
+BIT_UNITS = {
+    8: (1, 1),
+    26: (2, 2, 2, 2),
+    50: (3, 4, 6, 3),
+    101: (3, 4, 23, 3),
+    152: (3, 8, 36, 3),
+    200: (3, 24, 36, 3),
+}
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ResNetStem(keras.layers.Layer):

@@ -1,67 +1,9 @@
-"""The Vision Transformer, the BiT ResNet, their axial forms and named sizes."""
+"""The Vision Transformer, the BiT ResNet and their axial forms; `keras_vit.families` has the named sizes."""
 
 from keras_vit.models.axial_resnet import AxialResNet
 from keras_vit.models.axial_vision_transformer import AxialVisionTransformer
 from keras_vit.models.bit_resnet import BiTResNet
 from keras_vit.models.keras_file import load_keras_file
-from keras_vit.models.variants import (
-    BiT_R50x1,
-    BiT_R50x2,
-    BiT_R50x3,
-    BiT_R101x1,
-    BiT_R101x3,
-    BiT_R152x1,
-    BiT_R152x2,
-    BiT_R152x4,
-    BiT_R200x3,
-    R26_ViT_B32,
-    R26_ViT_S32,
-    R50_ViT_B16,
-    R50_ViT_B32,
-    R50_ViT_L16,
-    R50_ViT_L32,
-    R_ViT_Ti16,
-    ViT_B8,
-    ViT_B16,
-    ViT_B32,
-    ViT_H14,
-    ViT_L16,
-    ViT_L32,
-    ViT_S16,
-    ViT_S32,
-    ViT_Ti16,
-)
 from keras_vit.models.vision_transformer import VisionTransformer
 
-__all__ = [
-    "AxialResNet",
-    "AxialVisionTransformer",
-    "BiTResNet",
-    "BiT_R50x1",
-    "BiT_R50x2",
-    "BiT_R50x3",
-    "BiT_R101x1",
-    "BiT_R101x3",
-    "BiT_R152x1",
-    "BiT_R152x2",
-    "BiT_R152x4",
-    "BiT_R200x3",
-    "R26_ViT_B32",
-    "R26_ViT_S32",
-    "R50_ViT_B16",
-    "R50_ViT_B32",
-    "R50_ViT_L16",
-    "R50_ViT_L32",
-    "R_ViT_Ti16",
-    "ViT_B8",
-    "ViT_B16",
-    "ViT_B32",
-    "ViT_H14",
-    "ViT_L16",
-    "ViT_L32",
-    "ViT_S16",
-    "ViT_S32",
-    "ViT_Ti16",
-    "VisionTransformer",
-    "load_keras_file",
-]
+__all__ = ["AxialResNet", "AxialVisionTransformer", "BiTResNet", "VisionTransformer", "load_keras_file"]

@@ -7,8 +7,7 @@ from typing import Any
 import keras
 
 from keras_vit import checkpoints, layers
-from keras_vit.architectures import BIT_UNITS
-from keras_vit.layers.resnet_stem import check_stages
+from keras_vit.layers.resnet_stem import BIT_UNITS, check_stages
 from keras_vit.layers.validation import check_positive_int
 from keras_vit.models.image_model import ImageModel, policy_of
 from keras_vit.preprocessing import Preprocessing

@@ -3,19 +3,19 @@
 `defaults` gives every field of a config; the others give what a recipe changes in it.
 """
 
-from keras_vit.recipes.defaults import MODEL_FIELDS, defaults
+from keras_vit.recipes.defaults import defaults, model_fields
 from keras_vit.recipes.presets import augreg, finetuning, parse_config_arg, pretraining, rates
 from keras_vit.recipes.tables import AUGREG, NUM_EXAMPLES, TABLE_3, TABLE_4
 
 __all__ = [
     "AUGREG",
-    "MODEL_FIELDS",
     "NUM_EXAMPLES",
     "TABLE_3",
     "TABLE_4",
     "augreg",
     "defaults",
     "finetuning",
+    "model_fields",
     "parse_config_arg",
     "pretraining",
     "rates",

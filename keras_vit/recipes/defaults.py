@@ -2,9 +2,12 @@
 
 from typing import Any
 
+from keras_vit import families
+
 FIELDS = {
     "recipe": "",  # one line on where the numbers come from
     "task": "classification",  # what is learned; a name of keras_vit.tasks
+    "architecture": "VisionTransformer",  # a size, such as ViT-B/16, or a constructor with the sizes in `model`
     "seed": 0,
     "batch_size": 512,  # over all replicas
     "total_steps": 0,  # one of these two is 0
@@ -29,7 +32,7 @@ FIELDS = {
     "best_metric": "accuracy",  # whose best checkpoint is kept; a name that ends in loss or error: the lowest
     "log_every_steps": 100,
     "profile": False,  # writes a trace of some steps for TensorBoard
-    "model": {},  # what the task builds: MODEL_FIELDS
+    "model": {},  # arguments of the architecture: `model_fields`
     "data": {},  # keras_vit.data.defaults()
     "optimizer": {  # arguments of keras_vit.optimizers.get
         "name": "sgd",  # sgd, adamw
@@ -47,84 +50,16 @@ FIELDS = {
         "timescale": 10_000.0,  # of rsqrt
     },
 }
-MODEL_FIELDS = {
-    "classification": {  # arguments of keras_vit.VisionTransformer
-        "patch_size": int,
-        "num_layers": int,
-        "hidden_size": int,
-        "mlp_dim": int,
-        "num_heads": int,
-        "input_shape": (),  # (height, width, channels); () is that of the data
-        "classifier": "token",  # token, gap, map
-        "representation_size": 0,
-        "dropout": 0.0,
-        "attention_dropout": 0.0,
-        "stochastic_depth": 0.0,
-        "stem": "",  # "", or resnet for a hybrid
-        "resnet_blocks": (),
-        "position_embedding": "learned",  # learned, learned2d, relative, sincos2d, none
-        "position_embedding_at": "stem",  # stem, every_layer, every_layer_shared
-        "class_token_position": True,
-        "exact_gelu": False,  # True for the weights of timm and Hugging Face
-        "epsilon": 1e-6,  # 1e-12 for Hugging Face's
-        "head_bias": 0.0,
-    },
-    "axial_classification": {  # arguments of keras_vit.AxialVisionTransformer
-        "patch_size": int,
-        "num_layers": int,
-        "hidden_size": int,
-        "mlp_dim": int,
-        "num_heads": int,
-        "input_shape": (),
-        "representation_size": 0,
-        "dropout": 0.0,
-        "attention_dropout": 0.0,
-        "stochastic_depth": 0.0,
-        "exact_gelu": False,
-        "epsilon": 1e-6,
-        "head_bias": 0.0,
-    },
-    "masked_patches": {  # arguments of keras_vit.VisionTransformer, without those of a head, and a target
-        "patch_size": int,
-        "num_layers": int,
-        "hidden_size": int,
-        "mlp_dim": int,
-        "num_heads": int,
-        "input_shape": (),
-        "classifier": "token",  # token, or gap for a model without a class token
-        "dropout": 0.0,
-        "attention_dropout": 0.0,
-        "stochastic_depth": 0.0,
-        "stem": "",
-        "resnet_blocks": (),
-        "position_embedding": "learned",
-        "position_embedding_at": "stem",
-        "class_token_position": True,
-        "exact_gelu": False,
-        "epsilon": 1e-6,
-        "masking_rate": 0.5,  # the share of the patches that are corrupted
-        "target": "mean_color",  # mean_color, colors_4x4, pixels
-    },
-    "axial_resnet_classification": {  # arguments of keras_vit.AxialResNet
-        "depth": 50,
-        "width_factor": 1,
-        "width": 64,
-        "num_heads": 8,
-        "input_shape": (),
-        "head_bias": 0.0,
-    },
-    "resnet_classification": {  # arguments of keras_vit.BiTResNet
-        "depth": int,
-        "width_factor": 1,
-        "width": 64,  # of the root, before it is multiplied
-        "version": 2,
-        "pool_padding": "zeros",  # zeros, minus_infinity
-        "input_shape": (),
-        "head_bias": 0.0,
-    },
-}
-"""The fields of `model` for each task, with their defaults; a type stands for an argument that has none. The classes,
-the preprocessing, `weights` and `remat` come from the rest of the config."""
+
+
+def model_fields(task: str, architecture: str) -> dict[str, Any]:
+    """The fields of `model` for a task and an architecture, with their defaults; a type stands for an argument that has
+    none. The classes, the preprocessing, `weights` and `remat` come from the rest of the config."""
+    fields = families.model_fields(architecture)
+    if task == "masked_patches":
+        fields = {name: value for name, value in fields.items() if name not in ("representation_size", "head_bias")}
+        fields |= {"masking_rate": 0.5, "target": "mean_color"}
+    return fields
 
 
 def defaults(**changes: Any) -> dict[str, Any]:
@@ -132,14 +67,14 @@ def defaults(**changes: Any) -> dict[str, Any]:
 
     Args:
         **changes: other values for some of the fields; of the groups `model`, `optimizer` and `schedule` only what
-            differs, of `data` everything. Without changes `model` is empty.
+            differs, of `data` everything. Without `architecture` and `model`, `model` is empty.
 
     Raises:
         ValueError: there is no such field, or a value is of another type than its default.
     """
     merged = _merged(FIELDS, changes, "a config")
-    if merged["model"] and merged["task"] in MODEL_FIELDS:
-        fields = MODEL_FIELDS[merged["task"]]
+    if (merged["model"] or "architecture" in changes) and merged["task"] in ("classification", "masked_patches"):
+        fields = model_fields(merged["task"], merged["architecture"])
         optional = {name: value for name, value in fields.items() if not isinstance(value, type)}
         merged["model"] = {**optional, **_checked(fields, merged["model"], "`model`")}
     return merged

@@ -3,7 +3,7 @@
 from fnmatch import fnmatchcase
 from typing import Any
 
-from keras_vit import architectures
+from keras_vit import families
 from keras_vit.recipes import tables
 
 
@@ -40,13 +40,13 @@ def pretraining(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
 
     Returns:
         A nested dict of changes for `defaults`, except that its `model` group has what the recipe says about a model:
-        further arguments of `architectures.model_config`, which adds the size. The paper's hidden layer before the
+        further arguments of `families.model_config`, which adds the size. The paper's hidden layer before the
         head is `pre_logits=True`.
 
     Raises:
         ValueError: there is no such row, or a choice is missing or not one of the row's.
     """
-    model = architectures.canonical_name(model)
+    model = families.canonical_name(model)
     rows = [row for row in tables.TABLE_3 if _has(row.models, model)]
     row = _only([row for row in rows if row.dataset == dataset], "Table 3", model, dataset, [r.dataset for r in rows])
     values = _chosen(row._asdict(), choices, f"{model} on {dataset}")
@@ -59,7 +59,7 @@ def pretraining(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
         "loss": loss,
         "model": {
             "head_bias": head_bias,
-            **({} if architectures.is_bit(model) else {"dropout": values["dropout"], "pre_logits": True}),
+            **({} if families.is_bit(model) else {"dropout": values["dropout"], "pre_logits": True}),
         },
         "data": _pretraining_data(),
         "optimizer": {"name": "adamw", "weight_decay": values["weight_decay"]},
@@ -82,7 +82,7 @@ def augreg(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
     Raises:
         ValueError: the dataset or a choice is not one of AugReg's, a choice is missing, or the model is a BiT ResNet.
     """
-    if architectures.is_bit(model):
+    if families.is_bit(model):
         raise ValueError(f"AugReg trains Vision Transformers and hybrids. Received: model={model!r}")
     rows = [row for row in tables.AUGREG if row.dataset == dataset]
     row = _only(rows, "AugReg", model, dataset, [row.dataset for row in tables.AUGREG])
@@ -127,7 +127,7 @@ def finetuning(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
     Raises:
         ValueError: there is no such row, another resolution, or another choice.
     """
-    model = architectures.canonical_name(model)
+    model = families.canonical_name(model)
     row = _finetuning_row(dataset)
     plain, averaged = (378, 518) if model.endswith("/14") else (384, 512)
     resolution = choices.get("resolution", plain)
@@ -139,7 +139,7 @@ def finetuning(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
     recipe = f"fine-tuning of {model} on {dataset}, Table 4, {resolution} pixels"
     if plain == 378 and resolution == plain:
         recipe += " (384 are not filled by patches of 14)"
-    dropout = {} if architectures.is_bit(model) else {"dropout": tables.FINETUNING_DROPOUT.get(model, 0.0)}
+    dropout = {} if families.is_bit(model) else {"dropout": tables.FINETUNING_DROPOUT.get(model, 0.0)}
     return {
         "recipe": recipe,
         "batch_size": 512,

@@ -6,23 +6,20 @@ and evaluation know nothing else about it. To add a task, write a class like tho
 
 from ml_collections import ConfigDict
 
-from keras_vit.tasks.classification import (
-    AxialClassification,
-    AxialResNetClassification,
-    Classification,
-    ResNetClassification,
-)
+from keras_vit.tasks.classification import Classification
 from keras_vit.tasks.masked_patches import MaskedPatchPrediction
 from keras_vit.tasks.task import Task
 
 TASKS = {
     "classification": Classification,
-    "resnet_classification": ResNetClassification,
-    "axial_classification": AxialClassification,
-    "axial_resnet_classification": AxialResNetClassification,
     "masked_patches": MaskedPatchPrediction,
 }
 """The classes of the tasks by the name that `config.task` has."""
+_FORMER = {
+    "resnet_classification": "BiTResNet",
+    "axial_classification": "AxialVisionTransformer",
+    "axial_resnet_classification": "AxialResNet",
+}
 
 
 def get(config: ConfigDict) -> Task:
@@ -31,18 +28,13 @@ def get(config: ConfigDict) -> Task:
     Raises:
         ValueError: the name is not known, or the config asks for something that the task cannot do.
     """
+    if config.task in _FORMER:
+        raise ValueError(
+            f"The task is `classification` with `architecture={_FORMER[config.task]!r}`. Received: task={config.task!r}"
+        )
     if config.task not in TASKS:
         raise ValueError(f"`task` must be one of {', '.join(TASKS)}. Received: task={config.task!r}")
     return TASKS[config.task](config)
 
 
-__all__ = [
-    "TASKS",
-    "AxialClassification",
-    "AxialResNetClassification",
-    "Classification",
-    "MaskedPatchPrediction",
-    "ResNetClassification",
-    "Task",
-    "get",
-]
+__all__ = ["TASKS", "Classification", "MaskedPatchPrediction", "Task", "get"]

@@ -1,84 +1,113 @@
 """Images to classes: one right class (softmax), or any number of them (sigmoid)."""
 
-import inspect
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import keras
 from keras import ops
 from ml_collections import ConfigDict
 
-from keras_vit import checkpoints, losses
-from keras_vit.models import AxialResNet, AxialVisionTransformer, BiTResNet, VisionTransformer
+from keras_vit import families, losses
+from keras_vit.checkpoints import inference, published
 from keras_vit.models.shapes import set_logits_activation
 from keras_vit.tasks.task import Task
 
 if TYPE_CHECKING:
     from keras_vit.data import InputPipeline
 
+# Arguments that fine-tuning may choose otherwise than the weights had them.
+_FREE = ("classes", "include_top", "input_shape", "representation_size", "width")
+
 
 class Classification(Task):
-    """A Vision Transformer that classifies images.
+    """A model of `config.architecture` that classifies images.
 
-    `config.model` holds the arguments of `VisionTransformer`. `config.loss` is "softmax" for one right class, or
-    shares of several that sum to 1, or "sigmoid" for any number of right classes. In evaluation an answer, the class of
-    the largest logit, is right if its label is above 0: of several right classes any will do. In training, where labels
-    may be mixed or smoothed, it is right if its label is the largest.
+    `config.model` holds the arguments of the architecture; `config.weights` may decide those that are at their
+    defaults. `config.loss` is "softmax" for one right class, or shares of several that sum to 1, or "sigmoid" for any
+    number of right classes. In evaluation an answer, the class of the largest logit, is right if its label is above 0:
+    of several right classes any will do. In training, where labels may be mixed or smoothed, it is right if its label
+    is the largest.
 
     Raises:
-        ValueError: the loss is not known, or `config.model` has a field that the architecture does not take, or a
-            classifier that gives logits of every token.
+        ValueError: the loss or the architecture is not known, or `config.model` has a field that the architecture does
+            not take, another size than the architecture's, or a classifier that gives logits of every token.
     """
 
     metrics = ("accuracy",)
-    architecture: Callable[..., keras.Model] = staticmethod(VisionTransformer)
 
     def __init__(self, config: ConfigDict) -> None:
         super().__init__(config)
         self.loss = losses.get(config.loss)
-        unknown = sorted(set(config.model) - set(inspect.signature(self.architecture).parameters))
+        self.family = families.find_family(config.architecture)
+        fields = families.model_fields(config.architecture)
+        unknown = sorted(set(config.model) - set(fields))
         if unknown:
             raise ValueError(
-                f"The models of the task {config.task!r} do not take these fields of `config.model`; another page, or "
-                f"another `task`, may. Received: {', '.join(unknown)}"
+                f"The models of architecture={config.architecture!r} do not take these fields of `config.model`. "
+                f"Received: {', '.join(unknown)}"
             )
+        for name, value in self.family.sizes.get(families.canonical_name(config.architecture), {}).items():
+            if config.model.get(name, value) != value:
+                raise ValueError(
+                    f"`config.model.{name}` is {value} in {config.architecture}; another size needs "
+                    f"`--config.architecture={self.family.constructor.__name__}`. "
+                    f"Received: {name}={config.model[name]}"
+                )
         if config.model.get("classifier", "").endswith("unpooled"):
             raise ValueError(
                 "`classifier` must give one row of logits per image: token, gap or map. "
                 f"Received: classifier={config.model.classifier!r}"
             )
+        if config.remat and "remat" not in families.arguments_of(self.family):
+            raise ValueError(
+                "`remat` recomputes Transformer blocks, which this architecture does not have. "
+                f"Received: remat=True, architecture={config.architecture!r}"
+            )
 
     def build_model(self, inputs: "InputPipeline") -> keras.Model:
-        return self._with_activation(self.architecture(**self._arguments(inputs), remat=self.config.remat))
-
-    def _with_activation(self, model):
+        remat = {"remat": True} if self.config.remat else {}
+        model = self.family.constructor(**self._arguments(inputs), **remat)
         set_logits_activation(model, self.config.loss)
         return model
 
     def _arguments(self, inputs):
         return {
             **self.config.model,
-            **self._numerics_of_weights(),
+            **self._arguments_of_weights(),
             "input_shape": self._input_shape(inputs.image_shape),
             "classes": len(inputs.train.class_names),
             "preprocessing": inputs.model_preprocessing(),
         }
 
-    def _numerics_of_weights(self):
-        """`exact_gelu` and `epsilon` of the model whose weights are loaded.
+    def _arguments_of_weights(self):
+        """The arguments that the file of `config.weights` shows and that the config leaves at their defaults.
 
         Raises:
-            ValueError: a field of the config has a value that is neither its default nor that of the weights.
+            ValueError: a field of the config has another value than its default and that of the weights.
         """
-        fields = inspect.signature(self.architecture).parameters
-        numerics = checkpoints.find_numerics(self.config.weights) if self.config.weights else {}
-        for name, value in numerics.items():
-            if self.config.model.get(name, value) not in (value, fields[name].default):
+        weights = self.config.weights
+        if not weights or published.is_name(weights):
+            return {}
+        family, arguments = inference.find_arguments(weights, self.config.model.get("num_heads", 1))
+        if family.constructor is not self.family.constructor:
+            raise ValueError(
+                f"`config.architecture` must be {family.constructor.__name__}, or a size of it, as `config.weights` "
+                f"is. Received: architecture={self.config.architecture!r}, weights={weights!r}"
+            )
+        defaults, result = families.model_fields(self.family.constructor.__name__), {}
+        for name, value in arguments.items():
+            if name in _FREE or name not in defaults or str(value).endswith("unpooled"):
+                continue
+            ours = self.config.model.get(name, defaults[name])
+            if ours == defaults[name]:
+                result[name] = value
+            elif ours != value and name != "classifier":  # fine-tuning may pool in another way
                 raise ValueError(
-                    f"`config.model.{name}` must be {value}, as `config.weights` was trained, or its default. "
-                    f"Received: {name}={self.config.model[name]}, weights={self.config.weights!r}"
+                    f"`config.model.{name}` must be {value}, as in `config.weights`, or left at its default. "
+                    f"Received: {name}={ours}, weights={weights!r}"
                 )
-        return numerics
+        if result.get("resnet_blocks") is not None:
+            result["stem"] = "resnet"
+        return result
 
     def losses_and_metrics(
         self,
@@ -99,47 +128,3 @@ class Classification(Task):
 
     def _input_shape(self, image_shape):
         return tuple(self.config.model.get("input_shape") or image_shape)
-
-
-class AxialClassification(Classification):
-    """An Axial-ViT that classifies images: appendix D.6 of the paper.
-
-    `config.model` holds the arguments of `AxialVisionTransformer`.
-
-    Raises:
-        ValueError: as `Classification`.
-    """
-
-    architecture = staticmethod(AxialVisionTransformer)
-
-
-class ResNetClassification(Classification):
-    """A BiT ResNet that classifies images: the paper's baseline, the ResNet rows of its Table 3.
-
-    `config.model` holds the arguments of `BiTResNet`.
-
-    Raises:
-        ValueError: as `Classification`, or `config.remat` is set, which is for Transformer blocks.
-    """
-
-    architecture: Callable[..., keras.Model] = staticmethod(BiTResNet)
-
-    def __init__(self, config: ConfigDict) -> None:
-        super().__init__(config)
-        if config.remat:
-            raise ValueError("`remat` recomputes Transformer blocks, and a ResNet has none. Received: remat=True")
-
-    def build_model(self, inputs: "InputPipeline") -> keras.Model:
-        return self._with_activation(self.architecture(**self._arguments(inputs)))
-
-
-class AxialResNetClassification(ResNetClassification):
-    """An AxialResNet that classifies images: appendix D.6 of the paper.
-
-    `config.model` holds the arguments of `AxialResNet`.
-
-    Raises:
-        ValueError: as `ResNetClassification`.
-    """
-
-    architecture = staticmethod(AxialResNet)

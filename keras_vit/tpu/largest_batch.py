@@ -11,7 +11,7 @@ import math
 
 from ml_collections import ConfigDict
 
-from keras_vit import architectures, data, recipes, tasks
+from keras_vit import data, families, recipes, tasks
 from keras_vit.tpu.inputs import InputShapes
 from keras_vit.tpu.program import Program
 from keras_vit.tpu.programs import programs_class
@@ -44,7 +44,7 @@ def largest_batch(model, topology, image_size, training, first=0):
     """The `LargestBatch` of a model in mixed bfloat16, on Keras' backend.
 
     Args:
-        model: a name of `architectures`.
+        model: a name of a size.
         topology: the name of a slice.
         image_size: pixels of a side.
         training: whether the program is the training step, with AdamW; else it is the evaluation step.
@@ -57,7 +57,7 @@ def largest_batch(model, topology, image_size, training, first=0):
 
     # AdamW keeps two numbers of each weight's size, and some gradients wait for the update.
     state = 3.4 * gradient_bytes if training else programs.gradient_bytes
-    config = architectures.model_config(model)["model"]
+    config = families.model_config(model)["model"]
     size = _on_grid(max(1, first or (limit - state) / _image_memory(config, image_size, training)))
     best, refused = LargestBatch(0, Program(False), gradient_bytes), math.inf
     while True:
@@ -82,7 +82,7 @@ def make_programs(model, topology, image_size):
     """The `Programs` of a model: mixed bfloat16, AdamW, `CLASSES` classes."""
     config = ConfigDict(
         recipes.defaults(
-            **architectures.model_config(model),
+            **families.model_config(model),
             total_steps=1000,
             precision="mixed_bfloat16",
             data=data.defaults(image_size=image_size),

@@ -17,7 +17,7 @@ import tempfile
 
 import keras
 
-from keras_vit import architectures, files
+from keras_vit import families, files
 from keras_vit.tpu import compiler
 from keras_vit.tpu.largest_batch import largest_batch
 from keras_vit.tpu.program import first_line
@@ -60,7 +60,7 @@ def cells(models, topologies, image_sizes, modes=MODES):
     """The rows that a table is to have, without their numbers.
 
     Args:
-        models: names of `architectures`.
+        models: names of sizes.
         topologies: names of slices.
         image_sizes: pixels; of models with patches the largest multiple of the patch size that is not above them.
         modes: of `MODES`.
@@ -76,9 +76,9 @@ def cells(models, topologies, image_sizes, modes=MODES):
     unknown = sorted(set(modes) - set(MODES))
     if unknown:
         raise ValueError(f"`modes` must be of {', '.join(MODES)}. Received: {', '.join(unknown)}")
-    models = [architectures.canonical_name(model) for model in models]
+    models = [families.canonical_name(model) for model in models]
     for model in models:
-        architectures.model_config(model)
+        families.model_config(model)
     rows = [
         Row(model, topology, _filled_by_patches(model, size), mode)
         for topology in topologies

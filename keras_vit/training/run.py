@@ -13,8 +13,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from keras_vit import data, files, tasks, terminal
-from keras_vit.checkpoints import fetch, load
-from keras_vit.checkpoints.loading import preprocessing_of_weights
+from keras_vit.checkpoints import fetch, find_preprocessing, load
 from keras_vit.layers import InputPreprocessing
 from keras_vit.training import validation
 from keras_vit.training.checkpoint_manager import MARKER, CheckpointManager, finished_steps
@@ -234,7 +233,7 @@ def _normalized_as_weights(inputs, config, write):
     """The input with the mean and std of the weights that training starts from, unless `config.data` has its own."""
     if not config.weights:
         return inputs
-    expected, own = preprocessing_of_weights(config.weights), inputs.model_preprocessing()
+    expected, own = find_preprocessing(config.weights), inputs.model_preprocessing()
     if expected is None:
         return inputs
     ours, theirs = _shares_of_white(own), _shares_of_white(expected)

@@ -1,13 +1,13 @@
 """What a run prints before it starts: the fields that differ from the defaults, the devices, and the cost."""
 
-from keras_vit import cost, data, recipes
+from keras_vit import cost, data, recipes, tasks
 from keras_vit.training.memory import memory_line
 from keras_vit.training.progress import wrap
 
 
 def run_summary(config, *, engine, inputs, total_steps):
     """The lines that a run with a built engine starts with, a list of texts."""
-    model = recipes.MODEL_FIELDS.get(config.task, {})
+    model = recipes.model_fields(config.task, config.architecture) if config.task in tasks.TASKS else {}
     defaults = {**recipes.defaults(), "data": data.defaults(), "model": model}
     lines = ["config, where it differs from the defaults (config.json has every field):"]
     top = {name: value for name, value in config.items() if not hasattr(value, "items")}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.checkpoints.vit_jax_names import vit_jax_variables
+from keras_vit.checkpoints.names import canonical_variables
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
@@ -41,7 +41,7 @@ def values():
     """The weights of a model as numpy arrays, by their names in `vit_jax`."""
 
     def read(model):
-        return {name: np.asarray(variable) for name, variable in vit_jax_variables(model).items()}
+        return {name: np.asarray(variable) for name, variable in canonical_variables(model).items()}
 
     return read
 

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit import checkpoints
+from keras_vit import checkpoints, families
 from keras_vit.checkpoints import published
 from keras_vit.checkpoints.input_channels import adapt_input_channels
-from keras_vit.checkpoints.vit_jax_names import BIT_ROOT, EMBEDDING, STEM_ROOT
+from keras_vit.checkpoints.names import BIT_ROOT, EMBEDDING, STEM_ROOT
 
 pytestmark = pytest.mark.one_backend  # arrays are arranged in numpy
 
@@ -161,8 +161,8 @@ def test_rules_that_cannot_be_applied_are_refused(golden_files, small, arrays, t
 
 
 def test_a_published_name_means_the_same_file_for_any_channels(tmp_path, monkeypatch):
-    row = published.PublishedWeights("sam", "vit_models/sam", "tiny", "ViT-Ti/16", 5, 32)
-    monkeypatch.setattr(published, "PUBLISHED", (row,))
+    row = families.PublishedWeights("sam", "tiny", "ViT-Ti/16", "gs://vit_models/sam/tiny.npz", 5, 32)
+    monkeypatch.setattr(published, "rows", lambda: [row])
     monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path))
     (tmp_path / "sam").mkdir()
     rgb = keras_vit.ViT_Ti16(input_shape=(32, 32, 3), classes=5)

@@ -6,7 +6,7 @@ import scipy.ndimage
 
 from keras_vit import checkpoints
 from keras_vit.checkpoints import position_embeddings
-from keras_vit.checkpoints.vit_jax_names import CLASS_TOKEN, POSITIONS
+from keras_vit.checkpoints.names import CLASS_TOKEN, POSITIONS
 
 pytestmark = pytest.mark.one_backend  # arrays are resampled in numpy
 GRIDS = [(4, 6), (6, 4), (7, 12), (14, 24), (14, 7)]

@@ -4,20 +4,18 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit import checkpoints
-from keras_vit.architectures import BIT_RESNETS, VISION_TRANSFORMERS
+from keras_vit import checkpoints, families
 from keras_vit.checkpoints import published
-from keras_vit.checkpoints.published import PUBLISHED
-from keras_vit.checkpoints.resolving import size_name
 
 pytestmark = pytest.mark.one_backend  # nothing of it is Keras
 
+PUBLISHED = published.rows()
 STEMS = {(): 9_536, (2, 2, 2, 2): 13_946_176, (3, 4, 9): 11_894_848, (3, 4, 6, 3): 23_508_032}
 
 
 def parameters(row):
     """Parameters of the model that a row is of, by the formula of the paper's architecture."""
-    size = VISION_TRANSFORMERS[row.model]
+    size = families.sizes()[row.model]
     patch, layers, hidden, mlp = (size[key] for key in ("patch_size", "num_layers", "hidden_size", "mlp_dim"))
     blocks = size.get("resnet_blocks")
     stride = patch if blocks is None else patch * 2 ** (2 + max(len(blocks) - 1, 0))
@@ -61,9 +59,9 @@ def test_every_row_has_what_a_row_needs():
         assert "+" not in row.url.rpartition("/")[2]
         assert row.classes in (1000, 21843)
         assert row.preprocessing["mean"] == [127.5] * 3
-        assert row.model in VISION_TRANSFORMERS or row.model in BIT_RESNETS
-        if row.folder.startswith("vit_models"):
-            assert row.model in VISION_TRANSFORMERS and row.resolution in (224, 384)
+        assert row.model in families.sizes()
+        if "/vit_models/" in row.url:
+            assert not families.is_bit(row.model) and row.resolution in (224, 384)
 
 
 def test_the_collections_hold_what_was_published():
@@ -113,14 +111,14 @@ def test_an_augreg_name_says_what_the_file_is():
     row = published.find(f"augreg:{name}.npz", "ViT-Ti/16")
     assert (row.model, row.classes, row.resolution, row.representation_size) == ("ViT-Ti/16", 100, 384, 0)
     assert row.url == f"https://storage.googleapis.com/vit_models/augreg/{name}.npz"
-    assert published.parse("augreg", name.partition("--")[0]).classes == 21843
-    assert published.parse("augreg", name.partition("--")[0].replace("i21k", "i1k")).classes == 1000
+    assert published.find_file("augreg", name.partition("--")[0]).classes == 21843
+    assert published.find_file("augreg", name.partition("--")[0].replace("i21k", "i1k")).classes == 1000
 
 
 @pytest.mark.parametrize(
     "source, model, message",
     [
-        ("sam", "ViT-H/14", r"published weights of ViT-H/14 are imagenet21k; a path"),
+        ("sam", "ViT-H/14", r"published weights of ViT-H/14 are imagenet21k, augreg:<file name>; a path"),
         ("imagenet21k", None, "Weights have been published for ViT-B/16, .* the model is not one of them"),
         ("augreg:B_16-i21k", "ViT-B/16", "must follow the rule {model}-{ds}"),
         ("augreg:X_16-i1k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0", "ViT-B/16", "must follow the rule"),
@@ -147,20 +145,17 @@ def test_a_folder_of_the_same_name_does_not_hide_published_weights(tmp_path, mon
 
 
 def test_every_size_is_named_from_its_numbers():
-    for name, size in VISION_TRANSFORMERS.items():
-        assert size_name({"resnet_blocks": None, **size}) == name
+    for name, size in families.sizes().items():
+        assert families.find_size(size) == name
         if "resnet_blocks" in size:  # a config's tuples may be lists
-            assert size_name({**size, "resnet_blocks": list(size["resnet_blocks"])}) == name
-    for name, size in BIT_RESNETS.items():
-        assert size_name(size) == name
-    assert size_name({"depth": None, "width_factor": 1}) is None
-    assert size_name({"patch_size": 8, "num_layers": 2, "hidden_size": 64, "resnet_blocks": None}) is None
+            assert families.find_size({**size, "resnet_blocks": list(size["resnet_blocks"])}) == name
+    assert families.find_size({"depth": None, "width_factor": 1}) is None
+    assert families.find_size({"patch_size": 8, "num_layers": 2, "hidden_size": 64}) is None
 
 
 def test_a_published_name_brings_classes_and_pre_logits(tmp_path, monkeypatch):
-    monkeypatch.setattr(published, "PUBLISHED", (
-        published.PublishedWeights("sam", "vit_models/sam", "tiny", "ViT-Ti/16", 5, 32, 24),
-    ))  # fmt: skip
+    row = families.PublishedWeights("sam", "tiny", "ViT-Ti/16", "gs://vit_models/sam/tiny.npz", 5, 32, 24)
+    monkeypatch.setattr(published, "rows", lambda: [row])
     monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path))
     (tmp_path / "sam").mkdir()
     source = keras_vit.ViT_Ti16(input_shape=(32, 32, 3), classes=5, representation_size=24)

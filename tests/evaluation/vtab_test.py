@@ -11,7 +11,7 @@ if keras.backend.backend() != "tensorflow":
 
 import keras_vit
 from keras_vit import data, evaluation
-from keras_vit.checkpoints.loading import preprocessing_of_weights
+from keras_vit.checkpoints import find_preprocessing
 from keras_vit.evaluation import vtab
 
 SIZES = {
@@ -112,7 +112,7 @@ def test_a_moved_folder_goes_on_with_the_models_normalization(monkeypatch, tmp_p
     trained = []
 
     def run(config, folder, *_, **__):
-        trained.append(preprocessing_of_weights(config.weights).mean)
+        trained.append(find_preprocessing(config.weights).mean)
         folder.claim()
         return types.SimpleNamespace(metrics={"test/accuracy": 0.5})
 

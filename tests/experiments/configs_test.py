@@ -8,7 +8,7 @@ import pytest
 from absl import flags
 from ml_collections import config_flags
 
-from keras_vit import data, recipes, training
+from keras_vit import data, families, recipes, training
 
 CONFIGS = Path(__file__).parent.parent.parent / "experiments" / "configs"
 # Arguments of each page, after the colon of `--config`.
@@ -85,7 +85,8 @@ def test_a_page_runs_two_steps(page, request_, tmp_path):
     config.total_epochs, config.total_steps, config.schedule.warmup_steps = 0.0, 2, 1
     if page != "digits":
         config.batch_size, config.weights = 8, ""
-        if config.task == "resnet_classification":
+        config.architecture = families.find_family(config.architecture).constructor.__name__
+        if config.architecture == "BiTResNet":
             config.model.depth = 8
         else:
             config.model.update(TINY_MODEL)

@@ -12,6 +12,7 @@ from keras_vit import training
 ROOT = Path(__file__).parent.parent.parent
 GOLDEN = ROOT / "tests" / "golden"
 TINY = (
+    "architecture=VisionTransformer",
     "model.patch_size=8", "model.num_layers=2", "model.hidden_size=64",
     "model.mlp_dim=128", "model.num_heads=4", "data.name=digits", "data.image_size=32", "data.resize_size=72",
     "data.train_split=train", "data.test_split=test", "batch_size=8", "total_steps=2", "schedule.warmup_steps=1",
@@ -24,8 +25,8 @@ COMMANDS = {
     ),
     "timm_token.safetensors": (),
     "hf_token.safetensors": (),
-    "bigvision_map.ckpt.npz": ("model.classifier=map",),
-    "bigvision_tok_sincos.ckpt.npz": ("model.class_token_position=False", "model.position_embedding=sincos2d"),
+    "bigvision_map.ckpt.npz": (),
+    "bigvision_tok_sincos.ckpt.npz": (),
 }
 
 

@@ -188,7 +188,7 @@ def test_it_is_a_task_and_computes_in_bfloat16():
         model_preprocessing=lambda: None,
     )
     sizes = {name: value for name, value in SIZES.items() if name != "classes"}
-    task = tasks.get(ConfigDict(recipes.defaults(task="axial_resnet_classification", model=sizes)))
+    task = tasks.get(ConfigDict(recipes.defaults(architecture="AxialResNet", model=sizes)))
     model = task.build_model(inputs)
     batch = (images(), np.eye(3, dtype="float32")[:2], np.ones(2, "float32"))
     losses, _ = task.losses_and_metrics(model, batch, training=True)

@@ -101,7 +101,7 @@ def test_it_is_a_task():
         model_preprocessing=lambda: None,
     )
     sizes = {name: value for name, value in SIZES.items() if name != "classes"}
-    task = tasks.get(ConfigDict(recipes.defaults(task="axial_classification", model=sizes)))
+    task = tasks.get(ConfigDict(recipes.defaults(architecture="AxialVisionTransformer", model=sizes)))
     model = task.build_model(inputs)
     batch = (images(), np.eye(3, dtype="float32")[:2], np.ones(2, "float32"))
     losses, _metrics = task.losses_and_metrics(model, batch, training=True)

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.architectures import BIT_UNITS
-from keras_vit.checkpoints.vit_jax_names import is_group_norm, vit_jax_shapes, vit_jax_variables
+from keras_vit.checkpoints.names import canonical_shapes, canonical_variables, is_group_norm
+from keras_vit.layers.resnet_stem import BIT_UNITS
 
 
 def deterministic(model, wide_norms=False):
     """Fills a model with the weights of the golden vectors, each drawn from its name."""
-    shapes = vit_jax_shapes(model)
-    for name, variable in vit_jax_variables(model).items():
+    shapes = canonical_shapes(model)
+    for name, variable in canonical_variables(model).items():
         shape = shapes[name]
         if wide_norms and is_group_norm(name):
             shape = (1, 1, 1, *shape)

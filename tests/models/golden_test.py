@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.checkpoints import vit_jax_names
+from keras_vit.checkpoints import names
 
 SMALL = {
     "patch_size": 8,
@@ -187,7 +187,7 @@ LARGE_VECTORS = {
 
 def _deterministic(model, batch):
     """Fills a model with the weights of the vectors; returns their images."""
-    for name, variable in vit_jax_names.vit_jax_variables(model).items():
+    for name, variable in names.canonical_variables(model).items():
         values = np.random.RandomState(zlib.crc32(name.encode())).standard_normal(variable.shape).astype("float32")
         if name.endswith("scale"):
             values = 1 + 0.1 * values

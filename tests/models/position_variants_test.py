@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.checkpoints.vit_jax_names import vit_jax_variables
+from keras_vit.checkpoints.names import canonical_variables
 from keras_vit.inspection import attention_scores
 
 SIZES = {"patch_size": 4, "hidden_size": 8, "num_layers": 3, "num_heads": 2, "mlp_dim": 12, "classes": 3}
@@ -51,7 +51,7 @@ def positions_of(weights, name, tokens):
 
 def logits_in_numpy(model, batch, every_layer):
     """`every_layer`: "" for the stem alone, "own" or "shared"."""
-    weights = {name: np.asarray(value, "float64") for name, value in vit_jax_variables(model).items()}
+    weights = {name: np.asarray(value, "float64") for name, value in canonical_variables(model).items()}
     patches = batch.reshape(-1, 2, 4, 3, 4, 3).transpose(0, 1, 3, 2, 4, 5).reshape(len(batch), 6, 48)
     x = patches @ weights["embedding/kernel"] + weights["embedding/bias"]
     if "cls" in weights:

@@ -1,14 +1,13 @@
 """Parameter counts of every named size, in every form, equal the JAX reference's."""
 
 import functools
-import inspect
 import math
 
 import keras
 import pytest
 
 import keras_vit
-from keras_vit.models import variants
+from keras_vit import families
 
 pytestmark = pytest.mark.one_backend
 
@@ -111,10 +110,7 @@ def test_a_count_without_memory_is_the_models_own(count, monkeypatch):
 
 
 def test_every_named_size_has_a_row():
-    functions = {name for name, value in vars(variants).items() if inspect.isfunction(value)}
-    public = functions - {"VisionTransformer", "BiTResNet"}
-    assert {name for name in public if not name.startswith("BiT")} == COUNTS.keys()
-    assert public <= set(keras_vit.__all__)
+    assert {name for name in families.CONSTRUCTORS if not name.startswith("BiT")} == COUNTS.keys()
 
 
 @pytest.mark.parametrize("name", COUNTS)

@@ -29,15 +29,10 @@ def test_the_model_has_the_fields_that_its_constructor_takes():
 
     # These come from the data or the rest of the config, or are not for training.
     others = {"classes", "preprocessing", "weights", "remat", "include_top", "classifier_activation", "name"}
-    others |= {"masking_rate"}  # of another task
-    for task, model in (
-        ("classification", "VisionTransformer"),
-        ("resnet_classification", "BiTResNet"),
-        ("axial_classification", "AxialVisionTransformer"),
-        ("axial_resnet_classification", "AxialResNet"),
-    ):
+    others |= {"masking_rate", "dtype", "kwargs"}  # of another task, or of Keras
+    for model in ("VisionTransformer", "BiTResNet", "AxialVisionTransformer", "AxialResNet"):
         parameters = inspect.signature(getattr(keras_vit, model)).parameters
-        fields = recipes.MODEL_FIELDS[task]
+        fields = recipes.model_fields("classification", model)
         assert set(fields) == set(parameters) - others
         for name, value in fields.items():
             default = parameters[name].default
@@ -47,15 +42,24 @@ def test_the_model_has_the_fields_that_its_constructor_takes():
                 assert value == default or (default is None and not value)
 
 
+def test_a_size_brings_its_fields():
+    config = recipes.defaults(architecture="R50+ViT-B/16", model={"dropout": 0.1})
+    model = config["model"]
+    assert (config["architecture"], model["resnet_blocks"], model["stem"]) == ("R50+ViT-B/16", (3, 4, 9), "resnet")
+    assert (model["hidden_size"], model["dropout"], model["input_shape"]) == (768, 0.1, ())
+    with pytest.raises(ValueError, match="must be one of ViT-Ti/16, .*Received: architecture='ViT-B/15'"):
+        recipes.defaults(architecture="ViT-B/15")
+
+
 def test_a_model_has_all_fields_of_its_task_and_another_task_has_its_own():
     model = recipes.defaults(model={"patch_size": 4})["model"]
     assert model["exact_gelu"] is False and model["epsilon"] == 1e-6 and "num_layers" not in model
-    assert recipes.defaults(task="resnet_classification", model={"depth": 50})["model"]["version"] == 2
+    assert recipes.defaults(architecture="BiTResNet", model={"depth": 50})["model"]["version"] == 2
     assert recipes.defaults(task="a_task_of_ones_own", model={"ratio": 0.5})["model"] == {"ratio": 0.5}
 
 
 def test_unknown_fields_and_other_types_are_refused():
-    with pytest.raises(ValueError, match="The fields of a config are recipe, task, seed, .*. Received: sede"):
+    with pytest.raises(ValueError, match="The fields of a config are recipe, task, architecture, .*. Received: sede"):
         recipes.defaults(sede=3)
     with pytest.raises(ValueError, match="The fields of `schedule` are decay, base, .* Received: rate"):
         recipes.defaults(schedule={"rate": 0.1})

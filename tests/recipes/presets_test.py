@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_vit import architectures, recipes
+from keras_vit import families, recipes
 
 # Tables 3 and 4 once more, cell by cell.
 TABLE_3 = """
@@ -93,12 +93,12 @@ def test_larger_images_are_fine_tuned_with_an_average_of_the_weights(model, pixe
     assert (config["ema_decay"], config["data"]["image_size"]) == (0.9999, pixels)
 
 
-@pytest.mark.parametrize("name", architectures.VISION_TRANSFORMERS)
+@pytest.mark.parametrize("name", {**families.vit.FAMILY.sizes, **families.hybrid.FAMILY.sizes})
 def test_every_size_fits_the_images_it_is_fine_tuned_on(name):
     from keras_vit.models.vision_transformer import patch_grid
 
     config = recipes.finetuning(name, "cifar10")
-    size = architectures.VISION_TRANSFORMERS[name]
+    size = {**families.vit.FAMILY.sizes, **families.hybrid.FAMILY.sizes}[name]
     assert min(patch_grid(2 * (config["data"]["image_size"],), size["patch_size"], size.get("resnet_blocks"))) > 1
 
 

@@ -23,9 +23,9 @@ def _inputs(image_shape=(8, 12, 3), classes=5):
     )
 
 
-def _task(name="classification", **changes):
-    model = {"classification": VIT, "resnet_classification": RESNET}[name]
-    return tasks.get(ConfigDict(recipes.defaults(task=name, **{"model": model, **changes})))
+def _task(architecture="VisionTransformer", **changes):
+    model = {"VisionTransformer": VIT, "BiTResNet": RESNET}.get(architecture, {})
+    return tasks.get(ConfigDict(recipes.defaults(architecture=architecture, **{"model": model, **changes})))
 
 
 def _batch(labels):
@@ -78,12 +78,21 @@ def test_the_shape_of_the_images_comes_from_the_data_unless_the_config_has_one()
 
 
 @pytest.mark.one_backend
-def test_a_resnet_is_the_second_task():
-    task = _task("resnet_classification")
+def test_the_architecture_chooses_the_model():
+    task = _task("BiTResNet")
     model = task.build_model(_inputs((32, 48, 3)))
     assert model.output_shape == (None, 5) and model.name == "bit_resnet"
     with pytest.raises(ValueError, match="`remat` recomputes Transformer blocks.*Received: remat=True"):
-        _task("resnet_classification", remat=True)
+        _task("BiTResNet", remat=True)
+    assert _task("ViT-Ti/16").build_model(_inputs((32, 32, 3))).count_params() > 5e6
+
+
+@pytest.mark.one_backend
+def test_another_size_than_the_architectures_is_named():
+    with pytest.raises(ValueError, match=r"num_layers` is 12 in ViT-B/16; .*architecture=VisionTransformer`.*=2"):
+        _task("ViT-B/16", model={"num_layers": 2})
+    with pytest.raises(ValueError, match="do not take these fields .*Received: depth"):
+        tasks.get(ConfigDict({**recipes.defaults(architecture="ViT-B/16"), "model": {"depth": 3}}))
 
 
 def test_what_a_config_cannot_ask_for_is_refused():
@@ -91,12 +100,26 @@ def test_what_a_config_cannot_ask_for_is_refused():
         _task(loss="hinge")
     with pytest.raises(ValueError, match="`task` must be one of classification.*Received: task='detection'"):
         tasks.get(ConfigDict(recipes.defaults(task="detection")))
+    with pytest.raises(ValueError, match="`classification` with `architecture='BiTResNet'`. Received: task="):
+        tasks.get(ConfigDict(recipes.defaults(task="resnet_classification")))
 
 
 @pytest.mark.one_backend
-def test_a_field_that_contradicts_the_weights_is_named():
-    weights = str(Path(__file__).parent.parent / "golden" / "hf_token.safetensors")
-    model = _task(model={**VIT, "epsilon": 1e-12}, weights=weights).build_model(_inputs())
+def test_weights_decide_what_the_config_leaves_open():
+    golden = Path(__file__).parent.parent / "golden"
+    sizes = {"patch_size": 8, "hidden_size": 64, "mlp_dim": 128, "num_heads": 4, "num_layers": 2}
+    weights = str(golden / "hf_token.safetensors")
+    model = _task(model={**sizes, "epsilon": 1e-12}, weights=weights).build_model(_inputs((32, 32, 3)))
     assert (model.get_layer("encoderblock_0").exact_gelu, model.get_layer("encoder_norm").epsilon) == (True, 1e-12)
-    with pytest.raises(ValueError, match=r"`config.model.epsilon` must be 1e-12, .*Received: epsilon=1e-05, weights="):
-        _task(model={**VIT, "epsilon": 1e-5}, weights=weights).build_model(_inputs())
+    for changes, message in (
+        ({"epsilon": 1e-5}, "`config.model.epsilon` must be 1e-12, .*Received: epsilon=1e-05, weights="),
+        ({"hidden_size": 32}, "`config.model.hidden_size` must be 64, .*Received: hidden_size=32, weights="),
+        ({"position_embedding": "learned2d"}, "position_embedding` must be learned, .*=learned2d"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            _task(model={**sizes, **changes}, weights=weights).build_model(_inputs())
+    with pytest.raises(ValueError, match="`config.architecture` must be VisionTransformer, .*'BiTResNet', weights="):
+        _task("BiTResNet", weights=weights).build_model(_inputs())
+    weights = str(golden / "bigvision_map.ckpt.npz")
+    model = _task(model=sizes, weights=weights).build_model(_inputs((32, 32, 3)))
+    assert type(model.get_layer("pool")).__name__ == "AttentionPooling"

@@ -6,7 +6,7 @@ from pathlib import Path
 import keras
 import pytest
 
-from keras_vit import tasks, tpu
+from keras_vit import families, tasks, tpu
 
 CONFIGS = Path(__file__).parent.parent.parent / "experiments" / "configs"
 REQUESTS = {
@@ -32,7 +32,9 @@ def _config(page, request):
     config = module.get_config(request) if request else module.get_config()
     if "jft300m" in request:
         config.data.classes = 100  # its number is not published
-    if config.task == "resnet_classification":
+    constructor = families.find_family(config.architecture).constructor.__name__
+    config.architecture = constructor
+    if constructor == "BiTResNet":
         config.model.depth = 26  # the fewest units that there are
     else:
         config.model.num_layers = 2

@@ -245,7 +245,7 @@ def test_metrics_that_nobody_measures_are_refused(changes, message, tmp_path):
 
 def test_a_resnet_trains_resumes_and_says_what_it_costs(tmp_path):
     changes = {
-        "task": "resnet_classification",
+        "architecture": "BiTResNet",
         "model": {"depth": 8},
         "batch_size": 16,
         "total_steps": 2,

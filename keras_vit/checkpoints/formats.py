@@ -1,0 +1,199 @@
+"""Opening a checkpoint of any format, with its arrays under canonical names and in the layout of Keras."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+from typing import Any
+
+from keras_vit.checkpoints import names
+from keras_vit.checkpoints.lazy_array import LastRead, LazyArray
+from keras_vit.checkpoints.npz import NpzFile
+from keras_vit.checkpoints.registry import FAMILIES, Format
+from keras_vit.preprocessing import Preprocessing
+
+# The comment that `save` writes into the archive, followed by JSON: facts about the model that no array shows. Other
+# libraries' readers ignore it. Older versions wrote "keras_vit grid 2x3".
+COMMENT = "keras_vit "
+_UNKNOWN = Format("unknown", "", ())
+
+
+@dataclasses.dataclass
+class Checkpoint:
+    """A checkpoint that is open for reading.
+
+    Attributes:
+        format: the `Format` of the file.
+        arrays: `{canonical name: LazyArray}`, the weights. Names that the format does not know stay as they are.
+        other_arrays: `{name in the file: LazyArray}`, arrays that are not weights, such as an optimizer's state.
+        facts: what the file, its library or the config.json beside it say about the model, as far as they do:
+            arguments of its constructor such as "num_heads", "exact_gelu" and "epsilon"; "constructor", its name; and
+            all of its "arguments"; "grid", `(rows, columns)` of the positions; "preprocessing", the fields of a
+            `Preprocessing`.
+    """
+
+    format: Format
+    arrays: dict[str, LazyArray]
+    other_arrays: dict[str, LazyArray]
+    facts: dict[str, Any]
+
+    @property
+    def shapes(self):
+        return {name: array.shape for name, array in self.arrays.items()}
+
+
+@contextlib.contextmanager
+def open_checkpoint(path, subtree="", num_heads=None):
+    """Opens a file of weights for the length of a `with`; yields a `Checkpoint`, of which headers have been read.
+
+    Args:
+        path: a local .npz or .safetensors file.
+        subtree: path to the weights inside an .npz file, such as "params/img"; "" searches the usual ones.
+        num_heads: number of attention heads, which no shape in PyTorch's files shows; or None.
+
+    Raises:
+        ValueError: the file cannot be read as a checkpoint.
+    """
+    path = str(path)
+    reader = NpzFile
+    if path.endswith(".safetensors"):
+        from keras_vit.checkpoints.safetensors import SafetensorsFile as reader
+    with reader(path) as file:
+        form, prefix = _find_format(file.arrays, subtree)
+        facts = {**form.facts, **_read_config(form, path), **_parse_comment(file.comment)}
+        inside = {n.removeprefix(prefix): array for n, array in file.arrays.items() if n.startswith(prefix)}
+        others = {name: array for name, array in file.arrays.items() if not name.startswith(prefix)}
+        yield Checkpoint(form, _translate(inside, form, num_heads or facts.get("num_heads")), others, facts)
+
+
+def _find_format(arrays, subtree):
+    """The format that knows the most names of a file, and the prefix of the names of its weights."""
+    best, best_known = (_UNKNOWN, ""), -1
+    for form in (form for family in FAMILIES for form in family.formats):
+        prefixes = form.prefixes
+        if subtree:
+            prefixes = [p + subtree.rstrip("/") + "/" for p in ("", "params/", "opt/target/")]
+        for prefix in prefixes:
+            inside = [name.removeprefix(prefix) for name in arrays if name.startswith(prefix)]
+            if any(re.fullmatch(form.marker, name) for name in inside):
+                known = sum(_rename(form, name) is not None for name in inside)
+                if known > best_known:
+                    best, best_known = (form, prefix), known
+                break
+    return best
+
+
+def _rename(form, name):
+    """The path of the variable for a name in a file, without its last part if the layout is PyTorch's; or None."""
+    if form.layout == "pytorch":
+        name = re.sub(r"\.(weight|bias)$", "", name)
+    for pattern, replacement in form.renames:
+        if match := re.fullmatch(pattern, name):
+            return match.expand(replacement)
+    return None
+
+
+def _translate(arrays, form, num_heads):
+    """`{canonical name: LazyArray}` for the arrays of a file."""
+    weights, last_read = {}, LastRead()
+    for name_in_file, array in arrays.items():
+        target = _rename(form, name_in_file)
+        if target is None:
+            target, parts = name_in_file, [(name_in_file, array)]
+        else:
+            parts = _split(target, array, last_read)
+        for path, part in parts:
+            if form.layout == "pytorch" and path != name_in_file:
+                path, part = _from_pytorch(path, name_in_file.rpartition(".")[2], part, num_heads)
+            name = names.canonical_name(path)
+            weights[name] = _without_axes_of_one(name, part)
+    return weights
+
+
+def _split(target, array, last_read):
+    """`(path, LazyArray)` for each of the variables that an array holds."""
+    if "*" in target:
+        if len(array.shape) < 2:
+            return [(target, array)]
+        return [
+            (target.replace("*", str(i)), last_read.slice(array, array.shape[1:], i)) for i in range(array.shape[0])
+        ]
+    choices = re.search(r"[^/]*\|[^/]*", target)
+    if not choices:
+        return [(target, array)]
+    parts = choices[0].split("|")
+    if not array.shape or array.shape[0] % len(parts):
+        return [(target, array)]
+    paths = [target[: choices.start()] + part + target[choices.end() :] for part in parts]
+    return list(zip(paths, last_read.split(array, len(parts))))
+
+
+def _from_pytorch(path, ending, array, num_heads):
+    """The path with its last part, and the array in the layout of Keras.
+
+    An array that does not divide among the heads stays as it is: the load compares shapes and reports it.
+    """
+    if ending == "bias":
+        path += "/bias"
+    elif ending == "weight" and not path.endswith("_embedding"):
+        path += "/scale" if len(array.shape) == 1 else "/kernel"
+        if len(array.shape) == 2:
+            array = array.transpose()
+        elif len(array.shape) == 4:
+            array = array.transpose((2, 3, 1, 0))
+    elif 0 < len(array.shape) < 3:  # tokens and positions, `(1, N, D)`
+        array = array.reshape((1,) * (3 - len(array.shape)) + array.shape)
+    module = path.rpartition("/")[0]
+    if num_heads and array.shape:
+        if module.endswith(("/query", "/key", "/value")) and not array.shape[-1] % num_heads:
+            *rest, units = array.shape
+            array = array.reshape((*rest, num_heads, units // num_heads))
+        elif path.endswith("/attention/out/kernel") and not array.shape[0] % num_heads:
+            units, *rest = array.shape
+            array = array.reshape((num_heads, units // num_heads, *rest))
+    return path, array
+
+
+def _without_axes_of_one(name, array):
+    """A head `(1, 1, in, classes)` and a GroupNorm's array `(1, 1, 1, C)` lose their axes of 1."""
+    shape = array.shape
+    if len(shape) == 4 and shape[:2] == (1, 1) and name == names.HEAD[0]:
+        return array.reshape(shape[2:])
+    if len(shape) == 4 and shape[:3] == (1, 1, 1) and names.is_group_norm(name):
+        return array.reshape(shape[3:])
+    return array
+
+
+def _read_config(form, path):
+    """The facts in the config.json beside a file."""
+    if form.read_config is None:
+        return {}
+    try:
+        with open(os.path.join(os.path.dirname(path), "config.json"), encoding="utf-8") as file:
+            config = json.load(file)
+        if not isinstance(config, dict):
+            raise ValueError("it is not a JSON object")
+        return {name: value for name, value in form.read_config(config).items() if value is not None}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ValueError(f"The config.json beside the file cannot be used: {error}. Received: {path}") from error
+
+
+def _parse_comment(comment):
+    """The facts in the comment of an archive; {} for a comment that keras_vit did not write."""
+    if match := re.fullmatch(r"keras_vit grid ([1-9]\d{0,5})x([1-9]\d{0,5})", comment):
+        return {"grid": (int(match[1]), int(match[2]))}
+    try:
+        facts = json.loads(comment.removeprefix(COMMENT)) if comment.startswith(COMMENT) else {}
+        if "grid" in facts:
+            facts["grid"] = tuple(map(int, facts["grid"]))
+        if "arguments" in facts:
+            arguments = {n: tuple(v) if isinstance(v, list) else v for n, v in facts["arguments"].items()}
+            facts = {**arguments, **facts, "arguments": arguments}
+        if "preprocessing" in facts:
+            facts["preprocessing"] = Preprocessing.from_config(facts["preprocessing"]).to_config()
+        return facts
+    except (ValueError, TypeError, AttributeError):
+        return {}

@@ -1,0 +1,104 @@
+"""Canonical names of weights: those of the JAX reference `vit_jax`, in the numbering of its current code.
+
+Every variable of a model has one: its path, with the reference's names for the modules that the reference has.
+"""
+
+import re
+
+# From the path of a variable, `layer/sublayer/weight`, to its canonical name; applied in this order.
+_RENAMES = [
+    (r"^class_token/", ""),
+    (r"^resnet_stem/", ""),
+    (r"^resnet/conv_root/", "root_block/conv_root/"),
+    (r"^resnet/", ""),
+    (r"^pool/", "MAPHead_0/"),
+    (r"^(block\d+)_(unit\d+)/", r"\1/\2/"),
+    (r"^position_embedding/", "Transformer/posembed_input/"),
+    (r"^position_embedding_(\d+)/", r"Transformer/encoderblock_\1/posembed_input/"),  # of a layer; not in `vit_jax`
+    (r"^(encoderblock_\d+|encoder_norm)/", r"Transformer/\1/"),
+    (r"/norm(_1)?/", "/LayerNorm_0/"),
+    (r"/attention/", "/MultiHeadDotProductAttention_0/"),
+    (r"/norm_2/", "/LayerNorm_1/"),
+    (r"/mlp_1/", "/MlpBlock_0/Dense_0/"),
+    (r"/mlp_2/", "/MlpBlock_0/Dense_1/"),
+    (r"/gamma$", "/scale"),
+    (r"/beta$", "/bias"),
+]
+POSITIONS = "Transformer/posembed_input/pos_embedding"
+# The positions that only models of keras_vit have: two axes, those of a layer, distances, offsets along an axis. All
+# are resampled.
+OTHER_POSITIONS = re.compile(r"/(posembed_input/(pos|x|y)_embedding|relative_embedding|axis_embedding)$")
+CLASS_TOKEN = "cls"
+HEAD = ("head/kernel", "head/bias")
+# The kernels that may be the first to see an image: a Transformer's, a ResNet stem's, a BiT ResNet's.
+EMBEDDING = "embedding/kernel"
+STEM_ROOT = "conv_root/kernel"
+BIT_ROOT = "root_block/conv_root/kernel"
+
+_GROUP_NORM = re.compile(r"(^|/)(gn(_root|_proj|_qkv|_out|\d+)|norm-pre-head)/(scale|bias)$")
+# From the canonical numbering to that of the published files.
+_JOINT_NUMBERS = [
+    (r"(encoderblock_\d+)/MultiHeadDotProductAttention_0/", r"\1/MultiHeadDotProductAttention_1/"),
+    (r"(encoderblock_\d+)/LayerNorm_1/", r"\1/LayerNorm_2/"),
+    (r"(encoderblock_\d+)/MlpBlock_0/", r"\1/MlpBlock_3/"),
+]
+# From the canonical name of a weight of a pre-activation BiT ResNet to that in the published files.
+_BIT = [
+    (r"^root_block/conv_root/kernel$", "resnet/root_block/standardized_conv2d/kernel"),
+    (r"^norm-pre-head/(scale|bias)$", r"resnet/group_norm/\1"),
+    (r"^head/", "resnet/head/conv2d/"),
+    (r"^(block\d+/unit\d+)/conv_proj/", r"resnet/\1/a/proj/standardized_conv2d/"),
+    *((rf"^(block\d+/unit\d+)/conv{i}/", rf"resnet/\1/{x}/standardized_conv2d/") for i, x in enumerate("abc", 1)),
+    *((rf"^(block\d+/unit\d+)/gn{i}/", rf"resnet/\1/{x}/group_norm/") for i, x in enumerate("abc", 1)),
+    (r"group_norm/scale$", "group_norm/gamma"),
+    (r"group_norm/bias$", "group_norm/beta"),
+]
+
+
+def canonical_name(path):
+    """The canonical name of a variable's path; canonical names stay as they are."""
+    return _substitute(_RENAMES, path)
+
+
+def canonical_variables(model):
+    """`{canonical name: variable}` for every weight of a model, in the model's order."""
+    variables = {}
+    for layer in model.layers:
+        for variable in layer.weights:
+            # Inside another model a path has a prefix; the name starts at the layer.
+            path = layer.name + "/" + variable.path.rpartition(f"{layer.name}/")[2]
+            variables[canonical_name(path)] = variable
+    return variables
+
+
+def canonical_shapes(model):
+    """`{canonical name: shape}` for every weight of a model; an embedding's kernel is `(height, width, in, out)`."""
+    shapes = {name: tuple(variable.shape) for name, variable in canonical_variables(model).items()}
+    if len(shapes.get(EMBEDDING, ())) == 2:
+        side = next(layer.patch_size for layer in model.layers if hasattr(layer, "patch_size"))
+        values, hidden_size = shapes[EMBEDDING]
+        shapes[EMBEDDING] = (side, side, values // side**2, hidden_size)
+    return shapes
+
+
+def first_kernel(names):
+    """The canonical name of the kernel that is applied to the images, or None."""
+    return next((name for name in (BIT_ROOT, STEM_ROOT, EMBEDDING) if name in names), None)
+
+
+def is_group_norm(name):
+    """Whether a canonical name is that of a GroupNorm's array, which older files store as `(1, 1, 1, C)`."""
+    return _GROUP_NORM.search(name) is not None
+
+
+def to_published(name, array, names):
+    """`(name, array)` as the published files have them, for a canonical name and the names of all weights."""
+    if BIT_ROOT in names:
+        return _substitute(_BIT, name), array[None, None] if name == HEAD[0] else array
+    return _substitute(_JOINT_NUMBERS, name), array.reshape(1, 1, 1, -1) if is_group_norm(name) else array
+
+
+def _substitute(table, name):
+    for pattern, replacement in table:
+        name = re.sub(pattern, replacement, name)
+    return name

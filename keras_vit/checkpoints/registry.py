@@ -1,0 +1,143 @@
+"""What checkpoints know about model families: a list that `keras_vit.families` fills."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+
+# Arguments that make two models different architectures, wherever both are known.
+STRUCTURE = (
+    *("patch_size", "hidden_size", "num_layers", "mlp_dim", "num_heads", "resnet_blocks"),
+    *("depth", "width_factor", "version"),
+)
+
+
+# Arguments that change a model's outputs and that no array shows.
+NUMERICS = ("exact_gelu", "epsilon")
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """How a library names and lays out the weights of a family.
+
+    Attributes:
+        name: of the library, such as "timm".
+        marker: regular expression; a file that has an array of this name may be in this format.
+        renames: `(pattern, replacement)` pairs. The first pattern that matches a whole name replaces it by the path of
+            a variable, or by a canonical name; names that none matches stay as they are. In a replacement, "a|b|c" as
+            one part of the path splits the array into equal parts along its output axis, and "*" numbers the slices
+            along its first axis. With the layout "pytorch", patterns and replacements leave out the last part of a
+            name, "weight" or "bias".
+        layout: "keras" or "pytorch".
+        prefixes: what may precede every name of the weights; other arrays of such a file are not weights.
+        facts: arguments of the model that no array shows.
+        read_config: from the config.json beside a file, a dict, to facts that replace those; None if there is none.
+    """
+
+    name: str
+    marker: str
+    renames: tuple[tuple[str, str], ...]
+    layout: str = "keras"
+    prefixes: tuple[str, ...] = ("",)
+    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    read_config: Callable[[dict], dict] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class PublishedWeights:
+    """A published file.
+
+    Attributes:
+        collection: what `weights=` calls it, such as "imagenet21k".
+        name: name of the file, without its ending.
+        model: name of the size, such as "ViT-B/16" or "BiT-R50x1".
+        url: address of the file.
+        classes: units of its head, or None if neither the table nor the name gives them.
+        resolution: side in pixels of the images of its last training, or None.
+        representation_size: units of `pre_logits`, 0 for none.
+        size: of the file, as its publishers list it, "393.69 MiB" or "1.22 GiB", or None.
+        preprocessing: fields of a `Preprocessing`.
+    """
+
+    collection: str
+    name: str
+    model: str
+    url: str
+    classes: int | None = None
+    resolution: int | None = None
+    representation_size: int = 0
+    size: str | None = None
+    preprocessing: Mapping[str, Any] = dataclasses.field(
+        # `vit_jax` resizes both sides to the model's and scales to [-1, 1], for all of its files.
+        default_factory=lambda: {"mean": [127.5] * 3, "std": [127.5] * 3, "resize": "stretch", "crop_fraction": 1.0}
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """A family of models.
+
+    Attributes:
+        constructor: builds a model of any size.
+        sizes: `{name: arguments of the constructor}`.
+        identity: the arguments by which a size is recognized.
+        infer: from the shapes of weights, `{canonical name: shape}`, to the arguments of the constructor that they
+            show; None if they are of another family. "grid" is `(rows, columns)` of the patches instead of
+            "input_shape", and what shapes do not show is left out.
+        formats: how libraries name its weights.
+        published: its published files.
+        rules: `{collection: (rule, parse)}` for files that `published` does not list: the rule that their names follow,
+            and a function from a name to a `PublishedWeights`, or None if the name does not follow the rule.
+        reference: what the numbers are compared with.
+    """
+
+    constructor: Callable[..., keras.Model]
+    sizes: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    identity: tuple[str, ...] = ()
+    infer: Callable[[Mapping, Mapping], dict | None] = lambda shapes, facts: None
+    formats: tuple[Format, ...] = ()
+    published: tuple[PublishedWeights, ...] = ()
+    rules: Mapping[str, tuple[str, Callable[[str], PublishedWeights | None]]] = dataclasses.field(default_factory=dict)
+    reference: str = ""
+
+
+FAMILIES: list[Family] = []
+
+
+def find_size(arguments: Mapping[str, Any], family: Family | None = None) -> str | None:
+    """The name of the size with these arguments, such as "ViT-B/16", or None."""
+    for candidate in FAMILIES if family is None else [family]:
+        numbers = [_plain(arguments.get(name)) for name in candidate.identity]
+        for name, size in candidate.sizes.items():
+            if numbers == [_plain(size.get(key)) for key in candidate.identity]:
+                return name
+    return None
+
+
+def _plain(value):
+    return tuple(value) if isinstance(value, list) else value
+
+
+def infer(shapes: Mapping[str, tuple], facts: Mapping[str, Any]) -> tuple[Family | None, dict[str, Any]]:
+    """The family of weights, `{canonical name: shape}`, and the arguments of its constructor as far as they are known.
+
+    What shapes show about the structure counts more than what a file says about it.
+    """
+    constructor, stored = facts.get("constructor"), facts.get("arguments", {})
+    candidates = [f for f in reversed(FAMILIES) if constructor in (None, f.constructor.__name__)]
+    for family in candidates:
+        arguments = family.infer(shapes, facts)
+        if arguments is not None:
+            shown = {name: arguments[name] for name in STRUCTURE if arguments.get(name) is not None}
+            return family, {**arguments, **stored, **shown}
+    return (candidates[0], dict(stored)) if constructor and candidates else (None, {})
+
+
+def describe(family: Family | None, arguments: Mapping[str, Any]) -> str:
+    """An architecture in words, for messages."""
+    if family is None:
+        return "of no known family"
+    numbers = {name: arguments[name] for name in STRUCTURE if arguments.get(name) is not None}
+    name = find_size(arguments, family) or f"a {family.constructor.__name__}"
+    return f"{name} ({', '.join(f'{key}={value}' for key, value in numbers.items())})"

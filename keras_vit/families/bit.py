@@ -1,0 +1,102 @@
+"""The ResNets of "Big Transfer" (BiT), the paper's baseline."""
+
+import re
+
+from keras_vit.checkpoints import names
+from keras_vit.checkpoints.registry import Family, Format, PublishedWeights
+from keras_vit.families.registry import Sizes, register
+from keras_vit.families.vit import dimension, head_arguments, stages
+from keras_vit.layers.resnet_stem import BIT_UNITS
+from keras_vit.models.bit_resnet import BiTResNet
+
+__all__ = [
+    *("BiT_R50x1", "BiT_R50x2", "BiT_R50x3", "BiT_R101x1", "BiT_R101x3"),
+    *("BiT_R152x1", "BiT_R152x2", "BiT_R152x4", "BiT_R200x3"),
+]
+
+_size = Sizes(BiTResNet)
+BiT_R50x1 = _size("BiT-R50x1", "25.5M parameters", depth=50, width_factor=1)
+BiT_R50x2 = _size("BiT-R50x2", "98.0M parameters", depth=50, width_factor=2)
+BiT_R50x3 = _size("BiT-R50x3", "217.3M parameters", depth=50, width_factor=3)
+BiT_R101x1 = _size("BiT-R101x1", "44.5M parameters", depth=101, width_factor=1)
+BiT_R101x3 = _size("BiT-R101x3", "387.9M parameters", depth=101, width_factor=3)
+BiT_R152x1 = _size("BiT-R152x1", "60.2M parameters", depth=152, width_factor=1)
+BiT_R152x2 = _size("BiT-R152x2", "236.3M parameters", depth=152, width_factor=2)
+BiT_R152x4 = _size("BiT-R152x4", "936.5M parameters", depth=152, width_factor=4)
+BiT_R200x3 = _size("BiT-R200x3", "568.6M parameters", depth=200, width_factor=3)
+
+# The names of the published files, which are TensorFlow's; big_vision's names are the canonical ones.
+_UNIT, _CONV = r"resnet/(block\d+)/(unit\d+)", r"standardized_conv2d(?:_\d+)?/kernel"
+FORMAT = Format(
+    "bit",
+    r"resnet/root_block/standardized_conv2d/kernel",
+    (
+        (r"resnet/root_block/standardized_conv2d/kernel", names.BIT_ROOT),
+        (r"resnet/group_norm/(gamma|beta)", r"norm-pre-head/\1"),
+        (r"resnet/head/conv2d/(kernel|bias)", r"head/\1"),
+        (rf"{_UNIT}/a/proj/{_CONV}", r"\1/\2/conv_proj/kernel"),
+        *((rf"{_UNIT}/{branch}/{_CONV}", rf"\1/\2/conv{i}/kernel") for i, branch in enumerate("abc", 1)),
+        *(
+            (rf"{_UNIT}/{branch}/group_norm(?:_\d+)?/(gamma|beta)", rf"\1/\2/gn{i}/\3")
+            for i, branch in enumerate("abc", 1)
+        ),
+    ),
+)
+
+
+def _row(collection, name, model, classes):
+    return PublishedWeights(collection, name, model, f"https://storage.googleapis.com/bit_models/{name}.npz", classes)
+
+
+def parse(name):
+    """The row of a published file, from its name; None if the name does not follow the rule."""
+    match = re.fullmatch(r"BiT-(?P<kind>[SM])-(?P<model>R\d+x\d+)(?P<adapted>-ILSVRC2012|-run[012]-[\w-]+)?", name)
+    if not match:
+        return None
+    classes = {"S": 1000, "M": 21843}[match["kind"]]
+    if match["adapted"]:
+        classes = 1000 if match["adapted"] == "-ILSVRC2012" else None
+    return _row("bit", name, f"BiT-{match['model']}", classes)
+
+
+def infer(shapes, facts):
+    """The arguments of a BiT ResNet; see `Family.infer`."""
+    has_stem = names.STEM_ROOT in shapes
+    if not (has_stem or names.BIT_ROOT in shapes) or any(name.startswith("Transformer/") for name in shapes):
+        return None
+    return {**resnet_arguments(shapes), "version": 1 if has_stem else 2}
+
+
+def resnet_arguments(shapes):
+    """The arguments that every kind of ResNet has."""
+    width = dimension(shapes, names.STEM_ROOT if names.STEM_ROOT in shapes else names.BIT_ROOT, -1)
+    depth = next((depth for depth, units in BIT_UNITS.items() if units == stages(shapes)), None)
+    arguments = {"depth": depth, "width_factor": width and (1 if width % 64 else width // 64)}
+    return {**arguments, **({"width": width} if width and width % 64 else {}), **head_arguments(shapes)}
+
+
+FAMILY = register(
+    Family(
+        BiTResNet,
+        sizes=_size.table,
+        identity=("depth", "width_factor"),
+        infer=infer,
+        formats=(FORMAT,),
+        published=tuple(
+            _row(collection, f"{file}-{size}{ending}", f"BiT-{size}", classes)
+            for collection, file, ending, classes in (
+                ("bit_s", "BiT-S", "", 1000),
+                ("bit_m", "BiT-M", "", 21843),
+                ("bit_m+imagenet2012", "BiT-M", "-ILSVRC2012", 1000),
+            )
+            for size in ("R50x1", "R50x3", "R101x1", "R101x3", "R152x2", "R152x4")
+        ),
+        rules={
+            "bit": (
+                "BiT-{S or M}-R{depth}x{width}, and -ILSVRC2012 or -run{0, 1, 2}-{task} after it",
+                parse,
+            )
+        },
+        reference="https://github.com/google-research/big_transfer",
+    )
+)

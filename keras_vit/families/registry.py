@@ -1,0 +1,257 @@
+"""The registry of families: constructors of named sizes, fields of configs, and models from files."""
+
+import collections.abc
+import difflib
+import inspect
+import os
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from keras_vit import checkpoints
+from keras_vit.checkpoints import inference, published
+from keras_vit.checkpoints.registry import FAMILIES, Family
+
+# Arguments of constructors that are no fields of `config.model`: they come from the data or from other fields, or are
+# not for training.
+_NOT_FIELDS = (
+    *("classes", "include_top", "weights", "classifier_activation", "preprocessing", "masking_rate", "remat", "name"),
+    "dtype",
+)
+# What other libraries call our arguments.
+_OTHER_NAMES = {
+    "num_classes": "classes",
+    "img_size": "input_shape",
+    "image_size": "input_shape",
+    "in_chans": "input_shape",
+    "embed_dim": "hidden_size",
+    "pretrained": "weights",
+    "drop_path_rate": "stochastic_depth",
+    "drop_rate": "dropout",
+    "layer_norm_eps": "epsilon",
+}
+
+
+def register(family: Family) -> Family:
+    """Adds a family to the registry. The last one is asked first which files are its own."""
+    FAMILIES.append(family)
+    return family
+
+
+class Sizes:
+    """The named sizes of a constructor; calling it adds one and returns the function that builds it.
+
+    Args:
+        constructor: builds a model of any size.
+
+    Attributes:
+        table: `{name: arguments}`, such as `{"ViT-B/16": {"patch_size": 16, ...}}`.
+        functions: `{name of the function: function}`, such as `{"ViT_B16": ...}`.
+    """
+
+    def __init__(self, constructor: Callable[..., keras.Model]) -> None:
+        self.constructor = constructor
+        self.table: dict[str, dict[str, Any]] = {}
+        self.functions: dict[str, Callable[..., keras.Model]] = {}
+
+    def __call__(self, size: str, note: str, **arguments: Any) -> Callable[..., keras.Model]:
+        """Adds a size.
+
+        Args:
+            size: its name in papers, such as "ViT-B/16".
+            note: its parameters and where it comes from, for the docstring.
+            **arguments: of the constructor.
+        """
+        default = constructor_name(size).lower()
+
+        def build(name: str = default, **kwargs: Any) -> keras.Model:
+            check_arguments(self.constructor, kwargs)
+            return self.constructor(**self.table[size], name=name, **kwargs)
+
+        parameters = parameters_of(self.constructor).values()
+        parameters = [p.replace(default=default) if p.name == "name" else p for p in parameters]
+        parameters = [p for p in parameters if p.name not in arguments]
+        build.__signature__ = inspect.Signature(parameters, return_annotation=keras.Model)  # type: ignore
+        build.__name__ = build.__qualname__ = constructor_name(size)
+        build.__doc__ = f"{size}, {note}. Arguments: see `{self.constructor.__name__}`."
+        self.table[size], self.functions[build.__name__] = arguments, build
+        return build
+
+
+def parameters_of(constructor: Callable) -> dict[str, inspect.Parameter]:
+    """The arguments of a constructor, a function or a class, by their names; without `**kwargs`."""
+    function = constructor.__init__ if inspect.isclass(constructor) else constructor  # type: ignore[misc]
+    parameters = inspect.signature(function).parameters.items()
+    return {name: value for name, value in parameters if name != "self" and value.kind is not value.VAR_KEYWORD}
+
+
+def constructor_name(size: str) -> str:
+    """The name of the function that builds a size: "ViT_B16" for "ViT-B/16"."""
+    return size.replace("/", "").replace("-", "_").replace("+", "_")
+
+
+def check_arguments(constructor: Callable, arguments: collections.abc.Mapping[str, Any]) -> None:
+    """Raises a `TypeError` that names the nearest argument unless a constructor takes all arguments."""
+    known = list(parameters_of(constructor))
+    for name in arguments:
+        if name not in known:
+            near = _OTHER_NAMES.get(name) or next(iter(difflib.get_close_matches(name, known, 1)), None)
+            hint = f"did you mean `{near}`?" if near in known else f"its arguments are {', '.join(known)}."
+            raise TypeError(
+                f"`{constructor.__name__}` takes no argument `{name}`; {hint} Received: {name}={arguments[name]!r}"
+            )
+
+
+def sizes() -> dict[str, dict[str, Any]]:
+    """Every named size: `{"ViT-B/16": {"patch_size": 16, ...}, ...}`."""
+    return {name: arguments for family in FAMILIES for name, arguments in family.sizes.items()}
+
+
+def canonical_name(name: str) -> str:
+    """The name of a size as it is spelled here: "R50x1", as the paper's tables have it, is "BiT-R50x1"; other names,
+    also unknown ones, are returned as they are."""
+    return f"BiT-{name}" if f"BiT-{name}" in sizes() else name
+
+
+def is_bit(name: str) -> bool:
+    """Whether a name is that of a BiT ResNet's size."""
+    return canonical_name(name).startswith("BiT-")
+
+
+def find_family(architecture: str) -> Family:
+    """The family of an architecture: the name of a size, or of a constructor for any size.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    for family in FAMILIES:
+        if canonical_name(architecture) in family.sizes or architecture == family.constructor.__name__:
+            return family
+    constructors = dict.fromkeys(family.constructor.__name__ for family in FAMILIES)
+    known = ", ".join([*sizes(), *constructors])
+    raise ValueError(f"`architecture` must be one of {known}. Received: architecture={architecture!r}")
+
+
+def arguments_of(family: Family) -> list[str]:
+    """The names of the arguments of a family's constructor."""
+    return list(parameters_of(family.constructor))
+
+
+def model_fields(architecture: str) -> dict[str, Any]:
+    """The fields of `config.model` for an architecture, with their defaults, from its constructor's signature.
+
+    An argument without a default is a type. None, which a command line could not override, becomes 0, "" or ().
+    """
+    family = find_family(architecture)
+    size = family.sizes.get(canonical_name(architecture), {})
+    fields = {}
+    for name, parameter in parameters_of(family.constructor).items():
+        kind = _field_type(parameter)
+        if name in _NOT_FIELDS or kind is None:
+            continue
+        default = parameter.default
+        if name == "input_shape":  # which the data decide
+            fields[name] = ()
+        elif default is parameter.empty:
+            fields[name] = kind
+        else:
+            fields[name] = kind() if default is None else default
+    if size.get("resnet_blocks") is not None:
+        fields["stem"] = "resnet"
+    return {**fields, **size}
+
+
+def _field_type(parameter):
+    """The type of a field, or None if a config cannot hold the argument."""
+    kinds = [kind for kind in typing.get_args(parameter.annotation) if kind is not type(None)]
+    is_union = isinstance(parameter.annotation, type(int | None))
+    kind = kinds[0] if is_union and len(kinds) == 1 else parameter.annotation
+    kind = typing.get_origin(kind) or kind
+    kind = tuple if kind in (collections.abc.Sequence, list) else kind
+    return kind if kind in (bool, int, float, str, tuple) else None
+
+
+def model_config(architecture: str, *, pre_logits: bool = False, **changes: Any) -> dict[str, Any]:
+    """The fields `architecture` and `model` of a config, for `recipes.defaults`.
+
+    Args:
+        architecture: a size, such as "ViT-B/16", "R50+ViT-B/16" or "BiT-R50x1" (also "R50x1"), or a constructor.
+        pre_logits: whether the head has the paper's hidden layer, of `hidden_size` units. ResNets have none.
+        **changes: further arguments of the model, or others than the size's; none is None.
+
+    Raises:
+        ValueError: there is no such architecture, or `pre_logits` is set for a model without it.
+    """
+    name = canonical_name(architecture)
+    fields = model_fields(name)
+    if pre_logits:
+        if "representation_size" not in fields:
+            raise ValueError(f"{name} has no `pre_logits`. Received: pre_logits={pre_logits}, architecture={name!r}")
+        changes = {"representation_size": fields["hidden_size"], **changes}
+    family = find_family(name)
+    size = family.sizes.get(name, {})
+    if any(changes.get(field, value) != value for field, value in size.items()):
+        name = family.constructor.__name__  # it is no longer of this size
+    stem = {"stem": fields["stem"]} if fields.get("stem") else {}
+    return {"architecture": name, "model": {**stem, **size, **changes}}
+
+
+def from_pretrained(
+    source: str | os.PathLike,
+    *,
+    head: str = "keep",
+    channels: str | None = None,
+    source_grid: tuple[int, int] | None = None,
+    **overrides: Any,
+) -> keras.Model:
+    """Builds the model that a file needs and loads it.
+
+    Args:
+        source: the path of an .npz or .safetensors file; a folder of Hugging Face's, with its config.json; the name of
+            a published file with its collection, such as "imagenet21k:ViT-B_16"; or an https or gs URL.
+        head: as of `checkpoints.load`; "new" for fine-tuning, with a head of `classes` outputs.
+        channels, source_grid: as of `checkpoints.load`.
+        **overrides: arguments of the model that replace those of the file, such as `classes`, `input_shape`,
+            `include_top` or `dropout`; `num_heads` if the file does not show it.
+
+    Returns:
+        A `keras.Model` with the weights.
+
+    Raises:
+        ValueError: the file is not a checkpoint of a known family, shows too little, or does not fit the overrides.
+        ConnectionError: the file could not be downloaded.
+    """
+    model, _ = build_and_load(source, head=head, channels=channels, source_grid=source_grid, **overrides)
+    return model
+
+
+def build_and_load(source, *, head="keep", channels=None, source_grid=None, **overrides):
+    """As `from_pretrained`; returns the model and the `LoadReport`."""
+    if published.is_name(source):
+        collection, _, name = os.fspath(source).removesuffix(".npz").partition(":")
+        if not name:
+            names = ", ".join(f"{collection}:{row.name}" for row in published.rows() if row.collection == collection)
+            raise ValueError(
+                f"The collection {collection!r} has files of several models; choose one of {names}, or pass "
+                f"weights={collection!r} to a constructor such as `keras_vit.ViT_B16`. Received: source={source!r}"
+            )
+        row = published.find_file(collection, name)
+        family = find_family(row.model)
+        arguments = {**family.sizes[row.model], "classes": row.classes}
+        if row.representation_size:
+            arguments["representation_size"] = row.representation_size
+        if row.resolution:
+            arguments["input_shape"] = (row.resolution, row.resolution, 3)
+        published.resolve(source, row.model)  # download before the model is built
+    else:
+        family, arguments = inference.find_arguments(source, overrides.get("num_heads"), source_grid)
+    check_arguments(family.constructor, overrides)
+    if "input_shape" not in {**arguments, **overrides} and "patch_size" in arguments:
+        raise ValueError(
+            "The file does not show the size of its images: give `input_shape`, and `source_grid` if its positions "
+            f"are not those of a square. Received: source={source!r}"
+        )
+    model = family.constructor(**{**arguments, **overrides})
+    return model, checkpoints.load(model, source, head, channels=channels, source_grid=source_grid)

@@ -1,0 +1,303 @@
+"""The Vision Transformer of the paper and AugReg, and the libraries that publish weights for it."""
+
+import re
+
+from keras_vit.checkpoints import names, position_embeddings
+from keras_vit.checkpoints.registry import Family, Format, PublishedWeights
+from keras_vit.families.registry import Sizes, register, sizes
+from keras_vit.models.vision_transformer import VisionTransformer
+
+__all__ = [
+    *("ViT_B8", "ViT_B16", "ViT_B32", "ViT_H14", "ViT_L16", "ViT_L32", "ViT_S16", "ViT_S32", "ViT_Ti16"),
+]
+
+TI = {"hidden_size": 192, "num_layers": 12, "mlp_dim": 768, "num_heads": 3}
+S = {"hidden_size": 384, "num_layers": 12, "mlp_dim": 1536, "num_heads": 6}
+B = {"hidden_size": 768, "num_layers": 12, "mlp_dim": 3072, "num_heads": 12}
+L = {"hidden_size": 1024, "num_layers": 24, "mlp_dim": 4096, "num_heads": 16}
+H = {"hidden_size": 1280, "num_layers": 32, "mlp_dim": 5120, "num_heads": 16}
+
+# The number behind the slash is the patch size in pixels.
+_size = Sizes(VisionTransformer)
+ViT_Ti16 = _size("ViT-Ti/16", "5.7M parameters (AugReg)", patch_size=16, **TI)
+ViT_S16 = _size("ViT-S/16", "22.1M parameters (AugReg)", patch_size=16, **S)
+ViT_S32 = _size("ViT-S/32", "22.9M parameters (AugReg)", patch_size=32, **S)
+ViT_B8 = _size("ViT-B/8", "86.6M parameters (AugReg)", patch_size=8, **B)
+ViT_B16 = _size("ViT-B/16", "86.6M parameters (paper Table 1)", patch_size=16, **B)
+ViT_B32 = _size("ViT-B/32", "88.2M parameters (paper Table 1)", patch_size=32, **B)
+ViT_L16 = _size("ViT-L/16", "304.3M parameters (paper Table 1)", patch_size=16, **L)
+ViT_L32 = _size("ViT-L/32", "306.5M parameters (paper Table 1)", patch_size=32, **L)
+ViT_H14 = _size("ViT-H/14", "632.0M parameters (paper Table 1)", patch_size=14, **H)
+
+IDENTITY = ("patch_size", "num_layers", "hidden_size", "resnet_blocks")
+
+# Names in files ------------------------------------------------------------------------------------------------------
+
+# `vit_jax` in both of its numberings, big_vision, and BiT ResNets and axial models of big_vision or keras_vit.
+_BLOCK = r"(Transformer/encoderblock_\d+)"
+VIT_JAX = Format(
+    "vit_jax",
+    rf"{names.EMBEDDING}|{names.STEM_ROOT}|{names.BIT_ROOT}",
+    (
+        (rf"{_BLOCK}/MultiHeadDotProductAttention_1/(.*)", r"\1/MultiHeadDotProductAttention_0/\2"),
+        (rf"{_BLOCK}/LayerNorm_2/(.*)", r"\1/LayerNorm_1/\2"),
+        (rf"{_BLOCK}/MlpBlock_3/(.*)", r"\1/MlpBlock_0/\2"),
+        # Older files of big_vision: positions inside the Transformer, pooling at the top level, stacked blocks.
+        (r"(?:Transformer/)?pos_embedding", names.POSITIONS),
+        (r"((?:MlpBlock_0|MultiHeadDotProductAttention_0|LayerNorm_0)/.*|probe)", r"MAPHead_0/\1"),
+        (r"Transformer/encoderblock/(.*)", r"Transformer/encoderblock_*/\1"),
+    ),
+    prefixes=("", "opt/target/", "params/", "params/img/", "img/", "opt/target/img/"),
+)
+TIMM = Format(
+    "timm",
+    r"patch_embed\.proj\.weight",
+    (
+        (r"cls_token", "class_token/cls"),
+        (r"pos_embed", "position_embedding/pos_embedding"),
+        (r"patch_embed\.proj", "embedding"),
+        (r"blocks\.(\d+)\.norm([12])", r"encoderblock_\1/norm_\2"),
+        (r"blocks\.(\d+)\.attn\.qkv", r"encoderblock_\1/attention/query|key|value"),
+        (r"blocks\.(\d+)\.attn\.proj", r"encoderblock_\1/attention/out"),
+        (r"blocks\.(\d+)\.mlp\.fc([12])", r"encoderblock_\1/mlp_\2"),
+        (r"norm", "encoder_norm"),
+        (r"pre_logits\.fc", "pre_logits"),
+        (r"head", "head"),
+    ),
+    layout="pytorch",
+    facts={"exact_gelu": True, "epsilon": 1e-6},
+)
+
+
+def read_huggingface_config(config):
+    """The facts in the config.json of a Hugging Face model.
+
+    Raises:
+        ValueError: its MLPs use another activation than GELU.
+    """
+    gelus = {"gelu": True, "gelu_new": False, "gelu_pytorch_tanh": False}
+    activation = config.get("hidden_act", "gelu")
+    if activation not in gelus:
+        raise ValueError(f"`hidden_act` must be one of {', '.join(gelus)}, not {activation!r}")
+    return {
+        "exact_gelu": gelus[activation],
+        "epsilon": config.get("layer_norm_eps"),
+        "num_heads": config.get("num_attention_heads"),
+    }
+
+
+# `ViTModel` and `ViTForImageClassification` of transformers. Published files have
+# `encoder.layer.N.attention.attention.query`, version 5 of the library writes `layers.N.attention.q_proj`.
+_VIT, _LAYER = r"(?:vit\.)?", r"(?:vit\.)?(?:encoder\.layer|layers)\.(\d+)\."
+HUGGING_FACE = Format(
+    "huggingface",
+    _VIT + r"embeddings\.patch_embeddings\.projection\.weight",
+    (
+        (_VIT + r"embeddings\.cls_token", "class_token/cls"),
+        (_VIT + r"embeddings\.position_embeddings", "position_embedding/pos_embedding"),
+        (_VIT + r"embeddings\.patch_embeddings\.projection", "embedding"),
+        (_LAYER + r"layernorm_before", r"encoderblock_\1/norm_1"),
+        (_LAYER + r"layernorm_after", r"encoderblock_\1/norm_2"),
+        (_LAYER + r"attention\.attention\.(query|key|value)", r"encoderblock_\1/attention/\2"),
+        (_LAYER + r"attention\.q_proj", r"encoderblock_\1/attention/query"),
+        (_LAYER + r"attention\.k_proj", r"encoderblock_\1/attention/key"),
+        (_LAYER + r"attention\.v_proj", r"encoderblock_\1/attention/value"),
+        (_LAYER + r"attention\.(?:output\.dense|o_proj)", r"encoderblock_\1/attention/out"),
+        (_LAYER + r"(?:intermediate\.dense|mlp\.fc1)", r"encoderblock_\1/mlp_1"),
+        (_LAYER + r"(?:output\.dense|mlp\.fc2)", r"encoderblock_\1/mlp_2"),
+        (_VIT + r"layernorm", "encoder_norm"),
+        (_VIT + r"pooler\.dense", "pre_logits"),
+        (_VIT + r"classifier", "head"),
+    ),
+    layout="pytorch",
+    facts={"exact_gelu": True, "epsilon": 1e-12},
+    read_config=read_huggingface_config,
+)
+
+# Published files -----------------------------------------------------------------------------------------------------
+
+_BUCKET = "https://storage.googleapis.com/vit_models"
+
+
+def rows(collection, classes, resolution, *files):
+    """The rows of a collection; a file is `(model, units of pre_logits, size, ending of its name)`."""
+    for model, representation_size, size, ending in files:
+        name = model.replace("/", "_") + ending
+        url = f"{_BUCKET}/{collection}/{name.replace('+', '%2B')}.npz"
+        yield PublishedWeights(collection, name, model, url, classes, resolution, representation_size, size)
+
+
+def augreg(models, model, aug, wd, do=0.0, sd=0.0):
+    """The file that AugReg's authors recommend for a size. Their "light0" and "light1" are light1 and light2 of the
+    paper."""
+    return parse_augreg(f"{_augreg_model(model)}-i21k-300ep-lr_0.001-aug_{aug}-wd_{wd}-do_{do}-sd_{sd}", models)
+
+
+def _augreg_model(model):
+    """How AugReg's file names spell a size: "B_16", "R26_S_32"."""
+    return model.replace("/", "_").replace("ViT-", "").replace("+", "_")
+
+
+_AUGREG_NAME = re.compile(
+    r"(?P<model>\w+)-(?P<ds>i1k|i21k(_30)?)-\d+ep-lr_[\d.]+-aug_\w+-wd_[\d.]+-do_[\d.]+-sd_[\d.]+"
+    r"(--(?P<adapt_ds>\w+)-steps_\d+k-lr_[\d.]+-res_(?P<res>\d+))?"
+)
+_DOWNSTREAM_CLASSES = {
+    "imagenet2012": 1000,
+    "cifar10": 10,
+    "cifar100": 100,
+    "oxford_iiit_pet": 37,
+    "oxford_flowers102": 102,
+    "resisc45": 45,
+}
+
+
+def parse_augreg(name, models=None):
+    """The row of one of AugReg's 50,000 files, from its name; None if the name does not follow the rule."""
+    match = _AUGREG_NAME.fullmatch(name)
+    model = match and next((m for m in models or sizes() if _augreg_model(m) == match["model"]), None)
+    if not model:
+        return None
+    classes = {"i1k": 1000}.get(match["ds"], 21843)
+    if match["adapt_ds"]:
+        classes = _DOWNSTREAM_CLASSES.get(match["adapt_ds"])
+    return PublishedWeights("augreg", name, model, f"{_BUCKET}/augreg/{name}.npz", classes, int(match["res"] or 224))
+
+
+AUGREG_RULE = (
+    "{model}-{ds}-{epochs}ep-lr_{lr}-aug_{aug}-wd_{wd}-do_{do}-sd_{sd}, and for fine-tuned files "
+    "--{adapt_ds}-steps_{k}k-lr_{lr}-res_{pixels} after it",
+    parse_augreg,
+)
+PUBLISHED = (
+    # The heads of ViT-L_32 and ViT-H_14 are said to be all zeros.
+    *rows(
+        *("imagenet21k", 21843, 224),
+        ("ViT-B/16", 768, "393.69 MiB", ""),
+        ("ViT-B/32", 768, "400.01 MiB", ""),
+        ("ViT-B/8", 768, "393.72 MiB", ""),
+        ("ViT-L/16", 1024, "1.22 GiB", ""),
+        ("ViT-L/32", 1024, "1.23 GiB", ""),
+        ("ViT-H/14", 1280, "2.46 GiB", ""),
+    ),
+    *rows(
+        *("imagenet21k+imagenet2012", 1000, 384),
+        ("ViT-B/16", 0, "331.4 MiB", ""),
+        ("ViT-B/32", 0, "336.89 MiB", ""),
+        ("ViT-B/8", 0, "334.78 MiB", ""),
+        ("ViT-L/16", 0, None, ""),
+        ("ViT-L/32", 0, None, ""),
+    ),
+    *rows(
+        *("imagenet21k+imagenet2012", 1000, 224),
+        ("ViT-B/16", 0, "330.29 MiB", "-224"),
+        ("ViT-L/16", 0, None, "-224"),
+    ),
+    # The file of ViT-S_16 holds its optimizer's state too.
+    *rows("sam", 1000, 224, *((f"ViT-{size}", 0, None, "") for size in ("B/16", "B/32", "L/16", "L/32", "S/16"))),
+    augreg(_size.table, "ViT-L/16", "strong1", 0.1),
+    augreg(_size.table, "ViT-B/16", "medium1", 0.1),
+    augreg(_size.table, "ViT-S/16", "light1", 0.03),
+    augreg(_size.table, "ViT-Ti/16", "none", 0.03),
+    augreg(_size.table, "ViT-B/32", "light1", 0.1),
+    augreg(_size.table, "ViT-S/32", "none", 0.1),
+    augreg(_size.table, "ViT-B/8", "medium2", 0.1),
+)
+
+# The model that a file needs -----------------------------------------------------------------------------------------
+
+_HEADS = {size["hidden_size"]: size["num_heads"] for size in (TI, S, B, L, H)}
+_BLOCK_0 = "Transformer/encoderblock_0"
+_POSITIONS_X, _POSITIONS_Y = (f"Transformer/posembed_input/{axis}_embedding" for axis in "xy")
+_DISTANCES = f"{_BLOCK_0}/MultiHeadDotProductAttention_0/relative_embedding"
+
+
+def dimension(shapes, name, axis):
+    """The length of an axis of an array, or None if there is no such array."""
+    shape = shapes.get(name, ())
+    return shape[axis] if -len(shape) <= axis < len(shape) else None
+
+
+def head_arguments(shapes):
+    """`include_top` and `classes` of a model with a head, or without."""
+    classes = dimension(shapes, names.HEAD[1], 0)
+    return {"include_top": False} if classes is None else {"include_top": True, "classes": classes}
+
+
+def infer(shapes, facts):
+    """The arguments of a Vision Transformer; see `Family.infer`."""
+    if names.EMBEDDING not in shapes and not any(name.startswith("Transformer/") for name in shapes):
+        return None
+    blocks = [int(match[1]) for name in shapes if (match := re.match(r"Transformer/encoderblock_(\d+)/", name))]
+    hidden_size = dimension(shapes, names.EMBEDDING, -1)
+    query = f"{_BLOCK_0}/MultiHeadDotProductAttention_0/query/kernel"
+    heads = shapes[query][1] if len(shapes.get(query, ())) == 3 else facts.get("num_heads") or _HEADS.get(hidden_size)
+    arguments = {
+        "patch_size": dimension(shapes, names.EMBEDDING, 0),
+        "hidden_size": hidden_size,
+        "num_layers": max(blocks) + 1 if blocks else None,
+        "mlp_dim": dimension(shapes, f"{_BLOCK_0}/MlpBlock_0/Dense_0/bias", 0),
+        "num_heads": heads,
+        "representation_size": dimension(shapes, "pre_logits/bias", 0) or 0,
+        "classifier": "token" if names.CLASS_TOKEN in shapes else "map" if "MAPHead_0/probe" in shapes else "gap",
+        **head_arguments(shapes),
+    }
+    if facts.get("exact_gelu"):
+        arguments["exact_gelu"] = True
+    if facts.get("epsilon", 1e-6) != 1e-6:
+        arguments["epsilon"] = facts["epsilon"]
+    grid = _add_positions(arguments, shapes, facts.get("grid"))
+    stride = arguments["patch_size"]
+    if names.STEM_ROOT in shapes:
+        arguments["resnet_blocks"] = stages(shapes)
+        stride = stride and stride * 2 ** (2 + max(len(arguments["resnet_blocks"]) - 1, 0))
+    if grid is not None and stride:
+        arguments["input_shape"] = (*(side * stride for side in grid), shapes[names.first_kernel(shapes)][2])
+    return arguments
+
+
+def stages(shapes):
+    """The number of units in each stage of a ResNet."""
+    units: dict[int, int] = {}
+    for name in shapes:
+        if match := re.match(r"block(\d+)/unit(\d+)/", name):
+            units[int(match[1])] = max(units.get(int(match[1]), 0), int(match[2]))
+    return tuple(units[stage] for stage in sorted(units))
+
+
+def _add_positions(arguments, shapes, known_grid):
+    """Adds the arguments that the position embedding shows; returns `(rows, columns)` of the patches, or None."""
+    has_token = names.CLASS_TOKEN in shapes
+    if any(re.match(r"Transformer/encoderblock_\d+/posembed_input/", name) for name in shapes):
+        arguments["position_embedding_at"] = "every_layer"
+    if _POSITIONS_Y in shapes:
+        arguments["position_embedding"] = "learned2d"
+        return shapes[_POSITIONS_Y][1], shapes[_POSITIONS_X][1]
+    if names.POSITIONS not in shapes and _DISTANCES not in shapes:
+        arguments |= {"position_embedding": "sincos2d", "class_token_position": not has_token}
+        return known_grid
+    if names.POSITIONS in shapes:
+        arguments["position_embedding"] = "learned"
+        rows = dimension(shapes, names.POSITIONS, 1)
+    else:
+        arguments["position_embedding"] = "relative"
+        rows = (shapes[_DISTANCES][0] + 1) // 2
+    # There is no model yet whose grid could be tried: (0, 0) fits nothing.
+    found = position_embeddings.source_grid(rows or 0, has_token, (0, 0), known_grid)
+    grid, has_token_position = found or (None, True)
+    arguments["class_token_position"] = has_token_position or not has_token
+    return grid
+
+
+FAMILY = register(
+    Family(
+        VisionTransformer,
+        sizes=_size.table,
+        identity=IDENTITY,
+        infer=infer,
+        formats=(VIT_JAX, TIMM, HUGGING_FACE),
+        published=PUBLISHED,
+        rules={"augreg": AUGREG_RULE},
+        reference="https://github.com/google-research/vision_transformer",
+    )
+)

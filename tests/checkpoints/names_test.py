@@ -1,0 +1,43 @@
+"""Every variable has the name of the JAX reference; both of its numberings are read."""
+
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.checkpoints.formats import open_checkpoint
+from keras_vit.checkpoints.names import canonical_name, canonical_variables, to_published
+
+pytestmark = pytest.mark.one_backend
+
+
+def test_both_numberings_are_read(golden_files, arrays, tmp_path):
+    joint = arrays(golden_files / "vit_token.ckpt.npz")
+    assert "Transformer/encoderblock_0/MlpBlock_3/Dense_0/kernel" in joint
+    with open_checkpoint(golden_files / "vit_token.ckpt.npz") as checkpoint:
+        names = set(checkpoint.arrays)
+        current = {name: array.read() for name, array in checkpoint.arrays.items()}
+    assert "Transformer/encoderblock_0/MlpBlock_0/Dense_0/kernel" in names
+    assert {to_published(name, array, names)[0] for name, array in current.items()} == set(joint)
+    np.savez(tmp_path / "current.npz", **current)
+    with open_checkpoint(tmp_path / "current.npz") as checkpoint:
+        assert set(checkpoint.arrays) == names
+
+
+def test_a_model_has_the_names_of_the_references_files(golden_files):
+    tiny = {"patch_size": 8, "num_layers": 2, "hidden_size": 64, "mlp_dim": 128, "num_heads": 4, "classes": 10}
+    for case, arguments in {
+        "vit_token_prelogits": {"representation_size": 48, "input_shape": (32, 32, 3)},
+        "hybrid_2stage": {"resnet_blocks": (1, 2), "patch_size": 1, "input_shape": (64, 64, 3)},
+    }.items():
+        variables = canonical_variables(keras_vit.VisionTransformer(**{**tiny, **arguments}))
+        with open_checkpoint(golden_files / f"{case}.ckpt.npz") as checkpoint:
+            sizes = {name: np.prod(array.shape) for name, array in checkpoint.arrays.items()}
+        assert {name: np.prod(variable.shape) for name, variable in variables.items()} == sizes
+
+
+def test_canonical_names_stay_as_they_are():
+    model = keras_vit.VisionTransformer(
+        patch_size=8, num_layers=1, hidden_size=8, mlp_dim=8, num_heads=2, classifier="map", input_shape=(16, 16, 3)
+    )
+    for name in canonical_variables(model):
+        assert canonical_name(name) == name

@@ -1,0 +1,113 @@
+"""A file alone gives the model that it is of, and its logits."""
+
+import json
+import shutil
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import checkpoints, families
+from keras_vit.checkpoints import published
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+FILES = {
+    "timm_token.safetensors": {"num_heads": 4},
+    "timm_gap.safetensors": {"num_heads": 4, "source_grid": (4, 6)},
+    "hf_token.safetensors": {"num_heads": 4},
+    "vit_token.ckpt.npz": {},
+    "vit_gap.ckpt.npz": {"source_grid": (4, 6)},
+    "vit_token_prelogits.ckpt.npz": {},
+    "hybrid_2stage.ckpt.npz": {},
+    "hybrid_stem_only.ckpt.npz": {},
+    "bigvision_gap.ckpt.npz": {},
+    "bigvision_map.ckpt.npz": {},
+    "bigvision_tok_sincos.ckpt.npz": {"input_shape": (32, 32, 3)},
+}
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_file_gives_its_logits(file):
+    model = keras_vit.from_pretrained(GOLDEN / file, **FILES[file])
+    with np.load(GOLDEN / f"{file.partition('.')[0]}.io.npz") as io:
+        np.testing.assert_allclose(keras.ops.convert_to_numpy(model(io["inputs"])), io["logits"], atol=2e-5)
+
+
+@pytest.mark.one_backend
+def test_a_folder_of_hugging_face_gives_its_logits(tmp_path):
+    shutil.copy(GOLDEN / "hf_token.safetensors", tmp_path / "model.safetensors")
+    config = {"hidden_act": "gelu", "layer_norm_eps": 1e-12, "num_attention_heads": 4}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    model = keras_vit.from_pretrained(tmp_path)
+    with np.load(GOLDEN / "hf_token.io.npz") as io:
+        np.testing.assert_allclose(keras.ops.convert_to_numpy(model(io["inputs"])), io["logits"], atol=2e-5)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match="must hold one .safetensors file.* with 0 of them"):
+        keras_vit.from_pretrained(tmp_path)
+
+
+@pytest.mark.one_backend
+def test_overrides_replace_what_the_file_says():
+    source = GOLDEN / "vit_token.ckpt.npz"
+    model = keras_vit.from_pretrained(
+        source, head="new", classes=3, input_shape=(48, 32, 1), channels="sum", dropout=0.1
+    )
+    assert model.input_shape == (None, 48, 32, 1) and model.output_shape == (None, 3)
+    assert keras_vit.from_pretrained(source, include_top=False).output_shape == (None, 64)
+    with pytest.raises(TypeError, match="did you mean `classes`"):
+        keras_vit.from_pretrained(source, num_classes=3)
+    with pytest.raises(ValueError, match="trained for 10 classes"):
+        keras_vit.from_pretrained(source, classes=3)
+
+
+@pytest.mark.one_backend
+def test_a_saved_model_comes_back(tmp_path):
+    sizes = {"hidden_size": 8, "num_heads": 2, "mlp_dim": 12, "classes": 3, "num_layers": 2}
+    for model in (
+        keras_vit.VisionTransformer(patch_size=4, input_shape=(8, 12, 2), exact_gelu=True, epsilon=1e-5, **sizes),
+        keras_vit.AxialVisionTransformer(patch_size=4, input_shape=(8, 12, 3), **sizes),
+        keras_vit.AxialResNet(depth=8, width=32, num_heads=2, input_shape=(32, 64, 3), classes=3),
+        keras_vit.BiTResNet(depth=8, width=32, version=1, classes=3),
+        keras_vit.BiTResNet(depth=8, classes=3),
+    ):
+        for variable in model.weights:
+            variable.assign(np.random.default_rng(0).normal(size=variable.shape))
+        checkpoints.save(model, tmp_path / "model.npz")
+        again = keras_vit.from_pretrained(tmp_path / "model.npz")
+        assert [v.path for v in again.weights] == [v.path for v in model.weights]
+        if "resnet" not in model.name or "axial" in model.name:
+            assert again.input_shape == model.input_shape
+        for ours, theirs in zip(again.weights, model.weights):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.one_backend
+def test_a_published_file_is_named_with_its_collection(tmp_path, monkeypatch):
+    row = families.PublishedWeights("sam", "tiny", "ViT-Ti/16", "gs://vit_models/sam/tiny.npz", 5, 32)
+    monkeypatch.setattr(published, "rows", lambda: [row])
+    monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path))
+    (tmp_path / "sam").mkdir()
+    source = keras_vit.ViT_Ti16(input_shape=(32, 32, 3), classes=5, head_bias=1.0)
+    source.get_layer("head").kernel.assign(np.ones((192, 5)))
+    checkpoints.save(source, tmp_path / "sam" / "tiny.npz")
+    model = keras_vit.from_pretrained("sam:tiny")
+    assert model.input_shape == (None, 32, 32, 3) and model.output_shape == (None, 5)
+    with pytest.raises(ValueError, match="files of several models; choose one of sam:tiny, .*Received: source='sam'"):
+        keras_vit.from_pretrained("sam")
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize(
+    "file, message",
+    [
+        ("timm_token.safetensors", "give `num_heads`"),
+        ("timm_gap.safetensors", "give `input_shape`, and `source_grid`"),
+        ("bigvision_tok_sincos.ckpt.npz", "give `input_shape`"),
+    ],
+)
+def test_what_a_file_does_not_show_is_asked_for(file, message):
+    heads = {} if "token.s" in file else {"num_heads": 4}
+    with pytest.raises(ValueError, match=message):
+        keras_vit.from_pretrained(GOLDEN / file, **heads)

@@ -1,0 +1,82 @@
+"""The registry: constructors, published weights, configs and recipes agree about the sizes."""
+
+import inspect
+
+import pytest
+
+import keras_vit
+from keras_vit import families, recipes
+from keras_vit.checkpoints import published
+
+NAMES = [*families.sizes()]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_size_has_a_constructor(name, monkeypatch):
+    family, function = families.find_family(name), getattr(keras_vit, families.constructor_name(name))
+    assert function is getattr(keras_vit.models, function.__name__) is getattr(families, function.__name__)
+    assert function.__name__ in keras_vit.__all__ and function.__name__ in families.CONSTRUCTORS
+    parameters = inspect.signature(function).parameters
+    assert parameters["name"].default == function.__name__.lower()
+    assert not set(parameters) & set(family.sizes[name])
+    assert function.__doc__.startswith(f"{name}, ") and family.constructor.__name__ in function.__doc__
+
+
+def test_there_are_as_many_constructors_as_sizes():
+    assert sorted(map(families.constructor_name, NAMES)) == sorted(families.CONSTRUCTORS)
+
+
+@pytest.mark.parametrize(
+    "argument, hint",
+    [
+        ("num_classes", "did you mean `classes`"),
+        ("class", "did you mean `classes`"),
+        ("img_size", "did you mean `input_shape`"),
+        ("frobnicate", "its arguments are patch_size"),
+    ],
+)
+def test_an_unknown_argument_is_answered_with_the_nearest(argument, hint):
+    with pytest.raises(TypeError, match=f"takes no argument `{argument}`; {hint}.*Received: {argument}=3"):
+        keras_vit.ViT_Ti16(**{argument: 3})
+
+
+def test_every_published_file_is_of_a_size_and_only_some_sizes_are_not_published():
+    models = {row.model for row in published.rows()}
+    assert models <= set(NAMES)
+    assert set(NAMES) - models == {"R50+ViT-B/32", "R50+ViT-L/16", "BiT-R50x2", "BiT-R152x1", "BiT-R200x3"}
+
+
+def test_every_model_of_table_3_is_a_size():
+    for row in recipes.TABLE_3:
+        for name in row.models:
+            assert name in NAMES or "*" in name
+    bit = {name for row in recipes.TABLE_3 for name in row.models if families.is_bit(name)}
+    assert bit == {"BiT-R50x1", "BiT-R50x2", "BiT-R101x1", "BiT-R152x1", "BiT-R152x2"}
+
+
+def test_a_resnet_is_called_by_both_of_its_names():
+    assert families.canonical_name("R152x4") == families.canonical_name("BiT-R152x4") == "BiT-R152x4"
+    assert families.canonical_name("ViT-B/16") == "ViT-B/16" and families.canonical_name("R9x9") == "R9x9"
+    assert families.is_bit("R50x1") and not families.is_bit("R50+ViT-B/16")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_config_of_a_size_has_its_arguments(name):
+    config = recipes.defaults(**families.model_config(name))
+    size = families.sizes()[name]
+    assert config["architecture"] == name and None not in config["model"].values()
+    assert {key: config["model"][key] for key in size} == size
+    signature = inspect.signature(families.find_family(name).constructor)
+    signature.bind(**{**config["model"], "input_shape": (224, 224, 3)})
+
+
+def test_a_config_has_what_is_changed():
+    config = families.model_config("R50+ViT-B/16", input_shape=(384, 256, 3), pre_logits=True, dropout=0.1)
+    model = config["model"]
+    assert model["resnet_blocks"] == (3, 4, 9) and model["stem"] == "resnet" and model["dropout"] == 0.1
+    assert model["representation_size"] == 768 and model["input_shape"] == (384, 256, 3)
+    assert families.model_config("ViT-B/16", num_layers=2)["architecture"] == "VisionTransformer"
+    with pytest.raises(ValueError, match="must be one of ViT-Ti/16, .*BiTResNet.* Received: architecture='ViT-B/15'"):
+        families.model_config("ViT-B/15")
+    with pytest.raises(ValueError, match="BiT-R50x1 has no `pre_logits`. Received: pre_logits=True"):
+        families.model_config("R50x1", pre_logits=True)
