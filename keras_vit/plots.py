@@ -60,6 +60,13 @@ def to_pictures(images: np.ndarray) -> np.ndarray:
     return (images - low) / (high - low)
 
 
+def colormap(name: str) -> Any:
+    """matplotlib's colormap of that name."""
+    import matplotlib
+
+    return matplotlib.colormaps[name]
+
+
 class Page:
     """An HTML page of pictures.
 

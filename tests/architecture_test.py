@@ -44,11 +44,17 @@ FLOORS = {
         "training",
     },
     "tpu": {"families", "cost", "data", "files", "plots", "recipes", "tasks", "training"},
-    "__main__": set(),
+    "configs": {"checkpoints", "data", "families", "recipes"},
+    "commands": {
+        *("checkpoints", "configs", "data", "evaluation", "export", "families", "files", "inspection", "models"),
+        *("plots", "preprocessing", "recipes", "tasks", "terminal", "tpu", "training"),
+    },
+    "__main__": {"commands"},
     "__init__": {"checkpoints", "families", "layers", "models", "predictions", "preprocessing"},
 }
 # Files and folders that may import TensorFlow; all others run on any backend.
 MAY_IMPORT_TENSORFLOW = (
+    "commands",
     "data",
     "export",
     "files.py",

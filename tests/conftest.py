@@ -96,7 +96,7 @@ def clean_keras():
 
 @pytest.fixture(scope="session")
 def scripts(tmp_path_factory):
-    """Runs scripts in processes of their own: `scripts.run("experiments/evaluate.py", *arguments, cwd=ROOT)`."""
+    """Runs scripts in processes of their own: `scripts.run("-m", "keras_vit", "evaluate", cwd=ROOT)`."""
     server = ScriptServer(tmp_path_factory.mktemp("scripts"))
     yield server
     server.close()

@@ -7,14 +7,17 @@ place are small ones, or `with` a module, without which the block is skipped. Al
 
 import ast
 import dataclasses
+import inspect
 import re
 from pathlib import Path
 
 import pytest
 
 import keras_vit
+import keras_vit_cli
 from keras_vit import families
 from keras_vit.checkpoints import published
+from keras_vit.commands import shared_flags
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"
@@ -76,35 +79,38 @@ def test_the_readme_is_two_screens():
 
 @pages
 def test_a_command_names_a_script_and_flags_that_are_there(page):
-    for script, arguments in _commands(page.read_text()):
-        assert (ROOT / script).exists(), script
-        unknown = set(re.findall(r"--(\w+)", arguments)) - _flags(ROOT / script)
-        assert not unknown, f"{script} has no {unknown}"
+    for command, arguments in _commands(page.read_text()):
+        unknown = set(re.findall(r"--(\w+)", arguments)) - _flags(command) - {"help"}
+        assert not unknown, f"{command} has no {unknown}"
 
 
 def _commands(text):
-    """The Python scripts that a page starts, in blocks and within sentences, and the arguments of each."""
-    parts = re.findall(r"```sh\n(.*?)```|`(python [^`]+)`", text, re.DOTALL)
+    """The commands and scripts that a page starts, in blocks and within sentences, and the arguments of each."""
+    parts = re.findall(r"```sh\n(.*?)```|`((?:python|keras-vit) [^`]+)`", text, re.DOTALL)
     for block, sentence in parts:
         for line in (block.replace("\\\n", " ") or " ".join(sentence.split())).splitlines():
-            yield from re.findall(r"python ((?:experiments|tests)/\S+\.py)([^&|]*)", line)
+            for command, arguments in re.findall(r"(?:keras-vit|python) ([\w./-]+)([^&|]*)", line):
+                if command in keras_vit_cli.COMMANDS or command.startswith(("experiments/", "tests/")):
+                    yield command, arguments
 
 
-def _flags(script):
-    """The names of the flags that a script defines, by itself or through the files beside it."""
-    source = script.read_text()
-    names = set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', source))
-    if "define_config(" in source:
-        names.add("config")
-    if "import data_flags" in source:
-        names |= _flags(script.with_name("data_flags.py"))
-    return names
+def _flags(command):
+    """The names of the flags of a command or a script, by its source."""
+    path = ROOT / command
+    if command in keras_vit_cli.COMMANDS:
+        path = ROOT / "keras_vit" / "commands" / f"{keras_vit_cli.COMMANDS[command][0]}.py"
+    elif command == "experiments/run_tpu.py":
+        return _flags("train")
+    source = (path / "__main__.py" if path.is_dir() else path).read_text()
+    for name in re.findall(r"shared_flags\.(define_\w+)\(", source):
+        source += inspect.getsource(getattr(shared_flags, name))
+    return set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', source)) | ({"config"} if "define_config(" in source else set())
 
 
-def test_a_flag_of_another_script_is_not_one_of_this():
-    assert _flags(ROOT / "experiments/run_tpu.py") == {"config", "workdir", "change"}
-    assert "config" not in _flags(ROOT / "experiments/evaluate.py")
-    assert {"config", "data", "output"} < _flags(ROOT / "experiments/show_batch.py")
+def test_a_flag_of_another_command_is_not_one_of_this():
+    assert _flags("experiments/run_tpu.py") == {"config", "workdir", "change"}
+    assert "config" not in _flags("evaluate") and {"model", "weights", "evals"} < _flags("evaluate")
+    assert {"config", "data", "output"} < _flags("show-batch")
 
 
 @pytest.fixture

@@ -32,13 +32,14 @@ def test_the_report_for_a_defect_names_versions_backend_and_devices():
     assert re.search(r"^backend: (tensorflow|jax) \(devices: .*\bcpu:0", report, re.MULTILINE)
     assert f"keras {importlib.metadata.version('keras')}, " in report
     assert len(report.splitlines()) == 5
+    assert _run(sys.executable, "-m", "keras_vit", "info", cwd=ROOT) == report
 
 
 def test_what_is_built_holds_every_module_and_installs(tmp_path):
     pytest.importorskip("setuptools")
     source = tmp_path / "source"  # a build leaves files behind
     shutil.copytree(ROOT / "keras_vit", source / "keras_vit", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("setup.py", "setup.cfg", "README.md", "LICENSE"):
+    for name in ("setup.py", "setup.cfg", "README.md", "LICENSE", "keras_vit_cli.py"):
         shutil.copy(ROOT / name, source)
     _run(sys.executable, "setup.py", "-q", "sdist", "--dist-dir", tmp_path, cwd=source)
     (sdist,) = tmp_path.glob("*.tar.gz")
@@ -48,9 +49,17 @@ def test_what_is_built_holds_every_module_and_installs(tmp_path):
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {str(path.relative_to(source)) for path in (source / "keras_vit").rglob("*.py")} <= names
     assert any(name.endswith("/LICENSE") for name in names)
-    assert "keras_vit/py.typed" in names
+    assert {"keras_vit/py.typed", "keras_vit_cli.py", "keras_vit/configs/finetune.py"} <= names
     _run(*pip, "install", "-q", "--no-deps", "--target", tmp_path / "site", wheel)
     code = "import keras_vit; print(keras_vit.__file__, keras_vit.__version__)"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
     printed = _run(sys.executable, "-c", code, cwd=tmp_path, env=environment).split()
     assert printed == [str(tmp_path / "site" / "keras_vit" / "__init__.py"), keras_vit.__version__]
+    command = tmp_path / "site" / "bin" / "keras-vit"
+    assert "keras-vit COMMAND" in _run(sys.executable, command, cwd=tmp_path, env=environment)
+    overrides = ("--config.total_steps=-1", "--config.total_epochs=0")
+    done = subprocess.run(
+        [sys.executable, command, "train", "--config=finetune:ViT-Ti/16,digits", *overrides],
+        cwd=tmp_path, env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 2 and "error: " in done.stderr and "Traceback" not in done.stderr, done.stderr

@@ -26,7 +26,7 @@ class ScriptServer:
         self._process = subprocess.Popen([sys.executable, __file__], text=True, **pipes)
 
     def start(self, *command, cwd=".", env=None):
-        """Starts a script, `(path, *arguments)`; gives a `Script`."""
+        """Starts a script, `(path, *arguments)` or `("-m", module, *arguments)`; gives a `Script`."""
         self._number += 1
         printed = [str(self._folder / f"{self._number}.{name}") for name in ("stdout", "stderr")]
         env = dict(os.environ if env is None else env)
@@ -80,6 +80,10 @@ def _become(command, cwd, env, printed):
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
+    if command[0] == "-m":
+        sys.argv, sys.path[0] = command[1:], cwd
+        runpy.run_module(command[1], run_name="__main__", alter_sys=True)
+        return
     sys.argv, sys.path[0] = command, os.path.dirname(os.path.abspath(command[0]))
     runpy.run_path(os.path.abspath(command[0]), run_name="__main__")
 

@@ -20,23 +20,24 @@ from absl import flags
 from runner import make_run
 
 from keras_vit import training
-
-sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-import command_line
+from keras_vit.commands import command_line
 
 FLAGS = flags.FLAGS
-flags.DEFINE_bool("list", False, "Print what each study needs at this scale, and start nothing.")
-flags.DEFINE_string("study", "", f"What to make: {', '.join(studies.STUDIES)}; or all.")
-flags.DEFINE_string("scale", "small", "tiny, small or paper.")
-flags.DEFINE_string("workdir", "", "The folder of the study; runs/<study>-<scale> if not given.")
-flags.DEFINE_string("data_path", "", "Where the data of --scale=paper lies.")
-flags.DEFINE_list("seeds", ["0"], "Seeds; each run is made with each of them.")
-flags.DEFINE_integer("steps", 1000, "Pre-training steps of --scale=small.")
-flags.DEFINE_integer("processes", 1, "Runs that are made at once, each in a process of its own.", lower_bound=1)
-flags.DEFINE_string("run", "", "Make this run of the study alone, and write no page.")
 
 
-def main(_):
+def define_flags():
+    flags.DEFINE_bool("list", False, "Print what each study needs at this scale, and start nothing.")
+    flags.DEFINE_string("study", "", f"What to make: {', '.join(studies.STUDIES)}; or all.")
+    flags.DEFINE_string("scale", "small", "tiny, small or paper.")
+    flags.DEFINE_string("workdir", "", "The folder of the study; runs/<study>-<scale> if not given.")
+    flags.DEFINE_string("data_path", "", "Where the data of --scale=paper lies.")
+    flags.DEFINE_list("seeds", ["0"], "Seeds; each run is made with each of them.")
+    flags.DEFINE_integer("steps", 1000, "Pre-training steps of --scale=small.")
+    flags.DEFINE_integer("processes", 1, "Runs that are made at once, each in a process of its own.", lower_bound=1)
+    flags.DEFINE_string("run", "", "Make this run of the study alone, and write no page.")
+
+
+def main():
     try:
         seeds = tuple(int(seed) for seed in FLAGS.seeds)
     except ValueError:
@@ -117,4 +118,4 @@ def wait_for(commands):
 
 
 if __name__ == "__main__":
-    command_line.run(main)
+    command_line.run(lambda: sys.modules["__main__"], "paper", sys.argv[1:])

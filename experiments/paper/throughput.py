@@ -43,7 +43,7 @@ def _models(scale):
 
 
 def _compiled(row):
-    """A row of the table of `experiments/check_tpu.py`, as a run that is done."""
+    """A row of the table of `keras-vit check-tpu`, as a run that is done."""
     results = {"images_per_second": row.images_per_second, "largest_batch": row.batch_per_device}
     model = f"{row.model}, compiled for {row.topology}"
     name = f"{row.model.replace('/', '_')}-{row.image_size}-{row.topology.replace(':', '-')}"
@@ -110,7 +110,7 @@ STUDY = Study(
         "Inference in float32 on this machine, at the best batch of 1, 2, 4, ...; the paper's is of a TPUv3 core.",
         "The largest batch is that of the same batches which fits the memory of an accelerator; a CPU has none of its "
         "own. That of a TPU which is not there is what its compiler accepts: "
-        "`experiments/check_tpu.py --table=FILE.csv --modes=inference` writes a file, and `--data_path=FILE.csv` adds "
+        "`keras-vit check-tpu --table=FILE.csv --modes=inference` writes a file, and `--data_path=FILE.csv` adds "
         "its rows, whose images a second are an estimate.",
     ),
     measure=measure,

@@ -122,7 +122,7 @@ class BadExamples:
         if count > self._max_share * self._source.num_examples:
             raise ValueError(
                 f"More than {100 * self._max_share:g} % of {self._source.num_examples} examples are bad; "
-                "experiments/verify_data.py lists them, and `max_bad_share` allows more. "
+                "keras-vit verify-data lists them, and `max_bad_share` allows more. "
                 f"Received: {count} bad examples in one epoch{last}"
             )
 

@@ -1,7 +1,7 @@
 """Evaluators of models, on the data of a run or on other datasets.
 
 `config.evals` names the evaluators of a run, whose metrics stand next to those of the task as `<evaluator>/<metric>`;
-`experiments/evaluate.py` runs them on any model. To add one, write a function `(model, inputs, engine)` to a dict of
+`keras-vit evaluate` runs them on any model. To add one, write a function `(model, inputs, engine)` to a dict of
 floats, and its row in `EVALUATORS`.
 
     top1                       on the data of the run

@@ -22,9 +22,9 @@ METRICS = (*TASKS, *GROUPS, "mean")
 
 
 def evaluate_tasks(model, tasks=(), path="", engine=None):
-    """The metrics of `run_tasks` with runs in a temporary folder, for `config.evals` and `experiments/evaluate.py`.
+    """The metrics of `run_tasks` with runs in a temporary folder, for `config.evals` and `keras-vit evaluate`.
 
-    Every evaluation fine-tunes anew and resumes nothing; `experiments/vtab.py` keeps its runs.
+    Every evaluation fine-tunes anew and resumes nothing; `keras-vit vtab` keeps its runs.
 
     Args:
         model: as of `run_tasks`.
@@ -40,7 +40,7 @@ def evaluate_tasks(model, tasks=(), path="", engine=None):
     """
     if engine is not None and engine.num_hosts > 1:
         raise ValueError(
-            "On several hosts VTAB is a command of its own, experiments/vtab.py, with a workdir that all of them see. "
+            "On several hosts VTAB is a command of its own, keras-vit vtab, with a workdir that all of them see. "
             f"Received: {engine.num_hosts} hosts"
         )
     new_engine = engine.new_engine if engine is not None else None

@@ -78,7 +78,7 @@ def test_it_is_an_evaluator_of_runs_on_the_devices_of_the_run(monkeypatch):
     assert (calls[1]["tasks"], calls[1]["path"]) == (("svhn", "eurosat"), "/data")
     assert "specialized" in evaluation.get(names[2:])[names[2]].METRICS
     engine.num_hosts = 2
-    with pytest.raises(ValueError, match="experiments/vtab.py, with a workdir that all of them see. Received: 2 hosts"):
+    with pytest.raises(ValueError, match="keras-vit vtab, with a workdir that all of them see. Received: 2 hosts"):
         evaluation.get(["vtab"])["vtab"].evaluate("model", None, engine)
 
 

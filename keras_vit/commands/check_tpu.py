@@ -1,0 +1,90 @@
+"""Says whether a run fits a TPU and how long it may take there, on a machine that has none.
+
+    keras-vit check-tpu --topology=v3:2x2 --config=finetune:ViT-B/16,cifar10
+    keras-vit check-tpu --topology=v5e:2x4 --config=... --config.precision=mixed_bfloat16 --search
+    KERAS_BACKEND=jax keras-vit check-tpu --topology=v5e:2x4 --config=...
+    keras-vit check-tpu --table=tpu.csv --topologies=v3:2x2,v5e:2x4,v6e:2x4
+
+The TPU's own compiler compiles the training and the evaluation step that `keras-vit train` would run there. The exit
+code is 0 if both compile and fit, and 1 if not. It needs `pip install "keras_vit[cpu,aot]"`, x86-64 Linux, some minutes
+of two cores and some GB of memory. `keras_vit.tpu.check` is the same from Python.
+
+`--table` looks for the largest batch of every model instead, and writes the file, a Markdown table and a picture. It
+takes about half a minute a cell, on JAX minutes; the same command again computes the missing cells.
+"""
+
+import functools
+import math
+import os
+import sys
+
+from absl import flags
+
+from keras_vit import families, files, tasks, tpu
+from keras_vit.commands import command_line
+from keras_vit.tpu import table
+from keras_vit.tpu.plots import batch_by_image_size
+from keras_vit.tpu.report import report
+
+FLAGS = flags.FLAGS
+
+
+def define_flags():
+    command_line.define_config()
+    flags.DEFINE_string("topology", "v3:2x2", "The slice, such as v3:2x2 (Cloud TPU v3-8), v4:2x2x1, v5e:2x4, v6e:1x1.")
+    flags.DEFINE_bool("search", False, "Look for the largest batch that fits; takes a few minutes.")
+    flags.DEFINE_float("price", 0.0, "What a device costs an hour, for the price of the recipe.", lower_bound=0.0)
+    flags.register_validator("price", math.isfinite, "must be finite. Received: nan or inf")
+    flags.DEFINE_integer("traffic", 0, "How many of the arrays that a step moves most are listed.", lower_bound=0)
+    flags.DEFINE_string("json", "", "A file to write the results to.")
+    flags.DEFINE_string("table", "", "A CSV file to write or extend, with the largest batches; not with --config.")
+    flags.DEFINE_list("models", [*families.sizes()], "The models of the table.")
+    flags.DEFINE_list("topologies", ["v3:2x2", "v5e:2x4", "v6e:2x4"], "The slices of the table.")
+    flags.DEFINE_list("image_sizes", ["224", "384"], "The sizes of the table, in pixels.")
+    flags.DEFINE_list("modes", list(table.MODES), "Of the table: training, inference.")
+
+
+def main():
+    for path in filter(None, (FLAGS.json, FLAGS.table)):
+        check_folder(path)
+    if FLAGS.table:
+        write_table(FLAGS.table)
+        return
+    config = FLAGS.config
+    check = tpu.check(tasks.get(config), config, config.batch_size, FLAGS.topology, search=FLAGS.search)
+    for line in report(check, FLAGS.price, FLAGS.traffic):
+        print(line)
+    if FLAGS.json:
+        files.write_json(FLAGS.json, check.to_dict() | {"price": FLAGS.price * check.device_hours_estimate})
+        print(f"wrote {FLAGS.json}")
+    sys.exit(0 if check.fits else 1)
+
+
+def check_folder(path):
+    """Raises a `ValueError` unless there is a folder to write a file to: before minutes of compiling, not after."""
+    folder = os.path.dirname(path) or "."
+    try:
+        there = files.is_dir(folder)
+    except OSError as error:
+        raise ValueError(f"The folder of a file cannot be read ({error}). Received: {path!r}") from error
+    if not there or not (files.is_remote(path) or os.access(folder, os.W_OK)):
+        raise ValueError(f"The folder of a file must be there, and writable. Received: {path!r}")
+
+
+def write_table(path):
+    """Fills the table, and writes what is made of it beside its file."""
+    if not path.endswith(".csv") or not all(size.isdigit() and int(size) for size in FLAGS.image_sizes):
+        raise ValueError(
+            "--table must be a file that ends in .csv, and --image_sizes pixels. "
+            f"Received: table={path!r}, image_sizes={','.join(FLAGS.image_sizes)}"
+        )
+    cells = table.cells(FLAGS.models, FLAGS.topologies, [int(size) for size in FLAGS.image_sizes], FLAGS.modes)
+    rows = table.fill(path, cells, write=functools.partial(print, flush=True))
+    stem = path.removesuffix(".csv")
+    with files.atomic_write(f"{stem}.md") as file:
+        file.write(table.markdown(rows))
+    print(f"wrote {path} and {stem}.md")
+    if any(row.mode == "inference" and row.batch_per_device for row in rows):
+        with files.atomic_path(f"{stem}.png") as temporary:
+            batch_by_image_size(temporary, rows)
+        print(f"drew {stem}.png")

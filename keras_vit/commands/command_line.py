@@ -1,0 +1,169 @@
+"""What every command does with its flags, bad input and signals."""
+
+import errno
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import textwrap
+import traceback
+from pathlib import Path
+
+from absl import flags, logging
+from ml_collections import config_flags
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+# An exception raised by these files has a message for the user.
+_OURS = (str(CONFIGS.parent), os.path.dirname(os.path.abspath(sys.argv[0])))
+_arguments: list[str] = []  # of the command, with the paths of configs
+
+
+def run(load, name, arguments):
+    """Runs a command; bad input and a full disk end in one line on standard error and exit code 2, training that
+    diverges in one line and 3, Ctrl-C in one line and 130.
+
+    A `ValueError`, `ImportError` or `ConnectionError` that this project raises is bad input, and a `ChildProcessError`
+    says which process failed. Every other exception is a defect and keeps its traceback.
+
+    Args:
+        load: imports the command: a module with `define_flags()` and `main()`, which takes the words that are no flags
+            if `POSITIONAL` names them.
+        name: of the command.
+        arguments: the words after its name.
+    """
+    _arguments[:] = map(_expand_config, arguments)
+    try:
+        module = load()
+        known = set(flags.FLAGS)
+        module.define_flags()
+        if {"--help", "-h"} & set(arguments):
+            _print_help(module, name, [flags.FLAGS[flag] for flag in flags.FLAGS if flag not in known])
+            return
+        positional = _parse(name, getattr(module, "POSITIONAL", ()))
+        logging.use_absl_handler()
+        logging.set_verbosity(logging.WARNING)  # TensorFlow tells of every checkpoint it writes
+        # Lines appear at once, in a file too, and names that are not UTF-8 can be printed.
+        sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
+        sys.modules["keras_vit.terminal"].show_bars()
+        module.main(*positional)
+    except (ValueError, ImportError, ChildProcessError, ConnectionError) as error:
+        if not traceback.extract_tb(error.__traceback__)[-1].filename.startswith(_OURS):
+            raise
+        _end(error, getattr(error, "exit_code", 2))
+    except KeyboardInterrupt:
+        print("interrupted; what was saved before is as it was", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
+    except Exception as error:
+        is_full_disk = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        if not is_full_disk and "No space left on device" not in str(error):  # as TensorFlow's errors say it
+            raise
+        _end(f"the disk is full: {_text(error)}")
+
+
+def _parse(name, positional):
+    """Parses the flags; returns the words that are none."""
+    try:
+        _, *words = flags.FLAGS([name, *_arguments])
+        if "config" in flags.FLAGS:
+            flags.FLAGS.config.to_dict()  # a file that could not be loaded says so only when it is used
+    except flags.Error as error:
+        # absl puts the whole traceback of a config's ValueError into its own error.
+        last = str(error).strip().splitlines()[-1]
+        _end(last.removeprefix("ValueError: ") if last.startswith("ValueError: ") else error)
+    except (AttributeError, KeyError) as error:  # how ml_collections refuses a field
+        _end(f"the config has no such field: {_text(error)}")
+    except OSError as error:
+        _end(f"the config cannot be loaded: {_text(error)}")
+    if len(words) != len(positional):
+        wanted = f"{' and '.join(positional)} are needed" if positional else "only flags are understood"
+        _end(f"{wanted}. Received: {' '.join(words)}")
+    return words
+
+
+def _print_help(module, name, defined):
+    usage = " ".join([name, *getattr(module, "POSITIONAL", ())])
+    print(f"usage: keras-vit {usage} [--flag=value ...]\n\n{module.__doc__.strip()}\n")
+    for flag in defined:
+        default = "" if flag.default in (None, "", []) else f" (default: {flag.default_as_str})"
+        text = textwrap.fill(f"{flag.help}{default}", 96, initial_indent="      ", subsequent_indent="      ")
+        print(f"  --{flag.name}\n{text}")
+
+
+def define_config(default="digits"):
+    """Defines the flag `--config`, of which any field can be overridden."""
+    names = ", ".join(sorted(path.stem for path in CONFIGS.glob("*.py")))
+    text = f"A config file, or the name of one of the package: {names}. Any field can be overridden: --config.seed=1."
+    try:
+        config_flags.DEFINE_config_file("config", str(CONFIGS / f"{default}.py"), text, sys_argv=_arguments)
+    except AttributeError as error:  # overrides are looked up in the default at once
+        _end(f"the config has no such field: {_text(error)}")
+
+
+def _expand_config(argument):
+    """`--config=finetune:REQUEST` with the path of the package's file in place of its name."""
+    flag, _, value = argument.partition("=")
+    page, colon, request = value.partition(":")
+    if flag not in ("--config", "-config") or not (CONFIGS / f"{page}.py").exists():
+        return argument
+    return f"{flag}={CONFIGS / page}.py{colon}{request}"
+
+
+def run_name():
+    """A name for a run of the config: `digits`, or `finetune-ViT-B_16-cifar10` if a request was made."""
+    page, _, request = config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")
+    words = [Path(page).stem, *request.replace("/", "_").split(",")]
+    return "-".join(word for word in words if word)
+
+
+def this_command():
+    """The command to repeat, for a shell: this process's, or that of the command that started it."""
+    if "KERAS_VIT_COMMAND" in os.environ:
+        return os.environ["KERAS_VIT_COMMAND"]
+    backend = [f"KERAS_BACKEND={os.environ['KERAS_BACKEND']}"] if "KERAS_BACKEND" in os.environ else []
+    script, *arguments = sys.argv
+    if script.endswith(os.path.join("keras_vit", "__main__.py")):
+        program = [Path(sys.executable).name, "-m", "keras_vit"]
+    else:
+        program = [Path(sys.executable).name, script] if script.endswith(".py") else [Path(script).name]
+    return shlex.join([*backend, *program, *arguments])
+
+
+def run_children(commands):
+    """Runs commands at once, each in a process of its own, and passes SIGTERM, SIGHUP and SIGINT on to them as SIGTERM.
+
+    Ctrl-C in a terminal reaches them too; then SIGTERM changes nothing, and a second SIGINT would end them unsaved.
+
+    Returns:
+        `(codes, received)`: the exit code of each, and the names of the signals that came.
+    """
+    received, children = [], []
+
+    def stop(number, _):
+        received.append(signal.Signals(number).name)
+        for child in children:
+            child.terminate()
+
+    signals = [number for number in _STOP_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]  # as under nohup
+    before = {number: signal.signal(number, stop) for number in signals}
+    environment = {**os.environ, "KERAS_VIT_COMMAND": this_command()}
+    try:
+        for command in commands:
+            children.append(subprocess.Popen(command, env=environment))
+            if received:  # while it was started
+                children[-1].terminate()
+        codes = [child.wait() for child in children]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return codes, received
+
+
+def _text(error):
+    return " ".join(str(error).strip("\"'").replace("\\'", "'").replace("\\n", " ").split())
+
+
+def _end(message, code=2):
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,55 @@
+"""Exports a trained model for a server, or in another format.
+
+keras-vit export --model=runs/digits --target=served/digits
+keras-vit export --model=mine.keras --target=served/mine --class_names=names.txt
+keras-vit export --variant=ViT_B16 --weights=augreg --class_names=published --target=served/vit
+keras-vit export --model=runs/digits --format=litert_int8 --target=digits.tflite
+"""
+
+from absl import flags
+
+from keras_vit import export
+from keras_vit.commands import shared_flags
+
+FORMATS = {
+    "litert": export.litert,
+    "litert_int8": lambda model, path: export.litert(model, path, quantization="int8"),
+    "onnx": export.onnx,
+    "keras_int8": export.int8,
+}
+FLAGS = flags.FLAGS
+
+
+def define_flags():
+    shared_flags.define_model()
+    shared_flags.define_class_names()
+    flags.DEFINE_string("target", "", "The folder of the model's versions, or of another format the file to write.")
+    flags.DEFINE_enum("format", "saved_model", ["saved_model", *FORMATS], "The format; keras_int8 is a folder.")
+    flags.DEFINE_integer("version", 0, "Number of the version, 1 or more; 0 is the next free one.", lower_bound=0)
+    flags.DEFINE_string("name", "", "The model's name on the server; the name of --target if not given.")
+    flags.DEFINE_list("signatures", ["serving_default", "tensor"], f"Some of {', '.join(export.SIGNATURES)}.")
+    flags.DEFINE_enum("precision", "float32", ["float32", "bfloat16"], "The precision that the export computes in.")
+    flags.DEFINE_integer("top", 5, "How many classes a prediction names, best first.", lower_bound=1)
+    flags.DEFINE_bool("exif", None, "Whether photographs are turned as their EXIF orientation says, if not as the run.")
+    flags.DEFINE_float("max_megapixels", 50.0, "Larger images are refused, in millions of pixels.", lower_bound=0)
+    flags.DEFINE_integer("max_batch_size", 512, "Larger batches are refused, in images.", lower_bound=1)
+
+
+def main():
+    if not FLAGS.target or (FLAGS.variant and not FLAGS.weights):
+        raise ValueError(
+            "--target is needed, and --variant needs --weights. Received: "
+            f"target={FLAGS.target!r}, variant={FLAGS.variant!r}, weights={FLAGS.weights!r}"
+        )
+    model, details, _ = shared_flags.chosen_model()
+    if FLAGS.format != "saved_model":
+        print(FORMATS[FLAGS.format](model, FLAGS.target))
+        return
+    if FLAGS.class_names:
+        details["class_names"] = shared_flags.read_class_names(FLAGS.class_names, model.output_shape[-1])
+    if FLAGS.exif is not None:
+        details["exif"] = FLAGS.exif
+    same = ("signatures", "precision", "top", "max_megapixels", "max_batch_size")
+    details |= {name: FLAGS[name].value for name in same}
+    path = export.saved_model(model, FLAGS.target, version=FLAGS.version or None, name=FLAGS.name or None, **details)
+    print(f"exported to {path}")

@@ -1,0 +1,58 @@
+"""Writes a picture of a training and of an evaluation batch, as the model sees them.
+
+    keras-vit show-batch --data=name=folder --data=path=DIR --data=image_size=224 --output=batches.png
+
+`--data` is repeated for each field of a config's `data` group; `--config` and `--config.data...` name data as in the
+main job. Above each image stand its labels with their shares. Of more than three channels the first three are drawn.
+"""
+
+import os
+
+import numpy as np
+from absl import flags
+
+from keras_vit import data, files
+from keras_vit.commands import shared_flags
+from keras_vit.plots import figure_class, to_pictures
+
+FLAGS = flags.FLAGS
+
+
+def define_flags():
+    shared_flags.define_data()
+    flags.DEFINE_integer("batch_size", 16, "Images in a batch.", lower_bound=1)
+    flags.DEFINE_integer("seed", 0, "The seed of the training batch.")
+    flags.DEFINE_integer("step", 0, "The step of the training batch.", lower_bound=0)
+    flags.DEFINE_string("output", "batches.png", "The picture to write.")
+
+
+def _title(label, weight, class_names):
+    if not weight:
+        return "weight 0"
+    shares = [f"{class_names[i]} {label[i]:.2f}" for i in np.argsort(-label) if label[i] > 0.5 / len(label)][:3]
+    return "\n".join(share.removesuffix(" 1.00") for share in shares)
+
+
+def main():
+    fields = shared_flags.data_fields()
+    columns = min(FLAGS.batch_size, 8)
+    rows = -(-FLAGS.batch_size // columns)
+    figure = figure_class()(figsize=(1.5 * columns, 3.6 * rows + 0.8), layout="constrained")
+    ending = FLAGS.output.rpartition(".")[2]
+    if ending not in figure.canvas.get_supported_filetypes() or not files.is_dir(os.path.dirname(FLAGS.output) or "."):
+        raise ValueError(
+            f"The picture must be a .png, .jpg, .pdf or .svg in a folder that exists. Received: --output={FLAGS.output}"
+        )
+    inputs = data.from_config(fields, batch_size=FLAGS.batch_size, seed=FLAGS.seed)
+    batches = [("training", inputs.train_batches(start_step=FLAGS.step)), ("evaluation", inputs.eval_batches())]
+    for part, (name, dataset) in zip(figure.subfigures(2, 1), batches):
+        images, labels, weights = (values.numpy() for values in next(iter(dataset)))
+        part.suptitle(f"{name}: {images.shape}, {images.min():.2f} to {images.max():.2f}")
+        for axes in part.subplots(rows, columns, squeeze=False).flat:
+            axes.set_axis_off()
+        for axes, image, label, weight in zip(part.axes, to_pictures(images), labels, weights):
+            axes.imshow(image)
+            axes.set_title(_title(label, weight, inputs.train.class_names), fontsize=7)
+    with files.atomic_path(FLAGS.output) as temporary:
+        figure.savefig(temporary, dpi=100)
+    print(f"wrote {FLAGS.output}")

@@ -1,0 +1,198 @@
+"""Trains at several learning rates, each scored on the held-out part of train, and then with the best on all of it.
+
+    keras-vit sweep --config=finetune:ViT-B/16,cifar10 --workdir=runs/cifar10
+    keras-vit sweep --config=digits --rates=1e-3,3e-3 --seeds=0,1
+
+Every run is one of `keras-vit train`, in a folder of its own under the workdir. The same command resumes a sweep that
+was stopped. `table.json` and `table.csv` have the metrics of every run and are written after each one; at the end the
+table is printed, with the mean and deviation of the final runs. A rate at which training diverges has no metrics and
+cannot win.
+"""
+
+import csv
+import functools
+import io
+import math
+import os
+import signal
+import statistics
+import sys
+
+from absl import flags
+from ml_collections import config_flags
+
+from keras_vit import files, recipes, training
+from keras_vit.commands import command_line
+from keras_vit.training.diagnosis import Diverged
+from keras_vit.training.loop import is_better
+from keras_vit.training.progress import format_metrics
+
+FLAGS = flags.FLAGS
+_TRAIN = (sys.executable, "-m", "keras_vit", "train")
+
+
+def define_flags():
+    command_line.define_config()
+    flags.DEFINE_string("workdir", "", "Folder of the sweep; runs/sweep-<name of the config> if not given.")
+    flags.DEFINE_list("rates", [], "Learning rates to try; those of the dataset's row in Table 4 if not given.")
+    flags.DEFINE_list("seeds", ["0"], "Seeds of the final runs.")
+    flags.DEFINE_string("tune_train", "", "The split to train on while rates are compared, if not tune_train.")
+    flags.DEFINE_string("tune_val", "", "The split that compares them, if not tune_val.")
+
+
+def main():
+    if "TF_CONFIG" in os.environ:
+        raise ValueError("A sweep runs on one host. Received: TF_CONFIG is set")
+    config = FLAGS.config
+    kind = config.data.name.partition(":")[0]
+    if kind in ("list", "tfrecords", "tfds") and not (FLAGS.tune_train and FLAGS.tune_val):
+        raise ValueError(
+            "Data of this kind has no splits tune_train and tune_val; --tune_train and --tune_val name two splits "
+            "without common images, such as train[:90%] and train[90%:] of TFDS. "
+            f"Received: data.name={config.data.name!r}, tune_train={FLAGS.tune_train!r}, tune_val={FLAGS.tune_val!r}"
+        )
+    folder = FLAGS.workdir or f"runs/sweep-{command_line.run_name()}"
+    rows = make_rows(
+        lambda name, changes: _results(f"{folder}/{name}", changes),
+        rates=_numbers("rates", FLAGS.rates, float) or recipes.rates(config.data.name),
+        seeds=_numbers("seeds", FLAGS.seeds, int),
+        tune_seed=config.seed,
+        held_out={
+            "data.train_split": FLAGS.tune_train or "tune_train",
+            "data.test_split": FLAGS.tune_val or "tune_val",
+        },
+        best_metric=config.best_metric,
+        write=functools.partial(write_table, folder),
+    )
+    print("\n".join(summary(rows, config.best_metric)))
+    print(f"Everything is in {folder}.")
+
+
+def make_rows(train, *, rates, seeds, tune_seed, held_out, best_metric="accuracy", write=lambda rows: None):
+    """Makes all runs: each rate on the held-out part, then the best one with each seed on everything.
+
+    Args:
+        train: `train(name, changes)` makes a run with these changes of the config and returns its results, or None if
+            it diverged.
+        rates: the learning rates to compare.
+        seeds: of the final runs.
+        tune_seed: of the runs that compare.
+        held_out: the changes of the config that make it train and test on parts of train.
+        best_metric: the metric that decides, as in a config.
+        write: takes the rows so far, after each run.
+
+    Returns:
+        A list of dicts of `run` ("tune" or "final"), `rate`, `seed`, every metric of the test, and `name`.
+
+    Raises:
+        ValueError: training diverged at every rate.
+    """
+    rows = []
+
+    def add(run, name, changes, rate, seed):
+        results = train(name, changes)
+        diverged = {f"test/{metric}": math.nan for metric in (best_metric, "loss")}
+        results = diverged if results is None else results
+        metrics = {key.removeprefix("test/"): value for key, value in results.items() if key.startswith("test/")}
+        rows.append({"run": run, "rate": rate, "seed": seed, **metrics, "name": name})
+        write(rows)
+
+    for rate in rates:
+        changes = {"schedule.base": rate, "seed": tune_seed, **held_out}
+        add("tune", f"rate={_short(rate)}", changes, rate, tune_seed)
+    best = best_rate(rows, best_metric)
+    for seed in seeds:
+        add("final", f"final-rate={_short(best)}-seed={seed}", {"schedule.base": best, "seed": seed}, best, seed)
+    return rows
+
+
+def best_rate(rows, best_metric="accuracy"):
+    """The rate of the row with the best metric; of those with equal metrics, the one with the lowest loss."""
+    rows = [row for row in rows if not math.isnan(row[best_metric])]
+    if not rows:
+        raise ValueError("Training diverged at every rate; --rates takes lower ones. Received: no finite metric")
+    best = rows[0]
+    for row in rows[1:]:
+        better = is_better(best_metric, row[best_metric], best[best_metric])
+        if better or (row[best_metric] == best[best_metric] and is_better("loss", row["loss"], best["loss"])):
+            best = row
+    return best["rate"]
+
+
+def summary(rows, best_metric="accuracy"):
+    """The lines to print: a row each, and the mean and deviation of the final runs."""
+    lines = ["run    rate      seed  metrics"]
+    for row in rows:
+        metrics = {name: value for name, value in row.items() if name not in ("run", "rate", "seed", "name")}
+        said = "diverged" if math.isnan(row[best_metric]) else format_metrics(metrics)
+        lines.append(f"{row['run']:5}  {_short(row['rate']):8}  {row['seed']:<4}  {said}")
+    final = [row[best_metric] for row in rows if row["run"] == "final" and not math.isnan(row[best_metric])]
+    if len(final) > 1:
+        spread = {best_metric: statistics.mean(final)}, {best_metric: statistics.stdev(final)}
+        mean, deviation = (format_metrics(metric).removeprefix(f"{best_metric} ") for metric in spread)
+        lines.append(f"final {best_metric}: {mean} +- {deviation} over {len(final)} seeds, the deviation of one run")
+    return lines
+
+
+def write_table(folder, rows):
+    """Writes the rows to `table.json` and `table.csv`. Local or remote."""
+    folder = files.as_path(folder)
+    files.make_dirs(folder)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, dict.fromkeys(name for row in rows for name in row), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    with files.atomic_write(folder / "table.csv") as file:
+        file.write(text.getvalue())
+    # JSON has no NaN.
+    rows = [{name: None if value != value else value for name, value in row.items()} for row in rows]
+    files.write_json(folder / "table.json", rows)
+
+
+def _short(rate):
+    """Six digits of a rate if they are the whole number, else all digits."""
+    return f"{rate:g}" if float(f"{rate:g}") == rate else repr(rate)
+
+
+def _results(workdir, changes):
+    """The results of the run with these changes of the config, which is made unless it is done; None if it diverged."""
+    config = FLAGS.config.copy_and_resolve_references()
+    config.update_from_flattened_dict(changes)
+    if training.Workdir(workdir, config.to_dict()).results() is None:
+        print(f"run {workdir}", flush=True)
+        if not _train(workdir, changes):
+            return None
+    return training.Workdir(workdir, config.to_dict()).results()
+
+
+def _train(workdir, changes):
+    """Makes one run of `keras-vit train` with the overrides of this command; returns whether it did not diverge.
+
+    In a process of its own, which gives back all memory, and takes the devices that a process can take only once. If
+    it does not end well, the sweep ends with it.
+    """
+    overrides = {**config_flags.get_override_values(FLAGS["config"]), **changes}
+    page = config_flags.get_config_filename(FLAGS["config"])
+    command = [*_TRAIN, f"--config={page}", f"--workdir={workdir}"]
+    command += [f"--config.{name}={value}" for name, value in overrides.items()]
+    (code,), received = command_line.run_children([command])
+    if code == Diverged.exit_code and not received:
+        return False
+    if code < 0:
+        print(f"{signal.Signals(-code).name} ended {workdir}; the same command resumes the sweep", file=sys.stderr)
+    elif not code and received:
+        print(f"stopped by {received[0]} after {workdir}:\n  {command_line.this_command()}")
+        code = training.EXIT_CODE
+    if code:
+        sys.exit(code if code > 0 else 128 - code)
+    return True
+
+
+def _numbers(name, words, kind):
+    try:
+        numbers = [kind(word) for word in words]
+    except ValueError:
+        numbers = []
+    if len(set(numbers)) != len(words):
+        raise ValueError(f"`{name}` must be different numbers, separated by commas. Received: {','.join(words)}")
+    return numbers

@@ -1,0 +1,135 @@
+"""Trains a Vision Transformer on the devices that are there (TPU, GPUs, CPU), exports it, and predicts with the export.
+
+keras-vit train
+keras-vit train --config=digits --workdir=runs/mine --config.seed=1
+keras-vit train --config=finetune:ViT-B/16,cifar10
+"""
+
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from absl import flags
+
+from keras_vit import evaluation, export, files, tasks, training
+from keras_vit.commands import command_line
+from keras_vit.evaluation.collecting import spread_of_classes
+from keras_vit.evaluation.plots import predictions
+from keras_vit.training.plots import training_curve
+from keras_vit.training.progress import format_metrics
+from keras_vit_cli import START
+
+FLAGS = flags.FLAGS
+
+
+def define_flags():
+    command_line.define_config()
+    flags.DEFINE_string("workdir", "", "Folder of the run; runs/<name of the config file> if not given.")
+    flags.DEFINE_bool(
+        "change", False, "Continue from the last checkpoint with another config; changes.json of the run records it."
+    )
+
+
+def main():
+    config = FLAGS.config
+    path = FLAGS.workdir or f"runs/{command_line.run_name()}"
+    workdir = training.Workdir(path, config.to_dict(), change=FLAGS.change)
+    results = workdir.results()
+    if results:
+        metrics = {name.removeprefix("test/"): value for name, value in results.items() if name.startswith("test/")}
+        metrics = {name: value for name, value in metrics.items() if not name.endswith("examples")}
+        print(f"This run is done: {format_metrics(metrics)}. Everything is in {workdir.path}.")
+        return
+    task = tasks.get(config)
+    engine = training.choose_engine(config)
+    workdir.is_chief = engine.host_index == 0
+    with workdir.lock():
+        train_and_export(config, task, workdir, engine)
+    # The other hosts wait for the chief's export: it would log that they have crashed.
+    engine.gather_hosts([0])
+
+
+def train_and_export(config, task, workdir, engine):
+    """Everything that a run writes: the export and the results first, since pictures are only to look at."""
+    options = task.export_options()
+
+    def check(model, inputs):
+        if options is not None:
+            export.check(model, class_names=inputs.test.class_names, **options)
+            if "serving_default" not in export.default_signatures(model):
+                channels = model.input_shape[-1]
+                print(f"the export will have the signature `tensor` alone: image files do not have {channels} channels")
+
+    try:
+        evaluators = evaluation.get(config.evals, config.data.max_bad_share)
+        run = training.run(config, workdir, task=task, evaluators=evaluators, engine=engine, check=check, start=START)
+    except training.Preempted as preempted:
+        print(f"{preempted}:\n  {command_line.this_command()}")
+        sys.exit(training.EXIT_CODE)
+    if not workdir.is_chief:
+        return
+    version = None if options is None else export_model(config, options, workdir, run)
+    workdir.write_results(run.metrics)
+    tables = (training.read_metrics(workdir.path / name) for name in ("metrics.csv", "evaluations.csv"))
+    draw(workdir.path / "curve.png", lambda path: training_curve(path, *tables))
+    if version is not None:
+        draw(workdir.path / "predictions.png", lambda path: predict(version, run.inputs, path))
+    print(f"Everything is in {workdir.path}.")
+
+
+def export_model(config, options, workdir, run):
+    """Exports the model of a run, unless the newest version has it; returns the version's path, None if its weights or
+    outputs are not finite."""
+    weights = run.model.get_weights()
+    if not np.isfinite(run.metrics["test/loss"]) or not all(np.isfinite(weight).all() for weight in weights):
+        print("the model is not exported: its weights or its test loss are not finite")
+        return None
+    names = run.inputs.test.class_names
+    newest = export.newest_version(workdir.export)
+    if newest and export.has_model(newest, run.model, names):
+        print(f"{newest} was exported before and stays as it is")
+        return newest
+    version = export.saved_model(
+        run.model,
+        str(workdir.export),
+        name=re.sub(r"[^\w.-]", "_", os.path.basename(str(workdir.path))),
+        class_names=names,
+        **options,
+        recipe=config.to_dict(),
+        metrics=run.metrics,
+    )
+    print(f"exported to {version}")
+    return version
+
+
+def predict(version, inputs, picture, number=32):
+    """Predicts test images with the exported model, in a process of its own; prints and draws the results."""
+    images, labels = spread_of_classes(inputs, number)
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(f"{folder}/images.npy", images)
+        command = [Path(__file__).with_name("predict_saved_model.py"), version]
+        files.run_python([*command, f"{folder}/images.npy", f"{folder}/probabilities.npy"])
+        probabilities = np.load(f"{folder}/probabilities.npy", allow_pickle=False)
+    names = inputs.test.class_names
+    for label, row in zip(labels[:5], probabilities):
+        best = np.argsort(-row)[:3]
+        right = " or ".join(names[i] for i in np.flatnonzero(label)) or "no class"
+        print(f"image of {right}: " + ", ".join(f"{names[i]} {100 * row[i]:.1f} %" for i in best))
+    # Of several right labels, the picture names the one that the model finds the most probable.
+    most_probable = np.where(labels > 0, probabilities, -1).argmax(-1)
+    predictions(picture, images, most_probable, probabilities, names)
+
+
+def draw(picture, function):
+    """Calls `function(path)` and copies the picture, whose folder may be remote; a failure does not end the run."""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            function(f"{folder}/picture.png")
+            files.copy(f"{folder}/picture.png", picture)
+        print(f"drew {picture}")
+    except Exception as error:
+        lines = str(error).splitlines() or [type(error).__name__]
+        print(f"{picture} was not drawn: {lines[0]}")

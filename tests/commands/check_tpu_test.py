@@ -1,0 +1,72 @@
+"""The command that asks for a TPU without one."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+SMALL = ["--config.model.num_layers=1", "--config.steps_per_call=2", "--config.precision=mixed_bfloat16"]
+
+needs_compiler = pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None or importlib.util.find_spec("jax") is None,
+    reason="no jax and libtpu: pip install -e '.[cpu,aot]'",
+)
+
+
+def _run(*arguments, backend="tensorflow"):
+    return subprocess.run(
+        [sys.executable, "-m", "keras_vit", "check-tpu", *arguments],
+        env={**os.environ, "KERAS_BACKEND": backend},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--topology=v3:2"], "error: `topology` must be a generation and the chips along each side"),
+        (["--topology=v3:4x4", "--config.batch_size=48"], "error: The batch must divide among 32 replicas"),
+        (["--json=nowhere/check.json"], "error: The folder of a file must be there, and writable"),
+        (["--table=nowhere/tpu.csv"], "error: The folder of a file must be there, and writable"),
+        (["--price=nan"], "error: flag --price=nan: must be finite. Received: nan or inf"),
+        (["--config.total_epochs=inf"], "error: One of `total_steps` and `total_epochs` must be more than 0"),
+    ],
+)
+def test_bad_input_ends_in_one_line(arguments, message, scripts):
+    ended = scripts.run("-m", "keras_vit", "check-tpu", *arguments, cwd=ROOT)
+    assert ended.returncode == 2 and ended.stdout == ""
+    assert ended.stderr.strip().splitlines()[-1].startswith(message)
+    assert "Received: " in ended.stderr and "Traceback" not in ended.stderr
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("topology", ["v3:2x2", "v5e:2x2"])
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_a_small_run_compiles_and_fits(backend, topology, tmp_path):
+    ended = _run(f"--topology={topology}", *SMALL, f"--json={tmp_path}/check.json", "--price=2", backend=backend)
+    assert ended.returncode == 0, ended.stderr
+    assert "compiles and fits" in ended.stdout
+    check = json.loads((tmp_path / "check.json").read_text())
+    assert check["fits"] and check["compiles"] and check["backend"] == backend and check["topology"] == topology
+    assert 0 < check["memory_bytes"] < check["memory_limit_bytes"]
+    assert check["flops"] > check["model_flops"] > 0 and check["bytes_accessed"] > 0
+    assert check["step_seconds_estimate"] > 0 and check["images_per_second_estimate"] > 0
+    assert check["price"] == pytest.approx(2 * check["device_hours_estimate"])
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_a_run_that_does_not_fit_ends_with_another_exit_code():
+    steps = ["--config.total_epochs=0", "--config.total_steps=20", "--config.schedule.warmup_steps=0"]
+    ended = _run("--topology=v2:2x2", "--config.batch_size=8388608", "--config.model.num_layers=1", *steps)
+    assert ended.returncode == 1, ended.stderr
+    assert "does not fit" in ended.stdout and "images a device fit (batch_size=" in ended.stdout

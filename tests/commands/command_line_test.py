@@ -1,0 +1,70 @@
+"""How a command ends: one line and an exit code for what a user can mend, a traceback for a defect."""
+
+import subprocess
+import sys
+
+import pytest
+
+import keras_vit_cli
+
+SCRIPT = """
+import errno, sys, types
+import keras_vit.commands.command_line as command_line
+
+def main():
+    {statement}
+
+module = types.SimpleNamespace(define_flags=lambda: None, main=main)
+command_line._OURS = ("<string>",)
+command_line.run(lambda: module, "test", [])
+"""
+
+
+def _run(*command):
+    return subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("statement", "code", "line"),
+    [
+        ("raise KeyboardInterrupt", 130, "interrupted; what was saved before is as it was"),
+        (
+            "raise OSError(errno.ENOSPC, 'No space left on device', 'export/1')",
+            2,
+            "error: the disk is full: [Errno 28] No space left on device: 'export/1",
+        ),
+        (
+            "raise RuntimeError('export/1; No space left on device')",  # as TensorFlow's errors are
+            2,
+            "error: the disk is full: export/1; No space left on device",
+        ),
+        ("raise OSError(errno.EIO, 'a defect')", 1, None),
+        ("int('a defect')", 2, "error: invalid literal for int() with base 10: 'a defect'"),
+        ("import json; json.loads('a defect')", 1, None),
+    ],
+)
+def test_every_end_is_one_line_or_a_traceback(statement, code, line):
+    ended = _run("-c", SCRIPT.format(statement=statement))
+    assert ended.returncode == code, ended.stderr
+    if line is None:
+        assert "Traceback" in ended.stderr
+    else:
+        assert ended.stderr.strip().splitlines()[-1] == line and "Traceback" not in ended.stderr
+
+
+def test_the_commands_are_listed_without_importing_keras(capsys, monkeypatch):
+    keras_vit_cli.main([])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[2:-2]] == list(keras_vit_cli.COMMANDS)
+    done = _run("-X", "importtime", "-m", "keras_vit_cli", "--help")
+    assert done.returncode == 0 and "keras_vit.layers" not in done.stderr
+    with pytest.raises(SystemExit, match="error: the commands are train, .* Received: trian"):
+        keras_vit_cli.main(["trian"])
+
+
+@pytest.mark.parametrize("name", keras_vit_cli.COMMANDS)
+def test_every_command_describes_its_flags(name, scripts):
+    done = scripts.run("-m", "keras_vit", name, "--help")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"usage: keras-vit {name} ") and done.stdout.count(f"keras-vit {name}") > 1
+    assert ("  --model\n" in done.stdout) == (name in ("evaluate", "vtab", "inspect", "demo", "export", "query"))

@@ -1,0 +1,140 @@
+"""Every page of experiments/configs builds and runs two steps."""
+
+import dataclasses
+import importlib.util
+from pathlib import Path
+
+import pytest
+from absl import flags
+from ml_collections import config_flags
+
+from keras_vit import data, families, recipes, training
+
+CONFIGS = Path(__file__).parents[2] / "experiments" / "configs"  # which are those of the package
+# Arguments of each page, after the colon of `--config`.
+REQUESTS = {
+    "digits": ("",),
+    "pretrain": (
+        "ViT-B/16,imagenet2012",
+        "ViT-L/16,jft300m,epochs=14",
+        "R50x1,jft300m",
+        "ViT-S/16,imagenet21k,augreg=light1,epochs=30,dropout=0.1,weight_decay=0.03",
+    ),
+    "finetune": (
+        "ViT-H/14,cifar10",
+        "R50+ViT-B/16,imagenet2012,resolution=512",
+        "ViT-B/16,vtab/clevr_count",
+        "BiT-R50x1,pets",
+    ),
+    "small_data": ("ViT-B/16,pets", "BiT-R50x1,pets"),
+}
+# Large models and data that is not there become small ones.
+TINY_MODEL = {
+    "patch_size": 8, "num_layers": 1, "hidden_size": 16, "mlp_dim": 16, "num_heads": 2,
+}  # fmt: skip
+TINY_DATA = {"name": "digits", "image_size": 16, "train_split": "train", "test_split": "test"}
+
+pages = pytest.mark.parametrize(
+    ("page", "request_"), [(page, request) for page, requests in REQUESTS.items() for request in requests]
+)
+
+
+def _module(page):
+    spec = importlib.util.spec_from_file_location(page, CONFIGS / f"{page}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _config(page, request):
+    get_config = _module(page).get_config
+    return get_config(request) if request else get_config()
+
+
+def test_every_page_is_tested():
+    assert {page.stem for page in CONFIGS.glob("*.py")} == set(REQUESTS)
+
+
+@pytest.mark.parametrize("page", REQUESTS)
+def test_a_page_opens_with_its_command(page):
+    assert f"python experiments/run_tpu.py --config=experiments/configs/{page}.py" in _module(page).__doc__
+
+
+@pages
+def test_a_page_has_every_field_of_a_config_and_no_other(page, request_):
+    config, fields = _config(page, request_), recipes.defaults()
+    assert set(config) == set(fields)
+    for group in ("optimizer", "schedule"):
+        assert set(config[group]) == set(fields[group])
+    assert (config["total_steps"] > 0) != (config["total_epochs"] > 0)
+
+
+@pages
+def test_the_input_of_a_page_is_possible(page, request_):
+    group = _config(page, request_)["data"]
+    data.Options(**{field.name: group[field.name] for field in dataclasses.fields(data.Options)})
+    # The images decide the shape of the model.
+    assert _config(page, request_)["model"]["input_shape"] == ()
+
+
+@pytest.mark.parametrize(
+    ("page", "request_"), [*((page, requests[0]) for page, requests in REQUESTS.items()), ("pretrain", "R50x1,jft300m")]
+)
+def test_a_page_runs_two_steps(page, request_, tmp_path):
+    config = _config(page, request_)
+    config.total_epochs, config.total_steps, config.schedule.warmup_steps = 0.0, 2, 1
+    if page != "digits":
+        config.batch_size, config.weights = 8, ""
+        config.architecture = families.find_family(config.architecture).constructor.__name__
+        if config.architecture == "BiTResNet":
+            config.model.depth = 8
+        else:
+            config.model.update(TINY_MODEL)
+            config.model.representation_size = min(config.model.representation_size, 16)
+        config.data.update(TINY_DATA)
+        if config.data.resize_size:
+            config.data.resize_size = 20
+    lines = []
+    workdir = training.Workdir(tmp_path, config.to_dict())
+    metrics = training.run(config, workdir, write=lines.append).metrics
+    assert any(line.startswith("step 2/2") for line in lines)
+    assert metrics["train/seconds"] > 0
+
+
+@pages
+def test_every_field_of_a_page_can_be_overridden_with_its_own_value(page, request_):
+    values = flags.FlagValues()
+    name = f"{CONFIGS / page}.py" + (f":{request_}" if request_ else "")
+    config_flags.DEFINE_config_file("config", name, flag_values=values)
+    values(["test"])
+    fields = [(name, value) for name, value in _leaves(values.config.to_dict())]
+    overrides = [
+        f"--config.{name}={','.join(map(str, value)) or '()' if isinstance(value, tuple) else value}"
+        for name, value in fields
+    ]
+    assert "None" not in str(overrides)
+    again = flags.FlagValues()
+    config_flags.DEFINE_config_file("config", name, flag_values=again, sys_argv=["test", *overrides])
+    again(["test", *overrides])
+    assert again.config.to_dict() == values.config.to_dict()
+
+
+def _leaves(config, prefix=""):
+    for name, value in config.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def test_a_dataset_that_forbids_a_crop_is_fine_tuned_without_it():
+    config = _module("finetune").get_config("ViT-B/16,vtab/clevr_count")
+    assert data.DATASETS["vtab/clevr_count"].options["train_crop"] == "resize" and config.data.train_crop == "auto"
+    assert _module("finetune").get_config("ViT-B/16,vtab/dtd").data.train_crop == "resize_crop"
+
+
+def test_fine_tuning_starts_from_what_is_published_of_the_size():
+    page = _module("finetune")
+    assert page.get_config("ViT-B/16,pets").weights == "imagenet21k"
+    assert page.get_config("ViT-S/16,pets").weights == "augreg"
+    assert page.get_config("ViT-S/16,pets").model.representation_size == 0

@@ -1,0 +1,110 @@
+"""The converter as users run it: one process, any dialect in, any format out, checked against logits."""
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+
+ROOT = Path(__file__).parent.parent.parent
+GOLDEN = ROOT / "tests" / "golden"
+
+
+@pytest.fixture
+def convert(scripts):
+    """Runs the command; returns its exit code and what it printed, on standard error if it failed."""
+
+    def run(source, target, *arguments):
+        done = scripts.run("-m", "keras_vit", "convert", source, target, *arguments, cwd=ROOT)
+        return done.returncode, done.stderr.strip().split("\n")[-1] if done.returncode else done.stdout
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "source, case, flags, target",
+    [
+        ("timm_token.safetensors", "timm_token", ["--num_heads=4"], "model.keras"),
+        ("timm_gap.safetensors", "timm_gap", ["--num_heads=4", "--grid=4,6"], "model.npz"),
+        ("hf_token.safetensors", "hf_token", ["--num_heads=4"], "model.weights.h5"),
+        ("bigvision_map.ckpt.npz", "bigvision_map", [], "model.npz"),
+        ("bigvision_tok_sincos.ckpt.npz", "bigvision_tok_sincos", ["--grid=4,4"], "model.keras"),
+        ("hybrid_2stage.ckpt.npz", "hybrid_2stage", ["--tolerance=2e-4"], "model.npz"),
+    ],
+)
+def test_a_file_of_any_dialect_is_converted_and_verified(source, case, flags, target, convert, tmp_path):
+    code, printed = convert(GOLDEN / source, tmp_path / target, f"--verify={GOLDEN / case}.io.npz", *flags)
+    assert code == 0, printed
+    assert "arrays loaded" in printed and "loaded: head/kernel (64, 10)" in printed
+    assert "largest difference of a logit" in printed and f"wrote {tmp_path / target}" in printed
+    assert [path.name for path in tmp_path.iterdir()] == [target]
+    with np.load(GOLDEN / f"{case}.io.npz") as io:
+        inputs, logits = io["inputs"], io["logits"]
+    if target.endswith(".keras"):
+        model = keras.saving.load_model(tmp_path / target)
+    else:
+        constructor, arguments = keras_vit.checkpoints.infer_architecture(
+            GOLDEN / source, num_heads=4, grid=_grid(flags)
+        )
+        model = getattr(keras_vit, constructor)(**arguments)
+        model.load_weights(tmp_path / target) if "h5" in target else keras_vit.checkpoints.load(
+            model, tmp_path / target
+        )
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(model(inputs)), logits, atol=2e-4)
+
+
+def _grid(flags):
+    grids = [flag.removeprefix("--grid=") for flag in flags if flag.startswith("--grid=")]
+    return tuple(map(int, grids[0].split(","))) if grids else None
+
+
+def test_the_command_converts_a_keras_file_to_the_layout_of_vit_jax(convert, tmp_path):
+    model = keras_vit.VisionTransformer(
+        input_shape=(32, 32, 3), patch_size=8, hidden_size=64, num_layers=2, num_heads=4, mlp_dim=128, classes=10,
+        weights=GOLDEN / "vit_token.ckpt.npz",
+    )  # fmt: skip
+    model.save(tmp_path / "model.keras")
+    assert convert(tmp_path / "model.keras", tmp_path / "back.npz")[0] == 0
+    with np.load(tmp_path / "back.npz") as back, np.load(GOLDEN / "vit_token.ckpt.npz") as original:
+        assert sorted(back.files) == sorted(original.files)
+        for name in original.files:
+            np.testing.assert_array_equal(back[name], original[name])
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["vit_token.ckpt.npz", "x.h5"], "TARGET must end in .keras, .weights.h5, .npz"),
+        (["timm_token.safetensors", "x.npz"], "give `num_heads`"),
+        (["timm_gap.safetensors", "x.npz", "--num_heads=4"], "give the `grid`"),
+        (["missing.npz", "x.npz"], "There is no such file"),
+        (["vit_token.ckpt.npz", "nowhere/x.npz"], "cannot be written"),
+        (["vit_token.ckpt.npz", "nowhere/x.keras"], "cannot be written"),
+        (["vit_token.ckpt.npz", "x.npz", "--grid=4"], "--grid needs 2 positive integers"),
+    ],
+)
+def test_bad_input_is_one_line_and_an_exit_code(arguments, message, convert, tmp_path):
+    source, target, *flags = arguments
+    code, printed = convert(GOLDEN / source, tmp_path / target, *flags)
+    assert code == 2
+    assert printed.startswith("error: ") and message in printed and "\n" not in printed
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_logits_that_differ_are_an_error_and_nothing_is_written(convert, tmp_path):
+    with np.load(GOLDEN / "vit_token.io.npz") as io:
+        np.savez(tmp_path / "case.npz", inputs=io["inputs"], logits=io["logits"] + 1e-3)
+    code, printed = convert(GOLDEN / "vit_token.ckpt.npz", tmp_path / "x.npz", f"--verify={tmp_path / 'case.npz'}")
+    assert code == 1 and "The logits are not those of the file" in printed
+    assert not (tmp_path / "x.npz").exists()
+
+
+def test_a_damaged_case_is_one_line(convert, tmp_path):
+    whole = (GOLDEN / "vit_token.io.npz").read_bytes()
+    for content in (whole[: len(whole) // 2], whole[:-30], b"PK\x05\x06" + bytes(18), b""):
+        (tmp_path / "case.npz").write_bytes(content)
+        code, printed = convert(GOLDEN / "vit_token.ckpt.npz", tmp_path / "x.npz", f"--verify={tmp_path / 'case.npz'}")
+        assert code == 2 and "--verify needs an .npz file with `inputs` and `logits`" in printed
+    assert not (tmp_path / "x.npz").exists()

@@ -1,0 +1,87 @@
+"""The commands that look at data, run as a user runs them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def photos(tmp_path):
+    for number, name in enumerate(["a/0", "a/1", "b/0", "b/1"]):
+        path = tmp_path / "photos" / f"{name}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        image = np.random.default_rng(number).integers(0, 256, (20, 24, 3)).astype(np.uint8)
+        path.write_bytes(tf.io.encode_jpeg(image).numpy())
+    return tmp_path / "photos"
+
+
+@pytest.fixture
+def run(scripts):
+    """Runs a command; gives its exit code, what it printed, and its lines of errors."""
+
+    def run(command, *arguments):
+        done = scripts.run("-m", "keras_vit", command, *arguments, cwd=ROOT)
+        return done.returncode, done.stdout, [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+
+    return run
+
+
+def test_a_sound_folder_passes_and_a_broken_one_is_reported_with_exit_code_1(photos, run, tmp_path):
+    assert run("verify-data", f"--folder={photos}")[0] == 0
+    (photos / "a" / "2.jpg").write_bytes((photos / "a" / "1.jpg").read_bytes())
+    (photos / "b" / "2.jpg").write_text("no image")
+    (photos / "c").mkdir()
+    code, said, _ = run("verify-data", f"--folder={photos}", f"--report={tmp_path}/report.json")
+    report = json.loads((tmp_path / "report.json").read_text())
+    bad = str(photos / "b" / "2.jpg")
+    assert (
+        code == 1 and report["bad"] == [bad] and list(report["reasons"]) == [bad] and report["empty_classes"] == ["c"]
+    )
+    assert report["duplicates"] == [[str(photos / "a" / "1.jpg"), str(photos / "a" / "2.jpg")]]
+    assert f"bad: {bad}: " in said and "no examples: c" in said and "the same: " in said
+
+
+def test_all_splits_of_a_folder_are_read_with_the_classes_of_each(photos, run, tmp_path):
+    (tmp_path / "both").mkdir()
+    shutil.copytree(photos, tmp_path / "both" / "train")
+    shutil.copytree(photos / "a", tmp_path / "both" / "val" / "a")
+    code, said, _ = run("verify-data", f"--folder={tmp_path}/both", f"--report={tmp_path}/report.json")
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert code == 1 and report["examples"] == 6 and report["bad"] == []
+    assert report["empty_classes"] == ["val: b"] and "no examples: val: b" in said
+    assert [[name.split(":")[0] for name in names] for names in report["duplicates"]] == [["train", "val"]] * 2
+
+
+def test_data_is_named_as_in_the_main_job(photos, run):
+    page = "small_data:ViT-Ti/16,folder"
+    config = [f"--config={page}", f"--config.data.path={photos}", "--config.data.test_share=0.5"]
+    code, said, errors = run("verify-data", *config)
+    assert code == 0 and "4 examples: 0 bad" in said, errors
+    code, said, errors = run("verify-data", *config, "--data=max_megapixels=0.0001")
+    assert code == 1 and "4 examples: 4 bad" in said and "bad: train: " in said, errors
+
+
+def test_a_source_that_is_not_there_is_one_line_and_an_exit_code(run, tmp_path):
+    code, _, errors = run("verify-data", f"--folder={tmp_path}/nowhere")
+    assert code == 2 and len(errors) == 1 and "no such folder" in errors[0]
+    code, _, errors = run("verify-data")
+    assert code == 2 and len(errors) == 1 and "--folder, --config or --data" in errors[0]
+
+
+def test_a_picture_of_both_batches_is_written(photos, run, tmp_path):
+    pytest.importorskip("matplotlib")
+    fields = ["name=folder", f"path={photos}", "test_share=0.5", "image_size=16", "mixup_alpha=0.5"]
+    code, said, errors = run(
+        "show-batch", *(f"--data={f}" for f in fields), "--batch_size=2", f"--output={tmp_path}/out.png"
+    )
+    assert code == 0 and "out.png" in said, errors
+    picture = tf.io.decode_png((tmp_path / "out.png").read_bytes())
+    assert min(picture.shape[:2]) > 200 and len(np.unique(picture)) > 50
+    code, _, errors = run("show-batch", "--data=imagesize=16", f"--output={tmp_path}/not.png")
+    assert code == 2 and "imagesize" in errors[0] and not (tmp_path / "not.png").exists()

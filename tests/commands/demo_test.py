@@ -1,0 +1,234 @@
+"""The page of `keras-vit demo` in a browser, and how its command refuses."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import keras_vit
+
+ROOT = Path(__file__).parent.parent.parent
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+OPTIONS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1300,1400",
+)  # fmt: skip
+# Runs the command, and says so if it looks for another machine.
+WATCHED = """
+import runpy, sys
+
+def watch(event, arguments):
+    address = arguments[1] if event == "socket.connect" else arguments[0] if event == "socket.getaddrinfo" else None
+    host = address[0] if isinstance(address, tuple) else address
+    if host not in (None, "", "127.0.0.1", "::1", "localhost") and event.startswith("socket."):
+        print(f"outside: {event} {address}", file=sys.stderr, flush=True)
+
+sys.addaudithook(watch)
+runpy.run_module("keras_vit", run_name="__main__", alter_sys=True)
+"""
+
+
+def _command(*arguments):
+    return [sys.executable, "-c", WATCHED, "demo", *map(str, arguments)]
+
+
+def _free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "tiny.keras"
+    sizes = {"patch_size": 8, "num_layers": 2, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "classes": 3}
+    keras_vit.VisionTransformer(**sizes, input_shape=(16, 24, 3)).save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(model, tmp_path_factory):
+    """The address of the page of a small model; at the end the server stops as it should."""
+    pytest.importorskip("gradio")
+    port, errors = _free_port(), tmp_path_factory.mktemp("server") / "errors.txt"
+    command = _command(f"--model={model}", f"--port={port}")
+    with open(errors, "w") as file, subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=file, text=True
+    ) as process:  # fmt: skip
+        try:
+            line = process.stdout.readline()
+            assert line.startswith(f"the page is at http://127.0.0.1:{port} (only this machine"), errors.read_text()
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.send_signal(signal.SIGINT)
+            rest = process.stdout.read()
+    assert process.returncode == 0 and rest == "stopped\n"
+    # TensorFlow itself warns of every image that it refuses.
+    assert not [line for line in errors.read_text().splitlines() if line.startswith(("outside", "Traceback"))]
+
+
+@pytest.fixture(scope="module")
+def browser(server, tmp_path_factory):
+    webdriver = pytest.importorskip("selenium.webdriver")
+    if not CHROMIUM or not DRIVER:
+        pytest.skip("there is no chromium with its chromedriver (apt-get install chromium chromium-driver)")
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for option in (*OPTIONS, f"--user-data-dir={tmp_path_factory.mktemp('browser')}"):
+        options.add_argument(option)
+    options.set_capability("goog:loggingPrefs", {"performance": "ALL"})
+    driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    import tensorflow as tf
+
+    folder = tmp_path_factory.mktemp("photos")
+    for name, shape in (("one", (16, 24, 3)), ("two", (30, 20, 3)), ("glass", (9, 9, 4))):
+        pixels = np.random.default_rng(len(name)).integers(0, 256, shape).astype(np.uint8)
+        (folder / f"{name}.png").write_bytes(tf.io.encode_png(pixels).numpy())
+    (folder / "broken.png").write_bytes((folder / "one.png").read_bytes()[:50])
+    (folder / "letter.png").write_text("Dear Sir")
+    return folder
+
+
+def _wait(browser, css, condition=lambda element: True):
+    """The element that a selector finds, once it is there and as it should be."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        for element in browser.find_elements("css selector", css):
+            try:
+                if condition(element):
+                    return element
+            except Exception as error:  # it was replaced meanwhile
+                if type(error).__name__ != "StaleElementReferenceException":
+                    raise
+    raise AssertionError(f"{css} did not come: {browser.find_element('css selector', 'body').text}")
+
+
+def _upload(browser, photos, *names):
+    element = _wait(browser, "#upload input[type=file]")
+    element.send_keys("\n".join(str(photos / name) for name in names))
+    _wait(browser, "#classes", lambda element: f"Best classes of {names[0]}" in element.text)
+    _wait(browser, "#rollout img", lambda image: image.get_property("naturalWidth"))
+    _wait(browser, "#attention img", lambda image: image.get_property("naturalWidth"))
+
+
+def _sources(browser):
+    return [_wait(browser, f"#{name} img").get_attribute("src") for name in ("rollout", "attention")]
+
+
+def _click(browser, css, x, y):
+    """Clicks at a place of an element, as shares of its width and height."""
+    from selenium.webdriver import ActionChains
+
+    element = _wait(browser, css)
+    size = element.size
+    offset = int((x - 0.5) * size["width"]), int((y - 0.5) * size["height"])
+    ActionChains(browser).move_to_element_with_offset(element, *offset).click().perform()
+
+
+def test_a_page_shows_classes_attention_patches_and_what_cannot_be_read(browser, server, photos):
+    browser.get(server)
+    _upload(browser, photos, "one.png", "two.png", "glass.png", "broken.png", "letter.png")
+    assert _wait(browser, "#messages").text.splitlines() == [
+        "glass.png has transparency, which is ignored.",
+        "broken.png is damaged or cut short.",
+        "letter.png is not an image that can be read: JPEG, PNG, GIF, BMP or WebP.",
+    ]
+    assert _wait(browser, "#classes").text.count("%") == 3
+    image = _wait(browser, "#rollout img")
+    assert (image.get_property("naturalWidth"), image.get_property("naturalHeight")) == (24 * 19, 16 * 19)
+    assert "% of its attention" in _wait(browser, "#rollout_scale").text
+    before = _sources(browser)
+    _click(browser, "#attention img", 0.9, 0.7)
+    _wait(browser, "#query", lambda element: "the patch in row 2, column 3 attends to" in element.text)
+    _wait(browser, "#rollout img", lambda image: image.get_attribute("src") != before[0])
+    of_patch = _sources(browser)
+    field = _wait(browser, "#layer input[type=number]")
+    field.send_keys("\ue009a\ue000" + "1\n")  # Control and A, and what replaces it
+    _wait(browser, "#attention img", lambda image: image.get_attribute("src") != of_patch[1])
+    _wait(browser, "#output").click()
+    _wait(browser, "#query", lambda element: "What the output attends to" in element.text)
+    _wait(browser, "#gallery button img")
+    browser.find_elements("css selector", "#gallery button:has(img)")[1].click()
+    _wait(browser, "#classes", lambda element: "Best classes of two.png" in element.text)
+
+
+def test_two_tabs_know_nothing_of_each_other(browser, server, photos):
+    browser.get(server)
+    first = browser.current_window_handle
+    _upload(browser, photos, "one.png")
+    browser.switch_to.new_window("tab")
+    browser.get(server)
+    _upload(browser, photos, "two.png", "glass.png")
+    browser.switch_to.window(first)
+    _click(browser, "#rollout img", 0.1, 0.1)
+    _wait(browser, "#query", lambda element: "the patch in row 1, column 1 attends to" in element.text)
+    assert "Best classes of one.png" in _wait(browser, "#classes").text
+    browser.close()
+    browser.switch_to.window(browser.window_handles[0])
+    assert "What the output attends to" in _wait(browser, "#query").text
+    assert "Best classes of two.png" in _wait(browser, "#classes").text
+
+
+def test_the_browser_asks_no_other_machine(browser, server):
+    browser.get(server)
+    _wait(browser, "#upload input[type=file]")
+    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    urls = {m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"}
+    assert any(url.startswith(server) for url in urls)
+    assert not [url for url in urls if not url.startswith((server, "data:", "blob:", "chrome:", "about:"))]
+
+
+def test_only_this_machine_and_only_the_page_can_be_read(server):
+    import http.client
+
+    def status(path, host=None):
+        connection = http.client.HTTPConnection(server.removeprefix("http://"), timeout=60)
+        connection.request("GET", path, headers={"Host": host} if host else {})
+        response = connection.getresponse()
+        response.read()
+        connection.close()
+        return response.status, response.headers.get("content-security-policy", "")
+
+    code, policy = status("/")
+    assert code == 200 and "default-src 'self'" in policy and "http" not in policy
+    assert status("/", "a.page.of.somebody.else")[0] == 400
+    for path in ("/etc/passwd", ROOT / "keras_vit" / "commands" / "demo.py"):
+        assert status(f"/gradio_api/file={path}")[0] == 403
+    port = int(server.rpartition(":")[2])
+    others = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None)} - {"127.0.0.1", "::1"}
+    for address in (address for address in others if not address.startswith("127.")):
+        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as other:
+            assert other.connect_ex((address, port)) != 0, address
+
+
+def _error(*arguments):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(["experiments", os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-m", "keras_vit", "demo", *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr.splitlines()[-1]
+
+
+def test_what_cannot_be_shown_is_one_line(model):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        line = _error(f"--model={model}", f"--port={taken.getsockname()[1]}")
+    assert line.startswith("error: Nobody can listen there (Address already in use); --port takes another one.")
+    pytest.importorskip("gradio")
+    assert _error("--model=nowhere.keras", f"--port={_free_port()}").startswith("error: There is no such file.")

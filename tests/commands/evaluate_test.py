@@ -1,0 +1,95 @@
+"""The commands that evaluate and inspect: what they write, and how they refuse."""
+
+import json
+from pathlib import Path
+
+import keras
+import pytest
+
+import keras_vit
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture
+def run(scripts):
+    """Runs a command."""
+    return lambda command, *arguments: scripts.run("-m", "keras_vit", command, *arguments, cwd=ROOT)
+
+
+SIZES = {
+    "patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "classes": 10,
+    "input_shape": (8, 8, 3),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "model.keras"
+    keras_vit.VisionTransformer(**SIZES).save(path)
+    return path
+
+
+def test_one_image_is_inspected(model, run, tmp_path):
+    pytest.importorskip("matplotlib")
+    tf = pytest.importorskip("tensorflow")
+    (tmp_path / "one.jpg").write_bytes(tf.io.encode_jpeg(tf.zeros((9, 8, 3), tf.uint8)).numpy())
+    done = run("inspect", f"--model={model}", f"--images={tmp_path}/one.jpg", f"--output={tmp_path}/pages")
+    assert done.returncode == 0, done.stderr
+    assert "1 images of" in done.stdout and (tmp_path / "pages" / "index.html").exists()
+
+
+def test_what_was_evaluated_is_not_evaluated_again(model, run, tmp_path):
+    evaluate = ("evaluate", f"--model={model}", f"--output={tmp_path}")
+    done = run(*evaluate, "--evals=top1:digits")
+    assert done.returncode == 0, done.stderr
+    assert "top1:digits  accuracy" in done.stdout
+    results = json.loads((tmp_path / "results.json").read_text())
+    results["metrics"]["top1:digits"]["accuracy"] = 0.123  # which only a second evaluation would undo
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    done = run(*evaluate, "--evals=top1:digits,calibration", "--data=digits", "--pages")
+    assert done.returncode == 2 and "results of another model or data" in done.stderr  # --data is another
+    done = run(*evaluate, "--evals=top1:digits,knn:digits")
+    assert "top1:digits was evaluated before" in done.stdout and "0.1230" in done.stdout
+    assert set(json.loads((tmp_path / "results.json").read_text())["metrics"]) == {"top1:digits", "knn:digits"}
+    done = run(*evaluate, "--evals=top1:digits", "--force")
+    assert "evaluated before" not in done.stdout and "0.1230" not in done.stdout
+    done = run(*evaluate, "--evals=top1:digits", "--max_bad_share=0")  # which the first evaluation did not promise
+    assert "evaluated before" not in done.stdout and "0.1230" not in done.stdout
+    other = keras_vit.VisionTransformer(**SIZES, preprocessing=keras_vit.Preprocessing(mean=(20,) * 3, std=(30,) * 3))
+    other.set_weights(keras.saving.load_model(model).get_weights())
+    other.save(tmp_path / "model.keras")
+    done = run("evaluate", f"--model={tmp_path / 'model.keras'}", f"--output={tmp_path}", "--evals=top1:digits")
+    assert done.returncode == 2 and "results of another model or data" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "flags", "message"),
+    [
+        ("evaluate", [], "Either --model or --variant is needed"),
+        ("evaluate", ["--model={model}", "--evals=top9"], "The evaluators are top1"),
+        ("evaluate", ["--model={model}", "--evals="], "--evals must name an evaluator"),
+        ("evaluate", ["--model={model}"], "needs a dataset, such as top1:digits"),
+        ("evaluate", ["--model={model}", "--evals=fewshot:cifar10@/nowhere"], "fewshot:cifar10@FOLDER names a local"),
+        ("evaluate", ["--model=nothing.keras"], "There is no such file"),
+        ("inspect", ["--model={model}"], "--images is needed"),
+        ("inspect", ["--model={model}", "--images={empty}"], "The folder holds no image"),
+        ("inspect", ["--model={model}", "--images=./nowhere"], "There is no such file or folder"),
+        ("inspect", ["--model={model}", "--images={broken}"], "image.png is not an image that can be read"),
+        ("vtab", ["--model={model}", "--tasks=mnist"], "The tasks are caltech101"),
+    ],
+)
+def test_bad_input_ends_in_one_line(command, flags, message, model, run, tmp_path):
+    for name in ("empty", "broken"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "broken" / "image.png").write_bytes(b"no image")
+    (tmp_path / "empty" / "folder.jpg").mkdir()
+    folders = {"model": model, "empty": tmp_path / "empty", "broken": tmp_path / "broken"}
+    output = "--workdir" if command == "vtab" else "--output"
+    done = run(command, *(flag.format(**folders) for flag in flags), f"{output}={tmp_path / 'out'}")
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("error: ") and message in last
+    assert not list((tmp_path / "out").glob("*.json")) and not list((tmp_path / "out").glob("*.png"))

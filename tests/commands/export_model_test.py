@@ -1,0 +1,72 @@
+"""The command `keras-vit export`."""
+
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_vit
+from keras_vit import export
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture
+def run(scripts):
+    """Runs the command."""
+    return lambda *arguments: scripts.run("-m", "keras_vit", "export", *arguments, cwd=ROOT)
+
+
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory):
+    """The workdir of a finished run, small: a folder with an export in it."""
+    folder = tmp_path_factory.mktemp("run")
+    model = keras_vit.VisionTransformer(
+        input_shape=(8, 8, 3), patch_size=4, num_layers=1, hidden_size=8, mlp_dim=8, num_heads=2, classes=3
+    )
+    random = np.random.default_rng(0)
+    for weight in model.weights:
+        weight.assign(random.normal(size=weight.shape))
+    (folder / "config.json").write_text("{}")
+    export.saved_model(
+        model, folder / "export", class_names="xyz", exif=True, signatures=("tensor",), metrics={"test/accuracy": 0.9}
+    )
+    shutil.copy(folder / "export/1/assets.extra/model.keras", folder / "model.keras")
+    return folder
+
+
+def test_a_run_is_exported_with_its_class_names_and_metrics(workdir, run, tmp_path):
+    done = run(f"--model={workdir}", f"--target={tmp_path}/served", "--version=7", "--top=2", "--signatures=classify")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == f"exported to {tmp_path}/served/7"
+    card = export.load_card(tmp_path / "served" / "7")
+    assert card["class_names"] == ["x", "y", "z"] and card["metrics"] == {"test/accuracy": 0.9}
+    assert card["preprocessing"]["exif"] is True and card["signatures"] == ["classify"]
+    signature = tf.saved_model.load(tmp_path / "served" / "7").signatures["classify"]
+    assert signature.structured_outputs["scores"].shape.as_list() == [None, 2]
+
+
+def test_a_keras_file_becomes_another_format_with_its_report(workdir, run, tmp_path):
+    done = run(f"--model={workdir}/model.keras", "--format=litert", f"--target={tmp_path}/model.tflite")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{tmp_path}/model.tflite: ") and "the same class for 100 %" in done.stdout
+    assert (tmp_path / "model.tflite").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model=WORKDIR"], "--target is needed"),
+        (["--target=TMP", "--variant=ViT_B17", "--weights=x"], "The variants are .*Received: variant='ViT_B17'"),
+        (["--target=TMP", "--model=nothing.keras"], "no such file. Received: model='nothing.keras'"),
+        (["--target=WORKDIR/export", "--model=WORKDIR", "--version=1"], "never overwritten"),
+    ],
+)
+def test_bad_input_ends_in_one_line(arguments, message, workdir, run, tmp_path):
+    arguments = [argument.replace("TMP", str(tmp_path)).replace("WORKDIR", str(workdir)) for argument in arguments]
+    done = run(*arguments)
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+    assert re.search(message, done.stderr.strip().splitlines()[-1]), done.stderr

@@ -1,0 +1,284 @@
+"""The main job as a user runs it: a command, its folder and its messages."""
+
+import importlib.util
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+# A run of seconds: a model that learns little.
+TINY = [
+    "--config.total_epochs=0",
+    "--config.total_steps=60",
+    "--config.log_every_steps=20",
+    "--config.model.num_layers=1",
+    "--config.model.hidden_size=16",
+    "--config.model.num_heads=2",
+    "--config.schedule.warmup_steps=5",
+]
+
+
+@pytest.fixture
+def run(scripts):
+    """Runs the command."""
+    return lambda *arguments: scripts.run("experiments/run_tpu.py", *arguments, cwd=ROOT)
+
+
+def _error(done):
+    """The one line of a refused command."""
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished run: its folder and what it printed."""
+    workdir = tmp_path_factory.mktemp("run") / "digits"
+    command = [sys.executable, "experiments/run_tpu.py", f"--workdir={workdir}", *TINY]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return workdir, done.stdout
+
+
+def test_it_trains_evaluates_exports_and_asks(finished):
+    workdir, output = finished
+    for text in (
+        "training began after ",
+        "step 20/60  loss ",
+        "step 60/60  loss ",
+        " images/s  0:00 left",
+        "% of 360 test images",
+        f"exported to {workdir}/export/1",
+        "image of ",
+    ):
+        assert text in output
+    assert max(len(line.replace(str(workdir), "runs/digits")) for line in output.splitlines()) <= 100
+    results = json.loads((workdir / "results.json").read_text())
+    assert {"test/accuracy", "train/seconds", "train/images_per_second"} <= results.keys()
+    assert all(isinstance(value, int | float) for value in results.values())
+    assert 0 < results["test/accuracy"] < 1
+    assert (workdir / "export" / "1" / "saved_model.pb").exists()
+
+
+def test_the_answers_of_the_export_are_as_good_as_the_model(finished, scripts, tmp_path):
+    from keras_vit import data
+
+    workdir, _ = finished
+    images, labels, _ = next(iter(data.eval_batches(data.load("digits")[1], batch_size=360)))
+    np.save(tmp_path / "images.npy", images)
+    command = ["keras_vit/commands/predict_saved_model.py", f"{workdir}/export/1"]
+    done = scripts.run(*command, f"{tmp_path}/images.npy", f"{tmp_path}/answers.npy", cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    probabilities = np.load(tmp_path / "answers.npy")
+    np.testing.assert_allclose(probabilities.sum(-1), 1, atol=1e-5)
+    accuracy = (probabilities.argmax(-1) == labels.numpy().argmax(-1)).mean()
+    assert accuracy == pytest.approx(json.loads((workdir / "results.json").read_text())["test/accuracy"], abs=1e-6)
+
+
+def test_the_picture_is_drawn_where_matplotlib_is(finished):
+    workdir, output = finished
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        assert "predictions.png was not drawn: matplotlib is not installed" in output
+        assert not list(workdir.glob("*.png"))
+    else:
+        for picture in ("predictions.png", "curve.png"):
+            assert (workdir / picture).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_same_command_again_says_that_it_is_done(finished, run):
+    workdir, _ = finished
+    before = {file: file.stat().st_mtime_ns for file in workdir.rglob("*") if file.name != "config.json"}
+    done = run(f"--workdir={workdir}", *TINY)
+    assert done.returncode == 0
+    assert done.stdout.startswith("This run is done: ")
+    assert {file: file.stat().st_mtime_ns for file in before} == before
+
+
+def test_a_run_that_lost_its_results_keeps_its_export(finished, run, tmp_path):
+    workdir = tmp_path / "again"
+    shutil.copytree(finished[0], workdir)
+    (workdir / "results.json").unlink()
+    graph = workdir / "export" / "1" / "saved_model.pb"
+    written = graph.stat().st_mtime_ns
+    done = run(f"--workdir={workdir}", *TINY)
+    assert done.returncode == 0, done.stderr
+    assert "going on from step 60" in done.stdout
+    assert "was exported before and stays as it is" in done.stdout
+    assert graph.stat().st_mtime_ns == written
+    ours, theirs = (json.loads((w / "results.json").read_text()) for w in (workdir, finished[0]))
+    assert ours["test/accuracy"] == theirs["test/accuracy"]
+
+
+def test_an_extended_run_exports_its_new_model(finished, run, tmp_path):
+    """It died after the export, and goes on to more steps; a picture that cannot be drawn does not stop it."""
+    from keras_vit import export
+    from keras_vit.models.digest import weights_digest
+
+    workdir = tmp_path / "extended"
+    shutil.copytree(finished[0], workdir)
+    (workdir / "results.json").unlink()
+    shutil.rmtree(workdir / "export" / "1" / "variables")  # of a version that must not be touched again
+    (workdir / "predictions.png").unlink(missing_ok=True)
+    (workdir / "predictions.png").mkdir()
+    done = run(f"--workdir={workdir}", *TINY, "--config.total_steps=80", "--change")
+    assert done.returncode == 0, done.stderr
+    assert f"exported to {workdir}/export/2" in done.stdout
+    assert "predictions.png was not drawn: " in done.stdout
+    card, before = (export.load_card(workdir / "export" / number) for number in "21")
+    results = json.loads((workdir / "results.json").read_text())
+    assert card["metrics"]["test/accuracy"] == results["test/accuracy"] and card["training"]["total_steps"] == 80
+    assert card["weights_sha256"] == weights_digest(export.load(workdir / "export" / "2")) != before["weights_sha256"]
+
+
+SHAPES = [
+    "--config.data.name=shapes",
+    "--config.data.test_split=test[:70]",
+    "--config.data.shift=0",
+    "--config.batch_size=64",
+]
+
+
+def test_a_diverged_run_that_skips_steps_ends_with_results_and_no_export(run, tmp_path):
+    diverges = ["--config.schedule.base=1e30", "--config.clip_norm=0", "--config.skip_nonfinite"]
+    done = run(f"--workdir={tmp_path}/run", *TINY, *diverges)
+    assert done.returncode == 0, done.stderr
+    assert "the model is not exported: its weights or its test loss are not finite" in done.stdout
+    assert (tmp_path / "run" / "results.json").exists() and not (tmp_path / "run" / "export").exists()
+
+
+@pytest.mark.parametrize("channels", [2, 6])
+def test_images_of_any_channels_run_to_the_end(channels, run, tmp_path):
+    shape = f"--config.data.image_shape=(8, 8, {channels})"
+    done = run(f"--workdir={tmp_path}/run", *TINY, *SHAPES, shape, f"--config.data.channels={channels}")
+    assert done.returncode == 0, done.stderr
+    assert ("the export will have the signature `tensor` alone" in done.stdout) == (channels == 6)
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["test/examples"] == 70
+    assert f"drew {tmp_path}/run/predictions.png" in done.stdout or not importlib.util.find_spec("matplotlib")
+
+
+@pytest.mark.parametrize(
+    ("evals", "message"),
+    [
+        (("fewshot:digitz",), "fewshot:digitz cannot have its dataset"),
+        (("real:real.json@nowhere",), "nowhere"),
+        (("top1", "knn:folder@nowhere"), "knn:folder@nowhere cannot have its dataset"),
+        (("imagenet_v2:shapes",), "an output for each of the 8 classes"),
+    ],
+)
+def test_evaluators_are_checked_before_the_first_step(evals, message, run, tmp_path):
+    done = run(f"--workdir={tmp_path}/run", *TINY, f"--config.evals={evals}")
+    assert message in _error(done)
+    assert "step" not in done.stdout and not (tmp_path / "run" / "metrics.csv").exists()
+
+
+def test_a_run_that_is_asked_to_end_saves_says_so_and_goes_on(scripts, tmp_path):
+    workdir = tmp_path / "stopped"
+    # So many steps that the signal comes before the last one.
+    steps = "--config.total_steps=500"
+    command = [sys.executable, "experiments/run_tpu.py", f"--workdir={workdir}", *TINY, steps]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        for line in process.stdout:
+            if line.startswith("step  20/500"):
+                process.send_signal(signal.SIGINT)
+                break
+        output = process.stdout.read()
+    assert process.returncode == 75
+    assert "stopped by SIGINT after step " in output
+    assert not (workdir / "results.json").exists()
+    printed = output.splitlines()[-1].strip()
+    words = shlex.split(printed)
+    done = scripts.run(*words[words.index(Path(sys.executable).name) + 1 :], cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert "going on from step " in done.stdout
+    # No step is there twice or missing; that the numbers are those of a run that was not stopped has tests of its own.
+    lines = (workdir / "metrics.csv").read_text().splitlines()[1:]
+    assert [int(line.split(",")[0]) for line in lines] == list(range(1, 501))
+    assert (workdir / "results.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--config.model.hiden_size=3"], 'the config has no such field: .*Did you mean "hidden_size"'),
+        pytest.param(["--config.batch_sise=3"], "the config has no such field: .*batch_size", marks=pytest.mark.slow),
+        pytest.param(
+            ["--config.batch_size=0.5"], "flag --config.batch_size=0.5: invalid literal for int", marks=pytest.mark.slow
+        ),
+        (["--config=experiments/configs/nothing.py"], "the config cannot be loaded: .*nothing.py"),
+        pytest.param(
+            ["--wrkdir=3"], "Unknown command line flag 'wrkdir'. Did you mean: workdir", marks=pytest.mark.slow
+        ),
+        (["digits"], "only flags are understood. Received: digits"),
+        pytest.param(
+            ["--config.data.name=mnist"], "known by name are: digits.*Received: name='mnist'", marks=pytest.mark.slow
+        ),
+        (["--config.model.num_heads=5"], "`num_heads` must divide `hidden_size`. Received: num_heads=5"),
+        (["--config.strategy=tpu"], "There is no TPU: .*Received: strategy='tpu'"),
+        (["--config.tpu_address=grpc://localhost:1"], "No TPU answers there .*Received: tpu_address="),
+        pytest.param(
+            ["--config.strategy=gpus"], "`strategy` must be one of .*Received: strategy='gpus'", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            ["--config.total_steps=5"],
+            "One of `total_steps` and `total_epochs`.*Received: total_steps=5, total_epochs=",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ["--config.precision=float8"],
+            "`precision` must be one of .*Received: precision='float8'",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_bad_input_ends_in_one_line(arguments, message, run, tmp_path):
+    import re
+
+    error = _error(run(f"--workdir={tmp_path}/run", *arguments))
+    assert re.search(message, error), error
+    assert not (tmp_path / "run" / "results.json").exists()
+
+
+def test_a_workdir_of_another_config_or_that_cannot_be_written_is_refused(finished, run, tmp_path):
+    assert "seed was 0 and is 1. Choose another workdir" in _error(
+        run(f"--workdir={finished[0]}", *TINY, "--config.seed=1")
+    )
+    (tmp_path / "file").write_text("")
+    assert "must be a folder that can be written" in _error(run(f"--workdir={tmp_path}/file/run"))
+
+
+def test_the_help_names_both_flags(run):
+    done = run("--help")
+    assert "--config" in done.stdout and "--workdir" in done.stdout and "Trains a Vision Transformer" in done.stdout
+
+
+@pytest.mark.slow
+def test_after_a_good_run_of_two_workers_nobody_is_said_to_have_crashed(tmp_path):
+    ports = []
+    for _ in range(2):
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            ports.append(free.getsockname()[1])
+    workers = []
+    for index in range(2):
+        task = {"cluster": {"worker": [f"localhost:{p}" for p in ports]}, "task": {"type": "worker", "index": index}}
+        command = [sys.executable, "experiments/run_tpu.py", f"--workdir={tmp_path / 'run'}", *TINY]
+        environment = {**os.environ, "TF_CONFIG": json.dumps(task)}
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        workers.append(subprocess.Popen(command, cwd=ROOT, env=environment, **pipes))
+    outputs = [worker.communicate()[0] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0], outputs
+    assert (tmp_path / "run" / "results.json").exists()
+    assert not any(word in output for output in outputs for word in ("crash", "UNAVAILABLE", "Traceback")), outputs

@@ -1,0 +1,97 @@
+"""What `--model` takes, from a file system that is not local: files, exports, and the workdirs of runs."""
+
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import evaluation, export, files, training
+from keras_vit.commands import shared_flags
+from keras_vit.export.assets import MODEL
+from keras_vit.export.model_card import CARD
+from keras_vit.models.shapes import logits_activation_of
+
+from ..training import small_run
+
+ROOT = "ram://shared_flags"  # TensorFlow's file system in memory stands for gs://
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A model that is also at ROOT: as `model.keras`, and as exports 9 and 10 of a run."""
+    sizes = {"patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2, "classes": 3}
+    model = keras_vit.VisionTransformer(**sizes, input_shape=(8, 8, 3))
+    folder = tmp_path_factory.mktemp("model")
+    model.save(folder / "model.keras")
+    files.make_dirs(f"{ROOT}/run")
+    files.copy(folder / "model.keras", f"{ROOT}/model.keras")
+    files.write_json(f"{ROOT}/run/config.json", {})
+    export.saved_model(model, f"{ROOT}/run/export", version=10, class_names="xyz", signatures=("tensor",))
+    files.make_dirs(f"{ROOT}/run/export/9/assets.extra")
+    files.copy(f"{ROOT}/model.keras", f"{ROOT}/run/export/9/{MODEL}")
+    card = {**export.load_card(f"{ROOT}/run/export/10"), "metrics": {"version": 9}}
+    files.write_json(f"{ROOT}/run/export/9/{CARD}", card)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("source", "metrics"), [("model.keras", None), ("run", {}), ("run/", {}), ("run/export/9", {"version": 9})]
+)
+def test_a_model_of_a_remote_file_system_is_the_one_that_was_written(source, metrics, model):
+    loaded, details = shared_flags.load_model(f"{ROOT}/{source}")
+    for weight, expected in zip(loaded.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(weight, expected)
+    if metrics is None:
+        assert details == {}
+    else:
+        assert details["metrics"] == metrics and details["class_names"] == ["x", "y", "z"]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("nothing.keras", "There is no such file. Received: model='ram://shared_flags/nothing.keras'"),
+        ("nothing", "The folder holds neither a run nor an export"),
+        ("unfinished", "The run has no checkpoint yet"),
+        ("damaged", "The file must be JSON"),
+        ("empty_card", "The card of an export must have model, class_names"),
+    ],
+)
+def test_what_is_no_model_is_refused_in_one_line(source, message, model):
+    files.make_dirs(f"{ROOT}/unfinished")
+    files.write_json(f"{ROOT}/unfinished/config.json", {})
+    for name, content in (("damaged", "{"), ("empty_card", "{}")):
+        path = f"{ROOT}/{name}/{CARD}"
+        files.make_dirs(path.rpartition("/")[0])
+        with files.atomic_write(path) as file:
+            file.write(content)
+    with pytest.raises(ValueError, match=message):
+        shared_flags.load_model(f"{ROOT}/{source}")
+
+
+@pytest.mark.parametrize("best", [True, False])
+def test_an_unfinished_run_is_taken_at_a_checkpoint(best, tmp_path, capsys):
+    """The averages of its best one if it was evaluated, else its newest."""
+    evaluations = {"eval_every_steps": 5} if best else {"eval_every_steps": 0, "checkpoint_every_steps": 8}
+    config = small_run.config_of(total_steps=9, loss="sigmoid", schedule={"base": 1e-2}, **evaluations)
+    result = training.run(config, training.Workdir(tmp_path, config.to_dict()), lambda line: None)
+    loaded, details = shared_flags.load_model(str(tmp_path))
+    assert logits_activation_of(loaded) == "sigmoid" and details["recipe"]["total_steps"] == 9
+    assert details["class_names"] == result.inputs.test.class_names
+    printed = capsys.readouterr().out
+    assert ("best checkpoint by accuracy" in printed and "000000005" in printed) == best
+    accuracy = evaluation.evaluate(loaded, ["top1"], result.inputs)["top1/accuracy"]
+    if best:
+        rows = training.read_metrics(tmp_path / "evaluations.csv")
+        assert accuracy == pytest.approx(rows["accuracy"][0])
+    else:
+        for weight, expected in zip(loaded.get_weights(), result.model.get_weights(), strict=True):
+            np.testing.assert_array_equal(weight, expected)
+
+
+def test_a_file_system_that_does_not_answer_is_one_line(monkeypatch):
+    def fail(path):
+        raise OSError("HTTP 503\nmore")
+
+    monkeypatch.setattr(files, "exists", fail)
+    with pytest.raises(ValueError, match=r"cannot be read \(HTTP 503\). Received: model='gs://bucket/model.keras'$"):
+        shared_flags.load_model("gs://bucket/model.keras")

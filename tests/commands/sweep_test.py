@@ -1,0 +1,238 @@
+"""The sweep over learning rates: what it runs, what it chooses, and the command as a user runs it."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from keras_vit import training
+from keras_vit.commands import sweep
+from keras_vit.configs import digits
+from keras_vit.training.workdir import workdir_lock
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def _rows(accuracies, losses=(1.0, 1.0, 1.0)):
+    """The rows of a sweep over three rates and two seeds, and the runs that it made."""
+    runs = []
+
+    def train(name, changes):
+        runs.append((name, changes))
+        if name.startswith("rate="):
+            return {"test/accuracy": accuracies[len(runs) - 1], "test/loss": losses[len(runs) - 1]}
+        return {"test/accuracy": 0.75 + 0.125 * changes["seed"], "test/loss": 0.5}
+
+    held_out = {"data.train_split": "tune_train", "data.test_split": "tune_val"}
+    return sweep.make_rows(train, rates=(0.1, 0.2, 0.3), seeds=(0, 1), tune_seed=7, held_out=held_out), runs
+
+
+def test_rates_are_compared_on_the_held_out_part_and_the_best_is_run_on_everything():
+    rows, runs = _rows([0.5, 0.7, 0.6])
+    for _, changes in runs[:3]:
+        assert changes["data.train_split"] == "tune_train" and changes["data.test_split"] == "tune_val"
+        assert changes["seed"] == 7
+    assert runs[3:] == [
+        ("final-rate=0.2-seed=0", {"schedule.base": 0.2, "seed": 0}),
+        ("final-rate=0.2-seed=1", {"schedule.base": 0.2, "seed": 1}),
+    ]
+    assert [row["run"] for row in rows] == 3 * ["tune"] + 2 * ["final"]
+    assert len({row["name"] for row in rows}) == 5
+
+
+def test_of_equal_accuracies_the_lower_loss_is_the_better():
+    rows, _ = _rows([0.5, 0.7, 0.7], losses=(0.1, 0.4, 0.3))
+    assert rows[-1]["rate"] == 0.3
+
+
+def test_where_the_loss_decides_the_lowest_is_the_best():
+    rows = [{"rate": rate, "loss": loss, "accuracy": 0.5} for rate, loss in ((0.1, 2.0), (0.2, 1.0), (0.3, 3.0))]
+    assert sweep.best_rate(rows, "loss") == 0.2
+
+
+def test_a_rate_that_diverges_cannot_win(tmp_path, capsys):
+    def train(name, changes):
+        if changes["schedule.base"] == 10:
+            return None
+        return {"test/accuracy": 0.5, "test/loss": 0.1, "test/error": 0.2}
+
+    written = []
+    options = {"seeds": (0,), "tune_seed": 0, "held_out": {}}
+    rows = sweep.make_rows(train, rates=(10, 0.1), write=lambda rows: written.append(len(rows)), **options)
+    assert written == [1, 2, 3] and rows[-1]["rate"] == 0.1
+    assert sweep.summary(rows)[1].endswith("diverged")
+    sweep.write_table(tmp_path, rows)
+    assert json.loads((tmp_path / "table.json").read_text())[0]["accuracy"] is None
+    with pytest.raises(ValueError, match="diverged at every rate; --rates"):
+        sweep.make_rows(train, rates=(10,), **options)
+
+
+def test_rates_equal_to_six_digits_have_folders_of_their_own():
+    names = []
+    train = lambda name, changes: names.append(name) or {"test/accuracy": 0.5, "test/loss": 1}  # noqa: E731
+    sweep.make_rows(train, rates=(0.1234567, 0.1234568, 0.1), seeds=(0,), tune_seed=0, held_out={})
+    assert names[:3] == ["rate=0.1234567", "rate=0.1234568", "rate=0.1"]
+
+
+def test_the_table_ends_with_mean_and_deviation_and_is_written_whole(tmp_path):
+    rows, _ = _rows([0.5, 0.7, 0.6])
+    assert sweep.summary(rows)[-1] == "final accuracy: 81.25 % +- 8.84 % over 2 seeds, the deviation of one run"
+    assert "+-" not in sweep.summary(rows[:-1])[-1]
+    sweep.write_table(tmp_path, rows)
+    assert json.loads((tmp_path / "table.json").read_text()) == rows
+    with open(tmp_path / "table.csv", newline="") as file:
+        read = list(csv.DictReader(file))
+    assert [(float(row["accuracy"]), row["name"]) for row in read] == [(row["accuracy"], row["name"]) for row in rows]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["table.csv", "table.json"]
+
+
+TINY = {
+    "total_epochs": 0.0, "total_steps": 4, "batch_size": 16, "model.num_layers": 1, "model.hidden_size": 16,
+    "model.num_heads": 2, "schedule.warmup_steps": 1,
+}  # fmt: skip
+
+
+@pytest.fixture
+def run_sweep(scripts):
+    """Runs the command."""
+    return lambda *arguments: scripts.run("-m", "keras_vit", "sweep", *arguments, cwd=ROOT)
+
+
+def test_the_command_makes_the_runs_that_are_not_done_and_prints_one_table(run_sweep, tmp_path):
+    config = digits.get_config()
+    config.update_from_flattened_dict(TINY)
+    for rate, accuracy in ((0.001, 0.25), (0.01, 0.5)):
+        config.update_from_flattened_dict(
+            {"schedule.base": rate, "data.train_split": "tune_train", "data.test_split": "tune_val"}
+        )
+        done = training.Workdir(tmp_path / f"rate={rate}", config.to_dict())
+        done.claim()
+        done.write_results({"test/accuracy": accuracy, "test/loss": 1.0})
+    overrides = [f"--config.{name}={value}" for name, value in TINY.items()]
+    done = run_sweep(f"--workdir={tmp_path}", "--rates=0.001,0.01", "--seeds=3", *overrides)
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "final-rate=0.01-seed=3" / "results.json").read_text())
+    rows = json.loads((tmp_path / "table.json").read_text())
+    assert [row["accuracy"] for row in rows] == [0.25, 0.5, results["test/accuracy"]]
+    assert f"run {tmp_path}/final-rate=0.01-seed=3" in done.stdout and f"run {tmp_path}/rate" not in done.stdout
+    assert done.stdout.count("run    rate      seed  metrics") == 1
+
+
+@pytest.mark.parametrize("to_all", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["kill", "terminal"])
+def test_an_interrupted_sweep_stops_its_run_and_frees_its_workdir(to_all, tmp_path):
+    """SIGINT for the sweep alone, and as the terminal sends it, to all of its processes."""
+    changes = {**TINY, "total_steps": 100_000, "log_every_steps": 1, "steps_per_call": 1}
+    overrides = [f"--config.{name}={value}" for name, value in changes.items()]
+    command = [
+        sys.executable,
+        "-m",
+        "keras_vit",
+        "sweep",
+        f"--workdir={tmp_path}/sweep",
+        "--rates=0.001,0.01",
+        *overrides,
+    ]
+    with open(tmp_path / "stderr", "w+") as errors:
+        pipes = {"stdout": subprocess.PIPE, "stderr": errors, "text": True}
+        with subprocess.Popen(command, cwd=ROOT, start_new_session=True, **pipes) as process:
+            for line in process.stdout:
+                if line.startswith("step "):
+                    (os.killpg if to_all else os.kill)(process.pid, signal.SIGINT)
+                    break
+            rest = process.stdout.read()  # to the end of the last process that can write
+        errors.seek(0)
+        assert "Traceback" not in errors.read()
+    assert process.returncode == training.EXIT_CODE
+    lines = rest.splitlines()
+    (place,) = (number for number, line in enumerate(lines) if line.startswith("stopped by "))
+    assert lines[place].startswith("stopped by SIG") and "saved; the same command goes on" in lines[place]
+    assert "keras_vit sweep " in lines[place + 1] and len(lines) == place + 2  # nothing was begun after it
+    assert [path.name for path in (tmp_path / "sweep").iterdir()] == ["rate=0.001"]  # the next one was not begun
+    assert (tmp_path / "sweep" / "rate=0.001" / "lock").read_text() == ""
+    with workdir_lock(tmp_path / "sweep" / "rate=0.001"):
+        pass
+
+
+FAKE_RUN = """
+import os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+os.kill(os.getppid(), signal.{number})
+signal.sigwait([signal.SIGTERM])
+{action}
+"""
+
+
+@pytest.mark.parametrize(
+    ("action", "number", "code", "line"),
+    [
+        ("sys.exit(3)", "SIGTERM", 3, ""),  # diverged, and was asked to stop
+        ("sys.exit(0)", "SIGHUP", 75, "stopped by SIGHUP after runs/x:\n  keras-vit sweep"),
+        (
+            "os.kill(os.getpid(), signal.SIGKILL)",
+            "SIGTERM",
+            137,
+            "SIGKILL ended runs/x; the same command resumes the sweep",
+        ),
+        ("sys.exit(2)", "SIGINT", 2, ""),  # the run has said why
+    ],
+)
+def test_a_signal_ends_the_sweep_however_its_run_ends(action, number, code, line, fake_train, capsys):
+    fake_train(FAKE_RUN.format(action=action, number=number))
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as ended:
+        sweep._train("runs/x", {})
+    assert ended.value.code == code and signal.getsignal(signal.SIGTERM) == before
+    output = capsys.readouterr()
+    assert (output.out + output.err).strip() == line
+
+
+def test_what_nohup_ignores_stays_ignored_while_a_run_is_made(fake_train):
+    fake_train("import os, signal; os.kill(os.getppid(), signal.SIGHUP)")
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        sweep._train("runs/x", {})
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.fixture
+def fake_train(tmp_path, monkeypatch):
+    """Lets a sweep run a script, by its source, instead of a training."""
+    monkeypatch.setenv("KERAS_VIT_COMMAND", "keras-vit sweep")
+    monkeypatch.setattr(sweep, "FLAGS", {"config": None})
+    of_config = {"get_override_values": lambda flag: {}, "get_config_filename": lambda flag: "page.py"}
+    monkeypatch.setattr(sweep, "config_flags", types.SimpleNamespace(**of_config))
+    monkeypatch.setattr(sweep, "_TRAIN", (sys.executable, str(tmp_path / "train.py")))
+    return (tmp_path / "train.py").write_text
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--rates=0.1,high", "error: `rates` must be different numbers.*Received: 0.1,high"),
+        ("--config.data.name=list", "error: Data of this kind has no splits tune_train and tune_val; --tune_train and"),
+        ("--seeds=1,1", "error: `seeds` must be different numbers.*Received: 1,1"),
+        ("--config=experiments/configs/finetune.py:ViT-B/16", "error: A model and a dataset must be named"),
+    ],
+)
+def test_bad_input_ends_in_one_line(argument, message, run_sweep, tmp_path):
+    import re
+
+    done = run_sweep(f"--workdir={tmp_path}", *(["--rates=0.1"] if "rates" not in argument else []), argument)
+    assert done.returncode == 2 and re.search(message, done.stderr.splitlines()[-1]), done.stderr
+    assert "Traceback" not in done.stderr and not list(tmp_path.iterdir())
+
+
+def test_a_run_that_diverges_does_not_end_the_sweep(run_sweep, tmp_path):
+    overrides = [f"--config.{name}={value}" for name, value in TINY.items()]
+    done = run_sweep(f"--workdir={tmp_path}", "--rates=1e30,0.001", *overrides, "--config.schedule.decay=constant")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "table.json").read_text())
+    assert [row["rate"] for row in rows] == [1e30, 0.001, 0.001] and rows[0]["accuracy"] is None
+    assert "error: Loss or gradients are not finite" in done.stderr
