@@ -7,7 +7,7 @@ import re
 
 # From the path of a variable, `layer/sublayer/weight`, to its canonical name; applied in this order.
 _RENAMES = [
-    (r"^class_token/", ""),
+    (r"^(class_token|register_tokens)/", ""),
     (r"^resnet_stem/", ""),
     (r"^resnet/conv_root/", "root_block/conv_root/"),
     (r"^resnet/", ""),
@@ -15,12 +15,16 @@ _RENAMES = [
     (r"^(block\d+)_(unit\d+)/", r"\1/\2/"),
     (r"^position_embedding/", "Transformer/posembed_input/"),
     (r"^position_embedding_(\d+)/", r"Transformer/encoderblock_\1/posembed_input/"),  # of a layer; not in `vit_jax`
-    (r"^(encoderblock_\d+|encoder_norm)/", r"Transformer/\1/"),
+    (r"^(encoderblock_\d+|encoder_norm|pre_norm)/", r"Transformer/\1/"),
     (r"/norm(_1)?/", "/LayerNorm_0/"),
     (r"/attention/", "/MultiHeadDotProductAttention_0/"),
     (r"/norm_2/", "/LayerNorm_1/"),
     (r"/mlp_1/", "/MlpBlock_0/Dense_0/"),
     (r"/mlp_2/", "/MlpBlock_0/Dense_1/"),
+    (r"/mlp_gate/", "/MlpBlock_0/Dense_gate/"),
+    (r"/mlp_norm/", "/MlpBlock_0/LayerNorm_0/"),
+    (r"/layer_scale_1/", "/LayerScale_0/"),
+    (r"/layer_scale_2/", "/LayerScale_1/"),
     (r"/gamma$", "/scale"),
     (r"/beta$", "/bias"),
 ]

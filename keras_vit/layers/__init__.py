@@ -8,16 +8,17 @@ from keras_vit.layers.attention_pooling import AttentionPooling
 from keras_vit.layers.axial_attention import AxialAttention
 from keras_vit.layers.axial_resnet_stem import AxialResNetStem
 from keras_vit.layers.axial_transformer_block import AxialTransformerBlock
-from keras_vit.layers.class_token import ClassToken
 from keras_vit.layers.input_preprocessing import InputPreprocessing
-from keras_vit.layers.no_position_embedding import NoPositionEmbedding
-from keras_vit.layers.patch_encoder import PatchEncoder
-from keras_vit.layers.patches import Patches
-from keras_vit.layers.position_embedding import PositionEmbedding
-from keras_vit.layers.position_embedding_2d import PositionEmbedding2D
+from keras_vit.layers.patches import PatchEncoder, Patches
+from keras_vit.layers.positions import (
+    NoPositionEmbedding,
+    PositionEmbedding,
+    PositionEmbedding2D,
+    SinCosPositionEmbedding,
+)
 from keras_vit.layers.preactivation_resnet import PreActivationResNet
 from keras_vit.layers.resnet_stem import ResNetStem
-from keras_vit.layers.sincos_position_embedding import SinCosPositionEmbedding
+from keras_vit.layers.tokens import ClassToken, LayerScale, RegisterTokens
 from keras_vit.layers.transformer_block import TransformerBlock
 
 __all__ = [
@@ -27,12 +28,14 @@ __all__ = [
     "AxialTransformerBlock",
     "ClassToken",
     "InputPreprocessing",
+    "LayerScale",
     "NoPositionEmbedding",
     "PatchEncoder",
     "Patches",
     "PositionEmbedding",
     "PositionEmbedding2D",
     "PreActivationResNet",
+    "RegisterTokens",
     "ResNetStem",
     "SinCosPositionEmbedding",
     "TransformerBlock",

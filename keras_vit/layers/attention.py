@@ -6,6 +6,8 @@ import keras
 from keras import ops
 
 from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.rotary import check_rotary, rotary_table, rotate
+from keras_vit.layers.token_dense import TokenProjection
 from keras_vit.layers.validation import check_positive_int, check_rate
 
 # For more queries than LONG_SEQUENCE, on JAX, scores are computed for CHUNK of them at a time, and a second time for
@@ -33,6 +35,11 @@ class MultiHeadAttention(keras.layers.Layer):
         relative_positions: whether a query attends to how far a key is from it too: `q . r[p_q - p_k]` is added to
             `q . k`, where the 2N-1 learned vectors r of the distances are shared by all heads. N is then static. The
             positions are those in the sequence, so that of a class token is 0.
+        biases: which projections have a bias, letters of "qkvo": of queries, keys, values and the output.
+        qk_norm: whether queries and keys of each head go through a LayerNorm.
+        epsilon: of these LayerNorms.
+        rotary: None, or the arguments of `layers.rotary.rotary_table` but `size`, a dict with at least `grid`: queries
+            and keys of patches are rotated by their places.
 
     Call arguments:
         tokens: `(B, N, D)`, float; keys and values are computed from them.
@@ -45,8 +52,8 @@ class MultiHeadAttention(keras.layers.Layer):
         `(B, N, D)`, or `(B, M, D)` with `queries`, in the compute dtype.
 
     Raises:
-        ValueError: `num_heads` does not divide D, the rate is out of range, or there are relative positions and no
-            static number of tokens.
+        ValueError: `num_heads` does not divide D, an argument is out of range, or there are relative or rotary
+            positions and no static number of tokens that fits them.
 
     Reference: paper appendix A; the reference's MultiHeadDotProductAttention: biases everywhere, queries divided by
     the square root of the head's size before the product, kernels Glorot uniform over the flattened `(D, D)` matrix.
@@ -54,13 +61,29 @@ class MultiHeadAttention(keras.layers.Layer):
     token takes part.
     """
 
-    def __init__(self, num_heads, dropout=0.0, relative_positions=False, **kwargs):
+    def __init__(
+        self,
+        num_heads,
+        dropout=0.0,
+        relative_positions=False,
+        biases="qkvo",
+        qk_norm=False,
+        epsilon=1e-6,
+        rotary=None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         check_positive_int("num_heads", num_heads)
         check_rate("dropout", dropout)
         self.num_heads = num_heads
         self.dropout = dropout
         self.relative_positions = relative_positions
+        if set(biases) - set("qkvo"):
+            raise ValueError(f'`biases` must be letters of "qkvo". Received: biases={biases!r}')
+        self.biases = biases
+        self.qk_norm = qk_norm
+        self.epsilon = epsilon
+        self.rotary = check_rotary(rotary)
 
     def build(self, input_shape):
         hidden_size = input_shape[-1]
@@ -74,10 +97,10 @@ class MultiHeadAttention(keras.layers.Layer):
         limit = math.sqrt(6 / (hidden_size + hidden_size))
 
         def projection(name, equation, output_shape, bias_axes):
-            return _Projection(
+            return TokenProjection(
                 equation,
                 output_shape,
-                bias_axes=bias_axes,
+                bias_axes=bias_axes if name[0] in self.biases else None,
                 kernel_initializer=keras.initializers.RandomUniform(-limit, limit),
                 dtype=self.dtype_policy,
                 name=name,
@@ -88,6 +111,21 @@ class MultiHeadAttention(keras.layers.Layer):
         self.key = projection("key", "bnd,dhk->bnhk", heads, "hk")
         self.value = projection("value", "bnd,dhk->bnhk", heads, "hk")
         self.out = projection("out", "bnhk,hkd->bnd", (None, hidden_size), "d")
+        self.query_norm = self.key_norm = None
+        if self.qk_norm:
+            self.query_norm, self.key_norm = (
+                keras.layers.LayerNormalization(epsilon=self.epsilon, dtype=self.dtype_policy, name=name)
+                for name in ("query_norm", "key_norm")
+            )
+            for norm in (self.query_norm, self.key_norm):
+                norm.build((*input_shape[:2], self.num_heads, head_size))
+        if self.rotary is not None:
+            self._cosines, self._sines = rotary_table(head_size, **self.rotary)
+            if input_shape[1] != len(self._cosines):
+                raise ValueError(
+                    f"Rotary positions of this grid and prefix are of {len(self._cosines)} tokens. "
+                    f"Received: shape={tuple(input_shape)}, rotary={self.rotary}"
+                )
         if self.relative_positions:
             tokens = input_shape[1]
             if tokens is None:
@@ -108,12 +146,19 @@ class MultiHeadAttention(keras.layers.Layer):
         self.built = True
 
     def call(self, tokens, queries=None, training=False, score_change=None):
-        query = self.query(tokens if queries is None else queries)  # (B, M, heads, D/heads)
-        key, value = self.key(tokens), self.value(tokens)  # (B, N, heads, D/heads)
+        query = self._positioned(self.query(tokens if queries is None else queries), self.query_norm)
+        key = self._positioned(self.key(tokens), self.key_norm)
+        value = self.value(tokens)
         needs_scores = (training and self.dropout > 0) or self.relative_positions or score_change is not None
         if keras.backend.backend() != "jax" or needs_scores:
             return self.out(self._attend(query, key, value, training, score_change))
         return self.out(self._attend_without_scores(query, key, value))
+
+    def _positioned(self, x, norm):
+        """Queries or keys `(B, M, heads, D/heads)` after their norm and rotation, if there are any."""
+        if norm is not None:
+            x = norm(x)
+        return x if self.rotary is None else rotate(x, self._cosines, self._sines, self.rotary.get("style", "half"))
 
     def _attend(self, query, key, value, training=False, score_change=None):
         """The values by the scores of their keys, of the shape of `query`."""
@@ -146,7 +191,8 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def scores_of(self, tokens):
         """What each token takes from each other one, after the softmax: `(B, N, D)` to float32 `(B, heads, N, N)`."""
-        return self.scores(self.query(tokens), self.key(tokens), dtype="float32")
+        query = self._positioned(self.query(tokens), self.query_norm)
+        return self.scores(query, self._positioned(self.key(tokens), self.key_norm), dtype="float32")
 
     def scores(self, query, key, dtype=None):
         """What each query takes from each key: `(B, N, heads, D/heads)` twice to `(B, heads, M, N)`; rows sum to 1.
@@ -188,18 +234,6 @@ class MultiHeadAttention(keras.layers.Layer):
         return projections + 2 * queries * tokens * hidden_size + distances
 
     def get_config(self):
-        config = {"num_heads": self.num_heads, "dropout": self.dropout, "relative_positions": self.relative_positions}
-        return {**super().get_config(), **config}
-
-
-class _Projection(keras.layers.EinsumDense):
-    """`EinsumDense` over the axes after the tokens, except in bfloat16 computed as one product of two matrices."""
-
-    def call(self, inputs, training=None):
-        if self.compute_dtype == "bfloat16":
-            return super().call(inputs)  # to flatten tokens, a TPU copies them: a sixth of the bytes of a step
-        tokens, summed = ops.shape(inputs)[1], inputs.shape[2:]
-        kernel_in = math.prod(summed)
-        x = ops.matmul(ops.reshape(inputs, (-1, kernel_in)), ops.reshape(self.kernel, (kernel_in, -1)))
-        x = x + ops.reshape(self.bias, (-1,))
-        return ops.reshape(x, (-1, tokens, *self.kernel.shape[len(summed) :]))
+        names = ("num_heads", "dropout", "relative_positions", "biases", "qk_norm", "epsilon")
+        config = {name: getattr(self, name) for name in names}
+        return {**super().get_config(), **config, "rotary": None if self.rotary is None else dict(self.rotary)}

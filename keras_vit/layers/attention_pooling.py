@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.attention import MultiHeadAttention
-from keras_vit.layers.transformer_block import mlp_dense
+from keras_vit.layers.mlp import mlp_dense
 from keras_vit.layers.validation import check_positive_int, check_rank
 
 

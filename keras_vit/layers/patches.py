@@ -1,10 +1,11 @@
-"""Cutting images into patches."""
+"""Cutting images into patches, and projecting these to tokens."""
 
 from typing import Any
 
 import keras
 from keras import ops
 
+from keras_vit.layers.token_dense import TokenDense
 from keras_vit.layers.validation import check_positive_int, check_rank
 
 
@@ -66,3 +67,44 @@ class Patches(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "patch_size": self.patch_size}
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PatchEncoder(TokenDense):
+    """Projects flattened patches linearly to tokens: `(B, N, P*P*C)` to `(B, N, hidden_size)`.
+
+    After `Patches` it equals the strided convolution that the reference calls `embedding`; the kernel here is that
+    convolution's, `(P, P, C, D)`, reshaped to `(P*P*C, D)`.
+
+    Args:
+        hidden_size: D, the size of a token, 1 or more.
+        use_bias: whether a bias is added.
+
+    Call arguments:
+        patches: `(B, N, P*P*C)`, float.
+
+    Returns:
+        `(B, N, hidden_size)` in the compute dtype.
+
+    Raises:
+        ValueError: `hidden_size` is not a positive integer, or the patches are not of rank 3.
+
+    Reference: paper equation 1, the matrix E; initialized as in the reference (LeCun normal, zero bias).
+    """
+
+    def __init__(self, hidden_size: int, use_bias: bool = True, **kwargs: Any) -> None:
+        check_positive_int("hidden_size", hidden_size)
+        super().__init__(hidden_size, use_bias=use_bias, kernel_initializer="lecun_normal", **kwargs)
+        self.hidden_size = hidden_size
+
+    def build(self, input_shape: tuple) -> None:
+        check_rank("PatchEncoder", input_shape, "B, N, P*P*C")
+        super().build(input_shape)
+
+    def multiply_accumulates(self, input_shape: tuple) -> int:
+        """Multiply-accumulates of one example; the shape is `(B, N, P*P*C)`."""
+        return input_shape[1] * input_shape[2] * self.hidden_size
+
+    def get_config(self) -> dict[str, Any]:
+        config = keras.layers.Layer.get_config(self)
+        return {**config, "hidden_size": self.hidden_size, "use_bias": self.use_bias}

@@ -1,11 +1,16 @@
 """One block of the encoder."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
+from keras import ops
 
 from keras_vit.layers.attention import MultiHeadAttention
 from keras_vit.layers.dropout import Dropout, current_seeds, seed_scope
+from keras_vit.layers.mlp import ACTIVATIONS, check_mlp, mlp_dense
+from keras_vit.layers.rotary import check_rotary
+from keras_vit.layers.tokens import LayerScale
 from keras_vit.layers.validation import check_positive_int, check_rank, check_rate
 
 
@@ -15,6 +20,8 @@ class TransformerBlock(keras.layers.Layer):
 
         z' = z + attention(norm(z))        (paper, eq. 2)
         z  = z' + mlp(norm(z'))            (paper, eq. 3)
+
+    The arguments from `mlp` on are parts that later families have; their defaults are the paper's block.
 
     Args:
         num_heads: number of attention heads; must divide D.
@@ -32,6 +39,14 @@ class TransformerBlock(keras.layers.Layer):
         remat: whether to keep only the block's input for the gradient, in training, and to compute the block a second
             time in the backward pass (gradient checkpointing). The gradients stay exact under dropout inside
             `layers.dropout.seed_scope`, where the second computation draws the masks of the first.
+        mlp: "gelu_tanh", "gelu" (exact), "quick_gelu" (`x * sigmoid(1.702 x)`) or "swiglu", `dense_2(silu(gate(x)) *
+            dense_1(x))`; None for a GELU as `exact_gelu` says.
+        mlp_norm: whether a LayerNorm stands before the MLP's second dense layer.
+        mlp_bias: whether the MLP's dense layers have biases.
+        attention_bias: which projections of the attention have a bias, letters of "qkvo".
+        qk_norm: whether queries and keys of each head go through a LayerNorm.
+        rotary: None, or rotary positions of patches, as `MultiHeadAttention` takes them.
+        layer_scale: initial value of learned factors on both residual branches; None for none.
 
     Call arguments:
         tokens: `(B, N, D)`, float.
@@ -58,9 +73,17 @@ class TransformerBlock(keras.layers.Layer):
         epsilon: float = 1e-6,
         relative_positions: bool = False,
         remat: bool = False,
+        mlp: str | None = None,
+        mlp_norm: bool = False,
+        mlp_bias: bool = True,
+        attention_bias: str = "qkvo",
+        qk_norm: bool = False,
+        rotary: Mapping[str, Any] | None = None,
+        layer_scale: float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_mlp(mlp)
         check_positive_int("num_heads", num_heads)
         check_positive_int("mlp_dim", mlp_dim)
         check_rate("dropout", dropout)
@@ -76,6 +99,13 @@ class TransformerBlock(keras.layers.Layer):
         self.epsilon = epsilon
         self.relative_positions = relative_positions
         self.remat = remat
+        self.mlp_kind = mlp
+        self.mlp_norm = mlp_norm
+        self.mlp_bias = mlp_bias
+        self.attention_bias = attention_bias
+        self.qk_norm = qk_norm
+        self.rotary = check_rotary(rotary)
+        self.layer_scale = layer_scale
 
     def build(self, input_shape: tuple) -> None:
         check_rank("TransformerBlock", input_shape, "B, N, D")
@@ -83,15 +113,36 @@ class TransformerBlock(keras.layers.Layer):
         hidden_size = input_shape[-1]
         self.norm_1 = keras.layers.LayerNormalization(epsilon=self.epsilon, name="norm_1", **policy)
         self.attention = MultiHeadAttention(
-            self.num_heads, self.attention_dropout, self.relative_positions, name="attention", **policy
+            self.num_heads,
+            self.attention_dropout,
+            self.relative_positions,
+            biases=self.attention_bias,
+            qk_norm=self.qk_norm,
+            epsilon=self.epsilon,
+            rotary=self.rotary,
+            name="attention",
+            **policy,
         )
         self.norm_2 = keras.layers.LayerNormalization(epsilon=self.epsilon, name="norm_2", **policy)
-        self.mlp_1 = mlp_dense(self.mlp_dim, "mlp_1", **policy)
-        self.mlp_2 = mlp_dense(hidden_size, "mlp_2", **policy)
+        self.mlp_1 = mlp_dense(self.mlp_dim, "mlp_1", use_bias=self.mlp_bias, **policy)
+        self.mlp_2 = mlp_dense(hidden_size, "mlp_2", use_bias=self.mlp_bias, **policy)
         self.drop = Dropout(self.dropout, name="drop", **policy)
         self.drop_path = Dropout(self.stochastic_depth, noise_shape=(None, 1, 1), name="drop_path", **policy)
-        for layer in (self.norm_1, self.attention, self.norm_2, self.mlp_1):
+        self.mlp_gate = self.inner_norm = self.scale_1 = self.scale_2 = None
+        parts = [self.norm_1, self.attention, self.norm_2, self.mlp_1]
+        if self.mlp_kind == "swiglu":
+            self.mlp_gate = mlp_dense(self.mlp_dim, "mlp_gate", use_bias=self.mlp_bias, **policy)
+            parts.append(self.mlp_gate)
+        if self.layer_scale is not None:
+            self.scale_1, self.scale_2 = (
+                LayerScale(self.layer_scale, name=f"layer_scale_{i}", **policy) for i in (1, 2)
+            )
+            parts += [self.scale_1, self.scale_2]
+        for layer in parts:
             layer.build(input_shape)
+        if self.mlp_norm:
+            self.inner_norm = keras.layers.LayerNormalization(epsilon=self.epsilon, name="mlp_norm", **policy)
+            self.inner_norm.build((*input_shape[:-1], self.mlp_dim))
         self.mlp_2.build((*input_shape[:-1], self.mlp_dim))
         self.built = True
 
@@ -111,8 +162,10 @@ class TransformerBlock(keras.layers.Layer):
             queries, tokens = x[:, :1], tokens[:, :1]
         x = self.attention(x, queries=queries, training=training, score_change=score_change)
         x = self.drop(x, training=training)
+        x = x if self.scale_1 is None else self.scale_1(x)
         tokens = tokens + self.drop_path(x, training=training)  # eq. 2
         x = self.mlp(self.norm_2(tokens), training=training)
+        x = x if self.scale_2 is None else self.scale_2(x)
         return tokens + self.drop_path(x, training=training)  # eq. 3
 
     def _rematerialized(self, tokens):
@@ -131,9 +184,15 @@ class TransformerBlock(keras.layers.Layer):
         return keras.remat(encode)(tokens)
 
     def mlp(self, x: keras.KerasTensor, training: bool = False) -> keras.KerasTensor:
-        """Dense, GELU, dense, with dropout after both: `(B, N, D)` to `(B, N, D)`."""
-        x = keras.ops.gelu(self.mlp_1(x), approximate=not self.exact_gelu)  # (B, N, mlp_dim)
-        x = self.mlp_2(self.drop(x, training=training))  # (B, N, D)
+        """Computes the MLP, with dropout after both dense layers: `(B, N, D)` to `(B, N, D)`."""
+        hidden = self.mlp_1(x)  # (B, N, mlp_dim)
+        if self.mlp_gate is not None:
+            hidden = ops.silu(self.mlp_gate(x)) * hidden
+        else:
+            hidden = ACTIVATIONS[self.mlp_kind or ("gelu" if self.exact_gelu else "gelu_tanh")](hidden)
+        if self.inner_norm is not None:
+            hidden = self.inner_norm(hidden)
+        x = self.mlp_2(self.drop(hidden, training=training))  # (B, N, D)
         return self.drop(x, training=training)
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
@@ -150,42 +209,15 @@ class TransformerBlock(keras.layers.Layer):
         batch, tokens, hidden_size = input_shape
         outputs = 1 if self.first_token_only and not all_tokens else tokens
         attention = self.attention.multiply_accumulates(input_shape, (batch, outputs, hidden_size))
-        return attention + 2 * outputs * hidden_size * self.mlp_dim
+        matrices = 3 if self.mlp_kind == "swiglu" else 2
+        return attention + matrices * outputs * hidden_size * self.mlp_dim
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "mlp_dim": self.mlp_dim,
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "stochastic_depth": self.stochastic_depth,
-            "first_token_only": self.first_token_only,
-            "exact_gelu": self.exact_gelu,
-            "epsilon": self.epsilon,
-            "relative_positions": self.relative_positions,
-            "remat": self.remat,
-        }
-
-
-def mlp_dense(units, name, dtype):
-    """A dense layer of an MLP, initialized as in the reference: `(B, N, D)` to `(B, N, units)`."""
-    return _TokenDense(
-        units,
-        kernel_initializer="glorot_uniform",
-        bias_initializer=keras.initializers.RandomNormal(stddev=1e-6),
-        dtype=dtype,
-        name=name,
-    )
-
-
-class _TokenDense(keras.layers.Dense):
-    """`Dense` of tokens, except in bfloat16 computed as one product of two matrices: of a product with a batch axis,
-    XLA for CPUs copies the operands of the gradient's products. To flatten tokens, XLA for TPUs copies them."""
-
-    def call(self, inputs, training=None):
-        if self.compute_dtype == "bfloat16":
-            return super().call(inputs, training=training)
-        tokens = keras.ops.shape(inputs)[1]
-        x = super().call(keras.ops.reshape(inputs, (-1, inputs.shape[-1])), training=training)
-        return keras.ops.reshape(x, (-1, tokens, self.units))
+        names = (
+            *("num_heads", "mlp_dim", "dropout", "attention_dropout", "stochastic_depth", "first_token_only"),
+            *("exact_gelu", "epsilon", "relative_positions", "remat", "mlp_norm", "mlp_bias", "attention_bias"),
+            *("qk_norm", "layer_scale"),
+        )
+        config = {name: getattr(self, name) for name in names}
+        rotary = None if self.rotary is None else dict(self.rotary)
+        return {**super().get_config(), **config, "mlp": self.mlp_kind, "rotary": rotary}

@@ -84,13 +84,10 @@ def enable_lora(
     freeze(model, "head", write=lambda line: None)
     for block, adapted in zip(vit.blocks, kernels):
         block.trainable = True
-        for layer in (block.norm_1, block.norm_2, block.mlp_1, block.mlp_2, *_targets(block, LORA_TARGETS[:4])):
-            layer.trainable = any(layer is other for other in adapted)
-        if block.attention.relative_positions:
-            block.attention.relative_embedding.trainable = False
         for layer in adapted:
             layer.enable_lora(rank, lora_alpha=alpha)
-            layer.bias.trainable = False
+        for variable in block.variables:
+            variable.trainable = "lora_kernel" in variable.path
     return _report(model, write)
 
 

@@ -57,7 +57,7 @@ class VisionTransformer(ImageModel):
             array must match, the head included unless the model has none; only the position embedding is resampled
             where its grid is another. To load for fine-tuning, see `checkpoints.load`.
             The report goes to the log "keras_vit".
-        classifier: what the head reads: "token" (the class token), "gap" (the mean over all tokens), "map" (attention
+        classifier: what the head reads: "token" (the class token), "gap" (the mean over all patches), "map" (attention
             pooling over all tokens, as in big_vision), "unpooled" (every token) or "token_unpooled" (every token, the
             class token first). Without "token" in its name there is no class token.
         representation_size: units of the tanh layer `pre_logits` before the head; 0 for none. None is 0, or what the
@@ -89,6 +89,14 @@ class VisionTransformer(ImageModel):
             reference's. It changes no number, and is saved with the model; loading published weights sets theirs.
         remat: whether the blocks keep only their inputs for the gradient and are computed twice in training, which
             saves memory and costs time; see `layers.TransformerBlock`. It changes no number.
+        mlp, mlp_norm, mlp_bias, attention_bias, qk_norm, layer_scale: parts of the blocks that later families have, see
+            `layers.TransformerBlock`.
+        rotary: None, or rotary positions of the patches in every block: arguments of `layers.rotary.rotary_table` but
+            `size`, `grid` and `prefix`, such as `{"style": "half", "coordinates": "centered", "theta": 100.0}` of
+            DINOv3.
+        num_registers: number of learned tokens without positions, which stand after the class token.
+        pre_norm: whether a LayerNorm stands before the first block, as in CLIP.
+        patch_bias: whether the projection of patches has a bias.
         name: the model's name.
         dtype: its dtype policy; None for Keras' global one.
 
@@ -105,7 +113,7 @@ class VisionTransformer(ImageModel):
         patch_size, num_layers, hidden_size, mlp_dim, num_heads, classifier: the arguments.
         grid: `(rows, columns)` of the patches.
         patch_stride: pixels of the image from one patch to the next; of a hybrid, the stem's stride times `patch_size`.
-        num_prefix_tokens: how many tokens come before those of the patches: 1 with a class token, else 0.
+        num_prefix_tokens: how many tokens come before those of the patches: the class token and registers.
         num_tokens: how many tokens the blocks see.
         stem, patch_encoder, class_token, norm, pool_layer, pre_logits: the layers of these purposes, or None.
         positions: for each block, the layer that adds positions to its input, or None.
@@ -148,6 +156,16 @@ class VisionTransformer(ImageModel):
         masking_rate: float = 0.0,
         preprocessing: Preprocessing | Mapping[str, Any] | None = None,
         remat: bool = False,
+        mlp: str | None = None,
+        mlp_norm: bool = False,
+        mlp_bias: bool = True,
+        attention_bias: str = "qkvo",
+        qk_norm: bool = False,
+        rotary: Mapping[str, Any] | None = None,
+        layer_scale: float | None = None,
+        num_registers: int = 0,
+        pre_norm: bool = False,
+        patch_bias: bool = True,
         name: str = "vision_transformer",
         dtype: Any = None,
         **kwargs: Any,
@@ -190,12 +208,32 @@ class VisionTransformer(ImageModel):
             "classifier_activation": classifier_activation,
             "masking_rate": masking_rate,
             "remat": remat,
+            "mlp": mlp,
+            "mlp_norm": mlp_norm,
+            "mlp_bias": mlp_bias,
+            "attention_bias": attention_bias,
+            "qk_norm": qk_norm,
+            "rotary": None if rotary is None else dict(rotary),
+            "layer_scale": layer_scale,
+            "num_registers": num_registers,
+            "pre_norm": pre_norm,
+            "patch_bias": patch_bias,
         }
         _validate(**arguments)
         grid = patch_grid(input_shape, patch_size, resnet_blocks)
         has_class_token = classifier.startswith("token")
         policy = {"dtype": policy_of(dtype)}
-        mlp: dict[str, Any] = {"exact_gelu": exact_gelu, "epsilon": epsilon}
+        num_prefix_tokens = int(has_class_token) + num_registers
+        gelu: dict[str, Any] = {"exact_gelu": exact_gelu if mlp is None else mlp == "gelu", "epsilon": epsilon}
+        block: dict[str, Any] = {
+            name: arguments[name]
+            for name in (
+                *("num_heads", "mlp_dim", "dropout", "attention_dropout", "exact_gelu", "epsilon", "remat", "mlp"),
+                *("mlp_norm", "mlp_bias", "attention_bias", "qk_norm", "layer_scale"),
+            )
+        }
+        if rotary is not None:
+            block["rotary"] = {**rotary, "grid": grid, "prefix": num_prefix_tokens}
 
         # The layers from images to the tokens of layer 0.
         first = [layers.InputPreprocessing(preprocessing, name="expected_images", **policy)]
@@ -203,7 +241,7 @@ class VisionTransformer(ImageModel):
             first.append(layers.ResNetStem(resnet_blocks, name="resnet_stem", **policy))
         first += [
             layers.Patches(patch_size, name="patches", **policy),
-            layers.PatchEncoder(hidden_size, name="embedding", **policy),  # (B, rows*columns, hidden_size)
+            layers.PatchEncoder(hidden_size, patch_bias, name="embedding", **policy),  # (B, rows*columns, hidden_size)
         ]
         if masking_rate:
             first.append(PatchMasking(masking_rate, name="mask_patches", **policy))
@@ -211,7 +249,11 @@ class VisionTransformer(ImageModel):
         positions = make_positions(grid, name="position_embedding", **policy)
         class_token = layers.ClassToken(name="class_token", **policy) if has_class_token else None
         first += [class_token, positions] if class_token_position else [positions, class_token]
+        if num_registers:
+            first.append(layers.RegisterTokens(num_registers, int(has_class_token), name="register_tokens", **policy))
         first.append(Dropout(dropout, name="dropout", **policy))
+        if pre_norm:
+            first.append(keras.layers.LayerNormalization(epsilon=epsilon, name="pre_norm", **policy))
         first = [layer for layer in first if layer is not None]
 
         images = keras.Input(shape=input_shape, name="images")
@@ -226,17 +268,12 @@ class VisionTransformer(ImageModel):
                 x = x if later is None else later(x)
             blocks.append(
                 layers.TransformerBlock(
-                    num_heads,
-                    mlp_dim,
-                    dropout=dropout,
-                    attention_dropout=attention_dropout,
                     stochastic_depth=stochastic_depth * i / max(num_layers - 1, 1),
                     # Nothing reads the other tokens of the last block: about 7 % of ViT-B/16's arithmetic.
                     first_token_only=classifier == "token" and i == num_layers - 1,
                     relative_positions=position_embedding == "relative",
-                    remat=remat,
                     name=f"encoderblock_{i}",
-                    **mlp,
+                    **block,
                     **policy,
                 )
             )
@@ -249,7 +286,9 @@ class VisionTransformer(ImageModel):
         elif classifier == "gap":
             pool = keras.layers.GlobalAveragePooling1D(data_format="channels_last", name="pool", **policy)
         elif classifier == "map":
-            pool = layers.AttentionPooling(num_heads, mlp_dim, name="pool", **mlp, **policy)
+            pool = layers.AttentionPooling(num_heads, mlp_dim, name="pool", **gelu, **policy)
+        if classifier == "gap" and num_prefix_tokens:
+            x = x[:, num_prefix_tokens:]
         x = add_head(
             x if pool is None else pool(x),
             include_top=include_top,
@@ -267,7 +306,7 @@ class VisionTransformer(ImageModel):
         self.grid = grid
         self.stem = next((layer for layer in first if isinstance(layer, layers.ResNetStem)), None)
         self.patch_stride = patch_size * (1 if self.stem is None else self.stem.stride)
-        self.num_prefix_tokens = int(has_class_token)
+        self.num_prefix_tokens = num_prefix_tokens
         self.num_tokens = grid[0] * grid[1] + self.num_prefix_tokens
         self.patch_encoder = next(layer for layer in first if isinstance(layer, layers.PatchEncoder))
         self.class_token, self.norm, self.pool_layer = class_token, norm, pool
@@ -358,6 +397,8 @@ class VisionTransformer(ImageModel):
             ValueError: as `check_pools`.
         """
         self.check_pools()
+        if self.classifier == "gap":
+            tokens = tokens[:, self.num_prefix_tokens :]
         x = tokens[:, 0] if self.classifier == "token" else self.pool_layer(tokens)
         return self.pre_logits(x) if pre_logits and self.pre_logits is not None else x
 
@@ -453,8 +494,11 @@ def _validate(
     class_token_position,
     epsilon,
     representation_size,
+    num_registers,
     **arguments,
 ):
+    if num_registers:
+        check_positive_int("num_registers", num_registers)
     for argument in ("patch_size", "num_layers", "hidden_size", "mlp_dim", "num_heads", "classes"):
         check_positive_int(argument, arguments[argument])
     if representation_size:
@@ -484,6 +528,11 @@ def _validate(
             "Only learned and learned2d, with a position for the class token, are added at every layer. Received: "
             f"position_embedding_at={position_embedding_at!r}, position_embedding={position_embedding!r}, "
             f"class_token_position={class_token_position}"
+        )
+    if position_embedding_at != "stem" and num_registers:
+        raise ValueError(
+            "Registers have no positions, so positions cannot be added at every layer. Received: "
+            f"num_registers={num_registers}, position_embedding_at={position_embedding_at!r}"
         )
     can_position = POSITION_EMBEDDINGS[position_embedding].has_class_token_position
     if classifier.startswith("token") and class_token_position and not can_position:

@@ -1,0 +1,32 @@
+"""The parts of a block's MLP."""
+
+import keras
+from keras import ops
+
+from keras_vit.layers.token_dense import TokenDense
+
+# From the output of the first dense layer to the input of the second. "swiglu" has a gate instead.
+ACTIVATIONS = {
+    "gelu_tanh": lambda x: ops.gelu(x, approximate=True),
+    "gelu": lambda x: ops.gelu(x, approximate=False),
+    "quick_gelu": lambda x: x * ops.sigmoid(1.702 * x),
+}
+MLPS = (*ACTIVATIONS, "swiglu")
+
+
+def check_mlp(mlp):
+    """Raises a `ValueError` unless `mlp` is one of `MLPS`, or None."""
+    if mlp is not None and mlp not in MLPS:
+        raise ValueError(f"`mlp` must be one of {', '.join(MLPS)}. Received: mlp={mlp!r}")
+
+
+def mlp_dense(units, name, dtype, use_bias=True):
+    """A dense layer of an MLP, initialized as in the reference: `(B, N, D)` to `(B, N, units)`."""
+    return TokenDense(
+        units,
+        use_bias=use_bias,
+        kernel_initializer="glorot_uniform",
+        bias_initializer=keras.initializers.RandomNormal(stddev=1e-6),
+        dtype=dtype,
+        name=name,
+    )

@@ -1,0 +1,183 @@
+"""Position embeddings, which are added to the tokens of patches."""
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit.layers.validation import check_grid, check_grid_tokens, check_rank, check_static_tokens
+
+
+class _Positions(keras.layers.Layer):
+    """A layer from tokens `(B, N, D)` to the same that knows the grid of the patches."""
+
+    has_class_token_position = True  # whether it can stand after the class token
+
+    def __init__(self, grid: tuple[int, int], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.grid = None if grid is None and isinstance(self, PositionEmbedding) else check_grid(grid)
+
+    def _table(self, name, length, size):
+        initializer = keras.initializers.RandomNormal(stddev=0.02)
+        return self.add_weight(name=name, shape=(1, length, size), initializer=initializer)
+
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "grid": self.grid}
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PositionEmbedding(_Positions):
+    """Adds a learned vector to the token at each position: `(B, N, D)` to `(B, N, D)`.
+
+    Args:
+        grid: `(rows, columns)` of the patches, or None where it is not known. It changes no number; a checkpoint's
+            positions are resampled to it. There are `rows * columns` tokens, or one more with a class token in front.
+
+    Call arguments:
+        tokens: `(B, N, D)`, float; N is static, since every position has a vector.
+
+    Returns:
+        `(B, N, D)` in the compute dtype.
+
+    Raises:
+        ValueError: the tokens are not of rank 3, have no static length, or a length that does not fit `grid`.
+
+    Reference: paper equation 1, E_pos; initialized as in the reference (normal, deviation 0.02).
+    """
+
+    def __init__(self, grid: tuple[int, int] | None = None, **kwargs: Any) -> None:
+        super().__init__(grid, **kwargs)
+
+    def build(self, input_shape: tuple) -> None:
+        check_static_tokens("PositionEmbedding", input_shape, "each position has a vector")
+        _, tokens, hidden_size = input_shape
+        if self.grid is not None:
+            check_grid_tokens(self.grid, tokens)
+        self.pos_embedding = self._table("pos_embedding", tokens, hidden_size)
+        self.built = True
+
+    def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
+        return tokens + self.pos_embedding
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PositionEmbedding2D(_Positions):
+    """Adds a learned vector of the patch's column and one of its row to each token: `(B, N, D)` to `(B, N, D)`.
+
+    The first D/2 values are those of the column, the others those of the row. A class token has a vector of its own,
+    which the paper leaves open.
+
+    Args:
+        grid: `(rows, columns)` of the patches; N is their product, or one more with a class token in front.
+
+    Call arguments:
+        tokens: `(B, N, D)`, float; D is even.
+
+    Returns:
+        `(B, N, D)` in the compute dtype.
+
+    Raises:
+        ValueError: `grid` is not a pair of positive integers, the number of tokens does not fit it, or D is odd.
+
+    Reference: paper appendix D.4, "2-D"; column before row and the deviation, 0.02, as in Scenic's
+    `Add2DPositionEmbedding`.
+    """
+
+    def build(self, input_shape: tuple) -> None:
+        check_rank("PositionEmbedding2D", input_shape, "B, N, D")
+        _, tokens, hidden_size = input_shape
+        rows, columns = self.grid
+        check_grid_tokens(self.grid, tokens)
+        if hidden_size % 2:
+            raise ValueError(f"Half of a token is its column's: its size must be even. Received: {hidden_size}")
+        self.x_embedding = self._table("x_embedding", columns, hidden_size // 2)
+        self.y_embedding = self._table("y_embedding", rows, hidden_size // 2)
+        has_class_token = tokens > rows * columns
+        self.class_embedding = self._table("class_embedding", 1, hidden_size) if has_class_token else None
+        self.built = True
+
+    def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
+        rows, columns = self.grid
+        half = self.x_embedding.shape[-1]
+        x = ops.broadcast_to(self.x_embedding[:, None], (1, rows, columns, half))
+        y = ops.broadcast_to(self.y_embedding[:, :, None], (1, rows, columns, half))
+        positions = ops.reshape(ops.concatenate([x, y], axis=-1), (1, rows * columns, 2 * half))
+        if self.class_embedding is not None:
+            positions = ops.concatenate([ops.convert_to_tensor(self.class_embedding), positions], axis=1)
+        return tokens + positions
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class SinCosPositionEmbedding(_Positions):
+    """Adds fixed sines and cosines of a patch's column and row: `(B, N, D)` to `(B, N, D)`.
+
+    D/4 frequencies w run geometrically from 1 to 1/10000; the D values are sin(w*column), cos(w*column), sin(w*row),
+    cos(w*row).
+
+    Args:
+        grid: `(rows, columns)` of the patches; N is their product.
+
+    Call arguments:
+        tokens: `(B, N, D)`, float, D a multiple of 4 and at least 8. There is no position for a class token, which
+            comes after this layer.
+
+    Returns:
+        `(B, N, D)` in the compute dtype.
+
+    Raises:
+        ValueError: `grid` is not a pair of positive integers, the number of tokens does not fit it, or D is not a
+            multiple of 4, 8 or more.
+
+    Reference: big_vision's `sincos2d`.
+    """
+
+    has_class_token_position = False
+
+    def build(self, input_shape: tuple) -> None:
+        check_rank("SinCosPositionEmbedding", input_shape, "B, N, D")
+        _, tokens, hidden_size = input_shape
+        check_grid_tokens(self.grid, tokens, class_token=False)
+        if hidden_size % 4 or hidden_size < 8:
+            raise ValueError(
+                "Sines and cosines of two axes need tokens whose size is a multiple of 4, 8 or more. "
+                f"Received: hidden_size={hidden_size}"
+            )
+        frequencies = 10000.0 ** -np.linspace(0, 1, hidden_size // 4)
+        rows, columns = self.grid
+        y, x = (axis.reshape(-1, 1) * frequencies for axis in np.mgrid[:rows, :columns])  # (N, D/4)
+        self._values = np.concatenate([np.sin(x), np.cos(x), np.sin(y), np.cos(y)], axis=1).astype("float32")
+        self.built = True
+
+    def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
+        return tokens + ops.cast(self._values, self.compute_dtype)
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class NoPositionEmbedding(_Positions):
+    """Returns the tokens as they are, `(B, N, D)`: the place of a position embedding in a model that has none there.
+
+    Args:
+        grid: `(rows, columns)` of the patches. It changes no number.
+
+    Call arguments:
+        tokens: `(B, N, D)`, float.
+
+    Returns:
+        `(B, N, D)`.
+
+    Raises:
+        ValueError: `grid` is not a pair of positive integers, or the tokens are not of rank 3.
+
+    Reference: paper appendix D.4, "providing no positional information".
+    """
+
+    def build(self, input_shape: tuple) -> None:
+        check_rank("NoPositionEmbedding", input_shape, "B, N, D")
+        self.built = True
+
+    def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
+        return tokens

@@ -1,0 +1,96 @@
+"""Rotary position embedding of patches (RoPE)."""
+
+import types
+
+import numpy as np
+from keras import ops
+
+from keras_vit.layers.validation import check_grid
+
+ROTARY = {"grid", "prefix", "style", "coordinates", "theta", "order", "reference", "offset"}
+STYLES = ("half", "pairs")
+COORDINATES = ("centered", "index")
+
+
+def check_rotary(rotary):
+    """The arguments of `rotary_table` but `size` as a read-only mapping that Keras does not track; None stays.
+
+    Raises:
+        ValueError: there are others, or no grid.
+    """
+    if rotary is None:
+        return None
+    if "grid" not in rotary or set(rotary) - ROTARY:
+        raise ValueError(
+            f"`rotary` must have `grid`, and may have {', '.join(sorted(ROTARY))}. Received: rotary={dict(rotary)}"
+        )
+    return types.MappingProxyType({**rotary, "grid": check_grid(rotary["grid"])})
+
+
+def rotary_table(
+    size, *, grid, prefix=0, style="half", coordinates="centered", theta=100.0, order="yx", reference=None, offset=0.0
+):
+    """The cosines and sines that rotate the queries and keys of a head, float32 `(prefix + rows*columns, size)` each.
+
+    The frequencies are `theta ** (-k / (size/4))` for k below `size/4`; each rotates a pair of values by the row and
+    another pair by the column.
+
+    Args:
+        size: of a head, a multiple of 4.
+        grid: `(rows, columns)` of the patches.
+        prefix: number of tokens before the patches, which are not rotated.
+        style: which values form a pair: "half", `k` and `k + size/2` (DINOv3); "pairs", `2k` and `2k + 1` (EVA-02, PE).
+        coordinates: "centered", the centers of patches in [-1, 1] along each side, times 2 pi (DINOv3); "index", the
+            number of the row or column plus `offset`, times `reference / side` unless that is None (EVA-02, PE).
+        theta: the largest period.
+        order: "yx", the first values are rotated by the row, or "xy".
+        reference: for "index", the side of the grid that positions are scaled to; None not to scale.
+        offset: for "index", added to the number of a row or column.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    Reference: `DINOv3`'s `rope_position_encoding.py`; timm's `pos_embed_sincos.py`.
+    """
+    rows, columns = check_grid(grid)
+    for name, value, known in (
+        ("style", style, STYLES),
+        ("coordinates", coordinates, COORDINATES),
+        ("order", order, ("yx", "xy")),
+    ):
+        if value not in known:
+            raise ValueError(f"`{name}` of `rotary` must be one of {', '.join(known)}. Received: {name}={value!r}")
+    if size % 4 or theta <= 0:
+        raise ValueError(
+            "Rotary positions need heads whose size is a multiple of 4, and a `theta` above 0. "
+            f"Received: size={size}, theta={theta}"
+        )
+    frequencies = theta ** (-np.arange(size // 4) / (size / 4))
+
+    def angles(side):
+        if coordinates == "centered":
+            places = 2 * np.pi * (2 * (np.arange(side) + 0.5) / side - 1)
+        else:
+            places = (np.arange(side) + offset) * (1 if reference is None else reference / side)
+        return places[:, None] * frequencies
+
+    y = np.broadcast_to(angles(rows)[:, None], (rows, columns, size // 4))
+    x = np.broadcast_to(angles(columns)[None], (rows, columns, size // 4))
+    table = np.concatenate([y, x] if order == "yx" else [x, y], axis=-1).reshape(-1, size // 2)
+    table = np.tile(table, 2) if style == "half" else np.repeat(table, 2, axis=-1)
+    table = np.concatenate([np.zeros((prefix, size)), table])
+    return np.cos(table).astype("float32"), np.sin(table).astype("float32")
+
+
+def rotate(x, cosines, sines, style):
+    """Queries or keys of the first tokens `(B, M, heads, size)`, rotated in float32 by a `rotary_table`."""
+    dtype, shape = x.dtype, x.shape
+    x = ops.cast(x, "float32")
+    if style == "half":
+        first, second = ops.split(x, 2, axis=-1)
+        turned = ops.concatenate([-second, first], axis=-1)
+    else:
+        pairs = ops.reshape(x, (-1, *shape[1:3], shape[3] // 2, 2))
+        turned = ops.reshape(ops.stack([-pairs[..., 1], pairs[..., 0]], axis=-1), (-1, *shape[1:]))
+    count = shape[1]
+    return ops.cast(x * cosines[:count, None] + turned * sines[:count, None], dtype)

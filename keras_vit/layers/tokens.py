@@ -1,0 +1,120 @@
+"""Learned tokens that stand before those of the patches, and LayerScale."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_vit.layers.validation import check_positive_int, check_rank
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class ClassToken(keras.layers.Layer):
+    """Prepends one learned token to each sequence: `(B, N, D)` to `(B, 1+N, D)`.
+
+    Call arguments:
+        tokens: `(B, N, D)`, float.
+
+    Returns:
+        `(B, 1+N, D)` in the compute dtype; row 0 is the class token, the same for every example.
+
+    Raises:
+        ValueError: the tokens are not of rank 3.
+
+    Reference: paper equation 1, x_class; the reference's `cls`, initialized with zeros.
+    """
+
+    def build(self, input_shape: tuple) -> None:
+        check_rank("ClassToken", input_shape, "B, N, D")
+        self.cls = self.add_weight(name="cls", shape=(1, 1, input_shape[-1]), initializer="zeros")
+        self.built = True
+
+    def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
+        batch, _, hidden_size = ops.shape(tokens)
+        return ops.concatenate([ops.broadcast_to(self.cls, (batch, 1, hidden_size)), tokens], axis=1)
+
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
+        batch, tokens, hidden_size = input_shape
+        return (batch, None if tokens is None else tokens + 1, hidden_size)
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config()
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class RegisterTokens(keras.layers.Layer):
+    """Inserts learned tokens, which have no position, into each sequence: `(B, N, D)` to `(B, N+count, D)`.
+
+    Args:
+        count: number of registers, 1 or more.
+        after: how many tokens stay before them, 1 for a class token.
+
+    Call arguments:
+        tokens: `(B, N, D)`, float.
+
+    Returns:
+        `(B, N+count, D)` in the compute dtype.
+
+    Raises:
+        ValueError: `count` is not a positive integer, or the tokens are not of rank 3.
+
+    Reference: Darcet et al., "Vision Transformers Need Registers"; initialized as in DINOv3 (normal, deviation 0.02).
+    """
+
+    def __init__(self, count: int, after: int = 0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        check_positive_int("count", count)
+        self.count = count
+        self.after = after
+
+    def build(self, input_shape: tuple) -> None:
+        check_rank("RegisterTokens", input_shape, "B, N, D")
+        self.register_tokens = self.add_weight(
+            name="register_tokens",
+            shape=(1, self.count, input_shape[-1]),
+            initializer=keras.initializers.RandomNormal(stddev=0.02),
+        )
+        self.built = True
+
+    def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
+        batch, _, hidden_size = ops.shape(tokens)
+        registers = ops.broadcast_to(self.register_tokens, (batch, self.count, hidden_size))
+        parts = [tokens[:, : self.after], registers, tokens[:, self.after :]] if self.after else [registers, tokens]
+        return ops.concatenate(parts, axis=1)
+
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
+        batch, tokens, hidden_size = input_shape
+        return (batch, None if tokens is None else tokens + self.count, hidden_size)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "count": self.count, "after": self.after}
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class LayerScale(keras.layers.Layer):
+    """Multiplies each value of a token by a learned factor: `(..., D)` to `(..., D)`.
+
+    Args:
+        init: initial value of the factors.
+
+    Reference: Touvron et al., "Going deeper with Image Transformers".
+    """
+
+    def __init__(self, init: float = 1e-5, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.init = init
+
+    def build(self, input_shape: tuple) -> None:
+        self.scale = self.add_weight(
+            name="scale", shape=(input_shape[-1],), initializer=keras.initializers.Constant(self.init)
+        )
+        self.built = True
+
+    def call(self, inputs: keras.KerasTensor) -> keras.KerasTensor:
+        return inputs * self.scale
+
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "init": self.init}
