@@ -5,7 +5,7 @@ import re
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data import gif, images
+from keras_vit.data import images
 from keras_vit.export.decoding import Decoder
 from keras_vit.inspection.attention_maps import to_rgb
 
@@ -55,7 +55,7 @@ class ImageFileReader:
                 yield f"{name} has 16 bits a channel; the upper 8 are used."
             if content[25] in (4, 6) and channels in (1, 3):
                 yield f"{name} has transparency, which is ignored."
-        elif content[:4] == b"GIF8" and channels in (1, 3) and int(gif.all_pictures(tf.constant(content))[0]) > 1:
+        elif content[:4] == b"GIF8" and channels in (1, 3) and len(tf.io.decode_gif(content)) > 1:
             yield f"{name} is an animation; its first picture is used."
         elif content[:2] == b"\xff\xd8" and int(tf.image.extract_jpeg_shape(content)[2]) == 4:
             yield f"{name} has the colors of print (CMYK), which are converted."

@@ -4,28 +4,25 @@
 `from_config` does both for a config's `data` group, whose fields `defaults` lists.
 """
 
-from keras_vit.data.bad_examples import BadExamples, labels_of, sum_counts
-from keras_vit.data.batching import eval_batches, train_batches
-from keras_vit.data.config import InputPipeline, defaults, from_config, load_splits, option_fields
+from keras_vit.data.bad_examples import BadExamples, verify
+from keras_vit.data.batching import eval_batches, evaluation_order, train_batches
+from keras_vit.data.config import (
+    InputPipeline,
+    defaults,
+    from_config,
+    hide_accelerators_from_tensorflow,
+    load_splits,
+    option_fields,
+)
 from keras_vit.data.datasets import DATASETS
-from keras_vit.data.devices import hide_accelerators_from_tensorflow
-from keras_vit.data.lanes import evaluation_order
 from keras_vit.data.loading import load, load_split
 from keras_vit.data.options import Options
-from keras_vit.data.service import serve
-from keras_vit.data.sources import (
-    Source,
-    arrays,
-    check_splits,
-    file_list,
-    folder,
-    folder_splits,
-    shapes,
-    subset,
-    tfds,
-    tfrecords,
-)
-from keras_vit.data.verify import verify
+from keras_vit.data.sources.arrays import arrays
+from keras_vit.data.sources.files import file_list, folder, folder_splits
+from keras_vit.data.sources.shapes import shapes
+from keras_vit.data.sources.source import Source, check_splits, subset
+from keras_vit.data.sources.tfds import tfds
+from keras_vit.data.sources.tfrecords import tfrecords
 
 __all__ = [
     "DATASETS",
@@ -43,15 +40,12 @@ __all__ = [
     "folder_splits",
     "from_config",
     "hide_accelerators_from_tensorflow",
-    "labels_of",
     "load",
     "load_split",
     "load_splits",
     "option_fields",
-    "serve",
     "shapes",
     "subset",
-    "sum_counts",
     "tfds",
     "tfrecords",
     "train_batches",

@@ -5,17 +5,17 @@ import difflib
 import functools
 import logging
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from keras_vit.data import batching, loading
-from keras_vit.data.bad_examples import BadExamples
-from keras_vit.data.failures import FailureLog
+from keras_vit.data.bad_examples import BadExamples, decoder
 from keras_vit.data.options import Options
-from keras_vit.data.sources import Source, listed_once
+from keras_vit.data.sources.files import listed_once
+from keras_vit.data.sources.source import Source
 from keras_vit.preprocessing import Preprocessing
 
 log = logging.getLogger(__name__)
@@ -25,16 +25,10 @@ _LOADING = loading.LOADING_DEFAULTS
 
 
 def defaults(**changes: Any) -> dict[str, Any]:
-    """Every field of a config's `data` group with its default, as a dict.
+    """Every field of a config's `data` group with its default, or with the value of `changes`, as a dict.
 
-    `name`, `train_split`, `test_split` and what else finds a dataset are described at `load_split`, what happens to
-    its images at `Options`; `max_bad_share` is the share of either source that may be unreadable.
-
-    Args:
-        **changes: other values for some of the fields.
-
-    Raises:
-        ValueError: there is no such field.
+    The fields that find a dataset are described at `load_split`, what happens to its images at `Options`;
+    `max_bad_share` is the share of an epoch of either source that may be unreadable.
     """
     fields = {
         "name": "digits", "train_split": "train", "test_split": "test", **_LOADING, **_OPTIONS, "max_bad_share": 0.01,
@@ -55,7 +49,7 @@ class InputPipeline:
         train, test: the sources.
         options: the fields of `Options`, a dict.
         batch_size, seed: of the run.
-        max_bad_share: the share of either source that may be unreadable.
+        max_bad_share: the share of an epoch of either source that may be unreadable.
     """
 
     train: Source
@@ -77,7 +71,8 @@ class InputPipeline:
 
     @functools.cached_property
     def _failures(self):
-        return {"train": FailureLog(), "test": FailureLog()}
+        """For each split, from a step to the indices of its examples that could not be read."""
+        return {"train": {}, "test": {}}
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -95,15 +90,14 @@ class InputPipeline:
 
     def train_batches(self, start_step: int = 0, num_hosts: int = 1, host_index: int = 0) -> tf.data.Dataset:
         """See `data.train_batches`."""
-        share: dict[str, Any] = {"num_hosts": num_hosts, "host_index": host_index, "start_step": start_step}
-        batch: dict[str, Any] = {"batch_size": self.batch_size, "seed": self.seed, "options": self.train_options}
-        batch["failures"] = self._failures["train"]
-        return batching.train_batches(self.train, **batch, **share)
+        how: dict[str, Any] = {"seed": self.seed, "start_step": start_step, "failures": self._failures["train"]}
+        how |= {"batch_size": self.batch_size, "num_hosts": num_hosts, "host_index": host_index}
+        return batching.train_batches(self.train, options=self.train_options, **how)
 
     def eval_batches(self, num_hosts: int = 1, host_index: int = 0) -> tf.data.Dataset:
         """See `data.eval_batches`."""
-        share: dict[str, Any] = {"num_hosts": num_hosts, "host_index": host_index, "failures": self._failures["test"]}
-        return batching.eval_batches(self.test, batch_size=self.batch_size, options=self.test_options, **share)
+        how: dict[str, Any] = {"batch_size": self.batch_size, "num_hosts": num_hosts, "host_index": host_index}
+        return batching.eval_batches(self.test, options=self.test_options, failures=self._failures["test"], **how)
 
     def fingerprint(self) -> tuple[int, int, int, int]:
         """Plain integers that differ if the data does: the numbers of training and test examples, a checksum of the
@@ -133,16 +127,12 @@ class InputPipeline:
         """What image files must go through to be as the test images: the `keras_vit.Preprocessing` of a run's model."""
         return self.test_options.model_preprocessing(self.test)
 
-    def bad_examples(self, split: str, num_hosts: int = 1, host_index: int = 0, **kwargs: Any) -> BadExamples:
-        """A new `BadExamples` for the batches of a split, "train" or "test"."""
-        of_split = {
-            "train": (self.train, self.train_options, self.seed),
-            "test": (self.test, self.test_options, -1),
-        }  # fmt: skip
-        source, options, seed = of_split[split]
-        share: dict[str, Any] = {"num_hosts": num_hosts, "host_index": host_index, "max_share": self.max_bad_share}
-        share["failures"] = self._failures[split]
-        return BadExamples(source, batch_size=self.batch_size, seed=seed, options=options, **share, **kwargs)
+    def bad_examples(self, split: str, warn: Callable[[str], object] = log.warning) -> BadExamples:
+        """A new `BadExamples` for the batches of a split, "train" or "test"; `warn` takes lines that name them."""
+        source, options = (self.train, self.train_options) if split == "train" else (self.test, self.test_options)
+        crop = options.train_crop if split == "train" else options.eval_crop
+        decode = decoder(source, options, options.image_shape(source) if crop == "none" else None)
+        return BadExamples(source, self._failures[split], decode, self.batch_size, self.max_bad_share, warn)
 
 
 def option_fields(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,17 +142,7 @@ def option_fields(config: Mapping[str, Any]) -> dict[str, Any]:
 
 @listed_once()
 def load_splits(config: Mapping[str, Any]) -> dict[str, Source]:
-    """The sources of the training and the test split of a config's `data` group, unchecked for training.
-
-    Args:
-        config: see `from_config`.
-
-    Returns:
-        A dict from the words of `train_split` and `test_split` to a `Source`.
-
-    Raises:
-        ValueError: a field is unknown, or a split cannot be loaded.
-    """
+    """The sources of both splits of a config's `data` group by the names of the splits, unchecked for training."""
     fields = defaults(**dict(config))
     arguments = {name: fields[name] for name in _LOADING}
     splits = dict.fromkeys((fields["train_split"], fields["test_split"]))
@@ -170,15 +150,12 @@ def load_splits(config: Mapping[str, Any]) -> dict[str, Source]:
 
 
 def from_config(config: Mapping[str, Any], *, batch_size: int, seed: int) -> InputPipeline:
-    """Loads both splits of a dataset and says how batches are made of them.
+    """Loads both splits of a dataset and returns the pipeline that makes batches of them.
 
     Args:
         config: a mapping with some or all of the fields of `defaults()`; the others take their defaults.
         batch_size: examples in a batch, over all hosts and replicas.
         seed: a non-negative int32.
-
-    Returns:
-        An `InputPipeline`.
 
     Raises:
         ValueError: a field is unknown or out of range, or the dataset cannot be loaded.
@@ -201,3 +178,20 @@ def from_config(config: Mapping[str, Any], *, batch_size: int, seed: int) -> Inp
     # Options that do not fit are refused here, not at the first batch.
     _ = inputs.train_options, inputs.test_options
     return inputs
+
+
+def hide_accelerators_from_tensorflow() -> None:
+    """Keeps TensorFlow off the GPUs and TPUs of this process, whose memory it would otherwise take.
+
+    Call it before the first TensorFlow operation; later it is a `ValueError` if TensorFlow has an accelerator.
+    """
+    for kind in ("GPU", "TPU"):
+        try:
+            tf.config.set_visible_devices([], kind)
+        except RuntimeError as error:
+            visible = tf.config.get_visible_devices(kind)
+            if visible:
+                raise ValueError(
+                    f"TensorFlow already uses a {kind}, which is for JAX here; choose the devices of a run before "
+                    f"anything is computed with TensorFlow. Received: {visible}"
+                ) from error

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """A row.
+    """A row of `DATASETS`.
 
     Attributes:
         tfds: the name, the config and the version of its TFDS builder; "" for one that is a folder.
@@ -51,9 +51,8 @@ def _clevr_count(record):
 
 def _clevr_distance(record):
     """How far the nearest object is: the largest of some thresholds below its depth."""
-    return _largest_below(
-        tf.reduce_min(record["objects"]["pixel_coords"][:, 2]), [0.0, 8.0, 8.5, 9.0, 9.5, 10.0, 100.0]
-    )
+    depths = record["objects"]["pixel_coords"][:, 2]
+    return _largest_below(tf.reduce_min(depths), [0.0, 8.0, 8.5, 9.0, 9.5, 10.0, 100.0])
 
 
 def _kitti_distance(record):
@@ -76,6 +75,7 @@ def _largest_below(value, thresholds):
 
 
 _SAME_SIDE = {"flip": "off"}  # a mirrored image has another label
+_SPRITES = {"tfds": "dsprites:2.*.*", "classes": 16, "scale": 255}
 _WHOLE = {"train_crop": "resize"}  # a crop may lose what the label counts or measures
 _IMAGENET = _splits("train", "validation", "train[:99%]", "train[99%:]")
 _DSPRITES = _vtab("train[589824:590024]", "train[663552:]")  # 80 % and 90 % of 737,280
@@ -106,20 +106,16 @@ DATASETS = {
     "vtab/sun397": Dataset("sun397/tfds:4.*.*", 397, _vtab("validation[:200]")),
     "vtab/svhn": Dataset("svhn_cropped:3.*.*", 10, _vtab("train[65931:66131]")),  # 90 % of 73,257
     "vtab/camelyon": Dataset("patch_camelyon:2.*.*", 2, _vtab("validation[:200]")),
-    "vtab/eurosat": Dataset(
-        "eurosat/rgb:2.*.*", 10, _vtab("train[16200:16400]", "train[21600:]")
-    ),  # 60, 80 % of 27,000
-    "vtab/resisc45": Dataset("resisc45:3.*.*", 45, _vtab("train[18900:19100]", "train[25200:]")),  # 60, 80 % of 31,500
+    "vtab/eurosat": Dataset("eurosat/rgb:2.*.*", 10, _vtab("train[16200:16400]", "train[21600:]")),  # 60, 80 %
+    "vtab/resisc45": Dataset("resisc45:3.*.*", 45, _vtab("train[18900:19100]", "train[25200:]")),  # 60, 80 %
     "vtab/retinopathy": Dataset("diabetic_retinopathy_detection/btgraham-300:3.*.*", 5, _vtab("validation[:200]")),
     "vtab/clevr_count": Dataset("clevr:3.*.*", 8, _CLEVR, _clevr_count, options=_WHOLE),
     "vtab/clevr_distance": Dataset("clevr:3.*.*", 6, _CLEVR, _clevr_distance, options=_WHOLE),
     "vtab/dmlab": Dataset("dmlab:2.0.1", 6, _vtab("validation[:200]"), options=_WHOLE),
     "vtab/dsprites_location": Dataset(
-        "dsprites:2.*.*", 16, _DSPRITES, _dsprites_location, scale=255, options=_SAME_SIDE | _WHOLE
+        **_SPRITES, splits=_DSPRITES, label=_dsprites_location, options=_SAME_SIDE | _WHOLE
     ),
-    "vtab/dsprites_orientation": Dataset(
-        "dsprites:2.*.*", 16, _DSPRITES, _dsprites_orientation, scale=255, options=_SAME_SIDE
-    ),
+    "vtab/dsprites_orientation": Dataset(**_SPRITES, splits=_DSPRITES, label=_dsprites_orientation, options=_SAME_SIDE),
     "vtab/kitti": Dataset("kitti:3.1.0", 4, _vtab("validation[:200]"), _kitti_distance, options=_WHOLE),
     "vtab/smallnorb_azimuth": Dataset("smallnorb:2.*.*", 18, _NORB, "label_azimuth", options=_SAME_SIDE),
     "vtab/smallnorb_elevation": Dataset("smallnorb:2.*.*", 9, _NORB, "label_elevation"),

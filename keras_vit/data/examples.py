@@ -1,12 +1,20 @@
-"""From one stored example to one that fits into a batch, for training and for evaluation."""
+"""From one stored example to one that fits into a batch, for training and for evaluation; and mixing within a batch.
+
+Mixup mixes example i of a batch of B with example i - 1, the last one being before the first ("roll", as in
+big_vision), or with example B - 1 - i ("reverse", as in the first code of `vit_jax`). One weight holds for the whole
+batch. A host that holds a part of the batch reads the partners of its part too, so the result does not depend on the
+number of hosts or replicas.
+
+References: Zhang et al., "mixup: Beyond Empirical Risk Minimization"; Yun et al., "CutMix".
+"""
 
 import tensorflow as tf
 
-from keras_vit.data import images, mixup, transforms
+from keras_vit.data import images, transforms
 from keras_vit.data.randaugment import randaugment
 
-# Added to a seed, these keep random numbers of different use apart: the seed is an int32, and these stand above it.
-# What is drawn for an example has its number beside the seed, what is drawn for a batch its step: none may serve both.
+# Added to a seed, which is an int32, these keep random numbers of different use apart. The seeds of an example are
+# (seed, number of the example), those of a batch (seed, step), so no constant may serve both.
 CROP, FLIP, RANDAUGMENT, MIX, CUT, SHIFT, LOT = ((number << 32, 0) for number in range(7))
 
 
@@ -46,9 +54,9 @@ def train_example(example, seed, source, options):
 def eval_example(example, source, options):
     """An evaluation example: `(image, label)` as in training, nothing of it random."""
     shape = options.image_shape(source)
-    is_kept = options.eval_crop == "none"
-    size = None if is_kept else shape[:2]
-    image, white = decode_pixels(example["image"], source, options, shape=shape if is_kept else None)
+    keeps_size = options.eval_crop == "none"
+    image, white = decode_pixels(example["image"], source, options, shape=shape if keeps_size else None)
+    size = None if keeps_size else shape[:2]
     image = transforms.evaluation_image(image, size, options.preprocessing(source, white))
     return image, one_hot(example["label"], source)
 
@@ -64,7 +72,7 @@ def decode_pixels(image, source, options, window=None, shape=None):
         shape: `(H, W, C)` that the image must have, if any.
 
     Returns:
-        uint8 `(H, W, C)`, or float32 where the source has more than 8 bits; and a number.
+        uint8 `(H, W, C)`, or float32 if the source has more than 8 bits; and a number.
     """
     channels = options.channels
     if image.dtype == tf.string:
@@ -87,7 +95,7 @@ def decode_pixels(image, source, options, window=None, shape=None):
     white = options.white(source)
     if image.dtype != tf.uint8 or white >= 128:
         return image, white
-    # Of few values a resize would cut off nearly all; the JAX reference stretches them first.
+    # A resize of few values would drop nearly all of them; the JAX reference stretches them first.
     factor = int(255 // white)
     return image * factor, factor * white
 
@@ -118,16 +126,7 @@ def one_hot(label, source):
 
 
 def with_weights(images, labels, smoothing=0.0):
-    """A batch with its weights: 1 for a row with a right answer, 0 for one without.
-
-    Args:
-        images: `(B, H, W, C)`.
-        labels: float32 `(B, classes)` of 0 and 1.
-        smoothing: the share of a label that is spread over all classes; what has no label stays without one.
-
-    Returns:
-        `(images, labels, weights)`, weights float32 `(B,)`.
-    """
+    """A batch with its weights, 1 for a row with a right answer, else 0, and with smoothed labels."""
     weights = tf.cast(tf.reduce_max(labels, 1) > 0, tf.float32)
     if smoothing:
         labels = (1.0 - smoothing) * labels + smoothing / labels.shape[1] * weights[:, None]
@@ -135,9 +134,7 @@ def with_weights(images, labels, smoothing=0.0):
 
 
 def mix_batch(images, labels, weights, host_rows, partner_rows, seed, options):
-    """A batch with mixup, or CutMix, or by lot one of them.
-
-    An example whose partner cannot be read stays as it is.
+    """A batch with mixup, or CutMix, or by lot one of them; an example whose partner is unreadable stays as it is.
 
     Args:
         images, labels, weights: what was read, M examples.
@@ -155,13 +152,13 @@ def mix_batch(images, labels, weights, host_rows, partner_rows, seed, options):
         images, labels = tf.gather(images, host_rows), tf.gather(labels, host_rows)
 
     def with_mixup():
-        share = mixup.mixing_weight(options.mixup_alpha, seed + MIX, options.mixup_form)
-        return mixup.mixup(images, partner_images, share), mixup.mixup(labels, partner_labels, share)
+        share = mixing_weight(options.mixup_alpha, seed + MIX, options.mixup_form)
+        return mixup(images, partner_images, share), mixup(labels, partner_labels, share)
 
     def with_cutmix():
-        share = mixup.mixing_weight(options.cutmix_alpha, seed + MIX, "reverse")
-        mixed, share = mixup.cutmix(images, partner_images, share, seed + CUT)
-        return mixed, mixup.mixup(labels, partner_labels, share)
+        share = mixing_weight(options.cutmix_alpha, seed + MIX, "reverse")
+        mixed, share = cutmix(images, partner_images, share, seed + CUT)
+        return mixed, mixup(labels, partner_labels, share)
 
     weights = tf.gather(weights, host_rows)
     if options.mixup_alpha and options.cutmix_alpha:
@@ -169,6 +166,35 @@ def mix_batch(images, labels, weights, host_rows, partner_rows, seed, options):
         mixed, labels = tf.cond(lot < 0.5, with_mixup, with_cutmix)
     else:
         mixed, labels = with_mixup() if options.mixup_alpha else with_cutmix()
-    # What cannot be read stays empty: its weight is 0, and so is its label.
-    readable = tf.cast(weights > 0, tf.float32)
-    return mixed, labels * readable[:, None], weights
+    # An unreadable example stays empty: its weight is 0, and so is its label.
+    return mixed, labels * tf.cast(weights > 0, tf.float32)[:, None], weights
+
+
+def mixing_weight(alpha, seed, form="roll"):
+    """The share of an example in its mixture, one draw b of Beta(alpha, alpha), float32: with "roll" the larger of b
+    and 1 - b, as in big_vision; with "reverse" b itself."""
+    # The ratio of two gamma draws is a Beta draw; in float64, because a small alpha makes both of them tiny.
+    draws = tf.random.stateless_gamma([2], seed, alpha=tf.constant(alpha, tf.float64), dtype=tf.float64)
+    share = tf.math.divide_no_nan(draws[0], draws[0] + draws[1])
+    # Both draws round to 0 only if Beta has its mass at the ends.
+    share = tf.where(draws[0] + draws[1] > 0, share, 1.0)
+    share = tf.maximum(share, 1 - share) if form == "roll" else share
+    return tf.cast(share, tf.float32)
+
+
+def mixup(values, partners, share):
+    return share * values + (1.0 - share) * partners
+
+
+def cutmix(images, partners, share, seed):
+    """Images `(B, H, W, C)` with one window of their partners, the same in the whole batch, and the share that stayed.
+
+    `share` of the area stays before the window, whose middle may be anywhere, is cropped at the edge of the image.
+    """
+    height, width = images.shape[1], images.shape[2]
+    y, x = tf.unstack(tf.random.stateless_uniform([2], seed) * [float(height), float(width)])
+    half_height, half_width = [tf.sqrt(1.0 - share) * side / 2 for side in (height, width)]
+    rows, columns = tf.range(height, dtype=tf.float32) + 0.5, tf.range(width, dtype=tf.float32) + 0.5
+    inside = (tf.abs(rows - y) < half_height)[:, None] & (tf.abs(columns - x) < half_width)[None, :]
+    mixed = tf.where(inside[None, :, :, None], partners, images)
+    return mixed, 1.0 - tf.reduce_mean(tf.cast(inside, tf.float32))

@@ -1,18 +1,14 @@
-"""From the bytes of an image file to pixels, the size read from the header before anything is decoded.
+"""From the bytes of an image file to pixels, with the size checked in the header before anything is decoded.
 
-JPEG, PNG, GIF, BMP and, where TensorFlow has `tf.io.decode_webp`, WebP that is not animated. Every function runs inside
-`tf.data` and raises a `tf.errors.InvalidArgumentError` for what is not an image.
+JPEG, PNG, GIF, BMP and WebP that is not animated. Every function runs inside `tf.data` and raises a
+`tf.errors.InvalidArgumentError` for what is not an image.
 
-Of three channels: gray images get three equal ones, an alpha channel is dropped, CMYK is converted, a GIF is its first
-picture. Of one channel: colors become gray. Of any other number, the file must have exactly as many: PNG, BMP and WebP
-2 or 4, a GIF any number in pages, either one gray page a channel or one page of RGB for three.
-
-The EXIF orientation of photographs is ignored by default, as by the JAX reference `vit_jax` and by `tf.io` itself.
+With three channels, gray images get three equal ones, an alpha channel is dropped, and CMYK is converted; with one,
+colors become gray. With any other number the file must have exactly as many: a PNG, BMP or WebP of 2 or 4. A GIF is its
+first picture. The EXIF orientation of photographs is ignored by default, as by `vit_jax` and by `tf.io` itself.
 """
 
 import tensorflow as tf
-
-from keras_vit.data import gif
 
 _JPEG_END = b"\xff\xd9"
 # By EXIF orientation: rotations by 90 degrees against the clock, and whether to mirror left and right first.
@@ -20,10 +16,10 @@ _ORIENTATIONS = [(0, False), (0, False), (0, True), (2, False), (2, True), (1, T
 
 
 def decode(encoded, max_megapixels=100.0, window=None, exif=False, channels=3, bit_depth=8):
-    """The pixels of an image, or of a window of it.
+    """The pixels of an image file, or of a window of it.
 
     Args:
-        encoded: scalar string, the bytes of a file.
+        encoded: scalar string.
         max_megapixels: larger images are refused, in millions of pixels.
         window: a function from the size, int32 `(height, width)`, to a window of it, int32 `(y, x, height, width)`.
             Of a JPEG of one or three channels nothing but the window is decoded.
@@ -48,12 +44,11 @@ def decode(encoded, max_megapixels=100.0, window=None, exif=False, channels=3, b
     # Not inlined: TensorFlow touches every operation of a branch that is not taken, and this one has many.
     @tf.function(experimental_attributes={"_noinline": True})
     def other():
-        size = header_size(encoded)
-        with tf.control_dependencies([_check_size(size, max_megapixels)]):
-            image = _decode_any(encoded, channels, bit_depth, max_megapixels, widen)
+        with tf.control_dependencies([_check_size(header_size(encoded), max_megapixels)]):
+            image = _decode_any(encoded, channels, bit_depth, widen)
         if window is None:
             return image
-        y, x, height, width = tf.unstack(window(size))
+        y, x, height, width = tf.unstack(window(tf.shape(image)[:2]))
         return image[y : y + height, x : x + width]
 
     if channels in (1, 3):
@@ -69,48 +64,75 @@ def decode(encoded, max_megapixels=100.0, window=None, exif=False, channels=3, b
 
 
 def header_size(encoded):
-    """The size of an image by its header alone, int32 `(height, width)`; zeros for what is not an image."""
+    """The size of an image by its header alone, int32 `(height, width)`; zeros for what is not an image.
+
+    The pictures of an animated GIF, all of which the decoder reads, count as one image, one below the other.
+    """
     head = tf.cast(tf.io.decode_raw(encoded, tf.uint8, fixed_length=32), tf.int32)
+    starts_with = lambda start: tf.strings.substr(encoded, 0, len(start)) == start  # noqa: E731
 
     def number(*offsets):
         """An integer of bytes, the lowest first."""
         return tf.add_n([head[offset] * 256**i for i, offset in enumerate(offsets)])
 
-    def no_image():
-        return tf.zeros([2], tf.int32)
-
-    def png():
-        # The decoder takes a header that comes later; the format has it first.
-        is_first = tf.strings.substr(encoded, 4, 12) == b"\r\n\x1a\n\0\0\0\rIHDR"
-        return tf.where(is_first, tf.stack([number(23, 22, 21, 20), number(19, 18, 17, 16)]), 0)
-
     def webp():
         kind = tf.strings.substr(encoded, 12, 4)
         lossless = number(21, 22, 23, 24)
-        lossy = number(28, 29) % 2**14, number(26, 27) % 2**14
-        # All pictures of an animation would be decoded, and their number is not in the header.
-        still = 1 - number(20) // 2 % 2
-        return tf.case(
-            [
-                (kind == b"VP8X", lambda: still * tf.stack([number(27, 28, 29) + 1, number(24, 25, 26) + 1])),
-                (kind == b"VP8L", lambda: tf.stack([lossless // 2**14 % 2**14 + 1, lossless % 2**14 + 1])),
-                (kind == b"VP8 ", lambda: tf.stack(lossy)),
-            ],
-            default=no_image,  # the decoder would look for a picture elsewhere
-        )
+        still = 1 - number(20) // 2 % 2  # an animation, whose pictures nothing counts, has size 0
+        extended = still * tf.stack([number(27, 28, 29) + 1, number(24, 25, 26) + 1])
+        lossless_size = tf.stack([lossless // 2**14 % 2**14 + 1, lossless % 2**14 + 1])
+        lossy = tf.stack([number(28, 29) % 2**14, number(26, 27) % 2**14])
+        sizes = tf.stack([extended, lossless_size, lossy])
+        return tf.reduce_sum(tf.where((kind == [b"VP8X", b"VP8L", b"VP8 "])[:, None], sizes, 0), 0)
 
-    start = lambda length: tf.strings.substr(encoded, 0, length)  # noqa: E731
     return tf.case(
         [
             (tf.io.is_jpeg(encoded), lambda: tf.image.extract_jpeg_shape(encoded)[:2]),
-            (start(4) == b"\x89PNG", png),
-            (start(4) == b"GIF8", lambda: gif.picture_size(encoded)),
-            # The height of a BMP is negative where its rows run downwards.
-            (start(2) == b"BM", lambda: tf.abs(tf.stack([number(22, 23, 24, 25), number(18, 19, 20, 21)]))),
-            (start(4) == b"RIFF", webp),
+            # The decoder takes a PNG's header that comes later; the format has it first.
+            (
+                starts_with(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"),
+                lambda: tf.stack([number(23, 22, 21, 20), number(19, 18, 17, 16)]),
+            ),
+            (starts_with(b"GIF8"), lambda: _gif_size(encoded)),
+            # The height of a BMP is negative if its rows run downwards.
+            (starts_with(b"BM"), lambda: tf.abs(tf.stack([number(22, 23, 24, 25), number(18, 19, 20, 21)]))),
+            (starts_with(b"RIFF"), webp),
         ],
-        default=no_image,
+        default=lambda: tf.zeros([2], tf.int32),
     )
+
+
+def _gif_size(encoded):
+    """The size of a GIF's largest picture times the number of pictures, int32 `(height, width)`.
+
+    The decoder makes each picture as large as the largest, whatever the header of the file says. The number of steps
+    from block to block is bounded: a file of blocks of one byte, where usual ones have 255, has size 0.
+    """
+    size = tf.strings.length(encoded)
+    data = tf.pad(tf.cast(tf.io.decode_raw(encoded, tf.uint8), tf.int32), [[0, 1024]])
+    most_steps = size // 64 + 1000
+    colors = lambda flags: tf.where(flags >= 128, 3 * tf.bitwise.left_shift(2, flags % 8), 0)  # noqa: E731
+
+    def within(step, at, in_blocks, *_):
+        return (step < most_steps) & (at < size) & (in_blocks | (data[at] == 0x21) | (data[at] == 0x2C))
+
+    def follow(step, at, in_blocks, pictures, height, width):
+        # A chain of blocks, each of which begins with its length, ends with one of length 0.
+        is_picture = ~in_blocks & (data[at] == 0x2C)
+        # A picture has a descriptor of ten bytes, its colors, and a byte that begins its code.
+        head = tf.where(is_picture, 10 + colors(data[at + 9]) + 1, 2)
+        width, height = [
+            tf.maximum(before, tf.where(is_picture, data[at + place] + 256 * data[at + place + 1], 0))
+            for before, place in ((width, 5), (height, 7))
+        ]
+        after = tf.minimum(at + tf.where(in_blocks, 1 + data[at], head), size)
+        is_end = in_blocks & (data[at] == 0)
+        return step + 1, after, ~is_end, pictures + tf.cast(is_picture, tf.int32), height, width
+
+    zero = tf.constant(0)
+    start = (zero, tf.minimum(13 + colors(data[10]), size), tf.constant(False), zero, zero, zero)
+    step, _, _, pictures, height, width = tf.while_loop(within, follow, start)
+    return tf.where(step < most_steps, tf.stack([pictures * height, width]), 0)
 
 
 def orientation(encoded):
@@ -136,78 +158,33 @@ def _check_size(size, max_megapixels):
     return tf.raw_ops.Assert(condition=right, data=[message, size])
 
 
-def _decode_any(encoded, channels, bit_depth, max_megapixels, widen):
+def _decode_any(encoded, channels, bit_depth, widen):
     """An image of any known kind; see `decode`."""
     start = tf.strings.substr(encoded, 0, 4)
 
+    def stored(channels):
+        """uint8 `(H, W, C)`; 0 channels are those of the file."""
+        known = lambda: tf.io.decode_image(encoded, channels, expand_animations=False)  # noqa: E731
+        if not hasattr(tf.io, "decode_webp"):  # of TensorFlow 2.20
+            return known()
+        # The decoder of WebP refuses to drop an alpha channel.
+        image = tf.cond(start == b"RIFF", lambda: tf.io.decode_webp(encoded)[0, :, :, : channels or 4], known)
+        return tf.ensure_shape(image, (None, None, channels or None))
+
     def eight_bits():
-        if channels == 3:
-            return _decode_rgb(encoded)
         if channels == 1:
             direct = (start == b"\x89PNG") | tf.io.is_jpeg(encoded)
-            gray = lambda: tf.image.rgb_to_grayscale(_decode_rgb(encoded))  # noqa: E731
-            return tf.cond(direct, lambda: tf.io.decode_image(encoded, channels=1, expand_animations=False), gray)
-        pages = lambda: _decode_pages(encoded, channels, max_megapixels)  # noqa: E731
-        return _of_channels(tf.cond(start == b"GIF8", pages, lambda: _decode_as_stored(encoded)), channels)
+            return tf.cond(direct, lambda: stored(1), lambda: tf.image.rgb_to_grayscale(stored(3)))
+        return _of_channels(stored(3 if channels == 3 else 0), channels)
 
     if bit_depth == 8:
         return eight_bits()
 
     def png():
-        stored = tf.io.decode_png(encoded, channels if channels in (1, 3) else 0, tf.uint16)
-        return _of_channels(tf.cast(stored, tf.float32), channels)
+        image = tf.io.decode_png(encoded, channels if channels in (1, 3) else 0, tf.uint16)
+        return _of_channels(tf.cast(image, tf.float32), channels)
 
     return tf.cond(start == b"\x89PNG", png, lambda: widen(eight_bits()))
-
-
-def _decode_rgb(encoded):
-    """uint8 `(H, W, 3)` of any known kind."""
-    start = tf.strings.substr(encoded, 0, 4)
-    encoded = tf.cond(start == b"GIF8", lambda: gif.first_picture(encoded), lambda: encoded)
-
-    def known():
-        return tf.io.decode_image(encoded, channels=3, expand_animations=False)
-
-    if not hasattr(tf.io, "decode_webp"):
-        return known()
-    # It refuses to drop an alpha channel, and returns frames even of a picture that is not animated.
-    webp = lambda: tf.ensure_shape(tf.io.decode_webp(encoded)[0, :, :, :3], (None, None, 3))  # noqa: E731
-    return tf.cond(start == b"RIFF", webp, known)
-
-
-def _decode_as_stored(encoded):
-    """uint8 `(H, W, C)` of what is not a GIF, with the channels that the file has."""
-
-    def known():
-        return tf.io.decode_image(encoded, expand_animations=False)
-
-    if not hasattr(tf.io, "decode_webp"):
-        return known()
-    return tf.cond(tf.strings.substr(encoded, 0, 4) == b"RIFF", lambda: tf.io.decode_webp(encoded)[0], known)
-
-
-def _decode_pages(encoded, channels, max_megapixels):
-    """uint8 `(H, W, C)` of a GIF whose pages are its channels: one gray page for each, or one RGB page for three."""
-    pictures = gif.all_pictures(encoded)
-    pages = pictures[0]
-    known = (pages == channels) | (3 * pages == channels)
-    message = f"a GIF of {channels} channels has as many gray pages, or a third of them in RGB; it has:"
-    checks = [
-        tf.raw_ops.Assert(condition=known, data=[message, pages]),
-        _check_size(pictures, max_megapixels),
-    ]
-    with tf.control_dependencies(checks):
-        frames = tf.io.decode_gif(encoded)  # (P, H, W, 3)
-    height, width = tf.unstack(tf.shape(frames)[1:3])
-
-    def gray():
-        # Three equal channels, which no conversion may round.
-        return tf.transpose(frames[..., 0], (1, 2, 0))
-
-    def rgb():
-        return tf.reshape(tf.transpose(frames, (1, 2, 0, 3)), (height, width, channels))
-
-    return tf.cond(pages == channels, gray, rgb)
 
 
 def _of_channels(image, channels):

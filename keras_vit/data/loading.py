@@ -2,29 +2,15 @@
 
 import dataclasses
 import inspect
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from keras_vit import files as file_system
 from keras_vit.data.datasets import DATASETS
-from keras_vit.data.sources import (
-    Source,
-    check_splits,
-    digits,
-    file_list,
-    first_of_each_class,
-    folder,
-    listed_once,
-    read_text_file,
-    shapes,
-    subset,
-    tfds,
-    tfrecords,
-)
-from keras_vit.data.sources.source import warn_of_empty_classes
+from keras_vit.data.sources import arrays, files, tfds, tfrecords
+from keras_vit.data.sources.shapes import shapes
+from keras_vit.data.sources.source import Source, check_splits, parse_split, subset, warn_of_empty_classes
 
 # Which arguments of `load_split` each kind of dataset understands, besides its name and split.
 _UNDERSTOOD = {
@@ -41,17 +27,12 @@ _UNDERSTOOD = {
 }
 
 
-@listed_once()
+@files.listed_once()
 def load(name: str, *, train_split: str = "train", test_split: str = "test", **details: Any) -> tuple[Source, Source]:
-    """The train and the test source of a dataset.
-
-    Args:
-        name: see `load_split`.
-        train_split, test_split: see `load_split`.
-        **details: the other arguments of `load_split`.
+    """The train and the test source of a dataset, found by the arguments of `load_split`.
 
     Raises:
-        ValueError: as `load_split`; or the two splits have different classes, or a class no examples.
+        ValueError: as `load_split`; or the two splits have different classes, or a class no training examples.
     """
     train = load_split(name, train_split, **details)
     # Both lists, or both subfolders, have the classes of the first one.
@@ -107,46 +88,52 @@ def load_split(
     return _load_split(details.pop("name"), details.pop("split"), None, **details)
 
 
-def _load_split(name, split, names, **details):
-    """As `load_split`, with the names of the classes if they are known."""
-    fields = {**LOADING_DEFAULTS, **details}
-    _check_understood(name, fields)
-    if fields["class_names"]:
-        names = _lines(fields["class_names"])
-    path = fields["path"]
-    if name == "digits":
-        return _digits(split)
-    if name.split(":")[0] == "shapes":
-        label = name.partition(":")[2] or "shape"
-        return shapes(split, label, fields["num_examples"], fields["image_shape"], fields["split_seed"])
-    if name == "folder":
-        return folder(path, split, names, fields["test_share"], fields["split_seed"])
-    if name == "list":
-        if split in ("train", "test") and not file_system.exists(split):
-            raise ValueError(
-                "The lists are named by --config.data.train_split and --config.data.test_split, as in "
-                f"train_split=train.csv, and `path` is where their files are. Received: {split}_split={split!r}"
-            )
-        return file_list(split, path, names)
-    if name == "tfrecords":
-        return _tfrecords(split, names, **{field: fields[field] for field in _UNDERSTOOD[name]})
-    if name.startswith("tfds:"):
-        keys = {field: fields[field] or field.removesuffix("_key") for field in ("image_key", "label_key")}
-        return tfds(name.removeprefix("tfds:"), split, path, class_names=names, **keys)
-    if name not in DATASETS:
-        raise ValueError(
-            f"The datasets known by name are: digits, shapes, {', '.join(DATASETS)}; shapes:LABEL, tfds:NAME, folder, "
-            "list, tfrecords. "
-            f"Received: name={name!r}"
-        )
-    return _row(name, split, path, names, fields["test_share"], fields["split_seed"])
-
-
 LOADING_DEFAULTS = {
     field: parameter.default
     for field, parameter in inspect.signature(load_split).parameters.items()
     if parameter.default is not inspect.Parameter.empty
 }
+
+
+def _load_split(name, split, names, **details):
+    """As `load_split`, with the names of the classes if they are known."""
+    fields = {**LOADING_DEFAULTS, **details}
+    kind = name.split(":")[0]
+    if name in DATASETS:
+        kind = "row" if DATASETS[name].tfds else "folder"
+    elif name not in ("digits", "shapes", "folder", "list", "tfrecords") and (
+        kind == name or kind not in ("shapes", "tfds")
+    ):
+        raise ValueError(
+            f"The datasets known by name are: digits, shapes, {', '.join(DATASETS)}; shapes:LABEL, tfds:NAME, folder, "
+            f"list, tfrecords. Received: name={name!r}"
+        )
+    _check_understood(name, kind, fields)
+    if fields["class_names"]:
+        names = tuple(filter(None, map(str.strip, files.read_text_file(fields["class_names"]).splitlines())))
+    path = fields["path"]
+    if name in DATASETS:
+        return _row(name, split, names, fields)
+    if kind == "digits":
+        splits = arrays.digits()
+        split, count = parse_split("digits", split, {part: of.num_examples for part, of in splits.items()})
+        return subset(splits[split], arrays.first_of_each_class(splits[split].labels, count))
+    if kind == "shapes":
+        label = name.partition(":")[2] or "shape"
+        return shapes(split, label, fields["num_examples"], fields["image_shape"], fields["split_seed"])
+    if kind == "folder":
+        return files.folder(path, split, names, fields["test_share"], fields["split_seed"])
+    if kind == "list":
+        if split in ("train", "test") and not tf.io.gfile.exists(split):
+            raise ValueError(
+                "The lists are named by --config.data.train_split and --config.data.test_split, as in "
+                f"train_split=train.csv, and `path` is where their files are. Received: {split}_split={split!r}"
+            )
+        return files.file_list(split, path, names)
+    if kind == "tfrecords":
+        return _tfrecords(split, names, **{field: fields[field] for field in _UNDERSTOOD[kind]})
+    keys = {field: fields[field] or field.removesuffix("_key") for field in ("image_key", "label_key")}
+    return tfds.tfds(name.removeprefix("tfds:"), split, path, class_names=names, **keys)
 
 
 def _tfrecords(split, names, path, classes, class_names, image_key, label_key, **details):
@@ -159,63 +146,32 @@ def _tfrecords(split, names, path, classes, class_names, image_key, label_key, *
             f"'train-*', in the folder `path`. Received: {split}_split={split!r}, path={path!r}"
         )
     keys = {"image_key": image_key or "image/encoded", "label_key": label_key or "image/class/label"}
-    return tfrecords(pattern, names or tuple(map(str, range(classes))), **keys, **details)
+    return tfrecords.tfrecords(pattern, names or tuple(map(str, range(classes))), **keys, **details)
 
 
-def _check_understood(name, arguments):
-    """Refuses what would have no effect on a dataset, except at its default."""
-    kind = name.split(":")[0]
-    if kind in DATASETS:
-        kind = "row" if DATASETS[kind].tfds else "folder"
-    if kind not in _UNDERSTOOD:
-        return
+def _check_understood(name, kind, fields):
+    """Refuses a field that would have no effect on a dataset, unless it has its default."""
     understood = _UNDERSTOOD[kind]
-    unused = {field: value for field, value in arguments.items() if value != LOADING_DEFAULTS[field]}
-    unused = {field: unused[field] for field in sorted(unused.keys() - set(understood))}
+    unused = [field for field, value in fields.items() if value != LOADING_DEFAULTS[field] and field not in understood]
     if unused:
-        received = ", ".join(f"{field}={value!r}" for field, value in unused.items())
+        received = ", ".join(f"{field}={fields[field]!r}" for field in sorted(unused))
         raise ValueError(
             f"The dataset {name!r} is found by {', '.join(['name', 'split', *understood])} alone. Received: {received}"
         )
 
 
-def _row(name, split, path, class_names, test_share, split_seed):
-    row = DATASETS[name]
+def _row(name, split, class_names, fields):
+    row, path = DATASETS[name], fields["path"]
     words = row.splits.get(split, split)
     if not row.tfds:
-        source = folder(path, words, class_names, test_share, split_seed)
+        source = files.folder(path, words, class_names, fields["test_share"], fields["split_seed"])
     else:
         other = row.test_tfds if split == "test" else ""
         label = row.test_label if other else row.label
-        source = tfds(
-            other or row.tfds,
-            words,
-            path,
-            row.image,
-            **({"label": label} if callable(label) else {"label_key": label}),
-            class_names=class_names or (tuple(map(str, range(row.classes))) if callable(label) else None),
-            scale=row.scale,
-        )
+        how: dict[str, Any] = {"label_key": label, "class_names": class_names}
+        if callable(label):
+            how = {"label": label, "class_names": class_names or tuple(map(str, range(row.classes)))}
+        source = tfds.tfds(other or row.tfds, words, path, row.image, scale=row.scale, **how)
     if len(source.class_names) != row.classes:
         raise ValueError(f"{name} has {row.classes} classes. Received: {len(source.class_names)} in {path!r}")
     return dataclasses.replace(source, options=row.options)
-
-
-def _digits(split):
-    sources = digits()
-    match = re.fullmatch(r"(\w+)(?:\[:(\d+)\])?", split)
-    if not match or match[1] not in sources:
-        raise ValueError(
-            f"The splits of the digits are {', '.join(sources)}, or the first ones of a split, train[:100]. "
-            f"Received: split={split!r}"
-        )
-    source = sources[match[1]]
-    if match[2] is None:
-        return source
-    if not 0 < int(match[2]) <= source.num_examples:
-        raise ValueError(f"The split {match[1]!r} has {source.num_examples} examples. Received: split={split!r}")
-    return subset(source, first_of_each_class(source.labels, int(match[2])))
-
-
-def _lines(path):
-    return tuple(line.strip() for line in read_text_file(path).splitlines() if line.strip())

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from keras_vit.data.order import FORMS
 from keras_vit.data.randaugment import LEVELS
-from keras_vit.data.sources import Source
+from keras_vit.data.sources.source import Source
 from keras_vit.preprocessing import Preprocessing
 
 TRAIN_CROPS = ("auto", "inception", "resize_small_crop", "resize_crop", "resize", "none")
@@ -34,8 +34,8 @@ class Options:
             which is "resize" for most.
         resize_size: pixels before the crop; 256 for 224 and 448 for 384 in the JAX reference. Only for the
             `_crop` ones.
-        rounding: what a resize gives: "float", float32 as it comes, as in the JAX reference `vit_jax`; "uint8", the
-            fraction cut off, as in big_vision's code for pre-training. With RandAugment always "uint8".
+        rounding: the result of a resize: "float", float32 as it comes, as in the JAX reference `vit_jax`; "uint8",
+            without the fraction, as in big_vision's code for pre-training. With RandAugment always "uint8".
         flip: whether half of the training images are mirrored: "on", "off" or "auto", "on" for most. Or a bool.
         shift: pixels by which a training image may move in each direction.
         augreg: a level of AugReg by its name, "none", "light1", "light2", "medium1", "medium2", "strong1" or
@@ -46,18 +46,15 @@ class Options:
             the number of pixels / 256 instead of the mean gray value, and a threshold of `Solarize` of 256 or more
             counts modulo 256 instead of inverting nothing.
         mixup_alpha: both parameters of mixup's Beta distribution; 0 means off.
-        mixup_form: "roll" or "reverse", with whom an example is mixed (see `mixup.py`).
+        mixup_form: "roll" or "reverse", the example that each is mixed with (see `examples.py`).
         cutmix_alpha: the same for CutMix; 0 means off. With both on, a batch has one of them, drawn half and half.
         label_smoothing: the share of a label that is spread over all classes, in [0, 1).
         max_megapixels: larger images count as broken and are not decoded.
-        exif: whether photographs are turned as their EXIF orientation says. The JAX reference does
-            not.
+        exif: whether photographs are turned as their EXIF orientation says. The JAX reference does not.
         shuffle_buffer: encoded examples held in memory, over all hosts, to shuffle a source without access by index.
             All others are shuffled as a whole and hold nothing.
         prefetch: batches that are ready ahead.
         threads: threads that work on images; 0 for one a processor.
-        service: addresses of tf.data service dispatchers, "grpc://host:5050,grpc://other:5050", each with one worker;
-            "" to work in this process.
     """
 
     image_size: int = 0
@@ -84,41 +81,34 @@ class Options:
     shuffle_buffer: int = 10_000
     prefetch: int = 2
     threads: int = 0
-    service: str = ""
 
     def __post_init__(self):
-        for field, known in (
-            ("train_crop", TRAIN_CROPS),
-            ("eval_crop", EVAL_CROPS),
-            ("bit_depth", (8, 16)),
-            ("rounding", ("float", "uint8")),
-            ("flip", ("auto", "on", "off", True, False)),
-            ("augreg", tuple(LEVELS)),
-            ("mixup_form", FORMS),
-            ("randaugment_form", ("corrected", "original")),
-        ):
-            value = getattr(self, field)
-            if value not in known:
-                raise ValueError(f"`{field}` must be one of {', '.join(map(str, known))}. Received: {field}={value!r}")
-        for field, lowest in (
-            ("image_size", 0), ("channels", 1), ("resize_size", 0), ("shift", 0), ("randaugment_layers", 0),
-            ("randaugment_magnitude", 0), ("mixup_alpha", 0), ("cutmix_alpha", 0), ("shuffle_buffer", 1),
-            ("prefetch", 1), ("threads", 0),
-        ):  # fmt: skip
-            value = getattr(self, field)
-            if value < lowest:
-                raise ValueError(f"`{field}` must be {lowest} or more. Received: {field}={value!r}")
-        for field in ("mean", "std"):
-            value = getattr(self, field)
-            if len(value) not in (0, self.channels) or (min(value, default=1) <= 0 and field == "std"):
+        known = {
+            "train_crop": TRAIN_CROPS, "eval_crop": EVAL_CROPS, "bit_depth": (8, 16), "rounding": ("float", "uint8"),
+            "flip": ("auto", "on", "off", True, False), "augreg": tuple(LEVELS), "mixup_form": FORMS,
+            "randaugment_form": ("corrected", "original"),
+        }  # fmt: skip
+        lowest = {
+            "image_size": 0, "channels": 1, "resize_size": 0, "shift": 0, "randaugment_layers": 0,
+            "randaugment_magnitude": 0, "mixup_alpha": 0, "cutmix_alpha": 0, "shuffle_buffer": 1, "prefetch": 1,
+            "threads": 0,
+        }  # fmt: skip
+        rules = [
+            (field, getattr(self, field) in of, f"one of {', '.join(map(str, of))}") for field, of in known.items()
+        ]
+        rules += [(field, getattr(self, field) >= least, f"{least} or more") for field, least in lowest.items()]
+        rules += [
+            (field, len(getattr(self, field)) in (0, self.channels), "() or a number for each channel")
+            for field in ("mean", "std")
+        ]
+        rules.append(("std", min(self.std, default=1) > 0, "above 0"))
+        rules.append(("label_smoothing", 0 <= self.label_smoothing < 1, "in [0, 1)"))
+        rules.append(("max_megapixels", self.max_megapixels > 0, "above 0"))
+        for field, holds, rule in rules:
+            if not holds:
                 raise ValueError(
-                    f"`{field}` must be () or a number for each channel, of `std` above 0. "
-                    f"Received: {field}={value}, channels={self.channels}"
+                    f"`{field}` must be {rule}. Received: {field}={getattr(self, field)!r}, channels={self.channels}"
                 )
-        if not 0 <= self.label_smoothing < 1:
-            raise ValueError(f"`label_smoothing` must be in [0, 1). Received: label_smoothing={self.label_smoothing}")
-        if self.max_megapixels <= 0:
-            raise ValueError(f"`max_megapixels` must be above 0. Received: max_megapixels={self.max_megapixels}")
         for crop in ("train_crop", "eval_crop"):
             if getattr(self, crop).endswith("_crop") and self.resize_size < self.image_size:
                 raise ValueError(
@@ -142,60 +132,56 @@ class Options:
         defaults |= source.options
         if self.image_size and defaults["train_crop"] == defaults["eval_crop"] == "none":
             defaults |= {"train_crop": "resize", "eval_crop": "resize"}
-        changes = {field: default for field, default in defaults.items() if getattr(self, field) == "auto"}
+        changes: dict = {field: default for field, default in defaults.items() if getattr(self, field) == "auto"}
         if self.augreg != "none":
-            layers, magnitude, alpha = LEVELS[self.augreg]
-            changes |= {
-                "augreg": "none",
-                "randaugment_layers": layers,
-                "randaugment_magnitude": magnitude,
-                "mixup_alpha": alpha,
-            }
+            names = ("randaugment_layers", "randaugment_magnitude", "mixup_alpha")
+            changes |= {"augreg": "none", **dict(zip(names, LEVELS[self.augreg]))}
         if small and changes.get("train_crop") == "resize" and not (source.options or self.shift):
             changes["shift"] = self.image_size // 8
         changes["flip"] = changes.get("flip", self.flip) in ("on", True)
         if changes.get("randaugment_layers", self.randaugment_layers):
             changes["rounding"] = "uint8"
         resolved = dataclasses.replace(self, **changes)
-        resolved._check_fits(source, unresolved=self)
+        resolved._check_fits(source, self.augreg)
         return resolved
 
-    def _check_fits(self, source, unresolved):
-        """Raises a ValueError where resolved options do not fit their source."""
-        stored = source.image_spec.shape if source.image_spec.shape.rank == 3 else tf.TensorShape([None] * 3)
-        received = f"image_size={self.image_size}, train_crop={self.train_crop!r}, eval_crop={self.eval_crop!r}"
+    def _check_fits(self, source, augreg):
+        """Raises a `ValueError` unless resolved options fit their source."""
+        spec = source.image_spec
+        stored = spec.shape if spec.shape.rank == 3 else tf.TensorShape([None] * 3)
+        crops = f"image_size={self.image_size}, train_crop={self.train_crop!r}, eval_crop={self.eval_crop!r}"
         keeps_size = "none" in (self.train_crop, self.eval_crop)
         if not self.image_size and not (self.train_crop == self.eval_crop == "none" and stored.is_fully_defined()):
             raise ValueError(
                 "The height and width of the images in a batch must be set, as with --config.data.image_size=224. "
-                f"Received: {received}"
+                f"Received: {crops}"
             )
         if self.image_size and keeps_size and not stored.is_compatible_with((self.image_size, self.image_size, None)):
             raise ValueError(
-                f"A crop of 'none' keeps the size of the source's images, {stored[0]}x{stored[1]}. Received: {received}"
+                f"A crop of 'none' keeps the size of the source's images, {stored[0]}x{stored[1]}. Received: {crops}"
             )
         if self.randaugment_layers and self.channels not in (1, 3):
             raise ValueError(
                 "RandAugment changes colors, so `augreg` must be 'none' and `randaugment_layers` 0 for images of other "
-                f"than 1 or 3 channels. Received: channels={self.channels}, augreg={unresolved.augreg!r}, "
-                f"randaugment_layers={unresolved.randaugment_layers}"
+                f"than 1 or 3 channels. Received: channels={self.channels}, augreg={augreg!r}, "
+                f"randaugment_layers={self.randaugment_layers}"
             )
         if stored[2] not in (None, self.channels):
             raise ValueError(
                 f"`channels` must be that of the source's images, {stored[2]}. Received: channels={self.channels}"
             )
-        files = source.image_spec.shape
-        if source.is_encoded and files.rank and self.channels % files[0]:
+        if source.is_encoded and spec.shape.rank and self.channels % spec.shape[0]:
             raise ValueError(
-                f"`channels` must divide among the {files[0]} files of an example. Received: channels={self.channels}"
+                f"`channels` must divide among the {spec.shape[0]} files of an example. "
+                f"Received: channels={self.channels}"
             )
         if self.bit_depth == 16 and not source.is_encoded:
             raise ValueError(
                 "`bit_depth` is of image files, and this source has values of its own dtype, "
-                f"{source.image_spec.dtype.name}: it must be 8. Received: bit_depth=16"
+                f"{spec.dtype.name}: it must be 8. Received: bit_depth=16"
             )
 
-    # What follows is of resolved options.
+    # The methods below need resolved options.
 
     def image_shape(self, source: Source) -> tuple[int, int, int]:
         """`(H, W, C)` of the images in a batch."""
@@ -212,15 +198,7 @@ class Options:
         return self.bit_depth == 16 if source.is_encoded else source.image_spec.dtype.name != "uint8"
 
     def preprocessing(self, source: Source, white: float | None = None) -> Preprocessing:
-        """What evaluation images of a source go through, on the scale of their values.
-
-        Args:
-            source: the `Source`.
-            white: the value of white where the images were stretched, instead of that of the source.
-
-        Returns:
-            A `keras_vit.Preprocessing`.
-        """
+        """What evaluation images of a source go through, on the scale of their values, or of another white."""
         stored = self.white(source)
         white = stored if white is None else white
         scale = white / stored
@@ -236,10 +214,10 @@ class Options:
         )
 
     def model_preprocessing(self, source: Source) -> Preprocessing:
-        """What image files must go through for a model that is trained on a source: a `keras_vit.Preprocessing`.
+        """What image files must go through for a model that is trained on a source.
 
-        White is that of files, whatever it is in the source: 255, or 65,535 where the source has more than 8 bits a
-        value. A scan of 0 to 16 that is saved as a PNG is one of 0 to 255, and a uint16 array is a PNG of 16 bits.
+        White is that of files: 255, or 65,535 if the source has more than 8 bits a value. A scan of 0 to 16 that is
+        saved as a PNG is one of 0 to 255, and a uint16 array is a PNG of 16 bits.
         """
         bit_depth = 16 if self.is_deep(source) else 8
         return dataclasses.replace(self.preprocessing(source, white=2**bit_depth - 1), bit_depth=bit_depth)

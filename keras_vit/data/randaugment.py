@@ -44,8 +44,7 @@ def equalize(image):
     height, width = tf.unstack(tf.shape(image)[:2])
     channels = image.shape[-1]
     values = tf.reshape(tf.cast(image, tf.int32), [height, width * channels])
-    # One histogram and one table for all channels: channel c has the values from 256 c. Added by whole rows, which is
-    # several times faster than by channels.
+    # One histogram and one table for all channels: channel c has the values from 256 c, added by whole rows for speed.
     shifted = values + tf.tile(tf.constant([256 * channel for channel in range(channels)]), [width])
     # The raw op: `tf.math.bincount` looks for the largest value first.
     counts = tf.raw_ops.DenseBincount(
@@ -144,14 +143,12 @@ def shear_y(image, level):
 
 def translate_x(image, shift):
     """To the left for a positive shift, in pixels."""
-    general = lambda: _transform(image, [1.0, 0.0, shift, 0.0, 1.0, 0.0])  # noqa: E731
-    return tf.cond(tf.floor(shift) == shift, lambda: _translate_whole(image, shift, 1), general)
+    return _translate(image, shift, 1, [1.0, 0.0, shift, 0.0, 1.0, 0.0])
 
 
 def translate_y(image, shift):
     """Upwards for a positive shift, in pixels."""
-    general = lambda: _transform(image, [1.0, 0.0, 0.0, 0.0, 1.0, shift])  # noqa: E731
-    return tf.cond(tf.floor(shift) == shift, lambda: _translate_whole(image, shift, 0), general)
+    return _translate(image, shift, 0, [1.0, 0.0, 0.0, 0.0, 1.0, shift])
 
 
 def cutout(image, half, y, x):
@@ -165,12 +162,8 @@ def cutout(image, half, y, x):
 
 
 def operations(magnitude, original=False):
-    """The sixteen operations at a magnitude, by name, in big_vision's order.
-
-    Returns:
-        A dict from the name to a function of an image, uint8 `(H, W, C)` with C of 1 or 3, a sign, 1.0 or -1.0, and
-        two numbers drawn from [0, 1), which place the cutout.
-    """
+    """The sixteen operations at a magnitude, by name, in big_vision's order: functions of an image, a sign, 1.0 or
+    -1.0, and two numbers drawn from [0, 1), which place the cutout."""
     level = magnitude / 10.0
     factor = 1.8 * level + 0.1
 
@@ -198,17 +191,12 @@ def operations(magnitude, original=False):
 
 
 def randaugment(image, layers, magnitude, seed, original=False):
-    """Applies `layers` random operations, one after the other.
+    """Applies `layers` random operations, one after the other, to an image, uint8 `(H, W, C)` with C of 1 or 3.
 
     Args:
-        image: uint8 `(H, W, C)` with C of 1 or 3.
-        layers: how many.
         magnitude: 0 or more; 10 is the paper's strongest.
         seed: int tensor `(2,)`.
         original: whether `contrast` and `solarize` are those of big_vision.
-
-    Returns:
-        uint8 `(H, W, C)`.
     """
     draws = tf.random.stateless_uniform([layers, 4], seed)
     choices = list(operations(magnitude, original).values())
@@ -247,13 +235,14 @@ def _transform(image, matrix):
     )[0]
 
 
-def _translate_whole(image, shift, axis):
-    """What `_transform` gives for a translation by whole pixels, without a look at each one."""
-    size = tf.shape(image)[axis]
-    before, after = [tf.clip_by_value(tf.cast(side, tf.int32), 0, size) for side in (-shift, shift)]
-    inside = image[after : size - before] if axis == 0 else image[:, after : size - before]
+def _translate(image, shift, axis, matrix):
+    """`_transform` for a translation; by whole pixels it is made of slices, which is faster."""
 
-    def gray(length):
-        return tf.fill(tf.tensor_scatter_nd_update(tf.shape(image), [[axis]], [length]), tf.constant(GRAY, tf.uint8))
+    def whole():
+        size = tf.shape(image)[axis]
+        before, after = [tf.clip_by_value(tf.cast(side, tf.int32), 0, size) for side in (-shift, shift)]
+        inside = image[after : size - before] if axis == 0 else image[:, after : size - before]
+        pads = [tf.stack([before, after])] + [tf.zeros([2], tf.int32)] * 2
+        return tf.pad(inside, tf.stack(pads if axis == 0 else [pads[1], pads[0], pads[1]]), constant_values=GRAY)
 
-    return tf.concat([gray(before), inside, gray(after)], axis)
+    return tf.cond(tf.floor(shift) == shift, whole, lambda: _transform(image, matrix))

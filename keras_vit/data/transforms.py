@@ -1,8 +1,8 @@
-"""What happens to one image on its way into a batch: windows, resizes, crops, flips, the model's range.
+"""Windows, resizes, crops and flips of one image, and the model's range.
 
 The methods and the rounding are those of the JAX reference, `vit_jax`
 (https://github.com/google-research/vision_transformer), for fine-tuning, which keeps the result of a resize in float32,
-and of big_vision for pre-training, which casts back to uint8 after every resize and so cuts the fraction off.
+and of big_vision for pre-training, which casts back to uint8 after every resize and so drops the fraction.
 `rounding` says which.
 """
 
@@ -13,11 +13,11 @@ ASPECT_RATIO = (0.75, 1.33)
 
 
 def evaluation_image(image, size, preprocessing):
-    """An evaluation image as the model expects it: the one way for batches of the data and for the graph of an export.
+    """An evaluation image as the model expects it, for batches of the data and for the graph of an export.
 
     Args:
         image: uint8 or float32 `(H, W, C)`; decoded as `preprocessing` says.
-        size: `(height, width)` of what is returned; None for an image that stays as large as it is.
+        size: `(height, width)` of the result; None for an image that stays as large as it is.
         preprocessing: a `keras_vit.Preprocessing` of C channels.
 
     Returns:
@@ -43,15 +43,8 @@ def normalize(image, preprocessing):
 
 
 def inception_window(size, seed):
-    """A random window of an image: 5 to 100 % of its area, 0.75 to 1.33 times as wide as high.
-
-    Args:
-        size: int32 `(height, width)` of the image.
-        seed: int tensor `(2,)`.
-
-    Returns:
-        int32 `(y, x, height, width)`; the whole image where no such window fits.
-    """
+    """A random window of 5 to 100 % of an image's area, 0.75 to 1.33 times as wide as high: int32 `(y, x, height,
+    width)` for int32 `(height, width)`; the whole image if no such window fits."""
     begin, window, _ = tf.image.stateless_sample_distorted_bounding_box(
         tf.concat([size, [3]], 0),
         tf.zeros([1, 0, 4]),
@@ -70,32 +63,27 @@ def resize(image, size, rounding="float", method="bilinear"):
     Args:
         image: uint8 or float32 `(H, W, C)`.
         size: `(height, width)`.
-        rounding: "float" for float32 as it comes; "uint8" to clip to [0, 255] and cut the fraction off. Images that
+        rounding: "float" for float32 as it comes; "uint8" to clip to [0, 255] and drop the fraction. Images that
             are not uint8 have more than 8 bits and are never rounded.
         method: "bilinear" or "area".
-
-    Returns:
-        `(height, width, C)`, float32 or uint8.
     """
     resized = tf.image.resize(image, size, method=method, antialias=False)
     return truncate(resized) if rounding == "uint8" and image.dtype == tf.uint8 else resized
 
 
 def truncate(image):
-    """float32 to uint8 as big_vision casts: clipped to [0, 255], the fraction cut off."""
+    """float32 to uint8 as big_vision casts: clipped to [0, 255], without the fraction."""
     return tf.cast(tf.clip_by_value(image, 0, 255), tf.uint8)
 
 
 def resize_small(image, smaller, rounding="float"):
-    """An image with its smaller side of `smaller` pixels, its aspect kept, by the mean over areas.
-
-    Both sides are rounded, halves to the even number.
-    """
+    """An image with its smaller side of `smaller` pixels, its aspect kept, by the mean over areas; both sides are
+    rounded, halves to the even number."""
     return resize_to_cover(image, (smaller, smaller), rounding)
 
 
 def resize_to_cover(image, size, rounding="float"):
-    """The smallest image of the same aspect that `size`, `(height, width)`, can be cut out of; as `resize_small`."""
+    """The smallest image of the same aspect that `size`, `(height, width)`, can be cropped from; as `resize_small`."""
     height, width = tf.unstack(tf.cast(tf.shape(image)[:2], tf.float32))
     factor = tf.maximum(size[0] / height, size[1] / width)
     covering = tf.cast(tf.round([height * factor, width * factor]), tf.int32)
@@ -103,32 +91,22 @@ def resize_to_cover(image, size, rounding="float"):
 
 
 def central_crop(image, size):
-    """The middle `(height, width)` of an image; half a pixel to the top left where the rest is odd."""
+    """The middle `(height, width)` of an image; half a pixel to the top left if the rest is odd."""
     y, x = [(tf.shape(image)[i] - size[i]) // 2 for i in (0, 1)]
     return tf.ensure_shape(image[y : y + size[0], x : x + size[1]], (*size, None))
 
 
 def random_crop(image, size, seed):
-    """A random `(height, width)` of an image; the seed is an int tensor `(2,)`."""
     return tf.image.stateless_random_crop(image, [*size, image.shape[2]], seed)
 
 
 def random_flip(image, uniform):
-    """Mirrors left and right where `uniform`, a number drawn from [0, 1), is more than a half."""
+    """Mirrors left and right if `uniform`, a number drawn from [0, 1), is more than a half."""
     return tf.cond(uniform > 0.5, lambda: tf.reverse(image, [1]), lambda: image)
 
 
 def random_shift(image, max_shift, seed):
-    """Moves an image by up to `max_shift` pixels in each direction; what comes in is black.
-
-    Args:
-        image: `(H, W, C)`, any dtype.
-        max_shift: pixels, 0 or more.
-        seed: int tensor `(2,)`; the same seed moves by the same amount.
-
-    Returns:
-        `(H, W, C)`, the same dtype.
-    """
+    """Moves an image by up to `max_shift` pixels in each direction; what comes in is black."""
     if max_shift == 0:
         return image
     padded = tf.pad(image, [[max_shift, max_shift], [max_shift, max_shift], [0, 0]])

@@ -10,7 +10,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit import data, terminal
-from keras_vit.data.sources import listed_once
+from keras_vit.data.sources.files import listed_once
 from keras_vit.models.shapes import check_images_known, output_shape_of
 from keras_vit.preprocessing import find_preprocessing
 
@@ -144,7 +144,7 @@ def collect(model, compute, inputs, split="test", indices=None):
     with terminal.progress_bar(f"evaluating, {split}", total, "images") as update:
         for step, batch in enumerate(inputs.eval_batches()):
             batch = tuple(np.asarray(part) for part in batch)
-            bad_examples.update(step, batch[2][: total - done])
+            bad_examples.check(step, bad_examples.update(step))
             arrays = {name: np.asarray(value) for name, value in outputs.predict_on_batch(batch).items()}
             parts.append({**arrays, "labels": batch[1], "weights": batch[2]})
             done = min(done + len(batch[1]), total)

@@ -8,7 +8,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit import data
 from keras_vit.evaluation.collecting import collect
 from keras_vit.layers.patch_masking import PatchMasking
 from keras_vit.models.features import FeatureModel
@@ -85,7 +84,6 @@ def fewshot(model, inputs, engine=None):
     if labels is None:
         labels = np.full(len(row_of), -1)
         labels[row_of >= 0] = y
-        labels[row_of < 0] = data.labels_of(inputs.train, np.flatnonzero(row_of < 0))
     unknown = int(np.count_nonzero(labels < 0))
     if unknown:
         log.warning(

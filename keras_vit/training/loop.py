@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from keras_vit import data, terminal
+from keras_vit import terminal
 from keras_vit.training import preemption
 from keras_vit.training.diagnosis import Diverged
 
@@ -27,7 +27,6 @@ class Counters:
         best_step, best_value, best_metric, best_loss: step, value and name of the metric of the best evaluation so far,
             and its loss, which breaks ties; -1, None, "" and None before the first.
         data: the `fingerprint` of the run's data.
-        bad_examples: the `counts` of the training's `data.BadExamples`, of all hosts together.
         all_bad_examples: how often an example could not be read, on all hosts.
     """
 
@@ -40,12 +39,12 @@ class Counters:
     best_metric: str = ""
     best_loss: float | None = None
     data: tuple = ()
-    bad_examples: tuple = (0, 0, 0, 0)
     all_bad_examples: int = 0
 
     @classmethod
     def of(cls, values):
         """The counters of a checkpoint, a dict as it is read from JSON."""
+        values = {name: value for name, value in values.items() if name != "bad_examples"}  # of an older version
         unknown = sorted(values.keys() - {field.name for field in dataclasses.fields(cls)})
         if unknown:
             raise ValueError(
@@ -76,7 +75,7 @@ def train(
         ValueError: training cannot go on; the last checkpoint is as it was.
     """
     chief, alone = engine.host_index == 0, engine.num_hosts == 1
-    bad_examples = _watch_bad_examples(engine, inputs, counters, write)
+    bad_examples = inputs.bad_examples("train", write if chief else log.warning)
     profile_folders = iter([None, workdir.tensorboard if config.profile else None])  # traces the second call
     bar = contextlib.nullcontext(lambda done: None)
     if chief:
@@ -121,7 +120,7 @@ def train(
                 write(f"wrote a trace of some steps: tensorboard --logdir {profile_folder}")
             progress.report_first(counters.step - first)
             update_bar(counters.step)
-            bad_counts = _count_bad(engine, counters, bad_examples, first, outputs.example_weights)
+            bad_counts = _count_bad(engine, counters, bad_examples, first, counters.step - first)
             metric_writer.write_steps(counters.step, outputs, bad_counts)
             if not outputs.can_go_on:
                 raise Diverged(_nonfinite_message(engine, checkpoints, counters.step, outputs.metrics))
@@ -146,34 +145,12 @@ def train(
             clock = time.monotonic()
 
 
-def _watch_bad_examples(engine, inputs, counters, write):
-    """The `data.BadExamples` of training; the chief writes lines, and the other hosts write to their logs."""
-    if engine.host_index == 0:
-        options = {"warn": write, "counts": counters.bad_examples}  # counts of all hosts, on one of them
-    else:
-        options = {"warn": log.warning}
-    return inputs.bad_examples("train", num_hosts=engine.num_hosts, host_index=engine.host_index, **options)
-
-
-def _count_bad(engine, counters, bad_examples, first, example_weights):
+def _count_bad(engine, counters, bad_examples, first, steps):
     """How many examples of each step from number `first` on could not be read, on all hosts."""
-    counts, error = [0] * len(example_weights), None
-    try:
-        for i, weights in enumerate(example_weights):
-            counts[i] = bad_examples.update(first + i, weights)
-    except ValueError as reason:
-        error = reason
-    hosts = engine.gather_hosts([int(error is not None), *bad_examples.counts, *counts])
-    if error:
-        raise error
-    if any(failed for failed, *_ in hosts):
-        raise ValueError(
-            "Another host cannot read more than `max_bad_share` of the examples; its log names them. "
-            f"Received: the failures of each host {[row[1] for row in hosts]}"
-        )
-    counters.bad_examples = data.sum_counts([row[1:5] for row in hosts])
-    bad_examples.check_share(counters.bad_examples[-1])
-    totals = [sum(step) for step in zip(*(row[5:] for row in hosts))]
+    counts = [bad_examples.update(first + i) for i in range(steps)]
+    totals = [sum(of_step) for of_step in zip(*engine.gather_hosts(counts))]
+    for i, total in enumerate(totals):
+        bad_examples.check(first + i, total)
     counters.all_bad_examples += sum(totals)
     return totals
 

@@ -21,35 +21,44 @@ def broken(photos, images_of):
     return {str(photos / name) for name in ("ant/03.jpg", "bee/01.jpg", "cat/02.jpg")}
 
 
+def pipeline(source, batch_size=5, max_bad_share=0.5, **options):
+    options = {"image_size": 8, "train_crop": "resize", "eval_crop": "resize", **options}
+    return InputPipeline(source, source, options, batch_size, 4, max_bad_share)
+
+
+def count(inputs, split, batches, said):
+    """The `BadExamples` after the batches of a split, by their steps, and their weights."""
+    bad, all_weights = inputs.bad_examples(split, said.append), []
+    for step, (*_, weights) in batches:
+        bad.check(step, bad.update(step))
+        all_weights.append(weights)
+    return bad, np.concatenate(all_weights)
+
+
 def test_broken_files_are_named_once_with_a_reason(photos, broken):
-    source, said = data.folder(photos), []
-    some = {"batch_size": 5, "seed": 4, "image_size": 8}
-    bad = data.BadExamples(source, max_share=0.5, warn=said.append, **some)
-    actual = sum(
-        bad.update(step, weights) for step, (*_, weights) in enumerate(data.train_batches(source, **some).take(14))
-    )
-    assert bad.count == actual and len(said) == 3
-    assert actual in range(3 * 3, 3 * 4 + 1)  # 70 examples: three epochs and a bit
+    inputs, said = pipeline(data.folder(photos)), []
+    bad, weights = count(inputs, "train", enumerate(inputs.train_batches().take(14)), said)
+    assert bad.count == (weights == 0).sum()
+    assert bad.count in range(3 * 3, 3 * 4 + 1)  # 70 examples: three epochs and a bit
+    named = [line for line in said if "counted with weight 0" in line]
+    assert len(named) == 3 and said[3:] == ["4 bad examples so far", "8 bad examples so far"]
     for name in broken:
-        (line,) = [line for line in said if name in line]
+        (line,) = [line for line in named if name in line]
         assert line.split(name)[1].strip(": ")
 
 
 def test_a_resumed_run_names_the_same_files(photos, broken):
-    source, said = data.folder(photos), []
-    some = {"batch_size": 5, "seed": 4, "image_size": 8}
-    bad = data.BadExamples(source, max_share=0.5, warn=said.append, **some)
-    for step, (*_, weights) in enumerate(data.train_batches(source, start_step=30, **some).take(8), 30):
-        bad.update(step, weights)
+    inputs, said = pipeline(data.folder(photos)), []
+    count(inputs, "train", enumerate(inputs.train_batches(start_step=30).take(8), 30), said)
     assert {name for name in broken for line in said if name in line} == broken
 
 
 def test_evaluation_names_broken_files_and_no_padding(photos, broken):
-    source, said = data.folder(photos), []
-    bad = data.BadExamples(source, batch_size=8, image_size=8, max_share=0.5, warn=said.append)
-    for step, (*_, weights) in enumerate(data.eval_batches(source, batch_size=8, image_size=8)):
-        bad.update(step, weights)
-    assert bad.count == 3 and all(any(name in line for line in said) for name in broken)
+    inputs, said = pipeline(data.folder(photos), batch_size=8), []
+    for _ in range(2):  # every evaluation
+        bad, weights = count(inputs, "test", enumerate(inputs.eval_batches()), said)
+        assert bad.count == 3 and all(any(name in line for line in said) for name in broken)
+    assert len(weights) == 24 and (weights == 0).sum() == 4
 
 
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 2])
@@ -65,36 +74,44 @@ def test_broken_files_in_every_batch_hold_nothing_up(photos, every):
 
 
 def test_more_than_the_allowed_share_ends_the_run(photos, broken):
-    source = data.folder(photos)
-    (_, _, weights), = data.eval_batches(source, batch_size=23, image_size=8)  # fmt: skip
-    for share, allowed in ((0.1, 2), (0.14, 3)):
-        bad = data.BadExamples(source, batch_size=23, image_size=8, max_share=share, warn=lambda line: None)
-        if allowed == 3:
-            assert bad.update(0, weights) == 3
-        else:
-            with pytest.raises(ValueError, match=r"More than 10 % of 23 .*verify_data.*3 bad examples"):
-                bad.update(0, weights)
+    for share in (0.1, 0.14):
+        inputs = pipeline(data.folder(photos), 23, share)
+        bad = inputs.bad_examples("test", lambda line: None)
+        assert len(list(inputs.eval_batches())) == 1 and bad.update(0) == 3
+        if share == 0.14:
+            bad.check(0, 3)
+            continue
+        message = "More than 10 % of 23 .*max_bad_share.*3 bad examples in one epoch, such as .*: "
+        with pytest.raises(ValueError, match=message):
+            bad.check(0, 3)
+
+
+def test_the_share_is_of_one_epoch_and_of_all_hosts():
+    source = data.arrays(np.zeros([20, 4, 4, 3], np.uint8), np.zeros(20, int), ["a"])
+    bad = data.BadExamples(source, {}, None, batch_size=4, max_share=0.1)
+    for step in range(50):  # two in each epoch of five steps
+        bad.check(step, 2 * (step % 5 == 3))
+    with pytest.raises(ValueError, match="Received: 3 bad examples in one epoch$"):
+        bad.check(53, 3)
 
 
 def test_after_ten_names_only_counts_are_said():
-    images = np.zeros([100, 4, 4, 3], np.uint8)
-    sound, said = data.arrays(images, np.zeros(100, int), ["a"]), []
-    source = dataclasses.replace(sound, read=lambda i: {"image": sound.read(i)["image"], "label": i + 1})
-    bad = data.BadExamples(source, batch_size=100, max_share=1.0, warn=said.append)
-    bad.update(0, np.zeros(100))
+    source = data.arrays(np.zeros([100, 4, 4, 3], np.uint8), np.zeros(100, int), ["a"])
+    source, said = dataclasses.replace(source, read=None), []
+    bad = data.BadExamples(source, {0: list(range(100))}, None, batch_size=100, warn=said.append)
+    assert bad.update(0) == 100 and bad.update(0) == 0
     assert len([line for line in said if "example " in line and "counted" in line]) == 10
-    assert said[10:] == [f"{count} bad examples so far, 0 of them transient" for count in (20, 40, 80)]
+    assert said[10:] == [f"{count} bad examples so far" for count in (16, 32, 64)]
 
 
 def test_an_example_without_a_right_answer_is_not_bad():
-    source = data.arrays(np.zeros([4, 4, 4, 3], np.uint8), np.zeros(4, int), ["a"])
+    source = data.arrays(np.zeros([4, 8, 8, 3], np.uint8), np.zeros(4, int), ["a"])
     source = dataclasses.replace(
-        source, read=lambda i: {"image": tf.zeros([4, 4, 3], tf.uint8), "label": tf.range(i % 2)}
+        source, read=lambda i: {"image": tf.zeros([8, 8, 3], tf.uint8), "label": tf.range(i % 2)}
     )
-    bad = data.BadExamples(source, batch_size=4, max_share=0.0)
-    (*_, weights), = data.eval_batches(source, batch_size=4)  # fmt: skip
-    assert weights.numpy().tolist() == [0, 1, 0, 1]
-    assert bad.update(0, weights) == 0 and bad.count == 0
+    inputs = pipeline(source, 4, max_bad_share=0.0)
+    bad, weights = count(inputs, "test", enumerate(inputs.eval_batches()), [])
+    assert weights.tolist() == [0, 1, 0, 1] and bad.count == 0
 
 
 def test_the_scan_finds_what_is_broken_twice_or_empty(photos, broken, images_of):
@@ -135,21 +152,6 @@ def test_the_scan_bounds_the_size_of_images(photos):
     assert len(data.verify(data.folder(photos), max_megapixels=0.0005)["bad"]) == 23
 
 
-def pipeline(source, batch_size=5, max_bad_share=0.5, **options):
-    options = {"image_size": 8, "train_crop": "resize", "eval_crop": "resize", **options}
-    return InputPipeline(source, source, options, batch_size, 4, max_bad_share)
-
-
-def count(inputs, split, batches, said, **kwargs):
-    """The `BadExamples` after the batches of a split, and their weights."""
-    bad = inputs.bad_examples(split, warn=said.append, **kwargs)
-    all_weights = []
-    for step, (*_, weights) in batches:
-        bad.update(step, weights)
-        all_weights.append(weights)
-    return bad, np.concatenate(all_weights)
-
-
 def in_order(files, labels=None, missing=0):
     """A source without access by index; labels may be vectors."""
     labels = labels or [[0]] * len(files)
@@ -171,27 +173,8 @@ def test_the_same_broken_record_counts_once_an_epoch_by_its_own_name(images_of):
     files = [b"no image" if number == 7 else images_of(number) for number in range(23)]
     inputs, said = pipeline(in_order(files), max_bad_share=1.5 / 23, shuffle_buffer=6), []
     bad, weights = count(inputs, "train", enumerate(inputs.train_batches().take(46)), said)  # ten epochs
-    assert bad.count == (weights == 0).sum() == 10 and bad.transient == 0
-    assert said == ["bad example 1, counted with weight 0: example 7: cannot be read"]
-    again = inputs.bad_examples("train", warn=said.append, counts=bad.counts)
-    assert again.counts == (10, 0, 9, 1)
-
-
-def test_more_than_the_share_of_one_epoch_ends_the_run_wherever_it_was_resumed(images_of):
-    files = [b"no image" if number < 4 else images_of(number) for number in range(20)]
-    inputs = pipeline(in_order(files), max_bad_share=0.15)
-    with pytest.raises(ValueError, match="More than 15 % of 20 .*4 bad examples in one epoch"):
-        count(inputs, "train", enumerate(inputs.train_batches().take(4)), [])
-    bad = inputs.bad_examples("train")
-    for step, (*_, weights) in enumerate(inputs.train_batches().take(4)):
-        bad = inputs.bad_examples("train", counts=bad.counts)  # resumed after every step
-        if bad.count + (weights.numpy() == 0).sum() < 4:
-            bad.update(step, weights)
-        else:
-            with pytest.raises(ValueError, match="4 bad examples in one epoch"):
-                bad.update(step, weights)
-            break
-    assert bad.count == 4
+    assert bad.count == (weights == 0).sum() == 10
+    assert said[0] == "bad example 1, counted with weight 0: example 7: cannot be read"
 
 
 def test_without_access_by_index_no_right_answer_is_not_bad_and_missing_examples_are(images_of):
@@ -220,27 +203,27 @@ def flaky(source, failures):
     return dataclasses.replace(source, read=read), reads
 
 
-def test_what_can_be_read_the_second_or_third_time_is_not_lost(photos):
-    source, reads = flaky(data.folder(photos), {3: 1, 8: 2, 20: 2})
+def test_what_can_be_read_the_second_time_is_not_lost(photos):
+    source, reads = flaky(data.folder(photos), {3: 1, 8: 1, 20: 1})
     inputs, said = pipeline(source), []
     bad, weights = count(inputs, "test", enumerate(inputs.eval_batches()), said)
     assert weights.tolist() == [1] * 23 + [0, 0] and bad.count == 0 and not said
-    assert reads[8] == reads[20] == 3
+    assert reads[8] == reads[20] == 2
 
 
-def test_what_can_be_read_again_only_later_is_counted_as_transient(photos, broken):
-    source, _ = flaky(data.folder(photos), {0: 3, 8: 3})
+def test_what_can_be_read_again_only_later_says_so(photos, broken):
+    source, _ = flaky(data.folder(photos), {0: 2, 8: 2})
     inputs, said = pipeline(source), []
     bad, weights = count(inputs, "test", enumerate(inputs.eval_batches()), said)
-    assert np.flatnonzero(weights[:23] == 0).tolist() == [0, 3, 8, 13, 21]
-    assert (bad.count, bad.transient) == (5, 2)
-    assert [("transient: it could not be read" in line) for line in said] == [True, False, True, False, False]
+    assert np.flatnonzero(weights[:23] == 0).tolist() == [0, 3, 8, 13, 21] and bad.count == 5
+    named = [line for line in said if "weight 0" in line]
+    assert ["can be read now" in line for line in named] == [True, False, True, False, False]
 
 
 def test_hosts_count_their_own_share(photos, broken):
-    inputs, counts = pipeline(data.folder(photos), batch_size=6), []
+    counts = []
     for host in range(2):
-        share = {"num_hosts": 2, "host_index": host}
-        bad, _ = count(inputs, "test", enumerate(inputs.eval_batches(**share)), [], **share)
+        inputs = pipeline(data.folder(photos), batch_size=6)
+        bad, _ = count(inputs, "test", enumerate(inputs.eval_batches(num_hosts=2, host_index=host)), [])
         counts.append(bad.count)
     assert counts == [1, 2]  # examples 3, 13 and 21 are in slots 3, 1 and 3 of 6

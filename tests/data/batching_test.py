@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from keras_vit import data
-from keras_vit.data import lanes, order
+from keras_vit.data import order
 from keras_vit.data.sources.shards import Shards
 
 N = 23
@@ -144,7 +144,7 @@ def test_evaluation_scores_every_example_once_and_pads_with_weight_0(kind, n, ho
     assert sorted(seen) == list(range(n))
     assert batches == [-(-n // 8)] * hosts
     if hosts == 1:
-        assert seen == [number for number in lanes.evaluation_order(source, 8)]
+        assert seen == [number for number in data.evaluation_order(source, 8)]
 
 
 def test_images_keep_their_labels_and_are_float32():
@@ -372,7 +372,6 @@ def test_a_million_examples_are_reached_at_once():
         ({"batch_size": 8, "augreg": "medium1", "mixup_alpha": 0.1}, "augreg='medium1'"),
         ({"batch_size": 8, "image_size": 4, "train_crop": "resize_small_crop"}, "resize_size=0"),
         ({"batch_size": 8, "train_crop": "inception"}, "image_size=0"),
-        ({"batch_size": 8, "service": "localhost:5050"}, "grpc://"),
     ],
 )
 def test_bad_arguments_say_what_would_be_right(wrong, message):

@@ -20,14 +20,6 @@ def png(values):
     return tf.io.encode_png(values).numpy()
 
 
-def gif(pages):
-    """A GIF of gray pages `(P, H, W)` or RGB pages `(P, H, W, 3)` of few colors."""
-    stream = io.BytesIO()
-    first, *rest = [Image.fromarray(page).convert("P" if page.ndim == 3 else "L") for page in pages]
-    first.save(stream, "GIF", save_all=True, append_images=rest, optimize=False, disposal=2)
-    return stream.getvalue()
-
-
 def encoded(files):
     """A source of image files in memory."""
     files = tf.constant(files)
@@ -136,18 +128,6 @@ def test_colors_become_gray_and_of_a_jpeg_of_one_channel_only_the_window_is_deco
     window = images.decode(tf.constant(jpeg), channels=1, window=lambda size: tf.constant([8, 8, 16, 16])).numpy()
     whole = images.decode(tf.constant(jpeg), channels=1).numpy()[8:24, 8:24]
     np.testing.assert_array_equal(window, whole)
-
-
-@pytest.mark.parametrize("rgb", [False, True])
-def test_the_pages_of_a_gif_are_its_channels(rgb):
-    pages = RNG.integers(0, 2, (4 if rgb else 12, 6, 7, 3) if rgb else (12, 6, 7), dtype=np.uint8) * np.uint8(255)
-    decoded = images.decode(tf.constant(gif(pages)), channels=12).numpy()
-    expected = np.concatenate(list(pages), -1) if rgb else np.moveaxis(pages, 0, -1)
-    np.testing.assert_array_equal(decoded, expected)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"it has: {len(pages)}|{len(pages)}"):
-        images.decode(tf.constant(gif(pages)), channels=6)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="megapixels"):
-        images.decode(tf.constant(gif(pages)), channels=12, max_megapixels=43e-6 * len(pages) / 2)
 
 
 @pytest.mark.parametrize(("stored", "channels"), [(3, 4), (4, 12), (1, 2)])

@@ -4,18 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.data import failures
-
 
 def jpeg(number, height=20, width=28):
     """A JPEG that no other number has; its mean grows with the number."""
     image = np.random.default_rng(number).integers(0, 60, (height, width, 3)) + 3 * number
     return tf.io.encode_jpeg(image.astype(np.uint8), quality=95).numpy()
-
-
-@pytest.fixture(autouse=True)
-def retry_at_once(monkeypatch):
-    monkeypatch.setattr(failures, "RETRY_SECONDS", 0.0)
 
 
 @pytest.fixture(scope="session")

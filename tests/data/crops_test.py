@@ -36,8 +36,8 @@ def test_files_of_several_sizes_need_a_crop(tmp_path):
     bad = inputs.bad_examples("train", warn=lambda line: None)
     message = "examples are bad.*images must have 28x28 pixels; the height and width here:.*20 28"
     with pytest.raises(ValueError, match=message):
-        for step, (*_, weights) in enumerate(inputs.train_batches().take(3)):
-            bad.update(step, weights)
+        for step, _ in enumerate(inputs.train_batches().take(3)):
+            bad.check(step, bad.update(step))
 
 
 def test_files_without_image_size_are_refused_by_the_flag(tmp_path):

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.data import failures, lanes
-from keras_vit.data.sources import Source
+from keras_vit import data
+from keras_vit.data.sources.shards import Lanes
+from keras_vit.data.sources.source import Source
 
 from .batching_test import in_order
 
@@ -37,7 +38,7 @@ def noted(source, note):
 
 
 def lanes_of(source, batch_size=8, seed=1, shuffle_buffer=16):
-    return lanes.Lanes(source, batch_size, seed, shuffle_buffer)
+    return Lanes(source.shards, batch_size, seed, shuffle_buffer)
 
 
 def indices(source_lanes, source, slots, count, first_step=0):
@@ -77,11 +78,11 @@ def test_each_host_opens_the_shards_of_its_part_and_no_other():
 
 def test_evaluation_is_dealt_to_hosts_and_its_order_is_known():
     source, reads = sharded((10,) * 32), collections.Counter()
-    order = lanes.evaluation_order(source, 16)
-    assert sorted(order) == list(range(320)) and lanes.Lanes(source, 16).count == 16
+    order = data.evaluation_order(source, 16)
+    assert sorted(order) == list(range(320)) and Lanes(source.shards, 16).count == 16
     for slots in (range(8), range(8, 16)):
         counted = noted(source, lambda *place: reads.update([place]))
-        seen = indices(lanes.Lanes(counted, 16), source, slots, 100)
+        seen = indices(Lanes(counted.shards, 16), source, slots, 100)
         np.testing.assert_array_equal(seen, order.reshape(20, 16)[:, slots])
     assert set(reads.values()) == {1} and len(reads) == 320
 
@@ -122,24 +123,6 @@ def test_reads_of_all_lanes_are_in_flight_at_the_same_time():
     threads.threading.private_threadpool_size = 64  # which functions of Python need; files are read without them
     rows = lanes_of(noted(source, wait), 16).steps(range(16), 0).take(1).with_options(threads)
     assert len(list(rows)) == 1 and waiting[1] >= 16
-
-
-def test_what_cannot_be_read_for_a_while_is_read_and_no_other_moves(monkeypatch):
-    monkeypatch.setattr(failures, "RETRY_SECONDS", 0.0)
-    failed, reopened = set(), set()
-
-    def fail_once(shard, number):
-        """From the fifth record on, until the shard is opened again."""
-        if shard in failed and number < 4:
-            reopened.add(shard)
-        if number >= 4 and shard not in reopened:
-            failed.add(shard)
-            raise OSError("HTTP 503")
-
-    sound, _ = read_steps(sharded())
-    numbers, records = read_steps(noted(sharded(), fail_once))
-    np.testing.assert_array_equal(numbers, sound)
-    np.testing.assert_array_equal(records.astype(int), sound % 50)
 
 
 def read_steps(source):

@@ -4,25 +4,25 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.data import mixup
+from keras_vit.data import examples
 
 RNG = np.random.default_rng(3)
 
 
 @pytest.mark.parametrize("alpha", [0.2, 0.8])
 def test_shares_are_draws_of_a_beta_distribution(alpha):
-    shares = np.array([mixup.mixing_weight(alpha, tf.constant([1, i], tf.int64), "reverse") for i in range(500)])
+    shares = np.array([examples.mixing_weight(alpha, tf.constant([1, i], tf.int64), "reverse") for i in range(500)])
     expected = np.random.default_rng(0).beta(alpha, alpha, 100_000)
     for quantile in (0.2, 0.35, 0.5, 0.65, 0.8):
         assert abs((shares < np.quantile(expected, quantile)).mean() - quantile) < 0.07
-    folded = np.array([mixup.mixing_weight(alpha, tf.constant([1, i], tf.int64), "roll") for i in range(50)])
+    folded = np.array([examples.mixing_weight(alpha, tf.constant([1, i], tf.int64), "roll") for i in range(50)])
     np.testing.assert_allclose(folded, np.maximum(shares, 1 - shares)[:50], atol=1e-6)
 
 
 def test_cutmix_puts_one_window_of_the_partner_into_each_image():
     images, partners = tf.zeros([2, 16, 24, 3]), tf.ones([2, 16, 24, 3])
     for i in range(20):
-        mixed, share = mixup.cutmix(images, partners, tf.constant(0.75), tf.constant([2, i], tf.int64))
+        mixed, share = examples.cutmix(images, partners, tf.constant(0.75), tf.constant([2, i], tf.int64))
         inside = mixed.numpy()[0, :, :, 0]
         rows, columns = inside.any(1).sum(), inside.any(0).sum()
         assert inside.sum() == rows * columns  # a rectangle

@@ -125,7 +125,7 @@ def test_a_flipped_bit_in_the_first_or_the_last_record_is_one_bad_example(number
 def test_a_tail_of_zeros_is_refused_with_its_place(tail, records):
     size = len(records.read_bytes())
     records.write_bytes(records.read_bytes() + tail)
-    with pytest.raises(ValueError, match=f"whole records.*train-0', broken at byte {size}$"):
+    with pytest.raises(ValueError, match=f"whole records.*train-0', broken at or before byte {size}$"):
         data.tfrecords(records, ["a", "b"])
 
 
@@ -136,8 +136,9 @@ def test_a_flipped_bit_in_a_length_is_refused_with_its_place(records):
         damaged = bytearray(content)
         damaged[start + bit // 8] ^= 1 << bit % 8
         records.write_bytes(damaged)
-        with pytest.raises(ValueError, match=f"broken at byte {start}$"):
+        with pytest.raises(ValueError, match="broken at or before byte") as error:
             data.tfrecords(records, ["a", "b"])
+        assert int(str(error.value).split()[-1]) >= start
 
 
 def test_a_folder_that_matches_the_pattern_is_refused(records):

@@ -24,11 +24,11 @@ def test_host_slices_divide_a_batch_in_order(batch_size, hosts):
 @pytest.mark.parametrize("host", [0, 1, 2])
 def test_a_host_reads_its_slots_and_their_partners_and_no_other(form, host):
     slots = order.host_slice(12, 3, host)
-    batch = order.HostBatch.of(slots, 12, form)
+    read, rows, partner_rows = order.host_rows(slots, 12, form)
     partners = [order.partner_of(slot, 12, form) for slot in slots] if form else []
-    assert set(batch.slots) == {*slots, *partners} and list(batch.slots) == sorted(batch.slots)
-    assert [batch.slots[row] for row in batch.host_rows] == list(slots)
-    assert [batch.slots[row] for row in batch.partner_rows] == partners
+    assert set(read) == {*slots, *partners} and list(read) == sorted(read)
+    assert [read[row] for row in rows] == list(slots)
+    assert [read[row] for row in partner_rows] == partners
 
 
 @pytest.mark.parametrize("num_examples", [1, 7, 8, 9, 40])
@@ -40,10 +40,3 @@ def test_an_epoch_holds_every_index_once(num_examples):
         assert sorted(epoch) == list(range(num_examples))
     one = [int(order.index_at(position, num_examples, 5)[1]) for position in positions]
     assert one == indices.numpy().tolist()
-
-
-@pytest.mark.parametrize("num_examples", [1, 5, 6, 7, 12])
-def test_hosts_score_every_example_and_fill_up_to_as_many_rows(num_examples):
-    counts = [order.eval_rows(num_examples, 6, order.host_slice(6, 3, host)) for host in range(3)]
-    assert sum(scored for scored, _ in counts) == num_examples
-    assert {scored + padding for scored, padding in counts} == {-(-num_examples // 6) * 2}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.data import examples, mixup, order, transforms
+from keras_vit.data import examples, order, transforms
 
 SEEDS, EPOCHS = range(4), 3
 
@@ -81,7 +81,7 @@ def draws_of(number):
         "flip": tf.random.stateless_uniform([], key + examples.FLIP),
         "randaugment": tf.random.stateless_uniform([2, 4], key + examples.RANDAUGMENT)[0, 0],
         "shift": shifted[4, 5, 0],
-        "share": mixup.mixing_weight(1.0, key + examples.MIX, "reverse"),
+        "share": examples.mixing_weight(1.0, key + examples.MIX, "reverse"),
         "cut": tf.random.stateless_uniform([2], key + examples.CUT)[0],
         "lot": tf.random.stateless_uniform([], key + examples.LOT),
     }

@@ -1,13 +1,13 @@
 """Folders, lists, TFRecords and arrays: what they hold, in which order, and what they refuse."""
 
 import re
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_vit import data
+from keras_vit.data import sources
 
 
 def read_all(source):
@@ -122,7 +122,7 @@ def write(path, content):
         (lambda p: data.file_list(write(p / "l.csv", "photos/ant/00.jpg,a\n"), class_names=["b"]), "among the 1 .*'a'"),
         (lambda p: data.file_list(write(p / "n.csv", "photos/ant/00.jpg,7\n"), class_names=["a", "b"]), "from 7 to 7"),
         (lambda p: data.tfrecords(p / "no-*", ["a"]), "No file matches"),
-        (lambda p: data.tfrecords(write(p / "text", "this is no file of records, by far"), ["a"]), "broken at byte 0"),
+        (lambda p: data.tfrecords(write(p / "text", "no file of records, by far"), ["a"]), "broken at .* byte 0"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_trained_on_is_refused_before_training(photos, tmp_path, make, message):
@@ -132,7 +132,7 @@ def test_what_cannot_be_trained_on_is_refused_before_training(photos, tmp_path, 
 
 def test_tfrecords_of_other_features_or_labels_are_refused(tmp_path, images_of):
     write_records(tmp_path / "r", [images_of(0)], [3], ("jpeg", "class"))
-    with pytest.raises(ValueError, match=r"'image/encoded'.*record 0"):
+    with pytest.raises(ValueError, match=r"--config.data.image_key.*record 0"):
         data.tfrecords(tmp_path / "r", ["a"])
     with pytest.raises(ValueError, match=r"in 0 to 2. Received: 3 in .*r record 0, label_offset=0"):
         data.tfrecords(tmp_path / "r", ["a", "b", "c"], image_key="jpeg", label_key="class")
@@ -262,14 +262,14 @@ def test_compressed_records_are_refused_in_words(tmp_path, images_of):
         path = str(tmp_path / kind)
         with tf.io.TFRecordWriter(path, tf.io.TFRecordOptions(kind)) as writer:
             writer.write(b"x" * 100)
-        with pytest.raises(ValueError, match=f"uncompress them, as with gunzip. Received: '.*{kind}'"):
+        with pytest.raises(ValueError, match=f"must not be compressed; gunzip uncompresses one. Received: '.*{kind}'"):
             data.tfrecords(path, ["a"])
 
 
 def test_the_number_of_local_records_is_checked(tmp_path, images_of):
     write_records(tmp_path / "r", map(images_of, range(2)), [0, 1])
     assert data.tfrecords(tmp_path / "r", ["a", "b"], num_examples=2).num_examples == 2
-    with pytest.raises(ValueError, match="what the files hold, 2. Received: num_examples=3"):
+    with pytest.raises(ValueError, match="Received: num_examples=3, 2 records in .*r'"):
         data.tfrecords(tmp_path / "r", ["a", "b"], num_examples=3)
 
 
@@ -316,17 +316,17 @@ def test_remote_records_are_counted_once_and_read_in_order(remote, monkeypatch):
     source = data.tfrecords(remote, ["a", "b", "c"])
     assert source.read is None and source.num_examples == 15
     assert source.name_of(7) == remote.replace("*", "1") + " record 2"
-    monkeypatch.setattr(sys.modules["keras_vit.data.sources.tfrecords"], "count_records", None)
+    monkeypatch.setattr(sources.tfrecords, "count_records", None)
     assert data.tfrecords(remote, ["a", "b", "c"], num_examples=15).num_examples == 15
     labels = [int(source.shards.parse(record)["label"]) for _, record in source.shards.in_order()]
     assert labels == [0] * 5 + [1] * 5 + [2] * 5
     weights = np.concatenate([batch[2] for batch in data.eval_batches(source, batch_size=4, image_size=8)])
     assert weights.tolist() == [1] * 15 + [0]
-    with pytest.raises(ValueError, match="what the files hold, 15. Received: num_examples=16"):
+    with pytest.raises(ValueError, match="Received: num_examples=16, 15 records"):
         data.tfrecords(remote, ["a", "b", "c"], num_examples=16)
 
 
-def test_what_follows_a_broken_remote_record_is_bad_and_moves_no_other(remote, images_of, caplog):
+def test_a_damaged_remote_file_is_refused(remote, images_of):
     file = remote.replace("*", "1")
     with tf.io.gfile.GFile(file, "rb") as stream:
         content = bytearray(stream.read())
@@ -334,12 +334,8 @@ def test_what_follows_a_broken_remote_record_is_bad_and_moves_no_other(remote, i
     tf.io.gfile.remove(file)  # this file system appends to a file that is there
     with tf.io.gfile.GFile(file, "wb") as stream:
         stream.write(bytes(content))
-    assert data.tfrecords(remote, ["a", "b", "c"]).num_examples == 12 and "train-1 is broken after 2" in caplog.text
-    source = data.tfrecords(remote, ["a", "b", "c"], num_examples=15)
-    ((*_, weights),) = data.eval_batches(source, batch_size=15, image_size=8)
-    assert np.flatnonzero(weights == 0).tolist() == [7, 8, 9]
-    report = data.verify(source)
-    assert report["bad"] == [f"{file} record {number}" for number in (2, 3, 4)]
+    with pytest.raises(ValueError, match="TFRecord file must be whole.*train-1"):
+        data.tfrecords(remote, ["a", "b", "c"])
 
 
 def test_a_remote_file_that_has_gone_holds_nothing_up(remote):

@@ -1,13 +1,11 @@
 """Datasets of TFDS: mocked ones in order, prepared ones by index; and every row of the paper's datasets."""
 
-import sys
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_vit import data
-from keras_vit.data import datasets
+from keras_vit.data import datasets, sources
 
 tfds = pytest.importorskip("tensorflow_datasets")
 # TFDS and its mocks warn of their own and their dependencies' affairs.
@@ -53,7 +51,7 @@ def flat_numbers(source):
 
 
 def test_a_dataset_elsewhere_is_read_in_order_by_the_lengths_that_tfds_knows(prepared, monkeypatch):
-    monkeypatch.setattr(sys.modules["keras_vit.data.sources.tfds"], "_are_local", lambda files: False)
+    monkeypatch.setattr(sources.tfds, "_are_local", lambda files: False)
     source = data.load_split("tfds:flat", "train[3:]+test[:3]", path=prepared)
     assert source.read is None and source.num_examples == 20 and sum(source.shards.lengths) == 20
     assert source.name_of(0).endswith("record 3") and source.name_of(17).endswith("record 0")

@@ -277,22 +277,17 @@ def test_counters_of_another_version_are_refused():
         Counters.of({**written, "steps": 3})
 
 
-def test_too_many_bad_examples_are_counted_over_all_hosts(tmp_path):
-    """4 of 100 may be bad in an epoch; two hosts have 2 and 3 of this one, and one of them more of the last."""
-    inputs = data.InputPipeline(
-        *[data.arrays(np.zeros((100, 2, 2, 3), "uint8"), np.zeros(100, int), ["a"])] * 2, {}, 10, 0, 0.04
-    )
-    bad_examples = inputs.bad_examples("train", num_hosts=2, warn=lambda line: None)
-    bad_examples.count, bad_examples._epoch, bad_examples._epoch_count = 2, 1, 2
-    counters = Counters()
-    for others, ends in (((0, 4, 0, 0, 3), False), ((0, 3, 0, 1, 2), False), ((0, 3, 0, 1, 3), True)):
-        engine = types.SimpleNamespace(gather_hosts=lambda values, others=others: [tuple(values), (*others, 0)])
-        if ends:
-            with pytest.raises(ValueError, match="More than 4 % of 100 .*Received: 5 bad examples in one epoch"):
-                _count_bad(engine, counters, bad_examples, 10, np.ones((1, 5)))
-        else:
-            assert _count_bad(engine, counters, bad_examples, 10, np.ones((1, 5))) == [0]
-    assert counters.bad_examples == (5, 0, 1, 5)
+def test_bad_examples_are_counted_over_all_hosts():
+    """4 of 100 may be bad in an epoch."""
+    source = data.arrays(np.zeros((100, 2, 2, 3), "uint8"), np.zeros(100, int), ["a"])
+    inputs = data.InputPipeline(source, source, {}, 10, 0, 0.04)
+    inputs._failures["train"].update({10: [1, 2], 12: [3]})
+    bad_examples, counters = inputs.bad_examples("train", lambda line: None), Counters()
+    engine = types.SimpleNamespace(gather_hosts=lambda values: [values, [1] * len(values)])
+    assert _count_bad(engine, counters, bad_examples, 10, 2) == [3, 1] and counters.all_bad_examples == 4
+    with pytest.raises(ValueError, match="More than 4 % of 100 .*Received: 6 bad examples in one epoch"):
+        _count_bad(engine, counters, bad_examples, 12, 1)
+    assert _count_bad(engine, counters, bad_examples, 20, 1) == [1]  # the next epoch
 
 
 def test_a_run_does_not_go_on_with_other_data_or_with_fewer_steps_but_with_another_metric(tmp_path):

@@ -62,10 +62,8 @@ def arrays(images: np.ndarray, labels: np.ndarray, class_names: Sequence[str], m
 def digits():
     """The 1,797 handwritten digits of scikit-learn, 8x8 pixels of 0 to 16: 1,437 to train, a fixed 360 to test.
 
-    The first examples of a split, `train[:100]` in a config, are as many of each class, and none where it has no more.
-
-    Returns:
-        A dict of sources: "train" and "test", and "tune_train" and "tune_val", which divide train into 1,150 and 287.
+    Returns a dict of sources: "train", "test", "tune_train" and "tune_val"; the last two divide "train" into 1,150 and
+    287.
     """
     # scikit-learn takes about a second to import, and only this dataset needs it.
     from sklearn.datasets import load_digits
@@ -81,15 +79,7 @@ def digits():
 
 
 def first_of_each_class(labels, count):
-    """The indices of `count` examples, of each class as many as can be, in the order of the examples.
-
-    Args:
-        labels: integers `(N,)`.
-        count: 1 to N.
-
-    Returns:
-        int64 `(count,)`; those of a smaller count are among them.
-    """
+    """The indices of `count` examples, as many of each class as there are, with those of any smaller count."""
     rank = np.zeros(len(labels), int)  # how many of its class stand before an example
     for label in np.unique(labels):
         rank[labels == label] = np.arange(np.count_nonzero(labels == label))

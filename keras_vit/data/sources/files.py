@@ -1,8 +1,7 @@
-"""Image files in a folder with one subfolder for each class."""
+"""Image files: in a folder with one subfolder for each class, or named by a list as CSV or text."""
 
 import contextlib
-import contextvars
-import dataclasses
+import csv
 import hashlib
 import logging
 import os
@@ -14,24 +13,26 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data.sources.source import Source, check_names, checksum_of
+from keras_vit.data.sources.source import Source, check_labels, check_names, checksum_of
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
+HEADERS = {"file", "filename", "file_name", "path", "filepath", "image", "image_path"}
+_MAX_CLASSES = 1_000_000  # a larger label is a mistake, and every class takes memory
+_BYTE_ORDER_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 
 log = logging.getLogger(__name__)
-_listed = contextvars.ContextVar("listed", default=None)
+_listed: dict | None = None
 
 
 @contextlib.contextmanager
 def listed_once():
-    """While it is open, each folder is listed once, however many splits are made of it. So they are parts of one list,
-    and a file that comes in the meantime moves none from one split to another. Also a decorator."""
-    known = _listed.get()
-    token = _listed.set({} if known is None else known)
+    """While it is open, each folder is listed once, so that all splits are parts of one list. Also a decorator."""
+    global _listed
+    outer, _listed = _listed, {} if _listed is None else _listed
     try:
         yield
     finally:
-        _listed.reset(token)
+        _listed = outer
 
 
 def folder(
@@ -44,24 +45,22 @@ def folder(
     """A source of the images in `path/<split>/<class>/*`, or of a hashed part of `path/<class>/*`.
 
     Classes and files are in the order of their names. Files that do not end like images (.jpg, .jpeg, .png, .gif,
-    .bmp, .webp), hidden files and what is not a file (a pipe, a broken link) are left out; how many is logged.
+    .bmp, .webp), hidden files and what is not a file (a pipe, a broken link) are left out and logged.
 
     Args:
         path: a folder, local or anything that `tf.io.gfile` opens, such as `gs://`.
-        split: the subfolder to read, where there is one of that name. Where there is none, "train" or "test" is a
-            part of `path`, divided within each class by a hash of the file's name, and "tune_train" or "tune_val" is
-            a part of what "train" is; "" is all of `path`.
+        split: the subfolder to read, if there is one of that name. Otherwise "train" or "test" is a part of `path`,
+            divided within each class by a hash of the file's name, and "tune_train" or "tune_val" is a part of what
+            "train" is; "" is all of `path`.
         class_names: the classes, in order; otherwise the names of the subfolders, sorted.
         test_share: the share of each class, in (0, 1), that a hashed split has as "test" or "tune_val"; of a class
             of two or more images at least one, and never all.
         split_seed: another seed divides otherwise.
 
     Raises:
-        ValueError: there is no such folder or split, it holds no images, or a subfolder that is not a class.
+        ValueError: there is no such folder or split, it holds no images, or a subfolder is not a class.
     """
-    path = str(path).rstrip("/")
-    if not tf.io.gfile.isdir(path):
-        raise ValueError(f"There is no such folder. Received: path={path!r}")
+    path = _existing(path)
     tuning = split in ("tune_train", "tune_val") and not tf.io.gfile.isdir(posixpath.join(path, split))
     whole = "train" if tuning else split
     subfolder = posixpath.join(path, whole)
@@ -72,7 +71,7 @@ def folder(
             f"Received: split={split!r}"
         )
     root = path if hashed else subfolder
-    folders = [name for name in entries_of(root).folders if not name.startswith(".")]
+    folders = _visible_folders(root)
     if hashed and {"train", "test", "val", "validation"} & set(folders):
         raise ValueError(f"{path!r} is divided into {folders} and has no split of that name. Received: split={split!r}")
     names = check_names(class_names or map(printable, folders))
@@ -81,66 +80,138 @@ def folder(
         raise ValueError(f"Subfolders must be named like classes. Received: {unknown[:10]} in {root!r}")
     label_of = {name: label for label, name in enumerate(names)}
     present = sorted((label_of[printable(name)], name) for name in folders)
-    context = contextvars.copy_context()  # of which a thread has another one
     with ThreadPoolExecutor(16 if "://" in root else 1) as pool:
-        listed = list(pool.map(lambda item: context.copy().run(_images, posixpath.join(root, item[1])), present))
-    _warn_of_others(root, [others for _, others in listed])
+        listed = list(pool.map(lambda item: _images(posixpath.join(root, item[1])), present))
+    others = [printable(name) for _, of_class in listed for name in of_class]
+    if others:
+        log.warning(
+            "%s: %d entries are not files that end like images (%s) and are left out, the first of them %s",
+            root, len(others), ", ".join(IMAGE_ENDINGS), ", ".join(others[:5]),
+        )  # fmt: skip
     files = [images for images, _ in listed]
-    if hashed:
-        files = [
-            _part(whole == "test", name, images, test_share, split_seed) for (_, name), images in zip(present, files)
-        ]
-    if tuning:
-        parts = zip(present, files)
-        files = [_part(split == "tune_val", f"tune/{name}", of, test_share, split_seed) for (_, name), of in parts]
+    for divided, is_test, prefix in ((hashed, whole == "test", ""), (tuning, split == "tune_val", "tune/")):
+        if divided:
+            classes = zip(present, files)
+            files = [_part(is_test, prefix + name, of, test_share, split_seed) for (_, name), of in classes]
     counts = [len(images) for images in files]
-    flat = [name for images in files for name in images]
-    if not flat and hashed and any(images for images, _ in listed):
+    if not any(counts) and any(images for images, _ in listed):
         raise ValueError(
-            f"The split has no images; set --config.data.test_share, or make subfolders `train` and `test`. "
+            "The split has no images; set --config.data.test_share, or make subfolders `train` and `test`. "
             f"Received: split={split!r}, test_share={test_share}, path={path!r}"
         )
-    if not flat:
+    if not any(counts):
         raise ValueError(f"A folder of images has {root}/<class>/<image>, and here are none. Received: path={path!r}")
-    labels = np.repeat(np.array([label for label, _ in present], np.int64), counts)
-    return file_source(
+    return _file_source(
         [posixpath.join(root, name) for _, name in present],
-        flat,
+        [name for images in files for name in images],
         np.repeat(np.arange(len(present)), counts),
-        labels,
+        np.repeat(np.array([label for label, _ in present], np.int64), counts),
         names,
     )
 
 
 @listed_once()
 def folder_splits(path: str | os.PathLike) -> dict[str, Source]:
-    """A source of each split of a folder: of `path/<split>/<class>/*`, or of `path/<class>/*`, one by the name "".
-
-    Args:
-        path: as in `folder`.
-
-    Returns:
-        A dict from the name of a split to a `Source`. All have the classes of all splits.
-
-    Raises:
-        ValueError: there is no such folder, or a split holds no images.
-    """
-    path = str(path).rstrip("/")
-    if not tf.io.gfile.isdir(path):
-        raise ValueError(f"There is no such folder. Received: path={path!r}")
-    subfolders = [name for name in entries_of(path).folders if not name.startswith(".")]
-    classes = {name: entries_of(posixpath.join(path, name)).folders for name in subfolders}
-    splits = [name for name in subfolders if classes[name]]
-    if not splits or any(_images(posixpath.join(path, name))[0] for name in subfolders):
+    """A source of each split of a folder by its name, each with the classes of all splits: of
+    `path/<split>/<class>/*`, or of `path/<class>/*`, by the name ""."""
+    path = _existing(path)
+    classes = {name: _visible_folders(posixpath.join(path, name)) for name in _visible_folders(path)}
+    splits = [name for name in classes if classes[name]]
+    if not splits or any(_images(posixpath.join(path, name))[0] for name in classes):
         return {"": folder(path)}
-    names = sorted({printable(name) for split in splits for name in classes[split] if not name.startswith(".")})
+    names = sorted({printable(name) for split in splits for name in classes[split]})
     return {split: folder(path, split, names) for split in splits}
 
 
-def file_source(folders, files, where, labels, class_names):
+def file_list(path: str | os.PathLike, root: str = "", class_names: Sequence[str] | None = None) -> Source:
+    """A source of the image files that a list names, each with its label.
+
+    A `.csv` has one file and one label a row, with or without a header; any other file has them on a line, with
+    white space between. Labels are names of classes, or integers from 0; if one of `class_names` is an integer, all
+    labels are names.
+
+    Args:
+        path: the list; local or `gs://`.
+        root: the folder that relative names start from; by default the folder of the list.
+        class_names: the classes, in order; otherwise the labels, sorted, or the integers up to the largest.
+
+    Raises:
+        ValueError: the list is empty, a line is not a file and a label, a file is missing or has two labels, or a
+            label is not a class.
+    """
+    path = str(path)
+    rows = _rows(path)
+    root = (str(root) or posixpath.dirname(path)).rstrip("/")
+    words = [unicodedata.normalize("NFC", label) for _, _, label in rows]
+    names = check_names(class_names or ())
+    _check_words(words, rows, names, path)
+    numbered = names == tuple(map(str, range(len(names))))
+    if words[0].isdecimal() and (numbered or not any(name.isdecimal() for name in names)):
+        numbers = [int(word) for word in words]
+        if max(numbers) >= _MAX_CLASSES:
+            raise ValueError(f"Labels must be below {_MAX_CLASSES:,}. Received: {max(numbers)} in {path!r}")
+        labels = np.array(numbers, np.int64)
+        names = names or tuple(map(str, range(labels.max() + 1)))
+        check_labels(labels, names)
+    else:
+        names = names or tuple(sorted(set(words)))
+        unknown = sorted(set(words) - set(names))
+        if unknown:
+            raise ValueError(f"Labels must be among the {len(names)} classes. Received: {unknown[:10]} in {path!r}")
+        number = {name: label for label, name in enumerate(names)}
+        labels = np.array([number[word] for word in words], np.int64)
+    full = [name if "://" in name else posixpath.join(root, name) for _, name, _ in rows]
+    first: dict[str, int] = {}
+    for row, name in enumerate(full):
+        other = first.setdefault(name, row)
+        if labels[other] != labels[row]:
+            raise ValueError(
+                f"A file must have one label. Received: {words[other]!r} in line {rows[other][0]} and {words[row]!r} "
+                f"in line {rows[row][0]} for {name!r} in {path!r}"
+            )
+    folders = sorted({posixpath.dirname(name) for name in full})
+    files = {name: set(_entries(name)[1]) if tf.io.gfile.isdir(name or ".") else () for name in folders}
+    missing = [name for name in full if posixpath.basename(name) not in files[posixpath.dirname(name)]]
+    if missing:
+        raise ValueError(f"{len(missing)} of {len(full)} files are missing. Received: {missing[:10]} in {path!r}")
+    place = {name: number for number, name in enumerate(folders)}
+    where = np.array([place[posixpath.dirname(name)] for name in full], np.int64)
+    return _file_source(folders, [posixpath.basename(name) for name in full], where, labels, names)
+
+
+def read_text_file(path):
+    """The text of a file in UTF-8, or of UTF-16 with its byte-order mark; local or remote."""
+    path = str(path)
+    exists = tf.io.gfile.exists(path) if "://" in path else os.path.isfile(path)  # to open a pipe would wait forever
+    if not exists:
+        raise ValueError(f"There is no such file. Received: path={path!r}")
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            content = file.read()
+    except tf.errors.OpError as error:
+        raise ValueError(f"The file cannot be read ({error.message}). Received: path={path!r}") from None
+    encoding = next((name for mark, name in _BYTE_ORDER_MARKS.items() if content.startswith(mark)), "utf-8")
+    try:
+        text = content.decode(encoding)
+        reason = "it has zero bytes" if "\0" in text else ""
+    except UnicodeDecodeError as error:
+        reason = f"byte {error.start} is 0x{content[error.start]:02x}"
+    if reason:
+        raise ValueError(
+            f"The text must be UTF-8, or UTF-16 with its byte-order mark, and {reason}. Received: path={path!r}"
+        )
+    return text
+
+
+def printable(name):
+    """A file's name as text that can be printed: in Unicode's form NFC, a byte that is not UTF-8 as `\\xff`."""
+    return unicodedata.normalize("NFC", os.fsencode(name).decode("utf-8", "backslashreplace"))
+
+
+def _file_source(folders, files, where, labels, class_names):
     """A source of `folders[where[i]]/files[i]`: folders apart, so that a million names stay small in memory.
 
-    Names are those of `os`, where bytes that are not UTF-8 are surrogates.
+    Names are those of `os`, in which bytes that are not UTF-8 are surrogates.
     """
     folder_tensor, file_tensor = (tf.constant([os.fsencode(name) for name in names]) for names in (folders, files))
     where_tensor, label_tensor = tf.constant(where, tf.int64), tf.constant(labels, tf.int64)
@@ -158,83 +229,50 @@ def file_source(folders, files, where, labels, class_names):
     return Source(read, len(labels), tuple(class_names), name_of=name_of, labels=labels, checksum=checksum)
 
 
-def printable(name):
-    """A file's name as text that can be printed: in Unicode's form NFC, a byte that is not UTF-8 as `\\xff`."""
-    return unicodedata.normalize("NFC", os.fsencode(name).decode("utf-8", "backslashreplace"))
+def _existing(path):
+    path = str(path).rstrip("/")
+    if not tf.io.gfile.isdir(path):
+        raise ValueError(f"There is no such folder. Received: path={path!r}")
+    return path
 
 
-@dataclasses.dataclass
-class Entries:
-    """What is in a folder: the names of its folders, of its files, and of what is neither or cannot be looked at."""
-
-    folders: list
-    files: list
-    others: list
-
-
-def entries_of(path):
-    """The `Entries` of a folder, each list sorted.
-
-    Raises:
-        ValueError: the folder cannot be listed.
-    """
-    known = _listed.get()
-    if known is None:
-        return _list(path)
-    if path not in known:
-        known[path] = _list(path)
-    return known[path]
-
-
-def _list(path):
-    entries = Entries([], [], [])
-    try:
-        if "://" in path:
-            names = tf.io.gfile.listdir(path)
-            isdir = tf.io.gfile.isdir
-            folders = {name for name in names if name.endswith("/")}
-            folders |= {name for name in names if "." not in name and isdir(posixpath.join(path, name))}
-            entries.folders = sorted(name.rstrip("/") for name in folders)
-            entries.files = sorted(name for name in names if name not in folders)
-            return entries
-        with os.scandir(path or ".") as listed:
-            for entry in listed:
-                _kind(entry, entries).append(entry.name)
-    except (OSError, tf.errors.OpError) as error:
-        raise ValueError(f"A folder cannot be listed ({error}). Received: path={path!r}") from None
-    for names in (entries.folders, entries.files, entries.others):
-        names.sort()
-    return entries
-
-
-def _kind(entry, entries):
-    """The list that an `os.DirEntry` belongs to. To open a pipe would wait forever."""
-    try:
-        return entries.folders if entry.is_dir() else entries.files if entry.is_file() else entries.others
-    except OSError:  # a loop of links
-        return entries.others
+def _visible_folders(path):
+    return [name for name in _entries(path)[0] if not name.startswith(".")]
 
 
 def _images(path):
-    """The image files of a folder, sorted, and the names of its other entries."""
-    entries = entries_of(path)
-    is_image = lambda name: name.lower().endswith(IMAGE_ENDINGS) and not name.startswith(".")  # noqa: E731
-    images = [name for name in entries.files if is_image(name)]
-    others = entries.folders + entries.others + [name for name in entries.files if not is_image(name)]
-    return images, [posixpath.join(path, name) for name in others]
+    """The image files of a folder, sorted, and the paths of its other entries."""
+    folders, files, others = _entries(path)
+    images = [name for name in files if name.lower().endswith(IMAGE_ENDINGS) and not name.startswith(".")]
+    return images, [posixpath.join(path, name) for name in [*folders, *others, *sorted(set(files) - set(images))]]
 
 
-def _warn_of_others(root, others):
-    """Says which entries of the classes' folders are left out, by lists of their names."""
-    names = [printable(name) for of_class in others for name in of_class]
-    if names:
-        log.warning(
-            "%s: %d entries are not files that end like images (%s) and are left out, the first of them %s",
-            root,
-            len(names),
-            ", ".join(IMAGE_ENDINGS),
-            ", ".join(names[:5]),
-        )
+def _entries(path):
+    """The names of the folders and of the files in a folder, and of what is neither (a pipe), each sorted."""
+    if _listed is None:
+        return _list(path)
+    if path not in _listed:
+        _listed[path] = _list(path)
+    return _listed[path]
+
+
+def _list(path):
+    try:
+        if "://" in path:
+            names = tf.io.gfile.listdir(path)
+            isdir = lambda name: "." not in name and tf.io.gfile.isdir(posixpath.join(path, name))  # noqa: E731
+            folders = {name for name in names if name.endswith("/") or isdir(name)}
+            return sorted(name.rstrip("/") for name in folders), sorted(set(names) - folders), []
+        kinds: tuple[list, list, list] = ([], [], [])
+        with os.scandir(path or ".") as listed:
+            for entry in listed:
+                with contextlib.suppress(OSError):  # a loop of links is neither a folder nor a file
+                    kinds[0 if entry.is_dir() else 1 if entry.is_file() else 2].append(entry.name)
+                    continue
+                kinds[2].append(entry.name)
+        return tuple(map(sorted, kinds))
+    except (OSError, tf.errors.OpError) as error:
+        raise ValueError(f"A folder cannot be listed ({error}). Received: path={path!r}") from None
 
 
 def _part(is_test, class_name, files, test_share, seed):
@@ -247,3 +285,42 @@ def _part(is_test, class_name, files, test_share, seed):
     count = min(max(round(test_share * len(files)), 1), len(files) - 1)
     test = set(by_hash[: max(count, 0)])
     return [name for name in files if (name in test) == is_test]
+
+
+def _rows(path):
+    """`(line, file, label)` of each line of a list that is not empty; the number of the line counts from 1."""
+    lines = read_text_file(path).splitlines()
+    if path.endswith(".csv"):
+        try:
+            reader = csv.reader(lines)
+            rows = [[reader.line_num, *(cell.strip() for cell in row)] for row in reader if row]
+        except csv.Error as error:
+            raise ValueError(f"The list must be CSV ({error}). Received: path={path!r}") from None
+        if rows and rows[0][1].lower() in HEADERS:
+            rows = rows[1:]
+    else:
+        rows = [[number, *line.rsplit(maxsplit=1)] for number, line in enumerate(lines, 1) if line.strip()]
+    if not rows:
+        raise ValueError(f"The list is empty. Received: path={path!r}")
+    for row in rows:
+        if len(row) != 3 or not all(row):
+            raise ValueError(f"A line must be a file and a label. Received: {row[1:]!r} in line {row[0]} of {path!r}")
+    return rows
+
+
+def _check_words(words, rows, names, path):
+    """Raises a `ValueError` unless the labels of a list are all integers from 0 or all names."""
+    integers, numbers = [word.isdecimal() for word in words], list(map(_is_number, words))
+    if all(integers) or not (any(integers) or all(numbers)) or set(words) <= set(names):
+        return
+    odd = integers.index(False)
+    raise ValueError(
+        "The labels of a list must be integers from 0, or names of which none is an integer; other names need "
+        f"--config.data.class_names. Received: {words[odd]!r} in line {rows[odd][0]} of {path!r}"
+    )
+
+
+def _is_number(word):
+    with contextlib.suppress(ValueError):
+        return float(word) is not None
+    return False

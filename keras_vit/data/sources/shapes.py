@@ -1,50 +1,57 @@
 """Images that are drawn when they are read: colored shapes, whose every factor is known and can be the label.
 
-An image is a function of (seed, split, index) alone, in arithmetic that is exact or rounded as IEEE 754 says, so it is
-the same on every machine. No image is stored, and there are 2^62 of each split.
+An image is a function of (seed, split, index) alone. No image is stored, and there are 2^62 of each split.
 """
 
-import re
+import math
 from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data.sources import shape_outlines
-from keras_vit.data.sources.shape_drawing import (
-    BACKGROUND,
-    CLASSES,
-    COLORS,
-    DRAWS,
-    FIELDS,
-    LAYERS,
-    MAIN,
-    STEP,
-    TEXTURES,
-    ShapeDrawing,
-    draws_of,
-    splitmix64,
-)
-from keras_vit.data.sources.source import Source
+from keras_vit.data import order
+from keras_vit.data.sources.source import Source, parse_split
 
-# The factors that may be labels: which draw of which layer.
-_FACTORS = {
-    "shape": (MAIN, "shape"),
-    "column": (MAIN, "column"),
-    "row": (MAIN, "row"),
-    "size": (MAIN, "size"),
-    "rotation": (MAIN, "rotation"),
-    "color": (MAIN, "color"),
-    "texture": (MAIN, "texture"),
-    "background": (BACKGROUND, "color"),
-    "background_texture": (BACKGROUND, "texture"),
-    "distractors": (BACKGROUND, "level"),
-    "noise": (MAIN, "level"),
+_LAYERS, _BACKGROUND, _MAIN = 5, 0, 4  # the background, three distractors, and the shape, which is in front
+_COLORS, _ANGLES = 8, 1024
+_SHAPES = ("disc", "ring", "half_disc", "crescent", "triangle", "square", "star", "cross")
+_TEXTURES = ("solid", "stripes", "checks", "dots")
+# The share of its brightness that a texture takes from a color in odd columns of its cells, odd rows, and both.
+_SHADES = 0.375 * np.array([[0, 0, 0], [1, 0, 0], [1, 1, -2], [0, 0, 1]], "float32")
+# What a draw in [0, 1) is spread over, for the background, the distractors and the shape. Places are shares of width
+# and height, sizes are radii in shares of the shorter side, periods are in radii; the others are numbers of things.
+_RANGES = {
+    "column": ((0.0, 1.0), (0.05, 0.95), (0.35, 0.65)),
+    "row": ((0.0, 1.0), (0.05, 0.95), (0.35, 0.65)),
+    "size": ((0.5, 0.5), (0.05, 0.12), (0.15, 0.35)),
+    "period": ((0.2, 0.5), (0.4, 1.0), (0.4, 1.0)),
+    "phase": ((0.0, 1.0),) * 3,
+    "rotation": ((0, _ANGLES),) * 3,
+    # The background has another color than the shape, a distractor another one than the background.
+    "color": ((1, _COLORS), (1, _COLORS), (0, _COLORS)),
+    "shape": ((0, len(_SHAPES)),) * 3,
+    "texture": ((0, len(_TEXTURES)),) * 3,
+    "level": ((0, 4), (0, 0), (0, 51)),  # the number of distractors; the width of the noise in 255ths of white
 }
-FACTORS = {name: CLASSES[field] for name, (_, field) in _FACTORS.items()}
-_WORDS = {"shape": shape_outlines.NAMES, "texture": TEXTURES, "background_texture": TEXTURES}
+_FIELDS = tuple(_RANGES)
+# The factors that may be labels: the layer and the field that are drawn, and the number of classes.
+_FACTORS = {
+    "shape": (_MAIN, "shape", 8),
+    "column": (_MAIN, "column", 4),
+    "row": (_MAIN, "row", 4),
+    "size": (_MAIN, "size", 8),
+    "rotation": (_MAIN, "rotation", 8),
+    "color": (_MAIN, "color", _COLORS),
+    "texture": (_MAIN, "texture", 4),
+    "background": (_BACKGROUND, "color", _COLORS),
+    "background_texture": (_BACKGROUND, "texture", 4),
+    "distractors": (_BACKGROUND, "level", 4),
+    "noise": (_MAIN, "level", 4),
+}
+FACTORS = {name: classes for name, (_, _, classes) in _FACTORS.items()}
+_WORDS = {"shape": _SHAPES, "texture": _TEXTURES, "background_texture": _TEXTURES}
 _TEST_EXAMPLES = 10_000
-_SPLITS = {"train": 0, "tune_train": 0, "test": 1, "tune_val": 2}  # each number has images of its own
+_STREAMS = {"train": 0, "tune_train": 0, "test": 1, "tune_val": 2}  # each number has images of its own
 _KNOWN_LABELS = 2**20  # the most examples whose labels are computed beforehand
 
 
@@ -60,8 +67,8 @@ def shapes(
     0.35 of the shorter side (8); its `rotation` of 0 to 360 degrees (8), which a disc and a ring do not show; its
     `color` (8) and `texture` (4); the color of the `background`, another one than the shape's (8), and the
     `background_texture` (4); 0 to 3 `distractors`, small shapes of one color, which the shape may hide; and `noise`,
-    uniform, of up to 0.1 of white (4). Each is uniform in its range, and all are independent but for the color of the
-    background. The classes of what is continuous are equal parts of its range.
+    uniform, of up to 0.1 of white (4). Each is uniform in its range, and all are independent except for the color of
+    the background. The classes of a continuous factor are equal parts of its range.
 
     Args:
         split: "train", "test", "tune_train" (the same as "train") or "tune_val", each with images of its own; or the
@@ -91,84 +98,142 @@ def shapes(
         )
     if not 0 <= seed < 2**31:
         raise ValueError(f"The seed must be an int32, 0 or more. Received: seed={seed}")
-    stream, count = _parse_split(split, num_examples)
-    key = _key(seed, stream)
-    drawing = ShapeDrawing(image_shape)
+    if not 0 <= num_examples < 2**62:
+        raise ValueError(f"`num_examples` must be in [0, 2^62). Received: num_examples={num_examples}")
+    train = num_examples or 1_000_000
+    sizes = {"train": train, "tune_train": train, "test": _TEST_EXAMPLES, "tune_val": _TEST_EXAMPLES}
+    name, count = parse_split("shapes", split, sizes)
+    key = int(order.splitmix64(order.splitmix64(_uint64(seed), 0), _STREAMS[name]))
+    draw = _drawing(image_shape)
 
     def read(index):
-        first = tf.constant((key + STEP) % 2**64, tf.uint64)
-        state = splitmix64(first + tf.cast(index, tf.uint64) * tf.constant(STEP, tf.uint64))
-        draws = draws_of(state, 0, DRAWS)
-        target = _combined(names, tf.reshape(draws, (len(FIELDS), LAYERS)), tf.floor, tf.math.floormod)
-        return {"image": drawing(state, draws), "label": tf.cast(target, tf.int64)}
+        state = order.splitmix64(_uint64(key), index)
+        return {"image": draw(state), "label": _label(names, state)}
 
+    words = [""]
+    for name in names:
+        of_name = _WORDS.get(name, tuple(map(str, range(FACTORS[name]))))
+        words = [f"{before}-{word}".lstrip("-") for before in words for word in of_name]
+    states = order.splitmix64(_uint64(key), tf.range(min(count, _KNOWN_LABELS), dtype=tf.int64))
     return Source(
         read,
         count,
-        _class_names(names),
-        labels=_labels(names, key, count) if count <= _KNOWN_LABELS else None,
+        tuple(words),
+        labels=_label(names, states).numpy() if count <= _KNOWN_LABELS else None,
         name_of=f"shapes {split} example {{}}".format,
         # A mirrored shape has another place and rotation, and a crop another size.
         options={"train_crop": "none", "eval_crop": "none", "flip": "off"},
     )
 
 
-def _parse_split(split, num_examples):
-    """The number of a split's stream of images, and how many examples it has."""
-    match = re.fullmatch(r"(\w+)(?:\[:(\d+)\])?", split)
-    if not match or match[1] not in _SPLITS:
-        raise ValueError(
-            f"The splits of the shapes are {', '.join(_SPLITS)}, or the first ones of a split, train[:1000]. "
-            f"Received: split={split!r}"
-        )
-    if not 0 <= num_examples < 2**62:
-        raise ValueError(f"`num_examples` must be in [0, 2^62). Received: num_examples={num_examples}")
-    stream = _SPLITS[match[1]]
-    whole = _TEST_EXAMPLES if stream else num_examples or 1_000_000
-    count = whole if match[2] is None else int(match[2])
-    if not 0 < count <= whole:
-        raise ValueError(f"The split {match[1]!r} has {whole} examples. Received: split={split!r}")
-    return stream, count
+def _uint64(number):
+    return tf.constant(number, tf.uint64)
 
 
-def _class_names(names):
-    result = [""]
-    for name in names:
-        words = _WORDS.get(name, tuple(map(str, range(FACTORS[name]))))
-        result = [f"{before}-{word}".lstrip("-") for before in result for word in words]
-    return tuple(result)
+def _draws(state, numbers):
+    """Some of the draws of an example, float32 in [0, 1); numbers int64 that broadcast with the state."""
+    bits = tf.bitwise.right_shift(order.splitmix64(state, numbers), _uint64(40))
+    return tf.cast(bits, tf.float32) * 2.0**-24
 
 
-def _combined(names, draws, floor, floormod):
-    """The class of a combination of factors, a float, with the functions of TensorFlow or numpy.
-
-    Args:
-        names: of the factors.
-        draws: in [0, 1), `(fields, LAYERS)` or `(fields, LAYERS, N)`.
-    """
+def _label(names, state):
+    """The class of a combination of factors, int64, for states of any shape."""
+    draw = lambda layer, field: _draws(state, _FIELDS.index(field) * _LAYERS + layer)  # noqa: E731
     result = 0.0
     for name in names:
-        layer, field = _FACTORS[name]
-        value = draws[FIELDS.index(field)]
+        layer, field, classes = _FACTORS[name]
+        value = tf.floor(draw(layer, field) * classes)
         if name == "background":  # any color but the shape's
-            value = floormod(floor(value[MAIN] * COLORS) + 1 + floor(value[layer] * (COLORS - 1)), COLORS)
-        else:
-            value = floor(value[layer] * FACTORS[name])
-        result = result * FACTORS[name] + value
-    return result
+            other = tf.floor(draw(layer, field) * (classes - 1)) + 1
+            value = tf.math.floormod(tf.floor(draw(_MAIN, field) * classes) + other, classes)
+        result = result * classes + value
+    return tf.cast(result, tf.int64)
 
 
-def _labels(names, key, count):
-    """The labels of the first examples, int64 `(count,)`, without drawing an image."""
-    state = splitmix64(np.uint64(key) + np.arange(1, count + 1, dtype="uint64") * np.uint64(STEP))
-    draws = np.zeros((len(FIELDS), LAYERS, count), "float32")
-    for layer, field in {_FACTORS[name] for name in names} | {(MAIN, "color")}:
-        number = np.uint64((FIELDS.index(field) * LAYERS + layer + 1) * STEP % 2**64)
-        draws[FIELDS.index(field), layer] = (splitmix64(state + number) >> np.uint64(40)) * 2.0**-24
-    return _combined(names, draws, np.floor, np.mod).astype("int64")
+def _drawing(image_shape):
+    """A function from the state of an example to its image, uint8 `(H, W, C)`."""
+    height, width, channels = image_shape
+    ranges = np.array(
+        [[of[0], of[1], of[1], of[1], of[2]] for of in _RANGES.values()], "float32"
+    )  # (fields, layers, 2)
+    lowest, span = ranges[..., 0], ranges[..., 1] - ranges[..., 0]
+    y, x = (np.ravel(grid).astype("float32") + 0.5 for grid in np.mgrid[:height, :width])
+    sides, colors = _outlines(), _palette(channels)
+
+    def draw(state):
+        draws = _draws(state, tf.range(len(_FIELDS) * _LAYERS, dtype=tf.int64))
+        values = lowest + span * tf.reshape(draws, lowest.shape)
+        column, row, size, period, phase, *_ = tf.unstack(values[:, :, None])  # (layers, 1)
+        *_, rotation, color, shape, texture, level = tf.unstack(tf.cast(tf.floor(values), tf.int32))
+        # Coordinates in which each layer's shape has radius 1: (layers, H*W).
+        radius = size * min(height, width)
+        angle = tf.cast(rotation, tf.float32)[:, None] * (2 * math.pi / _ANGLES)
+        dx, dy = (x - column * width) / radius, (y - row * height) / radius
+        u, v = dx * tf.cos(angle) + dy * tf.sin(angle), dy * tf.cos(angle) - dx * tf.sin(angle)
+        # How much of each pixel the shapes cover, with edges one pixel wide.
+        terms = tf.stack([u, v, u * u + v * v, tf.ones_like(u)], 1)[1:]
+        outside = tf.reshape(tf.matmul(tf.gather(sides, shape[1:]), terms), (_LAYERS - 1, 2, 4, -1))
+        opacity = tf.clip_by_value(0.5 - radius[1:] * tf.reduce_min(tf.reduce_max(outside, 2), 1), 0, 1)
+        exists = tf.cast(tf.cast(level[_BACKGROUND], tf.float32) >= [1.0, 2.0, 3.0, 0.0], tf.float32)
+        opacity = tf.unstack((opacity * exists[:, None])[:, :, None])
+        # What the textures of the background and the shape leave of the brightness.
+        cells = tf.stack([u, v])[:, ::_MAIN] / period[::_MAIN] + 2 * phase[::_MAIN]
+        odd_u, odd_v = tf.unstack(tf.math.floormod(tf.floor(cells), 2))
+        of_u, of_v, of_both = tf.unstack(tf.gather(_SHADES, texture[::_MAIN])[:, :, None], axis=1)
+        brightness = (1 - (of_u * odd_u + odd_v * (of_v + of_both * odd_u)))[:, :, None]
+        # The colors of the layers, painted one over the other.
+        background = color[_MAIN] + color[_BACKGROUND]
+        number = tf.concat([background[None], background + color[1:_MAIN], color[_MAIN:]], 0)
+        paint = tf.gather(colors, tf.math.floormod(number, _COLORS))  # (layers, C)
+        image = brightness[0] * paint[_BACKGROUND]
+        for layer in range(1, _MAIN):
+            image += opacity[layer - 1] * (paint[layer] - image)
+        image += opacity[-1] * (brightness[1] * paint[_MAIN] - image)
+        # A byte of noise for each value.
+        count = math.prod(image_shape)
+        numbers = tf.range(lowest.size, lowest.size - (-count // 8), dtype=tf.int64)
+        noise = tf.reshape(tf.bitcast(order.splitmix64(state, numbers), tf.uint8), (-1,))[:count]
+        noise = values[_FIELDS.index("level"), _MAIN] * (tf.cast(noise, tf.float32) / 255 - 0.5)
+        image = tf.round(tf.reshape(image, (-1,)) + noise)
+        return tf.reshape(tf.cast(tf.clip_by_value(image, 0, 255), tf.uint8), image_shape)
+
+    return draw
 
 
-def _key(seed, stream):
-    """The 64 bits of a seed and a split."""
-    first = splitmix64(np.array([seed + STEP], "uint64"))
-    return int(splitmix64(first + np.uint64((stream + 1) * STEP % 2**64))[0])
+def _palette(channels):
+    """The colors, float32 `(8, channels)` in 0 to 255: hues, or with one channel levels of gray."""
+    steps = np.arange(_COLORS)[:, None] / _COLORS
+    if channels == 1:
+        return np.round(255 * (steps + 1 / _COLORS)).astype("float32")
+    hues = np.cos(2 * math.pi * (steps - (np.arange(channels) % 3) / 3))
+    return np.round(127.5 * (1 + hues)).astype("float32")
+
+
+def _outlines():
+    """The shapes, float32 `(8, 2 * 4, 4)`: each is a union of two intersections of four half planes or discs.
+
+    A side is (a, b, q, c): a*u + b*v + q*(u^2 + v^2) + c, which is 0 or less inside and about the distance outside.
+    """
+
+    def disc(radius, u=0.0, sign=1):
+        return tuple(sign * part for part in (-u, 0.0, 0.5, (u * u - radius**2) / 2))
+
+    def planes(first_degrees, *distances):
+        angles = [math.radians(first_degrees + 360 * i / len(distances)) for i in range(len(distances))]
+        return [(math.cos(angle), math.sin(angle), 0.0, -distance) for angle, distance in zip(angles, distances)]
+
+    unions = {
+        "disc": [[disc(1.0)]],
+        "ring": [[disc(1.0), disc(0.5, sign=-1)]],
+        "half_disc": [[disc(1.0), (1.0, 0.0, 0.0, 0.0)]],
+        "crescent": [[disc(1.0), disc(0.75, 0.5, -1)]],
+        "triangle": [planes(60, 0.5, 0.5, 0.5)],
+        "square": [planes(0, 0.6875, 0.6875, 0.6875, 0.6875)],
+        "star": [planes(60, 0.5, 0.5, 0.5), planes(0, 0.5, 0.5, 0.5)],
+        "cross": [planes(0, 0.9375, 0.3125, 0.9375, 0.3125), planes(0, 0.3125, 0.9375, 0.3125, 0.9375)],
+    }
+    everywhere = (0.0, 0.0, 0.0, -9.0)
+    pairs = [(unions[name] * 2)[:2] for name in _SHAPES]
+    return np.array(
+        [[side for part in pair for side in [*part, *[everywhere] * (4 - len(part))]] for pair in pairs], "float32"
+    )

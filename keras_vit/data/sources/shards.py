@@ -1,4 +1,14 @@
-"""Records that are read from the beginning of their files: what is remote, and too slow to be read one by one."""
+"""Records that are read from the beginning of their files: remote ones, which are too slow to be read one by one.
+
+    slots of a batch     0 ... c-1 | c ... 2c-1 | ...     lanes of c = batch_size / lanes slots each
+    an epoch             the shards, in an order drawn from (seed, epoch), form one line of all examples; it is divided
+                         into one piece for each lane, as long as the number of slots the lane has in this epoch
+    a lane               its pieces, epoch after epoch, each of them shuffled block by block
+
+None of this depends on the hosts. The slots of a batch that a host returns belong to a few lanes, so the host opens
+only the shards of these lanes, all lanes at the same time. The position of a lane at a step is arithmetic on the
+lengths of the shards: shards before it are not opened, and the records before it in the first shard are skipped.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -6,23 +16,26 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data.failures import after_a_while
+from keras_vit.data import order
 
-# Bytes that are read ahead of a remote file: many records, so that its latency counts once for all of them.
-_BUFFER = 4 * 2**20
-_CHUNK = 16  # records that are handled together, for speed
+NO_EXAMPLE = -1  # the number of a row of a batch that is padding
+
+_MAX_LANES = 64  # each of them reads a file
+_SHARDS_PER_LANE = 2  # minimum; a lane that starts in the middle of a shard wastes the bytes it skips
+_FOREVER = 2**62
+_BUFFER = 4 * 2**20  # bytes read ahead of a remote file, many records, so that latency counts once for all of them
 
 
 @dataclasses.dataclass(frozen=True)
 class Shards:
-    """Files of records, of which only the beginning can be found at once.
+    """Files of records that can only be read in order.
 
     An example's index counts the records of all shards, one shard after the other.
 
     Attributes:
-        lengths: int64 `(S,)`: how many records each shard has.
+        lengths: int64 `(S,)`, the number of records of each shard.
         open: `open(shard, skip)`, two int64 scalar tensors, to a `tf.data.Dataset` of its records from number `skip`
-            on, scalar strings, which ends at one that cannot be read.
+            on, scalar strings.
         parse: from a record to an example, as `Source.read` gives it.
     """
 
@@ -40,12 +53,7 @@ class Shards:
         return int(np.sum(self.lengths))
 
     def namer(self, files, skips=None):
-        """A function from an index to the file of its shard and the number of the record in it, from 0.
-
-        Args:
-            files: the file of each shard.
-            skips: how many records of each file are before its shard; None for none.
-        """
+        """A function from an index to its file and record; `skips` records of each file are before its shard."""
 
         def name_of(index):
             # Shards without records begin where the next one does.
@@ -55,44 +63,10 @@ class Shards:
         return name_of
 
     def read(self, shard, skip, take):
-        """Some records of a shard: a dataset of `take` pairs `(index, record)`.
-
-        Where reading fails it is tried once more, after a while, from there on. What cannot be read then is an empty
-        record in its own place, so that no other one moves. After a damaged record nothing of a file can be found.
-        """
-
-        def attempt(_):
-            return self.open(shard, skip).ignore_errors().take(take)
-
-        def missing(due, chunk):
-            """Those of a chunk that were not read before, and the number that is due next."""
-            numbers, records = chunk
-            new = tf.maximum(due - numbers[0], 0)
-            return tf.maximum(due, numbers[-1] + 1), (start + numbers[new:], records[new:])
-
-        start, once = tf.constant(self.starts)[shard], tf.data.Dataset.from_tensors(0)
+        """A dataset of `take` pairs `(index, record)` of a shard, empty records from one that cannot be read on."""
         empty = tf.data.Dataset.from_tensors("").repeat(take)
-        chunks = [
-            records.enumerate(skip).batch(_CHUNK)
-            for records in (once.flat_map(attempt), after_a_while(once).flat_map(attempt), empty)
-        ]
-        records = chunks[0].concatenate(chunks[1]).concatenate(chunks[2]).scan(skip, missing).unbatch()
-        # `take` asks for nothing after the last one: where all goes well there is no second attempt.
-        return records.take(take)
-
-    def records(self, indices):
-        """Some records, scalar strings, empty where they cannot be read.
-
-        Args:
-            indices: of the records, ascending, int64 `(N,)`. A shard is read from the first of them to the last.
-        """
-        shards = np.searchsorted(self.starts, indices, side="right") - 1
-        for shard in np.unique(shards):
-            chosen = tf.constant(indices[shards == shard], tf.int64)
-            skip, take = chosen[0] - self.starts[shard], chosen[-1] - chosen[0] + 1
-            rows = self.read(tf.constant(shard, tf.int64), skip, take)
-            for _, record in rows.filter(lambda index, _, chosen=chosen: tf.reduce_any(index == chosen)):
-                yield record
+        records = self.open(shard, skip).ignore_errors().take(take).concatenate(empty).take(take)
+        return records.enumerate(tf.constant(self.starts)[shard] + skip)
 
     def in_order(self):
         """All pairs `(index, record)`, shard after shard."""
@@ -100,40 +74,130 @@ class Shards:
         return shards.flat_map(lambda shard, length: self.read(shard, tf.constant(0, tf.int64), length))
 
 
+class Lanes:
+    """The `count` lanes of some `Shards`, each of `size` slots of a batch.
+
+    Without a seed, the order is that of an evaluation: the same line without any shuffling, once. `shuffle_buffer`
+    examples are shuffled together, over all lanes.
+    """
+
+    def __init__(self, shards, batch_size, seed=None, shuffle_buffer=1):
+        self._shards, self._n, self._batch_size, self._seed = shards, shards.num_examples, batch_size, seed
+        # The largest divisor of the batch size that leaves each lane enough shards.
+        most = min(_MAX_LANES, max(1, len(shards.lengths) // _SHARDS_PER_LANE))
+        self.count = max(count for count in range(1, most + 1) if batch_size % count == 0)
+        self.size = batch_size // self.count
+        # One block is handed out while the next one is read.
+        self._block = max(1, shuffle_buffer // (2 * self.count))
+
+    def steps(self, slots, first_step):
+        """A dataset of `(numbers, records)` of some slots `(M,)` of the batch, for each step from `first_step` on.
+
+        A number is `epoch * num_examples + index`. The dataset is endless; in evaluation it ends with the last batch,
+        which is filled up with `NO_EXAMPLE`.
+        """
+        lanes = sorted({slot // self.size for slot in slots})
+        place = np.searchsorted(lanes, np.array(slots) // self.size) * self.size + np.array(slots) % self.size
+        first_step = tf.cast(first_step, tf.int64)
+        read = self._evaluation_lane if self._seed is None else lambda lane: self._training_lane(lane, first_step)
+        chunks = tf.data.Dataset.from_tensor_slices(np.int64(lanes)).interleave(
+            read, cycle_length=len(lanes), block_length=1, num_parallel_calls=len(lanes), deterministic=True
+        )
+
+        def rows(*parts):
+            return tuple(tf.gather(tf.reshape(part, [len(lanes) * self.size]), place) for part in parts)
+
+        return chunks.batch(len(lanes), drop_remainder=True).map(rows)
+
+    def evaluation_order(self):
+        """The index of the example at each position of an evaluation: int64 `(num_examples,)`."""
+        indices = np.full((-(-self._n // self._batch_size), self.count, self.size), -1)
+        for lane in range(self.count):
+            start, stop = (int(edge) for edge in self._piece(0, lane))
+            indices[:, lane].flat[: stop - start] = np.arange(start, stop)
+        return indices.ravel()[: self._n]
+
+    def _before(self, position, lane):
+        """How many slots of the lanes before a lane are before a position of the order; int or int64 tensors."""
+        batches, slot = position // self._batch_size, position % self._batch_size
+        return batches * lane * self.size + tf.minimum(slot, lane * self.size)
+
+    def _piece(self, epoch, lane):
+        """Where in the line of an epoch the piece of a lane begins and ends."""
+        first, last = epoch * self._n, (epoch + 1) * self._n
+        return tuple(self._before(last, edge) - self._before(first, edge) for edge in (lane, lane + 1))
+
+    def _records(self, epoch, start, stop):
+        """`(index, record)` of a part of the line of an epoch."""
+        lengths = tf.constant(self._shards.lengths, tf.int64)
+        shards = tf.range(len(self._shards.lengths), dtype=tf.int64)
+        if self._seed is not None:
+            shards = order.shuffled(shards, order.shuffle_key(self._seed, epoch))
+        lengths = tf.gather(lengths, shards)
+        begins = tf.cumsum(lengths, exclusive=True)
+        skips, ends = (tf.clip_by_value(edge - begins, 0, lengths) for edge in (start, stop))
+        parts = tuple(tf.boolean_mask(of_shard, ends > skips) for of_shard in (shards, skips, ends - skips))
+        return tf.data.Dataset.from_tensor_slices(parts).flat_map(self._shards.read)
+
+    def _training_lane(self, lane, first_step):
+        """Chunks of `(numbers, records)` of the slots of a lane, for each step from the first one on."""
+        position = first_step * self._batch_size + lane * self.size
+        first_epoch = position // self._n
+        # The examples of this epoch that the lane has given: whole blocks, which are not read, and part of a block.
+        edges = [self._before(position, edge) - self._before(first_epoch * self._n, edge) for edge in (lane, lane + 1)]
+        skipped_blocks, skipped = (edges[1] - edges[0]) // self._block, (edges[1] - edges[0]) % self._block
+
+        def blocks(epoch):
+            resumed = tf.cast(epoch == first_epoch, tf.int64)
+            start, stop = self._piece(epoch, lane)
+            records = self._records(epoch, start + resumed * skipped_blocks * self._block, stop).batch(self._block)
+
+            def shuffle(block, row):
+                indices, records = row
+                permutation = tf.range(tf.size(indices, tf.int64), dtype=tf.int64)
+                permutation = order.shuffled(permutation, order.shuffle_key(self._seed, epoch, lane, block))
+                permutation = permutation[tf.where(block == skipped_blocks, resumed * skipped, 0) :]
+                return epoch * self._n + tf.gather(indices, permutation), tf.gather(records, permutation)
+
+            return records.enumerate(resumed * skipped_blocks).map(shuffle)
+
+        # The next block is read while this one is handed out.
+        endless = tf.data.Dataset.range(first_epoch, _FOREVER).flat_map(blocks).prefetch(1)
+        return endless.rebatch(self.size)
+
+    def _evaluation_lane(self, lane):
+        start, stop = self._piece(tf.constant(0, tf.int64), lane)
+        behind = tf.data.Dataset.from_tensors((tf.constant(NO_EXAMPLE, tf.int64), "")).repeat()
+        steps = -(-self._n // self._batch_size)
+        return self._records(tf.constant(0, tf.int64), start, stop).concatenate(behind).batch(self.size).take(steps)
+
+
 def open_tfrecords(files, skips=None):
     """The `open` of TFRecord files, whose first records may not belong to their shard: `skips[shard]` of them."""
     names, skips = tf.constant(files), tf.constant(skips or [0] * len(files), tf.int64)
 
     def open_file(shard, skip):
-        # What cannot be opened fails without end, and `ignore_errors` would wait for that: it is tried before.
-        records = lambda _: _tfrecords(names[shard]).skip(skips[shard] + skip)  # noqa: E731
-        return tf.data.Dataset.from_tensors(names[shard]).map(_first_record).ignore_errors().flat_map(records)
+        # A file that cannot be opened fails without end, and `ignore_errors` would wait for that: try it before.
+        first = tf.data.Dataset.from_tensors(names[shard]).map(_first_record).ignore_errors()
+        return first.flat_map(lambda _: _tfrecords(names[shard]).skip(skips[shard] + skip))
 
     return open_file
 
 
 def count_records(file):
-    """How many records of a TFRecord file can be found, and whether these are all; reads the whole file.
-
-    Raises:
-        ValueError: it cannot be read, which says nothing about its records.
-    """
+    """The number of records of a TFRecord file, which is read whole for it."""
+    count = 0
     try:
-        return _count(_tfrecords(file)), True
+        for records in _tfrecords(file).batch(64):
+            count += len(records)
     except tf.errors.DataLossError:
-        with tf.io.gfile.GFile(file, "rb") as opened:
-            if opened.read(2) in (b"\x1f\x8b", b"\x78\x9c"):
-                raise ValueError(
-                    f"TFRecords must not be compressed; uncompress them, as with gunzip. Received: {file!r}"
-                ) from None
-        opened = tf.data.Dataset.from_tensors(file).map(_first_record).ignore_errors()
-        return _count(opened.flat_map(lambda _: _tfrecords(file)).ignore_errors()), False
+        raise ValueError(
+            f"A TFRecord file must be whole, and must not be compressed; gunzip uncompresses one. Received: {file!r}, "
+            f"damaged after {count // 64 * 64} records or more"
+        ) from None
     except tf.errors.OpError as error:
         raise ValueError(f"The records of a file cannot be counted ({error.message}). Received: {file!r}") from None
-
-
-def _count(records):
-    return sum(int(size) for size in records.batch(_CHUNK).map(tf.size))
+    return count
 
 
 def _tfrecords(file, buffer_size=_BUFFER):

@@ -5,9 +5,10 @@ import dataclasses
 import functools
 import logging
 import os
+import re
 import unicodedata
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -63,6 +64,40 @@ class Source:
         return self.image_spec.dtype == tf.string
 
 
+def subset(source: Source, indices: Sequence[int] | np.ndarray) -> Source:
+    """A source of some examples of another one, which has access by index, in the order of `indices`."""
+    indices, read = np.asarray(indices), source.read
+    if read is None:
+        raise ValueError("Only a source with access by index has subsets. Received: a source that is read in order")
+    if indices.ndim != 1 or not len(indices) or indices.min() < 0 or indices.max() >= source.num_examples:
+        raise ValueError(
+            f"Indices must be in 0 to {source.num_examples - 1}, one or more. Received: {len(indices.ravel())} indices"
+        )
+    index_of = tf.constant(indices, tf.int64)
+    return dataclasses.replace(
+        source,
+        read=lambda index: read(index_of[index]),
+        num_examples=len(indices),
+        name_of=lambda index: source.name_of(int(indices[index])),
+        labels=None if source.labels is None else np.asarray(source.labels)[indices],
+    )
+
+
+def parse_split(dataset, split, splits):
+    """The split that is named, as "train" or "train[:100]", and how many of its first examples; `splits` has sizes."""
+    match = re.fullmatch(r"(\w+)(?:\[:(\d+)\])?", split)
+    if not match or match[1] not in splits:
+        raise ValueError(
+            f"The splits of the {dataset} are {', '.join(splits)}, or the first examples of a split, train[:100]. "
+            f"Received: split={split!r}"
+        )
+    whole = splits[match[1]]
+    count = whole if match[2] is None else int(match[2])
+    if not 0 < count <= whole:
+        raise ValueError(f"The split {match[1]!r} has {whole} examples. Received: split={split!r}")
+    return match[1], count
+
+
 def check_splits(train: Source, test: Source) -> None:
     """Raises a ValueError unless two sources have the same classes and training has examples of each of them.
 
@@ -75,49 +110,44 @@ def check_splits(train: Source, test: Source) -> None:
             "The training and the test split must have the same classes. "
             f"Received: only in train={_few(only_train)}, only in test={_few(only_test)}"
         )
+    missing = []
     for source in (train, test):
-        if source.labels is None:
-            continue
-        counts = np.bincount(source.labels, minlength=len(source.class_names))
-        missing = [name for name, count in zip(source.class_names, counts) if not count]
-        if missing and source is train:
-            raise ValueError(
-                "Every class needs examples in the training split; to divide a folder otherwise, set "
-                "--config.data.test_share or split_seed, or make subfolders `train` and `test`. "
-                f"Received: none of {_few(missing)}"
-            )
-        if missing:
-            log.warning(
-                "%d classes have no examples in the test split (of a folder another test_share or split_seed, or "
-                "subfolders `train` and `test`, may give them some): %s", len(missing), _few(missing),
-            )  # fmt: skip
+        counts = np.ones(1) if source.labels is None else np.bincount(source.labels, minlength=len(source.class_names))
+        missing.append([name for name, count in zip(source.class_names, counts) if not count])
+    if missing[0]:
+        raise ValueError(
+            "Every class needs examples in the training split; to divide a folder otherwise, set "
+            "--config.data.test_share or split_seed, or make subfolders `train` and `test`. "
+            f"Received: none of {_few(missing[0])}"
+        )
+    if missing[1]:
+        log.warning(
+            "%d classes have no examples in the test split (for a folder another test_share or split_seed, or "
+            "subfolders `train` and `test`, may change it): %s", len(missing[1]), _few(missing[1]),
+        )  # fmt: skip
 
 
 def warn_of_empty_classes(source, name):
-    """Logs which classes have no examples, where labels are known only by reading the examples.
+    """Logs which classes have no examples, if labels are known only by reading the examples.
 
-    They are read in a random order until each class was seen, and no more than 20 a class, or 20,000 in all. An error
-    would be too much: some splits, as those of VTAB, lack classes on purpose.
+    They are read in a random order until each class was seen, at most 20 a class and 20,000 in all. It is no error:
+    some splits, such as those of VTAB, lack classes on purpose.
     """
     classes, n = len(source.class_names), source.num_examples
     most = min(n, 20 * classes, 20_000)
     if source.labels is not None or (source.read is None and most < n):
         return
-
-    def label_at(position):
-        return tf.reshape(source.read(order.index_at(position, n, 0)[1])["label"], [-1])
-
     if source.read is None:
-        records = source.shards.in_order()
-        labels = records.map(lambda _, record: tf.reshape(source.shards.parse(record)["label"], [-1]))
+        labels = source.shards.in_order().map(lambda _, record: source.shards.parse(record)["label"])
     else:
-        labels = tf.data.Dataset.range(most).map(label_at, num_parallel_calls=tf.data.AUTOTUNE)
-    missing = np.ones(classes, bool)
-    for seen in labels.take(most).ignore_errors().unbatch().batch(classes).as_numpy_iterator():
-        missing[seen[(seen >= 0) & (seen < classes)]] = False
-        if not missing.any():
+        read = lambda position: source.read(order.index_at(position, n, 0)[1])["label"]  # noqa: E731
+        labels = tf.data.Dataset.range(most).map(read, num_parallel_calls=tf.data.AUTOTUNE)
+    seen: set[int] = set()
+    for label in labels.take(most).ignore_errors().as_numpy_iterator():
+        seen.update(np.ravel(label).tolist())
+        if seen.issuperset(range(classes)):
             return
-    names = [name for name, is_missing in zip(source.class_names, missing) if is_missing]
+    names = [name for label, name in enumerate(source.class_names) if label not in seen]
     among = f"all {n:,} examples" if most == n else f"{most:,} of {n:,} examples, drawn at random"
     log.warning("%s: %d classes are not among %s: %s", name, len(names), among, _few(names))
 
@@ -151,11 +181,7 @@ def checksum_of(paths):
 
 
 def white_of(dtype, max_value=0):
-    """The value of white for values of a dtype: `max_value`, or with 0 the largest of an unsigned integer.
-
-    Raises:
-        ValueError: it is not known, or not above 0.
-    """
+    """The value of white for values of a dtype: `max_value`, or with 0 the largest of an unsigned integer."""
     white = max_value or WHITE.get(np.dtype(dtype).name, 0)
     if white <= 0:
         raise ValueError(

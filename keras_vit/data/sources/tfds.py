@@ -24,7 +24,7 @@ def tfds(
 ) -> Source:
     """A source of one split of a classification dataset of TensorFlow Datasets.
 
-    Where the prepared files are array_record, or local TFRecords, which are indexed, any example can be read at once.
+    If the prepared files are array_record, or local TFRecords, which are indexed, any example can be read at once.
     Other TFRecords (`gs://`) are read in order, by the lengths of their files that TFDS knows.
 
     Args:
@@ -34,12 +34,12 @@ def tfds(
         image_key: the feature with the image.
         label_key: the feature with the label, or with the list of labels that count as right.
         label: a function from all features to the label, int64, instead of `label_key`. Needs `class_names`.
-        class_names: the dataset's own names in the order that they shall have, or names for one whose classes are
-            only numbered.
+        class_names: the dataset's own names in another order, or names for one whose classes are only numbered.
         scale: what pixels are multiplied by; 255 for images of 0 and 1.
 
     Raises:
-        ValueError: there is no such dataset, version, split or feature, or it is not prepared in `data_dir`.
+        ValueError: there is no such dataset, version, split or feature, it is not prepared in `data_dir`, or it has
+            other class names.
     """
     # tensorflow_datasets takes seconds to import, and only these sources need it.
     import tensorflow_datasets
@@ -53,18 +53,15 @@ def tfds(
     if not set(keys) <= set(features):
         raise ValueError(f"{name} has the features {sorted(features)}. Received: {keys}")
     decoders = {image_key: tensorflow_datasets.decode.SkipDecoding()}
-
     try:
         parts = builder.info.splits[split].file_instructions
         tf.io.gfile.stat(str(parts[0].filename))
     except (KeyError, ValueError, AssertionError, IndexError, tf.errors.OpError) as error:
-        known = sorted(builder.info.splits)
         raise ValueError(
-            f"{name} has the splits {known} in {str(builder.data_dir)!r}; if it is not prepared there, `tfds build` or "
-            f"`tfds.builder({name!r}).download_and_prepare()` does it. "
+            f"{name} has the splits {sorted(builder.info.splits)} in {str(builder.data_dir)!r}; if it is not prepared "
+            f"there, `tfds build` or `tfds.builder({name!r}).download_and_prepare()` does it. "
             f"Received: split={split!r} ({str(error).splitlines()[0]})"
         ) from None
-
     known = () if label else check_names(_class_names(features[label_key]))
     names = check_names(class_names or known)
     place_of = _places(name, known, names)
@@ -74,10 +71,10 @@ def tfds(
         value = tf.cast(label(stored) if label else stored[label_key], tf.int64)
         return {"image": stored[image_key], "label": value if place_of is None else tf.gather(place_of, value)}
 
-    rest: dict[str, Any] = {"class_names": names, "max_value": 255 // scale}
     files, skips = [str(part.filename) for part in parts], [part.skip for part in parts]
-    rest["checksum"] = functools.partial(checksum_of, files)
     lengths = [part.examples_in_shard - part.skip if part.take < 0 else part.take for part in parts]
+    rest: dict[str, Any] = {"class_names": names, "max_value": 255 // scale}
+    rest["checksum"] = functools.partial(checksum_of, files)
     kind = builder.info.file_format.value
     if kind == "array_record":
         name_of = f"{name} {split} example {{}}".format
@@ -96,7 +93,6 @@ def _are_local(files):
 
 
 def _array_record_reader(parts, parse):
-    """The `read` of a `Source` for some array_record files; tf.data service cannot run it on another machine."""
     from array_record.python.array_record_data_source import ArrayRecordDataSource
 
     records = ArrayRecordDataSource(parts)
@@ -111,16 +107,15 @@ def _array_record_reader(parts, parse):
 def _class_names(feature):
     """The names of a ClassLabel, or of a sequence of them; () for another feature."""
     feature = getattr(feature, "feature", feature)
-    return () if getattr(feature, "num_classes", None) is None else tuple(feature.names)
+    return () if getattr(feature, "num_classes", None) is None else feature.names
 
 
 def _places(dataset, known, names):
-    """Which label each of a dataset's own becomes, int64 `(classes,)`; None for those that stay."""
+    """The label that each of a dataset's own becomes, int64 `(classes,)`; None if they stay."""
     if not names:
         raise ValueError(f"A label without names needs `class_names`. Received: name={dataset!r}")
-    if names == known or not known:
-        return None
-    if len(names) == len(known) and known == tuple(map(str, range(len(known)))):  # they are only numbered
+    only_numbered = len(names) == len(known) and known == tuple(map(str, range(len(known))))
+    if names == known or not known or only_numbered:
         return None
     if sorted(names) != sorted(known):
         other = sorted(set(names) - set(known)) or sorted(set(known) - set(names))

@@ -1,5 +1,6 @@
 """TFRecords of `tf.train.Example`, read by index: one pass over the lengths finds where each record begins."""
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -13,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import tensorflow as tf
 
-from keras_vit import files as file_system
 from keras_vit.data.sources.shards import Shards, count_records, open_tfrecords
 from keras_vit.data.sources.source import Source, check_names, checksum_of, white_of
 
@@ -38,9 +38,8 @@ def tfrecords(
     """A source of TFRecords of `tf.train.Example`, uncompressed.
 
     Local files are indexed by one pass over the lengths of the records, so that any example can be read at once.
-    Remote files are read in order, because that pass would fetch them whole: it happens once, to count their records,
-    and the counts are kept in Keras' cache. What follows a broken record in a remote file cannot be found, and counts
-    as bad too where `num_examples` tells that it is there.
+    Remote files are read in order, because that pass would fetch them whole. It happens once, to count their records,
+    and the counts are kept in Keras' cache.
 
     Args:
         pattern: the files, `train-*-of-01024`; local or `gs://`.
@@ -55,8 +54,8 @@ def tfrecords(
         max_value: the value of white of values that are not files; 0 for 255 of uint8 and 65,535 of uint16.
 
     Raises:
-        ValueError: no file matches, a file is not TFRecords, an example has no such features, or a label of the first
-            or the last record of a file is out of range. (The labels in between are found when they are read.)
+        ValueError: no file matches, a file is not whole TFRecords, or the first or the last record of a file has no
+            such features, or a label out of range. (Records in between are checked when they are read.)
     """
     files = sorted(tf.io.gfile.glob(str(pattern)))
     if not files:
@@ -79,75 +78,57 @@ def tfrecords(
         return {"image": image(example), "label": example[label_key] - label_offset}
 
     if "://" in files[0]:
-        shards = Shards(_counts(files, num_examples), open_tfrecords(files), parse)
-        return Source(None, shards.num_examples, shards=shards, name_of=shards.namer(files), **rest)
-    index = RecordIndex(files)
-    for first, last in index.ends:
-        for number in (first, last):
-            try:
-                label = parse(index.read(tf.constant(number)))["label"]
-            except tf.errors.DataLossError:
-                continue  # a bad example, which is counted when it is read
-            except tf.errors.OpError as error:
-                raise ValueError(
-                    f"Examples must have the features {image_key!r} (bytes) and {label_key!r} (integer). "
-                    f"Received: {index.name_of(number)}, {error.message}"
-                ) from None
-            if not 0 <= label < len(class_names):
-                raise ValueError(
-                    f"Labels less `label_offset` must be in 0 to {len(class_names) - 1}. "
-                    f"Received: {label + label_offset} in {index.name_of(number)}, label_offset={label_offset}"
-                )
-    if num_examples not in (0, len(index)):
+        shards = Shards(_counts(files), open_tfrecords(files), parse)
+        source = Source(None, shards.num_examples, shards=shards, name_of=shards.namer(files), **rest)
+    else:
+        index = RecordIndex(files)
+        _check_ends(index, parse, len(class_names), label_offset)
+        source = Source(lambda i: parse(index.read(i)), len(index), name_of=index.name_of, **rest)
+    if not source.num_examples or num_examples not in (0, source.num_examples):
         raise ValueError(
-            f"`num_examples` must be 0 or what the files hold, {len(index)}. Received: num_examples={num_examples}"
+            "The files must hold records, as many as `num_examples` unless that is 0. Received: "
+            f"num_examples={num_examples}, {source.num_examples} records in {str(pattern)!r}"
         )
-    return Source(lambda i: parse(index.read(i)), len(index), name_of=index.name_of, **rest)
+    return source
 
 
-def _counts(files, num_examples):
-    """How many records each of some remote files has, int64 `(files,)`; counted once for files of these sizes."""
+def _check_ends(index, parse, classes, label_offset):
+    """Raises a `ValueError` if the first or last record of a file lacks a feature, or its label is out of range."""
+    for number in (number for ends in index.ends for number in ends):
+        try:
+            label = int(parse(index.read(tf.constant(number)))["label"])
+        except tf.errors.DataLossError:
+            continue  # a bad example, which is counted when it is read
+        except tf.errors.OpError as error:
+            raise ValueError(
+                "Examples must have the features of --config.data.image_key (bytes) and --config.data.label_key "
+                f"(an integer). Received: {index.name_of(number)}, {error.message}"
+            ) from None
+        if not 0 <= label < classes:
+            raise ValueError(
+                f"Labels less `label_offset` must be in 0 to {classes - 1}. "
+                f"Received: {label + label_offset} in {index.name_of(number)}, label_offset={label_offset}"
+            )
+
+
+def _counts(files):
+    """The number of records of each of some remote files, int64 `(files,)`; counted once for files of these sizes."""
     with ThreadPoolExecutor(_FILES_AT_A_TIME) as pool:
         sizes = list(pool.map(lambda file: tf.io.gfile.stat(file).length, files))
         digest = hashlib.sha256(json.dumps([files, sizes]).encode()).hexdigest()[:32]
         home = os.environ.get("KERAS_HOME") or "~/.keras"  # Keras' own rule, which it has no public function for
         cache = pathlib.Path(home).expanduser() / "keras_vit" / "tfrecords" / f"{digest}.json"
-        counted = _cached(cache)
-        if counted is None:
+        try:
+            return np.array(json.loads(cache.read_text()), np.int64).reshape(len(files))
+        except (OSError, TypeError, ValueError):
             log.warning("counting the records of %d files, which reads them once", len(files))
-            counted = list(pool.map(count_records, files))
-            _keep(cache, counted)
-    counts = np.array([count for count, _ in counted], np.int64)
-    broken = [place for place, (_, is_whole) in enumerate(counted) if not is_whole]
-    for place in broken:
-        log.warning("%s is broken after %d records; what follows cannot be found", files[place], counts[place])
-    missing = num_examples - counts.sum() if num_examples else 0
-    if missing < 0 or (missing and not broken):
-        raise ValueError(
-            f"`num_examples` must be 0 or what the files hold, {counts.sum()}. Received: num_examples={num_examples}"
-        )
-    if missing:
-        counts[broken[0]] += missing  # they are bad examples, wherever they are missing
-    if not counts.sum():
-        raise ValueError(f"The files hold no records. Received: {files[:10]}")
-    return counts
-
-
-def _cached(path):
-    """What `_keep` wrote, or None."""
+        counts = list(pool.map(count_records, files))
     try:
-        content = file_system.read_json(path)
-        return None if content is None else [(int(count), bool(is_whole)) for count, is_whole in content]
-    except (OSError, TypeError, ValueError):
-        return None
-
-
-def _keep(path, counted):
-    try:
-        file_system.make_dirs(path.parent)
-        file_system.write_json(path, counted)
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        cache.write_text(json.dumps(counts))
     except OSError as error:
         log.warning("the counts of records cannot be kept (%s), and the next run counts again", error)
+    return np.array(counts, np.int64)
 
 
 def _image_reader(keys, dtype, shape):
@@ -156,14 +137,13 @@ def _image_reader(keys, dtype, shape):
         if shape:
             raise ValueError(f"`image_shape` is of values and needs `image_dtype`. Received: image_shape={shape}")
         return lambda example: example[keys[0]] if len(keys) == 1 else tf.stack([example[key] for key in keys])
-    try:
+    with contextlib.suppress(TypeError):
         dtype = tf.as_dtype(dtype)
-    except TypeError:
-        dtype = tf.string
-    if not (dtype.is_integer or dtype.is_floating) or (shape and (len(shape) not in (2, 3) or min(shape) < 1)):
+    is_known = isinstance(dtype, tf.DType) and (dtype.is_integer or dtype.is_floating)
+    if not is_known or (shape and (len(shape) not in (2, 3) or min(shape) < 1)):
         raise ValueError(
             "`image_dtype` must be '' or a dtype of numbers, `image_shape` () or (H, W, C). "
-            f"Received: image_dtype={dtype.name!r}, image_shape={shape}"
+            f"Received: image_dtype={getattr(dtype, 'name', dtype)!r}, image_shape={shape}"
         )
 
     def values(encoded):
@@ -178,12 +158,7 @@ def _image_reader(keys, dtype, shape):
 
 
 class RecordIndex:
-    """Where each record of some local TFRecord files begins: 12 bytes of memory for each.
-
-    Args:
-        files: the names of the files.
-        spans: for each file, the records `(skip, take)` that count, or `None` for all of them.
-    """
+    """Where each record of some local TFRecord files begins, of all records or of `(skip, take)` of each file."""
 
     def __init__(self, files, spans=None):
         spans = spans or [(0, -1)] * len(files)
@@ -197,8 +172,6 @@ class RecordIndex:
         self._offsets = tf.constant(np.concatenate(offsets))
         self._file_of = tf.constant(np.repeat(np.arange(len(files), dtype=np.int32), counts))
         self._files = tf.constant(files)
-        if not len(self):
-            raise ValueError(f"The files hold no records. Received: {files[:10]}")
 
     def __len__(self):
         return int(self._offsets.shape[0])
@@ -216,58 +189,26 @@ class RecordIndex:
         return tf.raw_ops.DatasetToSingleElement(dataset=dataset, **kind)[0]
 
     def name_of(self, index):
-        """The file and the number of the record in it, from 0."""
         file = int(self._file_of[index])
         return f"{self.files[file]} record {index - self._starts[file] + self._skips[file]}"
 
 
 def _offsets(path, skip, take):
-    """Where the records of one file begin, int64, reading nothing but their lengths."""
-    offsets, headers, place, number = [], [], 0, 0
+    """The offset of each record of one file, int64, reading only the lengths."""
+    offsets, place = [], 0
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        with open(path, "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            while place < size and (take < 0 or len(offsets) < skip + take):
+                header = os.pread(file.fileno(), _HEADER, place)
+                length = struct.unpack("<Q", header[:8])[0] if len(header) == _HEADER else 0
+                if not length or place + _FRAME + length > size:
+                    raise ValueError(
+                        "A TFRecord file must hold whole records to its end, and must not be compressed; gunzip "
+                        f"uncompresses one. Received: {path!r}, broken at or before byte {place}"
+                    )
+                offsets.append(place)
+                place += _FRAME + length
     except OSError as error:
         raise ValueError(f"A TFRecord file cannot be opened ({error}). Received: {path!r}") from None
-    try:
-        size = os.fstat(descriptor).st_size
-        while place < size and (take < 0 or number < skip + take):
-            header = os.pread(descriptor, _HEADER, place)
-            headers.append(header.ljust(_HEADER, b"\0"))
-            offsets.append(place)
-            place += _FRAME + struct.unpack("<Q", headers[-1][:8])[0]
-            number += 1
-            if place > size:
-                break
-    finally:
-        os.close(descriptor)
-    offsets = np.array(offsets, np.int64)
-    broken = np.flatnonzero(~_right_headers(headers))
-    if len(broken) and broken[0] == 0 and headers[0][:2] in (b"\x1f\x8b", b"\x78\x9c"):
-        raise ValueError(f"TFRecords must not be compressed; uncompress them, as with gunzip. Received: {path!r}")
-    if len(broken) or (place > size and number):
-        raise ValueError(
-            "A TFRecord file must hold whole records to its end, or nobody knows where the next one begins. "
-            f"Received: {path!r}, broken at byte {offsets[broken[0] if len(broken) else -1]}"
-        )
-    return offsets[skip:]
-
-
-def _right_headers(headers):
-    """Which headers of records, bytes of 12, have the checksum of their length: bool `(N,)`."""
-    headers = np.frombuffer(b"".join(headers), np.uint8).reshape(-1, _HEADER)
-    checksum = np.full(len(headers), 0xFFFFFFFF, np.uint32)
-    for byte in headers[:, :8].T:
-        checksum = _crc32c_table()[(checksum ^ byte) & 0xFF] ^ (checksum >> 8)
-    checksum = ~checksum
-    # As TFRecords mask it, so that data which holds checksums has others.
-    masked = ((checksum >> 15) | (checksum << 17)) + np.uint32(0xA282EAD8)
-    return masked == headers[:, 8:].copy().view("<u4")[:, 0]
-
-
-@functools.cache
-def _crc32c_table():
-    """The remainders of all bytes, uint32 `(256,)`, by the polynomial of Castagnoli."""
-    table = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        table = np.where(table & 1, (table >> 1) ^ np.uint32(0x82F63B78), table >> 1)
-    return table
+    return np.array(offsets, np.int64)[skip:]
