@@ -32,7 +32,7 @@ OUT_OF_MEMORY = (
 
 @dataclasses.dataclass(frozen=True)
 class TrainOutputs:
-    """Outputs of a call of `Engine.train`; S is the number of steps that were done.
+    """Outputs of a call of `Engine.train` that did S steps.
 
     Attributes:
         metrics: "loss", the task's metrics, "grad_norm" (before clipping) and "learning_rate": float32 `(S,)` by name.
@@ -221,8 +221,6 @@ class Engine(abc.ABC):
         Raises:
             ValueError: another host has ended.
         """
-        if self.num_hosts > 1:
-            raise NotImplementedError("an engine of several hosts has a `gather_hosts` of its own")
         return [tuple(values)]
 
     def weights_checksum(self) -> int:

@@ -2,15 +2,12 @@
 
 import contextlib
 import csv
-import logging
 import os
 
 import numpy as np
 
 from keras_vit import files
 from keras_vit.training.progress import format_metrics, wrap
-
-log = logging.getLogger(__name__)
 
 
 class MetricWriter:
@@ -118,30 +115,17 @@ class MetricsTable:
             raise ValueError(
                 f"The table must have the columns {header.strip()}. Received: {lines[0].strip()} in {self._path}"
             )
-        self._open(self._rows(lines[1:], step))
+        rows = {}
+        for line in lines[1:]:  # a damaged disk may leave lines that are not rows
+            number, *values = line.split(",")
+            if number.isdecimal() and int(number) <= step and len(values) == len(self._columns):
+                rows.setdefault(int(number), line)
+        self._open(rows.values())
 
     def _open(self, rows=()):
         with files.atomic_write(self._path) as file:
             file.write("".join([_line(("step", *self._columns)), *rows]))
         self._file = files.open_to_append(self._path)
-
-    def _rows(self, lines, step):
-        """The rows of the steps up to `step`; other lines, as a damaged disk leaves them, are left out."""
-        rows, last, damaged = [], -1, 0
-        for line in lines:
-            number, *values = line.split(",")
-            try:
-                number = int(number) if len([float(value) for value in values]) == len(self._columns) else -1
-            except ValueError:
-                number = -1
-            if number <= last:
-                damaged += 1
-            elif number <= step:
-                rows.append(line)
-                last = number
-        if damaged:
-            log.warning("%s: %d lines are not rows of this table and are left out", self._path, damaged)
-        return rows
 
     def append(self, step, metrics):
         """Writes the rows of the steps from number `step` on: a dict of equally long sequences, one for each column."""

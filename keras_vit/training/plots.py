@@ -11,13 +11,12 @@ from keras_vit.plots import figure_class
 def training_curve(
     path: str | os.PathLike, columns: Mapping[str, np.ndarray], evaluations: Mapping[str, np.ndarray] | None = None
 ) -> None:
-    """Draws how training went: every metric over the steps, each in a plot of its own; bad examples only if there are.
+    """Draws every metric over the steps, each in a plot of its own; bad examples only if there are any.
 
     Args:
         path: the file to write; its ending decides the format.
-        columns: numbers `(rows,)` by name, of which `step` is one and every other becomes a plot; what
-            `training.read_metrics` gives.
-        evaluations: the same for evaluations, `step` too; points in the plots of the same names.
+        columns: what `training.read_metrics` returns for `metrics.csv`.
+        evaluations: the same for `evaluations.csv`; points in the plots of the same names.
 
     Raises:
         ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
