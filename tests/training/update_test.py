@@ -1,0 +1,84 @@
+"""The update of a step on any backend, against numpy."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_vit import optimizers
+from keras_vit.training import update as module
+from keras_vit.training.update import TrainState, update
+
+WEIGHTS = [np.array([3.0, -1.0], "float32"), np.array([[2.0]], "float32")]
+GRADIENTS = [np.array([0.0, 3.0], "float32"), np.array([[4.0]], "float32")]  # of norm 5
+
+
+def _optimizer():
+    optimizer = optimizers.SGD(optimizers.Schedule("constant", 0.5, total_steps=10))
+    optimizer.build([keras.Variable(weight) for weight in WEIGHTS])
+    return optimizer
+
+
+def _state(optimizer, scaling=()):
+    return TrainState(
+        weights=list(map(ops.convert_to_tensor, WEIGHTS)),
+        statistics=[ops.convert_to_tensor(np.float32(7))],
+        slots=[ops.convert_to_tensor(variable) for variable in optimizer.variables],
+        averages=list(map(ops.convert_to_tensor, WEIGHTS)),
+        scaling=[ops.convert_to_tensor(value) for value in scaling],
+    )
+
+
+def _update(gradients=GRADIENTS, loss=2.0, running=True, scaling=(), **options):
+    """`(before, after, running, metrics)`, as numpy."""
+    optimizer = _optimizer()
+    before = _state(optimizer, scaling)
+    tensors = [ops.convert_to_tensor(gradient) for gradient in gradients]
+    means, new_statistics = ops.convert_to_tensor(np.array([loss, 0.25], "float32")), [ops.convert_to_tensor(8.0)]
+    after, running, metrics = update(
+        optimizer, before, tensors, means, new_statistics, ops.convert_to_tensor(running), **options
+    )
+    numbers = keras.tree.map_structure(ops.convert_to_numpy, [vars(before), vars(after), running, metrics])
+    return (*numbers[:2], bool(numbers[2]), numbers[3])
+
+
+def _same(before, after, fields):
+    return all(np.array_equal(a, b) for field in fields for a, b in zip(before[field], after[field], strict=True))
+
+
+STATE = ("weights", "statistics", "slots", "averages")
+
+
+def test_a_step_clips_updates_and_averages():
+    _, after, running, metrics = _update(clip_norm=2.5, ema_decay=0.75)
+    expected = [weight - 0.5 * (gradient / 2) for weight, gradient in zip(WEIGHTS, GRADIENTS)]
+    for weight, new, average, old in zip(after["weights"], expected, after["averages"], WEIGHTS):
+        np.testing.assert_allclose(weight, new, rtol=1e-6)
+        np.testing.assert_allclose(average, 0.75 * old + 0.25 * new, rtol=1e-6)
+    assert running and after["statistics"] == [8.0]
+    np.testing.assert_allclose(metrics, [2.0, 0.25, 5.0, 0.5])  # the norm before clipping, and the rate
+
+
+@pytest.mark.parametrize("bad", [{"loss": np.nan}, {"gradients": [GRADIENTS[0] + np.inf, GRADIENTS[1]]}])
+@pytest.mark.parametrize("skip", [False, True])
+def test_a_step_that_is_not_finite_changes_nothing(bad, skip):
+    before, after, running, _ = _update(**bad, clip_norm=1.0, ema_decay=0.5, skip_nonfinite=skip)
+    assert _same(before, after, STATE) and running == skip
+
+
+def test_a_call_that_has_ended_changes_nothing():
+    scaling = (np.float32(8), np.int32(1))
+    before, after, running, _ = _update(running=False, scaling=scaling, ema_decay=0.5)
+    assert _same(before, after, (*STATE, "scaling")) and not running
+
+
+def test_the_loss_scale_is_divided_out_and_follows_the_steps(monkeypatch):
+    monkeypatch.setattr(module, "LOSS_SCALE_GROWTH_STEPS", 2)
+    scaled = [4 * gradient for gradient in GRADIENTS]
+    _, after, running, metrics = _update(scaled, scaling=(np.float32(4), np.int32(1)))
+    assert metrics[2] == 5.0 and running and after["scaling"] == [8.0, 0]
+    overflow = [scaled[0] + np.inf, scaled[1]]
+    before, after, running, _ = _update(overflow, scaling=(np.float32(4), np.int32(1)))
+    assert _same(before, after, STATE) and running and after["scaling"] == [2.0, 0]
+    _, after, running, _ = _update(overflow, scaling=(np.float32(1), np.int32(0)))
+    assert not running  # the scale cannot fall any further
