@@ -2,6 +2,8 @@
 
 import keras
 
+from keras_vit.models.image_model import ImageModel
+
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
 
@@ -31,7 +33,7 @@ def inference_copy(model, precision="float32"):
     try:
         config = _replace_policies(model.get_config(), policy, kept_policies)
         if policy != "float32":
-            _keep_last_layer_in_float32(config)
+            _keep_last_layer_in_float32(model, config)
         copy = type(model).from_config(config)
         copy.set_weights(model.get_weights())
     except (NotImplementedError, TypeError, KeyError, ValueError) as error:
@@ -60,10 +62,12 @@ def _replace_policies(config, policy, kept_policies):
     return {key: _replace_policies(value, policy, kept_policies) for key, value in config.items()}
 
 
-def _keep_last_layer_in_float32(config):
-    """Sets the last layer of a model's config, or of the model nested last in it, to float32."""
-    last = config["layers"][-1]
-    if "layers" in last["config"]:
-        _keep_last_layer_in_float32(last["config"])
+def _keep_last_layer_in_float32(model, config):
+    """Sets the last layer in a model's config, or in that of the model nested last in it, to float32."""
+    if isinstance(model, ImageModel):
+        return  # its head always is
+    last = getattr(model, "operations", model.layers)[-1]
+    if isinstance(last, keras.Model):
+        _keep_last_layer_in_float32(last, config["layers"][-1]["config"])
     else:
-        config["layers"][-1] = _replace_policies(last, "float32", set())
+        config["layers"][-1] = _replace_policies(config["layers"][-1], "float32", set())

@@ -70,7 +70,7 @@ class ImageModel(keras.Model):
     def get_config(self) -> dict[str, Any]:
         activation = self.arguments.get("classifier_activation")
         if callable(activation):
-            activation = keras.saving.serialize_keras_object(activation)
+            activation = keras.activations.serialize(activation)
         return {
             **self.arguments,
             **({"classifier_activation": activation} if "classifier_activation" in self.arguments else {}),

@@ -38,7 +38,7 @@ def test_a_copy_in_float32_is_the_same_model_with_its_own_weights(make):
 
 def test_a_model_nested_has_its_softmax_once():
     model = nested()
-    np.testing.assert_allclose(probability_function(model)(IMAGES), model(IMAGES), atol=1e-7)
+    np.testing.assert_allclose(probability_function(model, "softmax")(IMAGES), model(IMAGES), atol=1e-7)
 
 
 def test_a_model_that_its_config_cannot_rebuild_is_refused():
