@@ -28,7 +28,6 @@ def load(
     head: str = "keep",
     *,
     source_grid: tuple[int, int] | None = None,
-    scipy_border: bool = False,
     channels: str | None = None,
 ) -> LoadReport:
     """Loads a checkpoint into a model, and reports what was done with every array.
@@ -47,16 +46,11 @@ def load(
             have any number of classes; `pre_logits` is loaded if the model has it; a class token and its position are
             dropped or initialized as the model's classifier needs.
         source_grid: `(rows, columns)` of the file's positions, where they are not square and the file does not say.
-        scipy_border: whether to resample with SciPy's zero border, which `vit_jax` has for a few pairs of grids (28
-            to 48, for example), instead of the intended values.
         channels: how the kernel of the first convolution, which has S input channels in the file (3 for RGB), is
             adapted to a model with another number C of them. None refuses. "sum" gives every channel the sum of the
-            kernel over its S channels, divided by C: an image of equal channels gets the same outputs, so RGB weights
-            see a gray image as they did. "tile" gives channel c the kernel's channel `c % S`, times S / C, for C of 2
-            or more: where S divides C, an image that repeats its S channels gets the same outputs. The root of a
-            ResNet standardizes its kernel, each filter by its own mean and deviation. That undoes any factor, so
-            "sum" keeps the response to an equal-channel image up to one factor for each filter; GroupNorm
-            removes what these factors have in common, all of it for "tile" where S divides C.
+            kernel over its S channels, divided by C: RGB weights see a gray image as they did. "tile" gives channel c
+            the kernel's channel `c % S`, times S / C, for C of 2 or more. A ResNet standardizes that kernel, so there
+            "sum" keeps the response to an equal-channel image up to one factor for each filter.
 
     Returns:
         A `LoadReport`; `print` it. It is also logged, to "keras_vit" at INFO.
@@ -74,17 +68,8 @@ def load(
     family, architecture = registry.infer(shapes, {})
     resolved = resolve(source, registry.find_size(architecture, family), model.input_shape[1])
     with open_checkpoint(resolved.path, resolved.subtree, architecture.get("num_heads")) as checkpoint:
-        plan = LoadPlan(
-            model,
-            variables,
-            shapes,
-            checkpoint,
-            source=source,
-            head=head,
-            source_grid=source_grid,
-            scipy_border=scipy_border,
-            channels=channels,
-        )
+        options = {"source": source, "head": head, "source_grid": source_grid, "channels": channels}
+        plan = LoadPlan(model, variables, shapes, checkpoint, **options)
         _check_numerics(model, checkpoint.facts, source)
         # The file is read twice, so that a bad array at its end leaves the model unchanged while only one array is in
         # memory; in the file's order, so that the slices of one array come one after the other.

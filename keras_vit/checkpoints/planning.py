@@ -28,63 +28,36 @@ class Assignment:
 
 
 class LoadPlan:
-    """What a load will do, decided from headers alone.
-
-    Args:
-        model, source, head, source_grid, scipy_border, channels: as of `load`.
-        variables: of the model, `{canonical name: variable}`.
-        shapes: of the model, `{canonical name: shape}`.
-        checkpoint: the open `Checkpoint`.
-
-    Attributes:
-        assignments: `{canonical name: Assignment}` for every variable that gets a value from the file.
-        report: the `LoadReport` of the load.
+    """What a load will do, decided from headers alone: `assignments`, `{canonical name: Assignment}`, and `report`.
 
     Raises:
         ValueError: the checkpoint does not fit the model.
     """
 
-    def __init__(self, model, variables, shapes, checkpoint, *, source, head, source_grid, scipy_border, channels):
+    def __init__(self, model, variables, shapes, checkpoint, *, source, head, source_grid, channels):
         self.model, self.variables, self.shapes, self.source, self.head = model, variables, shapes, source, head
-        self.arrays = checkpoint.arrays
-        self.scipy_border, self.channels = scipy_border, channels
-        self.assignments = {}
-        self.report = LoadReport(model.name, str(source))
+        self.arrays, self.channels = checkpoint.arrays, channels
+        self.known_grid = tuple(source_grid) if source_grid else checkpoint.facts.get("grid")
+        self.assignments, self.report = {}, LoadReport(model.name, str(source))
         # What the model and the file are, by one and the same rule.
-        self._of_model = registry.infer(shapes, {})
-        self._of_file = registry.infer(checkpoint.shapes, checkpoint.facts)
-        if self._of_file[0] is not None:
-            self._compare_architectures()
-        if not self.arrays.keys() & shapes.keys():
-            raise ValueError(f"The file holds no weights of a known model. Received: {source}")
-        self._known_grid = tuple(source_grid) if source_grid else checkpoint.facts.get("grid")
+        self.of_model = registry.infer(shapes, {})
+        self.of_file = registry.infer(checkpoint.shapes, checkpoint.facts)
+        self._compare_architectures()
         self._assign(checkpoint.other_arrays)
-        for name, shape in shapes.items():
-            if name in self.assignments:
-                self._check(name, shape)
 
     def _compare_architectures(self):
-        (family, ours), (file_family, theirs) = self._of_model, self._of_file
+        (family, ours), (file_family, theirs) = self.of_model, self.of_file
+        if not self.arrays.keys() & self.shapes.keys() and file_family is None:
+            raise ValueError(f"The file holds no weights of a known model. Received: {self.source}")
+        pairs = {name: (ours.get(name), theirs.get(name)) for name in registry.STRUCTURE}
         different = [
-            name
-            for name in registry.STRUCTURE
-            if ours.get(name) != theirs.get(name)
-            and (name == "resnet_blocks" or None not in (ours.get(name), theirs.get(name)))
+            n for n, pair in pairs.items() if pair[0] != pair[1] and (n == "resnet_blocks" or None not in pair)
         ]
-        if family is not file_family or different:
+        if file_family is not None and (family is not file_family or different):
             raise ValueError(
                 f"The checkpoint is of another architecture: it is {registry.describe(file_family, theirs)}, and "
                 f"{self.model.name} is {registry.describe(family, ours)}. Received: {self.source}"
             )
-
-    def _fitting_arguments(self, missing):
-        """A sentence with the arguments of a model that the file would fit, " " before it; "" if none is known."""
-        (_, ours), (_, theirs) = self._of_model, self._of_file
-        names = [name for name in _PARTS if name in theirs and ours.get(name) != theirs[name]]
-        hints = [f"`{name}={_quoted(theirs[name])}`" for name in names]
-        if any(name in missing for name in HEAD):
-            hints.append('`include_top=False`, or load with head="new"')
-        return f" To keep everything, build the model with {' and '.join(hints)}." if hints else ""
 
     def _assign(self, other_arrays):
         """Decides for every name, of the model and of the file, what is done with it."""
@@ -93,10 +66,9 @@ class LoadPlan:
         not_loaded = [name for name in self.arrays if name not in self.shapes or name in new]
         unused = [name for name in not_loaded if not self._may_be_dropped(name)]
         if missing or (unused and self.head == "keep"):
-            hint = self._fitting_arguments(missing)
             raise ValueError(
                 f"The checkpoint does not fit {self.model.name}: {_count('missing', missing)}; "
-                f"{_count('unused', unused)}.{hint} Received: {self.source}"
+                f"{_count('unused', unused)}.{self._fitting_arguments(missing)} Received: {self.source}"
             )
         report = self.report
         report.new += [(name, self.shapes[name]) for name in new]
@@ -108,32 +80,54 @@ class LoadPlan:
         for name, shape in self.shapes.items():
             if name in new:
                 continue
-            if name == POSITIONS:
+            array = self.arrays[name]
+            if array.dtype not in _DTYPES:
+                raise ValueError(
+                    f"{name!r} of the checkpoint must hold floats: {', '.join(_DTYPES)}. "
+                    f"Received: dtype={array.dtype} in {self.source}"
+                )
+            if name == POSITIONS or OTHER_POSITIONS.search(name):
                 self._assign_positions(name, shape)
-            elif OTHER_POSITIONS.search(name):
-                self._assign_other_positions(name, shape)
-            elif name == first and _differ_in_channels_only(self.arrays[name].shape, shape):
+            elif name == first and _differ_in_channels_only(array.shape, shape):
                 self._assign_first_kernel(name, shape)
+            elif array.shape != shape:
+                raise self._other_shape(name, shape)
             else:
-                is_token = name == CLASS_TOKEN
-                self.assignments[name] = self._class_token() if is_token else Assignment(self.arrays[name])
+                self.assignments[name] = self._class_token() if name == CLASS_TOKEN else Assignment(array)
                 report.loaded.append((name, shape))
 
     def _is_new(self, name):
         """Whether an array of the model keeps or gets an initial value."""
-        if self.head == "keep":
-            return False
-        return name in HEAD or (name not in self.arrays and _is_optional(name))
+        return self.head == "new" and (name in HEAD or (name not in self.arrays and _is_optional(name)))
 
     def _may_be_dropped(self, name):
         """Whether an array of the file may be left out by rule."""
-        if name in HEAD and "head/kernel" not in self.shapes:
+        if name in HEAD and HEAD[0] not in self.shapes:
             return True
         return self.head == "new" and (name in HEAD or _is_optional(name))
 
-    # The first convolution, whose kernel follows the number of channels of the images.
+    def _fitting_arguments(self, missing):
+        """A sentence with the arguments of a model that the file would fit, " " before it; "" if none is known."""
+        (_, ours), (_, theirs) = self.of_model, self.of_file
+        hints = [f"`{n}={_quoted(theirs[n])}`" for n in _PARTS if n in theirs and ours.get(n) != theirs[n]]
+        if any(name in missing for name in HEAD):
+            hints.append('`include_top=False`, or load with head="new"')
+        return f" To keep everything, build the model with {' and '.join(hints)}." if hints else ""
+
+    def _other_shape(self, name, shape, hint=""):
+        array = self.arrays[name]
+        if name in HEAD and array.shape:
+            hint = (
+                f" The checkpoint was trained for {array.shape[-1]} classes; build the model with "
+                f'classes={array.shape[-1]}, or load it with head="new".'
+            )
+        return ValueError(
+            f"{name!r} of the checkpoint has another shape than the model's, {shape}.{hint} "
+            f"Received: shape={array.shape} in {self.source}"
+        )
 
     def _assign_first_kernel(self, name, shape):
+        """The first convolution, whose kernel follows the number of channels of the images."""
         array = self.arrays[name]
         old, new = array.shape[2], shape[2]
         if self.channels is None:
@@ -150,109 +144,82 @@ class LoadPlan:
         self.assignments[name] = Assignment(array, lambda kernel: adapt_input_channels(kernel, new, self.channels))
         self.report.adapted.append((name, shape, (old, new, self.channels)))
 
-    # Position embedding and class token, which the model and the file may store differently, or only one may have.
+    # Positions and the class token, which the model and the file may store differently, or only one may have.
 
     def _assign_positions(self, name, shape):
         array = self.arrays[name]
-        new_grid = self._grid()
-        file_grid = self._file_grid(name)
-        if file_grid is None or array.shape[2] != shape[2]:
-            known = (
-                f"those of a {self._known_grid} grid" if self._known_grid else f"those of a square grid or {shape[1]}"
+        found = self._resampling(name, shape, array.shape) if array.shape[-1:] == shape[-1:] else None
+        if found is None:
+            raise self._other_shape(
+                name, shape, " None that could be resampled: `source_grid=(rows, columns)` gives the grid of the file."
             )
-            raise ValueError(
-                f"{name!r} of the checkpoint has another shape than the model's, (1, tokens, {shape[2]}), "
-                f"tokens being {known}; `source_grid=(rows, columns)` gives the grid of the file. "
-                f"Received: shape={array.shape} in {self.source}"
-            )
-        old_grid, file_has_row = file_grid
-        model_has_row = shape[1] > new_grid[0] * new_grid[1]
-
-        def value(positions):
-            patches = positions[:, file_has_row:]
-            if old_grid != new_grid:
-                patches = position_embeddings.resample(patches, old_grid, new_grid, self.scipy_border)
-            if not model_has_row:
-                return patches
-            row = positions[:, :1] if file_has_row else self._new_class_position(shape[2])
-            return np.concatenate([row, patches], axis=1)
-
-        self.assignments[name] = Assignment(array, value)
-        if old_grid != new_grid:
-            self.report.resampled.append((name, shape, (old_grid, new_grid)))
-        else:
+        old_grid, new_grid, function = found
+        is_same = array.shape == shape and old_grid == new_grid
+        self.assignments[name] = Assignment(array) if is_same else Assignment(array, function)
+        if old_grid == new_grid:
             self.report.loaded.append((name, shape))
+        else:
+            self.report.resampled.append((name, shape, (old_grid, new_grid)))
+
+    def _resampling(self, name, shape, old_shape):
+        """`(old grid, new grid, function)` for positions of any kind, or None if they do not fit."""
+        rank = 2 if name.endswith(("/axis_embedding", "/relative_embedding")) else 3
+        if len(old_shape) != rank or 0 in old_shape or (rank == 2 and not old_shape[0] % 2):
+            return None
+        if name.endswith("/axis_embedding"):  # the offsets of an axis are resampled like places
+            old_grid, new_grid = (((rows + 1) // 2, 1) for rows in (old_shape[0], shape[0]))
+            return old_grid, new_grid, lambda v: position_embeddings.resample_axis(v[None], shape[0])[0]
+        if name.endswith(("/x_embedding", "/y_embedding")):
+            old, new = old_shape[1], shape[1]
+            grids = ((1, old), (1, new)) if name.endswith("/x_embedding") else ((old, 1), (new, 1))
+            return *grids, lambda positions: position_embeddings.resample_axis(positions, new)
+        new_grid = self._grid()
+        if name.endswith("/relative_embedding"):
+            has_row = (shape[0] + 1) // 2 > math.prod(new_grid)
+            found = position_embeddings.source_grid((old_shape[0] + 1) // 2, has_row, new_grid, self.known_grid)
+            if found is None or found[1] != has_row:
+                return None
+            return found[0], new_grid, lambda v: position_embeddings.resample_distances(v, found[0], new_grid)
+        found = self._file_grid(name)
+        if found is None or old_shape[0] != 1:
+            return None
+        (old_grid, file_has_row), model_has_row = found, shape[1] > math.prod(new_grid)
         row = (f"{name}, the class token's row", (1, 1, shape[2]))
         if file_has_row and CLASS_TOKEN not in self.shapes:
             self.report.dropped.append(row)
         if model_has_row and not file_has_row:
             self.report.new.append(row)
 
-    def _assign_other_positions(self, name, shape):
-        """Positions of a layer, of an axis or of distances; a class token's are those of the file."""
-        if name.endswith("/pos_embedding"):
-            self._assign_positions(name, shape)
-            return
-        array = self.arrays[name]
-        if name.endswith("/axis_embedding"):  # the offsets of an axis are resampled like places
-            new_grid = ((shape[0] + 1) // 2, 1)
-            fits = len(array.shape) == 2 and array.shape[0] % 2
-            old_grid = ((array.shape[0] + 1) // 2, 1) if fits else None
-            value = lambda vectors: position_embeddings.resample_axis(vectors[None], shape[0])[0]  # noqa: E731
-        elif name.endswith("/relative_embedding"):
-            new_grid = self._grid()
-            has_row = (shape[0] + 1) // 2 > math.prod(new_grid)
-            length = (array.shape[0] + 1) // 2 if len(array.shape) == 2 else 0
-            old_grid, file_has_row = position_embeddings.source_grid(length, has_row, new_grid, self._known_grid) or (
-                None,
-                has_row,
-            )
-            fits = len(array.shape) == 2 and array.shape[0] % 2 and old_grid is not None and file_has_row == has_row
-            value = lambda vectors: position_embeddings.resample_distances(vectors, old_grid, new_grid)  # noqa: E731
-        else:
-            new_grid = self._grid()
-            fits = len(array.shape) == 3 and array.shape[0] == 1 and array.shape[1] > 0
-            value = lambda positions: position_embeddings.resample_axis(positions, shape[1])  # noqa: E731
-            is_row = name.endswith("/x_embedding")
-            old_grid, new_grid = ((1, n) if is_row else (n, 1) for n in (array.shape[1] if fits else 0, shape[1]))
-        if not fits or array.shape[-1] != shape[-1]:
-            raise ValueError(
-                f"{name!r} of the checkpoint has another shape than the model's, {shape}, and none that could be "
-                f"resampled to it; `source_grid=(rows, columns)` gives the grid of the file. "
-                f"Received: shape={array.shape} in {self.source}"
-            )
-        if array.shape == shape and old_grid == new_grid:
-            self.assignments[name] = Assignment(array)
-            self.report.loaded.append((name, shape))
-        else:
-            self.assignments[name] = Assignment(array, value)
-            self.report.resampled.append((name, shape, (old_grid, new_grid)))
+        def function(positions):
+            patches = positions[:, file_has_row:]
+            if old_grid != new_grid:
+                patches = position_embeddings.resample(patches, old_grid, new_grid)
+            if not model_has_row:
+                return patches
+            # Without a row in the file: zeros next to the file's class token, else the model's initial values.
+            initial = np.zeros((1, 1, shape[2]), np.float32)
+            if CLASS_TOKEN not in self.arrays:
+                initial = np.asarray(self.variables[POSITIONS])[:, :1]
+            return np.concatenate([positions[:, :1] if file_has_row else initial, patches], axis=1)
 
-    def _new_class_position(self, hidden_size):
-        """Row 0 where the file has none: zeros next to the file's class token, else the model's initial values."""
-        if CLASS_TOKEN in self.arrays:
-            return np.zeros((1, 1, hidden_size), np.float32)
-        return np.asarray(self.variables[POSITIONS])[:, :1]
+        return old_grid, new_grid, function
 
     def _class_token(self):
         array = self.arrays[CLASS_TOKEN]
         has_positions = POSITIONS in self.arrays and POSITIONS in self.shapes
-        _, file_has_row = (self._file_grid() if has_positions else None) or (None, False)
+        _, file_has_row = (self._file_grid(POSITIONS) if has_positions else None) or (None, False)
         if not file_has_row or self.shapes[POSITIONS][1] > math.prod(self._grid()):
             return Assignment(array)
         # The model gives its class token no position. The file's is added to the token, which is the same sum.
         row = self.arrays[POSITIONS].map(array.shape, lambda positions: positions[:, :1]).read()
         return Assignment(array, lambda token: token + row if row.any() else token)
 
-    def _file_grid(self, name=POSITIONS):
-        """`((rows, columns), whether row 0 is the class token's)` of the file's positions, or None where none fits."""
-        shape = self.arrays[name].shape
-        if len(shape) != 3 or shape[0] != 1:
-            return None
-        return position_embeddings.source_grid(shape[1], CLASS_TOKEN in self.arrays, self._grid(), self._known_grid)
+    def _file_grid(self, name):
+        """`((rows, columns), whether row 0 is the class token's)` of the file's positions, or None if none fits."""
+        rows = self.arrays[name].shape[1] if len(self.arrays[name].shape) == 3 else 0
+        return position_embeddings.source_grid(rows, CLASS_TOKEN in self.arrays, self._grid(), self.known_grid)
 
     def _grid(self):
-        """`(rows, columns)` of the model's patches."""
         grid = getattr(self.model, "grid", None)
         if grid is None:
             raise ValueError(
@@ -260,28 +227,6 @@ class LoadPlan:
                 f"Received: model={self.model.name!r}, {type(self.model).__name__}"
             )
         return tuple(grid)
-
-    def _check(self, name, shape):
-        """Compares dtype and shape of an array of the file with those of the variable that it is for."""
-        array = self.assignments[name].array
-        if array.dtype not in _DTYPES:
-            raise ValueError(
-                f"{name!r} of the checkpoint must hold floats: {', '.join(_DTYPES)}. "
-                f"Received: dtype={array.dtype} in {self.source}"
-            )
-        adapted = [entry[0] for entry in self.report.adapted]
-        if name == POSITIONS or OTHER_POSITIONS.search(name) or name in adapted or array.shape == shape:
-            return
-        hint = ""
-        if name in HEAD and array.shape:
-            hint = (
-                f" The checkpoint was trained for {array.shape[-1]} classes; build the model with "
-                f'classes={array.shape[-1]}, or load it with head="new".'
-            )
-        raise ValueError(
-            f"{name!r} of the checkpoint has another shape than the model's, {shape}.{hint} "
-            f"Received: shape={array.shape} in {self.source}"
-        )
 
 
 def _is_optional(name):

@@ -5,26 +5,25 @@ import math
 import numpy as np
 
 
-def resample(positions, old_grid, new_grid, scipy_border=False):
+def resample(positions, old_grid, new_grid):
     """Resamples a position embedding, bilinearly with aligned corners.
 
     Args:
         positions: float array `(1, N, D)`; N is `rows * columns` of the old grid, or one more with a class token,
             whose row comes first and is copied.
         old_grid, new_grid: `(rows, columns)`.
-        scipy_border: whether to fill the last row and column with zeros where `vit_jax` does.
 
     Returns:
         float32 array `(1, M, D)` for the new grid, with a class token's row where there was one.
 
     Reference: `interpolate_posembed` of `vit_jax`, `scipy.ndimage.zoom(order=1)`: output k of n samples the coordinate
     `k * (n_old - 1) / (n_new - 1)`. SciPy rounds some last coordinates past the border and fills that row and column
-    with zeros (28 to 48, for example); here the coordinate is clamped unless `scipy_border` is set.
+    with zeros (28 to 48, for example); here the coordinate is clamped.
     """
     class_tokens = positions.shape[1] - math.prod(old_grid)
     first, grid = positions[:, :class_tokens], positions[0, class_tokens:]
     grid = grid.reshape(*old_grid, -1).astype(np.float64)
-    rows, columns = (_interpolation_matrix(old, new, scipy_border) for old, new in zip(old_grid, new_grid))
+    rows, columns = (_interpolation_matrix(old, new) for old, new in zip(old_grid, new_grid))
     grid = np.einsum("ro,oqd,cq->rcd", rows, grid, columns, optimize=True)
     grid = grid.reshape(1, math.prod(new_grid), -1).astype(np.float32)
     return np.concatenate([first.astype(np.float32), grid], axis=1)
@@ -32,7 +31,7 @@ def resample(positions, old_grid, new_grid, scipy_border=False):
 
 def resample_axis(positions, new):
     """Resamples the positions along one axis, linearly with aligned corners: `(1, old, D)` to float32 `(1, new, D)`."""
-    matrix = _interpolation_matrix(positions.shape[1], new, False)
+    matrix = _interpolation_matrix(positions.shape[1], new)
     return np.einsum("no,bod->bnd", matrix, positions.astype(np.float64)).astype(np.float32)
 
 
@@ -55,7 +54,7 @@ def resample_distances(vectors, old_grid, new_grid):
     # From the distance in raster order to a table of rows and columns, (2 rows - 1, 2 columns - 1, D).
     of_rows, of_columns = np.arange(1 - rows, rows), np.arange(1 - columns, columns)
     table = inner[of_rows[:, None] * columns + of_columns + rows * columns - 1]
-    along = [_interpolation_matrix(2 * old - 1, 2 * new - 1, False) for old, new in zip(old_grid, new_grid)]
+    along = [_interpolation_matrix(2 * old - 1, 2 * new - 1) for old, new in zip(old_grid, new_grid)]
     table = np.einsum("ro,oqd,cq->rcd", along[0], table, along[1], optimize=True)
     of_rows, of_columns = np.arange(1 - new_rows, new_rows), np.arange(1 - new_columns, new_columns)
     counts = np.outer(new_rows - np.abs(of_rows), new_columns - np.abs(of_columns)).astype(np.float64)
@@ -96,7 +95,7 @@ def source_grid(num_positions, class_token, target_grid, known_grid=None):
     return None
 
 
-def _interpolation_matrix(old, new, scipy_border):
+def _interpolation_matrix(old, new):
     """Matrix `(new, old)` of the linear interpolation along one axis."""
     coordinates = np.arange(new) * ((old - 1) / (new - 1) if new > 1 else 0.0)
     low = np.clip(np.floor(coordinates).astype(int), 0, max(old - 2, 0))
@@ -104,6 +103,4 @@ def _interpolation_matrix(old, new, scipy_border):
     matrix = np.zeros((new, old))
     matrix[np.arange(new), low] += 1 - fraction
     matrix[np.arange(new), np.minimum(low + 1, old - 1)] += fraction
-    if scipy_border:
-        matrix[coordinates > old - 1] = 0.0
     return matrix

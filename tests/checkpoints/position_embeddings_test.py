@@ -25,25 +25,16 @@ def test_the_resampled_positions_of_the_reference_are_met(random_positions):
 
 
 @pytest.mark.parametrize("old, new", [(28, 48), (24, 42), (16, 30), (32, 16), (14, 24), (7, 12), (3, 1), (1, 5)])
-def test_the_scipy_border_is_scipys_and_otherwise_the_border_is_kept(old, new):
+def test_values_are_scipys_but_for_its_border_of_zeros(old, new):
     grid = np.random.RandomState(0).standard_normal((old, old, 3)).astype("float32")
-    expected = scipy.ndimage.zoom(grid, (new / old, new / old, 1), order=1).reshape(1, -1, 3)
-    flat = grid.reshape(1, -1, 3)
-    np.testing.assert_allclose(
-        position_embeddings.resample(flat, (old, old), (new, new), scipy_border=True), expected, atol=1e-5
-    )
-    kept = position_embeddings.resample(flat, (old, old), (new, new)).reshape(new, new, 3)
+    expected = scipy.ndimage.zoom(grid, (new / old, new / old, 1), order=1)
+    result = position_embeddings.resample(grid.reshape(1, -1, 3), (old, old), (new, new)).reshape(new, new, 3)
+    inside = slice(None, -1 if not expected[-1].any() else None)  # SciPy rounds some last coordinates past the border
+    np.testing.assert_allclose(result[inside, inside], expected[inside, inside], atol=1e-5)
     corners = [0, -1] if new > 1 else [0]
     for i in corners:
         for j in corners:
-            np.testing.assert_allclose(kept[i, j], grid[i, j], atol=1e-5)
-
-
-def test_scipys_border_really_is_zero_for_28_to_48():
-    ones = np.ones((1, 28 * 28, 2), "float32")
-    zeroed = position_embeddings.resample(ones, (28, 28), (48, 48), scipy_border=True).reshape(48, 48, 2)
-    assert not zeroed[-1].any() and not zeroed[:, -1].any() and (zeroed[:-1, :-1] > 0.99).all()
-    np.testing.assert_allclose(position_embeddings.resample(ones, (28, 28), (48, 48)), 1.0, atol=1e-6)
+            np.testing.assert_allclose(result[i, j], grid[i, j], atol=1e-5)
 
 
 def test_one_axis_does_not_see_the_other():
@@ -123,17 +114,6 @@ def test_a_load_resamples_to_a_grid_that_is_not_square(golden_files, small, valu
     assert report.resampled == [(POSITIONS, (1, 61, 64), ((4, 4), (6, 10)))]
 
 
-def test_the_border_can_be_scipys_in_a_load(small, values, tmp_path):
-    source = small(input_shape=(28, 28, 3), patch_size=1, classifier="gap", classes=2)
-    source.get_layer("head").kernel.assign(np.ones((64, 2)))
-    checkpoints.save(source, tmp_path / "28.npz")
-    model = small(input_shape=(48, 48, 3), patch_size=1, classifier="gap", classes=2)
-    checkpoints.load(model, tmp_path / "28.npz", scipy_border=True)
-    assert not values(model)[POSITIONS].reshape(48, 48, 64)[-1].any()
-    checkpoints.load(model, tmp_path / "28.npz")
-    assert values(model)[POSITIONS].reshape(48, 48, 64)[-1].any()
-
-
 def test_a_saved_file_holds_a_grid_that_is_not_square(small, values, tmp_path):
     wide = small(input_shape=(16, 64, 3))  # 2x8, as many tokens as 4x4
     wide.get_layer("head").kernel.assign(np.ones((64, 10)))
@@ -154,7 +134,7 @@ def test_the_grid_can_be_given_where_the_file_does_not_say(golden_files, small, 
     assert report.resampled[0][2] == ((2, 8), (4, 4))
     with pytest.raises(ValueError, match=r"`source_grid` must be \(rows, columns\)"):
         checkpoints.load(model, golden_files / "vit_token.ckpt.npz", source_grid=(4, 0))
-    with pytest.raises(ValueError, match=r"those of a \(3, 5\) grid"):
+    with pytest.raises(ValueError, match="None that could be resampled"):
         checkpoints.load(model, golden_files / "vit_token.ckpt.npz", source_grid=(3, 5))
 
 
