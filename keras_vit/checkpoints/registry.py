@@ -139,5 +139,5 @@ def describe(family: Family | None, arguments: Mapping[str, Any]) -> str:
     if family is None:
         return "of no known family"
     numbers = {name: arguments[name] for name in STRUCTURE if arguments.get(name) is not None}
-    name = find_size(arguments, family) or f"a {family.constructor.__name__}"
+    name = find_size(arguments, family) or family.constructor.__name__
     return f"{name} ({', '.join(f'{key}={value}' for key, value in numbers.items())})"

@@ -163,6 +163,15 @@ def model_fields(architecture: str) -> dict[str, Any]:
     return {**fields, **size}
 
 
+def constructor_arguments(family: Family, fields: collections.abc.Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments for fields as of `model_fields`: 0 and "" are None again; the stem has both values."""
+    parameters, arguments = parameters_of(family.constructor), dict(fields)
+    for name, value in fields.items():
+        if not value and name not in ("stem", "resnet_blocks") and parameters[name].default is None:
+            arguments[name] = None
+    return arguments
+
+
 def _field_type(parameter):
     """The type of a field, or None if a config cannot hold the argument."""
     kinds = [kind for kind in typing.get_args(parameter.annotation) if kind is not type(None)]

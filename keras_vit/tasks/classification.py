@@ -71,7 +71,7 @@ class Classification(Task):
 
     def _arguments(self, inputs):
         return {
-            **self.config.model,
+            **families.constructor_arguments(self.family, self.config.model),
             **self._arguments_of_weights(),
             "input_shape": self._input_shape(inputs.image_shape),
             "classes": len(inputs.train.class_names),

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 from ml_collections import ConfigDict
 
+from keras_vit import families
 from keras_vit.layers.dropout import StepSeeds, current_seeds, seed_scope
 from keras_vit.models import VisionTransformer
 from keras_vit.models.vision_transformer import patch_grid
@@ -74,7 +75,8 @@ class MaskedPatchPrediction(Task):
         self._std: float | list[float] = 0.5
 
     def build_model(self, inputs: "InputPipeline") -> keras.Model:
-        arguments = {name: value for name, value in self.config.model.items() if name != "target"}
+        fields = {name: value for name, value in self.config.model.items() if name != "target"}
+        arguments = families.constructor_arguments(families.find_family("VisionTransformer"), fields)
         image_shape = self._input_shape(inputs.image_shape)
         preprocessing = inputs.model_preprocessing()
         if preprocessing is not None:

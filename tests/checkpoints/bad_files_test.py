@@ -189,7 +189,7 @@ def test_a_member_that_is_not_an_array(refused, tmp_path):
 def test_another_architecture_is_named(refused, golden_files, tmp_path):
     other = keras_vit.ViT_Ti16(input_shape=(32, 32, 3), classes=10)
     checkpoints.save(other, tmp_path / "ti.npz")
-    refused(tmp_path / "ti.npz", r"it is ViT-Ti/16 \(patch_size=16, hidden_size=192, num_layers=12.*is a VisionTransf")
+    refused(tmp_path / "ti.npz", r"it is ViT-Ti/16 \(patch_size=16, hidden_size=192, num_layers=12.*is VisionTransf")
     refused(golden_files / "hybrid_2stage.ckpt.npz", r"resnet_blocks=\(1, 2\)\)")
     refused(golden_files / "vit_token.ckpt.npz", "num_heads=4.*num_heads=2", num_heads=2)
     refused(golden_files / "vit_token.ckpt.npz", "num_layers=2.*num_layers=1", num_layers=1)

@@ -67,7 +67,7 @@ def test_another_number_of_classes_is_refused_and_named(golden):
     "arguments", [{"num_layers": 3}, {"num_layers": 1}, {"mlp_dim": 256}, {"patch_size": 16}], ids=str
 )
 def test_another_architecture_is_refused_and_both_are_named(arguments, golden):
-    message = r"it is a VisionTransformer \(patch_size=8, hidden_size=64, num_layers=2, mlp_dim=128, num_heads=4\), and"
+    message = r"it is VisionTransformer \(patch_size=8, hidden_size=64, num_layers=2, mlp_dim=128, num_heads=4\), and"
     _expect_refusal(golden.path("vit_token.ckpt"), message, _small(**arguments))
 
 

@@ -56,14 +56,14 @@ def test_its_signatures_give_its_probabilities(resnet, exported):
 def test_its_card_and_readme_describe_a_resnet(resnet, exported):
     card = json.loads(Path(exported, "assets.extra/model_card.json").read_text(encoding="utf-8"))
     assert card["architecture"] == {
-        "description": "a BiTResNet (depth=26, width_factor=1, version=2)",
+        "description": "BiTResNet (depth=26, width_factor=1, version=2)",
         "parameters": resnet.count_params(),
         "image_shape": list(SHAPE),
         "classes": 5, "depth": 26, "width_factor": 1, "version": 2,
     }  # fmt: skip
     assert export.load_card(exported) == card
     readme = Path(exported, "README.md").read_text(encoding="utf-8")
-    assert "\nA BiTResNet (depth=26, width_factor=1, version=2).\n" in readme
+    assert "\nBiTResNet (depth=26, width_factor=1, version=2).\n" in readme
 
 
 def test_it_is_loaded_as_it_was(resnet, exported):

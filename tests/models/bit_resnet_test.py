@@ -164,7 +164,7 @@ def test_the_parameter_counts_are_the_references(size, monkeypatch):
 
 
 def test_every_constructor_is_of_a_size_in_the_table():
-    names = [name for name in keras_vit.models.__all__ if name.startswith("BiT_R")]
+    names = [name for name in keras_vit.families.CONSTRUCTORS if name.startswith("BiT_R")]
     assert len(names) == 9
     for name in names:
         depth, width = map(int, name.removeprefix("BiT_R").split("x"))
@@ -212,7 +212,7 @@ def test_a_narrow_resnet_counts_is_saved_and_known_again(version, tmp_path):
     path = str(tmp_path / "weights.npz")
     keras_vit.checkpoints.save(model, path)
     name, inferred = keras_vit.checkpoints.infer_architecture(path)
-    again = keras_vit.BiTResNet(**inferred, input_shape=(16, 24, 3), weights=path)
+    again = keras_vit.BiTResNet(**inferred, weights=path)
     assert name == "BiTResNet" and inferred["width"] == 32 and inferred["version"] == version
     x = np.random.default_rng(1).uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
     np.testing.assert_array_equal(again(x), model(x))

@@ -1,6 +1,6 @@
 import pytest
 
-from keras_vit import recipes
+from keras_vit import families, recipes
 
 
 def test_a_change_of_a_field_leaves_the_others_and_the_defaults_as_they_are():
@@ -29,7 +29,7 @@ def test_the_model_has_the_fields_that_its_constructor_takes():
 
     # These come from the data or the rest of the config, or are not for training.
     others = {"classes", "preprocessing", "weights", "remat", "include_top", "classifier_activation", "name"}
-    others |= {"masking_rate", "dtype", "kwargs"}  # of another task, or of Keras
+    others |= {"masking_rate", "dtype", "kwargs", "rotary"}  # of another task, of Keras, or a mapping
     for model in ("VisionTransformer", "BiTResNet", "AxialVisionTransformer", "AxialResNet"):
         parameters = inspect.signature(getattr(keras_vit, model)).parameters
         fields = recipes.model_fields("classification", model)
@@ -40,6 +40,8 @@ def test_the_model_has_the_fields_that_its_constructor_takes():
                 assert default is inspect.Parameter.empty
             elif name != "input_shape":  # which the data may decide
                 assert value == default or (default is None and not value)
+                if name not in ("stem", "resnet_blocks"):
+                    assert families.constructor_arguments(families.find_family(model), fields)[name] == default
 
 
 def test_a_size_brings_its_fields():
