@@ -18,6 +18,7 @@ from keras_vit import evaluation, export, files, tasks, training
 from keras_vit.commands import command_line
 from keras_vit.evaluation.collecting import spread_of_classes
 from keras_vit.evaluation.plots import predictions
+from keras_vit.training import preemption
 from keras_vit.training.plots import training_curve
 from keras_vit.training.progress import format_metrics
 from keras_vit_cli import START
@@ -53,7 +54,7 @@ def main():
 
 
 def train_and_export(config, task, workdir, engine):
-    """Everything that a run writes: the export and the results first, since pictures are only to look at."""
+    """Trains, exports and draws; a run that is stopped ends with the command that continues it."""
     options = task.export_options()
 
     def check(model, inputs):
@@ -66,11 +67,16 @@ def train_and_export(config, task, workdir, engine):
     try:
         evaluators = evaluation.get(config.evals, config.data.max_bad_share)
         run = training.run(config, workdir, task=task, evaluators=evaluators, engine=engine, check=check, start=START)
+        if workdir.is_chief:
+            with preemption.raise_on_stop_signals("the export"):
+                finish(config, options, workdir, run)
     except training.Preempted as preempted:
         print(f"{preempted}:\n  {command_line.this_command()}")
         sys.exit(training.EXIT_CODE)
-    if not workdir.is_chief:
-        return
+
+
+def finish(config, options, workdir, run):
+    """Exports and writes the results of a finished training, then its pictures."""
     version = None if options is None else export_model(config, options, workdir, run)
     workdir.write_results(run.metrics)
     tables = (training.read_metrics(workdir.path / name) for name in ("metrics.csv", "evaluations.csv"))

@@ -28,6 +28,22 @@ class StopRequest:
 
 
 @contextlib.contextmanager
+def raise_on_stop_signals(doing):
+    """While it is open, SIGTERM, SIGHUP and Ctrl-C raise `Preempted`. For what follows the last checkpoint of a run.
+
+    Args:
+        doing: what is stopped, for the message, such as "the export".
+    """
+
+    def stop(signum, frame):
+        name = signal.Signals(signum).name
+        raise Preempted(f"stopped by {name} during {doing}; training is saved, and the same command continues")
+
+    with _handlers(stop):
+        yield
+
+
+@contextlib.contextmanager
 def catch_stop_signals():
     """While it is open, SIGTERM, SIGHUP and the first Ctrl-C do not end the process; the `StopRequest` that it yields
     notes them. A second Ctrl-C ends it at once, by `KeyboardInterrupt`. What is ignored, as `nohup` makes SIGHUP, stays
@@ -42,13 +58,18 @@ def catch_stop_signals():
             with contextlib.suppress(OSError):  # straight to standard error, which may be in the middle of a line
                 os.write(2, b"\nsaving after the steps in progress; Ctrl-C again ends at once, unsaved\n")
 
-    if threading.current_thread() is not threading.main_thread():
-        yield request  # only the main thread may install signal handlers
-        return
-    signals = [number for number in _STOP_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, note) for number in signals}
-    try:
+    with _handlers(note):
         yield request
+
+
+@contextlib.contextmanager
+def _handlers(handler):
+    """Installs a handler of the stop signals that are not ignored, if this is the main thread: others may not."""
+    is_main = threading.current_thread() is threading.main_thread()
+    signals = [number for number in _STOP_SIGNALS if is_main and signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in signals}
+    try:
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

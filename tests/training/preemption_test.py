@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from keras_vit.training.preemption import catch_stop_signals
+from keras_vit.training.preemption import Preempted, catch_stop_signals, raise_on_stop_signals
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
@@ -39,3 +39,15 @@ def test_what_is_ignored_stays_ignored():
         assert not request.received
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
+def test_a_signal_during_the_export_is_a_stop(name):
+    number = getattr(signal, name)
+    before = signal.signal(number, signal.default_int_handler)
+    try:
+        with pytest.raises(Preempted, match=f"{name} during the export"), raise_on_stop_signals("the export"):
+            os.kill(os.getpid(), number)
+        assert signal.getsignal(number) == signal.default_int_handler
+    finally:
+        signal.signal(number, before)
