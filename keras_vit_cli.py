@@ -40,7 +40,8 @@ def main(argv=None):
         return
     name = "info" if name == "--version" else name
     if name not in COMMANDS:
-        sys.exit(f"error: the commands are {', '.join(COMMANDS)}. Received: {name}")
+        print(f"error: the commands are {', '.join(COMMANDS)}. Received: {name}", file=sys.stderr)
+        sys.exit(2)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before TensorFlow is imported
     if name == "check-tpu":  # JAX, which Keras may import, must not look for a TPU
         os.environ |= {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1"}

@@ -45,8 +45,10 @@ def define_flags():
 
 
 def main():
-    for path in filter(None, (FLAGS.json, FLAGS.table)):
-        check_folder(path)
+    for path in filter(None, (FLAGS.json, FLAGS.table)):  # before minutes of compiling
+        folder = os.path.dirname(path) or "."
+        if not files.is_dir(folder) or not (files.is_remote(path) or os.access(folder, os.W_OK)):
+            raise ValueError(f"The folder of a file must be there, and writable. Received: {path!r}")
     if FLAGS.table:
         write_table(FLAGS.table)
         return
@@ -58,17 +60,6 @@ def main():
         files.write_json(FLAGS.json, check.to_dict() | {"price": FLAGS.price * check.device_hours_estimate})
         print(f"wrote {FLAGS.json}")
     sys.exit(0 if check.fits else 1)
-
-
-def check_folder(path):
-    """Raises a `ValueError` unless there is a folder to write a file to: before minutes of compiling, not after."""
-    folder = os.path.dirname(path) or "."
-    try:
-        there = files.is_dir(folder)
-    except OSError as error:
-        raise ValueError(f"The folder of a file cannot be read ({error}). Received: {path!r}") from error
-    if not there or not (files.is_remote(path) or os.access(folder, os.W_OK)):
-        raise ValueError(f"The folder of a file must be there, and writable. Received: {path!r}")
 
 
 def write_table(path):

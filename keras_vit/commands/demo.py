@@ -168,19 +168,18 @@ def build_page(model):
     return page
 
 
-class Headers:
+def with_headers(app):
     """ASGI middleware that adds `HEADERS`."""
 
-    def __init__(self, app):
-        self.app = app
-
-    async def __call__(self, scope, receive, send):
+    async def add(scope, receive, send):
         async def send_with_headers(message):
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], *HEADERS]
             await send(message)
 
-        await self.app(scope, receive, send_with_headers if scope["type"] == "http" else send)
+        await app(scope, receive, send_with_headers if scope["type"] == "http" else send)
+
+    return add
 
 
 def serve(page, host, port):
@@ -189,7 +188,7 @@ def serve(page, host, port):
     from starlette.middleware import Middleware
     from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-    middleware = [Middleware(Headers)]
+    middleware = [Middleware(with_headers)]
     if host in LOCAL:  # a page of another name that leads here is somebody else's
         middleware.append(Middleware(TrustedHostMiddleware, allowed_hosts=list(LOCAL)))
     stop = threading.Event()

@@ -63,8 +63,7 @@ def main():
 
 
 def read_results(path, what):
-    """What was evaluated before, of the same model and data: `{"of": what, "metrics": {evaluator: metrics},
-    "max_bad_share": {evaluator: the flag's value}}`; a lower share than that evaluates again."""
+    """What was evaluated before: `{"of": what, "metrics": {...}, "max_bad_share": {...}}`, by evaluator."""
     results = files.read_json(path)
     if results is None:
         return {"of": what, "metrics": {}, "max_bad_share": {}}

@@ -13,15 +13,7 @@ MAX_MEGAPIXELS = 50.0
 
 
 class ImageFileReader:
-    """Reads image files as a model takes them.
-
-    Args:
-        image_shape: `(height, width, channels)` of the model's images.
-        preprocessing: how they are prepared.
-
-    Raises:
-        ValueError: images of that many channels cannot come from files.
-    """
+    """Reads image files as a model of images `(height, width, channels)` takes them."""
 
     def __init__(self, image_shape, preprocessing):
         self.preprocessing = preprocessing
@@ -30,11 +22,7 @@ class ImageFileReader:
         self._decode = tf.function(decoder.image, input_signature=[tf.TensorSpec((), tf.string)], autograph=False)
 
     def read(self, name, content):
-        """A file, its name and its bytes, as float32 `(H, W, C)` and uint8 `(H, W, 3)`.
-
-        Raises:
-            ValueError: it cannot be used; the message is a sentence for people.
-        """
+        """A file's bytes as float32 `(H, W, C)` and uint8 `(H, W, 3)`; raises a `ValueError` with a sentence."""
         try:
             image = self._decode(content).numpy()
         except tf.errors.OpError as error:

@@ -34,10 +34,16 @@ def define_flags():
 
 def main():
     names, inputs = read_inputs()
-    port = FLAGS.port or {"rest": 8501, "grpc": 8500}[FLAGS.protocol]
-    outputs = {"rest": predict_rest, "grpc": predict_grpc}[FLAGS.protocol](f"{FLAGS.host}:{port}", inputs)
-    for name, classes in zip(names, top_classes(outputs)):
-        print(f"{name}: " + ", ".join(f"{label} {100 * probability:.1f} %" for label, probability in classes))
+    port, predict = {"rest": (8501, predict_rest), "grpc": (8500, predict_grpc)}[FLAGS.protocol]
+    outputs = predict(f"{FLAGS.host}:{FLAGS.port or port}", inputs)
+    for i, name in enumerate(names):
+        if "top_classes" in outputs:
+            best = zip(outputs["top_classes"][i], outputs["top_probabilities"][i])
+            best = [(x.decode() if isinstance(x, bytes) else x, p) for x, p in best][: FLAGS.top]
+        else:
+            probabilities = np.array(outputs["probabilities"][i])
+            best = [(f"class {j}", probabilities[j]) for j in np.argsort(-probabilities)[: FLAGS.top]]
+        print(f"{name}: " + ", ".join(f"{label} {100 * probability:.1f} %" for label, probability in best))
 
 
 def read_inputs():
@@ -51,12 +57,10 @@ def read_inputs():
             if images.dtype == np.float32:
                 return [f"image {i}" for i in range(len(images))], {"images": images}
     except (OSError, ValueError) as error:
-        raise ValueError(
-            f"an image file cannot be read ({error}). Received: --images={','.join(FLAGS.images)}"
-        ) from error
+        raise ValueError(f"an image file cannot be read ({error}). Received: --images={FLAGS.images}") from error
     raise ValueError(
         "--images must be image files, or for the signature `tensor` one .npy file of float32. "
-        f"Received: --images={','.join(FLAGS.images)}"
+        f"Received: --images={FLAGS.images}"
     )
 
 
@@ -103,18 +107,6 @@ def predict_grpc(address, inputs):
         try:
             response = call(request, timeout=FLAGS.timeout)
         except grpc.RpcError as error:
-            raise ValueError(
-                f"the server refused: {error.details()} Received: {error.code()} from {address}"
-            ) from error
+            text = f"the server refused: {error.details()} Received: {error.code()} from {address}"
+            raise ValueError(text) from error
     return {name: tf.make_ndarray(tensor) for name, tensor in response.outputs.items()}
-
-
-def top_classes(outputs):
-    """For each image its best classes as `[(name, probability), ...]`."""
-    probabilities = np.array(outputs["probabilities"])
-    order = np.argsort(-probabilities, axis=-1)[:, : FLAGS.top]
-    names = [[f"class {i}" for i in row] for row in order]
-    if "top_classes" in outputs:
-        names = [[x.decode() if isinstance(x, bytes) else x for x in row] for row in outputs["top_classes"]]
-        return [list(zip(row, scores))[: FLAGS.top] for row, scores in zip(names, outputs["top_probabilities"])]
-    return [list(zip(row, scores)) for row, scores in zip(names, np.take_along_axis(probabilities, order, -1))]

@@ -46,12 +46,8 @@ def choose_model(model, variant, weights):
 def load_model(source):
     """A model, and what its export or run says about it: a dict of arguments of `export.saved_model`.
 
-    Args:
-        source: a run's workdir, the folder of an export, or a .keras file; any path of `tf.io.gfile`. A run that is
-            not finished is taken at its best checkpoint, or its newest.
-
-    Raises:
-        ValueError: it is none of these, it is damaged, or it cannot be read.
+    `source` is a run's workdir, the folder of an export, or a .keras file, local or remote. A run that is not finished
+    is taken at its best checkpoint, or its newest.
     """
     try:
         return _load(source)
@@ -116,11 +112,7 @@ def names_data():
 
 
 def data_fields():
-    """Every field of the `data` group with its value, a dict.
-
-    Raises:
-        ValueError: there is no such field, or a value is not of its type.
-    """
+    """Every field of the `data` group with its value, a dict."""
     known = data.defaults()
     values = {**known, **FLAGS.config.to_dict()["data"]} if _has_config() else known
     for word in FLAGS.data:

@@ -69,23 +69,11 @@ def main():
 
 
 def make_rows(train, *, rates, seeds, tune_seed, held_out, best_metric="accuracy", write=lambda rows: None):
-    """Makes all runs: each rate on the held-out part, then the best one with each seed on everything.
+    """Makes all runs: each rate with the changes `held_out`, then the best one with each seed on everything.
 
-    Args:
-        train: `train(name, changes)` makes a run with these changes of the config and returns its results, or None if
-            it diverged.
-        rates: the learning rates to compare.
-        seeds: of the final runs.
-        tune_seed: of the runs that compare.
-        held_out: the changes of the config that make it train and test on parts of train.
-        best_metric: the metric that decides, as in a config.
-        write: takes the rows so far, after each run.
-
-    Returns:
-        A list of dicts of `run` ("tune" or "final"), `rate`, `seed`, every metric of the test, and `name`.
-
-    Raises:
-        ValueError: training diverged at every rate.
+    `train(name, changes)` makes a run with changes of the config and returns its results, or None if it diverged;
+    `write` takes the rows so far. Returns dicts of `run` ("tune" or "final"), `rate`, `seed`, the test's metrics and
+    `name`.
     """
     rows = []
 
@@ -111,12 +99,8 @@ def best_rate(rows, best_metric="accuracy"):
     rows = [row for row in rows if not math.isnan(row[best_metric])]
     if not rows:
         raise ValueError("Training diverged at every rate; --rates takes lower ones. Received: no finite metric")
-    best = rows[0]
-    for row in rows[1:]:
-        better = is_better(best_metric, row[best_metric], best[best_metric])
-        if better or (row[best_metric] == best[best_metric] and is_better("loss", row["loss"], best["loss"])):
-            best = row
-    return best["rate"]
+    sign = 1 if is_better(best_metric, 1, 0) else -1
+    return max(rows, key=lambda row: (sign * row[best_metric], -row["loss"]))["rate"]
 
 
 def summary(rows, best_metric="accuracy"):
@@ -166,11 +150,7 @@ def _results(workdir, changes):
 
 
 def _train(workdir, changes):
-    """Makes one run of `keras-vit train` with the overrides of this command; returns whether it did not diverge.
-
-    In a process of its own, which gives back all memory, and takes the devices that a process can take only once. If
-    it does not end well, the sweep ends with it.
-    """
+    """Makes a run in a process of its own, which frees memory and devices; returns whether it did not diverge."""
     overrides = {**config_flags.get_override_values(FLAGS["config"]), **changes}
     page = config_flags.get_config_filename(FLAGS["config"])
     command = [*_TRAIN, f"--config={page}", f"--workdir={workdir}"]

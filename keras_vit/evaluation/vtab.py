@@ -22,22 +22,7 @@ METRICS = (*TASKS, *GROUPS, "mean")
 
 
 def evaluate_tasks(model, tasks=(), path="", engine=None):
-    """The metrics of `run_tasks` with runs in a temporary folder, for `config.evals` and `keras-vit evaluate`.
-
-    Every evaluation fine-tunes anew and resumes nothing; `keras-vit vtab` keeps its runs.
-
-    Args:
-        model: as of `run_tasks`.
-        tasks: some of `TASKS`; () for all.
-        path: where TFDS has the datasets; "" for its usual place.
-        engine: the `training.Engine` of a run, whose devices train; None to choose them.
-
-    Returns:
-        A dict of floats by the names in `metrics_of_datasets(tasks)`.
-
-    Raises:
-        ValueError: as `run_tasks`, or there are several hosts, which do not share a temporary folder.
-    """
+    """Returns the metrics of `run_tasks` with runs in a temporary folder, on the devices of a run's `engine` if any."""
     if engine is not None and engine.num_hosts > 1:
         raise ValueError(
             "On several hosts VTAB is a command of its own, keras-vit vtab, with a workdir that all of them see. "
@@ -55,29 +40,26 @@ def metrics_of_datasets(tasks):
 
 
 def run_tasks(model, workdir, *, path="", tasks=TASKS, seed=0, edit=None, write=print, new_engine=None):
-    """The test accuracy on each task after fine-tuning, and their means.
+    """Fine-tunes a `VisionTransformer` on each task, from its weights and with a new head, and tests it.
 
-    Every task has a folder of its own in `workdir`. The same call goes on where an interrupted one stopped, task by
-    task and step by step, and does nothing for tasks that are done.
+    Every task has a folder in `workdir`, which belongs to this model. The same call resumes where it stopped.
 
     Args:
-        model: a Vision Transformer of this library, whose weights every task starts from, with a new head.
-        workdir: the folder of the runs, which belongs to this model.
-        path: where TFDS has the datasets; "" for its usual place.
+        model: the `VisionTransformer`.
+        workdir: the folder of the runs.
+        path: the data folder of TFDS; "" for its usual place.
         tasks: some of `TASKS`.
         seed: of the runs; the paper takes the mean of three.
-        edit: None, or `edit(config)`, which changes the config of every task before it is used.
-        write: takes lines that say how it is going.
-        new_engine: a function that gives the `training.Engine` of a task; None to choose it by its config.
+        edit: `edit(config)` changes the config of a task before it is used.
+        write: takes lines about the progress.
+        new_engine: makes the `training.Engine` of a task; None to choose it by the config.
 
     Returns:
-        A dict of floats: the accuracy by the name of each task, the mean of each group of which all tasks are done,
-        "natural", "specialized" and "structured", and "mean", over all tasks that were asked for.
+        A dict of floats: the accuracy on each task, the mean of each group whose tasks are all done, and "mean".
 
     Raises:
-        ValueError: a task is not known, the model is not such a Vision Transformer, a dataset is not where it was
-            looked for, or the workdir belongs to another model.
-        Preempted: SIGTERM came; the same call goes on.
+        ValueError: a task is unknown, a dataset is missing, or the model or the workdir does not fit.
+        Preempted: the run was asked to stop and is saved.
 
     Reference: Zhai et al., "VTAB" (2019); the paper's Table 4 for the recipe, the same for all tasks.
     """

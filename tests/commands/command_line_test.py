@@ -58,8 +58,9 @@ def test_the_commands_are_listed_without_importing_keras(capsys, monkeypatch):
     assert [line.split()[0] for line in lines[2:-2]] == list(keras_vit_cli.COMMANDS)
     done = _run("-X", "importtime", "-m", "keras_vit_cli", "--help")
     assert done.returncode == 0 and "keras_vit.layers" not in done.stderr
-    with pytest.raises(SystemExit, match="error: the commands are train, .* Received: trian"):
+    with pytest.raises(SystemExit, match="2"):
         keras_vit_cli.main(["trian"])
+    assert capsys.readouterr().err.startswith("error: the commands are train, ")
 
 
 @pytest.mark.parametrize("name", keras_vit_cli.COMMANDS)
