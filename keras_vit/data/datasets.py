@@ -75,7 +75,6 @@ def _largest_below(value, thresholds):
 
 
 _SAME_SIDE = {"flip": "off"}  # a mirrored image has another label
-_SPRITES = {"tfds": "dsprites:2.*.*", "classes": 16, "scale": 255}
 _WHOLE = {"train_crop": "resize"}  # a crop may lose what the label counts or measures
 _IMAGENET = _splits("train", "validation", "train[:99%]", "train[99%:]")
 _DSPRITES = _vtab("train[589824:590024]", "train[663552:]")  # 80 % and 90 % of 737,280
@@ -113,9 +112,11 @@ DATASETS = {
     "vtab/clevr_distance": Dataset("clevr:3.*.*", 6, _CLEVR, _clevr_distance, options=_WHOLE),
     "vtab/dmlab": Dataset("dmlab:2.0.1", 6, _vtab("validation[:200]"), options=_WHOLE),
     "vtab/dsprites_location": Dataset(
-        **_SPRITES, splits=_DSPRITES, label=_dsprites_location, options=_SAME_SIDE | _WHOLE
+        "dsprites:2.*.*", 16, _DSPRITES, _dsprites_location, scale=255, options=_SAME_SIDE | _WHOLE
     ),
-    "vtab/dsprites_orientation": Dataset(**_SPRITES, splits=_DSPRITES, label=_dsprites_orientation, options=_SAME_SIDE),
+    "vtab/dsprites_orientation": Dataset(
+        "dsprites:2.*.*", 16, _DSPRITES, _dsprites_orientation, scale=255, options=_SAME_SIDE
+    ),
     "vtab/kitti": Dataset("kitti:3.1.0", 4, _vtab("validation[:200]"), _kitti_distance, options=_WHOLE),
     "vtab/smallnorb_azimuth": Dataset("smallnorb:2.*.*", 18, _NORB, "label_azimuth", options=_SAME_SIDE),
     "vtab/smallnorb_elevation": Dataset("smallnorb:2.*.*", 9, _NORB, "label_elevation"),

@@ -229,7 +229,7 @@ def _file_source(folders, files, where, labels, class_names):
     return Source(read, len(labels), tuple(class_names), name_of=name_of, labels=labels, checksum=checksum)
 
 
-def _existing(path):
+def _existing(path: str | os.PathLike) -> str:
     path = str(path).rstrip("/")
     if not tf.io.gfile.isdir(path):
         raise ValueError(f"There is no such folder. Received: path={path!r}")

@@ -49,7 +49,7 @@ class Source:
     name_of: Callable = "example {}".format
     labels: np.ndarray | None = None
     options: dict = dataclasses.field(default_factory=dict)
-    checksum: Callable = lambda: 0
+    checksum: Callable = int
 
     @functools.cached_property
     def image_spec(self) -> tf.TensorSpec:
