@@ -36,7 +36,6 @@ class TrainOutputs:
 
     Attributes:
         metrics: "loss", the task's metrics, "grad_norm" (before clipping) and "learning_rate": float32 `(S,)` by name.
-        example_weights: float32 `(S, examples of this process)`.
         input_wait: seconds spent waiting for batches.
         peak_memory: peak bytes in use so far: of the first accelerator if there is one, else of this process.
         stop_requested: whether any process asked for a stop.
@@ -44,7 +43,6 @@ class TrainOutputs:
     """
 
     metrics: dict
-    example_weights: np.ndarray
     input_wait: float
     peak_memory: int
     stop_requested: bool
@@ -125,12 +123,11 @@ class Engine(abc.ABC):
             ValueError: the devices cannot do it; the message says what would help.
         """
 
-    def _outputs(self, metrics, running, example_weights, input_wait, peak_memory, stop_requested):
+    def _outputs(self, metrics, running, input_wait, peak_memory, stop_requested):
         """`TrainOutputs` of a call: arrays of all its steps, of which the one that ended it is the last that counts."""
         count = min(int(running.sum()) + 1, len(running))
         return TrainOutputs(
             metrics=dict(zip(step_metrics(self._task), metrics[:count].T)),
-            example_weights=example_weights[:count],
             input_wait=float(input_wait),
             peak_memory=peak_memory,
             stop_requested=bool(stop_requested),

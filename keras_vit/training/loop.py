@@ -44,7 +44,6 @@ class Counters:
     @classmethod
     def of(cls, values):
         """The counters of a checkpoint, a dict as it is read from JSON."""
-        values = {name: value for name, value in values.items() if name != "bad_examples"}  # of an older version
         unknown = sorted(values.keys() - {field.name for field in dataclasses.fields(cls)})
         if unknown:
             raise ValueError(

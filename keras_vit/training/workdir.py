@@ -27,7 +27,7 @@ except ImportError:  # on Windows nothing is locked
 # records the devices too, which `strategy="auto"` chooses anew at every start.
 FREE_FIELDS = (
     "recipe", "strategy", "shard", "tpu_address", "steps_per_call", "checkpoint_every_steps", "log_every_steps",
-    "profile", "data.path", "data.prefetch", "data.threads", "data.service",
+    "profile", "data.path", "data.prefetch", "data.threads",
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from keras_vit.training.jax.devices import AXIS
 
 
 class DeviceBatches:
-    """An iterator of a `tf.data.Dataset`'s batches on the devices of a mesh; a thread reads `ahead` batches ahead."""
+    """The batches of an endless `tf.data.Dataset` on the devices of a mesh; a thread reads `ahead` batches ahead."""
 
     def __init__(self, mesh, dataset, ahead):
         self._mesh = mesh
@@ -23,25 +23,13 @@ class DeviceBatches:
         """Whether the next batch is there."""
         return self._pending[0].done()
 
-    def __iter__(self):
-        return self
-
     def __next__(self):
-        """`(batch, example_weights)`: arrays on the devices, and float32 `(examples of this host,)` of numpy."""
         batch = self._pending.popleft().result()
-        if batch is None:
-            self.close()
-            raise StopIteration
         self._pending.append(self._thread.submit(self._read))
         return batch
 
-    def close(self):
-        """Reads nothing more."""
-        self._thread.shutdown(cancel_futures=True)
-
     def _read(self):
-        batch = next(self._iterator, None)
-        return batch and (put_batch(self._mesh, batch), np.array(batch[-1]))
+        return put_batch(self._mesh, next(self._iterator))
 
 
 def put_batch(mesh, batch):

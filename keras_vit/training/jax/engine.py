@@ -98,15 +98,13 @@ class JaxEngine(Engine):
             self._batches = DeviceBatches(self.mesh, dataset, ahead=self._steps_per_execution + 1)
         local_devices = self.num_devices // self.num_hosts
         (stop,) = put_batch(self.mesh, [np.full(local_devices, stop_requested, np.float32)])
-        outputs, weights, waits = [], [], 0.0
+        outputs, waits = [], 0.0
         state, running = self.state, np.bool_(True)
         with self._explained_errors(), self._profiled(profile_folder):
             for done in range(0, steps, self._steps_per_execution):
                 count = min(self._steps_per_execution, steps - done)
                 batches, input_wait = self._next_batches(count, outputs[-1:])
-                weights += [example_weights for _, example_weights in batches]
                 waits += input_wait
-                batches = [batch for batch, _ in batches]
                 batches += batches[-1:] * (self._steps_per_execution - count)  # what is not used must be there
                 state, running, more = self._train_steps(state, running, first + done, count, batches, stop)
                 if len(outputs) > 1:
@@ -119,7 +117,6 @@ class JaxEngine(Engine):
         }
         return self._outputs(
             **joined,
-            example_weights=np.stack(weights),
             input_wait=waits,
             peak_memory=self._peak_memory(),
             stop_requested=outputs[0]["stop_requested"] > 0,

@@ -78,25 +78,21 @@ def make_train_steps(strategy, state, task, **options):
     Returns:
         `train_steps(iterator, first, steps, stop_requested)`: does `steps` steps from number `first` on; returns a
         dict with "metrics", float32 `(steps, metrics)` in the order of `step_metrics`; "running", bool `(steps,)`,
-        False from the step on that ended the call; "example_weights", float32 `(steps, examples of this process)`;
-        "input_wait", seconds, float64; and "stop_requested", whether `stop_requested`, a float32 scalar, was above 0 on
-        any worker.
+        False from the step on that ended the call; "input_wait", seconds, float64; and "stop_requested", whether
+        `stop_requested`, a float32 scalar, was above 0 on any worker.
     """
     replica_step = make_replica_step(strategy, state, task, **options)
 
     @tf.autograph.experimental.do_not_convert
     def replica_outputs(step, first, stop_requested, *batch):
-        return (*replica_step(step, first, stop_requested, batch), batch[-1])
+        return replica_step(step, first, stop_requested, batch)
 
     def unreplicate(value):
         return strategy.experimental_local_results(value)[0]
 
-    def gather_local(value):
-        return tf.concat(strategy.experimental_local_results(value), 0)
-
     @tf.function
     def train_steps(iterator, first, steps, stop_requested):
-        outputs = [tf.TensorArray(dtype, size=steps) for dtype in (tf.float32, tf.bool, tf.float32, tf.float32)]
+        outputs = [tf.TensorArray(dtype, size=steps) for dtype in (tf.float32, tf.bool, tf.float32)]
         input_wait = tf.constant(0.0, tf.float64)
         for i in tf.range(steps):
             # The clock waits for the batch and not for the step before, which a device may still be computing.
@@ -107,16 +103,12 @@ def make_train_steps(strategy, state, task, **options):
                 [tf.identity(part) for part in strategy.experimental_local_results(batch[-1])]
             ):
                 input_wait += tf.timestamp() - start
-            metrics, running, stop, example_weights = strategy.run(
-                replica_outputs, args=(first + i, first, stop_requested, *batch)
-            )
-            row = (unreplicate(metrics), unreplicate(running), unreplicate(stop), gather_local(example_weights))
-            outputs = [array.write(i, value) for array, value in zip(outputs, row)]
-        metrics, running, stops, example_weights = (array.stack() for array in outputs)
+            row = strategy.run(replica_outputs, args=(first + i, first, stop_requested, *batch))
+            outputs = [array.write(i, unreplicate(value)) for array, value in zip(outputs, row)]
+        metrics, running, stops = (array.stack() for array in outputs)
         return {
             "metrics": metrics,
             "running": running,
-            "example_weights": example_weights,
             "input_wait": input_wait,
             "stop_requested": tf.reduce_any(stops > 0),
         }

@@ -31,7 +31,7 @@ def alone(tiny, jax_engines):
     rows, outputs = jax_engines.train(engine)
     assert (rows[:, 2] > 1.5).sum() >= 2, "clipping must act"
     assert outputs.can_go_on and not outputs.stop_requested and outputs.input_wait > 0
-    assert outputs.example_weights.shape == (5, 8) and outputs.peak_memory > 1e6
+    assert outputs.peak_memory > 1e6
     return rows, jax_engines.arrays_of(engine)
 
 
@@ -124,7 +124,7 @@ def test_a_step_that_is_not_finite_changes_nothing_and_ends_the_call(skip, tiny,
     for name, array in jax_engines.arrays_of(engine).items():
         np.testing.assert_array_equal(array, before[name])
     assert [int(slot) for slot in engine.state.slots if slot.ndim == 0] == [0]
-    assert outputs.can_go_on == skip and len(rows) == (5 if skip else 1) == len(outputs.example_weights)
+    assert outputs.can_go_on == skip and len(rows) == (5 if skip else 1)
     assert not np.isfinite(rows[:, 0]).any()
     assert engine.diagnose(0) == "the weights of the layer 'head' are not finite"
     with pytest.raises(ValueError, match="The weights are not finite any more"):
