@@ -11,7 +11,7 @@ from keras import ops
 from keras_vit import inspection
 from keras_vit.commands import shared_flags
 from keras_vit.commands.image_files import ImageFileReader
-from keras_vit.export.graph import ACTIVATIONS
+from keras_vit.export.signatures import ACTIVATIONS
 from keras_vit.models.inside import find_vision_transformer
 from keras_vit.models.shapes import gives_probabilities, logits_activation_of
 from keras_vit.plots import colormap

@@ -47,7 +47,7 @@ def load_inputs(
         details["image_shape"] = check_images_known(model)
     loaded = {split: data.load_split(name, split, **details) for split in splits}
     train, test = loaded[splits[0]], loaded[splits[-1]]
-    return data.InputPipeline(train, test, _options_for(model, test), batch_size, 0, max_bad_share)
+    return _normalized(model, data.InputPipeline(train, test, _options_for(model, test), batch_size, 0, max_bad_share))
 
 
 def load_run_inputs(model: keras.Model, config: Mapping[str, Any], batch_size: int = 64) -> data.InputPipeline:
@@ -62,8 +62,11 @@ def load_run_inputs(model: keras.Model, config: Mapping[str, Any], batch_size: i
         ValueError: as `data.from_config`.
     """
     config = {name: tuple(value) if isinstance(value, list) else value for name, value in config.items()}
-    inputs = data.from_config(config, batch_size=batch_size, seed=0)
-    preprocessing = find_preprocessing(model)
+    return _normalized(model, data.from_config(config, batch_size=batch_size, seed=0))
+
+
+def _normalized(model, inputs):
+    preprocessing = find_preprocessing(model)  # None for another model than those of this library: [-1, 1]
     return inputs if preprocessing is None else inputs.normalized_as(preprocessing)
 
 
@@ -81,14 +84,8 @@ def _options_for(model, source):
         )
     if stored != (height, width, channels):
         options |= {"image_size": height, "eval_crop": "resize"}
-    if preprocessing is None:  # another model than those of this library: images in [-1, 1]
+    if preprocessing is None:
         return options
-    white = 65535 if preprocessing.bit_depth == 16 else 255
-    if {*preprocessing.mean, *preprocessing.std} != {white / 2}:
-        # Else it is half of white, whatever white is in the source.
-        scale = source.max_value / white
-        options["mean"] = tuple(value * scale for value in preprocessing.mean)
-        options["std"] = tuple(value * scale for value in preprocessing.std)
     options |= {"rounding": preprocessing.rounding, "exif": preprocessing.exif}
     if source.is_encoded:
         options["bit_depth"] = preprocessing.bit_depth
@@ -178,15 +175,9 @@ def mean_over_examples(model, inputs, compute, engine=None):
 
 
 def spread_of_classes(inputs, number, most=4096):
-    """Reads some test images of as many classes as possible.
+    """Returns some readable test images of as many classes as possible, `(number, H, W, C)` and `(number, classes)`.
 
-    Args:
-        inputs: the `data.InputPipeline`.
-        number: how many images, if there are as many.
-        most: how many images are read to find them, from a source that does not know its labels beforehand.
-
-    Returns:
-        `(images, labels)`: float32 `(number, H, W, C)` and `(number, classes)`.
+    From a source that does not know its labels beforehand, at most `most` images are read.
     """
     source = inputs.test
     if source.labels is not None and source.read is not None:

@@ -1,14 +1,11 @@
-"""The TensorFlow graph of a model: from images to probabilities, and written as a SavedModel."""
+"""The model that an export computes with, and its TensorFlow graph."""
 
 import keras
 import tensorflow as tf
 
-from keras_vit.inspection.attention_maps import rollout_map
-from keras_vit.models.features import FeatureModel
-from keras_vit.models.inside import find_vision_transformer
-from keras_vit.models.shapes import gives_probabilities, last_activation_of
+from keras_vit.models.image_model import ImageModel
 
-ACTIVATIONS = {"softmax": tf.nn.softmax, "sigmoid": tf.nn.sigmoid}
+POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
 
 def require_tensorflow(format_name):
@@ -20,65 +17,64 @@ def require_tensorflow(format_name):
         )
 
 
-def check_outputs(model, activation):
-    """Raises a `ValueError` unless a model gives logits or probabilities `(B, classes)` and the activation is known."""
-    if activation not in ACTIVATIONS:
-        raise ValueError(f"`activation` must be one of {', '.join(ACTIVATIONS)}. Received: activation={activation!r}")
-    if len(model.output_shape) != 2:
-        raise ValueError(
-            "Only models to logits or probabilities (B, classes) can be served. "
-            f"Received: output_shape={model.output_shape}"
-        )
-    last_activation = last_activation_of(model)
-    if last_activation not in ("linear", "softmax", "sigmoid"):
-        raise ValueError(
-            "The activation of the model's last layer must be none, softmax or sigmoid. "
-            f"Received: activation={last_activation!r}"
-        )
+def inference_copy(model, precision="float32"):
+    """Returns the same model with its own variables on this machine, computing in one precision, not compiled.
 
-
-def probability_function(model, activation):
-    """A function from images to probabilities, float32 `(B, classes)`; a model's own probabilities stay as they are."""
-    gives_logits = not gives_probabilities(model)
-
-    def probabilities(images):
-        outputs = tf.cast(model(images, training=False), tf.float32)
-        return ACTIVATIONS[activation](outputs) if gives_logits else outputs
-
-    return probabilities
-
-
-def representation_function(model):
-    """A function from images to `(representation, patches)`: float32 `(B, F)`, what the model's head reads, and `(B,
-    rows, columns, D)`, the tokens of the patches after the last norm.
-
-    Raises:
-        ValueError: there is no Vision Transformer in the model.
+    Args:
+        model: a built `keras.Model` that its config can rebuild.
+        precision: "float32", or "bfloat16" to compute in bfloat16; variables and the last layer stay float32.
     """
-    feature_model = FeatureModel(model, tokens="all")
-    vit = feature_model.vit
+    if precision not in POLICIES:
+        raise ValueError(f"`precision` must be one of {', '.join(POLICIES)}. Received: precision={precision!r}")
+    if any("lora_kernel" in variable.path for variable in model.variables):
+        raise ValueError(
+            "Adapters of LoRA are exported as part of the kernels: save the model as .keras, which adds them, and "
+            f"export what is loaded from there. Received: model={model.name!r}"
+        )
+    policy = POLICIES[precision]
+    # Layers that a model of mixed precision computes in float32 need float32; they keep it.
+    kept_policies = {"float32"} if uses_reduced_precision(model) else set()
+    try:
+        config = _replace_policies(model.get_config(), policy, kept_policies)
+        if policy != "float32":
+            _keep_last_layer_in_float32(model, config)
+        copy = type(model).from_config(config)
+        copy.set_weights(model.get_weights())
+    except (NotImplementedError, TypeError, KeyError, ValueError) as error:
+        raise ValueError(
+            f"The model cannot be rebuilt from its config ({error}). Received: model={model.name!r}"
+        ) from error
+    return copy
 
-    def representation(images):
-        tokens = feature_model(images, training=False)
-        patches = tf.reshape(tokens[:, vit.num_prefix_tokens :], (-1, *vit.grid, vit.hidden_size))
-        return tf.cast(vit.pool(tokens), tf.float32), tf.cast(patches, tf.float32)
 
-    return representation
+def uses_reduced_precision(model):
+    """Returns whether any layer of a model computes in less than float32."""
+    return any(
+        uses_reduced_precision(layer) if isinstance(layer, keras.Model) else layer.compute_dtype != "float32"
+        for layer in model.layers
+    )
 
 
-def attention_function(model):
-    """A function from images to what the model attends to: the attention of all layers multiplied, float32 `(B, H, W)`.
+def _replace_policies(config, policy, kept_policies):
+    """Replaces every dtype policy in a config, except those whose name is in `kept_policies`."""
+    if isinstance(config, list | tuple):
+        return type(config)(_replace_policies(part, policy, kept_policies) for part in config)
+    if not isinstance(config, dict):
+        return config
+    if config.get("class_name") == "DTypePolicy" and config["config"]["name"] not in kept_policies:
+        return keras.dtype_policies.serialize(keras.dtype_policies.DTypePolicy(policy))
+    return {key: _replace_policies(value, policy, kept_policies) for key, value in config.items()}
 
-    Raises:
-        ValueError: there is no Vision Transformer in the model.
-    """
-    find_vision_transformer(model)
-    height, width, _ = model.input_shape[1:]
 
-    def attention(images):
-        return tf.image.resize(rollout_map(model, images)[..., None], (height, width))[..., 0]
-
-    return attention
+def _keep_last_layer_in_float32(model, config):
+    """Sets the last layer in a model's config, or in that of the model nested last in it, to float32."""
+    if isinstance(model, ImageModel):
+        return  # its head always is
+    last = getattr(model, "operations", model.layers)[-1]
+    if isinstance(last, keras.Model):
+        _keep_last_layer_in_float32(last, config["layers"][-1]["config"])
+    else:
+        config["layers"][-1] = _replace_policies(config["layers"][-1], "float32", set())
 
 
 def write_graph(folder, model, endpoints):

@@ -1,28 +1,23 @@
 """A SavedModel for a server, verified before it gets its version number."""
 
 import dataclasses
+import json
 import os
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from keras_vit import terminal
-from keras_vit.export import versions, via_tensorflow
-from keras_vit.export.assets import write_assets
+from keras_vit import files, terminal
+from keras_vit.export import versions
+from keras_vit.export.assets import model_card, write_assets, write_card
 from keras_vit.export.decoding import Decoder
-from keras_vit.export.graph import (
-    attention_function,
-    check_outputs,
-    probability_function,
-    representation_function,
-    write_graph,
-)
-from keras_vit.export.inference_copy import inference_copy
-from keras_vit.export.model_card import model_card, write_card, write_readme
-from keras_vit.export.signatures import ServingContext, build_signatures, check_names
+from keras_vit.export.graph import inference_copy, uses_reduced_precision, write_graph
+from keras_vit.export.signatures import ServedModel, build_signatures, check_names, check_outputs
 from keras_vit.export.verification import SelfTestError, example_files, tolerance_of, verification_case, verify
 from keras_vit.models.digest import weights_digest
 from keras_vit.models.inside import find_vision_transformer
@@ -109,30 +104,20 @@ def saved_model(
     labels, decoder = check(model, class_names=class_names, signatures=signatures, activation=activation, **decoding)
     if keras.backend.backend() != "tensorflow":
         options = {"version": version, "name": name, "class_names": class_names, "top": top, **decoding, **serving}
-        return via_tensorflow.saved_model(model, base_dir, {**options, "recipe": recipe, "metrics": metrics})
+        return _by_tensorflow(model, base_dir, {**options, "recipe": recipe, "metrics": metrics})
 
     copy = inference_copy(model, precision)
-    image_shape = tuple(model.input_shape[1:])
-    preprocessing = decoder and decoder.preprocessing
-    if preprocessing:
-        decoding = {**decoding, "rounding": preprocessing.rounding, "exif": preprocessing.exif}
-
-    images = tf.TensorSpec((None, *image_shape), tf.float32)
+    if decoder:
+        decoding |= {"rounding": decoder.preprocessing.rounding, "exif": decoder.preprocessing.exif}
+    images = tf.TensorSpec((None, *model.input_shape[1:]), tf.float32)
     in_graph = lambda function: tf.function(function, input_signature=[images], autograph=False)  # noqa: E731
-
-    def signatures_of(model, wrap=lambda function: function):
-        context = ServingContext(
-            wrap(probability_function(model, activation)), image_shape, decoder, labels, min(top, len(labels)),
-            representation=wrap(representation_function(model)) if "features" in serving["signatures"] else None,
-            attention=wrap(attention_function(model)) if "attention" in serving["signatures"] else None,
-        )  # fmt: skip
-        return build_signatures(signatures, context, max_batch_size)
-
-    written, reference = signatures_of(copy, in_graph), signatures_of(model)
-    image_files = example_files(image_shape)
+    served = ServedModel(copy, activation, decoder, labels, min(top, len(labels)), wrap=in_graph)
+    reference = dataclasses.replace(served, model=model, wrap=lambda function: function)
+    written = build_signatures(signatures, served, max_batch_size)
+    image_files = example_files(model.input_shape[1:])
     card = model_card(
         copy, weights_sha256=weights_digest(model), class_names=labels, **serving,
-        preprocessing={"model": preprocessing and preprocessing.to_config(), **decoding},
+        preprocessing={"model": decoder and decoder.preprocessing.to_config(), **decoding},
         training=recipe or {}, metrics=metrics or {},
     )  # fmt: skip
     with (
@@ -141,14 +126,13 @@ def saved_model(
     ):
         write_graph(folder, copy, {key: (signature.function, signature.spec) for key, signature in written.items()})
         update(1)
-        write_assets(
-            folder, name=name, model=model, class_names=labels, max_batch_size=max_batch_size, signatures=written,
-            image_files=image_files,
-        )  # fmt: skip
-        write_readme(folder, name, card, written)
+        write_assets(folder, name=name, model=model, card=card, signatures=written, image_files=image_files)
         update(2)
         tolerance = tolerance_of(model, precision)
-        cases = {key: verification_case(signature, image_files) for key, signature in reference.items()}
+        cases = {
+            key: verification_case(signature, image_files)
+            for key, signature in build_signatures(signatures, reference, max_batch_size).items()
+        }
         differences = verify(folder, cases, tolerance)
         update(3)
         write_card(folder, {**card, "self_test": {"largest_differences": differences, "tolerance": tolerance}})
@@ -205,3 +189,44 @@ def _labels(class_names, classes):
             f"Received: {len(labels)} names"
         )
     return labels
+
+
+_EXPORT_BY_TENSORFLOW = """
+import json, sys
+import keras, numpy as np
+import keras_vit
+with open(f"{sys.argv[1]}/options.json", encoding="utf-8") as file:
+    base_dir, options = json.load(file)
+model = keras.saving.load_model(f"{sys.argv[1]}/model.keras", compile=False)
+images, expected = (np.load(f"{sys.argv[1]}/{name}.npy", allow_pickle=False) for name in ("images", "outputs"))
+difference = float(np.abs(keras.ops.convert_to_numpy(keras.ops.cast(model(images), "float32")) - expected).max())
+tolerance = float(sys.argv[2]) * max(1.0, float(np.abs(expected).max()))
+if not difference <= tolerance:
+    raise ValueError(f"The outputs differ between the backends by {difference:g}, more than {tolerance:g}.")
+print(keras_vit.export.saved_model(model, base_dir, **options))
+"""
+
+
+def _by_tensorflow(model, base_dir, options):
+    """Exports a model of another backend by a child process with the TensorFlow backend.
+
+    A graph that Keras itself exports from JAX is compiled again for every batch size.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(f"{folder}/model.keras")
+        images = np.random.default_rng(0).uniform(-1, 1, (2, *model.input_shape[1:])).astype("float32")
+        np.save(f"{folder}/images.npy", images)
+        outputs = keras.ops.cast(model(images, training=False), "float32")
+        np.save(f"{folder}/outputs.npy", keras.ops.convert_to_numpy(outputs))
+        with open(f"{folder}/options.json", "w", encoding="utf-8") as file:
+            json.dump([base_dir if files.is_remote(base_dir) else os.path.abspath(base_dir), options], file)
+        tolerance = 5e-2 if uses_reduced_precision(model) else 1e-4  # relative to the largest output
+        try:
+            return files.run_python(
+                ["-c", _EXPORT_BY_TENSORFLOW, folder, tolerance], KERAS_BACKEND="tensorflow", TF_CPP_MIN_LOG_LEVEL="2"
+            )
+        except ChildProcessError as error:
+            raise ValueError(
+                f"The process with the TensorFlow backend could not export the model: {error} "
+                f"Received: backend={keras.backend.backend()!r}"
+            ) from error

@@ -1,34 +1,66 @@
 """The signatures of an export. A new one is a function here and its row in `SIGNATURES`."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
+import keras
 import tensorflow as tf
 
+from keras_vit.export.decoding import Decoder
+from keras_vit.inspection.attention_maps import rollout_map
+from keras_vit.models.features import FeatureModel
+from keras_vit.models.shapes import gives_probabilities, last_activation_of
+
 ENCODED = "image/encoded"  # the feature of a tf.train.Example that holds an image file
+ACTIVATIONS = {"softmax": tf.nn.softmax, "sigmoid": tf.nn.sigmoid}
 
 
 @dataclasses.dataclass(frozen=True)
-class ServingContext:
-    """What the signatures of an export share.
+class ServedModel:
+    """A model and all that its signatures share. Get its functions outside of a graph, since they look at the model.
 
     Attributes:
-        probabilities: a function from images, float32 `(B, H, W, C)`, to probabilities, float32 `(B, classes)`.
-        image_shape: `(H, W, C)`.
-        decoder: a function from image files, string `(B,)`, to images; None where no signature takes image files.
+        model: a `keras.Model` to logits or probabilities `(B, classes)`.
+        activation: a key of `ACTIVATIONS`, for logits.
+        decoder: from image files, string `(B,)`, to images; None if no signature takes image files.
         class_names: the name of each class, in order.
         top: how many classes are named, best first.
-        representation: a function from images to `(B, F)` and `(B, rows, columns, D)`; None where it is not needed.
-        attention: a function from images to `(B, H, W)`; None where it is not needed.
+        wrap: applied to the functions of images, which several signatures use.
     """
 
-    probabilities: Callable
-    image_shape: tuple
-    decoder: Callable | None
+    model: keras.Model
+    activation: str
+    decoder: Decoder | None
     class_names: tuple
     top: int
-    representation: Callable | None = None
-    attention: Callable | None = None
+    wrap: Callable
+
+    @functools.cached_property
+    def probabilities(self):
+        """From images, float32 `(B, H, W, C)`, to `(B, classes)`."""
+        activate = tf.identity if gives_probabilities(self.model) else ACTIVATIONS[self.activation]
+        return self.wrap(lambda images: activate(tf.cast(self.model(images, training=False), tf.float32)))
+
+    @functools.cached_property
+    def features(self):
+        """From images to what the model's head reads, `(B, F)`, and the tokens of the patches after the last norm,
+        `(B, rows, columns, D)`."""
+        features = FeatureModel(self.model, tokens="all")
+        vit = features.vit
+
+        def function(images):
+            tokens = features(images, training=False)
+            patches = tf.reshape(tokens[:, vit.num_prefix_tokens :], (-1, *vit.grid, vit.hidden_size))
+            return tf.cast(vit.pool(tokens), tf.float32), tf.cast(patches, tf.float32)
+
+        return self.wrap(function)
+
+    @functools.cached_property
+    def attention(self):
+        """From images to the attention of all layers multiplied, `(B, H, W)`."""
+        size = self.model.input_shape[1:3]
+        return self.wrap(lambda images: tf.image.resize(rollout_map(self.model, images)[..., None], size)[..., 0])
 
     def top_classes(self, probabilities):
         """The names of the best classes, string `(B, top)`, and their probabilities, float32 `(B, top)`."""
@@ -51,36 +83,46 @@ class Signature:
     example_inputs: Callable
 
 
-def _serving_default(context):
-    def function(image_bytes):
-        probabilities = context.probabilities(context.decoder(image_bytes))
-        top_classes, top_probabilities = context.top_classes(probabilities)
-        return {"probabilities": probabilities, "top_classes": top_classes, "top_probabilities": top_probabilities}
-
+def _of_files(function):
     return Signature(function, tf.TensorSpec((None,), tf.string, "image_bytes"), tf.constant)
 
 
-def _tensor(context):
+def _serving_default(served):
+    compute = served.probabilities
+
+    def function(image_bytes):
+        probabilities = compute(served.decoder(image_bytes))
+        top_classes, top_probabilities = served.top_classes(probabilities)
+        return {"probabilities": probabilities, "top_classes": top_classes, "top_probabilities": top_probabilities}
+
+    return _of_files(function)
+
+
+def _tensor(served):
+    compute = served.probabilities
+
     def function(images):
         images = tf.debugging.check_numerics(images, "pixels must be finite")
         # Huge finite pixels overflow within the model.
-        probabilities = tf.debugging.check_numerics(context.probabilities(images), "the output is not finite")
+        probabilities = tf.debugging.check_numerics(compute(images), "the output is not finite")
         return {"probabilities": probabilities}
 
-    height, width, channels = context.image_shape
+    height, width, channels = served.model.input_shape[1:]
 
     def example_inputs(image_files):
         decoded = [tf.io.decode_image(file, expand_animations=False) for file in image_files]
         images = [tf.image.resize(image, (height, width)) / 127.5 - 1.0 for image in decoded]
         return tf.repeat(tf.reduce_mean(images, -1, keepdims=True), channels, -1)
 
-    return Signature(function, tf.TensorSpec((None, *context.image_shape), tf.float32, "images"), example_inputs)
+    return Signature(function, tf.TensorSpec((None, height, width, channels), tf.float32, "images"), example_inputs)
 
 
-def _classify(context):
+def _classify(served):
+    compute = served.probabilities
+
     def function(inputs):
         features = tf.io.parse_example(inputs, {ENCODED: tf.io.FixedLenFeature([], tf.string)})
-        classes, scores = context.top_classes(context.probabilities(context.decoder(features[ENCODED])))
+        classes, scores = served.top_classes(compute(served.decoder(features[ENCODED])))
         return {"classes": classes, "scores": scores}
 
     def example_inputs(image_files):
@@ -91,19 +133,19 @@ def _classify(context):
     return Signature(function, tf.TensorSpec((None,), tf.string, "inputs"), example_inputs)
 
 
-def _features(context):
+def _features(served):
+    compute = served.features
+
     def function(image_bytes):
-        representation, patches = context.representation(context.decoder(image_bytes))
+        representation, patches = compute(served.decoder(image_bytes))
         return {"representation": representation, "patches": patches}
 
-    return Signature(function, tf.TensorSpec((None,), tf.string, "image_bytes"), tf.constant)
+    return _of_files(function)
 
 
-def _attention(context):
-    def function(image_bytes):
-        return {"attention": context.attention(context.decoder(image_bytes))}
-
-    return Signature(function, tf.TensorSpec((None,), tf.string, "image_bytes"), tf.constant)
+def _attention(served):
+    compute = served.attention
+    return _of_files(lambda image_bytes: {"attention": compute(served.decoder(image_bytes))})
 
 
 SIGNATURES = {
@@ -116,18 +158,35 @@ SIGNATURES = {
 """The functions that build the signatures of a SavedModel, by their names; see `saved_model`."""
 
 
+def check_outputs(model, activation):
+    """Raises a `ValueError` unless a model gives logits or probabilities `(B, classes)` and the activation is known."""
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"`activation` must be one of {', '.join(ACTIVATIONS)}. Received: activation={activation!r}")
+    if len(model.output_shape) != 2:
+        raise ValueError(
+            "Only models to logits or probabilities (B, classes) can be served. "
+            f"Received: output_shape={model.output_shape}"
+        )
+    last_activation = last_activation_of(model)
+    if last_activation not in ("linear", "softmax", "sigmoid"):
+        raise ValueError(
+            "The activation of the model's last layer must be none, softmax or sigmoid. "
+            f"Received: activation={last_activation!r}"
+        )
+
+
 def check_names(names):
     """Raises a `ValueError` unless the names are some of `SIGNATURES`."""
     if not names or not set(names) <= set(SIGNATURES):
         raise ValueError(f"The signatures are {', '.join(SIGNATURES)}. Received: signatures={tuple(names)}")
 
 
-def build_signatures(names, context, max_batch_size):
-    """Signatures that check their input before they compute anything: `{name: Signature}`.
+def build_signatures(names, served, max_batch_size):
+    """Builds signatures that check their input before they compute anything: `{name: Signature}`.
 
     TensorFlow does not check what a signature is fed, and a wrong rank aborts the whole process in a convolution.
     """
-    return {name: _with_input_check(SIGNATURES[name](context), max_batch_size) for name in names}
+    return {name: _with_input_check(SIGNATURES[name](served), max_batch_size) for name in names}
 
 
 def _with_input_check(signature, max_batch_size):

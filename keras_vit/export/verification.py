@@ -4,9 +4,8 @@ The parent calls `verify`. The child runs this file as a program, so nothing of 
 
     python -P keras_vit/export/verification.py VERSION CASES TOLERANCE
 
-VERSION is the folder of the SavedModel. CASES has a folder for every signature, which holds the tensor `inputs`, and by
-its name each output to compare. The last line of the output is the largest difference of each signature, as JSON. A
-wrong output ends the child with a message and exit code 1; what would abort a server aborts the child.
+CASES has a folder for every signature, with the tensor `inputs` and each output to compare. The child prints the
+largest difference of each signature, as JSON. Whatever would abort a server aborts the child.
 """
 
 import json
@@ -22,12 +21,12 @@ _TOLERANCES = {"float32": 1e-4, "reduced": 5e-2}
 
 
 class SelfTestError(RuntimeError):
-    """The outputs of a written export are not those of its model."""
+    """Raised if the outputs of a written export are not those of its model."""
 
 
 def tolerance_of(model, precision):
-    """How far a probability of an export may be from its model's, absolute."""
-    from keras_vit.export.inference_copy import uses_reduced_precision
+    """Returns the largest absolute difference that a probability of an export may have."""
+    from keras_vit.export.graph import uses_reduced_precision
 
     exact = precision == "float32" and not uses_reduced_precision(model)
     # A GPU or TPU multiplies float32 with fewer digits; the export is verified on the CPU.
@@ -36,10 +35,7 @@ def tolerance_of(model, precision):
 
 
 def example_files(image_shape, count=3):
-    """Image files of smooth noise, the same in every call: a list of bytes. Their size is not the model's.
-
-    JPEG for models of 1 and 3 channels, and PNG for 2 and 4, which JPEG does not have.
-    """
+    """Returns image files of smooth noise, the same in every call and not of the model's size: a list of bytes."""
     height, width, channels = image_shape
     stored = channels if channels in (2, 4) else 3
     noise = tf.constant(np.random.default_rng(0).uniform(0, 255, (count, 5, 7, stored)), tf.float32)
@@ -49,25 +45,19 @@ def example_files(image_shape, count=3):
 
 
 def verification_case(signature, image_files):
-    """A signature's example inputs and its numeric outputs: `{"inputs": tensor, name of the output: tensor, ...}`."""
+    """Returns a signature's example inputs and numeric outputs, `{"inputs": tensor, output name: tensor, ...}`."""
     inputs = signature.example_inputs(image_files)
     outputs = {name: output for name, output in signature.function(inputs).items() if output.dtype == tf.float32}
     return {"inputs": inputs, **outputs}
 
 
 def verify(folder, cases, tolerance):
-    """Runs the signatures of a SavedModel in a child process and compares their outputs.
+    """Runs the signatures of a SavedModel in a child process; returns the largest difference of each one's outputs.
 
     Args:
         folder: the folder of the SavedModel.
         cases: `{signature: verification_case(...)}`.
         tolerance: the largest difference that passes, absolute, or relative to the largest number if that is above 1.
-
-    Returns:
-        `{signature: largest difference}`.
-
-    Raises:
-        SelfTestError: an output is wrong, bad input is accepted, or the process was aborted.
     """
     from keras_vit import files
 
@@ -105,7 +95,6 @@ def _main(folder, cases, tolerance):
         for output in sorted(set(os.listdir(f"{cases}/{name}")) - {"inputs"}):
             expected = tf.io.parse_tensor(tf.io.read_file(f"{cases}/{name}/{output}"), tf.float32)
             _require(outputs[output].shape == expected.shape, f"{name}: {output} has the shape {outputs[output].shape}")
-            # Of the largest number where that is above 1, as of features; probabilities are not.
             largest = tf.maximum(tf.reduce_max(tf.abs(expected)), 1.0)
             difference = float(tf.reduce_max(tf.abs(outputs[output] - expected)) / largest)
             _require(difference <= tolerance, f"{name}: {output} differs by {difference:g}, more than {tolerance:g}")
@@ -125,7 +114,6 @@ def _check_output_specs(name, signature, outputs, labels):
 
 
 def _check_that_bad_input_is_refused(name, signature, spec, inputs):
-    """A wrong shape must be an error; unchecked, it aborts the process."""
     bad = {"no batch": inputs[0], "another rank": inputs[..., None], "an empty batch": inputs[:0]}
     if inputs.shape.rank > 1:
         bad["a larger image"] = tf.concat([inputs, inputs[:, :1]], 1)

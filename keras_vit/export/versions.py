@@ -1,14 +1,91 @@
-"""Folders of versions, as a server watches them: `<base_dir>/<integer>`, where the largest is served."""
+"""Folders of versions, as a server watches them: `<base_dir>/<integer>`, of which the largest is served."""
 
 import contextlib
 import errno
 import os
+import tempfile
+from collections.abc import Sequence
+from typing import Any
 
+import keras
 import tensorflow as tf
 
 from keras_vit import files
+from keras_vit.models import load_keras_file
+from keras_vit.models.digest import weights_digest
+from keras_vit.models.shapes import logits_activation_of
 
 MARKER = "saved_model.pb"  # a folder without it is not a SavedModel
+MODEL = "assets.extra/model.keras"
+CARD = "assets.extra/model_card.json"
+_CARD_KEYS = ("model", "class_names", "activation", "preprocessing", "training", "metrics")
+
+
+def load(path: str | os.PathLike) -> keras.Model:
+    """Loads the model of an export as it was when it was exported, to be trained further.
+
+    Args:
+        path: the folder of a version, any path of `tf.io.gfile`.
+
+    Returns:
+        A `keras.Model`; compiled if the exported one was.
+
+    Raises:
+        ValueError: the folder is not an export, or its model is damaged.
+    """
+    source = os.path.join(os.fspath(path), MODEL)
+    if not files.exists(source):
+        raise ValueError(f"The folder of an export holds {MODEL}, and this one does not. Received: path={path!r}")
+    with tempfile.TemporaryDirectory() as folder:
+        local = os.path.join(folder, "model.keras")
+        files.copy(source, local)
+        return load_keras_file(local)
+
+
+def load_card(path: str | os.PathLike) -> dict[str, Any]:
+    """Loads the model card of an export, a dict; arguments and errors as of `load`."""
+    card = files.read_json(os.path.join(os.fspath(path), CARD))
+    if card is None:
+        raise ValueError(f"The folder of an export holds {CARD}, and this one does not. Received: path={path!r}")
+    if not isinstance(card, dict) or not card.keys() >= set(_CARD_KEYS):
+        raise ValueError(f"The card of an export must have {', '.join(_CARD_KEYS)}. Received: {CARD} of path={path!r}")
+    return card
+
+
+def has_model(path: str | os.PathLike, model: keras.Model, class_names: Sequence[str]) -> bool:
+    """Returns whether an export has the weights of a model, its activation and these class names.
+
+    Args:
+        path: the folder of a version, any path of `tf.io.gfile`.
+        model: a built `keras.Model`.
+        class_names: the name of each class, in order.
+    """
+    try:
+        card = load_card(path)
+    except ValueError:
+        return False
+    expected = {
+        "weights_sha256": weights_digest(model),
+        "activation": logits_activation_of(model),
+        "class_names": list(class_names),
+    }
+    return all(card.get(key) == value for key, value in expected.items())
+
+
+def newest_version(base_dir: str | os.PathLike) -> str | None:
+    """Returns the path of the largest version in a folder, None if there is none.
+
+    Args:
+        base_dir: the folder of the versions, any path of `tf.io.gfile`.
+    """
+    number = next_version(base_dir) - 1
+    return os.path.join(str(base_dir), str(number)) if number else None
+
+
+def next_version(base_dir):
+    """Returns the number after the largest version, 1 if there is none."""
+    names = files.list_dir(base_dir) if files.exists(base_dir) else []
+    return 1 + max((int(name) for name in names if name.isdecimal()), default=0)
 
 
 def check_version(base_dir, version):
@@ -22,37 +99,11 @@ def check_version(base_dir, version):
         raise ValueError(f"An exported version is never overwritten. Received: {target}, which exists")
 
 
-def next_version(base_dir):
-    """The number after the largest version there is, 1 if there is none."""
-    return max(_versions(base_dir), default=0) + 1
-
-
-def newest_version(base_dir: str | os.PathLike) -> str | None:
-    """Returns the path of the largest version in a folder, None if there is none.
-
-    Args:
-        base_dir: the folder of the versions, any path of `tf.io.gfile`.
-    """
-    number = max(_versions(base_dir), default=None)
-    return None if number is None else os.path.join(str(base_dir), str(number))
-
-
-def _versions(base_dir):
-    return [int(name) for name in files.list_dir(base_dir) if name.isdecimal()] if files.exists(base_dir) else []
-
-
 @contextlib.contextmanager
 def staging_dir(base_dir, kept_after=()):
-    """Yields a local folder to write a version in, for `publish`; without that it is removed. See `files.staging_dir`.
+    """Yields a local folder to write a version in, for `publish`; see `files.staging_dir`.
 
-    It is not called by a number: a server would serve the largest number in `base_dir` whether it is complete or not.
-
-    Args:
-        base_dir: the folder of the versions, any path of `tf.io.gfile`; created if it does not exist.
-        kept_after: exception types after which the folder stays, to be examined.
-
-    Raises:
-        ValueError: `base_dir` cannot be created.
+    Its name is not a number, because a server would serve the largest number even if it is not complete.
     """
     if not files.is_remote(base_dir):
         try:
@@ -66,18 +117,9 @@ def staging_dir(base_dir, kept_after=()):
 
 
 def publish(folder, base_dir, version):
-    """Makes a complete folder a version: renames it, or where there is no rename copies it, the marker last.
+    """Gives a complete folder its version number, None for the next one, and returns its path.
 
-    Args:
-        folder: the folder that `staging_dir` gave.
-        base_dir: the folder of the versions.
-        version: a positive integer that no version has yet, or None for the next one.
-
-    Returns:
-        The path of the version.
-
-    Raises:
-        ValueError: the version exists by now.
+    The folder is renamed, or copied to a remote `base_dir` with the marker last.
     """
     while True:
         target = os.path.join(base_dir, str(version or next_version(base_dir)))

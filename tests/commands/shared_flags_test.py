@@ -6,8 +6,7 @@ import pytest
 import keras_vit
 from keras_vit import evaluation, export, files, training
 from keras_vit.commands import shared_flags
-from keras_vit.export.assets import MODEL
-from keras_vit.export.model_card import CARD
+from keras_vit.export.versions import CARD, MODEL
 from keras_vit.models.shapes import logits_activation_of
 
 from ..training import small_run

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_vit import export
-from keras_vit.export.report import compare, example_images
+from keras_vit.export.conversions import compare, example_images
 
 from .conftest import SHAPE, tiny_model
 

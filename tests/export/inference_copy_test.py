@@ -4,8 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.export.graph import probability_function
-from keras_vit.export.inference_copy import inference_copy, uses_reduced_precision
+from keras_vit.export.graph import inference_copy, uses_reduced_precision
 
 from .conftest import SHAPE, tiny_model
 
@@ -34,11 +33,6 @@ def test_a_copy_in_float32_is_the_same_model_with_its_own_weights(make):
     np.testing.assert_array_equal(copy(IMAGES), model(IMAGES))
     copy.weights[0].assign(copy.weights[0] + 1)
     assert np.abs(copy.weights[0] - model.weights[0]).min() > 0.5
-
-
-def test_a_model_nested_has_its_softmax_once():
-    model = nested()
-    np.testing.assert_allclose(probability_function(model, "softmax")(IMAGES), model(IMAGES), atol=1e-7)
 
 
 def test_a_model_that_its_config_cannot_rebuild_is_refused():

@@ -1,4 +1,4 @@
-"""Predict, metadata and status over gRPC, with the messages of `export.messages`."""
+"""Predict over gRPC, with the messages of `export.messages`."""
 
 import numpy as np
 import pytest
@@ -37,26 +37,6 @@ def test_files_give_the_models_probabilities_and_names(grpc_port, served, malfor
     expected = served.of_files([malformed.PNG, malformed.GIF])
     np.testing.assert_allclose(outputs["probabilities"], expected, atol=1e-5)
     assert [row[0].decode() for row in outputs["top_classes"]] == [served.class_names[i] for i in expected.argmax(-1)]
-
-
-def test_metadata_names_the_signatures(grpc_port):
-    request = messages.GetModelMetadataRequest(metadata_field=["signature_def"])
-    request.model_spec.name = "golden"
-    response = _call(grpc_port, "PredictionService", "GetModelMetadata", request, "GetModelMetadataResponse")
-    signatures = messages.SignatureDefMap()
-    assert response.metadata["signature_def"].Unpack(signatures)
-    images = signatures.signature_def["tensor"].inputs["images"]
-    assert [dim.size for dim in images.tensor_shape.dim] == [-1, 64, 64, 3]
-    assert set(signatures.signature_def) >= {"tensor", "serving_default", "classify"}
-
-
-def test_status_says_that_the_version_is_available(grpc_port):
-    request = messages.GetModelStatusRequest()
-    request.model_spec.name = "golden"
-    (status,) = _call(
-        grpc_port, "ModelService", "GetModelStatus", request, "GetModelStatusResponse"
-    ).model_version_status
-    assert (status.version, status.state) == (1, messages.STATES["AVAILABLE"])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,271 @@
+"""Other formats than a SavedModel, LiteRT, ONNX and Keras' int8, each run and compared with its model."""
+
+import dataclasses
+import json
+import os
+import tempfile
+import warnings
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_vit import files
+from keras_vit.export.graph import inference_copy, require_tensorflow, write_graph
+
+_OPSET = 18  # the newest that tf2onnx writes
+_CONFIG, _WEIGHTS = "model.json", "int8.weights.h5"
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportReport:
+    """A comparison of a converted model with the model that it was converted from.
+
+    Attributes:
+        path: the file or folder that was written.
+        size_bytes: its size.
+        weights_bytes: the size of the model's weights in float32.
+        largest_difference: the largest absolute difference of a logit, on images of smooth noise.
+        logits_range: from the smallest to the largest logit of the model on them, to judge the difference by.
+        same_class: the share of the images, in [0, 1], for which both predict the same class.
+    """
+
+    path: str
+    size_bytes: int
+    weights_bytes: int
+    largest_difference: float
+    logits_range: float
+    same_class: float
+
+    def __str__(self):
+        return (
+            f"{self.path}: {self.size_bytes / 1e6:.2f} MB ({self.size_bytes / self.weights_bytes:.2f} of float32), "
+            f"logits differ by {self.largest_difference:.2g} at most (their range is {self.logits_range:.2g}), "
+            f"the same class for {100 * self.same_class:.0f} % of the images"
+        )
+
+
+def litert(model: keras.Model, path: str | os.PathLike, *, quantization: str = "none") -> ExportReport:
+    """Writes a LiteRT file: `images`, float32 `(B, H, W, C)` as the model expects them, to `logits`.
+
+    Args:
+        model: a `keras.Model` of any precision and strategy; the file computes in float32.
+        path: where to write, ending in ".tflite". An existing file is replaced once the new one is whole.
+        quantization: "none", or "int8" to keep the kernels as 8-bit integers and to compute with them (dynamic range).
+
+    Returns:
+        An `ExportReport`, of the file as LiteRT's interpreter runs it.
+
+    Raises:
+        ValueError: an argument is out of range, the file cannot be written, the backend is not TensorFlow, or the model
+            cannot be converted.
+    """
+    path = _checked_path(path, ".tflite", "a LiteRT file")
+    if quantization not in ("none", "int8"):
+        raise ValueError(f"`quantization` must be one of none, int8. Received: quantization={quantization!r}")
+    require_tensorflow("A LiteRT file")
+    copy, spec = inference_copy(model), tf.TensorSpec((None, *model.input_shape[1:]), tf.float32, "images")
+    with tempfile.TemporaryDirectory() as folder:
+        write_graph(folder, copy, {"logits": (lambda images: {"logits": copy(images, training=False)}, spec)})
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=["logits"])
+        if quantization == "int8":
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        try:
+            content = converter.convert()
+        except Exception as error:  # LiteRT's compiler has its own exception types
+            raise _cannot_convert("LiteRT", model, error) from error
+    images = example_images(model.input_shape[1:])
+    return _write_compared(path, content, model, images, run_litert(content, images))
+
+
+def run_litert(content, images):
+    """Returns the outputs of a LiteRT file, given as bytes, for images float32 `(B, H, W, C)`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TensorFlow warns that its interpreter will move to another package
+        interpreter = tf.lite.Interpreter(model_content=content)
+    (input_details,) = interpreter.get_input_details()
+    interpreter.resize_tensor_input(input_details["index"], images.shape)
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(input_details["index"], np.asarray(images, np.float32))
+    interpreter.invoke()
+    return interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+
+
+def onnx(model: keras.Model, path: str | os.PathLike) -> ExportReport:
+    """Writes an ONNX file: `images`, float32 `(B, H, W, C)` as the model expects them, to `logits`.
+
+    Args:
+        model: a `keras.Model` of any precision and strategy; the file computes in float32.
+        path: where to write, ending in ".onnx". An existing file is replaced once the new one is whole.
+
+    Returns:
+        An `ExportReport`, of the file as onnxruntime runs it.
+
+    Raises:
+        ValueError: the path has another ending, the file cannot be written, the backend is not TensorFlow, or the model
+            cannot be converted.
+        ImportError: tf2onnx or onnxruntime is not installed.
+    """
+    path = _checked_path(path, ".onnx", "an ONNX file")
+    require_tensorflow("An ONNX file")
+    try:
+        import onnxruntime
+        import tf2onnx
+    except ImportError as error:
+        raise ImportError(f'{error.name} is not installed: pip install "keras_vit[onnx]"', name=error.name) from error
+    copy, spec = inference_copy(model), tf.TensorSpec((None, *model.input_shape[1:]), tf.float32, "images")
+    function = tf.function(
+        lambda images: {"logits": copy(images, training=False)}, input_signature=[spec], autograph=False
+    )
+    images = example_images(model.input_shape[1:])
+    try:
+        converted, _ = tf2onnx.convert.from_function(
+            function, input_signature=[spec], opset=_OPSET, custom_op_handlers={"Erfc": (_erfc, [])}
+        )
+        _separate_pads_from_max_pools(converted.graph)
+        content = converted.SerializeToString()
+        # A conversion may succeed and still give a file that no runtime reads.
+        session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+        (logits,) = session.run(["logits"], {"images": images})
+    except Exception as error:  # tf2onnx, onnx and onnxruntime each have their own exception types
+        raise _cannot_convert("tf2onnx", model, error) from error
+    return _write_compared(path, content, model, images, logits)
+
+
+def _erfc(graph, node, name, _):
+    """Exact GELU uses erfc(x), which ONNX does not have: 1 - erf(x)."""
+    erf = graph.make_node("Erf", node.input, name=f"{name}_erf")
+    one = graph.make_const(f"{name}_one", np.ones((), np.float32))
+    outputs = node.output
+    graph.remove_node(name)
+    graph.make_node("Sub", [one.output[0], erf.output[0]], name=name, outputs=outputs)
+
+
+def _separate_pads_from_max_pools(graph):
+    """Puts an operation that changes nothing, a maximum with the lowest float, between a Pad and a MaxPool.
+
+    onnxruntime (1.31) merges the two by default and takes the padding for minus infinity whatever its value is, but
+    BiT ResNets pad with zeros.
+    """
+    from onnx import helper
+
+    pads = {output for node in graph.node if node.op_type == "Pad" for output in node.output}
+    for i, node in reversed(list(enumerate(graph.node))):
+        if node.op_type == "MaxPool" and node.input[0] in pads:
+            lowest, separated = f"{node.name}_lowest", f"{node.name}_input"
+            graph.initializer.append(helper.make_tensor(lowest, 1, (), [np.finfo(np.float32).min]))  # 1: FLOAT
+            graph.node.insert(i, helper.make_node("Max", [node.input[0], lowest], [separated], name=separated))
+            node.input[0] = separated
+
+
+def int8(model: keras.Model, path: str | os.PathLike) -> ExportReport:
+    """Writes a folder with a model whose dense kernels are 8-bit integers; `load_int8` reads it.
+
+    Args:
+        model: a `keras.Model` of any precision and strategy. Convolutions and norms stay float32, so only the head of a
+            BiT ResNet is quantized.
+        path: a folder that does not exist yet.
+
+    Returns:
+        An `ExportReport`, of the model as it was read back.
+
+    Raises:
+        ValueError: the folder exists, or the model has nothing that can be quantized.
+    """
+    path = os.fspath(path)
+    if os.path.exists(path):
+        raise ValueError(f"The folder must not exist yet. Received: path={path!r}")
+    copy = inference_copy(model)
+    config = keras.saving.serialize_keras_object(copy)
+    _quantize(copy)
+    parent = os.path.dirname(os.path.abspath(path))
+    os.makedirs(parent, exist_ok=True)
+    with files.staging_dir(parent) as folder:
+        with open(os.path.join(folder, _CONFIG), "w", encoding="utf-8") as file:
+            json.dump(config, file)
+        copy.save_weights(os.path.join(folder, _WEIGHTS))
+        images = example_images(model.input_shape[1:])
+        logits = keras.ops.convert_to_numpy(load_int8(folder)(images, training=False))
+        size = sum(os.path.getsize(os.path.join(folder, name)) for name in (_CONFIG, _WEIGHTS))
+        report = compare(path, size, model, images, np.asarray(logits, np.float32))
+        os.rename(folder, path)
+    return report
+
+
+def load_int8(path: str | os.PathLike) -> keras.Model:
+    """Loads a quantized model, for inference; it cannot be trained.
+
+    Args:
+        path: a folder that `int8` wrote.
+
+    Returns:
+        A `keras.Model`.
+
+    Raises:
+        ValueError: `int8` did not write the folder.
+    """
+    path = os.fspath(path)
+    config = files.read_json(os.path.join(path, _CONFIG))
+    if config is None:
+        raise ValueError(f"The folder must hold {_CONFIG} and {_WEIGHTS}. Received: path={path!r}")
+    model = keras.saving.deserialize_keras_object(config)
+    # Keras cannot load a quantized layer that is inside another layer from a .keras file; weights alone it can.
+    _quantize(model)
+    model.load_weights(os.path.join(path, _WEIGHTS))
+    return model
+
+
+def _quantize(model):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Keras warns about every layer without kernels
+        # The projections of attention are of a subclass of EinsumDense, which the check of types would skip.
+        model.quantize("int8", type_check=False)
+    if not any(weight.dtype == "int8" for weight in model.weights):
+        raise ValueError(f"The model has no kernel that Keras can quantize. Received: model={model.name!r}")
+
+
+def example_images(image_shape, count=8):
+    """Returns smooth noise in [-1, 1], the same in every call: float32 `(count, H, W, C)`."""
+    height, width, channels = image_shape
+    noise = np.random.default_rng(0).uniform(-1, 1, (count, 5, 7, channels)).astype("float32")
+    return keras.ops.convert_to_numpy(keras.ops.image.resize(noise, (height, width), data_format="channels_last"))
+
+
+def compare(path, size_bytes, model, images, logits):
+    """Returns the `ExportReport` of a conversion that gave `logits`; a `ValueError` for another shape or no numbers."""
+    expected = keras.ops.convert_to_numpy(keras.ops.cast(model(images, training=False), "float32"))
+    if logits.shape != expected.shape or not np.isfinite(logits).all():
+        raise ValueError(
+            f"The converted model must give finite logits of the shape {expected.shape}. "
+            f"Received: shape={logits.shape}, finite={bool(np.isfinite(logits).all())}"
+        )
+    return ExportReport(
+        path=str(path),
+        size_bytes=size_bytes,
+        weights_bytes=4 * model.count_params(),
+        largest_difference=float(np.abs(logits - expected).max()),
+        logits_range=float(np.ptp(expected)),
+        same_class=float((logits.argmax(-1) == expected.argmax(-1)).mean()),
+    )
+
+
+def _write_compared(path, content, model, images, logits):
+    report = compare(path, len(content), model, images, logits)
+    try:
+        with files.atomic_write(path, "wb") as file:
+            file.write(content)
+    except OSError as error:
+        raise ValueError(f"The file cannot be written ({error.strerror or error}). Received: path={path!r}") from error
+    return report
+
+
+def _checked_path(path, ending, what):
+    path = os.fspath(path)
+    if not path.endswith(ending):
+        raise ValueError(f'The path of {what} must end in "{ending}". Received: path={path!r}')
+    return path
+
+
+def _cannot_convert(converter, model, error):
+    reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+    return ValueError(f"{converter} cannot convert the model ({reason}). Received: model={model.name!r}")
