@@ -82,10 +82,8 @@ class InputPreprocessing(keras.layers.Layer):
         return input_shape
 
     def get_config(self) -> dict[str, Any]:
-        config = {**super().get_config(), "preprocessing": self.preprocessing.to_config()}
-        if self.logits_activation != "softmax":  # earlier versions do not know the key
-            config["logits_activation"] = self.logits_activation
-        return config
+        preprocessing = self.preprocessing.to_config()
+        return {**super().get_config(), "preprocessing": preprocessing, "logits_activation": self.logits_activation}
 
 
 # The name of the layer in .keras files of earlier versions.
