@@ -16,6 +16,7 @@ from keras_vit.preprocessing import Preprocessing
 # The comment that `save` writes into the archive, followed by JSON: facts about the model that no array shows. Other
 # libraries' readers ignore it. Older versions wrote "keras_vit grid 2x3".
 COMMENT = "keras_vit "
+_TOKENS = ("/cls", "_embedding", "_tokens", "/probe")  # the ends of paths of variables `(1, N, D)`
 _UNKNOWN = Format("unknown", "", ())
 
 
@@ -142,7 +143,7 @@ def _from_pytorch(path, ending, array, num_heads):
             array = array.transpose()
         elif len(array.shape) == 4:
             array = array.transpose((2, 3, 1, 0))
-    elif 0 < len(array.shape) < 3:  # tokens and positions, `(1, N, D)`
+    elif path.endswith(_TOKENS) and 0 < len(array.shape) < 3:
         array = array.reshape((1,) * (3 - len(array.shape)) + array.shape)
     module = path.rpartition("/")[0]
     if num_heads and array.shape:

@@ -114,8 +114,11 @@ def _validate(head, source_grid, channels):
 
 def _check_numerics(model, facts, source):
     """Refuses a file of another GELU or epsilon than the model's."""
-    of_model = {name: getattr(model, "arguments", {}).get(name) for name in registry.NUMERICS}
-    different = {n: facts[n] for n, value in of_model.items() if value is not None and facts.get(n, value) != value}
+    arguments = getattr(model, "arguments", {})
+    of_model = {name: arguments[name] for name in registry.NUMERICS if name in arguments}
+    if of_model.get("mlp") and not facts.get("mlp"):
+        of_model["exact_gelu"] = of_model["mlp"] == "gelu"
+    different = {name: facts[name] for name, value in of_model.items() if facts.get(name, value) != value}
     if different:
         needed = ", ".join(f"{name}={value}" for name, value in different.items())
         received = ", ".join(f"{name}={of_model[name]}" for name in different)

@@ -39,9 +39,9 @@ class LoadPlan:
         self.arrays, self.channels = checkpoint.arrays, channels
         self.known_grid = tuple(source_grid) if source_grid else checkpoint.facts.get("grid")
         self.assignments, self.report = {}, LoadReport(model.name, str(source))
-        # What the model and the file are, by one and the same rule.
-        self.of_model = registry.infer(shapes, {})
-        self.of_file = registry.infer(checkpoint.shapes, checkpoint.facts)
+        # What the model and the file are, by one and the same rule: their shapes.
+        facts = {name: value for name, value in checkpoint.facts.items() if name not in ("constructor", "arguments")}
+        self.of_model, self.of_file = registry.infer(shapes, {}), registry.infer(checkpoint.shapes, facts)
         self._compare_architectures()
         self._assign(checkpoint.other_arrays)
 

@@ -14,7 +14,7 @@ STRUCTURE = (
 
 
 # Arguments that change a model's outputs and that no array shows.
-NUMERICS = ("exact_gelu", "epsilon")
+NUMERICS = ("exact_gelu", "epsilon", "mlp", "rotary")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -68,7 +68,7 @@ def _facts(model):
     """What the layout does not say about a model, for the comment of the archive."""
     arguments = {}
     for name, value in getattr(model, "arguments", {}).items():
-        if name not in _TRAINING_ONLY and isinstance(value, bool | int | float | str | tuple | None):
+        if name not in _TRAINING_ONLY and isinstance(value, bool | int | float | str | tuple | dict | None):
             arguments[name] = value
     facts = {
         "constructor": type(model).__name__ if arguments else None,
