@@ -29,6 +29,7 @@ def _runs(scale):
         for factor in _FACTORS[scale.name]:
             if scale.is_paper:
                 config = scale.paper_pretraining("ViT-B/32", evals=("fewshot:imagenet2012",))
+                config["architecture"] = "VisionTransformer"  # whose sizes may differ from those of ViT-B/32
                 config["model"] = {**config["model"], **_scaled(base, dimension, factor)}
                 patch_size = config["model"]["patch_size"]  # patches of 64 pixels fill images of 192
                 config["data"] = {**config["data"], "image_size": 224 // patch_size * patch_size}

@@ -1,6 +1,6 @@
 """A small Vision Transformer on scikit-learn's handwritten digits: under a minute on two CPU cores.
 
-    python experiments/run_tpu.py --config=experiments/configs/digits.py
+    keras-vit train --config=digits
 
 Copy this page to train something else. Every field can be overridden, `--config.total_epochs=10`; the fields that are
 not named here, and what they mean, stand in `keras_vit/recipes/defaults.py`. 0 means off.

@@ -1,7 +1,7 @@
 """Fine-tuning, as the paper's Table 4 has it, from published weights and with a new head of zeros.
 
-    python experiments/run_tpu.py --config=experiments/configs/finetune.py:ViT-B/16,cifar10
-    python experiments/run_tpu.py --config=experiments/configs/finetune.py:ViT-L/16,imagenet2012,resolution=512
+    keras-vit train --config=finetune:ViT-B/16,cifar10
+    keras-vit train --config=finetune:ViT-L/16,imagenet2012,resolution=512
     keras-vit sweep --config=finetune:ViT-B/16,cifar10 --workdir=runs/cifar10
 
 At 384 pixels, or 378 for patches of 14, which do not fill 384; `resolution=512` (518) averages the weights. Table 4

@@ -1,7 +1,7 @@
 """Fine-tuning on small data with AdamW. The recipe is ours, not the paper's; what it gains has not been measured.
 
-    python experiments/run_tpu.py --config=experiments/configs/small_data.py:ViT-B/16,pets
-    python experiments/run_tpu.py --config=experiments/configs/small_data.py:ViT-S/16,folder --config.data.path=photos
+    keras-vit train --config=small_data:ViT-B/16,pets
+    keras-vit train --config=small_data:ViT-S/16,folder --config.data.path=photos
 
 Lower layers learn more slowly, kernels alone decay, and images and labels are varied: what later fine-tuning of
 Vision Transformers has in common. Any dataset of `keras_vit.data` will do.

@@ -8,7 +8,7 @@ from keras_vit.recipes import tables
 
 
 def parse_config_arg(text: str, example: str = "ViT-B/16,cifar10") -> tuple[str, str, dict[str, Any]]:
-    """What stands after the colon of `--config=pretrain.py:ViT-L/16,imagenet21k,epochs=30`.
+    """What stands after the colon of `--config=pretrain:ViT-L/16,imagenet21k,epochs=30`.
 
     Args:
         text: the part after the colon.

@@ -57,7 +57,7 @@ def test_every_page_is_tested():
 
 @pytest.mark.parametrize("page", REQUESTS)
 def test_a_page_opens_with_its_command(page):
-    assert f"python experiments/run_tpu.py --config=experiments/configs/{page}.py" in _module(page).__doc__
+    assert f"keras-vit train --config={page}" in _module(page).__doc__
 
 
 @pages
