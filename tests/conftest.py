@@ -21,6 +21,7 @@ TESTS = Path(__file__).parent
 GOLDEN = TESTS / "golden"
 # Files and folders whose tests start processes, servers, compilers or a second backend: `pytest -m full` runs them.
 FULL = (
+    "commands",
     "docs_test.py",
     "experiments",
     "export/formats_test.py",
@@ -29,7 +30,6 @@ FULL = (
     "packaging_test.py",
     "public_api_test.py",
     "serving",
-    "studies",
     "tpu",
 )
 
@@ -54,6 +54,10 @@ def pytest_addoption(parser):
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """A file runs in one process, each test of the long tests/jax_backend_test.py in any, and these start first."""
+
+    missing = [path for path in FULL if not (TESTS / path).exists()]
+    if missing:
+        raise pytest.UsageError(f"FULL in conftest.py names files that do not exist: {', '.join(missing)}")
 
     def long(item):
         return item.path.name == "jax_backend_test.py"

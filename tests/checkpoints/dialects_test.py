@@ -228,6 +228,7 @@ def test_group_norms_of_both_shapes_are_the_same(golden_files, small, arrays, va
         np.testing.assert_array_equal(value, values(flat)[name])
 
 
+@pytest.mark.full
 @pytest.mark.one_backend
 def test_a_published_bit_file_is_read_with_its_numbered_convolutions(tmp_path, arrays, values):
     model = keras_vit.BiT_R50x1(input_shape=(32, 32, 3), classes=4)
