@@ -159,14 +159,8 @@ def evaluation_order(source: Source, batch_size: int) -> np.ndarray:
 def _make_batch(numbers, keys, source, decode, options):
     """One batch `(images, labels, failed)`, with zeros for each row that fails or has no example.
 
-    Args:
-        numbers: int64 `(B,)`, of the examples counted over all epochs; `NO_EXAMPLE` for padding.
-        keys: `(B,)`, their indices, or their records for a source without access by index.
-        source: the `Source`.
-        decode: from a number and a stored example to `(image, label)`.
-        options: `Options`, resolved.
-
-    `failed` is int64 `(B,)`: the index of an example that failed, or `NO_EXAMPLE`.
+    `numbers` count the examples over all epochs, with `NO_EXAMPLE` for padding; `keys` are their indices, or their
+    records for a source without access by index. `failed` has the index of each example that failed, or `NO_EXAMPLE`.
     """
     size = numbers.shape[0]
     placeholder = tf.zeros(options.image_shape(source)), tf.zeros([len(source.class_names)])

@@ -19,16 +19,9 @@ CROP, FLIP, RANDAUGMENT, MIX, CUT, SHIFT, LOT = ((number << 32, 0) for number in
 
 
 def train_example(example, seed, source, options):
-    """A training example, distorted as a pair of numbers decides.
+    """A training example `(image, label)`, float32 `(H, W, C)` and `(classes,)`, from one as a source reads it.
 
-    Args:
-        example: `{"image", "label"}`, as a source reads it.
-        seed: int64 `(2,)`: the seed of the run, and a number that no other example of any epoch has.
-        source: the `Source`.
-        options: `Options`, resolved for it.
-
-    Returns:
-        `(image, label)`: float32 `(H, W, C)`, in [-1, 1] unless `mean` and `std` say otherwise; float32 `(classes,)`.
+    The seed is int64 `(2,)`: the seed of the run, and a number that no other example of any epoch has.
     """
     size = (options.image_size, options.image_size)
     crop, rounding = options.train_crop, options.rounding
@@ -62,17 +55,9 @@ def eval_example(example, source, options):
 
 
 def decode_pixels(image, source, options, window=None, shape=None):
-    """An image, decoded if need be, and its value for white.
+    """An image, uint8 or float32 `(H, W, C)`, decoded if need be, and its value for white.
 
-    Args:
-        image: as a source reads it: scalar string, string `(P,)`, or values `(H, W, C)`.
-        source: the `Source`.
-        options: `Options`, resolved for it.
-        window: see `images.decode`.
-        shape: `(H, W, C)` that the image must have, if any.
-
-    Returns:
-        uint8 `(H, W, C)`, or float32 if the source has more than 8 bits; and a number.
+    `window` is that of `images.decode`; with a `shape`, an image of another one is an error.
     """
     channels = options.channels
     if image.dtype == tf.string:
@@ -136,15 +121,8 @@ def with_weights(images, labels, smoothing=0.0):
 def mix_batch(images, labels, weights, host_rows, partner_rows, seed, options):
     """A batch with mixup, or CutMix, or by lot one of them; an example whose partner is unreadable stays as it is.
 
-    Args:
-        images, labels, weights: what was read, M examples.
-        host_rows: int `(B,)`, where in it the examples of the batch are.
-        partner_rows: int `(B,)`, where their partners are.
-        seed: int64 `(2,)`: the seed of the run and the step.
-        options: `Options`, resolved.
-
-    Returns:
-        `(images, labels, weights)` of B examples.
+    Of the examples that were read, the batch has `host_rows` `(B,)`, and `partner_rows` are their partners. The seed is
+    int64 `(2,)`: the seed of the run and the step.
     """
     partner_rows = tf.where(tf.gather(weights, partner_rows) > 0, partner_rows, host_rows)
     partner_images, partner_labels = tf.gather(images, partner_rows), tf.gather(labels, partner_rows)

@@ -34,12 +34,8 @@ def partner_of(slot, batch_size, form):
 
 
 def host_rows(host_slots, batch_size, mixup_form=""):
-    """What one host reads of each global batch: the slots of its share and, with mixing, those of their partners.
-
-    Returns:
-        `(slots, rows, partner_rows)`: the slots, ascending; the rows among them of the host's share, and of the
-        partners, none without mixing.
-    """
+    """The slots that one host reads of each global batch, ascending, with mixing also those of partners; and the rows
+    among them of its own share and of the partners."""
     partners = [partner_of(slot, batch_size, mixup_form) for slot in host_slots] if mixup_form else []
     slots = sorted({*host_slots, *partners})
     return tuple(slots), np.searchsorted(slots, host_slots), np.searchsorted(slots, partners)

@@ -133,22 +133,23 @@ def sharpness(image, factor):
     return tf.concat([image[:1], rows, image[-1:]], 0)
 
 
-def shear_x(image, level):
-    return _transform(image, [1.0, level, 0.0, 0.0, 1.0, 0.0])
+def shear(image, level, axis):
+    """Along the rows for axis 1, along the columns for axis 0."""
+    return _transform(image, [1.0, level * axis, 0.0, level * (1 - axis), 1.0, 0.0])
 
 
-def shear_y(image, level):
-    return _transform(image, [1.0, 0.0, 0.0, level, 1.0, 0.0])
+def translate(image, shift, axis):
+    """To the left for axis 1, upwards for axis 0, by `shift` pixels. Slices are faster for whole pixels."""
 
+    def whole():
+        size = tf.shape(image)[axis]
+        before, after = [tf.clip_by_value(tf.cast(side, tf.int32), 0, size) for side in (-shift, shift)]
+        inside = image[after : size - before] if axis == 0 else image[:, after : size - before]
+        pads = [tf.stack([before, after])] + [tf.zeros([2], tf.int32)] * 2
+        return tf.pad(inside, tf.stack(pads if axis == 0 else [pads[1], pads[0], pads[1]]), constant_values=GRAY)
 
-def translate_x(image, shift):
-    """To the left for a positive shift, in pixels."""
-    return _translate(image, shift, 1, [1.0, 0.0, shift, 0.0, 1.0, 0.0])
-
-
-def translate_y(image, shift):
-    """Upwards for a positive shift, in pixels."""
-    return _translate(image, shift, 0, [1.0, 0.0, 0.0, 0.0, 1.0, shift])
+    matrix = [1.0, 0.0, shift * axis, 0.0, 1.0, shift * (1 - axis)]
+    return tf.cond(tf.floor(shift) == shift, whole, lambda: _transform(image, matrix))
 
 
 def cutout(image, half, y, x):
@@ -181,10 +182,10 @@ def operations(magnitude, original=False):
         "Contrast": lambda image, sign, u, v: contrast(image, factor, original),
         "Brightness": lambda image, sign, u, v: brightness(image, factor),
         "Sharpness": lambda image, sign, u, v: sharpness(image, factor),
-        "ShearX": lambda image, sign, u, v: shear_x(image, sign * (0.3 * level)),
-        "ShearY": lambda image, sign, u, v: shear_y(image, sign * (0.3 * level)),
-        "TranslateX": lambda image, sign, u, v: translate_x(image, sign * (100.0 * level)),
-        "TranslateY": lambda image, sign, u, v: translate_y(image, sign * (100.0 * level)),
+        "ShearX": lambda image, sign, u, v: shear(image, sign * (0.3 * level), 1),
+        "ShearY": lambda image, sign, u, v: shear(image, sign * (0.3 * level), 0),
+        "TranslateX": lambda image, sign, u, v: translate(image, sign * (100.0 * level), 1),
+        "TranslateY": lambda image, sign, u, v: translate(image, sign * (100.0 * level), 0),
         "Cutout": lambda image, sign, u, v: cutout(image, int(40 * level), place(u, image, 0), place(v, image, 1)),
         "SolarizeAdd": lambda image, sign, u, v: solarize_add(image, int(110 * level)),
     }
@@ -233,16 +234,3 @@ def _transform(image, matrix):
         interpolation="NEAREST",
         fill_mode="CONSTANT",
     )[0]
-
-
-def _translate(image, shift, axis, matrix):
-    """`_transform` for a translation; by whole pixels it is made of slices, which is faster."""
-
-    def whole():
-        size = tf.shape(image)[axis]
-        before, after = [tf.clip_by_value(tf.cast(side, tf.int32), 0, size) for side in (-shift, shift)]
-        inside = image[after : size - before] if axis == 0 else image[:, after : size - before]
-        pads = [tf.stack([before, after])] + [tf.zeros([2], tf.int32)] * 2
-        return tf.pad(inside, tf.stack(pads if axis == 0 else [pads[1], pads[0], pads[1]]), constant_values=GRAY)
-
-    return tf.cond(tf.floor(shift) == shift, whole, lambda: _transform(image, matrix))

@@ -15,13 +15,7 @@ ASPECT_RATIO = (0.75, 1.33)
 def evaluation_image(image, size, preprocessing):
     """An evaluation image as the model expects it, for batches of the data and for the graph of an export.
 
-    Args:
-        image: uint8 or float32 `(H, W, C)`; decoded as `preprocessing` says.
-        size: `(height, width)` of the result; None for an image that stays as large as it is.
-        preprocessing: a `keras_vit.Preprocessing` of C channels.
-
-    Returns:
-        float32 `(height, width, C)`.
+    Float32 `(height, width, C)` of a uint8 or float32 image; without a size, the image stays as large as it is.
     """
     if size:
         resized = tuple(round(side / preprocessing.crop_fraction) for side in size)
@@ -60,12 +54,8 @@ def inception_window(size, seed):
 def resize(image, size, rounding="float", method="bilinear"):
     """An image in another size, its aspect not kept: half-pixel centers, no antialiasing.
 
-    Args:
-        image: uint8 or float32 `(H, W, C)`.
-        size: `(height, width)`.
-        rounding: "float" for float32 as it comes; "uint8" to clip to [0, 255] and drop the fraction. Images that
-            are not uint8 have more than 8 bits and are never rounded.
-        method: "bilinear" or "area".
+    With `rounding` of "uint8" the result is clipped to [0, 255] and its fraction dropped, except for images that are
+    not uint8, which have more than 8 bits.
     """
     resized = tf.image.resize(image, size, method=method, antialias=False)
     return truncate(resized) if rounding == "uint8" and image.dtype == tf.uint8 else resized

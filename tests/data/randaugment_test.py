@@ -135,10 +135,10 @@ def test_rotate_turns_about_the_middle(degrees):
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_shears_and_translations_move_pixels(sign):
-    np.testing.assert_array_equal(ra.shear_x(IMAGE, sign * 0.43), nearest([1, sign * 0.43, 0, 0, 1, 0]))
-    np.testing.assert_array_equal(ra.shear_y(IMAGE, sign * 0.43), nearest([1, 0, 0, sign * 0.43, 1, 0]))
-    np.testing.assert_array_equal(ra.translate_x(IMAGE, sign * 9.0), nearest([1, 0, sign * 9, 0, 1, 0]))
-    np.testing.assert_array_equal(ra.translate_y(IMAGE, sign * 9.0), nearest([1, 0, 0, 0, 1, sign * 9]))
+    np.testing.assert_array_equal(ra.shear(IMAGE, sign * 0.43, 1), nearest([1, sign * 0.43, 0, 0, 1, 0]))
+    np.testing.assert_array_equal(ra.shear(IMAGE, sign * 0.43, 0), nearest([1, 0, 0, sign * 0.43, 1, 0]))
+    np.testing.assert_array_equal(ra.translate(IMAGE, sign * 9.0, 1), nearest([1, 0, sign * 9, 0, 1, 0]))
+    np.testing.assert_array_equal(ra.translate(IMAGE, sign * 9.0, 0), nearest([1, 0, 0, 0, 1, sign * 9]))
 
 
 def test_cutout_grays_a_square_up_to_the_edge():
@@ -158,8 +158,8 @@ def test_there_are_sixteen_operations_in_the_originals_order_each_with_its_stren
         "AutoContrast": ra.autocontrast(image), "Equalize": ra.equalize(image), "Invert": ra.invert(image),
         "Rotate": ra.rotate(image, -45.0), "Posterize": ra.posterize(image, 6), "Solarize": image,
         "Color": ra.color(image, 2.8), "Contrast": ra.contrast(image, 2.8), "Brightness": ra.brightness(image, 2.8),
-        "Sharpness": ra.sharpness(image, 2.8), "ShearX": ra.shear_x(image, -0.45), "ShearY": ra.shear_y(image, -0.45),
-        "TranslateX": ra.translate_x(image, -150.0), "TranslateY": ra.translate_y(image, -150.0),
+        "Sharpness": ra.sharpness(image, 2.8), "ShearX": ra.shear(image, -0.45, 1), "ShearY": ra.shear(image, -0.45, 0),
+        "TranslateX": ra.translate(image, -150.0, 1), "TranslateY": ra.translate(image, -150.0, 0),
         "Cutout": ra.cutout(image, 60, 12, 9), "SolarizeAdd": ra.solarize_add(image, 165),
     }  # fmt: skip
     for name, function in actual.items():
