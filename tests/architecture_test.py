@@ -43,7 +43,7 @@ FLOORS = {
         *("checkpoints", "data", "files", "layers", "models", "plots", "preprocessing", "recipes", "terminal"),
         "training",
     },
-    "tpu": {"families", "cost", "data", "files", "plots", "recipes", "tasks", "training"},
+    "tpu": {"families", "cost", "data", "files", "plots", "recipes", "tasks", "training", "layers"},
     "configs": {"checkpoints", "data", "families", "recipes"},
     "commands": {
         *("checkpoints", "configs", "data", "evaluation", "export", "families", "files", "inspection", "models"),

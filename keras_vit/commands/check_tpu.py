@@ -9,8 +9,8 @@ The TPU's own compiler compiles the training and the evaluation step that `keras
 code is 0 if both compile and fit, and 1 if not. It needs `pip install "keras_vit[cpu,aot]"`, x86-64 Linux, some minutes
 of two cores and some GB of memory. `keras_vit.tpu.check` is the same from Python.
 
-`--table` looks for the largest batch of every model instead, and writes the file, a Markdown table and a picture. It
-takes about half a minute a cell, on JAX minutes; the same command again computes the missing cells.
+`--table` looks for the largest batch of every model instead and writes a CSV file. It takes about half a minute a cell,
+on JAX minutes; the same command computes the cells that are missing.
 """
 
 import functools
@@ -23,7 +23,6 @@ from absl import flags
 from keras_vit import families, files, tasks, tpu
 from keras_vit.commands import command_line
 from keras_vit.tpu import table
-from keras_vit.tpu.plots import batch_by_image_size
 from keras_vit.tpu.report import report
 
 FLAGS = flags.FLAGS
@@ -63,19 +62,11 @@ def main():
 
 
 def write_table(path):
-    """Fills the table, and writes what is made of it beside its file."""
+    """Computes the missing cells of the table."""
     if not path.endswith(".csv") or not all(size.isdigit() and int(size) for size in FLAGS.image_sizes):
         raise ValueError(
             "--table must be a file that ends in .csv, and --image_sizes pixels. "
             f"Received: table={path!r}, image_sizes={','.join(FLAGS.image_sizes)}"
         )
     cells = table.cells(FLAGS.models, FLAGS.topologies, [int(size) for size in FLAGS.image_sizes], FLAGS.modes)
-    rows = table.fill(path, cells, write=functools.partial(print, flush=True))
-    stem = path.removesuffix(".csv")
-    with files.atomic_write(f"{stem}.md") as file:
-        file.write(table.markdown(rows))
-    print(f"wrote {path} and {stem}.md")
-    if any(row.mode == "inference" and row.batch_per_device for row in rows):
-        with files.atomic_path(f"{stem}.png") as temporary:
-            batch_by_image_size(temporary, rows)
-        print(f"drew {stem}.png")
+    table.fill(path, cells, write=functools.partial(print, flush=True))

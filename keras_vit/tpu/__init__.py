@@ -1,10 +1,7 @@
-"""Compiles the steps of a run for a TPU, with the TPU's own compiler, on a machine that has none.
+"""Compiles the steps of a run for a TPU with the TPU's own compiler, on a machine without one.
 
-    check(task, recipe, batch_size, "v3:2x2")    -> `Check`: whether it fits, what it needs, a roofline estimate
-
-`topologies` has the slices and what is published of their devices. `tensorflow_programs` and `jax_programs` lower the
-steps of either engine as they are; `compiler` compiles them and alone knows private names of JAX; `hlo` and `counts`
-read what it made of them. It needs the extra `aot`: jax and libtpu of one pair of versions, on x86-64 Linux.
+`check` returns a `Check`: whether a run fits, what it needs, and a roofline estimate of its time. It needs the extra
+`aot`: jax and libtpu of one pair of versions, on x86-64 Linux.
 """
 
 from keras_vit.tpu.estimate import check

@@ -2,10 +2,9 @@
 
     python compiler.py PARENT PROGRAM TOPOLOGY FOLDER MACHINE_CODE
 
-compiles a StableHLO program for a device of a slice, lets the compiler write what it has after each stage into a
-folder, and prints, as its last line, a JSON object: arguments of `program.compiled_program`, or why there is no
-program. `compile_program` runs it in a child process: libtpu takes gigabytes of memory, aborts where it meets a defect,
-and wants variables of the environment set before it is loaded.
+compiles a StableHLO program for a device of a slice, with the compiler's dumps in a folder, and prints a JSON object.
+`compile_program` runs it in a child process: libtpu takes gigabytes of memory, aborts on its defects, and reads
+environment variables when it is loaded.
 """
 
 import ctypes
@@ -33,14 +32,11 @@ ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # no process here uses a TPU, so several may load the library
 }
 
-# The ends of the names of files that the compiler writes after its stages, in this order: what lies in the memory, the
-# optimized HLO, and the same once more. Machine code is generated after them, in nine tenths of a compile's time.
+# Endings of the compiler's dumps, in the order in which it writes them: the memory plan, the optimized HLO, and the HLO
+# again. Machine code is generated after them, in nine tenths of a compile's time.
 _MEMORY_FILE = ".after_optimizations-memory-usage-report.txt"
 _HLO_FILE = ".after_optimizations.txt"
 _LAST_FILE = ".after_optimizations_after_buffer_assignment.txt"
-
-# Operations that move data between the device and its host while a program runs.
-HOST_OPERATIONS = ("stablehlo.infeed", "stablehlo.outfeed", "stablehlo.send", "stablehlo.recv")
 
 
 def check_installed():
@@ -56,29 +52,17 @@ def check_installed():
             ) from None
 
 
-def other_versions():
-    """The packages that are not those which the private names were tried with, a text; "" if all are."""
-    installed = {name: importlib.metadata.version(name) for name in VERSIONS}
-    moved = [
-        f"{name} is {installed[name]}, not {VERSIONS[name]}" for name in VERSIONS if installed[name] != VERSIONS[name]
-    ]
-    return "; ".join(moved)
+def _versions():
+    return ", ".join(f"{name} {importlib.metadata.version(name)} (known: {VERSIONS[name]})" for name in VERSIONS)
 
 
 def compile_program(stablehlo, topology, machine_code=True):
-    """Compiles a program for one device of a slice, in a child process.
+    """Compiles serialized StableHLO for one device of a slice, in a child process; returns a `Program`.
 
-    Args:
-        stablehlo: the program, bytes, as TensorFlow serializes it.
-        topology: the name of the slice.
-        machine_code: whether to compile to the end. If not, the compiler is stopped where the memory is planned, in
-            about a tenth of the time; see `program.compiled_program` for what is not known then.
-
-    Returns:
-        A `Program`.
+    `machine_code=False` stops once memory is planned, in about a tenth of the time.
 
     Raises:
-        ImportError: jax or libtpu is missing, or another version than the private names are known of.
+        ImportError: jax or libtpu is missing, or of a version without the private names.
         ValueError: libtpu does not know the slice.
         ChildProcessError: the compiler died.
     """
@@ -94,25 +78,20 @@ def compile_program(stablehlo, topology, machine_code=True):
         try:
             result = json.loads(files.run_python(arguments, **ENVIRONMENT))
         except ChildProcessError as error:
-            # Nothing is known of the program then: it must not count as one that the TPU refuses.
             raise ChildProcessError(
-                f"The compiler died, for want of this machine's memory or by a defect ({error})"
+                f"The compiler died: out of this machine's memory, or a defect ({error})"
             ) from error
         if "invalid" in result:
             raise ValueError(result["invalid"])
         if "moved" in result:
-            raise ImportError(f"A private name of JAX is gone ({result['moved']}): {other_versions() or VERSIONS}")
+            raise ImportError(f"A private name of JAX is gone ({result['moved']}): {_versions()}")
         if "refused" in result:
             return refused_program(result["refused"])
-        return compiled_program(*written_stages(folder), **result)
+        return compiled_program(*dumps(folder), **result)
 
 
 def topology_devices(topology):
-    """JAX's devices of a slice that need not be there, with which a function can be lowered and compiled.
-
-    Raises:
-        ValueError: libtpu does not know the slice.
-    """
+    """Returns JAX's devices of a slice, for which a function can be lowered and compiled without them."""
     import jax
     from jax.experimental import topologies
 
@@ -130,25 +109,24 @@ def topology_devices(topology):
 
 
 def compiled_numbers(executable):
-    """The arguments of `program.compiled_program` that an executable knows, a dict.
-
-    Args:
-        executable: what JAX's `Lowered.compile` returns, or the private executable.
-    """
-    if hasattr(executable, "memory_analysis"):
-        memory = executable.memory_analysis()
-    else:
-        memory = executable.get_compiled_memory_stats()
+    """Returns the arguments of `program.compiled_program` from an executable of JAX, public or private."""
+    is_public = hasattr(executable, "memory_analysis")
+    memory = executable.memory_analysis() if is_public else executable.get_compiled_memory_stats()
     cost = executable.cost_analysis()
     cost = cost[0] if isinstance(cost, list) else cost
-    return {"program_bytes": memory.generated_code_size_in_bytes, "flops": cost.get("flops", 0.0)}
+    results = memory.output_size_in_bytes - memory.alias_size_in_bytes
+    return {
+        "argument_bytes": memory.argument_size_in_bytes,
+        "temporary_bytes": memory.temp_size_in_bytes + max(results, 0),
+        "program_bytes": memory.generated_code_size_in_bytes,
+        "flops": cost.get("flops", 0.0),
+    }
 
 
-def write_options(folder):
-    """The compiler's options with which it writes what it has after each stage into a folder; see `written_stages`."""
+def dump_options(folder):
+    """Returns the options that make the compiler dump its stages into a folder, over any in XLA_FLAGS."""
     return {
         "xla_dump_to": str(folder),
-        # What the user may have set in XLA_FLAGS.
         "xla_dump_hlo_as_text": True,
         "xla_dump_hlo_as_html": False,
         "xla_dump_hlo_as_proto": False,
@@ -156,68 +134,34 @@ def write_options(folder):
     }
 
 
-def written_stages(folder):
-    """What the compiler wrote with `write_options`.
+def dumps(folder):
+    """Returns the optimized HLO and the planned bytes of HBM from the compiler's dumps.
 
-    The HLO is read here and not asked of the executable: of some programs for a TPU v6e libtpu, which is newer than
-    JAX, writes instructions that JAX refuses to read. The executable's own count of memory has the small memory beside
-    the units in it.
-
-    Returns:
-        The optimized HLO as text, and the bytes of the large memory that arguments, results and all else take.
-
-    Raises:
-        ImportError: they are not there, or not what they were.
-        OSError: they were written in part; libtpu says nothing of a disk that is full.
+    The executable is not asked for its HLO: for some programs for a TPU v6e, libtpu, which is newer than JAX, writes
+    instructions that JAX cannot read.
     """
     texts = []
     for end in (_HLO_FILE, _MEMORY_FILE):
         paths = sorted(Path(folder).glob(f"*{end}"), key=lambda path: path.stat().st_size)
         if not paths:
-            raise ImportError(f"libtpu wrote no file *{end}. {other_versions() or 'Does XLA_FLAGS keep it from it?'}")
+            raise ImportError(f"libtpu wrote no file *{end}; does XLA_FLAGS keep it from it? {_versions()}")
         texts.append(paths[-1].read_text())
     if not texts[0].rstrip().endswith("\n}") or not texts[1].endswith("\n"):
-        raise OSError(errno.ENOSPC, "the compiler wrote its files in part; TMPDIR names another folder", str(folder))
+        raise OSError(errno.ENOSPC, "the compiler's dumps are truncated; TMPDIR names another folder", str(folder))
     total = re.search(r"Memory Space: default .*\nTotal bytes: (\d+)", texts[1])
     if not total:
-        raise ImportError(f"libtpu's report of the memory is new. {other_versions()} Received: {texts[1][:60]!r}")
+        raise ImportError(f"libtpu's memory report has another format. {_versions()} Received: {texts[1][:60]!r}")
     return texts[0], int(total[1])
 
 
 def end_with_parent(parent):
-    """Lets the kernel end this process as soon as the one that started it has ended, by whatever signal.
-
-    Args:
-        parent: the number of the process that started it, a text; if it has ended already, so does this one.
-    """
+    """Makes the kernel kill this process when its parent, whose number `parent` is, ends."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, of Linux, where libtpu is
     if os.getppid() != int(parent):
         os._exit(1)
 
 
-def find_host_operations(module):
-    """The operations of an MLIR module that exchange data with the host, a sorted list of their names."""
-    from jax._src.lib.mlir import ir
-
-    names = set()
-
-    def visit(operation):
-        name = operation.name
-        if name in HOST_OPERATIONS:
-            names.add(name)
-        if name == "stablehlo.custom_call":
-            target = ir.StringAttr(operation.attributes["call_target_name"]).value
-            if "callback" in target or "host" in target.lower():
-                names.add(target)
-        return ir.WalkResult.ADVANCE
-
-    with module.context:
-        module.operation.walk(visit)
-    return sorted(names)
-
-
 def _compile_file(path, topology, folder, machine_code):
-    """Compiles a file; the compiler writes its stages into a folder. Returns what `main` prints."""
     import jax
     import numpy as np
     from jax._src.interpreters.mlir import make_ir_context
@@ -231,27 +175,16 @@ def _compile_file(path, topology, folder, machine_code):
     options = xla_client.CompileOptions()
     options.num_replicas = options.num_partitions = 1
     options.device_assignment = xla_client.DeviceAssignment.create(np.array([[device.id]]))
-    options.env_option_overrides = list(write_options(folder).items())
-    host_operations = find_host_operations(module)
+    options.env_option_overrides = list(dump_options(folder).items())
     compile_ = functools.partial(device.client.compile, module, xla_client.DeviceList((device,)), options)
     try:
-        if machine_code:
-            numbers = compiled_numbers(compile_())
-        else:
-            numbers = {}
-            _compile_until_planned(compile_, folder)
+        return compiled_numbers(compile_()) if machine_code else _compile_until_planned(compile_, folder)
     except jax.errors.JaxRuntimeError as error:
         return {"refused": str(error)}
-    return {**numbers, "host_operations": host_operations}
 
 
 def _compile_until_planned(compile_, folder):
-    """Compiles until the memory is planned; libtpu has no option to end there, but this process will.
-
-    Args:
-        compile_: a function without arguments.
-        folder: into which it writes its stages.
-    """
+    """Compiles until memory is planned. libtpu has no option to stop there, but this process can."""
     errors = []
 
     def run():
@@ -262,11 +195,12 @@ def _compile_until_planned(compile_, folder):
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    # A file is whole as soon as the next one is there.
+    # A file is complete once the next one exists.
     while thread.is_alive() and not any(Path(folder).glob(f"*{_LAST_FILE}")):
         thread.join(0.1)
     if errors:
         raise errors[0]
+    return {}
 
 
 def _remove_copies(module, ir):
@@ -293,7 +227,7 @@ def main(parent, path, topology, folder, machine_code):
     except (ImportError, AttributeError, TypeError) as error:
         result = {"moved": f"{type(error).__name__}: {error}"}
     print(json.dumps(result), flush=True)
-    os._exit(0)  # also while a thread of the compiler goes on
+    os._exit(0)  # also while the compiler's thread still runs
 
 
 if __name__ == "__main__":

@@ -9,43 +9,39 @@ import keras
 from ml_collections import ConfigDict
 
 from keras_vit import cost
+from keras_vit.layers import AxialTransformerBlock, TransformerBlock
 from keras_vit.tasks import Task
 from keras_vit.tpu import compiler
+from keras_vit.tpu.backends import programs_class
 from keras_vit.tpu.inputs import input_shapes
-from keras_vit.tpu.programs import programs_class
-from keras_vit.tpu.results import Change, Check, fits_memory
-from keras_vit.tpu.search import fitting_batch
+from keras_vit.tpu.results import Check
+from keras_vit.tpu.search import largest_batch
 from keras_vit.tpu.topologies import get_topology
 from keras_vit.training.validation import total_steps, validate_config
 
-# For the schedule of a run whose number of steps is not known; it changes no size.
-_SOME_STEPS = 10**6
-
-# How many numbers of micro-batches the search tries.
-_MOST_DIVISORS = 4
+_SOME_STEPS = 10**6  # for the schedule of a run whose number of steps is unknown; it changes no size
 
 
 def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, search: bool = False) -> Check:
     """Compiles the training and the evaluation step of a run for a TPU slice, without a TPU.
 
-    On the TensorFlow backend it is the program of one replica, on JAX that of all devices, with what they exchange. The
-    dataset of the recipe need not be here, except a folder or a list, whose classes have to be counted; its weights are
-    not read.
+    On TensorFlow it is the program of one replica, on JAX that of all devices. The dataset need not be there,
+    except a folder or a list, whose classes have to be counted; weights are not read.
 
     Args:
         task: the `tasks.Task`; its config is replaced by the recipe.
         recipe: the config; `batch_size` replaces its own.
         batch_size: examples in a batch, over all devices of the slice.
         topology: the name of a slice, such as "v3:2x2".
-        search: whether to look for the largest batch that fits, and for what rematerialization and accumulation would
-            allow: several compiles, on TensorFlow until the memory is planned and no further.
+        search: whether to look for the largest batch that fits, and for what rematerialization and more
+            micro-batches would allow; several compiles.
 
     Returns:
         A `Check`.
 
     Raises:
         ImportError: jax or libtpu is missing; `pip install "keras_vit[aot]"`.
-        ValueError: the slice is not known, or the recipe cannot be satisfied on it.
+        ValueError: the slice is unknown, or the config cannot be satisfied on it.
         ChildProcessError: the compiler died.
     """
     if not isinstance(batch_size, numbers.Integral):
@@ -62,12 +58,24 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
     def make_programs(config):
         state = random.getstate()  # from which Keras' initializers take their seeds
         try:
-            return programs_class()(config, _with_config(task, config), inputs, slice_, schedule_steps)
+            own_task = copy.copy(task)  # not rebuilt: it may have arguments of its own
+            own_task.config = config
+            return programs_class()(config, own_task, inputs, slice_, schedule_steps)
         finally:
             random.setstate(state)
 
+    def compile_steps(programs, batch_size, parts, machine_code=True):
+        train = programs.train(batch_size, parts, machine_code)
+        if not train.compiles and not train.out_of_memory:
+            return train, train
+        return train, programs.evaluation(batch_size, parts, machine_code)
+
     programs, size, parts = make_programs(config), batch_size // slice_.num_devices, config.accumulate_steps
-    train, evaluation = _compile(programs, batch_size, parts)
+    train, evaluation = compile_steps(programs, batch_size, parts)
+    try:
+        model_flops = 3.0 * size * cost.flops(programs.model)
+    except ValueError:
+        model_flops = 0.0  # the model has layers whose products are unknown
     result = Check(
         topology=slice_,
         backend=keras.backend.backend(),
@@ -78,85 +86,37 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
         evaluation=evaluation,
         state_bytes=programs.state_bytes,
         all_reduce_bytes=programs.gradient_bytes,
-        model_flops=3.0 * size * _flops(programs.model),
+        model_flops=model_flops,
         total_steps=steps,
     )
-    if result.fits:
-        result = dataclasses.replace(result, fitting_batch_per_device=size)
-    if not result.compiles or result.host_operations or (result.fits and not search):
+    result = dataclasses.replace(result, fitting_batch_per_device=size if result.fits else 0)
+    if not result.compiles or (result.fits and not search):
         return result
 
-    def find(programs, parts, first, largest=True, known=()):
+    def find(programs, parts, first, any_will_do=True, known=()):
         """A number of images of a device that fits in a step of `parts` micro-batches."""
 
         def compile_size(number):
             both = known if known and number == size else ()
-            both = both or _compile(programs, number * slice_.num_devices, parts, machine_code=False)
-            return all(fits_memory(p, slice_) for p in both), max(p.memory_bytes for p in both)
+            both = both or compile_steps(programs, number * slice_.num_devices, parts, machine_code=False)
+            return max(both, key=lambda p: (not p.compiles, not p.out_of_memory, p.memory_bytes))
 
-        return fitting_batch(compile_size, slice_.device.memory_bytes, first, unit=parts, largest=largest)
+        limit = slice_.device.memory_bytes
+        return largest_batch(compile_size, limit, first, programs.state_bytes, unit=parts, any_will_do=any_will_do)
 
-    fitting = find(programs, parts, size, largest=search, known=(train, evaluation))
-    changes = []
-    if search and fitting >= size:
-        most = find(programs, 2 * parts, 2 * fitting, largest=False)
-        changes.append(Change(f"accumulate_steps={2 * parts}", most))
-    elif search:
-        changes += _fitting_parts(programs, slice_, batch_size, size, fitting // parts)
-    if search and not config.remat and _has_blocks(programs.model):
-        programs = make_programs(_changed(config, remat=True))
-        changes.append(Change("remat=True", find(programs, parts, 2 * size)))
+    fitting, changes = find(programs, parts, size, not search, (train, evaluation)), []
+    if search and fitting:
+        divisors = (n for n in range(2, size + 1) if size % n == 0 and size // n <= fitting // parts)
+        more = 2 * parts if fitting >= size else next(divisors)
+        first = -(-2 * fitting // more) * more if fitting >= size else size
+        changes.append((f"accumulate_steps={more}", find(programs, more, first)))
+    blocks = AxialTransformerBlock, TransformerBlock
+    if search and not config.remat and any(isinstance(layer, blocks) for layer in programs.model.layers):
+        changes.append(("remat=True", find(make_programs(_changed(config, remat=True)), parts, 2 * (fitting or size))))
     return dataclasses.replace(result, fitting_batch_per_device=fitting, changes=tuple(changes))
 
 
-def _fitting_parts(programs, slice_, batch_size, size, images):
-    """The `Change` of the fewest micro-batches with which a batch fits, in a list; [] if there is nothing to try.
-
-    Args:
-        programs: the `Programs`.
-        slice_: the `Topology`.
-        batch_size: over all devices.
-        size: images of a device.
-        images: of a micro-batch that fits.
-    """
-    # Micro-batches need memory for the sum of their gradients, too, so that the first number may not do.
-    divisors = [parts for parts in range(2, size + 1) if size % parts == 0 and size // parts <= images]
-    for parts in divisors[:_MOST_DIVISORS]:
-        both = _compile(programs, batch_size, parts, machine_code=False)
-        if all(fits_memory(program, slice_) for program in both):
-            return [Change(f"accumulate_steps={parts}", size)]
-    tried = " or ".join(map(str, divisors[:_MOST_DIVISORS]))
-    return [Change(f"accumulate_steps={tried}", 0)] if tried else []
-
-
-def _compile(programs, batch_size, accumulate_steps, machine_code=True):
-    """The `Program` of training and that of evaluation; the latter is not compiled where the former is refused for
-    another reason than memory. Without machine code their memory is known in a tenth of the time."""
-    train = programs.train(batch_size, accumulate_steps, machine_code)
-    if not train.compiles and not train.out_of_memory:
-        return train, train
-    return train, programs.evaluation(batch_size, accumulate_steps, machine_code)
-
-
-def _with_config(task, config):
-    """The task of another recipe."""
-    other = copy.copy(task)
-    other.config = config
-    return other
-
-
-def _changed(recipe, **changes):
-    config = recipe.copy_and_resolve_references()
+def _changed(config, **changes):
+    config = config.copy_and_resolve_references()
     config.update(changes)
     return config
-
-
-def _flops(model):
-    try:
-        return cost.flops(model)
-    except ValueError:
-        return 0.0
-
-
-def _has_blocks(model):
-    return any(hasattr(layer, "remat") for layer in model.layers)

@@ -9,13 +9,7 @@ from keras_vit import data, recipes
 
 @dataclasses.dataclass(frozen=True)
 class InputShapes:
-    """The part of `data.InputPipeline` that a task builds its model from.
-
-    Attributes:
-        image_shape: `(H, W, C)` of the images in a batch.
-        num_classes: how many.
-        num_examples: of the training split; 0 where it is not known.
-    """
+    """The part of `data.InputPipeline` that a task builds its model from; `num_examples` is 0 if unknown."""
 
     image_shape: tuple
     num_classes: int
@@ -31,13 +25,10 @@ class InputShapes:
 
 
 def input_shapes(config):
-    """The `InputShapes` of a recipe, without reading its dataset where the recipe and `data.DATASETS` say enough.
-
-    Args:
-        config: the recipe.
+    """Returns the `InputShapes` of a config, without reading its dataset if the config and `data.DATASETS` say enough.
 
     Raises:
-        ValueError: they do not say enough, and the dataset is not here to be asked.
+        ValueError: they do not say enough, and the dataset is not on this machine.
     """
     group = config.data
     size, channels = group.image_size, group.channels
@@ -62,13 +53,7 @@ def input_shapes(config):
 
 
 def _examples_of(split, num_examples):
-    """How many examples a part of the training split has, as TFDS writes it ("train[:1000]", "train[10%:]"); 0 of any
-    other text.
-
-    Args:
-        split: the text.
-        num_examples: of the whole split.
-    """
+    """Returns the number of examples of a TFDS split such as "train[:1000]" or "train[10%:]"; 0 of any other text."""
     match = re.fullmatch(r"train(?:\[(?:(\d+)(%?))?:(?:(\d+)(%?))?\])?", split)
     if not match:
         return 0

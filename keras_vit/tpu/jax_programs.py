@@ -20,11 +20,7 @@ from keras_vit.training.jax.step import make_train_steps
 
 
 class JaxPrograms(Programs):
-    """The steps of a run on JAX, compiled for the devices of a slice, which divide every batch; see `Programs`.
-
-    What the devices exchange is in the programs. Sizes and counts are of one device. A program of training is that of
-    one execution, which may be several steps.
-    """
+    """The steps of a run on JAX, compiled for all devices of a slice. A program of training may be several steps."""
 
     def _build(self, inputs, total_steps):
         config = self._config
@@ -74,27 +70,19 @@ class JaxPrograms(Programs):
 
 
 def compile_function(function, *arguments, steps=1):
-    """The `Program` of a function.
-
-    Args:
-        function: of `jax.jit`.
-        *arguments: `jax.ShapeDtypeStruct`s with shardings over the devices of `compiler.topology_devices`, or trees of
-            them.
-        steps: see `program.compiled_program`.
-    """
+    """Returns the `Program` of a jitted function of sharded `jax.ShapeDtypeStruct`s."""
     try:
         lowered = function.lower(*arguments)
     except (jax.errors.JAXTypeError, jax.errors.JAXIndexError, NotImplementedError) as error:
         return refused_program(error)  # such as a shape that depends on values
-    host_operations = compiler.find_host_operations(lowered.compiler_ir("stablehlo"))
     cached = jax.config.jax_enable_compilation_cache
     jax.config.update("jax_enable_compilation_cache", False)  # on disk; JAX cannot read these programs back
     try:
         with tempfile.TemporaryDirectory() as folder:
-            executable = lowered.compile(compiler_options=compiler.write_options(folder))
-            stages = compiler.written_stages(folder)
+            executable = lowered.compile(compiler_options=compiler.dump_options(folder))
+            stages = compiler.dumps(folder)
     except jax.errors.JaxRuntimeError as error:
         return refused_program(error)
     finally:
         jax.config.update("jax_enable_compilation_cache", cached)
-    return compiled_program(*stages, host_operations, **compiler.compiled_numbers(executable), steps=steps)
+    return compiled_program(*stages, steps, **compiler.compiled_numbers(executable))

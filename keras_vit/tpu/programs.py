@@ -1,4 +1,4 @@
-"""What compiles the steps of a run, on either backend."""
+"""What both backends share: the steps of a run, compiled for a slice."""
 
 import contextlib
 import math
@@ -9,20 +9,10 @@ import keras
 class Programs:
     """The steps of a run, compiled for a slice. Each backend has a subclass.
 
-    Args:
-        config: the recipe; its `batch_size` is not used.
-        task: the `tasks.Task`.
-        inputs: an `InputPipeline`, or `InputShapes`.
-        topology: the `Topology`.
-        total_steps: of the whole run, for the schedule.
-
-    Attributes:
-        model: the model of the task.
-        topology: the argument.
-
-    Raises:
-        ValueError: the config cannot be satisfied on the slice.
+    `model` is that of the task; `state_bytes` are weights, optimizer and averages, without the padding of tiles.
     """
+
+    state_bytes = 0
 
     def __init__(self, config, task, inputs, topology, total_steps):
         self._config, self._task, self.topology = config, task, topology
@@ -36,58 +26,21 @@ class Programs:
         raise NotImplementedError
 
     def train(self, batch_size, accumulate_steps, machine_code=True):
-        """The `Program` of what is executed for a training step.
-
-        Args:
-            batch_size: over all devices of the slice, which divide it.
-            accumulate_steps: micro-batches of a device's part.
-            machine_code: whether to compile to the end; see `compiler.compile_program`. JAX always does.
-        """
+        """Returns the `Program` of the training step; `machine_code=False` may stop once memory is planned."""
         raise NotImplementedError
 
     def evaluation(self, batch_size, accumulate_steps, machine_code=True):
-        """The `Program` of an evaluation step; see `train`."""
-        raise NotImplementedError
-
-    @property
-    def state_bytes(self):
-        """Of the weights, the optimizer and the averages, of a device; without what fills up the tiles."""
         raise NotImplementedError
 
     @property
     def gradient_bytes(self):
-        """Of the gradients, float32."""
+        """Bytes of the gradients in float32."""
         return 4 * sum(math.prod(weight.shape) for weight in self.model.trainable_weights)
-
-    def batch_bytes(self, size):
-        """Of `size` images, their labels and example weights, float32."""
-        return 4 * size * sum(math.prod(shape) for shape in self._batch_shapes)
-
-
-def programs_class():
-    """The `Programs` of Keras' backend.
-
-    Raises:
-        ValueError: training does not run on this backend.
-    """
-    backend = keras.backend.backend()
-    if backend == "tensorflow":
-        from keras_vit.tpu.tensorflow_programs import TensorFlowPrograms
-
-        return TensorFlowPrograms
-    if backend == "jax":
-        from keras_vit.tpu.jax_programs import JaxPrograms
-
-        return JaxPrograms
-    raise ValueError(
-        "Training runs on the backends TensorFlow and JAX: set KERAS_BACKEND=tensorflow or KERAS_BACKEND=jax. "
-        f"Received: backend={backend!r}"
-    )
 
 
 @contextlib.contextmanager
 def dtype_policy(name):
-    """While it is open, Keras has the dtype policy of a name."""
+    """Sets Keras' dtype policy while it is open."""
     policy = keras.config.dtype_policy()
     keras.config.set_dtype_policy(name)
     try:

@@ -2,65 +2,60 @@
 
 import math
 
-# No device is asked for more images than this, however small the model.
-MOST_IMAGES = 2**14
+MOST_IMAGES = 2**14  # no more are asked for, however small the model
+_CLOSE = 1.1  # a search ends if, by a line through what was compiled, at most a tenth more would fit
 
 
-def fitting_batch(compile_size, limit, first, unit=1, largest=False):
-    """A number of images of a device that fits.
+def largest_batch(compile_size, limit, first, fixed=0, unit=1, any_will_do=False):
+    """Returns the largest number of images of a device that was compiled and fits; 0 if not even `unit` fits.
 
     Args:
-        compile_size: from a number of images to `(fits, memory_bytes)`; the bytes are 0 where they are not known.
-        limit: bytes of a device.
+        compile_size: maps a number of images to a `Program`.
+        limit: bytes of HBM.
         first: the number to begin with, a multiple of `unit`.
+        fixed: bytes that any batch needs, such as weights and optimizer.
         unit: the result is a multiple of it.
-        largest: whether to look for the largest such number, of those that `grid` allows; else the first one seen to
-            fit will do.
+        any_will_do: whether to return the first number that fits.
 
-    Returns:
-        The number; 0 if not even `unit` fits.
+    A program that does not compile for another reason than memory fits no image.
     """
-    low, high, number, memory = 0, None, first, {}
-    for attempt in range(64):
-        fits, memory_bytes = compile_size(number)
-        if memory_bytes:
-            memory[number] = memory_bytes
-        if fits:
+    low, high, number, memory = 0, math.inf, first, {0: fixed}
+    while True:
+        program = compile_size(number)
+        if program.memory_bytes:
+            memory[number] = program.memory_bytes
+        if program.compiles and program.memory_bytes <= limit:
             low = number
-            if not largest or low >= MOST_IMAGES:
-                return low
-        else:
+        elif program.compiles or program.out_of_memory:
             high = number
-        step = grid(low, unit)
-        if high is not None and high - low <= step:
-            return low
+        else:
+            return 0
         guess = _guess(memory, limit, number, low, high)
-        if high is not None and attempt >= 3 and attempt % 2:
-            guess = (low + high) / 2  # memory need not grow evenly, and halving always ends
-        upper = MOST_IMAGES if high is None else high - 1
-        number = max(low + step, math.floor(min(guess, upper) / step) * step)
-        if high is not None and number >= high:
-            number = max(low + 1, (low + high) // 2) // unit * unit
+        if low and (any_will_do or low >= MOST_IMAGES or min(guess, high - 1) <= _CLOSE * low):
+            return low
+        step = grid(low, unit)
+        if high - low <= step:
+            return low
+        number = max(low + step, int(min(guess, MOST_IMAGES) // step) * step)
+        if number >= high or number in memory:
+            number = int((low + high) / 2 // unit) * unit
             if not low < number < high:
                 return low
-    return low
 
 
 def grid(number, unit=1):
-    """The distance between the numbers that are tried near a number: 1 below 8, then 8, from 1,024 on between a 64th
-    and a 128th of it; the multiple of `unit` that is not above it, or `unit`."""
+    """Returns the distance between the numbers tried near a number: 1 below 8, then 8, then about a 64th of it; a
+    multiple of `unit`."""
     step = 1 if number < 8 else max(8, 2 ** int(math.log2(number / 64)))
     return max(step // unit, 1) * unit
 
 
 def _guess(memory, limit, number, low, high):
-    """The number whose memory would be the limit, on a line through two that were compiled."""
+    """The number of images whose memory would be the limit, on a line through the two compiled ones nearest to it."""
     points = sorted(memory.items(), key=lambda item: abs(item[1] - limit))[:2]
     if len(points) == 2 and points[0][1] != points[1][1]:
         (a, bytes_a), (b, bytes_b) = points
         slope = (bytes_b - bytes_a) / (b - a)
         if slope > 0:
             return a + (limit - bytes_a) / slope
-    if memory.get(number):
-        return 0.95 * number * limit / memory[number]
-    return 2 * number if high is None else (low + high) / 2
+    return 2 * number if high == math.inf else (low + high) / 2

@@ -17,11 +17,7 @@ _NO_PROGRAM = "Failed getting HLO text: "
 
 
 class TensorFlowPrograms(Programs):
-    """The steps of a run on TensorFlow, compiled for one device of a slice; see `Programs`.
-
-    What is compiled is the function that `strategy.run` runs on each replica, with the replica's part of a batch. The
-    sum of the gradients over the replicas is not in it: its time is arithmetic.
-    """
+    """The steps that `strategy.run` runs on each replica, compiled for one device, without the sum of gradients."""
 
     def _build(self, inputs, total_steps):
         if self._config.xla:
@@ -62,14 +58,7 @@ def _bytes(variable):
 
 
 def compile_function(function, specs, topology, machine_code=True):
-    """The `Program` of a function of tensors, compiled for one device of a slice.
-
-    Args:
-        function: from tensors to tensors; it may read and assign variables.
-        specs: a `tf.TensorSpec` for each argument.
-        topology: the name of the slice.
-        machine_code: whether to compile to the end; see `compiler.compile_program`.
-    """
+    """Returns the `Program` of a function of `tf.TensorSpec`s, compiled for one device of a slice."""
     function = tf.function(function, jit_compile=True, autograph=False)
     try:
         with warnings.catch_warnings():

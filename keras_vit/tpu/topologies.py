@@ -9,15 +9,10 @@ GIB = 2**30
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """One device of a slice as JAX and TensorFlow list them: a core of a TPU v2, v3 or v4, a chip of the others.
+    """A device as JAX and TensorFlow list it: a core of a TPU v2, v3 or v4 (`devices_per_chip` is 2), else a chip.
 
-    Attributes:
-        kind: JAX's name of it.
-        devices_per_chip: 2 where a device is a core, else 1.
-        memory_bytes: what the compiler lets a program use, by its own message; the published size is a little more.
-        peak_flops: published dense bfloat16 FLOP/s.
-        bandwidth: published bytes a second of the device's memory.
-        interconnect: published bytes a second between chips, all links, both directions; a device's share of them.
+    `memory_bytes` is what the compiler lets a program use; `peak_flops` are dense bfloat16 FLOP/s, `bandwidth` bytes a
+    second of HBM, `interconnect` bytes a second of all links in both directions, all as published.
     """
 
     kind: str
@@ -46,13 +41,7 @@ EXAMPLES = "v2:2x2, v3:2x2, v4:2x2x1, v5e:2x4, v5p:2x2x1, v6e:1x1"
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """A slice.
-
-    Attributes:
-        name: such as "v3:2x2", the slice of 2 by 2 chips that Cloud TPU calls v3-8.
-        device: what each of its devices is.
-        num_devices: how many.
-    """
+    """A slice, such as "v3:2x2": 2 by 2 chips, which Cloud TPU calls v3-8."""
 
     name: str
     device: Device

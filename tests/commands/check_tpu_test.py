@@ -58,7 +58,7 @@ def test_a_small_run_compiles_and_fits(backend, topology, tmp_path):
     check = json.loads((tmp_path / "check.json").read_text())
     assert check["fits"] and check["compiles"] and check["backend"] == backend and check["topology"] == topology
     assert 0 < check["memory_bytes"] < check["memory_limit_bytes"]
-    assert check["flops"] > check["model_flops"] > 0 and check["bytes_accessed"] > 0
+    assert check["flops"] >= check["model_flops"] > 0 and check["bytes_accessed"] > 0
     assert check["step_seconds_estimate"] > 0 and check["images_per_second_estimate"] > 0
     assert check["price"] == pytest.approx(2 * check["device_hours_estimate"])
 

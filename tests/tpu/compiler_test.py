@@ -1,7 +1,6 @@
 """What the compiler says, and the versions of JAX whose private names are used."""
 
 import configparser
-import dataclasses
 import importlib.metadata
 import re
 import subprocess
@@ -12,7 +11,7 @@ import keras
 import pytest
 
 from keras_vit.tpu import compiler
-from keras_vit.tpu.program import Program, first_line, refused_program
+from keras_vit.tpu.program import first_line, refused_program
 
 ROOT = Path(__file__).parent.parent.parent
 OUT_OF_MEMORY = (
@@ -31,16 +30,10 @@ def test_the_extra_pins_the_versions_that_were_tried():
 
 
 def test_the_versions_are_those_whose_private_names_are_used(tpu_compiler):
-    moved = compiler.other_versions()
-    assert not moved, (
-        f"{moved}: try keras_vit/tpu/compiler.py with it, then change VERSIONS there and `aot` in setup.cfg"
+    installed = {name: importlib.metadata.version(name) for name in compiler.VERSIONS}
+    assert installed == compiler.VERSIONS, (
+        "try keras_vit/tpu/compiler.py with them, then change VERSIONS there and `aot` in setup.cfg"
     )
-
-
-def test_another_version_is_named(monkeypatch):
-    versions = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.99"}
-    monkeypatch.setattr(importlib.metadata, "version", versions.get)
-    assert compiler.other_versions() == f"libtpu is 0.0.99, not {compiler.VERSIONS['libtpu']}"
 
 
 def test_without_libtpu_the_error_names_the_line_to_type(monkeypatch):
@@ -58,10 +51,9 @@ def test_a_message_of_the_compiler_gives_the_bytes():
     program = refused_program(OUT_OF_MEMORY)
     assert program.out_of_memory and not program.compiles
     assert program.memory_bytes == program.required_bytes == 128 * 2**30
-    assert program.available_bytes == int(7.48 * 2**30)
     assert first_line(program.error).endswith("HLO module: jit__lambda.")
     older = refused_program("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 23.9G of 512.0M hbm.")
-    assert (older.required_bytes, older.available_bytes) == (int(23.9 * 2**30), 512 * 2**20)
+    assert older.required_bytes == int(23.9 * 2**30)
 
 
 def test_another_refusal_is_not_one_of_memory():
@@ -130,23 +122,7 @@ def test_what_the_child_cannot_do_is_an_error(monkeypatch, answer, error, messag
 
 
 @tensorflow_only
-def test_the_compiler_counts_a_product_and_its_memory(tpu_compiler):
-    import tensorflow as tf
-
-    from keras_vit.tpu.tensorflow_programs import compile_function
-
-    n = 512
-    weight = tf.Variable(tf.ones((n, n)))
-    program = compile_function(lambda x: tf.matmul(x, weight), [tf.TensorSpec((n, n))], "v3:2x2")
-    assert program.compiles and not program.host_operations and not program.error
-    assert program.flops == pytest.approx(2 * n**3, rel=0.01)
-    assert program.argument_bytes == 2 * 4 * n * n and program.temporary_bytes >= 4 * n * n
-    assert program.memory_bytes >= 3 * 4 * n * n + program.program_bytes
-
-
-@tensorflow_only
-@pytest.mark.parametrize("topology", ["v3:2x2", "v6e:2x4"])
-def test_a_program_without_machine_code_has_the_memory_products_and_bytes_of_one_with_it(tpu_compiler, topology):
+def test_the_compiler_counts_products_memory_and_bytes(tpu_compiler):
     import tensorflow as tf
 
     from keras_vit.tpu.tensorflow_programs import compile_function
@@ -157,69 +133,35 @@ def test_a_program_without_machine_code_has_the_memory_products_and_bytes_of_one
         weight.assign_sub(tf.matmul(x, tf.nn.relu(tf.matmul(x, weight)), transpose_a=True) / 1e6)
 
     specs = [tf.TensorSpec((4096, 2048))]
-    whole = compile_function(step, specs, topology)
-    planned = compile_function(step, specs, topology, machine_code=False)
-    assert planned.compiles and not planned.error and not planned.host_operations
-    assert planned.argument_bytes == whole.argument_bytes == 4 * (4096 + 2048) * 2048
-    assert planned.product_flops == whole.product_flops == planned.flops == 4 * 4096 * 2048**2
-    assert planned.flops < whole.flops < 1.02 * planned.flops
-    estimated = ("program_bytes", "flops")
-    differ = [field.name for field in dataclasses.fields(Program) if field.name not in estimated]
-    assert [getattr(planned, name) for name in differ] == [getattr(whole, name) for name in differ]
-
-
-@tensorflow_only
-@pytest.mark.parametrize("flags", ["--xla_dump_hlo_as_html=true", "--xla_dump_hlo_module_re=nothing"])
-def test_what_a_user_lets_xla_write_changes_nothing(tpu_compiler, monkeypatch, tmp_path, flags):
-    import tensorflow as tf
-
-    from keras_vit.tpu.tensorflow_programs import compile_function
-
-    specs = [tf.TensorSpec((64, 64))]
-    expected = compile_function(lambda x: x @ x, specs, "v3:2x2", machine_code=False)
-    monkeypatch.setenv("XLA_FLAGS", f"{flags} --xla_dump_to={tmp_path}")
-    assert compile_function(lambda x: x @ x, specs, "v3:2x2", machine_code=False) == expected
-
-
-@tensorflow_only
-def test_a_program_without_arithmetic_compiles(tpu_compiler):
-    import tensorflow as tf
-
-    from keras_vit.tpu.tensorflow_programs import compile_function
-
-    program = compile_function(lambda x: tf.transpose(x), [tf.TensorSpec((8, 128))], "v5e:2x4")
-    assert program.compiles and program.flops == program.product_flops == 0
-
-
-@tensorflow_only
-def test_a_program_without_machine_code_is_refused_as_one_with_it(tpu_compiler):
-    import tensorflow as tf
-
-    from keras_vit.tpu.tensorflow_programs import compile_function
-
-    n = 2**16
-    program = compile_function(lambda x: tf.matmul(x, x), [tf.TensorSpec((n, n))], "v3:2x2", machine_code=False)
-    assert program.out_of_memory and program.memory_bytes >= 16 * 2**30
+    whole = compile_function(step, specs, "v6e:2x4")
+    planned = compile_function(step, specs, "v6e:2x4", machine_code=False)
+    assert whole.compiles and not whole.error
+    assert whole.argument_bytes == pytest.approx(4 * (4096 + 2048) * 2048, rel=1e-3)
+    assert whole.flops == pytest.approx(4 * 4096 * 2048**2, rel=0.02)
+    # Stopped early, the compiler knows the same bytes, and the same memory but for the machine code.
+    assert planned.compiles and not planned.error and planned.flops == 0
+    assert planned.bytes_accessed == whole.bytes_accessed and planned.traffic == whole.traffic
+    assert planned.memory_bytes == pytest.approx(whole.memory_bytes, rel=0.02)
 
 
 def test_a_stage_that_the_compiler_did_not_write_is_an_error(tmp_path):
     with pytest.raises(ImportError, match=r"libtpu wrote no file \*.after_optimizations.txt"):
-        compiler.written_stages(tmp_path)
+        compiler.dumps(tmp_path)
     hlo, memory = (tmp_path / f"m.after_optimizations{end}.txt" for end in ("", "-memory-usage-report"))
     memory_text = "Memory Space: default (color=0)\nTotal bytes: 65536 (64.0KiB)\n"
     hlo.write_text("HloModule m\n{\n}\n\n")
     memory.write_text(memory_text)
-    assert compiler.written_stages(tmp_path) == (hlo.read_text(), 65536)
+    assert compiler.dumps(tmp_path) == (hlo.read_text(), 65536)
     for half, text in [(hlo, "HloModule m\n{\n  %a = "), (hlo, ""), (memory, memory_text[:50]), (memory, "")]:
         hlo.write_text("HloModule m\n{\n}\n\n")
         memory.write_text(memory_text)
         half.write_text(text)
-        with pytest.raises(OSError, match="in part; TMPDIR names another folder"):
-            compiler.written_stages(tmp_path)
+        with pytest.raises(OSError, match="truncated; TMPDIR names another folder"):
+            compiler.dumps(tmp_path)
     hlo.write_text("HloModule m\n{\n}\n\n")
     memory.write_text("Total: 3\n")
-    with pytest.raises(ImportError, match="report of the memory is new.*Received: 'Total: 3.*'"):
-        compiler.written_stages(tmp_path)
+    with pytest.raises(ImportError, match="memory report has another format.*Received: 'Total: 3.*'"):
+        compiler.dumps(tmp_path)
 
 
 def test_a_child_ends_with_the_process_that_started_it():
@@ -235,14 +177,12 @@ def test_a_child_ends_with_the_process_that_started_it():
 
 
 @tensorflow_only
-def test_what_is_more_than_a_device_has_is_refused_with_both_sizes(tpu_compiler):
+def test_more_than_a_device_has_is_refused_with_the_size(tpu_compiler):
     import tensorflow as tf
 
     from keras_vit.tpu.tensorflow_programs import compile_function
-    from keras_vit.tpu.topologies import DEVICES
 
     n = 2**16
-    program = compile_function(lambda x: tf.matmul(x, x), [tf.TensorSpec((n, n))], "v3:2x2")
+    program = compile_function(lambda x: tf.matmul(x, x), [tf.TensorSpec((n, n))], "v3:2x2", machine_code=False)
     assert program.out_of_memory and not program.compiles
     assert program.memory_bytes >= 16 * 2**30
-    assert program.available_bytes == DEVICES["v3"].memory_bytes  # so the table says what the compiler does

@@ -7,7 +7,7 @@ import random
 import keras
 import pytest
 
-from keras_vit import models, tpu
+from keras_vit import tpu
 from keras_vit.tpu import estimate
 from keras_vit.tpu.program import Program
 from keras_vit.tpu.programs import Programs
@@ -27,14 +27,14 @@ def _check(tiny, topology, batch_size=32, search=False, **changes):
 @tensorflow_only
 def test_a_tiny_step_compiles_and_fits(tiny, tpu_compiler):
     check = _check(tiny, "v3:2x2")
-    assert check.compiles and check.fits and not check.error and not check.host_operations
+    assert check.compiles and check.fits and not check.error
     assert (check.batch_size_per_device, check.fitting_batch_per_device) == (4, 4)
     # Weights, their averages and two moments in float32, and little else.
     assert 4 * check.all_reduce_bytes <= check.state_bytes < 6 * check.all_reduce_bytes
     # Variables are updated in place: beside the state there is room for about as much, and not for new variables too.
     assert check.train.argument_bytes + check.train.temporary_bytes < 2.5 * check.state_bytes
     assert check.evaluation.argument_bytes < check.train.argument_bytes
-    assert check.train.flops > check.model_flops > 0
+    assert check.train.flops > 0.98 * check.model_flops > 0
     assert check.step_seconds_estimate > check.all_reduce_seconds > 0
     assert json.loads(json.dumps(check.to_dict()))["fits"] is True
 
@@ -44,7 +44,7 @@ def test_a_tiny_step_compiles_and_fits(tiny, tpu_compiler):
 @pytest.mark.parametrize("topology", ["v5e:2x2", "v4:2x2x1", "v6e:1x1"])
 def test_it_compiles_for_other_generations(tiny, tpu_compiler, topology):
     check = _check(tiny, topology)
-    assert check.fits and check.train.flops > check.model_flops
+    assert check.fits and check.flops >= check.model_flops > 0
 
 
 @tensorflow_only
@@ -52,9 +52,7 @@ def test_it_compiles_for_other_generations(tiny, tpu_compiler, topology):
 def test_accumulation_is_counted_for_every_micro_batch(tiny, tpu_compiler):
     one, two, many = (_check(tiny, "v5e:1x1", 64, accumulate_steps=steps) for steps in (1, 2, 32))
     for check in (two, many):
-        assert check.product_flops == pytest.approx(one.product_flops, rel=0.02)
         assert check.flops == pytest.approx(one.flops, rel=0.2)  # that of the update is a part of a tiny step
-        assert check.state_bytes == one.state_bytes
         # The state is read and written once, whatever the number of micro-batches.
         assert 2 * one.state_bytes < check.bytes_accessed < 5 * one.bytes_accessed
 
@@ -129,59 +127,32 @@ def without_compiler(monkeypatch):
     monkeypatch.setattr(_Programs, "machine_codes", [])
 
 
-def test_the_search_says_what_rematerialization_and_accumulation_allow(tiny, without_compiler):
+def test_the_search_finds_what_remat_and_accumulation_allow(tiny, without_compiler):
     check = _check(tiny, "v3:2x2", 8 * 24, search=True)
     assert not check.fits and check.fitting_batch_per_device == 14
-    assert {change.text: change.fitting_batch_per_device for change in check.changes} == {
-        "remat=True": 28,
-        "accumulate_steps=2": 24,
-    }
+    assert check.changes == (("accumulate_steps=2", 24), ("remat=True", 28))
     lines = "\n".join(report(check))
-    assert "14 images a device fit (batch_size=112)" in lines and "with accumulate_steps=2" in lines
+    assert "14 images a device fit (batch_size=112)" in lines and "with accumulate_steps=2: 24 images" in lines
     first, *others = _Programs.machine_codes
     assert first and others and not any(others)  # only what was asked for is compiled to the end
 
 
-def test_the_search_says_what_accumulation_allows_of_a_batch_that_fits(tiny, without_compiler):
+def test_the_search_finds_what_accumulation_allows_beyond_a_batch_that_fits(tiny, without_compiler):
     check = _check(tiny, "v3:2x2", 8 * 7, search=True)
     fitting = check.fitting_batch_per_device
     assert check.fits and 7 < fitting <= 14
-    changes = {change.text: change.fitting_batch_per_device for change in check.changes}
-    assert list(changes) == ["accumulate_steps=2", "remat=True"]
-    assert changes["accumulate_steps=2"] == 2 * fitting and fitting < changes["remat=True"] <= 28
+    assert check.changes[0] == ("accumulate_steps=2", 2 * fitting)
+    assert check.changes[1][0] == "remat=True" and fitting < check.changes[1][1] <= 28
 
 
-def test_the_search_names_the_parts_that_do_not_help(tiny, without_compiler, monkeypatch):
-    """Where the sum of the gradients takes what smaller micro-batches save."""
-    train = _Programs.train
-
-    def with_sum(self, batch_size, accumulate_steps, machine_code):
-        program = train(self, batch_size, accumulate_steps, machine_code)
-        extra = 14 * GIB if accumulate_steps > 1 else 0
-        return dataclasses.replace(program, argument_bytes=program.argument_bytes + extra)
-
-    monkeypatch.setattr(_Programs, "train", with_sum)
-    check = _check(tiny, "v3:2x2", 8 * 24, search=True)
-    assert check.changes[0].text == "accumulate_steps=2 or 3 or 4 or 6"
-    assert any("with accumulate_steps=2 or 3 or 4 or 6: 24 images a device do not fit" in x for x in report(check))
-
-
-def test_where_not_one_image_fits_there_is_nothing_to_accumulate(tiny, without_compiler, monkeypatch):
+def test_if_not_one_image_fits_there_is_nothing_to_accumulate(tiny, without_compiler, monkeypatch):
     refused = Program(False, "RESOURCE_EXHAUSTED: much", True, required_bytes=100 * GIB)
     monkeypatch.setattr(_Programs, "train", lambda *arguments: refused)
     check = _check(tiny, "v3:2x2", 8 * 4, search=True)
-    assert check.fitting_batch_per_device == 0
-    assert [(change.text, change.fitting_batch_per_device) for change in check.changes] == [("remat=True", 0)]
+    assert check.fitting_batch_per_device == 0 and check.changes == (("remat=True", 0),)
     lines = report(check)
     assert lines[1].endswith("not even 1 image fits on a device")
-    assert lines[-1] == "with remat=True: 4 images a device do not fit"
-
-
-def test_blocks_of_every_kind_can_be_rematerialized():
-    sizes = {"num_layers": 1, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2, "input_shape": (16, 16, 3)}
-    assert estimate._has_blocks(models.VisionTransformer(patch_size=8, **sizes))
-    assert estimate._has_blocks(models.AxialVisionTransformer(patch_size=8, **sizes))
-    assert not estimate._has_blocks(models.BiTResNet(depth=26, input_shape=(32, 32, 3)))
+    assert lines[-1] == "with remat=True: not one image fits"
 
 
 def test_a_task_with_arguments_of_its_own_is_searched_with_the_recipe(tiny, without_compiler):
@@ -231,28 +202,23 @@ def _fake(train, evaluation=None, **changes):
 
 def test_the_estimate_is_the_longer_of_two_times_and_the_sum_of_gradients():
     compute = _fake(Program(True, argument_bytes=1100, flops=61.5e12, bytes_accessed=45e9))
-    assert (compute.compute_seconds, compute.bandwidth_seconds, compute.bound) == (1.0, 0.1, "compute")
+    assert (compute.compute_seconds, compute.bandwidth_seconds) == (1.0, 0.1)
     assert compute.all_reduce_seconds == pytest.approx(2 * 7 / 8 * 1e-3)
     assert compute.step_seconds_estimate == pytest.approx(1.00175)
     assert compute.images_per_second_estimate == pytest.approx(8 / 1.00175)
     assert compute.device_hours_estimate == pytest.approx(1000 * 1.00175 * 8 / 3600)
-    assert compute.batch_bytes == 100
     moved = _fake(Program(True, flops=61.5e11, bytes_accessed=450e9))
-    assert moved.bound == "bandwidth" and moved.step_seconds_estimate == pytest.approx(1.00175)
+    assert moved.step_seconds_estimate == pytest.approx(1.00175)
     # Loops whose bodies the compiler counts once do not make a step faster than its arithmetic.
     assert _fake(Program(True, flops=1.0), model_flops=61.5e12).compute_seconds == 1.0
     one = _fake(Program(True, flops=1.0), topology=get_topology("v5e:1x1"))
     assert one.all_reduce_seconds == 0
 
 
-def test_counts_are_of_one_of_the_steps_of_an_execution():
-    exchanged = {"traffic": (("f32[4]", 10**9, 0),), "collectives": (("all-reduce", 20, 10**10),)}
-    check = _fake(
-        Program(True, flops=20.0, product_flops=10.0, bytes_accessed=4e9, steps=10, **exchanged), backend="jax"
-    )
-    assert (check.flops, check.product_flops, check.bytes_accessed) == (2.0, 1.0, 4e8)
-    lines = report(check, arrays=1)
-    assert "what the devices exchange in a training step: 2 x all-reduce, 1 GB" in lines and "  f32[4]: 0.1, 0" in lines
+def test_bytes_are_those_of_one_step_of_an_execution():
+    check = _fake(Program(True, flops=2.0, bytes_accessed=4e9, steps=10, traffic=(("f32[4]", 10**9),)), backend="jax")
+    assert (check.flops, check.bytes_accessed) == (2.0, 4e8)
+    assert "  f32[4]: 0.1" in report(check, arrays=1)
 
 
 def test_the_evaluation_step_of_tensorflow_is_of_a_micro_batch():
@@ -277,12 +243,6 @@ def test_of_two_refused_steps_the_one_that_memory_would_not_help_is_named():
     assert report(check)[1:] == ["the evaluation step does not compile: UNIMPLEMENTED: this"]
 
 
-def test_a_step_that_needs_its_host_does_not_fit():
-    check = _fake(Program(True, flops=1.0, host_operations=("stablehlo.send",)))
-    assert check.compiles and not check.fits
-    assert any("does not run without the host: stablehlo.send" in line for line in report(check))
-
-
 def test_a_report_says_what_float32_costs():
     check = _fake(Program(True, flops=1.0))
     for precision, number in (("float32", 1), ("mixed_bfloat16", 0)):
@@ -290,34 +250,9 @@ def test_a_report_says_what_float32_costs():
         assert sum("precision='mixed_bfloat16'" in line for line in lines) == number
 
 
-def test_a_report_says_what_is_exchanged_and_what_moves_most():
-    traffic = (("bf16[4,9]", 2 * 10**9, 10**9), ("f32[3]", 1, 0))
-    exchanged = {"flops": 1.0, "product_flops": 1.0, "traffic": traffic}
-    train = Program(True, **exchanged, collectives=(("all-gather", 2, 10**9), ("all-reduce", 1, 5)))
-    lines = report(_fake(train, backend="jax"), arrays=1)
-    assert "what the devices exchange in a training step: 2 x all-gather, 1 GB; 1 x all-reduce, 5e-09 GB" in lines
-    assert "  bf16[4,9]: 2, 1" in lines and not any("f32[3]" in line for line in lines)
-    plain = report(_fake(dataclasses.replace(train, collectives=())))
-    assert not any("exchange" in line or "moves" in line for line in plain)
-
-
-def test_what_divided_weights_exchange_is_counted_in_the_program():
-    """Of 8 devices, at 164 GB/s each: 164 MB in a millisecond."""
-    size = 164 * 10**6
-    collectives = (("all-gather", 2, 16 * size), ("all-reduce", 1, 8 * size), ("collective-permute", 5, 10 * size))
-    train = Program(True, flops=61.5e12, collectives=collectives, steps=2)
-    check = _fake(train, backend="jax")
-    assert check.weights_are_divided
-    assert check.exchange_seconds == pytest.approx((14 + 14 + 10) / 2 * 1e-3)
-    assert check.step_seconds_estimate == pytest.approx(0.5 + check.exchange_seconds)
-    assert any(f"what the program exchanges takes {19} ms" in line for line in report(check))
-    whole = _fake(dataclasses.replace(train, collectives=collectives[1:2]), backend="jax")
-    assert not whole.weights_are_divided and whole.exchange_seconds == whole.all_reduce_seconds
-
-
 def test_the_price_is_that_of_all_devices():
     check = _fake(Program(True, flops=61.5e12), all_reduce_bytes=0, total_steps=3600)
     assert check.device_hours_estimate == 8.0
     assert any("3,600 steps: 8 device-hours" in line and "12.00 at 1.5 an hour" in line for line in report(check, 1.5))
     unknown = report(dataclasses.replace(check, total_steps=0), 1.5)
-    assert any("is not known here: set data.num_examples" in line for line in unknown)
+    assert any("is unknown: set data.num_examples" in line for line in unknown)

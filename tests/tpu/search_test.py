@@ -4,7 +4,8 @@ import itertools
 
 import pytest
 
-from keras_vit.tpu.search import MOST_IMAGES, fitting_batch, grid
+from keras_vit.tpu.program import Program
+from keras_vit.tpu.search import MOST_IMAGES, grid, largest_batch
 
 LIMIT = 1000
 
@@ -15,14 +16,17 @@ def _device(memory_of, reports=True):
 
     def compile_size(number):
         compiled.append(number)
-        return memory_of(number) <= LIMIT, int(memory_of(number)) if reports else 0
+        memory = int(memory_of(number))
+        if memory <= LIMIT:
+            return Program(True, temporary_bytes=memory)
+        return Program(False, "RESOURCE_EXHAUSTED", True, required_bytes=memory if reports else 0)
 
     return compile_size, compiled
 
 
 CURVES = {
     "even": lambda n: 100 + 3.7 * n,
-    "hardly any": lambda n: 1 + 0.5 * n,
+    "hardly any": lambda n: 100 + 0.5 * n,
     "saves memory near the limit": lambda n: 100 + 3.7 * n - max(0, 3 * (n - 200)),
     "jumps": lambda n: 100 + 3.7 * (n // 64 * 64),
     "few": lambda n: 100 + 150 * n,
@@ -30,32 +34,37 @@ CURVES = {
 
 
 @pytest.mark.parametrize("curve", CURVES)
-def test_the_largest_batch_fits_and_the_next_does_not(curve):
+def test_the_largest_batch_fits_and_a_third_more_does_not(curve):
+    memory_of = CURVES[curve]
     for first, unit, reports in itertools.product([1, 8, 48, 250, 4096], [1, 4, 9, 25], [True, False]):
-        compile_size, compiled = _device(CURVES[curve], reports)
-        number = fitting_batch(compile_size, LIMIT, -(-first // unit) * unit, unit, largest=True)
+        compile_size, compiled = _device(memory_of, reports)
+        number = largest_batch(compile_size, LIMIT, -(-first // unit) * unit, fixed=100, unit=unit)
         assert number % unit == 0 and (number == 0 or number in compiled)
-        assert CURVES[curve](number) <= LIMIT < CURVES[curve](number + grid(number, unit))
+        assert memory_of(number) <= LIMIT < memory_of(int(1.34 * number) + grid(number, unit)), (first, unit, compiled)
         assert len(compiled) == len(set(compiled)) <= 24
 
 
 def test_one_that_fits_is_found_with_few_compiles():
     compile_size, compiled = _device(CURVES["even"])
-    assert 200 < fitting_batch(compile_size, LIMIT, 4096) <= 243
+    assert 200 < largest_batch(compile_size, LIMIT, 4096, fixed=100, any_will_do=True) <= 243
     assert len(compiled) <= 3
 
 
-def test_nothing_fits_where_one_image_does_not():
+def test_nothing_fits_if_one_image_does_not():
     compile_size, compiled = _device(lambda n: 2000 + n)
-    assert fitting_batch(compile_size, LIMIT, 64) == 0
+    assert largest_batch(compile_size, LIMIT, 64) == 0
     assert 1 in compiled
+
+
+def test_a_program_that_does_not_compile_ends_the_search():
+    assert largest_batch(lambda number: Program(False, "UNIMPLEMENTED"), LIMIT, 64) == 0
 
 
 def test_a_model_that_needs_nothing_ends_the_search():
     compile_size, _ = _device(lambda n: 1)
-    assert fitting_batch(compile_size, LIMIT, 8, largest=True) == MOST_IMAGES
+    assert largest_batch(compile_size, LIMIT, 8) == MOST_IMAGES
 
 
-def test_the_grid_is_fine_where_batches_are_small():
+def test_the_grid_is_fine_for_small_batches():
     assert [grid(n) for n in (0, 7, 8, 511, 512, 1024, 4096)] == [1, 1, 8, 8, 8, 16, 64]
     assert grid(3, unit=4) == 4 and grid(64, unit=12) == 12 and grid(4096, unit=25) == 50
