@@ -131,7 +131,7 @@ def preprocess_input(images: np.ndarray | keras.KerasTensor, model: keras.Model 
     return (images - ops.convert_to_tensor(mean, "float32")) / ops.convert_to_tensor(std, "float32")
 
 
-def check_channels(shape, channels):
+def check_channels(shape: tuple, channels: int) -> None:
     """Raises a `ValueError` unless the last axis of the shape of images is `channels`."""
     if shape[-1] is None or shape[-1] == channels:
         return
@@ -151,7 +151,7 @@ def _check_pixels(images):
         )
 
 
-def concrete_values(images):
+def concrete_values(images: Any) -> np.ndarray | None:
     """The values of a tensor as a numpy array, or None while a graph is traced."""
     if keras.backend.backend() == "tensorflow":
         is_concrete = hasattr(images, "numpy")
@@ -160,7 +160,7 @@ def concrete_values(images):
     return ops.convert_to_numpy(images) if is_concrete else None
 
 
-def range_error(values, preprocessing):
+def range_error(values: np.ndarray, preprocessing: Preprocessing) -> str | None:
     """What is wrong with the range of a model's images, or None; `values` is a numpy array of images."""
     white = 2**preprocessing.bit_depth - 1
     mean, std = np.array(preprocessing.mean), np.array(preprocessing.std)

@@ -69,7 +69,7 @@ def test_every_public_name_of_a_module_has_a_page_and_a_line_in_its_index(site, 
 
 def test_every_public_name_of_the_package_has_a_page(site):
     for name in keras_vit.__all__:
-        homes = ("models", "layers", "preprocessing", "cost", "keras_vit")
+        homes = ("models", "families", "layers", "preprocessing", "cost", "keras_vit")
         assert name in MODULES or any((site / "reference" / home / name / "index.html").exists() for home in homes), (
             name
         )

@@ -9,6 +9,9 @@ class Docstrings(griffe.Extension):
     """Brings the docstrings into the form that the parser reads."""
 
     def on_object(self, *, obj, **_):
+        if obj.is_attribute and str(obj.value).startswith("_size("):  # a constructor of keras_vit.families
+            size, note = re.findall(r"'([^']*)'", str(obj.value))[:2]
+            obj.docstring = griffe.Docstring(f"{size}, {note}. Arguments: see its family's constructor.")
         if obj.docstring:
             text = escape(obj.docstring.value)
             obj.docstring.value = text if obj.is_module else rewrite(text, obj.is_class)

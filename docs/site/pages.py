@@ -16,7 +16,19 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).parent.parent.parent
 # Of the reference, in its order.
 MODULES = (
-    *("", "models", "layers", "checkpoints", "preprocessing", "data", "recipes", "tasks", "losses", "optimizers"),
+    *(
+        "",
+        "models",
+        "families",
+        "layers",
+        "checkpoints",
+        "preprocessing",
+        "data",
+        "recipes",
+        "tasks",
+        "losses",
+        "optimizers",
+    ),
     *("training", "training.plots", "evaluation", "evaluation.plots", "inspection", "inspection.plots"),
     *("inspection.report", "export", "cost", "tpu"),
 )

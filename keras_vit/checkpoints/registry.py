@@ -95,7 +95,7 @@ class Family:
     constructor: Callable[..., keras.Model]
     sizes: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     identity: tuple[str, ...] = ()
-    infer: Callable[[Mapping, Mapping], dict | None] = lambda shapes, facts: None
+    infer: Callable[[Mapping, Mapping], dict | None] | None = None
     formats: tuple[Format, ...] = ()
     published: tuple[PublishedWeights, ...] = ()
     rules: Mapping[str, tuple[str, Callable[[str], PublishedWeights | None]]] = dataclasses.field(default_factory=dict)
@@ -103,6 +103,7 @@ class Family:
 
 
 FAMILIES: list[Family] = []
+"""Every registered family, in the order of registration."""
 
 
 def find_size(arguments: Mapping[str, Any], family: Family | None = None) -> str | None:
@@ -127,7 +128,7 @@ def infer(shapes: Mapping[str, tuple], facts: Mapping[str, Any]) -> tuple[Family
     constructor, stored = facts.get("constructor"), facts.get("arguments", {})
     candidates = [f for f in reversed(FAMILIES) if constructor in (None, f.constructor.__name__)]
     for family in candidates:
-        arguments = family.infer(shapes, facts)
+        arguments = None if family.infer is None else family.infer(shapes, facts)
         if arguments is not None:
             shown = {name: arguments[name] for name in STRUCTURE if arguments.get(name) is not None}
             return family, {**arguments, **stored, **shown}

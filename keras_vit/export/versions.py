@@ -18,6 +18,7 @@ from keras_vit.models.shapes import logits_activation_of
 MARKER = "saved_model.pb"  # a folder without it is not a SavedModel
 MODEL = "assets.extra/model.keras"
 CARD = "assets.extra/model_card.json"
+"""Path of the model card inside a version of an export."""
 _CARD_KEYS = ("model", "class_names", "activation", "preprocessing", "training", "metrics")
 
 

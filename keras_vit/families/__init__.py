@@ -5,7 +5,7 @@ constructors, `from_pretrained`, the fields of configs, commands and messages fo
 """
 
 from keras_vit.checkpoints.registry import FAMILIES, Family, Format, PublishedWeights, find_size
-from keras_vit.families import axial, bit, hybrid, vit
+from keras_vit.families import axial, bit, hybrid, vit  # noqa: F401
 from keras_vit.families.bit import *  # noqa: F403
 from keras_vit.families.bit import __all__ as _bit
 from keras_vit.families.hybrid import *  # noqa: F403
@@ -37,20 +37,16 @@ __all__ = [
     "PublishedWeights",
     "Sizes",
     "arguments_of",
-    "axial",
-    "bit",
     "canonical_name",
     "constructor_arguments",
     "constructor_name",
     "find_family",
     "find_size",
     "from_pretrained",
-    "hybrid",
     "is_bit",
     "model_config",
     "model_fields",
     "register",
     "sizes",
-    "vit",
 ]
 CONSTRUCTORS = (*_vit, *_hybrid, *_bit)

@@ -68,12 +68,16 @@ class Sizes:
 
         def build(name: str = default, **kwargs: Any) -> keras.Model:
             check_arguments(self.constructor, kwargs)
+            if kwargs.get("weights") is not None:  # download before the model is built
+                checkpoints.fetch(kwargs["weights"], kwargs.get("input_shape", (None, None, None)), **self.table[size])
             return self.constructor(**self.table[size], name=name, **kwargs)
 
-        parameters = parameters_of(self.constructor).values()
-        parameters = [p.replace(default=default) if p.name == "name" else p for p in parameters]
-        parameters = [p for p in parameters if p.name not in arguments]
-        build.__signature__ = inspect.Signature(parameters, return_annotation=keras.Model)  # type: ignore
+        parameters = [
+            p.replace(default=default) if p.name == "name" else p
+            for p in parameters_of(self.constructor).values()
+            if p.name not in arguments
+        ]
+        build.__signature__ = inspect.Signature(parameters, return_annotation=keras.Model)
         build.__name__ = build.__qualname__ = constructor_name(size)
         build.__doc__ = f"{size}, {note}. Arguments: see `{self.constructor.__name__}`."
         self.table[size], self.functions[build.__name__] = arguments, build
@@ -146,7 +150,7 @@ def model_fields(architecture: str) -> dict[str, Any]:
     """
     family = find_family(architecture)
     size = family.sizes.get(canonical_name(architecture), {})
-    fields = {}
+    fields: dict[str, Any] = {}
     for name, parameter in parameters_of(family.constructor).items():
         kind = _field_type(parameter)
         if name in _NOT_FIELDS or kind is None:

@@ -40,6 +40,14 @@ def test_an_unknown_argument_is_answered_with_the_nearest(argument, hint):
         keras_vit.ViT_Ti16(**{argument: 3})
 
 
+def test_weights_are_downloaded_before_the_model_is_built(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    monkeypatch.setattr(families.vit._size, "constructor", lambda **_: pytest.fail("the model was built"))
+    monkeypatch.setattr("keras_vit.families.registry.check_arguments", lambda *_: None)
+    with pytest.raises(ConnectionError, match="could not be downloaded"):
+        keras_vit.ViT_B16(weights="http://127.0.0.1:9/x.npz")
+
+
 def test_every_published_file_is_of_a_size_and_only_some_sizes_are_not_published():
     models = {row.model for row in published.rows()}
     assert models <= set(NAMES)
