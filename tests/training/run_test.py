@@ -47,7 +47,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_step_and_layer(tmp_path
 
 
 def test_fine_tuning_keeps_the_normalization_of_the_weights(tmp_path):
-    sizes = small_run.config_of().model.to_dict()
+    sizes = small_run.MODEL
     preprocessing = keras_vit.Preprocessing(mean=(10, 20, 30), std=(40, 50, 60))
     source = keras_vit.VisionTransformer(classes=7, **sizes, preprocessing=preprocessing)
     keras_vit.checkpoints.save(source, tmp_path / "source.npz")
@@ -65,7 +65,7 @@ def test_fine_tuning_keeps_the_normalization_of_the_weights(tmp_path):
 
 
 def test_a_run_starts_from_weights_with_a_head_of_zeros_and_writes_a_trace(tmp_path):
-    sizes = small_run.config_of().model.to_dict()
+    sizes = small_run.MODEL
     source = keras_vit.VisionTransformer(classes=7, **sizes)
     keras_vit.checkpoints.save(source, tmp_path / "source.npz")
     result, lines = _start(
@@ -139,7 +139,7 @@ def test_weights_are_downloaded_before_the_model_is_built(tmp_path, monkeypatch)
 
 
 def test_weights_for_one_channel_start_a_run_on_rgb_by_the_rule_of_the_config(tmp_path):
-    sizes = small_run.config_of().model.to_dict()
+    sizes = small_run.MODEL
     gray = keras_vit.VisionTransformer(classes=7, **{**sizes, "input_shape": (*sizes["input_shape"][:2], 1)})
     keras_vit.checkpoints.save(gray, tmp_path / "gray.npz")
     arguments = {"weights": str(tmp_path / "gray.npz"), "total_steps": 1, "schedule": {"base": 1e-12}, "ema_decay": 0.0}

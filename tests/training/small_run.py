@@ -30,6 +30,10 @@ KINDS = {
     "sharded_workers": {"strategy": "multi_worker", "steps_per_call": 2, "shard": "parameters"},
 }
 STEPS = 11
+MODEL = {
+    "input_shape": (8, 8, 3), "patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 12,
+    "num_heads": 2, "dropout": 0.1, "attention_dropout": 0.1, "stochastic_depth": 0.1,
+}  # fmt: skip
 
 
 def config_of(kind="alone", **changes):
@@ -40,10 +44,7 @@ def config_of(kind="alone", **changes):
         "checkpoint_every_steps": 4,
         "eval_every_steps": 5,
         "log_every_steps": 1,
-        "model": {
-            "input_shape": (8, 8, 3), "patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 12,
-            "num_heads": 2, "dropout": 0.1, "attention_dropout": 0.1, "stochastic_depth": 0.1,
-        },
+        "model": MODEL,
         "data": data.defaults(name="digits", shift=1),
         "optimizer": {"name": "adamw"},
         "schedule": {"base": 1e-2, "warmup_steps": 2},

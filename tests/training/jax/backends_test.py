@@ -19,7 +19,7 @@ SPEC = importlib.util.spec_from_file_location("small_run", SCRIPT)
 small_run = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(small_run)
 
-_MODEL = {**small_run.config_of().model.to_dict(), "dropout": 0.0, "attention_dropout": 0.0, "stochastic_depth": 0.0}
+_MODEL = {**small_run.MODEL, "dropout": 0.0, "attention_dropout": 0.0, "stochastic_depth": 0.0}
 # Twenty steps, with clipping, averages and two micro-batches.
 _CHANGES = {
     "model": _MODEL, "total_steps": 20, "checkpoint_every_steps": 10, "eval_every_steps": 10, "clip_norm": 0.2,
