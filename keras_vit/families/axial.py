@@ -5,8 +5,8 @@ from keras_vit.checkpoints.registry import Family
 from keras_vit.families import vit
 from keras_vit.families.bit import resnet_arguments
 from keras_vit.families.registry import register
-from keras_vit.models.axial_resnet import AxialResNet
 from keras_vit.models.axial_vision_transformer import AxialVisionTransformer
+from keras_vit.models.bit_resnet import AxialResNet
 
 _AXIS = "block1/unit1/attention_{}/axis_embedding"
 _ROW = "/encoderblock_0/row/"

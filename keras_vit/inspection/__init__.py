@@ -4,12 +4,17 @@ Every function takes any `keras.Model` with a Vision Transformer in it, on any b
 the first block. `plots` draws what the others compute, and alone needs matplotlib; `report.write_report` does it all.
 """
 
-from keras_vit.inspection.attention_maps import attention_maps, attention_rollout, overlay, upsample_maps
+from keras_vit.inspection.attention_maps import (
+    attention_maps,
+    attention_rollout,
+    overlay,
+    token_attention,
+    upsample_maps,
+)
 from keras_vit.inspection.distance import attention_distance, mean_distance
 from keras_vit.inspection.embeddings import filter_components, patch_components, position_similarity
 from keras_vit.inspection.relevance import attention_relevance
 from keras_vit.inspection.scores import attention_scores
-from keras_vit.inspection.token_attention import token_attention
 
 __all__ = [
     "attention_distance",

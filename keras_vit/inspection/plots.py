@@ -1,4 +1,8 @@
-"""Pictures of what the other files of this room compute."""
+"""Pictures of what `inspection` computes.
+
+Every function writes one to `path`, whose ending decides the format, and raises an `ImportError` without matplotlib
+(`pip install "keras_vit[plots]"`).
+"""
 
 import os
 from collections.abc import Mapping
@@ -12,13 +16,9 @@ def attention(path: str | os.PathLike, images: np.ndarray, maps: Mapping[str, np
     """Draws images beside what a model attends to, as in Figures 6 and 14: one row an image.
 
     Args:
-        path: the file to write; its ending decides the format.
         images: `(N, H, W, 3)` in [0, 1].
         maps: for the title of each column, `(N, H, W)`, 0 or more; each is divided by its largest value and shown as
             the brightness of its image, and the first ones also as colors.
-
-    Raises:
-        ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
     """
     columns = 2 + len(maps)
     size = 2.2
@@ -46,12 +46,8 @@ def attention_heads(path: str | os.PathLike, image: np.ndarray, maps: np.ndarray
     """Draws what each head of a layer attends to in one image.
 
     Args:
-        path: the file to write; its ending decides the format.
         image: `(H, W, 3)` in [0, 1].
         maps: `(heads, rows, columns)`, attention to each patch.
-
-    Raises:
-        ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
     """
     columns = min(5, len(maps) + 1)
     rows = -(-(len(maps) + 1) // columns)
@@ -73,12 +69,8 @@ def attention_distance(path: str | os.PathLike, distances: np.ndarray, side: flo
     """Draws the mean attention distance of each head over the depth: Figures 7 (right) and 11.
 
     Args:
-        path: the file to write; its ending decides the format.
         distances: `(layers, heads)`, in pixels.
         side: the width of the images, in pixels.
-
-    Raises:
-        ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
     """
     layers, heads = distances.shape
     figure = figure_class()(figsize=(7, 4.5), layout="constrained")
@@ -102,11 +94,7 @@ def position_similarity(path: str | os.PathLike, similarities: Mapping[str, np.n
     """Draws the similarity of position embeddings as a grid of grids, of several models side by side: Figures 7, 10.
 
     Args:
-        path: the file to write; its ending decides the format.
         similarities: for the title of each, `(rows, columns, rows, columns)` in [-1, 1].
-
-    Raises:
-        ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
     """
     figure = figure_class()(figsize=(6 * len(similarities) + 1, 5.8), layout="constrained")
     parts = figure.subplots(1, len(similarities), squeeze=False)[0].tolist()
@@ -135,11 +123,7 @@ def filters(path: str | os.PathLike, components: np.ndarray) -> None:
     """Draws the principal components of the filters of the patches: Figure 7 (left).
 
     Args:
-        path: the file to write; its ending decides the format.
         components: `(N, P, P, C)` in [0, 1]; of other than 1 or 3 channels the first one is drawn.
-
-    Raises:
-        ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
     """
     columns = min(7, len(components))
     rows = -(-len(components) // columns)
@@ -158,13 +142,9 @@ def patch_components(
     """Draws three components of the tokens of patches as colors, beside their images.
 
     Args:
-        path: the file to write; its ending decides the format.
         images: `(N, H, W, 3)` in [0, 1].
         colors: `(N, rows, columns, 3)` in [0, 1].
         title: of the colors.
-
-    Raises:
-        ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
     """
     height, width = images.shape[1:3]
     pairs = min(3, len(images))

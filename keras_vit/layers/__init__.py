@@ -5,9 +5,7 @@
 """
 
 from keras_vit.layers.attention_pooling import AttentionPooling
-from keras_vit.layers.axial_attention import AxialAttention
-from keras_vit.layers.axial_resnet_stem import AxialResNetStem
-from keras_vit.layers.axial_transformer_block import AxialTransformerBlock
+from keras_vit.layers.axial import AxialAttention, AxialResNetStem, AxialTransformerBlock
 from keras_vit.layers.input_preprocessing import InputPreprocessing
 from keras_vit.layers.patches import PatchEncoder, Patches
 from keras_vit.layers.positions import (

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_vit.layers.resnet_stem import check_stages, stem_output_channels, stem_output_side
+from keras_vit.layers.resnet_stem import BottleneckUnit, ResNetStem
 from keras_vit.layers.std_conv import StdConv2D, build_in_turn, count_in_turn, group_norm, pad_sides
 from keras_vit.layers.validation import check_rank
 
@@ -14,7 +14,7 @@ POOL_PADDINGS = ("zeros", "minus_infinity")
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PreActivationResNet(keras.layers.Layer):
+class PreActivationResNet(ResNetStem):
     """A pre-activation ResNet (V2) without its head: images `(B, H, W, C)` to features `(B, h, w, F)`.
 
     The root is a bare 7x7 convolution and a 3x3 max-pool, each of stride 2; units normalize and activate before they
@@ -41,14 +41,11 @@ class PreActivationResNet(keras.layers.Layer):
     """
 
     def __init__(self, blocks: Sequence[int] = (), width: int = 64, pool_padding: str = "zeros", **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        check_stages(blocks, width)
+        super().__init__(blocks, width, **kwargs)
         if pool_padding not in POOL_PADDINGS:
             raise ValueError(
                 f"`pool_padding` must be one of {', '.join(POOL_PADDINGS)}. Received: pool_padding={pool_padding!r}"
             )
-        self.blocks = tuple(blocks)
-        self.width = width
         self.pool_padding = pool_padding
 
     def build(self, input_shape: tuple) -> None:
@@ -79,11 +76,6 @@ class PreActivationResNet(keras.layers.Layer):
             x = unit(x)
         return ops.relu(self.norm_pre_head(x))
 
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
-        batch, *sides, _ = input_shape
-        sides = [None if side is None else stem_output_side(side, self.blocks) for side in sides]
-        return (batch, *sides, stem_output_channels(self.blocks, self.width))
-
     def multiply_accumulates(self, input_shape: tuple) -> int:
         """Multiply-accumulates of one example; the shape is `(B, H, W, C)`."""
         batch, height, width, channels = self.conv_root.compute_output_shape(input_shape)
@@ -91,12 +83,11 @@ class PreActivationResNet(keras.layers.Layer):
         return self.conv_root.multiply_accumulates(input_shape) + count_in_turn(self.units, pooled)
 
     def get_config(self) -> dict[str, Any]:
-        config = {"blocks": self.blocks, "width": self.width, "pool_padding": self.pool_padding}
-        return {**super().get_config(), **config}
+        return {**super().get_config(), "pool_padding": self.pool_padding}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PreActivationUnit(keras.layers.Layer):
+class PreActivationUnit(BottleneckUnit):
     """A pre-activation unit of three convolutions: `(B, H, W, C)` to `(B, H/strides, W/strides, 4 * channels)`.
 
     The shortcut is the input itself, or where shapes change a projection of the activated input, without a norm.
@@ -107,11 +98,6 @@ class PreActivationUnit(keras.layers.Layer):
 
     Reference: the ResidualUnit of BiT.
     """
-
-    def __init__(self, channels, strides=1, **kwargs):
-        super().__init__(**kwargs)
-        self.channels = channels
-        self.strides = strides
 
     def build(self, input_shape):
         policy, n = self.dtype_policy, self.channels
@@ -132,19 +118,6 @@ class PreActivationUnit(keras.layers.Layer):
         x = self.conv1(activated)
         x = self.conv2(ops.relu(self.gn2(x)))
         return shortcut + self.conv3(ops.relu(self.gn3(x)))
-
-    def compute_output_shape(self, input_shape):
-        batch, *sides, _ = input_shape
-        sides = [None if side is None else -(-side // self.strides) for side in sides]
-        return (batch, *sides, 4 * self.channels)
-
-    def multiply_accumulates(self, input_shape):
-        """Multiply-accumulates of one example; the shape is `(B, H, W, C)`."""
-        count = count_in_turn((self.conv1, self.conv2, self.conv3), input_shape)
-        return count + (self.conv_proj.multiply_accumulates(input_shape) if self.conv_proj else 0)
-
-    def get_config(self):
-        return {**super().get_config(), "channels": self.channels, "strides": self.strides}
 
 
 def _conv(filters, kernel_size, strides, name, policy):

@@ -9,7 +9,7 @@ import keras
 from keras_vit import checkpoints, layers
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.validation import check_positive_int, check_rate
-from keras_vit.models.image_model import ImageModel, add_head, policy_of
+from keras_vit.models.image_model import ImageModel, add_head, kept_arguments, policy_of
 from keras_vit.models.vision_transformer import patch_grid
 from keras_vit.preprocessing import Preprocessing
 
@@ -70,25 +70,14 @@ class AxialVisionTransformer(ImageModel):
         dtype: Any = None,
         **kwargs: Any,
     ) -> None:
+        arguments = kept_arguments(locals())
         sizes = {"patch_size": patch_size, "num_layers": num_layers, "hidden_size": hidden_size, "classes": classes}
         for argument, value in sizes.items():
             check_positive_int(argument, value)
         check_rate("stochastic_depth", stochastic_depth)
         grid = patch_grid(input_shape, patch_size)
-        block = {
-            "num_heads": num_heads,
-            "mlp_dim": mlp_dim,
-            "dropout": dropout,
-            "attention_dropout": attention_dropout,
-            "exact_gelu": exact_gelu,
-            "epsilon": epsilon,
-            "remat": remat,
-        }
-        head = {
-            "include_top": include_top,
-            "classes": classes,
-            "representation_size": representation_size,
-        }
+        block = ("num_heads", "mlp_dim", "dropout", "attention_dropout", "exact_gelu", "epsilon", "remat")
+        options = {name: arguments[name] for name in block}
         policy = {"dtype": policy_of(dtype)}
 
         images = keras.Input(shape=input_shape, name="images")
@@ -100,24 +89,22 @@ class AxialVisionTransformer(ImageModel):
         blocks = []
         for i in range(num_layers):
             depth = stochastic_depth * i / max(num_layers - 1, 1)
+            name_of_block = f"encoderblock_{i}"
             blocks.append(
-                layers.AxialTransformerBlock(grid, stochastic_depth=depth, name=f"encoderblock_{i}", **block, **policy)
+                layers.AxialTransformerBlock(grid, stochastic_depth=depth, name=name_of_block, **options, **policy)
             )
             x = blocks[-1](x)
         x = keras.layers.LayerNormalization(epsilon=epsilon, name="encoder_norm", **policy)(x)
         x = keras.layers.GlobalAveragePooling1D(data_format="channels_last", name="pool", **policy)(x)
-        x = add_head(x, bias=head_bias, activation=classifier_activation, **head, **policy)
-        arguments = {
-            "patch_size": patch_size,
-            "num_layers": num_layers,
-            "hidden_size": hidden_size,
-            "input_shape": tuple(input_shape),
-            "stochastic_depth": stochastic_depth,
-            "head_bias": head_bias,
-            "classifier_activation": classifier_activation,
-            **block,
-            **head,
-        }
+        x = add_head(
+            x,
+            include_top=include_top,
+            classes=classes,
+            bias=head_bias,
+            activation=classifier_activation,
+            representation_size=representation_size,
+            **policy,
+        )
         super().__init__(images, x, arguments=arguments, name=name, **policy, **kwargs)
         self.grid, self.blocks = grid, tuple(blocks)
         if weights is not None:

@@ -18,14 +18,26 @@ class Backbone(keras.Model):
     by transposed convolutions of stride 2, with LayerNorm and GELU between two; to a larger one it is max-pooled.
 
     Args:
-        model, layers, strides, norm: as of `backbone`, whose errors are raised here.
+        model: a `keras.Model` with a `VisionTransformer` in it. Its layers are shared: training the backbone trains
+            them, unless they were frozen (`keras_vit.freeze`).
+        layers: a layer for each map, counted from 1; see `features`.
+        strides: pixels of the image from one value of a map to the next; the patch size times or divided by a power
+            of two.
+        norm: whether the LayerNorm after the last block is applied to each layer.
 
     Call arguments:
         images: `(B, H, W, C)`, as the model takes them.
         training: whether dropout is active.
 
     Returns:
-        A list of maps, as of `backbone`.
+        A list of maps `(B, H / stride, W / stride, D)`; where a stride does not divide the side, the last values of a
+        row or column are left out.
+
+    Raises:
+        ValueError: there is no Vision Transformer in the model, no such layer, a stride does not follow from the patch
+            size, or `layers` and `strides` are not of one length.
+
+    Reference: the necks of BEiT (Bao et al., 2021) on its layers 3, 6, 9 and 12 of 12, with LayerNorm for BatchNorm.
     """
 
     def __init__(
@@ -85,25 +97,10 @@ def backbone(
     strides: Sequence[int] = (4, 8, 16, 32),
     norm: bool = True,
 ) -> Backbone:
-    """A Keras model from images to feature maps of several layers and strides: a feature pyramid.
+    """Returns a `Backbone`: feature maps of several layers and strides of a model, whose layers it shares.
 
     Args:
-        model: a `keras.Model` with a Vision Transformer in it. Its layers are shared: training the backbone trains
-            them, unless they were frozen (`keras_vit.freeze`).
-        layers: a layer for each map, counted from 1; see `features`.
-        strides: pixels of the image from one value of a map to the next; the patch size times or divided by a power
-            of two.
-        norm: whether the LayerNorm after the last block is applied to each layer.
-
-    Returns:
-        A `Backbone`, from images `(B, H, W, C)` to a list of maps `(B, H / stride, W / stride, D)`; where a stride does
-        not divide the side, the last values of a row or column are left out.
-
-    Raises:
-        ValueError: there is no Vision Transformer in the model, no such layer, a stride does not follow from the patch
-            size, or `layers` and `strides` are not of one length.
-
-    Reference: the necks of BEiT (Bao et al., 2021) on its layers 3, 6, 9 and 12 of 12, with LayerNorm for BatchNorm.
+        model, layers, strides, norm: as of `Backbone`, whose errors are raised here.
     """
     return Backbone(model, layers, strides, norm)
 

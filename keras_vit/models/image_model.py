@@ -93,6 +93,14 @@ class ImageModel(keras.Model):
         return model
 
 
+def kept_arguments(names):
+    """The arguments that rebuild a model, of the `locals()` at the beginning of its constructor."""
+    left_out = ("self", "__class__", "kwargs", "weights", "stem", "preprocessing", "name", "dtype")
+    names = {name: value for name, value in names.items() if name not in left_out}
+    shape = names["input_shape"]
+    return {**names, "input_shape": tuple(shape) if isinstance(shape, list) else shape}
+
+
 def policy_of(dtype):
     """The dtype policy of a model's layers: of the argument `dtype`, None for Keras' global one."""
     return keras.config.dtype_policy() if dtype is None else keras.dtype_policies.get(dtype)

@@ -15,7 +15,7 @@ from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.patch_masking import PatchMasking
 from keras_vit.layers.resnet_stem import resolve_stem, stem_output_side
 from keras_vit.layers.validation import check_positive_int, check_rate
-from keras_vit.models.image_model import ImageModel, add_head, policy_of
+from keras_vit.models.image_model import ImageModel, add_head, kept_arguments, policy_of
 from keras_vit.preprocessing import Preprocessing
 
 CLASSIFIERS = ("token", "gap", "map", "unpooled", "token_unpooled")
@@ -170,6 +170,7 @@ class VisionTransformer(ImageModel):
         dtype: Any = None,
         **kwargs: Any,
     ) -> None:
+        arguments = kept_arguments(locals())
         resnet_blocks = resolve_stem(stem, resnet_blocks)
         if weights is not None:
             published = checkpoints.find_published(
@@ -184,40 +185,11 @@ class VisionTransformer(ImageModel):
                 classes = published.classes if classes is None else classes
                 if representation_size is None:
                     representation_size = published.representation_size
-        arguments = {
-            "patch_size": patch_size,
-            "num_layers": num_layers,
-            "hidden_size": hidden_size,
-            "mlp_dim": mlp_dim,
-            "num_heads": num_heads,
-            "input_shape": tuple(input_shape) if isinstance(input_shape, list) else input_shape,
-            "classes": 1000 if classes is None else classes,
-            "include_top": include_top,
-            "classifier": classifier,
-            "representation_size": representation_size or 0,
-            "dropout": dropout,
-            "attention_dropout": attention_dropout,
-            "stochastic_depth": stochastic_depth,
+        arguments |= {
             "resnet_blocks": resnet_blocks,
-            "position_embedding": position_embedding,
-            "position_embedding_at": position_embedding_at,
-            "class_token_position": class_token_position,
-            "exact_gelu": exact_gelu,
-            "epsilon": epsilon,
-            "head_bias": head_bias,
-            "classifier_activation": classifier_activation,
-            "masking_rate": masking_rate,
-            "remat": remat,
-            "mlp": mlp,
-            "mlp_norm": mlp_norm,
-            "mlp_bias": mlp_bias,
-            "attention_bias": attention_bias,
-            "qk_norm": qk_norm,
+            "classes": 1000 if classes is None else classes,
+            "representation_size": representation_size or 0,
             "rotary": None if rotary is None else dict(rotary),
-            "layer_scale": layer_scale,
-            "num_registers": num_registers,
-            "pre_norm": pre_norm,
-            "patch_bias": patch_bias,
         }
         _validate(**arguments)
         grid = patch_grid(input_shape, patch_size, resnet_blocks)

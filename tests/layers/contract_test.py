@@ -8,7 +8,7 @@ from keras.src import testing
 import keras_vit
 from keras_vit import layers
 from keras_vit.layers.attention import MultiHeadAttention
-from keras_vit.layers.axial_resnet_stem import AxialBottleneckUnit
+from keras_vit.layers.axial import AxialBottleneckUnit
 from keras_vit.layers.preactivation_resnet import PreActivationUnit
 from keras_vit.layers.resnet_stem import BottleneckUnit
 from keras_vit.layers.std_conv import StdConv2D

@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 
 import keras_vit
 from keras_vit import checkpoints, layers, recipes, tasks
-from keras_vit.layers.axial_resnet_stem import AxialBottleneckUnit
+from keras_vit.layers.axial import AxialBottleneckUnit
 
 SIZES = {"depth": 8, "width": 32, "num_heads": 4, "classes": 3}
 
