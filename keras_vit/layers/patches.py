@@ -5,7 +5,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_vit.layers.token_dense import TokenDense
 from keras_vit.layers.validation import check_positive_int, check_rank
 
 
@@ -70,7 +69,7 @@ class Patches(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PatchEncoder(TokenDense):
+class PatchEncoder(keras.layers.Dense):
     """Projects flattened patches linearly to tokens: `(B, N, P*P*C)` to `(B, N, hidden_size)`.
 
     After `Patches` it equals the strided convolution that the reference calls `embedding`; the kernel here is that
@@ -100,6 +99,13 @@ class PatchEncoder(TokenDense):
     def build(self, input_shape: tuple) -> None:
         check_rank("PatchEncoder", input_shape, "B, N, P*P*C")
         super().build(input_shape)
+
+    def call(self, inputs: keras.KerasTensor, training: bool | None = None) -> keras.KerasTensor:
+        flatten = self.compute_dtype != "bfloat16"  # as `TokenDense` does
+        x = ops.reshape(inputs, (-1, inputs.shape[-1])) if flatten else inputs
+        x = ops.matmul(x, self.kernel)
+        x = x if self.bias is None else x + self.bias
+        return ops.reshape(x, (-1, ops.shape(inputs)[1], self.hidden_size)) if flatten else x
 
     def multiply_accumulates(self, input_shape: tuple) -> int:
         """Multiply-accumulates of one example; the shape is `(B, N, P*P*C)`."""

@@ -1,4 +1,8 @@
-"""Dense layers of tokens."""
+"""Dense layers of tokens `(B, N, ...)`, computed as one product of two matrices, except in bfloat16.
+
+For a product with a batch axis, XLA for CPUs copies the operands of the gradient's products, and TensorFlow's own
+einsum is slower. To flatten tokens, XLA for TPUs copies them: a sixth of the bytes of a step.
+"""
 
 import math
 
@@ -6,12 +10,20 @@ import keras
 from keras import ops
 
 
-class _OverTokens:
-    """Computes a product over tokens `(B, N, ...)` as one product of two matrices, except in bfloat16.
+class TokenDense(keras.layers.Dense):
+    """`Dense`: `(B, N, D)` to `(B, N, units)`."""
 
-    For a product with a batch axis, XLA for CPUs copies the operands of the gradient's products, and TensorFlow's own
-    einsum is slower. To flatten tokens, XLA for TPUs copies them: a sixth of the bytes of a step.
-    """
+    def call(self, inputs, training=None):
+        if self.compute_dtype == "bfloat16":
+            return super().call(inputs, training=training)
+        tokens = ops.shape(inputs)[1]
+        # Keras' own call adds the bias by an operation that TensorFlow fuses with the product.
+        x = super().call(ops.reshape(inputs, (-1, inputs.shape[-1])), training=training)
+        return ops.reshape(x, (-1, tokens, self.units))
+
+
+class TokenProjection(keras.layers.EinsumDense):
+    """`EinsumDense` over the axes after the tokens, without an activation."""
 
     def call(self, inputs, training=None):
         if self.compute_dtype == "bfloat16":
@@ -22,11 +34,3 @@ class _OverTokens:
         if self.bias is not None:
             x = x + ops.reshape(self.bias, (-1,))
         return ops.reshape(x, (-1, tokens, *self.kernel.shape[len(summed) :]))
-
-
-class TokenDense(_OverTokens, keras.layers.Dense):
-    """`Dense` without an activation: `(B, N, D)` to `(B, N, units)`."""
-
-
-class TokenProjection(_OverTokens, keras.layers.EinsumDense):
-    """`EinsumDense` over the axes after the tokens, without an activation."""
