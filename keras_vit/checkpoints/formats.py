@@ -46,15 +46,10 @@ class Checkpoint:
 
 @contextlib.contextmanager
 def open_checkpoint(path, subtree="", num_heads=None):
-    """Opens a file of weights for the length of a `with`; yields a `Checkpoint`, of which headers have been read.
+    """Opens a local .npz or .safetensors file; yields a `Checkpoint`, of which headers have been read.
 
-    Args:
-        path: a local .npz or .safetensors file.
-        subtree: path to the weights inside an .npz file, such as "params/img"; "" searches the usual ones.
-        num_heads: number of attention heads, which no shape in PyTorch's files shows; or None.
-
-    Raises:
-        ValueError: the file cannot be read as a checkpoint.
+    `subtree` is the path to the weights inside an .npz file, such as "params/img"; "" searches the usual ones.
+    `num_heads`, which no shape in PyTorch's files shows, may be None. A file that cannot be read is a `ValueError`.
     """
     path = str(path)
     reader = NpzFile

@@ -15,14 +15,6 @@ def adapt_input_channels(kernel, channels, rule):
     - "tile": channel c gets the kernel's channel `c % S`, times S / C. Where S divides C, an image that repeats S
       channels gets the outputs that those S channels got. Elsewhere the factor only keeps the outputs in scale.
 
-    Args:
-        kernel: float32 array `(height, width, S, filters)`.
-        channels: C, 1 or more; 2 or more for "tile", which would leave the first channel alone.
-        rule: "sum" or "tile".
-
-    Returns:
-        float32 array `(height, width, C, filters)`.
-
     Reference: timm's `adapt_input_conv`, which sums RGB for one channel and tiles it for every other number.
     """
     present = kernel.shape[2]

@@ -24,9 +24,6 @@ _ERRORS = (
 class NpzFile:
     """The arrays of an .npz file, read from its headers; a context manager that closes the file.
 
-    Args:
-        path: a local file.
-
     Attributes:
         arrays: `{name: LazyArray}`, which can be read while the file is open.
         comment: that of the archive, a string.

@@ -41,12 +41,8 @@ def resample_distances(vectors, old_grid, new_grid):
     A distance is so many rows and so many columns, of which there may be two pairs; both are looked up between the
     distances of the old grid, bilinearly with aligned corners, and weighted by how many pairs of patches have them.
 
-    Args:
-        vectors: `(2N-1, D)`, N being `rows * columns` of the old grid, or one more with a class token.
-        old_grid, new_grid: `(rows, columns)`.
-
-    Returns:
-        float32 `(2M-1, D)`, with the vectors of the longest distances, which only a class token has, where they were.
+    `vectors` is `(2N-1, D)`, N being `rows * columns` of the old grid, or one more with a class token; those of the
+    longest distances, which only a class token has, stay where they were.
     """
     extra = (len(vectors) + 1) // 2 - math.prod(old_grid)
     inner = vectors[extra : len(vectors) - extra].astype(np.float64)
@@ -68,19 +64,10 @@ def resample_distances(vectors, old_grid, new_grid):
 
 
 def source_grid(num_positions, class_token, target_grid, known_grid=None):
-    """The grid of a file's position embedding, and whether its row 0 is the class token's.
+    """`((rows, columns), has_class_row)` of a file's position embedding, or None if no grid fits.
 
     A known grid decides. Otherwise the grid is a square, as in every file of `vit_jax`, with a row for the class token
     if the file has one; or the target's own grid; or a square without that row, as in big_vision.
-
-    Args:
-        num_positions: rows of the position embedding in the file.
-        class_token: whether the file holds a class token.
-        target_grid: `(rows, columns)` of the model.
-        known_grid: `(rows, columns)` that the file or the user gives, or None.
-
-    Returns:
-        `((rows, columns), has_class_row)`, or None where no grid fits.
     """
     with_row = [1, 0] if class_token else [0]
     if known_grid is not None:

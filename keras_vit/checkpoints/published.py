@@ -58,17 +58,8 @@ def fetch(source: str | os.PathLike, input_shape: tuple[int | None, ...] = (None
 
 
 def resolve(source, size=None, resolution=None):
-    """The `ResolvedCheckpoint` of a name, a path or a URL; downloads it if necessary.
-
-    Args:
-        source: as `checkpoints.load` takes it.
-        size: name of the size of the model that it is for, or None.
-        resolution: height of that model's images in pixels, or None.
-
-    Raises:
-        ValueError: there is no such file and no such name.
-        ConnectionError: it could not be downloaded.
-    """
+    """The `ResolvedCheckpoint` of a name, a path or a URL, downloaded if necessary; arguments and errors as of `fetch`,
+    with the name of the model's size and the height of its images."""
     text = os.fspath(source)
     if text.endswith(_PYTORCH):
         raise ValueError(
@@ -105,16 +96,8 @@ def _file_in(folder):
 
 
 def find(source, size=None, resolution=None):
-    """The row of published weights that a name means for a model.
-
-    Args:
-        source: "imagenet21k", "augreg:B_16-i21k-300ep-...", a path, a URL, ...
-        size: the name of the model's size, such as "ViT-B/16", or None.
-        resolution: side of the model's images in pixels, or None. If a collection holds several files of one model,
-            the file of that resolution is taken, or else the first.
-
-    Returns:
-        A `PublishedWeights`, or None if `source` is not the name of a collection or of a file in one.
+    """The row of published weights that a name means for a size; None if it is no name of a collection or of a file in
+    one. Of several files of one model, the one of the resolution is taken, or else the first.
 
     Raises:
         ValueError: the collection is known and has no such file for the model.
@@ -137,11 +120,7 @@ def find(source, size=None, resolution=None):
 
 
 def find_file(collection, name):
-    """The row of a file in a collection, also of one that only the collection's rule knows.
-
-    Raises:
-        ValueError: there is no such file.
-    """
+    """The row of a file in a collection, also of one that only the collection's rule knows; else a `ValueError`."""
     listed = [row for row in rows() if row.collection == collection]
     if found := [row for row in listed if row.name == name]:
         return found[0]

@@ -77,7 +77,7 @@ class Sizes:
             for p in parameters_of(self.constructor).values()
             if p.name not in arguments
         ]
-        build.__signature__ = inspect.Signature(parameters, return_annotation=keras.Model)
+        build.__signature__ = inspect.Signature(parameters, return_annotation=keras.Model)  # type: ignore[attr-defined]
         build.__name__ = build.__qualname__ = constructor_name(size)
         build.__doc__ = f"{size}, {note}. Arguments: see `{self.constructor.__name__}`."
         self.table[size], self.functions[build.__name__] = arguments, build
@@ -86,7 +86,7 @@ class Sizes:
 
 def parameters_of(constructor: Callable) -> dict[str, inspect.Parameter]:
     """The arguments of a constructor, a function or a class, by their names; without `**kwargs`."""
-    function = constructor.__init__ if inspect.isclass(constructor) else constructor  # type: ignore[misc]
+    function = constructor.__init__ if inspect.isclass(constructor) else constructor
     parameters = inspect.signature(function).parameters.items()
     return {name: value for name, value in parameters if name != "self" and value.kind is not value.VAR_KEYWORD}
 
