@@ -200,11 +200,6 @@ class Engine(abc.ABC):
     def new_engine(self) -> "Engine":
         """Returns an engine on the same devices, without a model; for an evaluator that trains."""
 
-    def device_memory(self) -> tuple[int, bool] | None:
-        """`(bytes, on_cpu)` for the estimate of `memory`: the memory of one device, 0 if unknown; and whether the
-        devices are this machine's processor. None on an engine whose memory the formulas do not describe."""
-        return None
-
     def gather_model(self) -> keras.Model:
         """Returns the model, its weights whole in the memory of this host. Every host must call it."""
         return self.model

@@ -1,7 +1,6 @@
 """What a run prints before it starts: the fields that differ from the defaults, the devices, and the cost."""
 
 from keras_vit import cost, data, recipes, tasks
-from keras_vit.training.memory import memory_line
 from keras_vit.training.progress import wrap
 
 
@@ -29,11 +28,6 @@ def run_summary(config, *, engine, inputs, total_steps):
         lines.append(f"{total:.3g} exaFLOPs for the whole training, counted as in the paper's Table 6")
     except ValueError:
         pass  # the model has layers whose products are unknown
-    memory = engine.device_memory()
-    if memory is not None:
-        available, on_cpu = memory
-        line = memory_line(config, engine.model, engine.num_devices, engine.num_hosts, on_cpu, available)
-        lines += [line] if line else []
     return [wrap(line) for line in lines]
 
 

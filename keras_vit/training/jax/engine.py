@@ -17,7 +17,6 @@ from keras_vit.training.jax.batches import DeviceBatches, put_batch
 from keras_vit.training.jax.evaluation import make_sum_gradients, make_sums
 from keras_vit.training.jax.state import initial_state, put, state_shardings
 from keras_vit.training.jax.step import make_swap_ema, make_train_steps
-from keras_vit.training.memory import available_memory
 
 # The fields of a config that are options of `make_train_steps`.
 STEP_OPTIONS = ("batch_size", "seed", "accumulate_steps", "remat", "clip_norm", "ema_decay", "skip_nonfinite")
@@ -151,10 +150,6 @@ class JaxEngine(Engine):
                 if len(pending) > 2:
                     yield pending.popleft()
             yield from pending
-
-    def device_memory(self):
-        # The formulas of `memory` were compared with peaks on a CPU alone.
-        return (available_memory(), True) if self.mesh.devices.flat[0].platform == "cpu" else None
 
     def swap_ema(self):
         self._set_state(self._swap_ema(self.state))

@@ -9,7 +9,6 @@ from keras_vit import terminal
 from keras_vit.training import state_files
 from keras_vit.training.engine import Engine, process_peak_memory
 from keras_vit.training.hosts import hosts_and_index
-from keras_vit.training.memory import available_memory
 from keras_vit.training.tensorflow import batches
 from keras_vit.training.tensorflow.state import State, make_swap_ema
 from keras_vit.training.tensorflow.step import make_train_steps
@@ -97,11 +96,6 @@ class TensorFlowEngine(Engine):
 
     def new_engine(self):
         return TensorFlowEngine(self.strategy)
-
-    def device_memory(self):
-        if any(tf.config.list_logical_devices(kind) for kind in ("GPU", "TPU")):
-            return 0, False  # TensorFlow does not say what they have
-        return available_memory(), True
 
     def swap_ema(self):
         self._swap_ema()
