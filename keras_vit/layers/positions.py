@@ -14,9 +14,9 @@ class _Positions(keras.layers.Layer):
 
     has_class_token_position = True  # whether it can stand after the class token
 
-    def __init__(self, grid: tuple[int, int], **kwargs: Any) -> None:
+    def __init__(self, grid: tuple[int, int] | None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.grid = None if grid is None and isinstance(self, PositionEmbedding) else check_grid(grid)
+        self.grid: Any = None if grid is None and isinstance(self, PositionEmbedding) else check_grid(grid)
 
     def _table(self, name, length, size):
         initializer = keras.initializers.RandomNormal(stddev=0.02)

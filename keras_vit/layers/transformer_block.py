@@ -152,7 +152,11 @@ class TransformerBlock(keras.layers.Layer):
         return self.encode(tokens, training, self.first_token_only)
 
     def encode(
-        self, tokens: keras.KerasTensor, training: bool = False, first_token_only: bool = False, score_change=None
+        self,
+        tokens: keras.KerasTensor,
+        training: bool = False,
+        first_token_only: bool = False,
+        score_change: keras.KerasTensor | None = None,
     ) -> keras.KerasTensor:
         """What `call` computes, without rematerialization, for every token or for the first one; `score_change` is
         that of the attention."""

@@ -208,7 +208,7 @@ class VisionTransformer(ImageModel):
             block["rotary"] = {**rotary, "grid": grid, "prefix": num_prefix_tokens}
 
         # The layers from images to the tokens of layer 0.
-        first = [layers.InputPreprocessing(preprocessing, name="expected_images", **policy)]
+        first: list[Any] = [layers.InputPreprocessing(preprocessing, name="expected_images", **policy)]
         if resnet_blocks is not None:
             first.append(layers.ResNetStem(resnet_blocks, name="resnet_stem", **policy))
         first += [
@@ -252,7 +252,7 @@ class VisionTransformer(ImageModel):
             x = blocks[-1](x)
         norm = keras.layers.LayerNormalization(epsilon=epsilon, name="encoder_norm", **policy)
         x = norm(x)
-        pool: keras.layers.Layer | None = None
+        pool: Any = None
         if classifier == "token":
             pool = keras.layers.Flatten(name="pool", **policy)  # from (B, 1, hidden_size) to (B, hidden_size)
         elif classifier == "gap":
@@ -290,7 +290,7 @@ class VisionTransformer(ImageModel):
 
     def call(self, inputs: keras.KerasTensor, training: bool | None = None, mask: Any = None) -> Any:
         model, function = getattr(_REPLACED, "forward", (None, None))
-        if model is self:
+        if model is self and function is not None:
             return function(keras.tree.flatten(inputs)[0])
         return super().call(inputs, training=training, mask=mask)
 
@@ -330,7 +330,12 @@ class VisionTransformer(ImageModel):
         return _run(self._first, images, training)[0]
 
     def run_block(
-        self, number: int, tokens: keras.KerasTensor, training: bool = False, all_tokens: bool = True, score_change=None
+        self,
+        number: int,
+        tokens: keras.KerasTensor,
+        training: bool = False,
+        all_tokens: bool = True,
+        score_change: keras.KerasTensor | None = None,
     ) -> keras.KerasTensor:
         """The tokens of layer `number`, from 1, from those of the layer before: `(B, N, D)` to `(B, N, D)`.
 
