@@ -143,7 +143,7 @@ def eval_batches(
 
     def make(step, rows):
         decode = lambda number, example: examples.eval_example(example, source, options)  # noqa: E731
-        images, labels, failed = _make_batch(*rows, source, decode, options)
+        images, labels, failed = _make_batch(*rows, source, decode, options, padded=True)
         return step, examples.with_weights(images, labels), failed
 
     return _finished(rows, make, options, failures)
@@ -156,7 +156,7 @@ def evaluation_order(source: Source, batch_size: int) -> np.ndarray:
     return Lanes(source.shards, batch_size).evaluation_order()
 
 
-def _make_batch(numbers, keys, source, decode, options):
+def _make_batch(numbers, keys, source, decode, options, padded=False):
     """One batch `(images, labels, failed)`, with zeros for each row that fails or has no example.
 
     `numbers` count the examples over all epochs, with `NO_EXAMPLE` for padding; `keys` are their indices, or their
@@ -165,7 +165,6 @@ def _make_batch(numbers, keys, source, decode, options):
     size = numbers.shape[0]
     placeholder = tf.zeros(options.image_shape(source)), tf.zeros([len(source.class_names)])
     fine = tf.constant(NO_EXAMPLE, tf.int64)
-    exists = numbers >= 0
 
     def row(number, key):
         return *decode(number, source.shards.parse(key) if source.read is None else source.read(key)), fine
@@ -179,11 +178,14 @@ def _make_batch(numbers, keys, source, decode, options):
 
     # Mapped and batched in one, which TensorFlow does without a copy. A batch with padding is made row by row.
     threads = options.threads or os.cpu_count() or 1
-    rows = tf.data.Dataset.from_tensor_slices((tf.boolean_mask(numbers, exists), tf.boolean_mask(keys, exists)))
-    whole = rows.map(row, num_parallel_calls=threads, deterministic=True).batch(size, drop_remainder=True)
-    parallel = {"cycle_length": _ROWS_AT_A_TIME, "num_parallel_calls": _ROWS_AT_A_TIME, "deterministic": True}
     rows = tf.data.Dataset.from_tensor_slices((numbers, keys))
-    again = rows.interleave(row_or_placeholder, **parallel).batch(size, drop_remainder=True)
+    existing = rows.filter(lambda number, key: number >= 0) if padded else rows
+    whole = existing.map(row, num_parallel_calls=threads, deterministic=True).batch(size, drop_remainder=True)
+    parallel = {"cycle_length": _ROWS_AT_A_TIME, "num_parallel_calls": _ROWS_AT_A_TIME, "deterministic": True}
+    # Within a function, so that the dataset is made only if it is needed.
+    again = tf.data.Dataset.from_tensors(0).flat_map(
+        lambda _: rows.interleave(row_or_placeholder, **parallel).batch(size, drop_remainder=True)
+    )
     batch = whole.ignore_errors().concatenate(again).take(1).get_single_element()
     shapes = [*(part.shape for part in placeholder), ()]
     return tuple(tf.ensure_shape(part, [size, *shape]) for part, shape in zip(batch, shapes))
