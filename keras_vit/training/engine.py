@@ -89,7 +89,7 @@ class Engine(abc.ABC):
         """
         self._config, self._task, self._inputs = config, task, inputs
         self._task_metrics = make_task_metrics(task)
-        self._evaluations = {}
+        self._evaluations: dict = {}
         with self._building():
             model = task.build_model(inputs)
             if load_weights is not None:
