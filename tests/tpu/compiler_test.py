@@ -141,7 +141,7 @@ def test_the_compiler_counts_products_memory_and_bytes(tpu_compiler):
     # Stopped early, the compiler knows the same bytes, and the same memory but for the machine code.
     assert planned.compiles and not planned.error and planned.flops == 0
     assert planned.bytes_accessed == whole.bytes_accessed and planned.traffic == whole.traffic
-    assert planned.memory_bytes == pytest.approx(whole.memory_bytes, rel=0.02)
+    assert planned.memory_bytes == pytest.approx(whole.memory_bytes, rel=0.05)
 
 
 def test_a_stage_that_the_compiler_did_not_write_is_an_error(tmp_path):
