@@ -129,7 +129,8 @@ def _load_split(name, split, names, **details):
                 "The lists are named by --config.data.train_split and --config.data.test_split, as in "
                 f"train_split=train.csv, and `path` is where their files are. Received: {split}_split={split!r}"
             )
-        return files.file_list(split, path, names)
+        # Names that come from the training list, whose labels are the names of classes.
+        return files.file_list(split, path, names, only_names=not fields["class_names"])
     if kind == "tfrecords":
         return _tfrecords(split, names, **{field: fields[field] for field in _UNDERSTOOD[kind]})
     keys = {field: fields[field] or field.removesuffix("_key") for field in ("image_key", "label_key")}

@@ -166,7 +166,7 @@ def test_a_class_may_lack_test_but_not_training_examples(tmp_path, images_of, ca
     train, test = data.load("folder", path=str(tmp_path))
     assert train.class_names == test.class_names == ("a", "b") and test.num_examples == 1
     assert "1 classes have no examples in the test split" in caplog.text and "['b']" in caplog.text
-    with pytest.raises(ValueError, match=r"training split.*--config.data.test_share.*Received: none of \['b'\]"):
+    with pytest.raises(ValueError, match=r"training split.*must not be empty. Received: none of \['b'\]"):
         data.check_splits(test, train)
     (tmp_path / "test" / "c").mkdir()
     with pytest.raises(ValueError, match=r"Subfolders must be named like classes. Received: \['c'\]"):
@@ -211,6 +211,18 @@ def test_two_lists_have_the_classes_of_the_first(photos):
     fields = lists_of(photos, "ant/00.jpg,x\nant/01.jpg,y\n", "bee/00.jpg,y\n")
     one, other = data.load("list", **fields)
     assert other.class_names == ("x", "y") and other.labels.tolist() == [1]
+
+
+def test_integers_are_no_labels_next_to_a_list_of_names(photos):
+    fields = lists_of(photos, "ant/00.jpg,x\nant/01.jpg,y\n", "bee/00.jpg,1\n")
+    with pytest.raises(ValueError, match=r"among the 2 classes. Received: \['1'\]"):
+        data.load("list", **fields)
+
+
+def test_integer_labels_start_at_0(photos):
+    fields = lists_of(photos, "ant/00.jpg,1\nant/01.jpg,2\n", "bee/00.jpg,1\n")
+    with pytest.raises(ValueError, match=r"Integer labels start at 0.*none of \['0'\]"):
+        data.load("list", **fields)
 
 
 @pytest.mark.parametrize("label", ["-1", "nan", "0.0", "?"])

@@ -123,7 +123,9 @@ def folder_splits(path: str | os.PathLike) -> dict[str, Source]:
     return {split: folder(path, split, names) for split in splits}
 
 
-def file_list(path: str | os.PathLike, root: str = "", class_names: Sequence[str] | None = None) -> Source:
+def file_list(
+    path: str | os.PathLike, root: str = "", class_names: Sequence[str] | None = None, only_names: bool = False
+) -> Source:
     """A source of the image files that a list names, each with its label.
 
     A `.csv` has one file and one label a row, with or without a header; any other file has them on a line, with
@@ -134,6 +136,7 @@ def file_list(path: str | os.PathLike, root: str = "", class_names: Sequence[str
         path: the list; local or `gs://`.
         root: the folder that relative names start from; by default the folder of the list.
         class_names: the classes, in order; otherwise the labels, sorted, or the integers up to the largest.
+        only_names: whether integers are no labels, unless `class_names` are integers.
 
     Raises:
         ValueError: the list is empty, a line is not a file and a label, a file is missing or has two labels, or a
@@ -146,7 +149,7 @@ def file_list(path: str | os.PathLike, root: str = "", class_names: Sequence[str
     names = check_names(class_names or ())
     _check_words(words, rows, names, path)
     numbered = names == tuple(map(str, range(len(names))))
-    if words[0].isdecimal() and (numbered or not any(name.isdecimal() for name in names)):
+    if words[0].isdecimal() and (numbered or not (only_names or any(name.isdecimal() for name in names))):
         numbers = [int(word) for word in words]
         if max(numbers) >= _MAX_CLASSES:
             raise ValueError(f"Labels must be below {_MAX_CLASSES:,}. Received: {max(numbers)} in {path!r}")

@@ -116,9 +116,8 @@ def check_splits(train: Source, test: Source) -> None:
         missing.append([name for name, count in zip(source.class_names, counts) if not count])
     if missing[0]:
         raise ValueError(
-            "Every class needs examples in the training split; to divide a folder otherwise, set "
-            "--config.data.test_share or split_seed, or make subfolders `train` and `test`. "
-            f"Received: none of {_few(missing[0])}"
+            "Every class needs examples in the training split. Integer labels start at 0; a folder of a class must not "
+            f"be empty. Received: none of {_few(missing[0])}"
         )
     if missing[1]:
         log.warning(
