@@ -95,10 +95,6 @@ def atomic_path(path, ending=None):
     """Yields a free path next to `path` to write a file to; at the end that file replaces the one at `path` at once.
 
     After an exception the temporary file is removed and the old file is still there.
-
-    Args:
-        path: where the file is to be, local or remote; its folder exists.
-        ending: of `path` and of the temporary file, if it is more than the part from the last dot: ".weights.h5".
     """
     folder, name = os.path.split(str(path))
     if ending is None:
@@ -127,12 +123,7 @@ def atomic_write(path, mode="w"):
 
 @contextlib.contextmanager
 def staging_dir(parent, kept_after=()):
-    """Yields a new local folder `partial-...` for the caller to rename once it is complete; else it is removed.
-
-    Args:
-        parent: the folder to create it in; None for the system's temporary folder.
-        kept_after: exception types after which the folder stays, so that it can be examined.
-    """
+    """Yields a new local folder `partial-...` for the caller to rename once it is complete; else it is removed."""
     folder = tempfile.mkdtemp(prefix="partial-", dir=parent)
     keep = False
     try:
@@ -179,15 +170,7 @@ def write_json(path, content):
 
 
 def run_python(arguments, **environment):
-    """Runs this Python in a child process and returns the last line of its standard output.
-
-    Args:
-        arguments: the command line after the name of the interpreter.
-        **environment: further variables for the child.
-
-    Raises:
-        ChildProcessError: its exit code was not 0; the message is the last line of its standard error.
-    """
+    """Runs this Python in a child process and returns the last line of its standard output."""
     child = subprocess.run(
         [sys.executable, *map(str, arguments)],
         env={**os.environ, **environment},

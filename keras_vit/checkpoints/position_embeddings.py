@@ -8,14 +8,6 @@ import numpy as np
 def resample(positions, old_grid, new_grid):
     """Resamples a position embedding, bilinearly with aligned corners.
 
-    Args:
-        positions: float array `(1, N, D)`; N is `rows * columns` of the old grid, or one more with a class token,
-            whose row comes first and is copied.
-        old_grid, new_grid: `(rows, columns)`.
-
-    Returns:
-        float32 array `(1, M, D)` for the new grid, with a class token's row where there was one.
-
     Reference: `interpolate_posembed` of `vit_jax`, `scipy.ndimage.zoom(order=1)`: output k of n samples the coordinate
     `k * (n_old - 1) / (n_new - 1)`. SciPy rounds some last coordinates past the border and fills that row and column
     with zeros (28 to 48, for example); here the coordinate is clamped.

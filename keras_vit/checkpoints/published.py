@@ -98,9 +98,6 @@ def _file_in(folder):
 def find(source, size=None, resolution=None):
     """The row of published weights that a name means for a size; None if it is no name of a collection or of a file in
     one. Of several files of one model, the one of the resolution is taken, or else the first.
-
-    Raises:
-        ValueError: the collection is known and has no such file for the model.
     """
     if not is_name(os.fspath(source)):
         return None

@@ -134,9 +134,6 @@ def run_children(commands):
     """Runs commands at once, each in a process of its own, and passes SIGTERM, SIGHUP and SIGINT on to them as SIGTERM.
 
     Ctrl-C in a terminal reaches them too; then SIGTERM changes nothing, and a second SIGINT would end them unsaved.
-
-    Returns:
-        `(codes, received)`: the exit code of each, and the names of the signals that came.
     """
     received, children = [], []
 

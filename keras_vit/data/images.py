@@ -16,20 +16,7 @@ _ORIENTATIONS = [(0, False), (0, False), (0, True), (2, False), (2, True), (1, T
 
 
 def decode(encoded, max_megapixels=100.0, window=None, exif=False, channels=3, bit_depth=8):
-    """The pixels of an image file, or of a window of it.
-
-    Args:
-        encoded: scalar string.
-        max_megapixels: larger images are refused, in millions of pixels.
-        window: a function from the size, int32 `(height, width)`, to a window of it, int32 `(y, x, height, width)`.
-            Of a JPEG of one or three channels nothing but the window is decoded.
-        exif: whether to turn the image as its EXIF orientation says. The window is then one of the unturned image.
-        channels: C, 1 or more.
-        bit_depth: 8 or 16. A PNG of 16 bits has all of them only with 16; everything else is then multiplied by 257.
-
-    Returns:
-        uint8 `(H, W, C)`, or with a bit depth of 16 float32 in [0, 65535].
-    """
+    """The pixels of an image file, or of a window of it."""
 
     def widen(image):
         return 257.0 * tf.cast(image, tf.float32) if bit_depth == 16 else image

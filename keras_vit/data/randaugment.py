@@ -192,13 +192,7 @@ def operations(magnitude, original=False):
 
 
 def randaugment(image, layers, magnitude, seed, original=False):
-    """Applies `layers` random operations, one after the other, to an image, uint8 `(H, W, C)` with C of 1 or 3.
-
-    Args:
-        magnitude: 0 or more; 10 is the paper's strongest.
-        seed: int tensor `(2,)`.
-        original: whether `contrast` and `solarize` are those of big_vision.
-    """
+    """Applies `layers` random operations, one after the other, to an image, uint8 `(H, W, C)` with C of 1 or 3."""
     draws = tf.random.stateless_uniform([layers, 4], seed)
     choices = list(operations(magnitude, original).values())
     for layer in range(layers):

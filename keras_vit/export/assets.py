@@ -69,16 +69,7 @@ The requests and responses of gRPC are in `keras_vit.export.messages`.
 
 
 def write_assets(folder, *, name, model, card, signatures, image_files):
-    """Writes the labels, an example image, the `.keras` file, the warm-up and the README.
-
-    Args:
-        folder: the folder of the version.
-        name: the name of the model on the server.
-        model: the model as it was trained.
-        card: its `model_card`.
-        signatures: `{name: Signature}`.
-        image_files: encoded images, a list of bytes.
-    """
+    """Writes the labels, an example image, the `.keras` file, the warm-up and the README."""
     for part in ("assets", "assets.extra"):
         os.makedirs(os.path.join(folder, part), exist_ok=True)
     _write_text(folder, LABELS, "\n".join(card["class_names"]) + "\n")

@@ -18,12 +18,7 @@ def require_tensorflow(format_name):
 
 
 def inference_copy(model, precision="float32"):
-    """Returns the same model with its own variables on this machine, computing in one precision, not compiled.
-
-    Args:
-        model: a built `keras.Model` that its config can rebuild.
-        precision: "float32", or "bfloat16" to compute in bfloat16; variables and the last layer stay float32.
-    """
+    """Returns the same model with its own variables on this machine, computing in one precision, not compiled."""
     if precision not in POLICIES:
         raise ValueError(f"`precision` must be one of {', '.join(POLICIES)}. Received: precision={precision!r}")
     if any("lora_kernel" in variable.path for variable in model.variables):
@@ -81,11 +76,6 @@ def write_graph(folder, model, endpoints):
     """Writes a SavedModel whose signatures are functions of a model.
 
     Keras' `ExportArchive` would write every variable twice, as Keras' and as TensorFlow's.
-
-    Args:
-        folder: the folder to write to.
-        model: the model whose variables the functions read.
-        endpoints: `{signature name: (function from a tensor to {name: tensor}, the tensor's spec)}`.
     """
     module = tf.Module()
     module.tracked = [variable.value for variable in model.variables]

@@ -186,15 +186,7 @@ def check_stages(blocks, width):
 
 
 def resolve_stem(stem, resnet_blocks):
-    """The units of a model's ResNet stem as a tuple, or None for a model without one.
-
-    Args:
-        stem: "", "resnet", or None for "resnet" where `resnet_blocks` is not None.
-        resnet_blocks: units in each stage, or None. `()` is the root alone, and with `stem=""` no stem.
-
-    Raises:
-        ValueError: the stem is not known, or it is "" and there are units.
-    """
+    """The units of a model's ResNet stem as a tuple, or None for a model without one."""
     if stem not in (None, "", "resnet"):
         raise ValueError(f'`stem` must be "" or "resnet". Received: stem={stem!r}')
     if stem == "" and resnet_blocks:

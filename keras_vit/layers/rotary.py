@@ -13,11 +13,7 @@ COORDINATES = ("centered", "index")
 
 
 def check_rotary(rotary):
-    """The arguments of `rotary_table` but `size` as a read-only mapping that Keras does not track; None stays.
-
-    Raises:
-        ValueError: there are others, or no grid.
-    """
+    """The arguments of `rotary_table` but `size` as a read-only mapping that Keras does not track; None stays."""
     if rotary is None:
         return None
     if "grid" not in rotary or set(rotary) - ROTARY:
@@ -34,21 +30,6 @@ def rotary_table(
 
     The frequencies are `theta ** (-k / (size/4))` for k below `size/4`; each rotates a pair of values by the row and
     another pair by the column.
-
-    Args:
-        size: of a head, a multiple of 4.
-        grid: `(rows, columns)` of the patches.
-        prefix: number of tokens before the patches, which are not rotated.
-        style: which values form a pair: "half", `k` and `k + size/2` (DINOv3); "pairs", `2k` and `2k + 1` (EVA-02, PE).
-        coordinates: "centered", the centers of patches in [-1, 1] along each side, times 2 pi (DINOv3); "index", the
-            number of the row or column plus `offset`, times `reference / side` unless that is None (EVA-02, PE).
-        theta: the largest period.
-        order: "yx", the first values are rotated by the row, or "xy".
-        reference: for "index", the side of the grid that positions are scaled to; None not to scale.
-        offset: for "index", added to the number of a row or column.
-
-    Raises:
-        ValueError: an argument is out of range.
 
     Reference: `DINOv3`'s `rope_position_encoding.py`; timm's `pos_embed_sincos.py`.
     """

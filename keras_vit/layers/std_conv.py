@@ -97,14 +97,7 @@ def pad_sides(x, width, value=0.0):
 
 
 def conv_multiply_accumulates(layer, input_shape, kernel_size, strides, dilation=(1, 1), axes=(1, 2)):
-    """Multiply-accumulates of a convolution of one image, without those with the zeros around it.
-
-    Args:
-        layer: the convolution, built; its kernel is `(rows, columns, ...)`.
-        input_shape: with the batch.
-        kernel_size, strides, dilation: along the two sides.
-        axes: of the two sides.
-    """
+    """Multiply-accumulates of a convolution of one image, without those with the zeros around it."""
     output_shape, count = layer.compute_output_shape(input_shape), math.prod(layer.kernel.shape[2:])
     for axis, taps, stride, apart in zip(axes, kernel_size, strides, dilation, strict=True):
         side, outputs = input_shape[axis], output_shape[axis]

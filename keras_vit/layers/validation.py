@@ -16,11 +16,7 @@ def check_rate(name, value):
 
 
 def check_grid(grid):
-    """The grid as a tuple `(rows, columns)`.
-
-    Raises:
-        ValueError: it is not a pair of positive integers.
-    """
+    """The grid as a tuple `(rows, columns)`."""
     if not isinstance(grid, list | tuple) or len(grid) != 2:
         raise ValueError(f"`grid` must be (rows, columns). Received: grid={grid!r}")
     for side in grid:

@@ -7,11 +7,7 @@ from keras_vit.models.vision_transformer import VisionTransformer
 
 
 def find_vision_transformer(model: keras.Model) -> VisionTransformer:
-    """The one `VisionTransformer` that a model is or has inside, at any depth.
-
-    Raises:
-        ValueError: there is none, or more than one.
-    """
+    """The one `VisionTransformer` that a model is or has inside, at any depth."""
     found = {id(vit): vit for vit in _find(model)}
     if len(found) == 1:
         return next(iter(found.values()))

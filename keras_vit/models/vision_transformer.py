@@ -437,11 +437,7 @@ def _run(first, x, training=None):
 
 
 def patch_grid(input_shape, patch_size, resnet_blocks=None):
-    """`(rows, columns)` of the patches of an image.
-
-    Raises:
-        ValueError: the patches do not fill the image.
-    """
+    """`(rows, columns)` of the patches of an image."""
 
     def tokens_along(side):
         if resnet_blocks is not None:

@@ -4,11 +4,7 @@ import keras
 
 
 def programs_class():
-    """Returns the `Programs` of Keras' backend.
-
-    Raises:
-        ValueError: training does not run on this backend.
-    """
+    """Returns the `Programs` of Keras' backend."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
         from keras_vit.tpu.tensorflow_programs import TensorFlowPrograms

@@ -60,11 +60,6 @@ def compile_program(stablehlo, topology, machine_code=True):
     """Compiles serialized StableHLO for one device of a slice, in a child process; returns a `Program`.
 
     `machine_code=False` stops once memory is planned, in about a tenth of the time.
-
-    Raises:
-        ImportError: jax or libtpu is missing, or of a version without the private names.
-        ValueError: libtpu does not know the slice.
-        ChildProcessError: the compiler died.
     """
     from keras_vit import files
     from keras_vit.tpu.program import compiled_program, refused_program

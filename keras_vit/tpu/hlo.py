@@ -30,9 +30,6 @@ def traffic(text, steps=1):
     An instruction reads its operands, of a slice only the part, and writes its outputs, with the padding of tiles. A
     loop runs as often as the integer in its condition says; one whose length is an argument, over the training steps of
     an execution, `steps` times.
-
-    Raises:
-        ValueError: the text is not that of an HLO module.
     """
     computations, outputs, entry = _parse(text)
     sizes = collections.Counter()

@@ -25,11 +25,7 @@ class InputShapes:
 
 
 def input_shapes(config):
-    """Returns the `InputShapes` of a config, without reading its dataset if the config and `data.DATASETS` say enough.
-
-    Raises:
-        ValueError: they do not say enough, and the dataset is not on this machine.
-    """
+    """Returns the `InputShapes` of a config, without reading its dataset if the config says enough."""
     group = config.data
     size, channels = group.image_size, group.channels
     image_shape = (size, size, channels) if size else tuple(group.image_shape)

@@ -50,14 +50,7 @@ class Program:
 
 
 def compiled_program(text, planned_bytes, steps=1, **numbers):
-    """Returns the `Program` of an executable, or of what the compiler has before it generates machine code.
-
-    Args:
-        text: the optimized HLO.
-        planned_bytes: HBM that arguments, results and temporaries take together.
-        steps: training steps of an execution.
-        **numbers: of `compiler.compiled_numbers`; none without machine code.
-    """
+    """Returns the `Program` of an executable, or of what the compiler has before it generates machine code."""
     traffic = hlo.traffic(text, steps)
     return Program(
         compiles=True,

@@ -5,13 +5,7 @@ from keras_vit.tpu.search import MOST_IMAGES
 
 
 def report(check, price=0.0, arrays=0):
-    """Returns the lines of a report.
-
-    Args:
-        check: a `Check`.
-        price: of a device for an hour, in any currency; 0 for no price.
-        arrays: number of arrays to list of those that the training step moves most.
-    """
+    """Returns the lines of a report."""
     topology, size = check.topology, check.batch_size_per_device
     lines = [
         f"{topology.name}: {topology.num_devices} x {topology.device.kind}, {size} images each "

@@ -7,18 +7,7 @@ _CLOSE = 1.1  # a search ends if, by a line through what was compiled, at most a
 
 
 def largest_batch(compile_size, limit, first, fixed=0, unit=1, any_will_do=False):
-    """Returns the largest number of images of a device that was compiled and fits; 0 if not even `unit` fits.
-
-    Args:
-        compile_size: maps a number of images to a `Program`.
-        limit: bytes of HBM.
-        first: the number to begin with, a multiple of `unit`.
-        fixed: bytes that any batch needs, such as weights and optimizer.
-        unit: the result is a multiple of it.
-        any_will_do: whether to return the first number that fits.
-
-    A program that does not compile for another reason than memory fits no image.
-    """
+    """Returns the largest number of images of a device that was compiled and fits; 0 if not even `unit` fits."""
     low, high, number, memory = 0, math.inf, first, {0: fixed}
     while True:
         program = compile_size(number)

@@ -53,11 +53,7 @@ class Row:
 
 
 def cells(models, topologies, image_sizes, modes=MODES):
-    """Returns the `Row`s of a table, without numbers; sizes are rounded down to a multiple of the patch size.
-
-    Raises:
-        ValueError: a model, slice or mode is unknown, an image is smaller than a patch, or there is no cell.
-    """
+    """Returns the `Row`s of a table, without numbers; sizes are rounded down to a multiple of the patch size."""
     for topology in topologies:
         get_topology(topology)
     if unknown := sorted(set(modes) - set(MODES)):

@@ -48,15 +48,7 @@ class CheckpointManager:
         return None if last is None else self.path(last)
 
     def save(self, step, counters):
-        """Saves the engine's state; keeps the two newest checkpoints and that of the best evaluation.
-
-        Args:
-            step: steps that are done.
-            counters: plain numbers by name, among them `best_step`, that `restore` returns.
-
-        Raises:
-            ValueError: it cannot be written, or a weight is not finite; the checkpoints before it are still there.
-        """
+        """Saves the engine's state; keeps the two newest checkpoints and that of the best evaluation."""
         path = self.path(step)
         try:
             if not self._chief:
@@ -105,13 +97,6 @@ class CheckpointManager:
 
         A damaged one is named and left where it is, until a later checkpoint replaces it. A failure to read ends the
         run: an error of the network is not damage.
-
-        Returns:
-            The counters of the checkpoint, with `step`; an empty dict if there is no checkpoint at all.
-
-        Raises:
-            ValueError: there are checkpoints and none can be read, or the hosts do not agree on the step and the
-                weights. Then it is raised on every host.
         """
         counters, error = {}, None
         if self._chief:

@@ -40,15 +40,7 @@ def batch_warnings(batch, model):
 
 
 def first_nonfinite_layer(model, compute_gradients, batch, pieces):
-    """A phrase that names the layer in which a batch stops being finite: forward from the images, else backward.
-
-    Args:
-        model: a `keras.Model`, functional, with the weights that the step started with.
-        compute_gradients: `compute_gradients(piece)` to the sum of the losses of a part of the batch, and its gradients
-            with respect to `model.trainable_variables`, a list of tensors or None.
-        batch: `(images, labels, example_weights)`, of the step.
-        pieces: number of parts into which the batch is divided, to save memory.
-    """
+    """A phrase that names the layer in which a batch stops being finite: forward from the images, else backward."""
     names = [layer.name for layer in model.layers]
     try:
         (images,) = model.inputs

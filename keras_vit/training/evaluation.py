@@ -6,19 +6,7 @@ log = logging.getLogger(__name__)
 
 
 def make_evaluate(config, engine, inputs, evaluators, write):
-    """Returns `evaluate()`, which evaluates the model of a run as it is; all hosts must call it together.
-
-    Args:
-        config: the recipe.
-        engine: the `Engine`, built.
-        inputs: the `data.InputPipeline`.
-        evaluators: by the names in `config.evals`.
-        write: takes lines of text; a line about an example is written once, whatever the number of evaluations.
-
-    Returns:
-        `evaluate()`, to a dict of floats: "loss", the metrics of the task, "examples", "bad_examples", and those of the
-        evaluators.
-    """
+    """Returns `evaluate()`, which evaluates the model of a run as it is; all hosts must call it together."""
     written = set()
 
     def warn(line):

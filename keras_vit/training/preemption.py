@@ -29,11 +29,7 @@ class StopRequest:
 
 @contextlib.contextmanager
 def raise_on_stop_signals(doing):
-    """While it is open, SIGTERM, SIGHUP and Ctrl-C raise `Preempted`. For what follows the last checkpoint of a run.
-
-    Args:
-        doing: what is stopped, for the message, such as "the export".
-    """
+    """While it is open, SIGTERM, SIGHUP and Ctrl-C raise `Preempted`. For what follows the last checkpoint of a run."""
 
     def stop(signum, frame):
         name = signal.Signals(signum).name

@@ -47,14 +47,7 @@ class Progress:
         self._start += seconds
 
     def report(self, step, steps, metrics, input_wait, peak_memory):
-        """Prints the line of the last `steps` steps, up to number `step`.
-
-        Args:
-            step, steps: see above.
-            metrics: means by name, with "grad_norm", and "learning_rate", which is that of the last step.
-            input_wait: seconds in which the devices waited for input.
-            peak_memory: peak bytes in use so far.
-        """
+        """Prints the line of the last `steps` steps, up to number `step`."""
         now = self._clock()
         seconds, self._start = now - self._start, now
         speed = steps * self._batch_size / max(seconds, 1e-9)

@@ -37,17 +37,7 @@ def state_names(model, optimizer, state):
 
 
 def write_state(path, pieces, host_index=0, num_hosts=1):
-    """Writes what one host has of a state.
-
-    Args:
-        path: prefix of the file names; its folder exists.
-        pieces: iterable of `(name, start, array)`; `start` is where a part begins in its array, None for a whole array.
-        host_index, num_hosts: which host this is, and of how many.
-
-    Raises:
-        Diverged: a weight is not finite.
-        OSError: the file cannot be written.
-    """
+    """Writes what one host has of a state."""
     target = _file_name(path, host_index, num_hosts)
     if files.is_remote(target):  # an archive is not written from its beginning to its end
         with tempfile.TemporaryDirectory() as folder:

@@ -9,18 +9,7 @@ from keras_vit.training.jax.variables import keep_in_loop, model_scope
 
 
 def make_sums(mesh, model, compute, weight_shardings, parts=1):
-    """The compiled function that evaluates a batch.
-
-    Args:
-        mesh: the devices.
-        model: a `keras.Model`.
-        compute: as of `Engine.evaluate`.
-        weight_shardings: the layout of each weight.
-        parts: number of parts that are computed one after the other, to save memory.
-
-    Returns:
-        `sums(weights, statistics, batch)`: see `Engine._make_sums`.
-    """
+    """The compiled function that evaluates a batch."""
     names = []  # in the order of `compute`; what is compiled gives dicts sorted by key
 
     def part_sums(weights, statistics, batch):

@@ -17,20 +17,6 @@ def make_compute_gradients(
     It is written for the whole batch: the compiler divides it among the devices and adds their sums. Micro-batch i of n
     holds examples i, i + n, i + 2 n, ... of the batch, so that every device has its share of each. A random number
     depends on the seed, the step, the micro-batch, the place in the model and the position in the batch.
-
-    Args:
-        mesh, model, task: the devices, the model and its task.
-        weight_shardings, gradient_shardings: the layout of each weight and of its gradient.
-        batch_size: examples in a batch, over all devices.
-        seed: of the random numbers.
-        accumulate_steps: number of micro-batches.
-        remat: whether the model computes its blocks again in the backward pass. Then it gathers divided weights again
-            too, in each micro-batch, and never has all of them whole; else they stay until their gradients are there.
-
-    Returns:
-        `compute_gradients(weights, statistics, step, batch, loss_scale=None)`: the gradients of the mean loss, a list;
-        the means of the loss and of the task's metrics, float32 `(1 + metrics,)`; and the new statistics.
-        `loss_scale` multiplies the loss on its way to the gradients, and stays in them.
     """
 
     def micro_batch_loss(weights, statistics, batch, key, loss_scale):

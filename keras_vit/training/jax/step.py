@@ -13,14 +13,7 @@ from keras_vit.training.update import update
 def make_step(
     mesh, model, optimizer, task, shardings, *, clip_norm=0.0, ema_decay=0.0, skip_nonfinite=False, **options
 ):
-    """The function that does one step: `step(state, running, number, batch)` to `(state, running, metrics)`.
-
-    Args:
-        mesh, model, optimizer, task: the devices, the model, its optimizer, built, and its task.
-        shardings: the `TrainState` of shardings.
-        clip_norm, ema_decay, skip_nonfinite: see `update.update`, also for the results.
-        **options: of `make_compute_gradients`.
-    """
+    """The function that does one step: `step(state, running, number, batch)` to `(state, running, metrics)`."""
     # A device that updates a part of the weights needs only that part of the gradients.
     gradient_shardings = slot_shardings_of_weights(optimizer, shardings)
     compute_gradients = make_compute_gradients(mesh, model, task, shardings.weights, gradient_shardings, **options)
@@ -39,14 +32,7 @@ def make_step(
 
 
 def make_train_steps(mesh, model, optimizer, task, shardings, **options):
-    """The compiled function that trains; it takes the memory of the state it is called with for the new one.
-
-    Returns:
-        `train_steps(state, running, first, steps, batches, stop_requested)` takes a list of n batches, of which it uses
-        the first `steps`, and `stop_requested`, float32 `(devices,)`. It returns the new `TrainState`; `running`, bool;
-        and a dict with "metrics", float32 `(n, metrics)`; "running", bool `(n,)`, False from the step on that ended the
-        call; and "stop_requested", the sum of the argument. It is compiled once for each n.
-    """
+    """The compiled function that trains; it takes the memory of the state it is called with for the new one."""
     step = make_step(mesh, model, optimizer, task, shardings, **options)
     columns = 1 + len(task.metrics) + 2
 

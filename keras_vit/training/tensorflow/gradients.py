@@ -6,20 +6,7 @@ from keras_vit.layers.dropout import StepSeeds, seed_scope
 
 
 def make_replica_gradients(strategy, model, task, *, batch_size, seed, accumulate_steps=1, xla=False):
-    """The function that computes a replica's gradients of a step; it changes nothing.
-
-    Args:
-        strategy, model, task: the strategy, the model built in its scope, and its task.
-        batch_size: examples in a batch, over all replicas.
-        seed: of the random numbers, together with the step, the replica and the micro-batch.
-        accumulate_steps: number of micro-batches of a replica.
-        xla: whether the forward and backward pass are compiled with XLA. Not on a TPU, where everything is.
-
-    Returns:
-        `replica_gradients(step, batch, loss_scale=None)`: the replica's part of the gradients of the mean loss of the
-        global batch, a list; and of the means of the loss and of the task's metrics, float32 `(1 + metrics,)`. Sums
-        over replicas complete them. `loss_scale` multiplies the loss on its way to the gradients, and stays in them.
-    """
+    """The function that computes a replica's gradients of a step; it changes nothing."""
     variables = model.trainable_variables
     replica_size = batch_size // strategy.num_replicas_in_sync
     fold_in = tf.random.experimental.stateless_fold_in

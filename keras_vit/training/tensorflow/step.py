@@ -11,19 +11,7 @@ from keras_vit.training.update import TrainState, update
 def make_replica_step(
     strategy, state, task, *, batch_size, clip_norm=0.0, ema_decay=0.0, skip_nonfinite=False, **options
 ):
-    """The function that a replica runs for a step: the whole step, so that nothing of it leaves the device.
-
-    Args:
-        strategy, state, task: the strategy, the `State` created in its scope, and the task.
-        batch_size: examples in a batch, over all replicas.
-        clip_norm, ema_decay, skip_nonfinite: see `update.update`.
-        **options: of `make_replica_gradients`.
-
-    Returns:
-        `replica_step(step, first, stop_requested, batch)`, `first` being the first step of the call: the metrics of the
-        step, float32 `(metrics,)`; whether later steps of the call change anything; and the sum of `stop_requested`, a
-        float32 scalar, over the replicas.
-    """
+    """The function that a replica runs for a step: the whole step, so that nothing of it leaves the device."""
     replica_gradients = make_replica_gradients(strategy, state.model, task, batch_size=batch_size, **options)
     options = {"clip_norm": clip_norm, "ema_decay": ema_decay, "skip_nonfinite": skip_nonfinite}
     # Layers change floating statistics in the forward pass; the others are the seeds of generators that nothing uses.
@@ -73,14 +61,7 @@ def all_reduce_sum(tensors):
 
 
 def make_train_steps(strategy, state, task, **options):
-    """The function that trains; arguments as `make_replica_step`.
-
-    Returns:
-        `train_steps(iterator, first, steps, stop_requested)`: does `steps` steps from number `first` on; returns a
-        dict with "metrics", float32 `(steps, metrics)` in the order of `step_metrics`; "running", bool `(steps,)`,
-        False from the step on that ended the call; "input_wait", seconds, float64; and "stop_requested", whether
-        `stop_requested`, a float32 scalar, was above 0 on any worker.
-    """
+    """The function that trains; arguments as `make_replica_step`."""
     replica_step = make_replica_step(strategy, state, task, **options)
 
     @tf.autograph.experimental.do_not_convert
