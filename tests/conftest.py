@@ -24,6 +24,8 @@ FULL = (
     "commands",
     "docs_test.py",
     "experiments",
+    "export/axial_and_relative_test.py",
+    "export/bit_resnet_test.py",
     "export/formats_test.py",
     "jax_backend_test.py",
     "notebook_test.py",
@@ -31,6 +33,8 @@ FULL = (
     "public_api_test.py",
     "serving",
     "tpu",
+    "training/resuming_test.py",
+    "training/tensorflow/step_test.py",
 )
 
 for number in (signal.SIGINT, signal.SIGHUP):

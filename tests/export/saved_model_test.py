@@ -303,6 +303,7 @@ print(export.saved_model(model, sys.argv[3], class_names=list("abcde")))
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("kind", "backend"), [("mirrored", "tensorflow"), ("plain", "jax")])
 def test_models_of_a_strategy_or_of_jax_are_exported_alike(kind, backend, exported, tmp_path):
     if backend == "jax":

@@ -52,6 +52,7 @@ for folder in json.loads(sys.argv[1]):
 """
 
 
+@pytest.mark.full
 def test_models_come_back_bit_equal_in_a_fresh_process(tmp_path):
     folders = []
     random = np.random.default_rng(0)

@@ -193,6 +193,7 @@ def test_an_evaluation_says_how_many_images_it_scored_and_names_those_that_it_ca
     assert header == "step,loss,accuracy,examples,bad_examples"
 
 
+@pytest.mark.full
 def test_too_many_unreadable_test_images_end_the_run(tmp_path):
     changes = _folder(tmp_path / "images", 2)
     fields = data.defaults(name="folder", path=str(tmp_path / "images"), image_size=8, max_bad_share=0.2)
@@ -317,6 +318,7 @@ def test_a_run_does_not_go_on_with_other_data_or_with_fewer_steps_but_with_anoth
     assert counters["best_value"] == pytest.approx(evaluations["accuracy"][best])  # and not a loss
 
 
+@pytest.mark.full
 def test_a_run_that_goes_on_on_other_devices_says_so_and_records_it(tmp_path):
     config = small_run.config_of("alone", accumulate_steps=1, total_steps=6, eval_every_steps=0, steps_per_call=2)
     lines = []
