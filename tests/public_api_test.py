@@ -152,8 +152,8 @@ def test_parameters_and_results_are_read_as_they_are_written(site):
     page = _page(site, "optimizers", "AdamW")
     assert "<code>beta_1, beta_2</code>" in page
     page = _page(site, "models", "AxialVisionTransformer")
-    assert "classifier_activation, preprocessing, remat, name</code>" in page
+    assert "remat, name, dtype</code>" in page
     page = _page(site, "models", "VisionTransformer")
-    assert '"augreg:&lt;file name&gt;"' in page and "keras.Model" in page
+    assert '"augreg:&lt;file name&gt;"' in page and "patch_size" in page
     page = _page(site, "layers", "TransformerBlock")
     assert "Call arguments:" in page and "<code>tokens</code>: <code>(B, N, D)</code>, float." in page

@@ -202,7 +202,7 @@ def spread_of_classes(inputs, number, most=4096):
     return np.stack(images), np.stack(labels)
 
 
-def check_classes(model, inputs):
+def check_classes(model: keras.Model, inputs: data.InputPipeline) -> None:
     """Raises a `ValueError` unless a model has an output for each class of the test split."""
     shape, classes = output_shape_of(model), len(inputs.test.class_names)
     if len(shape) != 2 or shape[-1] != classes:

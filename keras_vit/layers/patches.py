@@ -107,6 +107,10 @@ class PatchEncoder(keras.layers.Dense):
         x = x if self.bias is None else x + self.bias
         return ops.reshape(x, (-1, ops.shape(inputs)[1], self.hidden_size)) if flatten else x
 
+    def quantize(self, *args: Any, **kwargs: Any) -> None:
+        """Leaves the projection of pixels as it is when its model is quantized."""
+        raise NotImplementedError  # which `keras.Model.quantize` passes over
+
     def multiply_accumulates(self, input_shape: tuple) -> int:
         """Multiply-accumulates of one example; the shape is `(B, N, P*P*C)`."""
         return input_shape[1] * input_shape[2] * self.hidden_size
