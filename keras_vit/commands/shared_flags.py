@@ -64,7 +64,7 @@ def _load(source):
     folder = files.as_path(source)
     newest = export.newest_version(folder / "export")
     if not newest and files.exists(folder / "config.json"):
-        run, config = training.load_checkpoint(folder, lambda line: print(f"the run is not finished: {line}"))
+        run, config = training.load_checkpoint(folder, lambda line: print(f"the run has no export: {line}"))
         return run.model, {"class_names": run.inputs.test.class_names, "recipe": config.to_dict()}
     folder = newest or folder
     if not files.exists(files.as_path(folder) / export.CARD):

@@ -94,9 +94,14 @@ def make_rows(train, *, rates, seeds, tune_seed, held_out, best_metric="accuracy
     return rows
 
 
+def _diverged(row, best_metric):
+    """Whether a run diverged; with `skip_nonfinite` it has an accuracy all the same."""
+    return math.isnan(row[best_metric]) or math.isnan(row.get("loss", 0.0))
+
+
 def best_rate(rows, best_metric="accuracy"):
     """The rate of the row with the best metric; of those with equal metrics, the one with the lowest loss."""
-    rows = [row for row in rows if not math.isnan(row[best_metric])]
+    rows = [row for row in rows if not _diverged(row, best_metric)]
     if not rows:
         raise ValueError("Training diverged at every rate; --rates takes lower ones. Received: no finite metric")
     sign = 1 if is_better(best_metric, 1, 0) else -1
@@ -108,9 +113,9 @@ def summary(rows, best_metric="accuracy"):
     lines = ["run    rate      seed  metrics"]
     for row in rows:
         metrics = {name: value for name, value in row.items() if name not in ("run", "rate", "seed", "name")}
-        said = "diverged" if math.isnan(row[best_metric]) else format_metrics(metrics)
+        said = "diverged" if _diverged(row, best_metric) else format_metrics(metrics)
         lines.append(f"{row['run']:5}  {_short(row['rate']):8}  {row['seed']:<4}  {said}")
-    final = [row[best_metric] for row in rows if row["run"] == "final" and not math.isnan(row[best_metric])]
+    final = [row[best_metric] for row in rows if row["run"] == "final" and not _diverged(row, best_metric)]
     if len(final) > 1:
         spread = {best_metric: statistics.mean(final)}, {best_metric: statistics.stdev(final)}
         mean, deviation = (format_metrics(metric).removeprefix(f"{best_metric} ") for metric in spread)

@@ -161,7 +161,7 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
 def load_checkpoint(
     path: str | os.PathLike, write: Callable[[str], object] = terminal.write
 ) -> tuple[RunResult, ConfigDict]:
-    """Loads the model of a run from its best checkpoint, or from the newest if none was evaluated.
+    """Loads the model of a run: the last one if training ended, else that of the best checkpoint, or the newest.
 
     The model is on one device, whatever the run was computed on.
 
@@ -189,7 +189,8 @@ def load_checkpoint(
         total_steps = validation.total_steps(config, inputs.train.num_examples)
         engine.build(config, tasks.get(config), inputs, total_steps)
     newest = files.read_json(f"{checkpoints.newest_path()}/{MARKER}")
-    best = newest.get("best_step") if isinstance(newest, dict) else None
+    # A run that trained to its end reports, and exports, its last model.
+    best = newest.get("best_step") if isinstance(newest, dict) and steps[-1] < total_steps else None
     step = best if best in steps else steps[-1]
     which = f"best checkpoint by {newest['best_metric']}" if best in steps else "newest checkpoint"
     write(f"using the {which}, {checkpoints.path(step)}")

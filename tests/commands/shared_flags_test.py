@@ -1,5 +1,7 @@
 """What `--model` takes, from a file system that is not local: files, exports, and the workdirs of runs."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -67,19 +69,21 @@ def test_what_is_no_model_is_refused_in_one_line(source, message, model):
         shared_flags.load_model(f"{ROOT}/{source}")
 
 
-@pytest.mark.parametrize("best", [True, False])
-def test_an_unfinished_run_is_taken_at_a_checkpoint(best, tmp_path, capsys):
-    """The averages of its best one if it was evaluated, else its newest."""
+@pytest.mark.parametrize("best, stopped", [(True, True), (True, False), (False, False)])
+def test_a_run_without_export_is_taken_at_a_checkpoint(best, stopped, tmp_path, capsys):
+    """The averages of its last one if training ended, else of its best if it was evaluated, else its newest."""
     evaluations = {"eval_every_steps": 5} if best else {"eval_every_steps": 0, "checkpoint_every_steps": 8}
     config = small_run.config_of(total_steps=9, loss="sigmoid", schedule={"base": 1e-2}, **evaluations)
     result = training.run(config, training.Workdir(tmp_path, config.to_dict()), lambda line: None)
+    if stopped:
+        shutil.rmtree(tmp_path / "checkpoints" / "000000009")
     loaded, details = shared_flags.load_model(str(tmp_path))
     assert logits_activation_of(loaded) == "sigmoid" and details["recipe"]["total_steps"] == 9
     assert details["class_names"] == result.inputs.test.class_names
     printed = capsys.readouterr().out
-    assert ("best checkpoint by accuracy" in printed and "000000005" in printed) == best
+    assert ("best checkpoint by accuracy" in printed and "000000005" in printed) == stopped
     accuracy = evaluation.evaluate(loaded, ["top1"], result.inputs)["top1/accuracy"]
-    if best:
+    if stopped:
         rows = training.read_metrics(tmp_path / "evaluations.csv")
         assert accuracy == pytest.approx(rows["accuracy"][0])
     else:
