@@ -8,8 +8,7 @@ import re
 from typing import Any
 
 from keras_vit.checkpoints import names
-from keras_vit.checkpoints.lazy_array import LastRead, LazyArray
-from keras_vit.checkpoints.npz import NpzFile
+from keras_vit.checkpoints.readers import LazyArray, NpzFile, SafetensorsFile
 from keras_vit.checkpoints.registry import FAMILIES, Format
 from keras_vit.preprocessing import Preprocessing
 
@@ -52,10 +51,7 @@ def open_checkpoint(path, subtree="", num_heads=None):
     `num_heads`, which no shape in PyTorch's files shows, may be None. A file that cannot be read is a `ValueError`.
     """
     path = str(path)
-    reader = NpzFile
-    if path.endswith(".safetensors"):
-        from keras_vit.checkpoints.safetensors import SafetensorsFile as reader
-    with reader(path) as file:
+    with (SafetensorsFile if path.endswith(".safetensors") else NpzFile)(path) as file:
         form, prefix = _find_format(file.arrays, subtree)
         facts = {**form.facts, **_read_config(form, path), **_parse_comment(file.comment)}
         inside = {n.removeprefix(prefix): array for n, array in file.arrays.items() if n.startswith(prefix)}
@@ -92,14 +88,10 @@ def _rename(form, name):
 
 def _translate(arrays, form, num_heads):
     """`{canonical name: LazyArray}` for the arrays of a file."""
-    weights, last_read = {}, LastRead()
+    weights = {}
     for name_in_file, array in arrays.items():
         target = _rename(form, name_in_file)
-        if target is None:
-            target, parts = name_in_file, [(name_in_file, array)]
-        else:
-            parts = _split(target, array, last_read)
-        for path, part in parts:
+        for path, part in [(name_in_file, array)] if target is None else _split(target, array):
             if form.layout == "pytorch" and path != name_in_file:
                 path, part = _from_pytorch(path, name_in_file.rpartition(".")[2], part, num_heads)
             name = names.canonical_name(path)
@@ -107,22 +99,17 @@ def _translate(arrays, form, num_heads):
     return weights
 
 
-def _split(target, array, last_read):
+def _split(target, array):
     """`(path, LazyArray)` for each of the variables that an array holds."""
-    if "*" in target:
-        if len(array.shape) < 2:
-            return [(target, array)]
-        return [
-            (target.replace("*", str(i)), last_read.slice(array, array.shape[1:], i)) for i in range(array.shape[0])
-        ]
-    choices = re.search(r"[^/]*\|[^/]*", target)
-    if not choices:
-        return [(target, array)]
-    parts = choices[0].split("|")
-    if not array.shape or array.shape[0] % len(parts):
-        return [(target, array)]
-    paths = [target[: choices.start()] + part + target[choices.end() :] for part in parts]
-    return list(zip(paths, last_read.split(array, len(parts))))
+    if "*" in target and len(array.shape) > 1 and array.shape[0]:
+        layers = [part.reshape(array.shape[1:]) for part in array.split(array.shape[0])]
+        return [(target.replace("*", str(i)), layer) for i, layer in enumerate(layers)]
+    if (choices := re.search(r"[^/]*\|[^/]*", target)) and array.shape:
+        names_of_parts = choices[0].split("|")
+        if array.shape[0] % len(names_of_parts) == 0:
+            parts = array.split(len(names_of_parts))
+            return [(target.replace(choices[0], name), part) for name, part in zip(names_of_parts, parts)]
+    return [(target, array)]
 
 
 def _from_pytorch(path, ending, array, num_heads):

@@ -12,10 +12,8 @@ import numpy as np
 from keras_vit import terminal
 from keras_vit.checkpoints import names, registry
 from keras_vit.checkpoints.formats import open_checkpoint
-from keras_vit.checkpoints.input_channels import RULES
-from keras_vit.checkpoints.planning import LoadPlan
+from keras_vit.checkpoints.planning import CHANNEL_RULES, LoadPlan, LoadReport
 from keras_vit.checkpoints.published import resolve
-from keras_vit.checkpoints.report import LoadReport
 
 _SMALL = 10**7  # numbers that are read for any model
 
@@ -108,7 +106,7 @@ def _validate(head, source_grid, channels):
         and all(type(side) is int and side > 0 for side in source_grid)
     ):
         raise ValueError(f"`source_grid` must be (rows, columns). Received: source_grid={source_grid!r}")
-    if channels is not None and channels not in RULES:
+    if channels is not None and channels not in CHANNEL_RULES:
         raise ValueError(f'`channels` must be "sum", "tile" or None. Received: channels={channels!r}')
 
 

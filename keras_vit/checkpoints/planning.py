@@ -7,16 +7,69 @@ from collections.abc import Callable
 import numpy as np
 
 from keras_vit.checkpoints import position_embeddings, registry
-from keras_vit.checkpoints.input_channels import adapt_input_channels
-from keras_vit.checkpoints.lazy_array import LazyArray
 from keras_vit.checkpoints.names import CLASS_TOKEN, HEAD, OTHER_POSITIONS, POSITIONS, first_kernel
-from keras_vit.checkpoints.report import LoadReport
+from keras_vit.checkpoints.readers import LazyArray
 
 # Arguments of a model that a load with head="keep" needs to agree, beyond its architecture.
 _PARTS = (
     *("classifier", "representation_size", "position_embedding", "position_embedding_at", "class_token_position"),
 )
 _DTYPES = ("float32", "float16", "bfloat16")  # what float32 holds exactly
+CHANNEL_RULES = ("sum", "tile")
+_MAX_LINES = 20  # of a kind; a file with an optimizer's state has hundreds of unused arrays
+
+
+@dataclasses.dataclass
+class LoadReport:
+    """What a load did with every array of the model and of the file.
+
+    Entries are `(name, shape)` in the names and shapes of `vit_jax`, unless said otherwise.
+
+    Attributes:
+        model: name of the model.
+        source: the source that was loaded, as a string.
+        loaded: arrays of the model that have the file's values.
+        resampled: `(name, shape, (old_grid, new_grid))`, position embeddings that were resampled to another grid;
+            a grid is `(rows, columns)`.
+        adapted: `(name, shape, (old_channels, new_channels, rule))`, the first convolution where images have another
+            number of channels than the file's, and the rule, "sum" or "tile".
+        new: arrays of the model that keep or get initial values.
+        dropped: arrays of the file that are left out by rule, such as an old head or a class token.
+        unused: further arrays of the file, such as an optimizer's state.
+    """
+
+    model: str
+    source: str
+    loaded: list = dataclasses.field(default_factory=list)
+    resampled: list = dataclasses.field(default_factory=list)
+    adapted: list = dataclasses.field(default_factory=list)
+    new: list = dataclasses.field(default_factory=list)
+    dropped: list = dataclasses.field(default_factory=list)
+    unused: list = dataclasses.field(default_factory=list)
+
+    def __str__(self):
+        lines = [f"{self.source} -> {self.model}: {len(self.loaded)} arrays loaded"]
+        lines += [
+            f"  resampled {name} from a {old[0]}x{old[1]} to a {new[0]}x{new[1]} grid, {shape}"
+            for name, shape, (old, new) in self.resampled
+        ]
+        lines += [
+            f'  adapted {name} from {old} to {new} channels by "{rule}", {shape}'
+            for name, shape, (old, new, rule) in self.adapted
+        ]
+        for kind, entries in (
+            ("dropped", self.dropped),
+            ("newly initialized", self.new),
+            ("unused in the file", self.unused),
+        ):
+            lines += [f"  {kind}: {name} {shape}" for name, shape in entries[:_MAX_LINES]]
+            if len(entries) > _MAX_LINES:
+                lines.append(f"  {kind}: {len(entries) - _MAX_LINES} more")
+        return "\n".join(lines)
+
+    def full(self) -> str:
+        """The text of `str(report)`, with a line for every loaded array as well."""
+        return "\n".join([str(self), *(f"  loaded: {name} {shape}" for name, shape in self.loaded)])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,6 +280,25 @@ class LoadPlan:
                 f"Received: model={self.model.name!r}, {type(self.model).__name__}"
             )
         return tuple(grid)
+
+
+def adapt_input_channels(kernel, channels, rule):
+    """A convolution's kernel for another number of input channels.
+
+    With S channels in the kernel and C wanted:
+
+    - "sum": every channel gets the sum over the kernel's S channels, divided by C. An image of C equal channels gets
+      the outputs that the same image of S equal channels got: RGB weights see a gray image as they did in RGB.
+    - "tile": channel c gets the kernel's channel `c % S`, times S / C. Where S divides C, an image that repeats S
+      channels gets the outputs that those S channels got. Elsewhere the factor only keeps the outputs in scale.
+
+    Reference: timm's `adapt_input_conv`, which sums RGB for one channel and tiles it for every other number.
+    """
+    present = kernel.shape[2]
+    if rule == "sum":
+        total = kernel.sum(axis=2, keepdims=True) / np.float32(channels)
+        return np.repeat(total, channels, axis=2)
+    return kernel[:, :, np.arange(channels) % present] * np.float32(present / channels)
 
 
 def _is_optional(name):

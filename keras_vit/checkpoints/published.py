@@ -81,7 +81,7 @@ def resolve(source, size=None, resolution=None):
         raise ValueError(
             f"There is no such file, and no published weights of that name. {known_names(size)} Received: {text}"
         )
-    return ResolvedCheckpoint(downloading.fetch(row.url, row.size), published=row)
+    return ResolvedCheckpoint(downloading.fetch(row.url), published=row)
 
 
 def _file_in(folder):

@@ -56,7 +56,6 @@ class PublishedWeights:
         classes: units of its head, or None if neither the table nor the name gives them.
         resolution: side in pixels of the images of its last training, or None.
         representation_size: units of `pre_logits`, 0 for none.
-        size: of the file, as its publishers list it, "393.69 MiB" or "1.22 GiB", or None.
         preprocessing: fields of a `Preprocessing`.
     """
 
@@ -67,7 +66,6 @@ class PublishedWeights:
     classes: int | None = None
     resolution: int | None = None
     representation_size: int = 0
-    size: str | None = None
     preprocessing: Mapping[str, Any] = dataclasses.field(
         # `vit_jax` resizes both sides to the model's and scales to [-1, 1], for all of its files.
         default_factory=lambda: {"mean": [127.5] * 3, "std": [127.5] * 3, "resize": "stretch", "crop_fraction": 1.0}

@@ -15,7 +15,7 @@ import numpy as np
 from absl import flags
 
 from keras_vit import checkpoints, files
-from keras_vit.checkpoints.npz import NpzFile
+from keras_vit.checkpoints.readers import NpzFile
 from keras_vit.families.registry import build_and_load
 from keras_vit.models import load_keras_file
 

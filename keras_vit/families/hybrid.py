@@ -39,13 +39,8 @@ FAMILY = register(
         identity=vit.IDENTITY,
         infer=infer,
         published=(
-            *vit.rows(
-                *("imagenet21k", 21843, 224),
-                ("R26+ViT-B/32", 768, "450.23 MiB", ""),
-                ("R50+ViT-B/16", 768, "439.85 MiB", ""),
-                ("R50+ViT-L/32", 1024, "1.31 GiB", ""),
-            ),
-            *vit.rows("imagenet21k+imagenet2012", 1000, 384, ("R50+ViT-B/16", 0, "377.57 MiB", "")),
+            *vit.rows(_size.table, "imagenet21k", 21843, 224, ("R26+ViT-B/32", "R50+ViT-B/16", "R50+ViT-L/32")),
+            *vit.rows(_size.table, "imagenet21k+imagenet2012", 1000, 384, ("R50+ViT-B/16",)),
             vit.augreg(_size.table, "R50+ViT-L/32", "medium1", 0.1, 0.1, 0.1),
             vit.augreg(_size.table, "R26+ViT-S/32", "light1", 0.1),
             vit.augreg(_size.table, "R+ViT-Ti/16", "none", 0.03),

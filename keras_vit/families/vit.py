@@ -119,12 +119,13 @@ HUGGING_FACE = Format(
 _BUCKET = "https://storage.googleapis.com/vit_models"
 
 
-def rows(collection, classes, resolution, *files):
-    """The rows of a collection; a file is `(model, units of pre_logits, size, ending of its name)`."""
-    for model, representation_size, size, ending in files:
+def rows(table, collection, classes, resolution, models, ending=""):
+    """The rows of a collection for some sizes of a table; files of "imagenet21k" have the paper's `pre_logits`."""
+    for model in models:
         name = model.replace("/", "_") + ending
         url = f"{_BUCKET}/{collection}/{name.replace('+', '%2B')}.npz"
-        yield PublishedWeights(collection, name, model, url, classes, resolution, representation_size, size)
+        units = table[model]["hidden_size"] if collection == "imagenet21k" else 0
+        yield PublishedWeights(collection, name, model, url, classes, resolution, units)
 
 
 def augreg(models, model, aug, wd, do=0.0, sd=0.0):
@@ -169,32 +170,14 @@ AUGREG_RULE = (
     "--{adapt_ds}-steps_{k}k-lr_{lr}-res_{pixels} after it",
     parse_augreg,
 )
+_B_AND_L = ("ViT-B/16", "ViT-B/32", "ViT-B/8", "ViT-L/16", "ViT-L/32")
 PUBLISHED = (
     # The heads of ViT-L_32 and ViT-H_14 are said to be all zeros.
-    *rows(
-        *("imagenet21k", 21843, 224),
-        ("ViT-B/16", 768, "393.69 MiB", ""),
-        ("ViT-B/32", 768, "400.01 MiB", ""),
-        ("ViT-B/8", 768, "393.72 MiB", ""),
-        ("ViT-L/16", 1024, "1.22 GiB", ""),
-        ("ViT-L/32", 1024, "1.23 GiB", ""),
-        ("ViT-H/14", 1280, "2.46 GiB", ""),
-    ),
-    *rows(
-        *("imagenet21k+imagenet2012", 1000, 384),
-        ("ViT-B/16", 0, "331.4 MiB", ""),
-        ("ViT-B/32", 0, "336.89 MiB", ""),
-        ("ViT-B/8", 0, "334.78 MiB", ""),
-        ("ViT-L/16", 0, None, ""),
-        ("ViT-L/32", 0, None, ""),
-    ),
-    *rows(
-        *("imagenet21k+imagenet2012", 1000, 224),
-        ("ViT-B/16", 0, "330.29 MiB", "-224"),
-        ("ViT-L/16", 0, None, "-224"),
-    ),
+    *rows(_size.table, "imagenet21k", 21843, 224, (*_B_AND_L, "ViT-H/14")),
+    *rows(_size.table, "imagenet21k+imagenet2012", 1000, 384, _B_AND_L),
+    *rows(_size.table, "imagenet21k+imagenet2012", 1000, 224, ("ViT-B/16", "ViT-L/16"), "-224"),
     # The file of ViT-S_16 holds its optimizer's state too.
-    *rows("sam", 1000, 224, *((f"ViT-{size}", 0, None, "") for size in ("B/16", "B/32", "L/16", "L/32", "S/16"))),
+    *rows(_size.table, "sam", 1000, 224, ("ViT-B/16", "ViT-B/32", "ViT-L/16", "ViT-L/32", "ViT-S/16")),
     augreg(_size.table, "ViT-L/16", "strong1", 0.1),
     augreg(_size.table, "ViT-B/16", "medium1", 0.1),
     augreg(_size.table, "ViT-S/16", "light1", 0.03),

@@ -13,7 +13,7 @@ import zipfile
 import numpy as np
 
 from keras_vit import files
-from keras_vit.checkpoints.npz import NpzFile
+from keras_vit.checkpoints.readers import NpzFile
 from keras_vit.training.diagnosis import Diverged
 
 

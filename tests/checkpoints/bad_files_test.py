@@ -10,7 +10,7 @@ import pytest
 
 import keras_vit
 from keras_vit import checkpoints
-from keras_vit.checkpoints.npz import NpzFile
+from keras_vit.checkpoints.readers import NpzFile
 
 pytestmark = pytest.mark.one_backend  # what is read is numpy
 

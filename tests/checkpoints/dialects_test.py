@@ -6,7 +6,7 @@ import pytest
 
 import keras_vit
 from keras_vit import checkpoints
-from keras_vit.checkpoints.safetensors import SafetensorsFile
+from keras_vit.checkpoints.readers import SafetensorsFile
 
 CASES = {
     "timm_token": ("timm_token.safetensors", {"exact_gelu": True}),

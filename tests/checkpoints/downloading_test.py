@@ -90,18 +90,6 @@ def test_a_leftover_of_a_killed_process_is_never_taken_for_the_file(server, home
     assert new.exists() and not old.exists()  # another process may be writing the new one
 
 
-@pytest.mark.parametrize(
-    "size, right", [("0.25 MiB", True), ("0.39 MiB", True), ("0.41 MiB", False), ("1.22 GiB", False)]
-)
-def test_the_listed_size_is_checked_within_its_precision(size, right, server, home):
-    if right:
-        downloading.fetch(f"{server.url}/x.npz", size)
-    else:
-        with pytest.raises(ValueError, match=f"must measure {size}"):
-            downloading.fetch(f"{server.url}/x.npz", size)
-        assert files_below(home) == []
-
-
 def test_the_message_without_a_network_says_what_to_fetch_and_where_to_put_it(server, monkeypatch, tmp_path):
     url = f"{server.url}/missing/ViT-B_16.npz"
     with pytest.raises(ConnectionError) as refused:
@@ -113,15 +101,12 @@ def test_the_message_without_a_network_says_what_to_fetch_and_where_to_put_it(se
         downloading.fetch(url)
 
 
-def test_a_file_put_into_the_cache_by_hand_is_taken_and_measured(server):
+def test_a_file_put_into_the_cache_by_hand_is_taken(server):
     url = f"{server.url}/missing/x.npz"
     target = downloading.cache_path(url)
     target.parent.mkdir(parents=True)
     target.write_bytes(CONTENT)
-    assert downloading.fetch(url, "0.25 MiB") == str(target)
-    target.write_bytes(CONTENT[:10])
-    with pytest.raises(ValueError, match=r"must measure 0\.50 MiB"):
-        downloading.fetch(url, "0.50 MiB")
+    assert downloading.fetch(url) == str(target)
 
 
 def test_a_mirror_has_the_buckets_folders(monkeypatch, tmp_path, home):
@@ -130,13 +115,11 @@ def test_a_mirror_has_the_buckets_folders(monkeypatch, tmp_path, home):
         file = tmp_path / "mirror" / path
         file.parent.mkdir(parents=True)
         file.write_bytes(CONTENT)
-    path = downloading.fetch("https://storage.googleapis.com/vit_models/imagenet21k/R50%2BViT-B_16.npz", "0.25 MiB")
+    path = downloading.fetch("https://storage.googleapis.com/vit_models/imagenet21k/R50%2BViT-B_16.npz")
     assert path == str(tmp_path / "mirror/imagenet21k/R50+ViT-B_16.npz")
     path = downloading.fetch("gs://bit_models/BiT-M-R50x1.npz")
     assert path == str(tmp_path / "mirror/bit_models/BiT-M-R50x1.npz")
     assert files_below(tmp_path / "mirror") == ["BiT-M-R50x1.npz", "R50+ViT-B_16.npz"]  # nothing is written there
-    with pytest.raises(ValueError, match=r"must measure 9\.00 MiB"):
-        downloading.fetch("gs://bit_models/BiT-M-R50x1.npz", "9.00 MiB")
 
 
 def test_a_bucket_address_is_an_https_one():

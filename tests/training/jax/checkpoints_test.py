@@ -57,7 +57,7 @@ def test_any_layout_reads_what_any_other_wrote_to_the_bit(written_by, read_by, e
 
 
 def test_what_is_divided_is_written_in_parts_and_what_is_not_once(engines, tmp_path):
-    from keras_vit.checkpoints.npz import NpzFile
+    from keras_vit.checkpoints.readers import NpzFile
 
     engines[4, "parameters"].save(str(tmp_path / "state"))
     (file,) = tmp_path.iterdir()

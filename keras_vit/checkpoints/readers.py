@@ -1,0 +1,195 @@
+"""Reading .npz and .safetensors files: headers first, then one array at a time, and never a pickled object."""
+
+import dataclasses
+import math
+import os
+import zipfile
+from collections.abc import Callable
+
+import numpy as np
+
+# Expanded size over file size. Trained weights hardly compress; Deflate reaches 1032, and members that overlap in the
+# file have no bound.
+_MAX_EXPANSION = 200
+_MAX_HEADER = 10_000_000  # bytes of a .safetensors header; that of ViT-H/14 has 60,000
+_SAFETENSORS_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+
+
+@dataclasses.dataclass(frozen=True)
+class LazyArray:
+    """An array in a file: its shape and dtype, known from a header, and a function that reads it.
+
+    Attributes:
+        shape: tuple of int.
+        dtype: name of the dtype in the file, such as "float32" or "bfloat16".
+        names: tuple of the names in the file that it is read from.
+        read: `read()` returns a numpy array of `shape`, float32 for float16 and bfloat16 in the file.
+    """
+
+    shape: tuple
+    dtype: str
+    names: tuple
+    read: Callable
+
+    def map(self, shape, function):
+        """The array after `function(array)`, which returns an array of `shape`."""
+        return dataclasses.replace(self, shape=tuple(shape), read=lambda: function(self.read()))
+
+    def reshape(self, shape):
+        return self.map(shape, lambda array: array.reshape(shape))
+
+    def transpose(self, axes=(1, 0)):
+        return self.map([self.shape[axis] for axis in axes], lambda array: array.transpose(axes))
+
+    def split(self, parts):
+        """Equal parts along the first axis."""
+        size = self.shape[0] // parts
+        shape = (size, *self.shape[1:])
+        return [self.map(shape, lambda array, i=i: array[i * size : (i + 1) * size]) for i in range(parts)]
+
+
+class _File:
+    """A context manager with the arrays of a file as `arrays`, `{name: LazyArray}`, readable while it is open."""
+
+    comment = ""
+
+    def __init__(self, path):
+        self.path = path
+        self._last = {}
+
+    def __enter__(self):
+        return self
+
+    def _lazy_array(self, name, shape, dtype, key):
+        return LazyArray(tuple(shape), dtype, (name,), lambda: self._read_once(name, key))
+
+    def _read_once(self, name, key):
+        """Keeps the array that was read last, since parts of one array are read one after the other."""
+        if name not in self._last:
+            self._last.clear()
+            self._last[name] = self._read(name, key)
+        return self._last[name]
+
+
+class NpzFile(_File):
+    """The arrays of an .npz file, read from its headers; a context manager that closes the file.
+
+    Attributes:
+        arrays: `{name: LazyArray}`, which can be read while the file is open.
+        comment: that of the archive, a string.
+
+    Raises:
+        ValueError: the file is missing, is not an .npz, is cut short, expands without bound, or holds pickled objects.
+    """
+
+    # Damaged archives and headers raise many kinds of exceptions in `zipfile` and numpy, hence `except Exception`.
+
+    def __init__(self, path):
+        super().__init__(path)
+        try:
+            self._zip = zipfile.ZipFile(path)
+        except Exception as error:
+            raise ValueError(
+                f"A checkpoint must be a readable .npz file, an uncut zip archive of arrays ({error}). Received: {path}"
+            ) from error
+        try:
+            self.comment = self._zip.comment.decode("utf-8", "replace")
+            self.arrays = self._read_headers()
+        except BaseException:
+            self._zip.close()
+            raise
+
+    def __exit__(self, *_):
+        self._zip.close()
+
+    def _read_headers(self):
+        members, size, arrays = self._zip.infolist(), os.path.getsize(self.path), {}
+        expanded = sum(member.file_size for member in members)
+        if expanded > _MAX_EXPANSION * size:
+            raise ValueError(
+                f"The archive of {size} bytes declares an expanded size of {expanded}, which weights never reach; "
+                f"it was not read. Received: {self.path}"
+            )
+        for member in members:
+            name = member.filename.removesuffix(".npy")
+            if name in arrays:
+                raise ValueError(f"The checkpoint holds {name!r} twice. Received: {self.path}")
+            shape, dtype = self._read_header(member)
+            arrays[name] = self._lazy_array(name, shape, dtype, member)
+        return arrays
+
+    def _read_header(self, member):
+        """The shape of one member and the name of its dtype; refuses members that are not arrays of numbers."""
+        try:
+            with self._zip.open(member) as file:
+                version = np.lib.format.read_magic(file)
+                readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+                shape, _, dtype = readers[version](file)
+                header = file.tell()
+        except Exception as error:
+            raise ValueError(
+                f"A checkpoint holds arrays in numpy's format only, and {member.filename!r} is not one ({error}). "
+                f"Received: {self.path}"
+            ) from error
+        is_bfloat16 = dtype.kind == "V" and dtype.itemsize == 2 and dtype.names is None  # numpy writes it as raw data
+        if dtype.kind not in "biuf" and not is_bfloat16:
+            kind = "a pickled object, which is never loaded" if dtype.hasobject else f"an array of {str(dtype)[:50]}"
+            raise ValueError(
+                f"A checkpoint holds numbers only, and {member.filename!r} is {kind}. Received: {self.path}"
+            )
+        if header + math.prod(shape) * dtype.itemsize != member.file_size:
+            raise ValueError(
+                f"The array {member.filename!r} of the checkpoint does not have the size of its declared shape {shape}."
+                f" Received: {self.path}"
+            )
+        return shape, "bfloat16" if is_bfloat16 else dtype.name
+
+    def _read(self, name, member):
+        try:
+            with self._zip.open(member) as file:
+                array = np.lib.format.read_array(file, allow_pickle=False)
+                file.read(1)  # zipfile compares the checksum at the end
+        except Exception as error:
+            raise ValueError(
+                f"The array {name!r} of the checkpoint cannot be read ({error}). Received: {self.path}"
+            ) from error
+        if array.dtype.kind == "V":  # bfloat16: the upper half of a float32
+            return (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+        return array.astype(np.float32) if array.dtype == np.float16 else array
+
+
+class SafetensorsFile(_File):
+    """The arrays of a .safetensors file, read from its header; a context manager that closes the file.
+
+    Attributes:
+        arrays: `{name: LazyArray}`, which can be read while the file is open.
+
+    Raises:
+        ValueError: the file is missing, or its header does not describe it.
+    """
+
+    def __init__(self, path):
+        from safetensors import SafetensorError, safe_open
+
+        super().__init__(path)
+        try:
+            size = os.path.getsize(path)
+            with open(path, "rb") as file:
+                length = int.from_bytes(file.read(8), "little")
+            if size < 8 or length > min(size - 8, _MAX_HEADER):
+                raise ValueError(f"it declares a length of {length} bytes, in a file of {size}")
+            self._file = safe_open(path, framework="np")
+            self.arrays = {}
+            for name in self._file.keys():  # noqa: SIM118
+                entry = self._file.get_slice(name)
+                dtype = _SAFETENSORS_DTYPES.get(entry.get_dtype(), entry.get_dtype())
+                self.arrays[name] = self._lazy_array(name, entry.get_shape(), dtype, name)
+        except (OSError, ValueError, SafetensorError) as error:
+            raise ValueError(f"The header of the .safetensors file is wrong: {error}. Received: {path}") from error
+
+    def __exit__(self, *_):
+        del self._file
+
+    def _read(self, name, key):
+        array = self._file.get_tensor(key)
+        return array.astype(np.float32) if self.arrays[name].dtype in _SAFETENSORS_DTYPES.values() else array
