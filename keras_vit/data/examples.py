@@ -66,6 +66,8 @@ def decode_pixels(image, source, options, window=None, shape=None):
         decode = lambda page: images.decode(page, **bounds, channels=channels // pages, bit_depth=options.bit_depth)  # noqa: E731
         image = tf.concat([decode(page) for page in tf.unstack(image)], -1) if image.shape.rank else decode(image)
     else:
+        if image.shape[-1] == 1 and channels == 3:
+            image = tf.repeat(image, 3, -1)
         image = tf.ensure_shape(image, (None, None, channels))
         if window is not None:
             y, x, height, width = tf.unstack(window(tf.shape(image)[:2]))

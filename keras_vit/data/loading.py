@@ -15,6 +15,7 @@ from keras_vit.data.sources.source import Source, check_splits, parse_split, sub
 # Which arguments of `load_split` each kind of dataset understands, besides its name and split.
 _UNDERSTOOD = {
     "digits": (),
+    "idx": ("path", "class_names"),
     "shapes": ("num_examples", "image_shape", "split_seed"),
     "folder": ("path", "class_names", "test_share", "split_seed"),
     "list": ("path", "class_names"),
@@ -66,11 +67,12 @@ def load_split(
     Args:
         name: "digits", the 1,797 handwritten digits (8x8 pixels of 0 to 16) of scikit-learn;
             "shapes:LABEL", images that are drawn when they are read, by one of their factors or "shape"; a row of
-            `DATASETS`; "tfds:NAME" for any other classification dataset of TFDS; "folder", "list" or "tfrecords".
+            `DATASETS`; "tfds:NAME" for any other classification dataset of TFDS; "folder", "list", "tfrecords", or
+            "idx", files like MNIST's.
         split: of a row or of "tfds:", a split of `DATASETS` or in TFDS's words, `train[:90%]`; of "folder", see
             there; of "shapes", see there; of "list", the list; of "tfrecords", the pattern of the files' names.
-        path: of TFDS, its data folder, unless it is in the usual place; of "folder" and the rows that are folders,
-            the folder; of "list", where relative names start; of "tfrecords", the folder of the files.
+        path: of TFDS, its data folder, unless it is in the usual place; of "folder", "idx" and the rows that are
+            folders, the folder; of "list", where relative names start; of "tfrecords", the folder of the files.
         classes: of "tfrecords", how many.
         class_names: a text file with the name of each class, in order, one a line.
         test_share, split_seed: see `folder`. Of "shapes" the seed of all images.
@@ -101,12 +103,12 @@ def _load_split(name, split, names, **details):
     kind = name.split(":")[0]
     if name in DATASETS:
         kind = "row" if DATASETS[name].tfds else "folder"
-    elif name not in ("digits", "shapes", "folder", "list", "tfrecords") and (
+    elif name not in ("digits", "idx", "shapes", "folder", "list", "tfrecords") and (
         kind == name or kind not in ("shapes", "tfds")
     ):
         raise ValueError(
             f"The datasets known by name are: digits, shapes, {', '.join(DATASETS)}; shapes:LABEL, tfds:NAME, folder, "
-            f"list, tfrecords. Received: name={name!r}"
+            f"list, tfrecords, idx. Received: name={name!r}"
         )
     _check_understood(name, kind, fields)
     if fields["class_names"]:
@@ -114,9 +116,9 @@ def _load_split(name, split, names, **details):
     path = fields["path"]
     if name in DATASETS:
         return _row(name, split, names, fields)
-    if kind == "digits":
-        splits = arrays.digits()
-        split, count = parse_split("digits", split, {part: of.num_examples for part, of in splits.items()})
+    if kind in ("digits", "idx"):
+        splits = arrays.digits() if kind == "digits" else arrays.idx(path, names)
+        split, count = parse_split(kind, split, {part: of.num_examples for part, of in splits.items()})
         return subset(splits[split], arrays.first_of_each_class(splits[split].labels, count))
     if kind == "shapes":
         label = name.partition(":")[2] or "shape"

@@ -20,7 +20,8 @@ class Options:
 
     Attributes:
         image_size: height and width of the images in a batch, in pixels; 0 for images in memory that stay as they are.
-        channels: of the images. Files are converted to 1 and 3, and must have as many otherwise; see `images.py`.
+        channels: of the images. Files are converted to 1 and 3, and must have as many otherwise; see `images.py`. Gray
+            arrays become three equal channels.
         bit_depth: what image files are decoded to: 8 bits, or 16 for PNGs of 16 bits.
         mean: of each channel, on the scale of the pixel values as stored: the model sees `(image - mean) / std`. `()`
             for half the value of white, which together with the same `std` makes [-1, 1].
@@ -166,7 +167,7 @@ class Options:
                 f"than 1 or 3 channels. Received: channels={self.channels}, augreg={augreg!r}, "
                 f"randaugment_layers={self.randaugment_layers}"
             )
-        if stored[2] not in (None, self.channels):
+        if stored[2] not in (None, self.channels) and (stored[2], self.channels) != (1, 3):
             raise ValueError(
                 f"`channels` must be that of the source's images, {stored[2]}. Received: channels={self.channels}"
             )
@@ -187,7 +188,7 @@ class Options:
         """`(H, W, C)` of the images in a batch."""
         if self.image_size:
             return self.image_size, self.image_size, self.channels
-        return tuple(source.image_spec.shape)
+        return (*source.image_spec.shape[:2], self.channels)
 
     def white(self, source: Source) -> float:
         """The value of a white pixel in images of a source, as they are stored."""

