@@ -33,8 +33,6 @@ def _python_blocks(page):
 
 
 def test_the_table_of_models_has_every_size_and_its_parameters():
-    from keras_vit.layers.resnet_stem import stem_output_channels, stem_output_side
-
     rows = re.findall(r"^\| `(\w*ViT_\w+)` \| (.*) \|$", TEXT, re.MULTILINE)
     names = {name for name in families.CONSTRUCTORS if "ViT_" in name}
     assert {name for name, _ in rows} == names
@@ -44,7 +42,7 @@ def test_the_table_of_models_has_every_size_and_its_parameters():
         side, channels, parameters = 224, 3, 0
         if stem:
             blocks = () if stem == "root only" else tuple(map(int, stem.strip("()").split(",")))
-            side, channels = stem_output_side(224, blocks), stem_output_channels(blocks)
+            _, side, _, channels = keras_vit.layers.ResNetStem(blocks).compute_output_shape((None, 224, 224, 3))
             parameters = {(): 9_536, (2, 2, 2, 2): 13_946_176, (3, 4, 9): 11_894_848, (3, 4, 6, 3): 23_508_032}[blocks]
         tokens = (side // patch) ** 2 + 1
         parameters += patch**2 * channels * d + d + d + tokens * d + layers * (4 * d * d + 2 * d * m + 9 * d + m)

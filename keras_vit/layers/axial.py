@@ -10,7 +10,7 @@ from keras import ops
 from keras_vit.layers.resnet_stem import BottleneckUnit, ResNetStem
 from keras_vit.layers.std_conv import group_norm
 from keras_vit.layers.transformer_block import TransformerBlock
-from keras_vit.layers.validation import check_grid, check_grid_tokens, check_positive_int, check_rank
+from keras_vit.layers.validation import check_choice, check_grid, check_grid_tokens, check_positive_int, check_rank
 
 AXES = ("height", "width")
 
@@ -49,8 +49,7 @@ class AxialAttention(keras.layers.Layer):
     def __init__(self, num_heads: int, axis: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_positive_int("num_heads", num_heads)
-        if axis not in AXES:
-            raise ValueError(f"`axis` must be one of {', '.join(AXES)}. Received: axis={axis!r}")
+        check_choice("axis", axis, AXES)
         self.num_heads = num_heads
         self.axis = axis
 

@@ -14,12 +14,6 @@ ACTIVATIONS = {
 MLPS = (*ACTIVATIONS, "swiglu")
 
 
-def check_mlp(mlp):
-    """Raises a `ValueError` unless `mlp` is one of `MLPS`, or None."""
-    if mlp is not None and mlp not in MLPS:
-        raise ValueError(f"`mlp` must be one of {', '.join(MLPS)}. Received: mlp={mlp!r}")
-
-
 def mlp_dense(units, name, dtype, use_bias=True):
     """A dense layer of an MLP, initialized as in the reference: `(B, N, D)` to `(B, N, units)`."""
     return TokenDense(

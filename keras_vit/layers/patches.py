@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_vit.layers.validation import check_positive_int, check_rank
+from keras_vit.layers.validation import check_positive_int, check_rank, nearest_multiples
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -40,11 +40,9 @@ class Patches(keras.layers.Layer):
         check_rank("Patches", input_shape, "B, H, W, C")
         for name, side in zip(("height", "width"), input_shape[1:3]):
             if side is not None and (side % self.patch_size or side == 0):
-                smaller = side // self.patch_size * self.patch_size
-                nearest = [str(s) for s in (smaller, smaller + self.patch_size) if s > 0]
                 raise ValueError(
                     f"The patch size must divide the {name} of the images; the nearest sizes that work are "
-                    f"{' and '.join(nearest)}. Received: {name}={side}, patch_size={self.patch_size}"
+                    f"{nearest_multiples(side, self.patch_size)}. Received: {name}={side}, patch_size={self.patch_size}"
                 )
         self.built = True
 

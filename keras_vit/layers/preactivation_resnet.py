@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_vit.layers.resnet_stem import BottleneckUnit, ResNetStem
 from keras_vit.layers.std_conv import StdConv2D, build_in_turn, count_in_turn, group_norm, pad_sides
-from keras_vit.layers.validation import check_rank
+from keras_vit.layers.validation import check_choice, check_rank
 
 POOL_PADDINGS = ("zeros", "minus_infinity")
 
@@ -42,10 +42,7 @@ class PreActivationResNet(ResNetStem):
 
     def __init__(self, blocks: Sequence[int] = (), width: int = 64, pool_padding: str = "zeros", **kwargs: Any) -> None:
         super().__init__(blocks, width, **kwargs)
-        if pool_padding not in POOL_PADDINGS:
-            raise ValueError(
-                f"`pool_padding` must be one of {', '.join(POOL_PADDINGS)}. Received: pool_padding={pool_padding!r}"
-            )
+        check_choice("pool_padding", pool_padding, POOL_PADDINGS)
         self.pool_padding = pool_padding
 
     def build(self, input_shape: tuple) -> None:

@@ -57,7 +57,7 @@ class ResNetStem(keras.layers.Layer):
     @property
     def stride(self) -> int:
         """Pixels from one feature to the next, of either side."""
-        return 4 * 2 ** max(0, len(self.blocks) - 1)
+        return stem_stride_of(self.blocks)
 
     def build(self, input_shape: tuple) -> None:
         check_rank("ResNetStem", input_shape, "B, H, W, C")
@@ -95,8 +95,9 @@ class ResNetStem(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         batch, *sides, _ = input_shape
-        sides = [None if side is None else stem_output_side(side, self.blocks) for side in sides]
-        return (batch, *sides, stem_output_channels(self.blocks, self.width))
+        sides = [None if side is None else -(-side // self.stride) for side in sides]
+        channels = 4 * self.width * 2 ** (len(self.blocks) - 1) if self.blocks else self.width
+        return (batch, *sides, channels)
 
     def multiply_accumulates(self, input_shape: tuple) -> int:
         """Multiply-accumulates of one example; the shape is `(B, H, W, C)`."""
@@ -200,12 +201,6 @@ def resolve_stem(stem, resnet_blocks):
     return tuple(blocks)
 
 
-def stem_output_side(side, blocks):
-    """The side of the feature grid of `ResNetStem(blocks)` for an image whose side is `side` pixels."""
-    halvings = 2 + max(len(blocks) - 1, 0)
-    return -(-side // 2**halvings)
-
-
-def stem_output_channels(blocks, width=64):
-    """The output channels of `ResNetStem(blocks, width)`."""
-    return 4 * width * 2 ** (len(blocks) - 1) if blocks else width
+def stem_stride_of(blocks):
+    """Pixels from one feature of `ResNetStem(blocks)` to the next; sides are divided by it and rounded up."""
+    return 4 * 2 ** max(len(blocks) - 1, 0)

@@ -5,11 +5,9 @@ import types
 import numpy as np
 from keras import ops
 
-from keras_vit.layers.validation import check_grid
+from keras_vit.layers.validation import check_choice, check_grid
 
 ROTARY = {"grid", "prefix", "style", "coordinates", "theta", "order", "reference", "offset"}
-STYLES = ("half", "pairs")
-COORDINATES = ("centered", "index")
 
 
 def check_rotary(rotary):
@@ -34,13 +32,9 @@ def rotary_table(
     Reference: `DINOv3`'s `rope_position_encoding.py`; timm's `pos_embed_sincos.py`.
     """
     rows, columns = check_grid(grid)
-    for name, value, known in (
-        ("style", style, STYLES),
-        ("coordinates", coordinates, COORDINATES),
-        ("order", order, ("yx", "xy")),
-    ):
-        if value not in known:
-            raise ValueError(f"`{name}` of `rotary` must be one of {', '.join(known)}. Received: {name}={value!r}")
+    check_choice("style", style, ("half", "pairs"))
+    check_choice("coordinates", coordinates, ("centered", "index"))
+    check_choice("order", order, ("yx", "xy"))
     if size % 4 or theta <= 0:
         raise ValueError(
             "Rotary positions need heads whose size is a multiple of 4, and a `theta` above 0. "

@@ -6,6 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit.layers.validation import check_choice
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class StdConv2D(keras.layers.Layer):
@@ -28,8 +30,7 @@ class StdConv2D(keras.layers.Layer):
 
     def __init__(self, filters, kernel_size, strides=1, padding="same", variance_epsilon=None, **kwargs):
         super().__init__(**kwargs)
-        if padding not in ("same", "symmetric"):
-            raise ValueError(f'`padding` must be "same" or "symmetric". Received: padding={padding!r}')
+        check_choice("padding", padding, ("same", "symmetric"))
         self.filters = filters
         self.kernel_size = kernel_size
         self.strides = strides

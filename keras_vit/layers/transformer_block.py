@@ -8,10 +8,10 @@ from keras import ops
 
 from keras_vit.layers.attention import MultiHeadAttention
 from keras_vit.layers.dropout import Dropout, current_seeds, seed_scope
-from keras_vit.layers.mlp import ACTIVATIONS, check_mlp, mlp_dense
+from keras_vit.layers.mlp import ACTIVATIONS, MLPS, mlp_dense
 from keras_vit.layers.rotary import check_rotary
 from keras_vit.layers.tokens import LayerScale
-from keras_vit.layers.validation import check_positive_int, check_rank, check_rate
+from keras_vit.layers.validation import check_choice, check_positive_int, check_rank, check_rate
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -83,7 +83,8 @@ class TransformerBlock(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_mlp(mlp)
+        if mlp is not None:
+            check_choice("mlp", mlp, MLPS)
         check_positive_int("num_heads", num_heads)
         check_positive_int("mlp_dim", mlp_dim)
         check_rate("dropout", dropout)

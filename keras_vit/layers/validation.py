@@ -15,6 +15,18 @@ def check_rate(name, value):
         raise ValueError(f"`{name}` must be a number in [0, 1). Received: {name}={value!r}")
 
 
+def check_choice(name, value, choices):
+    """Raises a `ValueError` unless `value` is one of some choices."""
+    if value not in choices:
+        raise ValueError(f"`{name}` must be one of {', '.join(map(str, choices))}. Received: {name}={value!r}")
+
+
+def nearest_multiples(side, stride):
+    """The multiples of `stride` next to a side, above 0, as words."""
+    below = side // stride * stride
+    return f"{below} and {below + stride}" if below else f"{stride}"
+
+
 def check_grid(grid):
     """The grid as a tuple `(rows, columns)`."""
     if not isinstance(grid, list | tuple) or len(grid) != 2:

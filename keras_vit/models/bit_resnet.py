@@ -8,7 +8,7 @@ import keras
 
 from keras_vit import checkpoints, layers
 from keras_vit.layers.resnet_stem import BIT_UNITS, check_stages
-from keras_vit.layers.validation import check_positive_int
+from keras_vit.layers.validation import check_choice, check_positive_int
 from keras_vit.models.image_model import ImageModel, kept_arguments, policy_of
 from keras_vit.preprocessing import Preprocessing
 
@@ -74,9 +74,8 @@ class BiTResNet(ImageModel):
         **kwargs: Any,
     ) -> None:
         arguments = kept_arguments(locals())
-        check_depth(depth)
-        if version not in (1, 2):
-            raise ValueError(f"`version` must be 1 or 2. Received: version={version!r}")
+        check_choice("depth", depth, BIT_UNITS)
+        check_choice("version", version, (1, 2))
         check_positive_int("width_factor", width_factor)
         check_stages(BIT_UNITS[depth], width)
         if weights is not None and classes is None and include_top:
@@ -140,7 +139,7 @@ class AxialResNet(ImageModel):
         **kwargs: Any,
     ) -> None:
         arguments = kept_arguments(locals())
-        check_depth(depth)
+        check_choice("depth", depth, BIT_UNITS)
         check_positive_int("width_factor", width_factor)
         check_positive_int("classes", classes)
         policy = {"dtype": policy_of(dtype)}
@@ -148,9 +147,3 @@ class AxialResNet(ImageModel):
         self._build_pooled(resnet, preprocessing, arguments, name, policy, kwargs)
         if weights is not None:
             checkpoints.load(self, weights)
-
-
-def check_depth(depth):
-    """Raises a `ValueError` unless there are ResNets of this depth."""
-    if depth not in BIT_UNITS:
-        raise ValueError(f"`depth` must be one of {', '.join(map(str, BIT_UNITS))}. Received: depth={depth!r}")

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.layers.validation import check_positive_int
+from keras_vit.layers.validation import check_choice, check_positive_int
 from keras_vit.models.inside import check_images, find_vision_transformer, images_into, layers_before
 
 TOKENS = ("class", "patch", "all", "pooled")
@@ -168,8 +168,7 @@ class FeatureModel(keras.Model):
 
 
 def _validate(vit, tokens, grid, norm):
-    if tokens not in TOKENS:
-        raise ValueError(f"`tokens` must be one of {', '.join(TOKENS)}. Received: tokens={tokens!r}")
+    check_choice("tokens", tokens, TOKENS)
     if tokens == "class" and vit.class_token is None:
         raise ValueError(
             f"The model has no class token; `tokens` may be 'pooled', 'patch' or 'all'. Received: tokens='class', "

@@ -1,6 +1,7 @@
 """The Vision Transformer inside a model, wherever it is."""
 
 import keras
+from keras import ops
 
 from keras_vit.models.shapes import image_shape_of
 from keras_vit.models.vision_transformer import VisionTransformer
@@ -42,13 +43,21 @@ def images_into(model, vit, images, training=False):
         return images
     if not model.built:
         model(images)
-    with vit.recorded_images() as recorded:
+    received = []
+
+    def zeros(images):
+        received.append(images)
+        batch = ops.shape(images)[0]
+        return keras.tree.map_structure(lambda y: ops.zeros((batch, *y.shape[1:]), y.dtype), vit.output)
+
+    with vit.replaced_forward(zeros) as embedded:
         model(_as_inputs(model, images), training=training)
-    if len(recorded) != 1:
+    received += embedded  # by a `FeatureModel`
+    if len(received) != 1:
         raise ValueError(
-            f"The model must call its Vision Transformer once. Received: {len(recorded)} calls, model={model.name!r}"
+            f"The model must call its Vision Transformer once. Received: {len(received)} calls, model={model.name!r}"
         )
-    return recorded[0]
+    return received[0]
 
 
 def _as_inputs(model, images):

@@ -1,20 +1,19 @@
 """The Vision Transformer as a functional Keras model that knows its parts."""
 
 import contextlib
+import contextvars
 import numbers
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
-from keras import ops
 
 from keras_vit import checkpoints, layers
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.patch_masking import PatchMasking
-from keras_vit.layers.resnet_stem import resolve_stem, stem_output_side
-from keras_vit.layers.validation import check_positive_int, check_rate
+from keras_vit.layers.resnet_stem import resolve_stem, stem_stride_of
+from keras_vit.layers.validation import check_choice, check_positive_int, check_rate, nearest_multiples
 from keras_vit.models.image_model import ImageModel, add_head, kept_arguments, policy_of
 from keras_vit.preprocessing import Preprocessing
 
@@ -31,8 +30,8 @@ POSITION_EMBEDDINGS: dict[str, Any] = {
 # Where a position embedding is added: to the tokens once, to the input of each block from a table of its own, or to
 # the input of each block from one table.
 POSITION_EMBEDDING_AT = ("stem", "every_layer", "every_layer_shared")
-# What `replaced_forward` and `recorded_images` say, by thread.
-_REPLACED = threading.local()
+# The model whose forward pass is replaced in this thread, the function that replaces it, and a list of its images.
+_FORWARD: contextvars.ContextVar = contextvars.ContextVar("forward", default=(None, None, []))
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -289,44 +288,27 @@ class VisionTransformer(ImageModel):
             checkpoints.load(self, weights)
 
     def call(self, inputs: keras.KerasTensor, training: bool | None = None, mask: Any = None) -> Any:
-        model, function = getattr(_REPLACED, "forward", (None, None))
-        if model is self and function is not None:
+        model, function, _ = _FORWARD.get()
+        if model is self:
             return function(keras.tree.flatten(inputs)[0])
         return super().call(inputs, training=training, mask=mask)
 
     @contextlib.contextmanager
-    def replaced_forward(self, function: Callable) -> Iterator[None]:
-        """While it is open, this model computes `function(images)` in this thread, also inside other models."""
-        before = getattr(_REPLACED, "forward", (None, None))
-        _REPLACED.forward = (self, function)
+    def replaced_forward(self, function: Callable) -> Iterator[list]:
+        """While it is open, this model computes `function(images)` in this thread, also inside other models. Yields a
+        list, to which the images of calls of `embed` are added."""
+        embedded: list = []
+        token = _FORWARD.set((self, function, embedded))
         try:
-            yield
+            yield embedded
         finally:
-            _REPLACED.forward = before
-
-    @contextlib.contextmanager
-    def recorded_images(self) -> Iterator[list]:
-        """While it is open, the images that come to this model in this thread are in the list that it yields, and the
-        model's outputs are zeros."""
-        recorded: list = []
-
-        def zeros(images):
-            recorded.append(images)
-            batch = ops.shape(images)[0]
-            return keras.tree.map_structure(lambda y: ops.zeros((batch, *y.shape[1:]), y.dtype), self.output)
-
-        with self.replaced_forward(zeros):
-            _REPLACED.recorded = (self, recorded)
-            try:
-                yield recorded
-            finally:
-                _REPLACED.recorded = (None, [])
+            _FORWARD.reset(token)
 
     def embed(self, images: keras.KerasTensor, training: bool = False) -> keras.KerasTensor:
         """Images `(B, H, W, C)` to the tokens of layer 0, `(B, num_tokens, D)`."""
-        model, recorded = getattr(_REPLACED, "recorded", (None, []))
+        model, _, embedded = _FORWARD.get()
         if model is self:
-            recorded.append(images)
+            embedded.append(images)
         return _run(self._first, images, training)[0]
 
     def run_block(
@@ -438,23 +420,17 @@ def _run(first, x, training=None):
 
 def patch_grid(input_shape, patch_size, resnet_blocks=None):
     """`(rows, columns)` of the patches of an image."""
-
-    def tokens_along(side):
-        if resnet_blocks is not None:
-            side = stem_output_side(side, resnet_blocks)
-        return 0 if side % patch_size else side // patch_size
-
+    stem_stride = 1 if resnet_blocks is None else stem_stride_of(resnet_blocks)
     grid = []
     for axis, side in zip(("height", "width"), input_shape):
-        if not tokens_along(side):
-            smaller = next((s for s in range(side - 1, 0, -1) if tokens_along(s)), None)
-            larger = next(s for s in range(side + 1, 10**9) if tokens_along(s))
-            nearest = f"{larger}" if smaller is None else f"{smaller} and {larger}"
+        features = -(-side // stem_stride)
+        if features % patch_size or not features:
             raise ValueError(
-                f"The patches do not fill the image's {axis}; the nearest sizes that work are {nearest}. "
+                f"The patches do not fill the image's {axis}; sizes that work are "
+                f"{nearest_multiples(side, stem_stride * patch_size)}. "
                 f"Received: {axis}={side} with patch_size={patch_size}, resnet_blocks={resnet_blocks}"
             )
-        grid.append(tokens_along(side))
+        grid.append(features // patch_size)
     return tuple(grid)
 
 
@@ -483,18 +459,9 @@ def _validate(
             "`num_heads` must divide `hidden_size`. "
             f"Received: num_heads={arguments['num_heads']}, hidden_size={arguments['hidden_size']}"
         )
-    if classifier not in CLASSIFIERS:
-        raise ValueError(f"`classifier` must be one of {', '.join(CLASSIFIERS)}. Received: classifier={classifier!r}")
-    if position_embedding not in POSITION_EMBEDDINGS:
-        raise ValueError(
-            f"`position_embedding` must be one of {', '.join(POSITION_EMBEDDINGS)}. "
-            f"Received: position_embedding={position_embedding!r}"
-        )
-    if position_embedding_at not in POSITION_EMBEDDING_AT:
-        raise ValueError(
-            f"`position_embedding_at` must be one of {', '.join(POSITION_EMBEDDING_AT)}. "
-            f"Received: position_embedding_at={position_embedding_at!r}"
-        )
+    check_choice("classifier", classifier, CLASSIFIERS)
+    check_choice("position_embedding", position_embedding, POSITION_EMBEDDINGS)
+    check_choice("position_embedding_at", position_embedding_at, POSITION_EMBEDDING_AT)
     is_learned = position_embedding in ("learned", "learned2d")
     if position_embedding_at != "stem" and not (is_learned and class_token_position):
         raise ValueError(

@@ -258,7 +258,7 @@ def test_lora_trains_its_adapters_alone():
         ({"rotary": {"grid": (2, 2)}}, "are of 4 tokens"),
         (
             {"rotary": {"grid": (2, 3), "prefix": 1, "style": "thirds"}},
-            "`style` of `rotary` must be one of half",
+            "`style` must be one of half",
         ),
     ],
     ids=str,

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from keras_vit.layers import ResNetStem
-from keras_vit.layers.resnet_stem import BottleneckUnit, stem_output_channels, stem_output_side
+from keras_vit.layers.resnet_stem import BottleneckUnit
 from keras_vit.layers.std_conv import StdConv2D, group_norm
 
 
@@ -77,11 +77,6 @@ def test_the_formula_of_the_output_is_the_output(side, blocks):
     shape = stem.compute_output_shape((None, side, 2 * side, 3))
     images = keras.Input(shape=(side, 2 * side, 3))
     assert keras.Model(images, stem(images)).output_shape == shape
-    assert shape[1:] == (
-        stem_output_side(side, blocks),
-        stem_output_side(2 * side, blocks),
-        stem_output_channels(blocks, 32),
-    )
 
 
 def test_a_new_unit_is_its_shortcut():

@@ -175,7 +175,7 @@ def test_every_constructor_is_of_a_size_in_the_table():
     "arguments, message",
     [
         ({"depth": 34}, "`depth` must be one of 8, 26, 50"),
-        ({"depth": 50, "version": 3}, "`version` must be 1 or 2"),
+        ({"depth": 50, "version": 3}, "`version` must be one of 1, 2"),
         ({"depth": 50, "pool_padding": "same"}, "`pool_padding` must be one of zeros, minus_infinity"),
         ({"depth": 50, "width_factor": 0}, "`width_factor` must be an integer of 1 or more"),
         ({"depth": 50, "width": 48}, "`width` must be a multiple of 32"),
