@@ -1,4 +1,4 @@
-"""Serves a page to try a model on: its best classes for images of yours, and what it looks at in them.
+"""Serves a page to try a model on: its best classes for an image of yours, and what it looks at in it.
 
     keras-vit demo --model=runs/digits
     keras-vit demo --model=mine.keras --class_names=names.txt
@@ -10,26 +10,32 @@ are kept in memory and in a temporary folder until the page is closed or the com
 
 import os
 import signal
-import socket
 import tempfile
 import threading
+from pathlib import Path
 
+import numpy as np
 from absl import flags
+from keras import ops
 
-from keras_vit.commands import demo_model, shared_flags
+from keras_vit import inspection
+from keras_vit.commands import shared_flags
+from keras_vit.commands.image_files import ImageFileReader
+from keras_vit.export.signatures import ACTIVATIONS
+from keras_vit.models.inside import find_vision_transformer
+from keras_vit.models.shapes import gives_probabilities, logits_activation_of
+from keras_vit.plots import colormap
+from keras_vit.preprocessing import preprocessing_of
 
 FLAGS = flags.FLAGS
 LOCAL = ("127.0.0.1", "localhost")
 TOP = 5  # classes
+SIDE = 448  # of a picture, in pixels: small images are enlarged by a whole number to about this
 # The page loads nothing from elsewhere, and the browser is told to refuse it.
-HEADERS = [
-    (b"referrer-policy", b"no-referrer"),
-    (
-        b"content-security-policy",
-        b"default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; style-src 'self' 'unsafe-inline'; "
-        b"img-src 'self' data: blob:; font-src 'self' data:; worker-src 'self' blob:; frame-ancestors 'none'",
-    ),
-]
+POLICY = (
+    b"default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; style-src 'self' 'unsafe-inline'; "
+    b"img-src 'self' data: blob:; font-src 'self' data:; worker-src 'self' blob:; frame-ancestors 'none'"
+)
 
 
 def define_flags():
@@ -40,17 +46,8 @@ def define_flags():
 
 
 def main():
-    try:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((FLAGS.host, FLAGS.port))
-    except OSError as error:
-        raise ValueError(
-            f"Nobody can listen there ({error.strerror or error}); --port takes another one. "
-            f"Received: host={FLAGS.host!r}, port={FLAGS.port}"
-        ) from error
     import_gradio()
-    model = demo_model.load(FLAGS.model, FLAGS.variant, FLAGS.weights, FLAGS.class_names)
+    model = load(FLAGS.model, FLAGS.variant, FLAGS.weights, FLAGS.class_names)
     with tempfile.TemporaryDirectory(prefix="keras_vit-demo-") as folder:
         os.environ["GRADIO_TEMP_DIR"] = folder
         serve(build_page(model), FLAGS.host, FLAGS.port)
@@ -70,136 +67,177 @@ def import_gradio():
     return gradio
 
 
+class DemoModel:
+    """A model, its class names, and the grid, layers and heads of its attention: None and 0 if it has none."""
+
+    grid, layers, heads = None, 0, 0
+
+    def __init__(self, model, title, class_names=None, activation="softmax"):
+        images, outputs = model.input_shape, model.output_shape
+        if (len(images), len(outputs)) != (4, 2) or None in (*images[1:], *outputs[1:]):
+            raise ValueError(
+                "The page shows models from images (B, H, W, C) to logits or probabilities (B, classes). "
+                f"Received: input_shape={images}, output_shape={outputs}"
+            )
+        self.class_names = list(map(str, range(outputs[1])) if class_names is None else class_names)
+        if len(self.class_names) != outputs[1]:
+            raise ValueError(
+                f"There must be a name for each of {outputs[1]} classes. Received: {len(self.class_names)} names"
+            )
+        self.title, self._model = title, model
+        self._to_probabilities = np.asarray if gives_probabilities(model) else ACTIVATIONS[activation]
+        self.reader = ImageFileReader(images[1:], preprocessing_of(model))
+        self.facts = f"{model.count_params():,} parameters; images of {images[2]} x {images[1]} pixels"
+        try:
+            vit = find_vision_transformer(model)
+        except ValueError:
+            self.facts += "; no tokens that attend to one another, so there is no attention to show"
+        else:
+            self.grid, self.layers, self.heads = vit.grid, vit.num_layers, vit.num_heads
+            self.facts += f"; {self.layers} layers of {self.heads} heads, {self.grid[0]} x {self.grid[1]} patches"
+
+    def probabilities(self, image):
+        """Probabilities by class name of an image, float32 `(H, W, C)`."""
+        outputs = ops.convert_to_numpy(ops.cast(self._model(image[None], training=False), "float32"))
+        return dict(zip(self.class_names, map(float, np.asarray(self._to_probabilities(outputs))[0])))
+
+    def attention(self, image, patch=None, layer=-1, head=None):
+        """Two maps `(rows, columns)` of an image: see `keras_vit.inspection.token_attention`."""
+        rollout, attention = inspection.token_attention(self._model, image[None], patch, layer, head)
+        return rollout[0], attention[0]
+
+
+def load(source, variant="", weights="", class_names=""):
+    """The `DemoModel` for the values of the flags."""
+    model, details, title = shared_flags.choose_model(source, variant, weights)
+    names = details.get("class_names")
+    if class_names:
+        names = shared_flags.read_class_names(class_names, model.output_shape[-1])
+    return DemoModel(model, title, names, details.get("activation") or logits_activation_of(model))
+
+
 def build_page(model):
-    """The `gradio.Blocks` of a `demo_model.KerasModel`. What a tab has chosen is in its own state."""
-    gradio, layers = import_gradio(), model.layers
-    click = "Click a patch in a picture to see what that one attends to."
+    """The `gradio.Blocks` of a `DemoModel`; the image and the patch that a tab has chosen are in its own state."""
+    gradio = import_gradio()
 
-    def read(paths, *choices):
-        images, probabilities, sentences = demo_model.read_files(model, paths or [])
-        captions = [f"{image.name}: {model.class_names[row.argmax()]}" for image, row in zip(images, probabilities)]
-        thumbnails = [(demo_model.enlarge(image.picture), text) for image, text in zip(images, captions)]
-        gallery = gradio.Gallery(thumbnails, selected_index=0 if thumbnails else None, visible=bool(thumbnails))
-        state = (images, probabilities)
-        notes = demo_model.messages(sentences)
-        return state, notes, gallery, gradio.Column(visible=bool(thumbnails)), *show(state, 0, *choices)
+    def read(path):
+        """The state of an uploaded image, `(input, picture)`, no patch, and its classes."""
+        if path is None:
+            return None, None, None
+        try:
+            image, picture = model.reader.read(Path(path).name, Path(path).read_bytes())
+        except ValueError as error:
+            raise gradio.Error(str(error), print_exception=False) from error
+        return (image, picture), None, model.probabilities(image)
 
-    def show(state, index, *choices):
-        images, probabilities = state
-        label = gradio.Label(label="Best classes")
-        if images:
-            shares = dict(zip(model.class_names, map(float, probabilities[index])))
-            label = gradio.Label(shares, label=f"Best classes of {images[index].name}")
-        return index, label, *look_at(state, index, None, *choices)
+    def choose_patch(state, event: gradio.SelectData):  # Gradio finds the event by its annotation
+        return patch_at(*event.index, enlarge(state[1]).shape[:2], model.grid)
 
-    def look_at(state, index, patch, *choices):
-        title = "the output" if patch is None else f"the patch in row {patch[0] + 1}, column {patch[1] + 1}"
-        text = f"### What {title} attends to\n{click if patch is None else ''}"
-        return patch, text, *draw(state, index, patch, *choices)
-
-    def draw(state, index, patch, layer, head, opacity):
-        """`[picture, its scale, picture, its scale]`: of all layers, and of one."""
-        if not state[0] or not layers:
-            return [None, "", None, ""]
-        image, parts = state[0][index], []
-        for attention in model.attention(image, patch, int(layer), int(head) or None):
-            parts.append(demo_model.attention_picture(image.picture, attention, patch, opacity / 100))
-            parts.append(f"dark: 0 %, bright: {100 * attention.max():.3g} % of its attention")
-        return parts
-
-    # Gradio finds the event by its annotation.
-    def choose_image(state, layer, head, opacity, event: gradio.SelectData):
-        return show(state, min(event.index, len(state[0]) - 1), layer, head, opacity)
-
-    def choose_patch(state, index, layer, head, opacity, event: gradio.SelectData):
-        size = demo_model.enlarge(state[0][index].picture).shape[:2]
-        return look_at(state, index, demo_model.patch_at(*event.index, size, model.grid), layer, head, opacity)
-
-    def choose_output(state, index, *choices):
-        return look_at(state, index, None, *choices)
-
-    def picture(caption, name):
-        with gradio.Column(min_width=240):
-            gradio.Markdown(caption)
-            options = {"interactive": False, "format": "png", "buttons": ["fullscreen"]}
-            return gradio.Image(show_label=False, elem_id=name, **options), gradio.Markdown(elem_id=f"{name}_scale")
+    def draw(state, patch, layer, head):
+        """The heading and both pictures: of all layers, and of one."""
+        if state is None or not model.layers:
+            return "", None, None
+        query = "the output" if patch is None else f"the patch in row {patch[0] + 1}, column {patch[1] + 1}"
+        maps = model.attention(state[0], patch, int(layer), int(head) or None)
+        pictures = []
+        for name, attention in zip(("All layers (rollout)", f"Layer {int(layer)}"), maps):
+            label = f"{name}: 0 to {100 * attention.max():.3g} %"
+            pictures.append(gradio.Image(attention_picture(state[1], attention, patch), label=label))
+        return f"### What {query} attends to", *pictures
 
     with gradio.Blocks(title=f"keras_vit: {model.title}", analytics_enabled=False, delete_cache=(600, 3600)) as page:
-        state, index, patch = gradio.State(((), ())), gradio.State(0), gradio.State(None)
-        gradio.HTML(demo_model.heading(model.title, model.facts, model.missing))
+        state, patch = gradio.State(None), gradio.State(None)
+        gradio.Markdown(f"# {model.title}\n{model.facts}")
         with gradio.Row():
             with gradio.Column(scale=2, min_width=300):
-                upload = gradio.File(label="Drop or choose images", file_count="multiple", height=170, elem_id="upload")
-                notes = gradio.HTML(elem_id="messages")
-                gallery = gradio.Gallery(
-                    show_label=False, columns=3, height="auto", allow_preview=False, interactive=False, buttons=[],
-                    format="png", visible=False, elem_id="gallery",
-                )  # fmt: skip
-            with gradio.Column(scale=5, visible=False, elem_id="results") as results:
-                classes = gradio.Label(num_top_classes=TOP, elem_id="classes")
-                with gradio.Column(visible=bool(layers)):
-                    query = gradio.Markdown(elem_id="query")
-                    with gradio.Row():
-                        rollout, rollout_scale = picture("All layers multiplied (rollout)", "rollout")
-                        attention, attention_scale = picture("One layer, chosen below", "attention")
-                    with gradio.Row():
-                        layer = gradio.Slider(
-                            1, max(layers, 2), max(layers, 1), step=1, label="Layer", visible=layers > 1,
-                            elem_id="layer",
-                        )  # fmt: skip
-                        head = gradio.Slider(0, max(model.heads, 1), 0, step=1, label="Head (0: mean of all)")
-                        opacity = gradio.Slider(0, 100, 60, step=5, label="Colors (%)")
-                    output = gradio.Button(
-                        "Back to what the output attends to", size="sm", elem_id="output"
-                    )  # fmt: skip
-        choices, pictures = [layer, head, opacity], [rollout, rollout_scale, attention, attention_scale]
-        options = {"concurrency_limit": 4, "api_visibility": "private"}
-        shown = [index, classes, patch, query, *pictures]
-        upload.change(read, [upload, *choices], [state, notes, gallery, results, *shown], **options)
-        gallery.select(choose_image, [state, *choices], shown, **options)
+                upload = gradio.File(label="Drop or choose an image", height=170, elem_id="upload")
+                classes = gradio.Label(label="Best classes", num_top_classes=TOP, elem_id="classes")
+            with gradio.Column(scale=5, visible=model.layers > 0):
+                query = gradio.Markdown(elem_id="query")
+                with gradio.Row():
+                    options = {"interactive": False, "format": "png", "buttons": ["fullscreen"]}
+                    rollout, attention = (gradio.Image(elem_id=name, **options) for name in ("rollout", "attention"))
+                gradio.Markdown("Click a patch in a picture to see what that one attends to.")
+                with gradio.Row():
+                    layer = gradio.Slider(
+                        1, max(model.layers, 2), max(model.layers, 1), step=1, label="Layer", elem_id="layer"
+                    )
+                    head = gradio.Slider(0, max(model.heads, 1), 0, step=1, label="Head (0: mean of all)")
+                output = gradio.Button("Back to what the output attends to", size="sm", elem_id="output")
+        # One request at a time reads the model.
+        options = {"concurrency_limit": 1, "concurrency_id": "model", "api_visibility": "private"}
+        drawing = {"fn": draw, "inputs": [state, patch, layer, head], "outputs": [query, rollout, attention], **options}
+        upload.change(read, upload, [state, patch, classes], **options).then(**drawing)
         for image in (rollout, attention):
-            image.select(choose_patch, [state, index, *choices], [patch, query, *pictures], **options)
-        output.click(choose_output, [state, index, *choices], [patch, query, *pictures], **options)
-        for slider in choices:  # of the moves of a slider, the last one counts
-            slider.change(
-                draw, [state, index, patch, *choices], pictures, trigger_mode="always_last", show_progress="minimal",
-                **options,
-            )  # fmt: skip
+            image.select(choose_patch, state, patch, **options).then(**drawing)
+        output.click(lambda: None, None, patch, **options).then(**drawing)
+        for slider in (layer, head):  # of the moves of a slider, the last one counts
+            slider.change(trigger_mode="always_last", **drawing)
     return page
 
 
-def with_headers(app):
-    """ASGI middleware that adds `HEADERS`."""
+def attention_picture(picture, attention, patch=None, opacity=0.6):
+    """An image, uint8 `(H, W, 3)`, enlarged, under the colors of an attention map `(rows, columns)`; the largest value
+    is the brightest color, and `patch`, `(row, column)`, gets a frame."""
+    picture = enlarge(picture)
+    height, width = picture.shape[:2]
+    unit = attention / max(float(attention.max()), 1e-30)
+    rows, columns = (np.arange(size) * count // size for size, count in zip((height, width), attention.shape))
+    colors = 255 * colormap("viridis")(unit)[..., :3][rows[:, None], columns]
+    picture = np.uint8(np.rint((1 - opacity) * picture.mean(-1, keepdims=True) + opacity * colors))
+    if patch is not None:
+        inside = (rows == patch[0])[:, None] & (columns == patch[1])
+        inner = inside.copy()
+        for axis, shift in ((0, 3), (0, -3), (1, 3), (1, -3)):
+            inner &= np.roll(inside, shift, axis)
+        picture[inside & ~inner] = 255
+    return picture
+
+
+def enlarge(picture):
+    """uint8 `(H, W, 3)`, each pixel repeated so that the longer side is about `SIDE`."""
+    factor = max(1, round(SIDE / max(picture.shape[:2])))
+    return picture.repeat(factor, 0).repeat(factor, 1)
+
+
+def patch_at(x, y, size, grid):
+    """The patch `(row, column)` of a pixel of a picture of `size`, `(height, width)`."""
+    return tuple(min(int(i) * count // side, count - 1) for i, side, count in zip((y, x), size, grid))
+
+
+def with_policy(app):
+    """ASGI middleware that adds the header of `POLICY`."""
 
     async def add(scope, receive, send):
-        async def send_with_headers(message):
+        async def send_with_policy(message):
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *HEADERS]
+                message["headers"] = [*message["headers"], (b"content-security-policy", POLICY)]
             await send(message)
 
-        await app(scope, receive, send_with_headers if scope["type"] == "http" else send)
+        await app(scope, receive, send_with_policy if scope["type"] == "http" else send)
 
     return add
 
 
 def serve(page, host, port):
     """Serves the page until Ctrl-C or SIGTERM."""
-    gradio = import_gradio()
     from starlette.middleware import Middleware
     from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-    middleware = [Middleware(with_headers)]
+    middleware = [Middleware(with_policy)]
     if host in LOCAL:  # a page of another name that leads here is somebody else's
         middleware.append(Middleware(TrustedHostMiddleware, allowed_hosts=list(LOCAL)))
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    page.launch(
-        server_name=host, server_port=port, share=False, inbrowser=False, quiet=True, prevent_thread_lock=True,
-        show_error=False, ssr_mode=False, run_history=False, enable_monitoring=False, mcp_server=False, pwa=False,
-        num_workers=0, footer_links=[], max_file_size="100mb", app_kwargs={"middleware": middleware},
-        theme=gradio.themes.Default(primary_hue="blue", font=["system-ui", "sans-serif"], font_mono=["monospace"]),
-    )  # fmt: skip
+    try:
+        page.launch(
+            server_name=host, server_port=port, quiet=True, prevent_thread_lock=True, ssr_mode=False, num_workers=0,
+            footer_links=[], max_file_size="100mb", app_kwargs={"middleware": middleware},
+            theme=import_gradio().themes.Default(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
+        )  # fmt: skip
+    except OSError as error:
+        raise ValueError(f"The page cannot be served there ({error}). Received: host={host!r}, port={port}") from error
     reach = "only this machine can open it" if host in LOCAL else "everyone who reaches this machine can use it"
     print(f"the page is at http://{host}:{port} ({reach}); Ctrl-C ends it", flush=True)
     stop.wait()

@@ -76,7 +76,7 @@ def test_what_was_evaluated_is_not_evaluated_again(model, run, tmp_path):
         ("inspect", ["--model={model}"], "--images is needed"),
         ("inspect", ["--model={model}", "--images={empty}"], "The folder holds no image"),
         ("inspect", ["--model={model}", "--images=./nowhere"], "There is no such file or folder"),
-        ("inspect", ["--model={model}", "--images={broken}"], "image.png is not an image that can be read"),
+        ("inspect", ["--model={model}", "--images={broken}"], "image.png cannot be read: it is not an image"),
         ("vtab", ["--model={model}", "--tasks=mnist"], "The tasks are caltech101"),
     ],
 )
