@@ -52,36 +52,39 @@ def open_checkpoint(path, subtree="", num_heads=None):
     """
     path = str(path)
     with (SafetensorsFile if path.endswith(".safetensors") else NpzFile)(path) as file:
-        form, prefix = _find_format(file.arrays, subtree)
-        facts = {**form.facts, **_read_config(form, path), **_parse_comment(file.comment)}
-        inside = {n.removeprefix(prefix): array for n, array in file.arrays.items() if n.startswith(prefix)}
-        others = {name: array for name, array in file.arrays.items() if not name.startswith(prefix)}
+        config = _read_json(path, "config.json")
+        form, prefix = _find_format(file.arrays, subtree, config)
+        facts = {**form.facts, **_facts_of(form, config, path), **_parse_comment(file.comment)}
+        inside, others = {}, {}
+        for name, array in file.arrays.items():
+            is_weight = name.startswith(prefix) and _rename(form, name.removeprefix(prefix)) != ""
+            (inside if is_weight else others)[name.removeprefix(prefix) if is_weight else name] = array
         yield Checkpoint(form, _translate(inside, form, num_heads or facts.get("num_heads")), others, facts)
 
 
-def _find_format(arrays, subtree):
+def _find_format(arrays, subtree, config):
     """The format that knows the most names of a file, and the prefix of the names of its weights."""
-    best, best_known = (_UNKNOWN, ""), -1
+    best, best_score = (_UNKNOWN, ""), (-1, False)
     for form in (form for family in FAMILIES for form in family.formats):
         prefixes = form.prefixes
         if subtree:
             prefixes = [p + subtree.rstrip("/") + "/" for p in ("", "params/", "opt/target/")]
         for prefix in prefixes:
-            inside = [name.removeprefix(prefix) for name in arrays if name.startswith(prefix)]
+            inside = {n.removeprefix(prefix): array.shape for n, array in arrays.items() if n.startswith(prefix)}
             if any(re.fullmatch(form.marker, name) for name in inside):
-                known = sum(_rename(form, name) is not None for name in inside)
-                if known > best_known:
-                    best, best_known = (form, prefix), known
+                score = (sum(_rename(form, name) is not None for name in inside), form.fits is not None)
+                if score > best_score and (form.fits is None or form.fits(inside, config)):
+                    best, best_score = (form, prefix), score
                 break
     return best
 
 
 def _rename(form, name):
-    """The path of the variable for a name in a file, without its last part if the layout is PyTorch's; or None."""
-    if form.layout == "pytorch":
-        name = re.sub(r"\.(weight|bias)$", "", name)
+    """The path of the variable for a name in a file, without its last part if the layout is PyTorch's; "" if the array
+    is no weight; None if the format does not know the name."""
+    stem = re.sub(r"\.(weight|bias)$", "", name) if form.layout == "pytorch" else name
     for pattern, replacement in form.renames:
-        if match := re.fullmatch(pattern, name):
+        if match := re.fullmatch(pattern, stem) or re.fullmatch(pattern, name):
             return match.expand(replacement)
     return None
 
@@ -148,19 +151,27 @@ def _without_axes_of_one(name, array):
     return array
 
 
-def _read_config(form, path):
-    """The facts in the config.json beside a file."""
-    if form.read_config is None:
-        return {}
+def _read_json(path, name):
+    """The JSON object in a file of this name beside the weights; {} if there is none."""
     try:
-        with open(os.path.join(os.path.dirname(path), "config.json"), encoding="utf-8") as file:
+        with open(os.path.join(os.path.dirname(path), name), encoding="utf-8") as file:
             config = json.load(file)
         if not isinstance(config, dict):
             raise ValueError("it is not a JSON object")
-        return {name: value for name, value in form.read_config(config).items() if value is not None}
+        return config
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
+        raise ValueError(f"The {name} beside the file cannot be used: {error}. Received: {path}") from error
+
+
+def _facts_of(form, config, path):
+    """The facts in the config.json beside a file."""
+    if form.read_config is None or not config:
+        return {}
+    try:
+        return {name: value for name, value in form.read_config(config).items() if value is not None}
+    except ValueError as error:
         raise ValueError(f"The config.json beside the file cannot be used: {error}. Received: {path}") from error
 
 

@@ -114,7 +114,9 @@ def _check_numerics(model, facts, source):
     """Refuses a file of another GELU or epsilon than the model's."""
     arguments = getattr(model, "arguments", {})
     of_model = {name: arguments[name] for name in registry.NUMERICS if name in arguments}
-    if of_model.get("mlp") and not facts.get("mlp"):
+    if of_model.get("mlp") == "swiglu":  # which arrays show
+        of_model = {name: value for name, value in of_model.items() if name not in ("mlp", "exact_gelu")}
+    elif of_model.get("mlp") and not facts.get("mlp"):
         of_model["exact_gelu"] = of_model["mlp"] == "gelu"
     different = {name: facts[name] for name, value in of_model.items() if facts.get(name, value) != value}
     if different:

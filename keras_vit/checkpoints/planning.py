@@ -1,7 +1,9 @@
 """Deciding, from headers alone, what a load will do with every array of the model and of the file."""
 
 import dataclasses
+import functools
 import math
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -14,6 +16,7 @@ from keras_vit.checkpoints.readers import LazyArray
 _PARTS = (
     *("classifier", "representation_size", "position_embedding", "position_embedding_at", "class_token_position"),
 )
+_ATTENTION_BIAS = re.compile(r"Transformer/encoderblock_\d+/MultiHeadDotProductAttention_0/([qkv])\w+/bias")
 _DTYPES = ("float32", "float16", "bfloat16")  # what float32 holds exactly
 CHANNEL_RULES = ("sum", "tile")
 _MAX_LINES = 20  # of a kind; a file with an optimizer's state has hundreds of unused arrays
@@ -91,10 +94,13 @@ class LoadPlan:
         self.model, self.variables, self.shapes, self.source, self.head = model, variables, shapes, source, head
         self.arrays, self.channels = checkpoint.arrays, channels
         self.known_grid = tuple(source_grid) if source_grid else checkpoint.facts.get("grid")
+        of_model = getattr(model, "arguments", {})
+        self.rule = checkpoint.facts.get("position_resampling") or of_model.get("position_resampling", "zoom")
         self.assignments, self.report = {}, LoadReport(model.name, str(source))
         # What the model and the file are, by one and the same rule: their shapes.
         facts = {name: value for name, value in checkpoint.facts.items() if name not in ("constructor", "arguments")}
-        self.of_model, self.of_file = registry.infer(shapes, {}), registry.infer(checkpoint.shapes, facts)
+        self.of_model = registry.infer(shapes, {"rotary": of_model.get("rotary")})
+        self.of_file = registry.infer(checkpoint.shapes, facts)
         self._compare_architectures()
         self._assign(checkpoint.other_arrays)
 
@@ -106,7 +112,9 @@ class LoadPlan:
         different = [
             n for n, pair in pairs.items() if pair[0] != pair[1] and (n == "resnet_blocks" or None not in pair)
         ]
-        if file_family is not None and (family is not file_family or different):
+        different += [name for name in registry.PARTS if ours.get(name) != theirs.get(name)]
+        different += sorted(set(theirs.get("attention_bias", "qkvo")) - set(ours.get("attention_bias", "qkvo")))
+        if file_family is not None and (family.constructor is not file_family.constructor or different):
             raise ValueError(
                 f"The checkpoint is of another architecture: it is {registry.describe(file_family, theirs)}, and "
                 f"{self.model.name} is {registry.describe(family, ours)}. Received: {self.source}"
@@ -115,7 +123,8 @@ class LoadPlan:
     def _assign(self, other_arrays):
         """Decides for every name, of the model and of the file, what is done with it."""
         new = [name for name in self.shapes if self._is_new(name)]
-        missing = [name for name in self.shapes if name not in self.arrays and name not in new]
+        zeros = [name for name in self.shapes if self._is_zero(name)]
+        missing = [name for name in self.shapes if name not in self.arrays and name not in (*new, *zeros)]
         not_loaded = [name for name in self.arrays if name not in self.shapes or name in new]
         unused = [name for name in not_loaded if not self._may_be_dropped(name)]
         if missing or (unused and self.head == "keep"):
@@ -124,14 +133,16 @@ class LoadPlan:
                 f"{_count('unused', unused)}.{self._fitting_arguments(missing)} Received: {self.source}"
             )
         report = self.report
-        report.new += [(name, self.shapes[name]) for name in new]
+        report.new += [(name, self.shapes[name]) for name in (*new, *zeros)]
         report.dropped += [(name, self.arrays[name].shape) for name in not_loaded if name not in unused]
         report.unused += [(name, self.arrays[name].shape) for name in unused]
         # An optimizer's state and the like are not weights, so they are never an error.
         report.unused += [(name, array.shape) for name, array in other_arrays.items()]
         first = first_kernel(self.shapes)
         for name, shape in self.shapes.items():
-            if name in new:
+            if name in zeros:
+                self.assignments[name] = Assignment(LazyArray(shape, "float32", (), functools.partial(np.zeros, shape)))
+            if name in (*new, *zeros):
                 continue
             array = self.arrays[name]
             if array.dtype not in _DTYPES:
@@ -152,6 +163,11 @@ class LoadPlan:
     def _is_new(self, name):
         """Whether an array of the model keeps or gets an initial value."""
         return self.head == "new" and (name in HEAD or (name not in self.arrays and _is_optional(name)))
+
+    def _is_zero(self, name):
+        """Whether an array of the model is a bias of queries, keys or values that the file's model does not have."""
+        match = _ATTENTION_BIAS.fullmatch(name)
+        return bool(match) and match[1] not in self.of_file[1].get("attention_bias", "qkvo")
 
     def _may_be_dropped(self, name):
         """Whether an array of the file may be left out by rule."""
@@ -246,7 +262,7 @@ class LoadPlan:
         def function(positions):
             patches = positions[:, file_has_row:]
             if old_grid != new_grid:
-                patches = position_embeddings.resample(patches, old_grid, new_grid)
+                patches = position_embeddings.resample(patches, old_grid, new_grid, self.rule)
             if not model_has_row:
                 return patches
             # Without a row in the file: zeros next to the file's class token, else the model's initial values.

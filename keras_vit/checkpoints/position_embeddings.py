@@ -5,17 +5,14 @@ import math
 import numpy as np
 
 
-def resample(positions, old_grid, new_grid):
-    """Resamples a position embedding, bilinearly with aligned corners.
-
-    Reference: `interpolate_posembed` of `vit_jax`, `scipy.ndimage.zoom(order=1)`: output k of n samples the coordinate
-    `k * (n_old - 1) / (n_new - 1)`. SciPy rounds some last coordinates past the border and fills that row and column
-    with zeros (28 to 48, for example); here the coordinate is clamped.
-    """
+def resample(positions, old_grid, new_grid, rule="zoom"):
+    """Resamples a position embedding by one of `RULES`; rows before those of the grid stay as they are."""
+    if tuple(old_grid) == tuple(new_grid):
+        return positions
     class_tokens = positions.shape[1] - math.prod(old_grid)
     first, grid = positions[:, :class_tokens], positions[0, class_tokens:]
     grid = grid.reshape(*old_grid, -1).astype(np.float64)
-    rows, columns = (_interpolation_matrix(old, new) for old, new in zip(old_grid, new_grid))
+    rows, columns = (RULES[rule](old, new) for old, new in zip(old_grid, new_grid))
     grid = np.einsum("ro,oqd,cq->rcd", rows, grid, columns, optimize=True)
     grid = grid.reshape(1, math.prod(new_grid), -1).astype(np.float32)
     return np.concatenate([first.astype(np.float32), grid], axis=1)
@@ -23,7 +20,7 @@ def resample(positions, old_grid, new_grid):
 
 def resample_axis(positions, new):
     """Resamples the positions along one axis, linearly with aligned corners: `(1, old, D)` to float32 `(1, new, D)`."""
-    matrix = _interpolation_matrix(positions.shape[1], new)
+    matrix = _zoom_matrix(positions.shape[1], new)
     return np.einsum("no,bod->bnd", matrix, positions.astype(np.float64)).astype(np.float32)
 
 
@@ -42,7 +39,7 @@ def resample_distances(vectors, old_grid, new_grid):
     # From the distance in raster order to a table of rows and columns, (2 rows - 1, 2 columns - 1, D).
     of_rows, of_columns = np.arange(1 - rows, rows), np.arange(1 - columns, columns)
     table = inner[of_rows[:, None] * columns + of_columns + rows * columns - 1]
-    along = [_interpolation_matrix(2 * old - 1, 2 * new - 1) for old, new in zip(old_grid, new_grid)]
+    along = [_zoom_matrix(2 * old - 1, 2 * new - 1) for old, new in zip(old_grid, new_grid)]
     table = np.einsum("ro,oqd,cq->rcd", along[0], table, along[1], optimize=True)
     of_rows, of_columns = np.arange(1 - new_rows, new_rows), np.arange(1 - new_columns, new_columns)
     counts = np.outer(new_rows - np.abs(of_rows), new_columns - np.abs(of_columns)).astype(np.float64)
@@ -74,8 +71,13 @@ def source_grid(num_positions, class_token, target_grid, known_grid=None):
     return None
 
 
-def _interpolation_matrix(old, new):
-    """Matrix `(new, old)` of the linear interpolation along one axis."""
+def _zoom_matrix(old, new):
+    """Linear interpolation with aligned corners.
+
+    Reference: `interpolate_posembed` of `vit_jax`, `scipy.ndimage.zoom(order=1)`: output k of n samples the coordinate
+    `k * (n_old - 1) / (n_new - 1)`. SciPy rounds some last coordinates past the border and fills that row and column
+    with zeros (28 to 48, for example); here the coordinate is clamped.
+    """
     coordinates = np.arange(new) * ((old - 1) / (new - 1) if new > 1 else 0.0)
     low = np.clip(np.floor(coordinates).astype(int), 0, max(old - 2, 0))
     fraction = np.clip(coordinates - low, 0.0, 1.0)
@@ -83,3 +85,41 @@ def _interpolation_matrix(old, new):
     matrix[np.arange(new), low] += 1 - fraction
     matrix[np.arange(new), np.minimum(low + 1, old - 1)] += fraction
     return matrix
+
+
+def _cubic(x, a):
+    """Keys' kernel."""
+    x = np.abs(x)
+    near, far = ((a + 2) * x - (a + 3)) * x**2 + 1, a * (((x - 5) * x + 8) * x - 4)
+    return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+
+
+def _torch_bicubic_matrix(old, new, offset=0.0):
+    """PyTorch's bicubic interpolation without antialiasing, by the scale `(new + offset) / old`."""
+    source = (np.arange(new) + 0.5) * old / (new + offset) - 0.5
+    matrix = np.zeros((new, old))
+    for tap in range(-1, 3):
+        column = np.floor(source) + tap
+        weights = _cubic(source - column, -0.75)
+        np.add.at(matrix, (np.arange(new), np.clip(column, 0, old - 1).astype(int)), weights)
+    return matrix
+
+
+def _antialias_matrix(old, new, kernel):
+    """Pillow's and `jax.image.resize`'s interpolation: the kernel is as wide as an output, weights sum to 1."""
+    centers = (np.arange(new) + 0.5) * old / new
+    weights = kernel((np.arange(old) + 0.5 - centers[:, None]) / max(old / new, 1))
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+# How positions are resampled, by the library that trained or converted the weights: from the lengths of an axis before
+# and after to a matrix (new, old).
+RULES = {
+    "zoom": _zoom_matrix,  # vit_jax and big_vision
+    "bicubic": _torch_bicubic_matrix,  # Hugging Face; MAE
+    "bicubic_offset": lambda old, new: _torch_bicubic_matrix(old, new, 0.1),  # DINO and DINOv2 without registers
+    # timm; DINOv2 with registers
+    "bicubic_antialias": lambda old, new: _antialias_matrix(old, new, lambda x: _cubic(x, -0.5)),
+    # `jax.image.resize` of FlexiViT and SigLIP 2 NaFlex
+    "bilinear_antialias": lambda old, new: _antialias_matrix(old, new, lambda x: np.maximum(1 - np.abs(x), 0.0)),
+}

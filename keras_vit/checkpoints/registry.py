@@ -11,7 +11,8 @@ STRUCTURE = (
     *("patch_size", "hidden_size", "num_layers", "mlp_dim", "num_heads", "resnet_blocks"),
     *("depth", "width_factor", "version"),
 )
-
+# Parts of blocks and tokens that shapes show; a model and a file must agree in all of them, or both lack one.
+PARTS = ("num_registers", "layer_scale", "mlp_norm", "qk_norm", "pre_norm", "patch_bias")
 
 # Arguments that change a model's outputs and that no array shows.
 NUMERICS = ("exact_gelu", "epsilon", "mlp", "rotary")
@@ -26,13 +27,16 @@ class Format:
         marker: regular expression; a file that has an array of this name may be in this format.
         renames: `(pattern, replacement)` pairs. The first pattern that matches a whole name replaces it by the path of
             a variable, or by a canonical name; names that none matches stay as they are. In a replacement, "a|b|c" as
-            one part of the path splits the array into equal parts along its output axis, and "*" numbers the slices
-            along its first axis. With the layout "pytorch", patterns and replacements leave out the last part of a
-            name, "weight" or "bias".
+            one part of the path splits the array into equal parts along its output axis, of which an empty one is left
+            out, and "*" numbers the slices along its first axis. "" is for an array that is no weight of the model.
+            With the layout "pytorch", replacements leave out the last part of a name, "weight" or "bias", and patterns
+            may.
         layout: "keras" or "pytorch".
         prefixes: what may precede every name of the weights; other arrays of such a file are not weights.
         facts: arguments of the model that no array shows.
         read_config: from the config.json beside a file, a dict, to facts that replace those; None if there is none.
+        fits: from `{name in the file: shape}` and the config.json, {} if there is none, to whether the file is in this
+            format, where names do not tell; None if they do. It goes before one of the same names without `fits`.
     """
 
     name: str
@@ -42,6 +46,7 @@ class Format:
     prefixes: tuple[str, ...] = ("",)
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     read_config: Callable[[dict], dict] | None = None
+    fits: Callable[[Mapping[str, tuple], dict], bool] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,12 +111,18 @@ FAMILIES: list[Family] = []
 
 def find_size(arguments: Mapping[str, Any], family: Family | None = None) -> str | None:
     """The name of the size with these arguments, such as "ViT-B/16", or None."""
+    return next(iter(find_sizes(arguments, family)), None)
+
+
+def find_sizes(arguments: Mapping[str, Any], family: Family | None = None) -> list[str]:
+    """The names of all sizes with these arguments; MAE's ViT-L/16 is the paper's too."""
+    found = []
     for candidate in FAMILIES if family is None else [family]:
         numbers = [_plain(arguments.get(name)) for name in candidate.identity]
         for name, size in candidate.sizes.items():
             if numbers == [_plain(size.get(key)) for key in candidate.identity]:
-                return name
-    return None
+                found.append(name)
+    return found
 
 
 def _plain(value):
@@ -137,6 +148,8 @@ def describe(family: Family | None, arguments: Mapping[str, Any]) -> str:
     """An architecture in words, for messages."""
     if family is None:
         return "of no known family"
-    numbers = {name: arguments[name] for name in STRUCTURE if arguments.get(name) is not None}
-    name = find_size(arguments, family) or family.constructor.__name__
+    numbers = {name: arguments[name] for name in (*STRUCTURE, *PARTS, "mlp", "attention_bias") if arguments.get(name)}
+    alike = [other for other in FAMILIES if other.constructor is family.constructor]
+    found = [name for other in alike for name in find_sizes(arguments, other)]
+    name = found[0] if found else family.constructor.__name__
     return f"{name} ({', '.join(f'{key}={value}' for key, value in numbers.items())})"

@@ -65,7 +65,7 @@ TIMM = Format(
         (r"head", "head"),
     ),
     layout="pytorch",
-    facts={"exact_gelu": True, "epsilon": 1e-6},
+    facts={"exact_gelu": True, "epsilon": 1e-6, "position_resampling": "bicubic_antialias"},
 )
 
 
@@ -110,7 +110,7 @@ HUGGING_FACE = Format(
         (_VIT + r"classifier", "head"),
     ),
     layout="pytorch",
-    facts={"exact_gelu": True, "epsilon": 1e-12},
+    facts={"exact_gelu": True, "epsilon": 1e-12, "position_resampling": "bicubic"},
     read_config=read_huggingface_config,
 )
 
@@ -214,17 +214,18 @@ def infer(shapes, facts):
     blocks = [int(match[1]) for name in shapes if (match := re.match(r"Transformer/encoderblock_(\d+)/", name))]
     hidden_size = dimension(shapes, names.EMBEDDING, -1)
     query = f"{_BLOCK_0}/MultiHeadDotProductAttention_0/query/kernel"
-    heads = shapes[query][1] if len(shapes.get(query, ())) == 3 else facts.get("num_heads") or _HEADS.get(hidden_size)
     arguments = {
         "patch_size": dimension(shapes, names.EMBEDDING, 0),
         "hidden_size": hidden_size,
         "num_layers": max(blocks) + 1 if blocks else None,
-        "mlp_dim": dimension(shapes, f"{_BLOCK_0}/MlpBlock_0/Dense_0/bias", 0),
-        "num_heads": heads,
+        "mlp_dim": dimension(shapes, f"{_BLOCK_0}/MlpBlock_0/Dense_0/kernel", 1),
+        "num_heads": shapes[query][1] if len(shapes.get(query, ())) == 3 else facts.get("num_heads"),
         "representation_size": dimension(shapes, "pre_logits/bias", 0) or 0,
         "classifier": "token" if names.CLASS_TOKEN in shapes else "map" if "MAPHead_0/probe" in shapes else "gap",
         **head_arguments(shapes),
     }
+    _add_parts(arguments, shapes, facts)
+    arguments["num_heads"] = arguments["num_heads"] or _published_heads(arguments)
     if facts.get("exact_gelu"):
         arguments["exact_gelu"] = True
     if facts.get("epsilon", 1e-6) != 1e-6:
@@ -237,6 +238,38 @@ def infer(shapes, facts):
     if grid is not None and stride:
         arguments["input_shape"] = (*(side * stride for side in grid), shapes[names.first_kernel(shapes)][2])
     return arguments
+
+
+def _add_parts(arguments, shapes, facts):
+    """Adds the arguments for parts of blocks and tokens that the paper's model does not have, or lacks."""
+    parts = {
+        "num_registers": dimension(shapes, "register_tokens", 1),
+        "layer_scale": 1e-5 if f"{_BLOCK_0}/LayerScale_0/scale" in shapes else None,
+        "mlp": "swiglu" if f"{_BLOCK_0}/MlpBlock_0/Dense_gate/kernel" in shapes else facts.get("mlp"),
+        "mlp_norm": f"{_BLOCK_0}/MlpBlock_0/LayerNorm_0/scale" in shapes,
+        "qk_norm": f"{_BLOCK_0}/MultiHeadDotProductAttention_0/query_norm/scale" in shapes,
+        "pre_norm": "Transformer/pre_norm/scale" in shapes,
+        "rotary": facts.get("rotary"),
+        "position_resampling": facts.get("position_resampling"),
+    }
+    arguments |= {name: value for name, value in parts.items() if value}
+    for argument, kernel in (("patch_bias", names.EMBEDDING), ("mlp_bias", f"{_BLOCK_0}/MlpBlock_0/Dense_0/kernel")):
+        if kernel in shapes and kernel.replace("kernel", "bias") not in shapes:
+            arguments[argument] = False
+    projections = [re.search(r"/MultiHeadDotProductAttention_0/([qkvo])\w+/bias$", name) for name in shapes]
+    biases = {match[1] for match in projections if match}
+    if biases != set("qkvo"):
+        arguments["attention_bias"] = "".join(letter for letter in "qkvo" if letter in biases)
+
+
+def _published_heads(arguments):
+    """The heads of the published models of these sizes, or None."""
+    known = ("patch_size", "hidden_size", "num_layers", "mlp_dim")
+    for size in sizes().values():
+        is_alike = (size.get("mlp") == "swiglu") == (arguments.get("mlp") == "swiglu")
+        if is_alike and "num_heads" in size and all(size.get(name) == arguments[name] for name in known):
+            return size["num_heads"]
+    return _HEADS.get(arguments["hidden_size"])
 
 
 def stages(shapes):
@@ -256,6 +289,9 @@ def _add_positions(arguments, shapes, known_grid):
     if _POSITIONS_Y in shapes:
         arguments["position_embedding"] = "learned2d"
         return shapes[_POSITIONS_Y][1], shapes[_POSITIONS_X][1]
+    if names.POSITIONS not in shapes and arguments.get("rotary"):
+        arguments["position_embedding"] = "none"
+        return known_grid or (224 // arguments["patch_size"],) * 2
     if names.POSITIONS not in shapes and _DISTANCES not in shapes:
         arguments |= {"position_embedding": "sincos2d", "class_token_position": not has_token}
         return known_grid

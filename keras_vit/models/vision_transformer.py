@@ -10,6 +10,7 @@ from typing import Any
 import keras
 
 from keras_vit import checkpoints, layers
+from keras_vit.checkpoints.position_embeddings import RULES
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.patch_masking import PatchMasking
 from keras_vit.layers.resnet_stem import resolve_stem, stem_stride_of
@@ -74,6 +75,9 @@ class VisionTransformer(ImageModel):
         position_embedding_at: where a learned one is added, as in appendix D.4: "stem", once before the first block;
             "every_layer", to the input of each block from a table of its own; "every_layer_shared", to each from the
             same table.
+        position_resampling: how learned positions of a file that does not say so are resampled to another grid: "zoom",
+            bilinearly with aligned corners as in the JAX reference, or another of
+            `checkpoints.position_embeddings.RULES`. Files of other libraries are resampled as their library does it.
         class_token_position: whether the class token has a position of its own, as in the JAX reference; in big_vision
             it has none, and with "sincos2d" it cannot.
         exact_gelu: whether the MLPs use the exact GELU, as those of timm and Hugging Face do; the reference uses its
@@ -165,6 +169,7 @@ class VisionTransformer(ImageModel):
         num_registers: int = 0,
         pre_norm: bool = False,
         patch_bias: bool = True,
+        position_resampling: str = "zoom",
         name: str = "vision_transformer",
         dtype: Any = None,
         **kwargs: Any,
@@ -444,8 +449,14 @@ def _validate(
     epsilon,
     representation_size,
     num_registers,
+    position_resampling,
     **arguments,
 ):
+    if position_resampling not in RULES:
+        raise ValueError(
+            f"`position_resampling` must be one of {', '.join(RULES)}. "
+            f"Received: position_resampling={position_resampling!r}"
+        )
     if num_registers:
         check_positive_int("num_registers", num_registers)
     for argument in ("patch_size", "num_layers", "hidden_size", "mlp_dim", "num_heads", "classes"):

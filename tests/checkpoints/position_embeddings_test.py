@@ -75,6 +75,15 @@ def test_square_grids_are_resampled_as_the_reference_does(old, new, class_token,
     assert result.dtype == np.float32
 
 
+@pytest.mark.parametrize("grid", [(3, 4), (5, 9), (8, 7)])
+@pytest.mark.parametrize("rule", [rule for rule in position_embeddings.RULES if rule != "zoom"])
+def test_other_rules_are_pytorchs(rule, grid, golden):
+    arrays = golden("families/resampling")
+    result = position_embeddings.resample(arrays["positions"], (5, 7), grid, rule)
+    np.testing.assert_allclose(result[0, 1:].reshape(*grid, -1), arrays[f"{rule}_{grid[0]}x{grid[1]}"], atol=5e-6)
+    np.testing.assert_array_equal(result[:, 0], arrays["positions"][:, 0])
+
+
 def test_every_golden_grid_is_tested(golden):
     keys = {key for key in golden("posemb_resize") if key.startswith("in_")}
     assert keys == {f"in_{old}_{new}_tok{token}" for old, new in GRIDS for token in (0, 1)}
