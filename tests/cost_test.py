@@ -102,7 +102,6 @@ def _products(jaxpr):
         (keras_vit.VisionTransformer, {"classifier": "gap", "position_embedding": "relative"}),
         (keras_vit.models.AxialVisionTransformer, {}),
         (keras_vit.BiTResNet, {"depth": 8, "width": 32, "version": 1}),
-        (keras_vit.models.AxialResNet, {"depth": 8, "width": 32}),
     ],
     ids=str,
 )

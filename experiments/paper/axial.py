@@ -2,8 +2,6 @@
 
 from study import FEWSHOT_METRICS, Run, Study
 
-_RESNETS = {"ResNet": {"depth": 8, "width": 32, "version": 1}, "AxialResNet": {"depth": 8, "width": 32}}
-
 
 def _runs(scale):
     runs = []
@@ -16,14 +14,6 @@ def _runs(scale):
                 config = scale.pretraining(architecture=architecture, model={**scale.vit, "patch_size": patches})
             columns = {"model": kind, "patch size": patches}
             runs.append(Run(f"{kind}-patch={patches}", config, columns))
-    for kind, architecture in (("ResNet", "BiTResNet"), ("AxialResNet", "AxialResNet")):
-        if scale.is_paper:
-            config = {**scale.paper_pretraining("R50x1", evals=("fewshot:imagenet2012",)), "architecture": architecture}
-            version = {"version": 1} if kind == "ResNet" else {}
-            config["model"] = {**config["model"], **version}
-        else:
-            config = scale.pretraining(architecture=architecture, model=_RESNETS[kind])
-        runs.append(Run(kind, config, {"model": kind}))
     return scale.with_seeds(runs)
 
 
@@ -40,7 +30,6 @@ STUDY = Study(
     picture=("lines", "exaFLOPs", "5-shot", "model"),
     notes=(
         "Axial-ViT has learned positions of columns and rows and reads the mean of its tokens; the paper does not say.",
-        "AxialResNet is Scenic's, with heads of its form and scores that are not divided; the paper gives no equation.",
-        "At the paper's scale AxialResNet-50 takes the recipe of R50x1, as Table 3 has no row of its own for it.",
+        "The paper's AxialResNet and the ResNet next to it are left out.",
     ),
 )

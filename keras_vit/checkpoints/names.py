@@ -29,9 +29,8 @@ _RENAMES = [
     (r"/beta$", "/bias"),
 ]
 POSITIONS = "Transformer/posembed_input/pos_embedding"
-# The positions that only models of keras_vit have: two axes, those of a layer, distances, offsets along an axis. All
-# are resampled.
-OTHER_POSITIONS = re.compile(r"/(posembed_input/(pos|x|y)_embedding|relative_embedding|axis_embedding)$")
+# The positions that only models of keras_vit have: two axes, those of a layer, distances. All are resampled.
+OTHER_POSITIONS = re.compile(r"/(posembed_input/(pos|x|y)_embedding|relative_embedding)$")
 CLASS_TOKEN = "cls"
 HEAD = ("head/kernel", "head/bias")
 # The kernels that may be the first to see an image: a Transformer's, a ResNet stem's, a BiT ResNet's.
@@ -39,7 +38,7 @@ EMBEDDING = "embedding/kernel"
 STEM_ROOT = "conv_root/kernel"
 BIT_ROOT = "root_block/conv_root/kernel"
 
-_GROUP_NORM = re.compile(r"(^|/)(gn(_root|_proj|_qkv|_out|\d+)|norm-pre-head)/(scale|bias)$")
+_GROUP_NORM = re.compile(r"(^|/)(gn(_root|_proj|\d+)|norm-pre-head)/(scale|bias)$")
 # From the canonical numbering to that of the published files.
 _JOINT_NUMBERS = [
     (r"(encoderblock_\d+)/MultiHeadDotProductAttention_0/", r"\1/MultiHeadDotProductAttention_1/"),

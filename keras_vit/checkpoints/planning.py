@@ -232,12 +232,9 @@ class LoadPlan:
 
     def _resampling(self, name, shape, old_shape):
         """`(old grid, new grid, function)` for positions of any kind, or None if they do not fit."""
-        rank = 2 if name.endswith(("/axis_embedding", "/relative_embedding")) else 3
+        rank = 2 if name.endswith("/relative_embedding") else 3
         if len(old_shape) != rank or 0 in old_shape or (rank == 2 and not old_shape[0] % 2):
             return None
-        if name.endswith("/axis_embedding"):  # the offsets of an axis are resampled like places
-            old_grid, new_grid = (((rows + 1) // 2, 1) for rows in (old_shape[0], shape[0]))
-            return old_grid, new_grid, lambda v: position_embeddings.resample_axis(v[None], shape[0])[0]
         if name.endswith(("/x_embedding", "/y_embedding")):
             old, new = old_shape[1], shape[1]
             grids = ((1, old), (1, new)) if name.endswith("/x_embedding") else ((old, 1), (new, 1))

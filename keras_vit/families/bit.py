@@ -64,15 +64,12 @@ def infer(shapes, facts):
     has_stem = names.STEM_ROOT in shapes
     if not (has_stem or names.BIT_ROOT in shapes) or any(name.startswith("Transformer/") for name in shapes):
         return None
-    return {**resnet_arguments(shapes), "version": 1 if has_stem else 2}
-
-
-def resnet_arguments(shapes):
-    """The arguments that every kind of ResNet has."""
-    width = dimension(shapes, names.STEM_ROOT if names.STEM_ROOT in shapes else names.BIT_ROOT, -1)
+    width = dimension(shapes, names.STEM_ROOT if has_stem else names.BIT_ROOT, -1)
     depth = next((depth for depth, units in BIT_UNITS.items() if units == stages(shapes)), None)
     arguments = {"depth": depth, "width_factor": width and (1 if width % 64 else width // 64)}
-    return {**arguments, **({"width": width} if width and width % 64 else {}), **head_arguments(shapes)}
+    if width and width % 64:
+        arguments["width"] = width
+    return {**arguments, **head_arguments(shapes), "version": 1 if has_stem else 2}
 
 
 FAMILY = register(

@@ -33,7 +33,7 @@ IDENTITY = ("patch_size", "num_layers", "hidden_size", "resnet_blocks")
 
 # Names in files ------------------------------------------------------------------------------------------------------
 
-# `vit_jax` in both of its numberings, big_vision, and BiT ResNets and axial models of big_vision or keras_vit.
+# `vit_jax` in both of its numberings, big_vision, and BiT ResNets of big_vision or keras_vit.
 _BLOCK = r"(Transformer/encoderblock_\d+)"
 VIT_JAX = Format(
     "vit_jax",

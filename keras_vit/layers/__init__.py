@@ -5,7 +5,7 @@
 """
 
 from keras_vit.layers.attention_pooling import AttentionPooling
-from keras_vit.layers.axial import AxialAttention, AxialResNetStem, AxialTransformerBlock
+from keras_vit.layers.axial import AxialTransformerBlock
 from keras_vit.layers.input_preprocessing import InputPreprocessing
 from keras_vit.layers.patches import PatchEncoder, Patches
 from keras_vit.layers.positions import (
@@ -21,8 +21,6 @@ from keras_vit.layers.transformer_block import TransformerBlock
 
 __all__ = [
     "AttentionPooling",
-    "AxialAttention",
-    "AxialResNetStem",
     "AxialTransformerBlock",
     "ClassToken",
     "InputPreprocessing",

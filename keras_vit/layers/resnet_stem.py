@@ -45,9 +45,6 @@ class ResNetStem(keras.layers.Layer):
     weight standardization 1e-5 on the deviation).
     """
 
-    norm_epsilon: float = 1e-6
-    variance_epsilon: float | None = None
-
     def __init__(self, blocks: Sequence[int] = (), width: int = 64, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_stages(blocks, width)
@@ -62,15 +59,13 @@ class ResNetStem(keras.layers.Layer):
     def build(self, input_shape: tuple) -> None:
         check_rank("ResNetStem", input_shape, "B, H, W, C")
         policy = self.dtype_policy
-        self.conv_root = StdConv2D(
-            self.width, 7, strides=2, variance_epsilon=self.variance_epsilon, dtype=policy, name="conv_root"
-        )
-        self.gn_root = group_norm("gn_root", epsilon=self.norm_epsilon, dtype=policy)
+        self.conv_root = StdConv2D(self.width, 7, strides=2, dtype=policy, name="conv_root")
+        self.gn_root = group_norm("gn_root", dtype=policy)
         self.pool_root = keras.layers.MaxPooling2D(
             3, strides=2, padding="same", data_format="channels_last", dtype=policy, name="pool_root"
         )
         self.units = [
-            self._unit(
+            BottleneckUnit(
                 self.width * 2**stage,
                 strides=2 if stage > 0 and unit == 0 else 1,
                 dtype=policy,
@@ -82,9 +77,6 @@ class ResNetStem(keras.layers.Layer):
         shape = build_in_turn((self.conv_root, self.gn_root, self.pool_root), input_shape)
         build_in_turn(self.units, shape)
         self.built = True
-
-    def _unit(self, channels, strides, **kwargs):
-        return BottleneckUnit(channels, strides, **kwargs)
 
     def call(self, images: keras.KerasTensor) -> keras.KerasTensor:
         x = ops.relu(self.gn_root(self.conv_root(images)))  # (B, H/2, W/2, width)
@@ -118,44 +110,30 @@ class BottleneckUnit(keras.layers.Layer):
     Reference: the ResidualUnit of the reference; the last GroupNorm starts at 0, so a new unit is its shortcut.
     """
 
-    norm_epsilon: float = 1e-6
-    variance_epsilon: float | None = None
-
     def __init__(self, channels, strides=1, **kwargs):
         super().__init__(**kwargs)
         self.channels = channels
         self.strides = strides
 
     def build(self, input_shape):
-        n = self.channels
-        self.conv1, self.gn1 = self._conv(n, 1, "conv1"), self._norm("gn1")
-        spatial = self._spatial_layers()
-        self.conv3, self.gn3 = self._conv(4 * n, 1, "conv3"), self._norm("gn3", gamma_initializer="zeros")
-        build_in_turn((self.conv1, self.gn1, *spatial, self.conv3, self.gn3), input_shape)
+        n, policy = self.channels, {"dtype": self.dtype_policy}
+        self.conv1, self.gn1 = StdConv2D(n, 1, name="conv1", **policy), group_norm("gn1", **policy)
+        self.conv2 = StdConv2D(n, 3, strides=self.strides, name="conv2", **policy)
+        self.gn2 = group_norm("gn2", **policy)
+        self.conv3 = StdConv2D(4 * n, 1, name="conv3", **policy)
+        self.gn3 = group_norm("gn3", gamma_initializer="zeros", **policy)
+        build_in_turn((self.conv1, self.gn1, self.conv2, self.gn2, self.conv3, self.gn3), input_shape)
         self.conv_proj = self.gn_proj = None
         if input_shape[-1] != 4 * n or self.strides != 1:
-            self.conv_proj, self.gn_proj = self._conv(4 * n, 1, "conv_proj", self.strides), self._norm("gn_proj")
+            self.conv_proj = StdConv2D(4 * n, 1, strides=self.strides, name="conv_proj", **policy)
+            self.gn_proj = group_norm("gn_proj", **policy)
             build_in_turn((self.conv_proj, self.gn_proj), input_shape)
         self.built = True
 
-    def _conv(self, filters, kernel_size, name, strides=1):
-        options = {"strides": strides, "variance_epsilon": self.variance_epsilon, "dtype": self.dtype_policy}
-        return StdConv2D(filters, kernel_size, name=name, **options)
-
-    def _norm(self, name, **kwargs):
-        return group_norm(name, epsilon=self.norm_epsilon, dtype=self.dtype_policy, **kwargs)
-
-    def _spatial_layers(self):
-        """Makes the layers in which positions see each other, and gives them in their order."""
-        self.conv2, self.gn2 = self._conv(self.channels, 3, "conv2", self.strides), self._norm("gn2")
-        return self.conv2, self.gn2
-
-    def _spatial(self, x):
-        return ops.relu(self.gn2(self.conv2(x)))
-
     def call(self, x):
         shortcut = x if self.conv_proj is None else self.gn_proj(self.conv_proj(x))
-        x = self._spatial(ops.relu(self.gn1(self.conv1(x))))
+        x = ops.relu(self.gn1(self.conv1(x)))
+        x = ops.relu(self.gn2(self.conv2(x)))
         return ops.relu(shortcut + self.gn3(self.conv3(x)))
 
     def compute_output_shape(self, input_shape):
@@ -163,12 +141,9 @@ class BottleneckUnit(keras.layers.Layer):
         sides = [None if side is None else -(-side // self.strides) for side in sides]
         return (batch, *sides, 4 * self.channels)
 
-    def _counted_layers(self):
-        return self.conv1, self.conv2, self.conv3
-
     def multiply_accumulates(self, input_shape):
         """Multiply-accumulates of one example; the shape is `(B, H, W, C)`."""
-        count = count_in_turn(self._counted_layers(), input_shape)
+        count = count_in_turn((self.conv1, self.conv2, self.conv3), input_shape)
         return count + (self.conv_proj.multiply_accumulates(input_shape) if self.conv_proj else 0)
 
     def get_config(self):

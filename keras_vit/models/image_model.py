@@ -43,21 +43,6 @@ class ImageModel(keras.Model):
         self.head = next((layer for layer in reversed(self.layers) if layer.name == "head"), None)
         self.input_preprocessing = next(layer for layer in self.layers if isinstance(layer, InputPreprocessing))
 
-    def _build_pooled(self, resnet, preprocessing, arguments, name, policy, kwargs):
-        """The constructor of a model of one layer from images to feature maps, pooling and a head."""
-        images = keras.Input(shape=arguments["input_shape"], name="images")
-        x = resnet(InputPreprocessing(preprocessing, name="expected_images", **policy)(images))
-        x = keras.layers.GlobalAveragePooling2D(data_format="channels_last", name="pool", **policy)(x)
-        x = add_head(
-            x,
-            include_top=arguments["include_top"],
-            classes=arguments["classes"],
-            bias=arguments["head_bias"],
-            activation=arguments["classifier_activation"],
-        )
-        ImageModel.__init__(self, images, x, arguments=arguments, name=name, **policy, **kwargs)
-        self.resnet = resnet
-
     @property
     def preprocessing(self) -> Preprocessing:
         """How images become the model's input; may be set, also as a dict."""

@@ -18,7 +18,6 @@ TASKS = {
 _FORMER = {
     "resnet_classification": "BiTResNet",
     "axial_classification": "AxialVisionTransformer",
-    "axial_resnet_classification": "AxialResNet",
 }
 
 

@@ -39,9 +39,6 @@ def masked_then_finetuned(tmp_path):
 
 MODELS = {
     "axial": lambda _: randomize(keras_vit.AxialVisionTransformer(**VIT, input_shape=SHAPE, classes=5)),
-    "axial_resnet": lambda _: randomize(
-        keras_vit.AxialResNet(depth=8, width=32, num_heads=2, input_shape=SHAPE, classes=5)
-    ),
     "relative": lambda _: randomize(
         keras_vit.VisionTransformer(**VIT, input_shape=SHAPE, classes=5, position_embedding="relative")
     ),
@@ -60,10 +57,7 @@ MODELS = {
 
 @pytest.mark.parametrize(
     "name",
-    [
-        name if name in ("axial_resnet", "masked_patches") else pytest.param(name, marks=pytest.mark.slow)
-        for name in MODELS
-    ],
+    [name if name in ("axial", "masked_patches") else pytest.param(name, marks=pytest.mark.slow) for name in MODELS],
 )
 def test_a_saved_model_has_the_probabilities_of_the_model_and_is_loaded_as_it_was(name, tmp_path):
     model = MODELS[name](tmp_path)

@@ -8,7 +8,6 @@ from keras.src import testing
 import keras_vit
 from keras_vit import layers
 from keras_vit.layers.attention import MultiHeadAttention
-from keras_vit.layers.axial import AxialBottleneckUnit
 from keras_vit.layers.preactivation_resnet import PreActivationUnit
 from keras_vit.layers.resnet_stem import BottleneckUnit
 from keras_vit.layers.std_conv import StdConv2D
@@ -67,15 +66,6 @@ CASES = [
         (3, 6, 8),
         32,
     ),
-    (layers.AxialAttention, {"num_heads": 2, "axis": "height"}, (2, 3, 4, 32), (2, 3, 4, 32), 6),
-    (
-        layers.AxialResNetStem,
-        {"blocks": (1, 1), "width": 32, "num_heads": 4},
-        (2, 17, 12, 3),
-        (2, 3, 2, 256),
-        45,
-    ),
-    (AxialBottleneckUnit, {"channels": 32, "strides": 2, "num_heads": 4}, (2, 5, 4, 32), (2, 3, 2, 128), 21),
     (layers.ResNetStem, {"width": 32}, (2, 9, 14, 3), (2, 3, 4, 32), 3),
     (layers.ResNetStem, {"blocks": (1, 1), "width": 32}, (2, 17, 12, 3), (2, 3, 2, 256), 27),
     (layers.InputPreprocessing, {}, (2, 4, 6, 3), (2, 4, 6, 3), 0),

@@ -126,7 +126,6 @@ MODELS_TO_REBUILD = {
     "stem": lambda **k: keras_vit.BiTResNet(
         depth=8, width=32, version=1, input_shape=(32, 32, 3), include_top=False, **k
     ),
-    "axial_resnet": lambda **k: keras_vit.AxialResNet(depth=8, width=32, input_shape=(32, 32, 3), classes=5, **k),
 }
 
 
