@@ -11,6 +11,7 @@ _RENAMES = [
     (r"^resnet_stem/", ""),
     (r"^resnet/conv_root/", "root_block/conv_root/"),
     (r"^resnet/", ""),
+    (r"^pool_norm/", "fc_norm/"),
     (r"^pool/", "MAPHead_0/"),
     (r"^(block\d+)_(unit\d+)/", r"\1/\2/"),
     (r"^position_embedding/", "Transformer/posembed_input/"),

@@ -37,6 +37,7 @@ class MultiHeadAttention(keras.layers.Layer):
             positions are those in the sequence, so that of a class token is 0.
         biases: which projections have a bias, letters of "qkvo": of queries, keys, values and the output.
         qk_norm: whether queries and keys of each head go through a LayerNorm.
+        out_norm: whether the values of all heads go through a LayerNorm before the output's projection.
         epsilon: of these LayerNorms.
         rotary: None, or the arguments of `layers.rotary.rotary_table` but `size`, a dict with at least `grid`: queries
             and keys of patches are rotated by their places.
@@ -70,6 +71,7 @@ class MultiHeadAttention(keras.layers.Layer):
         qk_norm=False,
         epsilon=1e-6,
         rotary=None,
+        out_norm=False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -82,6 +84,7 @@ class MultiHeadAttention(keras.layers.Layer):
             raise ValueError(f'`biases` must be letters of "qkvo". Received: biases={biases!r}')
         self.biases = biases
         self.qk_norm = qk_norm
+        self.use_out_norm = out_norm
         self.epsilon = epsilon
         self.rotary = check_rotary(rotary)
 
@@ -111,7 +114,12 @@ class MultiHeadAttention(keras.layers.Layer):
         self.key = projection("key", "bnd,dhk->bnhk", heads, "hk")
         self.value = projection("value", "bnd,dhk->bnhk", heads, "hk")
         self.out = projection("out", "bnhk,hkd->bnd", (None, hidden_size), "d")
-        self.query_norm = self.key_norm = None
+        self.query_norm = self.key_norm = self.out_norm = None
+        if self.use_out_norm:
+            self.out_norm = keras.layers.LayerNormalization(
+                epsilon=self.epsilon, dtype=self.dtype_policy, name="out_norm"
+            )
+            self.out_norm.build(input_shape)
         if self.qk_norm:
             self.query_norm, self.key_norm = (
                 keras.layers.LayerNormalization(epsilon=self.epsilon, dtype=self.dtype_policy, name=name)
@@ -151,8 +159,13 @@ class MultiHeadAttention(keras.layers.Layer):
         value = self.value(tokens)
         needs_scores = (training and self.dropout > 0) or self.relative_positions or score_change is not None
         if keras.backend.backend() != "jax" or needs_scores:
-            return self.out(self._attend(query, key, value, training, score_change))
-        return self.out(self._attend_without_scores(query, key, value))
+            mixed = self._attend(query, key, value, training, score_change)
+        else:
+            mixed = self._attend_without_scores(query, key, value)
+        if self.out_norm is not None:
+            flat = ops.reshape(mixed, (-1, mixed.shape[1], tokens.shape[-1]))
+            mixed = ops.reshape(self.out_norm(flat), (-1, *mixed.shape[1:]))
+        return self.out(mixed)
 
     def _positioned(self, x, norm):
         """Queries or keys `(B, M, heads, D/heads)` after their norm and rotation, if there are any."""
@@ -236,4 +249,5 @@ class MultiHeadAttention(keras.layers.Layer):
     def get_config(self):
         names = ("num_heads", "dropout", "relative_positions", "biases", "qk_norm", "epsilon")
         config = {name: getattr(self, name) for name in names}
-        return {**super().get_config(), **config, "rotary": None if self.rotary is None else dict(self.rotary)}
+        rotary = None if self.rotary is None else dict(self.rotary)
+        return {**super().get_config(), **config, "rotary": rotary, "out_norm": self.use_out_norm}

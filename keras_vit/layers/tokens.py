@@ -1,4 +1,4 @@
-"""Learned tokens that stand before those of the patches, and LayerScale."""
+"""Learned tokens that stand before those of the patches, the head of two of them, and LayerScale."""
 
 from typing import Any
 
@@ -118,3 +118,27 @@ class LayerScale(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "init": self.init}
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class DistilledHead(keras.layers.Dense):
+    """The mean of two linear heads, each on its half of the input: `(B, 2F)` to `(B, units)`.
+
+    The first half is the class token, the second the distillation token. `kernel` and `bias` are the first head's;
+    `distillation`, a `Dense`, is the second head. Arguments are those of `Dense`.
+
+    Reference: Touvron et al., "Training data-efficient image transformers & distillation through attention".
+    """
+
+    def build(self, input_shape: tuple) -> None:
+        half = (*input_shape[:-1], input_shape[-1] // 2)
+        initializers = {"kernel_initializer": self.kernel_initializer, "bias_initializer": self.bias_initializer}
+        self.distillation = keras.layers.Dense(self.units, dtype=self.dtype_policy, name="distillation", **initializers)
+        self.distillation.build(half)
+        super().build(half)
+        self.input_spec = keras.layers.InputSpec(min_ndim=2, axes={-1: input_shape[-1]})
+
+    def call(self, inputs: keras.KerasTensor, training: bool | None = None) -> keras.KerasTensor:
+        first, second = (ops.cast(x, self.compute_dtype) for x in ops.split(inputs, 2, axis=-1))
+        x = (ops.matmul(first, self.kernel) + self.bias + self.distillation(second)) / 2
+        return x if self.activation is None else self.activation(x)

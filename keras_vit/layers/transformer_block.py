@@ -45,6 +45,7 @@ class TransformerBlock(keras.layers.Layer):
         mlp_bias: whether the MLP's dense layers have biases.
         attention_bias: which projections of the attention have a bias, letters of "qkvo".
         qk_norm: whether queries and keys of each head go through a LayerNorm.
+        attention_norm: whether the values of all heads go through a LayerNorm before the attention's projection.
         rotary: None, or rotary positions of patches, as `MultiHeadAttention` takes them.
         layer_scale: initial value of learned factors on both residual branches; None for none.
 
@@ -80,6 +81,7 @@ class TransformerBlock(keras.layers.Layer):
         qk_norm: bool = False,
         rotary: Mapping[str, Any] | None = None,
         layer_scale: float | None = None,
+        attention_norm: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -107,6 +109,7 @@ class TransformerBlock(keras.layers.Layer):
         self.qk_norm = qk_norm
         self.rotary = check_rotary(rotary)
         self.layer_scale = layer_scale
+        self.attention_norm = attention_norm
 
     def build(self, input_shape: tuple) -> None:
         check_rank("TransformerBlock", input_shape, "B, N, D")
@@ -121,6 +124,7 @@ class TransformerBlock(keras.layers.Layer):
             qk_norm=self.qk_norm,
             epsilon=self.epsilon,
             rotary=self.rotary,
+            out_norm=self.attention_norm,
             name="attention",
             **policy,
         )
@@ -221,7 +225,7 @@ class TransformerBlock(keras.layers.Layer):
         names = (
             *("num_heads", "mlp_dim", "dropout", "attention_dropout", "stochastic_depth", "first_token_only"),
             *("exact_gelu", "epsilon", "relative_positions", "remat", "mlp_norm", "mlp_bias", "attention_bias"),
-            *("qk_norm", "layer_scale"),
+            *("qk_norm", "layer_scale", "attention_norm"),
         )
         config = {name: getattr(self, name) for name in names}
         rotary = None if self.rotary is None else dict(self.rotary)

@@ -37,10 +37,10 @@ def check_grid(grid):
 
 
 def check_grid_tokens(grid, tokens, class_token=True):
-    """Raises a `ValueError` unless `tokens` are those of a grid, or with `class_token` one more."""
+    """Raises a `ValueError` unless `tokens` are those of a grid, or with `class_token` one or two more."""
     rows, columns = grid
     patches = rows * columns
-    if tokens == patches or (class_token and tokens == patches + 1):
+    if tokens == patches or (class_token and tokens in (patches + 1, patches + 2)):
         return
     other = f", or {patches + 1} with a class token" if class_token else ", and there is no class token"
     raise ValueError(

@@ -108,7 +108,7 @@ class FeatureModel(keras.Model):
         if self.norm:
             used.append(vit.norm)
         if self.tokens == "pooled":
-            used += [layer for layer in (vit.pool_layer, vit.pre_logits) if layer is not None]
+            used += [layer for layer in (vit.pool_layer, vit.pool_norm, vit.pre_logits) if layer is not None]
         return used
 
     def _only_used(self, variables):

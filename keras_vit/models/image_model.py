@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from keras_vit.layers import InputPreprocessing
+from keras_vit.layers.tokens import DistilledHead
 from keras_vit.preprocessing import Preprocessing
 
 
@@ -91,7 +92,7 @@ def policy_of(dtype):
     return keras.config.dtype_policy() if dtype is None else keras.dtype_policies.get(dtype)
 
 
-def add_head(x, *, include_top, classes, bias, activation, representation_size=0, dtype=None):
+def add_head(x, *, include_top, classes, bias, activation, representation_size=0, distilled=False, dtype=None):
     """The output of a model from its features `(..., F)`: after `pre_logits` if it has any units, and the head."""
     if representation_size:
         x = keras.layers.Dense(
@@ -100,7 +101,8 @@ def add_head(x, *, include_top, classes, bias, activation, representation_size=0
     if not include_top:
         return x
     # The kernel starts with zeros, so that the first logits are the bias alone.
-    return keras.layers.Dense(
+    dense = DistilledHead if distilled else keras.layers.Dense
+    return dense(
         classes,
         activation=activation,
         kernel_initializer="zeros",

@@ -92,14 +92,18 @@ class VisionTransformer(ImageModel):
             reference's. It changes no number, and is saved with the model; loading published weights sets theirs.
         remat: whether the blocks keep only their inputs for the gradient and are computed twice in training, which
             saves memory and costs time; see `layers.TransformerBlock`. It changes no number.
-        mlp, mlp_norm, mlp_bias, attention_bias, qk_norm, layer_scale: parts of the blocks that later families have, see
-            `layers.TransformerBlock`.
+        mlp, mlp_norm, mlp_bias, attention_bias, attention_norm, qk_norm, layer_scale: parts of the blocks that later
+            families have, see `layers.TransformerBlock`.
         rotary: None, or rotary positions of the patches in every block: arguments of `layers.rotary.rotary_table` but
             `size`, `grid` and `prefix`, such as `{"style": "half", "coordinates": "centered", "theta": 100.0}` of
             DINOv3.
         num_registers: number of learned tokens without positions, which stand after the class token.
         pre_norm: whether a LayerNorm stands before the first block, as in CLIP.
         patch_bias: whether the projection of patches has a bias.
+        pool_norm: whether the LayerNorm after the blocks stands after the pooling (MAE's and EVA-02's `fc_norm`), so
+            that tokens have none.
+        distilled: whether a second class token, which stands after the first, has a head of its own, and the logits
+            are the mean of both heads' (DeiT). What the heads read is both tokens, `(B, 2D)`.
         name: the model's name.
         dtype: its dtype policy; None for Keras' global one.
 
@@ -116,9 +120,10 @@ class VisionTransformer(ImageModel):
         patch_size, num_layers, hidden_size, mlp_dim, num_heads, classifier: the arguments.
         grid: `(rows, columns)` of the patches.
         patch_stride: pixels of the image from one patch to the next; of a hybrid, the stem's stride times `patch_size`.
-        num_prefix_tokens: how many tokens come before those of the patches: the class token and registers.
+        num_class_tokens: 0, 1, or 2 of a distilled model.
+        num_prefix_tokens: how many tokens come before those of the patches: class tokens and registers.
         num_tokens: how many tokens the blocks see.
-        stem, patch_encoder, class_token, norm, pool_layer, pre_logits: the layers of these purposes, or None.
+        stem, patch_encoder, class_token, norm, pool_layer, pool_norm, pre_logits: these layers, or None.
         positions: for each block, the layer that adds positions to its input, or None.
         blocks: the `TransformerBlock`s, in order. Layers of tokens are counted as in the paper: layer 1 is the first
             block, and layer 0 are the tokens before it.
@@ -170,6 +175,9 @@ class VisionTransformer(ImageModel):
         pre_norm: bool = False,
         patch_bias: bool = True,
         position_resampling: str = "zoom",
+        attention_norm: bool = False,
+        pool_norm: bool = False,
+        distilled: bool = False,
         name: str = "vision_transformer",
         dtype: Any = None,
         **kwargs: Any,
@@ -199,13 +207,14 @@ class VisionTransformer(ImageModel):
         grid = patch_grid(input_shape, patch_size, resnet_blocks)
         has_class_token = classifier.startswith("token")
         policy = {"dtype": policy_of(dtype)}
-        num_prefix_tokens = int(has_class_token) + num_registers
+        num_class_tokens = int(has_class_token) + distilled
+        num_prefix_tokens = num_class_tokens + num_registers
         gelu: dict[str, Any] = {"exact_gelu": exact_gelu if mlp is None else mlp == "gelu", "epsilon": epsilon}
         block: dict[str, Any] = {
             name: arguments[name]
             for name in (
                 *("num_heads", "mlp_dim", "dropout", "attention_dropout", "exact_gelu", "epsilon", "remat", "mlp"),
-                *("mlp_norm", "mlp_bias", "attention_bias", "qk_norm", "layer_scale"),
+                *("mlp_norm", "mlp_bias", "attention_bias", "qk_norm", "layer_scale", "attention_norm"),
             )
         }
         if rotary is not None:
@@ -224,9 +233,10 @@ class VisionTransformer(ImageModel):
         make_positions = POSITION_EMBEDDINGS[position_embedding]
         positions = make_positions(grid, name="position_embedding", **policy)
         class_token = layers.ClassToken(name="class_token", **policy) if has_class_token else None
-        first += [class_token, positions] if class_token_position else [positions, class_token]
+        class_tokens = [layers.ClassToken(name="distillation_token", **policy)] * distilled + [class_token]
+        first += [*class_tokens, positions] if class_token_position else [positions, *class_tokens]
         if num_registers:
-            first.append(layers.RegisterTokens(num_registers, int(has_class_token), name="register_tokens", **policy))
+            first.append(layers.RegisterTokens(num_registers, num_class_tokens, name="register_tokens", **policy))
         first.append(Dropout(dropout, name="dropout", **policy))
         if pre_norm:
             first.append(keras.layers.LayerNormalization(epsilon=epsilon, name="pre_norm", **policy))
@@ -246,7 +256,7 @@ class VisionTransformer(ImageModel):
                 layers.TransformerBlock(
                     stochastic_depth=stochastic_depth * i / max(num_layers - 1, 1),
                     # Nothing reads the other tokens of the last block: about 7 % of ViT-B/16's arithmetic.
-                    first_token_only=classifier == "token" and i == num_layers - 1,
+                    first_token_only=classifier == "token" and i == num_layers - 1 and not distilled,
                     relative_positions=position_embedding == "relative",
                     name=f"encoderblock_{i}",
                     **block,
@@ -254,10 +264,13 @@ class VisionTransformer(ImageModel):
                 )
             )
             x = blocks[-1](x)
-        norm = keras.layers.LayerNormalization(epsilon=epsilon, name="encoder_norm", **policy)
+        norm: Any = keras.layers.LayerNormalization(epsilon=epsilon, name="encoder_norm", **policy)
+        if pool_norm:
+            norm = keras.layers.Identity(name="encoder_norm", **policy)
         x = norm(x)
         pool: Any = None
         if classifier == "token":
+            x = x[:, :2] if distilled else x
             pool = keras.layers.Flatten(name="pool", **policy)  # from (B, 1, hidden_size) to (B, hidden_size)
         elif classifier == "gap":
             pool = keras.layers.GlobalAveragePooling1D(data_format="channels_last", name="pool", **policy)
@@ -265,13 +278,19 @@ class VisionTransformer(ImageModel):
             pool = layers.AttentionPooling(num_heads, mlp_dim, name="pool", **gelu, **policy)
         if classifier == "gap" and num_prefix_tokens:
             x = x[:, num_prefix_tokens:]
+        x = x if pool is None else pool(x)
+        after_pool: Any = None
+        if pool_norm:
+            after_pool = keras.layers.LayerNormalization(epsilon=epsilon, name="pool_norm", **policy)
+            x = after_pool(x)
         x = add_head(
-            x if pool is None else pool(x),
+            x,
             include_top=include_top,
             classes=arguments["classes"],
             bias=head_bias,
             activation=classifier_activation,
             representation_size=representation_size,
+            distilled=distilled,
             **policy,
         )
         super().__init__(
@@ -285,7 +304,8 @@ class VisionTransformer(ImageModel):
         self.num_prefix_tokens = num_prefix_tokens
         self.num_tokens = grid[0] * grid[1] + self.num_prefix_tokens
         self.patch_encoder = next(layer for layer in first if isinstance(layer, layers.PatchEncoder))
-        self.class_token, self.norm, self.pool_layer = class_token, norm, pool
+        self.class_token, self.norm, self.pool_layer, self.pool_norm = class_token, norm, pool, after_pool
+        self.num_class_tokens = num_class_tokens
         self.pre_logits = next((layer for layer in self.layers if layer.name == "pre_logits"), None)
         self.positions, self.blocks = (positions, *later_positions[1:]), tuple(blocks)
         self._first = tuple(first)
@@ -363,7 +383,10 @@ class VisionTransformer(ImageModel):
         self.check_pools()
         if self.classifier == "gap":
             tokens = tokens[:, self.num_prefix_tokens :]
-        x = tokens[:, 0] if self.classifier == "token" else self.pool_layer(tokens)
+        if self.classifier == "token":
+            tokens = tokens[:, : self.num_class_tokens]
+        x = self.pool_layer(tokens)
+        x = x if self.pool_norm is None else self.pool_norm(x)
         return self.pre_logits(x) if pre_logits and self.pre_logits is not None else x
 
     def intermediates(
@@ -485,6 +508,18 @@ def _validate(
             "Registers have no positions, so positions cannot be added at every layer. Received: "
             f"num_registers={num_registers}, position_embedding_at={position_embedding_at!r}"
         )
+    if arguments["distilled"] and (
+        (classifier, position_embedding_at) != ("token", "stem")
+        or representation_size
+        or position_embedding[-2:] == "2d"
+    ):
+        raise ValueError(
+            'A distilled model needs classifier="token", no `representation_size` and 1-D positions, added once. '
+            f"Received: classifier={classifier!r}, representation_size={representation_size}, "
+            f"position_embedding={position_embedding!r}, position_embedding_at={position_embedding_at!r}"
+        )
+    if arguments["pool_norm"] and "unpooled" in classifier:
+        raise ValueError(f"`pool_norm` needs a classifier that pools. Received: classifier={classifier!r}")
     can_position = POSITION_EMBEDDINGS[position_embedding].has_class_token_position
     if classifier.startswith("token") and class_token_position and not can_position:
         raise ValueError(

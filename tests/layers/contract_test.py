@@ -11,6 +11,7 @@ from keras_vit.layers.attention import MultiHeadAttention
 from keras_vit.layers.preactivation_resnet import PreActivationUnit
 from keras_vit.layers.resnet_stem import BottleneckUnit
 from keras_vit.layers.std_conv import StdConv2D
+from keras_vit.layers.tokens import DistilledHead
 
 # layer, arguments, input shape, output shape, number of weights
 CASES = [
@@ -48,14 +49,16 @@ CASES = [
             "mlp_bias": False,
             "qk_norm": True,
             "attention_bias": "qv",
+            "attention_norm": True,
             "layer_scale": 0.1,
             "rotary": {"grid": (2, 3), "prefix": 1},
             "remat": True,
         },
         (3, 7, 8),
         (3, 7, 8),
-        21,
+        23,
     ),
+    (DistilledHead, {"units": 5}, (3, 8), (3, 5), 4),
     (layers.RegisterTokens, {"count": 2, "after": 1}, (3, 6, 8), (3, 8, 8), 1),
     (layers.LayerScale, {}, (3, 6, 8), (3, 6, 8), 1),
     (layers.PatchEncoder, {"hidden_size": 7, "use_bias": False}, (3, 6, 20), (3, 6, 7), 1),

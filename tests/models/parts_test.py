@@ -1,0 +1,72 @@
+"""Parts of later families: a second class token with its head, and norms in other places."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+
+IMAGES = np.random.default_rng(0).uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
+SIZES = {"patch_size": 8, "num_layers": 2, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "classes": 3}
+
+
+def build(**arguments):
+    model = keras_vit.VisionTransformer(**SIZES, input_shape=(16, 24, 3), **arguments)
+    random = np.random.default_rng(1)
+    for weight in model.weights:
+        weight.assign(random.normal(size=weight.shape))
+    return model
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"distilled": True},
+        {"distilled": True, "num_registers": 2, "class_token_position": False},
+        {"attention_norm": True, "pool_norm": True},
+        {"pool_norm": True, "classifier": "gap", "num_registers": 1},
+        {"pool_norm": True, "classifier": "map", "representation_size": 5},
+    ],
+)
+def test_a_model_is_rebuilt_and_its_features_give_its_logits(arguments):
+    model = build(**arguments)
+    logits = keras.ops.convert_to_numpy(model(IMAGES))
+    again = type(model).from_config(model.get_config())
+    again.set_weights(model.get_weights())
+    np.testing.assert_array_equal(again(IMAGES), logits)
+    features = keras_vit.features(model, IMAGES, tokens="pooled")
+    np.testing.assert_allclose(model.head(features), logits, atol=1e-5)
+    np.testing.assert_allclose(model.intermediates(IMAGES)["pre_logits"], features, atol=1e-5)
+    assert keras_vit.features(model, IMAGES, tokens="patch", grid=True).shape == (2, 2, 3, 8)
+    assert keras_vit.flops(model) > 0
+
+
+def test_a_distilled_model_is_the_mean_of_two_heads():
+    model = build(distilled=True)
+    assert (model.num_class_tokens, model.num_prefix_tokens, model.num_tokens) == (2, 2, 8)
+    tokens = keras.ops.convert_to_numpy(model.intermediates(IMAGES)["encoded"])
+    first = tokens[:, 0] @ np.asarray(model.head.kernel) + np.asarray(model.head.bias)
+    second = np.asarray(model.head.distillation(tokens[:, 1]))
+    np.testing.assert_allclose(model(IMAGES), (first + second) / 2, atol=1e-5)
+
+
+def test_the_tokens_of_a_pool_norm_have_no_norm():
+    model = build(pool_norm=True, classifier="gap")
+    out = model.intermediates(IMAGES)
+    np.testing.assert_array_equal(out["encoded"], out["tokens"][-1])
+    assert {weight.path.split("/")[0] for weight in model.weights} >= {"pool_norm"}
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"distilled": True, "classifier": "gap"}, 'distilled model needs classifier="token"'),
+        ({"distilled": True, "representation_size": 4}, "Received: .*representation_size=4"),
+        ({"distilled": True, "position_embedding": "learned2d"}, "Received: .*position_embedding='learned2d'"),
+        ({"pool_norm": True, "classifier": "unpooled"}, "`pool_norm` needs a classifier that pools"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        build(**arguments)
