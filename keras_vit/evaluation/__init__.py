@@ -4,20 +4,20 @@
 `keras-vit evaluate` runs them on any model. To add one, write a function `(model, inputs, engine)` to a dict of
 floats, and its row in `EVALUATORS`.
 
-    top1                       on the data of the run
-    fewshot:digits             on a dataset
-    knn:cifar10@/data/tfds     on a dataset in a folder
-    vtab:cifar100+svhn@FOLDER  fine-tuned on each of these tasks of VTAB-1k
-    real:real.json@FOLDER      ReaL's labels from their file, for ImageNet's validation images in a folder
+    top1                   on the data of the run
+    fewshot:digits         on a dataset
+    knn:cifar10@/data/tfds on a dataset in a folder
+    real:real.json@FOLDER  ReaL's labels from their file, for ImageNet's validation images in a folder
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable
 
 import keras
 
 from keras_vit.data import InputPipeline
-from keras_vit.evaluation import accuracy, calibration, frozen, vtab
+from keras_vit.evaluation import accuracy, calibration, frozen
 from keras_vit.evaluation.collecting import check_classes, load_inputs
 from keras_vit.models.digest import model_digest, weights_digest
 from keras_vit.models.shapes import image_shape_of
@@ -59,7 +59,6 @@ EVALUATORS = {
     "knn": Kind(("accuracy",), frozen.knn, frozen.check_representation, _BOTH),
     "calibration": Kind(_CALIBRATION, calibration.calibration),
     "average_precision": Kind(("mean_average_precision",), accuracy.average_precision),
-    "vtab": Kind(vtab.METRICS, vtab.evaluate_tasks),
 }
 """The kinds of evaluators by name."""
 
@@ -116,49 +115,19 @@ class Evaluator:
             if inputs is None:
                 raise ValueError(f"The evaluator needs a dataset, such as {self.name}:digits. Received: {self.name!r}")
             return inputs
-        return self._load(model, self.dataset, self.kind.splits)
-
-    def _load(self, model, dataset, splits):
         key = (image_shape_of(model), find_preprocessing(model))
         if key not in self._loaded:
             try:
-                share = {"max_bad_share": self.max_bad_share}
-                self._loaded[key] = load_inputs(model, dataset, self.path, splits, **share)
+                self._loaded[key] = load_inputs(
+                    model, self.dataset, self.path, self.kind.splits, max_bad_share=self.max_bad_share
+                )
             except ValueError as error:
                 evaluator = self.name.partition(":")[0]
                 raise ValueError(
-                    f"{self.name} cannot have its dataset; {evaluator}:{dataset}@FOLDER names a local copy. {error}"
+                    f"{self.name} cannot have its dataset; {evaluator}:{self.dataset}@FOLDER names a local copy. "
+                    f"{error}"
                 ) from error
         return self._loaded[key]
-
-
-class _RealFromFile(Evaluator):
-    """ReaL with the labels of a JSON file, `dataset`, on images in the folder `path`."""
-
-    def check(self, model, inputs=None):
-        self._load(model, "folder", ("",))
-        accuracy.read_real_labels(model, self.dataset)
-
-    def evaluate(self, model, inputs=None, engine=None):
-        return accuracy.real_from_file(model, self._load(model, "folder", ("",)), self.dataset)
-
-
-class _VTAB(Evaluator):
-    """Fine-tuning on tasks of VTAB-1k: `dataset` joins them by +, "" is all of them."""
-
-    @property
-    def _tasks(self):
-        return tuple(self.dataset.split("+")) if self.dataset else ()
-
-    @property
-    def METRICS(self):
-        return vtab.metrics_of_datasets(self._tasks) if self._tasks else vtab.METRICS
-
-    def check(self, model, inputs=None):
-        vtab.check_tasks(model, self._tasks, self.path)
-
-    def evaluate(self, model, inputs=None, engine=None):
-        return vtab.evaluate_tasks(model, self._tasks, self.path, engine)
 
 
 def get(names: Iterable[str], max_bad_share: float = 0.01) -> dict[str, Evaluator]:
@@ -180,8 +149,11 @@ def _parse(text, max_bad_share):
     if name not in EVALUATORS:
         raise ValueError(f"The evaluators are {', '.join(EVALUATORS)}. Received: {text!r}")
     kind = EVALUATORS[name]
-    kinds = {"vtab": _VTAB, "real": _RealFromFile if dataset.endswith(".json") else Evaluator}
-    return kinds.get(name, Evaluator)(text, kind, dataset or kind.dataset, path, max_bad_share)
+    if name == "real" and dataset.endswith(".json"):
+        compute = functools.partial(accuracy.real_from_file, path=dataset)
+        check = functools.partial(accuracy.check_real_labels, path=dataset)
+        kind, dataset = Kind(kind.metrics, compute, check, splits=("",)), "folder"
+    return Evaluator(text, kind, dataset or kind.dataset, path, max_bad_share)
 
 
 def evaluate(model: keras.Model, names: Iterable[str], inputs: InputPipeline | None = None) -> dict[str, float]:

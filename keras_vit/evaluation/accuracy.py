@@ -45,49 +45,47 @@ def real(model, inputs, engine=None):
     return {"accuracy": top1(model, inputs)["accuracy"]}
 
 
-def real_from_file(model, inputs, path):
+def real_from_file(model, inputs, engine=None, path=""):
     """Computes the same with `real.json`, the authors' list of right labels for each image.
 
     Args:
-        model: as for `real`.
+        model, engine: as for `real`.
         inputs: the `data.InputPipeline` of validation images whose names hold `ILSVRC2012_val_00000001` and so on.
         path: the file.
     """
-    labels = read_real_labels(model, path)
+    labels = check_real_labels(model, inputs, path)
     arrays = collect(model, outputs_of, inputs)
     counted = right = 0
     for index in np.flatnonzero(arrays["weights"]):
-        entry = labels[_image_number(inputs.test.name_of(int(index)), len(labels)) - 1]
-        counted += bool(entry)
-        right += int(arrays["outputs"][index].argmax()) in entry
+        match = _NUMBER.search(inputs.test.name_of(int(index)))
+        if not match or not 1 <= int(match[1]) <= len(labels):
+            raise ValueError(
+                f"Images must be named ILSVRC2012_val_00000001 to {len(labels):08}, as the list has them. "
+                f"Received: {inputs.test.name_of(int(index))!r}"
+            )
+        answers = labels[int(match[1]) - 1]
+        counted += bool(answers)
+        right += int(arrays["outputs"][index].argmax()) in answers
     if not counted:
         raise ValueError(f"No image that can be read has a label. Received: path={path!r}")
     return {"accuracy": right / counted}
 
 
-def read_real_labels(model, path):
+def check_real_labels(model, inputs, path):
     """Reads `real.json`, and raises a `ValueError` unless its labels are a model's classes."""
-    if not files.exists(path):
-        raise ValueError(f"There is no such file. Received: path={path!r}")
     labels, shape = files.read_json(path), model.output_shape
-    if not isinstance(labels, list) or not all(isinstance(entry, list) for entry in labels):
-        raise ValueError(f"`real.json` must be a list with a list of labels for each image. Received: path={path!r}")
-    known = (isinstance(label, int) and 0 <= label < shape[-1] for entry in labels for label in entry)
-    if len(shape) != 2 or not all(known):
+    if labels is None:
+        raise ValueError(f"There is no such file. Received: path={path!r}")
+    try:
+        is_known = len(shape) == 2 and all(0 <= label < shape[-1] for entry in labels for label in entry)
+    except TypeError:
+        is_known = False
+    if not is_known:
         raise ValueError(
-            f"The labels must be those of the model, integers in [0, {shape[-1]}). "
+            f"`real.json` must be a list with a list of labels for each image, integers in [0, {shape[-1]}). "
             f"Received: path={path!r}, output_shape={shape}"
         )
     return labels
-
-
-def _image_number(name, count):
-    match = _NUMBER.search(name)
-    if not match or not 1 <= int(match[1]) <= count:
-        raise ValueError(
-            f"Images must be named ILSVRC2012_val_00000001 to {count:08}, as the list has them. Received: {name!r}"
-        )
-    return int(match[1])
 
 
 def average_precision(model, inputs, engine=None):

@@ -1,7 +1,6 @@
 """VTAB-1k: a model is fine-tuned on 1,000 examples of each of 19 tasks; its score is their mean test accuracy."""
 
 import gc
-import tempfile
 
 from ml_collections import ConfigDict
 
@@ -18,28 +17,9 @@ GROUPS = {
     ),
 }  # fmt: skip
 TASKS = tuple(task for tasks in GROUPS.values() for task in tasks)
-METRICS = (*TASKS, *GROUPS, "mean")
 
 
-def evaluate_tasks(model, tasks=(), path="", engine=None):
-    """Returns the metrics of `run_tasks` with runs in a temporary folder, on the devices of a run's `engine` if any."""
-    if engine is not None and engine.num_hosts > 1:
-        raise ValueError(
-            "On several hosts VTAB is a command of its own, keras-vit vtab, with a workdir that all of them see. "
-            f"Received: {engine.num_hosts} hosts"
-        )
-    new_engine = engine.new_engine if engine is not None else None
-    with tempfile.TemporaryDirectory() as folder:
-        return run_tasks(model, folder, path=path, tasks=tuple(tasks) or TASKS, new_engine=new_engine)
-
-
-def metrics_of_datasets(tasks):
-    """The names of what `run_tasks` measures of some tasks."""
-    groups = [group for group, members in GROUPS.items() if set(members) <= set(tasks)]
-    return (*tasks, *groups, "mean")
-
-
-def run_tasks(model, workdir, *, path="", tasks=TASKS, seed=0, edit=None, write=print, new_engine=None):
+def run_tasks(model, workdir, *, path="", tasks=TASKS, seed=0, edit=None, write=print):
     """Fine-tunes a `VisionTransformer` on each task, from its weights and with a new head, and tests it.
 
     Every task has a folder in `workdir`, which belongs to this model. The same call resumes where it stopped.
@@ -52,7 +32,6 @@ def run_tasks(model, workdir, *, path="", tasks=TASKS, seed=0, edit=None, write=
         seed: of the runs; the paper takes the mean of three.
         edit: `edit(config)` changes the config of a task before it is used.
         write: takes lines about the progress.
-        new_engine: makes the `training.Engine` of a task; None to choose it by the config.
 
     Returns:
         A dict of floats: the accuracy on each task, the mean of each group whose tasks are all done, and "mean".
@@ -63,7 +42,8 @@ def run_tasks(model, workdir, *, path="", tasks=TASKS, seed=0, edit=None, write=
 
     Reference: Zhai et al., "VTAB" (2019); the paper's Table 4 for the recipe, the same for all tasks.
     """
-    _check_names(tasks)
+    if not tasks or len(set(tasks)) < len(tasks) or set(tasks) - set(TASKS):
+        raise ValueError(f"The tasks are {', '.join(TASKS)}, each once. Received: tasks={tuple(tasks)}")
     workdir = files.as_path(workdir)
     files.make_dirs(workdir)
     weights = _keep_weights(model, workdir)
@@ -81,25 +61,12 @@ def run_tasks(model, workdir, *, path="", tasks=TASKS, seed=0, edit=None, write=
         results = folder.results()
         if results is None:
             write(f"task {number} of {len(tasks)}: {task}")
-            results = training.run(config, folder, write, engine=new_engine and new_engine()).metrics
+            results = training.run(config, folder, write).metrics
             folder.write_results(results)
             gc.collect()  # the model, whose parts refer to one another
         metrics[task] = results["test/accuracy"]
         write(f"{task}: {metrics[task]:.4f}")
     return {**metrics, **_means(metrics)}
-
-
-def check_tasks(model, tasks=(), path=""):
-    """Raises a `ValueError` unless a model can be fine-tuned on some tasks, () for all, whose datasets are there."""
-    tasks = tuple(tasks) or TASKS
-    _check_names(tasks)
-    _check_datasets({task: config_of(model, task, weights="", path=path) for task in tasks})
-
-
-def _check_names(tasks):
-    unknown = [task for task in tasks if task not in TASKS]
-    if unknown or not tasks or len(set(tasks)) < len(tasks):
-        raise ValueError(f"The tasks are {', '.join(TASKS)}, each once. Received: tasks={tuple(tasks)}")
 
 
 def _check_datasets(configs):
@@ -109,8 +76,8 @@ def _check_datasets(configs):
             data.load_splits(config.data)
         except ValueError as error:
             raise ValueError(
-                f"The task {task} cannot have its dataset; where TFDS has it in another folder, vtab:{task}@FOLDER "
-                f"or the option `path` names it. {error}"
+                f"The task {task} cannot have its dataset; where TFDS has it in another folder, `path` "
+                f"(--data_path) names it. {error}"
             ) from error
 
 

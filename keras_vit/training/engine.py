@@ -196,10 +196,6 @@ class Engine(abc.ABC):
             OSError: they cannot be read now.
         """
 
-    @abc.abstractmethod
-    def new_engine(self) -> "Engine":
-        """Returns an engine on the same devices, without a model; for an evaluator that trains."""
-
     def gather_model(self) -> keras.Model:
         """Returns the model, its weights whole in the memory of this host. Every host must call it."""
         return self.model

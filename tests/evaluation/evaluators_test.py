@@ -202,10 +202,10 @@ def test_real_labels_of_the_file_count_any_right_one_and_skip_empty_ones(tmp_pat
     test = type(source)(**{**vars(inputs.test), "name_of": names})
     inputs = data.InputPipeline(inputs.train, test, {}, 4, 0, 0.0)
     path = str(tmp_path / "real.json")
-    assert accuracy.real_from_file(mean_color(), inputs, path) == {"accuracy": pytest.approx(2 / 3)}
+    assert accuracy.real_from_file(mean_color(), inputs, path=path) == {"accuracy": pytest.approx(2 / 3)}
     (tmp_path / "real.json").write_text(json.dumps(labels[:2]))
     with pytest.raises(ValueError, match="to 00000002, as the list"):
-        accuracy.real_from_file(mean_color(), inputs, path)
+        accuracy.real_from_file(mean_color(), inputs, path=path)
 
 
 def test_what_cannot_be_read_is_left_out_and_counted(caplog):

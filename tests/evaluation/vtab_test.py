@@ -10,7 +10,7 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("fine-tuning is tested on TensorFlow", allow_module_level=True)
 
 import keras_vit
-from keras_vit import data, evaluation
+from keras_vit import data
 from keras_vit.checkpoints import find_preprocessing
 from keras_vit.evaluation import vtab
 
@@ -62,26 +62,6 @@ def test_means_are_over_tasks_and_whole_groups():
     assert set(vtab._means(metrics)) == {"natural", "specialized", "mean"}
 
 
-def test_it_is_an_evaluator_of_runs_on_the_devices_of_the_run(monkeypatch):
-    calls = []
-
-    def run_tasks(model, folder, **options):
-        calls.append(options)
-        return dict.fromkeys(vtab.metrics_of_datasets(options["tasks"]), 0.5)
-
-    monkeypatch.setattr(vtab, "run_tasks", run_tasks)
-    names = ("vtab", "vtab:svhn+eurosat@/data", "vtab:camelyon+eurosat+resisc45+retinopathy")
-    engine = types.SimpleNamespace(num_hosts=1, new_engine=lambda: "an engine")
-    for name, evaluator in evaluation.get(names).items():
-        assert set(evaluator.evaluate("model", None, engine)) == set(evaluator.METRICS), name
-    assert calls[0]["tasks"] == vtab.TASKS and calls[0]["new_engine"]() == "an engine"
-    assert (calls[1]["tasks"], calls[1]["path"]) == (("svhn", "eurosat"), "/data")
-    assert "specialized" in evaluation.get(names[2:])[names[2]].METRICS
-    engine.num_hosts = 2
-    with pytest.raises(ValueError, match="keras-vit vtab, with a workdir that all of them see. Received: 2 hosts"):
-        evaluation.get(["vtab"])["vtab"].evaluate("model", None, engine)
-
-
 def test_bad_requests_are_refused(tmp_path):
     model = keras_vit.VisionTransformer(**SIZES)
     wrapped = keras.Sequential([keras.Input((8, 8, 3)), model])
@@ -103,7 +83,7 @@ def test_a_missing_dataset_is_named_before_any_task_is_trained(monkeypatch, tmp_
             _to_digits(config)
 
     model = keras_vit.VisionTransformer(**SIZES)
-    with pytest.raises(ValueError, match="The task eurosat cannot have its dataset;.*vtab:eurosat@FOLDER"):
+    with pytest.raises(ValueError, match="The task eurosat cannot have its dataset;.*--data_path"):
         vtab.run_tasks(model, tmp_path, path=str(tmp_path / "nowhere"), tasks=("svhn", "eurosat"), edit=edit)
     assert not trained
 

@@ -177,9 +177,6 @@ class JaxEngine(Engine):
         if failed.any():
             raise failure or OSError(f"host {failed.argmax()} could not write its part")
 
-    def new_engine(self):
-        return JaxEngine(self.mesh)
-
     def gather_model(self):
         # Copies: whoever computes with the model may donate its arrays, as `keras.Model.predict` does.
         variables = [*self._model.trainable_variables, *self._model.non_trainable_variables]

@@ -94,9 +94,6 @@ class TensorFlowEngine(Engine):
         number = parts * -(-self._inputs.test.num_examples // self._inputs.batch_size)
         return (sums(*next(iterator)) for _ in terminal.track(range(number), "evaluating", "batches"))
 
-    def new_engine(self):
-        return TensorFlowEngine(self.strategy)
-
     def swap_ema(self):
         self._swap_ema()
 
