@@ -1,6 +1,7 @@
 """Writing a model's weights in the layout of the published files."""
 
 import json
+import math
 import os
 import zipfile
 
@@ -81,10 +82,9 @@ def _facts(model):
 
 def _to_published(name, array, model, shapes):
     """`(name, array)` as the published files have them, for a name and an array of `vit_jax`."""
-    if name == names.POSITIONS and names.CLASS_TOKEN in shapes:
-        rows, columns = model.grid
-        if array.shape[1] == rows * columns:
-            array = np.concatenate([np.zeros_like(array[:, :1]), array], axis=1)
+    num_patches = math.prod(getattr(model, "grid", (0, 0)))
+    if name == names.POSITIONS and names.CLASS_TOKEN in shapes and array.shape[1] == num_patches:
+        array = np.concatenate([np.zeros_like(array[:, :1]), array], axis=1)
     return names.to_published(name, array, shapes)
 
 

@@ -22,8 +22,7 @@ from keras_vit import inspection
 from keras_vit.commands import shared_flags
 from keras_vit.commands.image_files import ImageFileReader
 from keras_vit.export.signatures import ACTIVATIONS
-from keras_vit.models.inside import find_vision_transformer
-from keras_vit.models.shapes import gives_probabilities, logits_activation_of
+from keras_vit.models.any_model import find_vision_transformer, gives_probabilities, logits_activation_of
 from keras_vit.plots import colormap
 from keras_vit.preprocessing import preprocessing_of
 

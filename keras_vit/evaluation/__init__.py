@@ -19,8 +19,7 @@ import keras
 from keras_vit.data import InputPipeline
 from keras_vit.evaluation import accuracy, calibration, frozen
 from keras_vit.evaluation.collecting import check_classes, load_inputs
-from keras_vit.models.digest import model_digest, weights_digest
-from keras_vit.models.shapes import image_shape_of
+from keras_vit.models.any_model import image_shape_of, model_digest, weights_digest
 from keras_vit.preprocessing import find_preprocessing
 from keras_vit.training import Engine
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from keras_vit.evaluation.collecting import check_classes, collect, outputs_of
-from keras_vit.models.shapes import gives_probabilities, logits_activation_of
+from keras_vit.models.any_model import gives_probabilities, logits_activation_of
 
 
 def calibration(model, inputs, engine=None):

@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_vit import data, terminal
 from keras_vit.data.sources.files import listed_once
-from keras_vit.models.shapes import check_images_known, output_shape_of
+from keras_vit.models.any_model import check_images_known, output_shape_of
 from keras_vit.preprocessing import find_preprocessing
 
 log = logging.getLogger("keras_vit")

@@ -6,7 +6,7 @@ from ml_collections import ConfigDict
 
 from keras_vit import checkpoints, data, files, recipes, training
 from keras_vit.models import VisionTransformer
-from keras_vit.models.digest import weights_digest
+from keras_vit.models.any_model import weights_digest
 
 GROUPS = {
     "natural": ("caltech101", "cifar100", "dtd", "flowers", "pets", "sun397", "svhn"),

@@ -19,9 +19,7 @@ from keras_vit.export.decoding import Decoder
 from keras_vit.export.graph import inference_copy, uses_reduced_precision, write_graph
 from keras_vit.export.signatures import ServedModel, build_signatures, check_names, check_outputs
 from keras_vit.export.verification import SelfTestError, example_files, tolerance_of, verification_case, verify
-from keras_vit.models.digest import weights_digest
-from keras_vit.models.inside import find_vision_transformer
-from keras_vit.models.shapes import logits_activation_of
+from keras_vit.models.any_model import find_vision_transformer, logits_activation_of, weights_digest
 from keras_vit.preprocessing import preprocessing_of
 
 

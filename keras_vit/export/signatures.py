@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from keras_vit.export.decoding import Decoder
 from keras_vit.inspection.attention_maps import rollout_map
+from keras_vit.models.any_model import gives_probabilities, last_activation_of
 from keras_vit.models.features import FeatureModel
-from keras_vit.models.shapes import gives_probabilities, last_activation_of
 
 ENCODED = "image/encoded"  # the feature of a tf.train.Example that holds an image file
 ACTIVATIONS = {"softmax": tf.nn.softmax, "sigmoid": tf.nn.sigmoid}

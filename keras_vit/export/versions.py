@@ -12,8 +12,7 @@ import tensorflow as tf
 
 from keras_vit import files
 from keras_vit.models import load_keras_file
-from keras_vit.models.digest import weights_digest
-from keras_vit.models.shapes import logits_activation_of
+from keras_vit.models.any_model import logits_activation_of, weights_digest
 
 MARKER = "saved_model.pb"  # a folder without it is not a SavedModel
 MODEL = "assets.extra/model.keras"

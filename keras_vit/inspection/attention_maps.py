@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_vit.inspection.relevance import attention_relevance
 from keras_vit.inspection.scores import as_images, attention_scores, iterate_scores
-from keras_vit.models.inside import find_vision_transformer
+from keras_vit.models.any_model import find_vision_transformer
 
 METHODS = ("rollout", "mean", "relevance")
 

@@ -7,8 +7,8 @@ import numpy as np
 from keras import ops
 
 from keras_vit.layers.validation import check_positive_int
+from keras_vit.models.any_model import find_vision_transformer
 from keras_vit.models.features import features
-from keras_vit.models.inside import find_vision_transformer
 
 
 def position_similarity(model: keras.Model) -> np.ndarray:

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.models.inside import check_images, find_vision_transformer, images_into
+from keras_vit.models.any_model import check_images, find_vision_transformer, images_into
 
 
 def attention_scores(

@@ -1,8 +1,8 @@
 """The Vision Transformer, its axial form and the BiT ResNet; `keras_vit.families` has the named sizes."""
 
+from keras_vit.models.any_model import load_keras_file
 from keras_vit.models.axial_vision_transformer import AxialVisionTransformer
 from keras_vit.models.bit_resnet import BiTResNet
-from keras_vit.models.keras_file import load_keras_file
 from keras_vit.models.vision_transformer import VisionTransformer
 
 __all__ = ["AxialVisionTransformer", "BiTResNet", "VisionTransformer", "load_keras_file"]

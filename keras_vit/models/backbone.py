@@ -6,8 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_vit.models.any_model import find_vision_transformer
 from keras_vit.models.features import FeatureModel
-from keras_vit.models.inside import find_vision_transformer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.layers.validation import check_choice, check_positive_int
-from keras_vit.models.inside import check_images, find_vision_transformer, images_into, layers_before
+from keras_vit.models.any_model import check_images, find_vision_transformer, images_into, layers_before
 
 TOKENS = ("class", "patch", "all", "pooled")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import keras
 
 from keras_vit.layers.validation import check_positive_int
-from keras_vit.models.inside import find_vision_transformer, layers_before
+from keras_vit.models.any_model import find_vision_transformer, layers_before
 
 LORA_TARGETS = ("query", "key", "value", "out", "mlp_1", "mlp_2")
 

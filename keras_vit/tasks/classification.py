@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from keras_vit import families, losses
 from keras_vit.checkpoints import inference, published
-from keras_vit.models.shapes import set_logits_activation
+from keras_vit.models.any_model import set_logits_activation
 from keras_vit.tasks.task import Task
 
 if TYPE_CHECKING:

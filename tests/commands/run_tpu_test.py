@@ -125,7 +125,7 @@ def test_a_run_that_lost_its_results_keeps_its_export(finished, run, tmp_path):
 def test_an_extended_run_exports_its_new_model(finished, run, tmp_path):
     """It died after the export, and goes on to more steps; a picture that cannot be drawn does not stop it."""
     from keras_vit import export
-    from keras_vit.models.digest import weights_digest
+    from keras_vit.models.any_model import weights_digest
 
     workdir = tmp_path / "extended"
     shutil.copytree(finished[0], workdir)

@@ -9,7 +9,7 @@ import keras_vit
 from keras_vit import evaluation, export, files, training
 from keras_vit.commands import shared_flags
 from keras_vit.export.versions import CARD, MODEL
-from keras_vit.models.shapes import logits_activation_of
+from keras_vit.models.any_model import logits_activation_of
 
 from ..training import small_run
 

@@ -15,7 +15,7 @@ from keras_vit.data.sources.shards import Shards
 from keras_vit.evaluation import accuracy, calibration, frozen
 from keras_vit.evaluation.collecting import collect, outputs_of, spread_of_classes
 from keras_vit.evaluation.frozen import representation_model
-from keras_vit.models.shapes import gives_probabilities, set_logits_activation
+from keras_vit.models.any_model import gives_probabilities, set_logits_activation
 
 CLASSES = 3
 
