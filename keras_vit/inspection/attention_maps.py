@@ -11,6 +11,7 @@ from keras import ops
 from keras_vit.inspection.relevance import attention_relevance
 from keras_vit.inspection.scores import as_images, attention_scores, iterate_scores
 from keras_vit.models.any_model import find_vision_transformer
+from keras_vit.models.features import tokens_read
 
 METHODS = ("rollout", "mean", "relevance")
 
@@ -53,8 +54,9 @@ def attention_maps(
 ) -> np.ndarray:
     """How much a model attends to each place of its images.
 
-    It is the row of the class token if the head reads that (`classifier="token"`), else the mean over the rows of the
-    patches, as of a model that pools its tokens outside of the Vision Transformer.
+    It is the row of the class token if the output reads that token alone, else the mean over the rows of the patches,
+    as of a model that pools its tokens outside of the Vision Transformer. Rollout and relevance end at the last layer
+    that the output reads.
 
     Args:
         model, images: as of `attention_scores`.
@@ -82,7 +84,7 @@ def attention_maps(
     else:
         matrix = attention_relevance(model, images, targets)
     if method != "rollout":
-        maps = ops.convert_to_numpy(token_row(vit, matrix.astype("float32")))
+        maps = ops.convert_to_numpy(token_row(model, matrix.astype("float32")))
     if not np.isfinite(maps).all():
         raise ValueError("What the model computes must be finite. Received: attention with NaN or infinity")
     return upsample_maps(maps, images.shape[1:3]) if upsample else maps
@@ -91,9 +93,9 @@ def attention_maps(
 def rollout_map(model, images, residual=True):
     """The rollout of `attention_maps` in `keras.ops` alone, layer by layer: a float32 tensor `(B, rows, columns)`."""
     rollout = None
-    for _, scores in iterate_scores(model, images):
+    for _, scores in iterate_scores(model, images, last=tokens_read(model)[1]):
         rollout = rollout_step(rollout, scores, residual)
-    return token_row(find_vision_transformer(model), rollout)
+    return token_row(model, rollout)
 
 
 def rollout_step(rollout, scores, residual=True):
@@ -105,17 +107,18 @@ def rollout_step(rollout, scores, residual=True):
     return mixed if rollout is None else ops.matmul(mixed, rollout)
 
 
-def token_row(vit, matrix, patch=None):
+def token_row(model, matrix, patch=None):
     """From `(B, N, N)` to what one token takes of each patch, `(B, rows, columns)`.
 
-    It is that of a patch `(row, column)`, or with None what the output reads: the class token for the classifier
-    "token", else the mean over the tokens of the patches.
+    It is that of a patch `(row, column)`, or with None what the output reads: the class token, or the
+    mean over the tokens of the patches.
     """
+    vit = find_vision_transformer(model)
     prefix = vit.num_prefix_tokens
     if patch is not None:
         rows = matrix[:, prefix + patch[0] * vit.grid[1] + patch[1]]
     else:
-        rows = matrix[:, 0] if vit.classifier == "token" else ops.mean(matrix[:, prefix:], axis=1)
+        rows = matrix[:, 0] if tokens_read(model)[0] else ops.mean(matrix[:, prefix:], axis=1)
     return ops.reshape(rows[:, prefix:], (-1, *vit.grid))
 
 
@@ -130,8 +133,8 @@ def token_attention(
 
     Args:
         model, images: as of `attention_scores`.
-        patch: whose token, `(row, column)`, counted from 0; None for what the output reads: the class token, or in
-            models without one the mean over all patches.
+        patch: whose token, `(row, column)`, counted from 0; None for what the output reads: the class token, or the
+            mean over all patches.
         layer: the one layer, counted from 1; -1 for the last.
         head: the head of that layer, counted from 1; None for the mean over its heads.
 
@@ -156,10 +159,11 @@ def token_attention(
         )
     rollout = attention = None
     for number, scores in iterate_scores(model, images):
-        rollout = rollout_step(rollout, scores)
+        if number <= tokens_read(model)[1]:
+            rollout = rollout_step(rollout, scores)
         if number == layer:
             attention = ops.mean(scores, axis=1) if head is None else scores[:, head - 1]
-    row_of_all, row_of_one = (ops.convert_to_numpy(token_row(vit, m, patch)) for m in (rollout, attention))
+    row_of_all, row_of_one = (ops.convert_to_numpy(token_row(model, m, patch)) for m in (rollout, attention))
     return row_of_all, row_of_one
 
 

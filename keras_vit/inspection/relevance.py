@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.inspection.scores import as_images, iterate_scores
+from keras_vit.models.features import find_feature_model, tokens_read
 
 
 def attention_relevance(
@@ -55,7 +56,7 @@ def attention_relevance(
         image = images[index : index + 1]
         of_layers = gradients.compute(image, np.eye(classes, dtype="float32")[None, target])
         relevance = np.eye(vit.num_tokens)
-        for number, scores in iterate_scores(model, image):
+        for number, scores in iterate_scores(model, image, last=len(of_layers)):
             scores, gradient = ops.convert_to_numpy(scores)[0], of_layers[number - 1][0]
             # The last block may compute the first row alone; nothing depends on the others.
             positive = np.maximum(gradient * scores[:, : gradient.shape[1]], 0).mean(0)
@@ -74,28 +75,27 @@ class _ScoreGradients(keras.Model):
     def __init__(self, model, vit):
         super().__init__(dtype="float32", name="score_gradients")
         self.models = lambda: (model, vit)  # not as layers, whose weights would train
-        self.changes = [
-            self.add_weight(
-                name=f"layer_{number}",
-                shape=(1, vit.num_heads, 1 if block.first_token_only else vit.num_tokens, vit.num_tokens),
-                initializer="zeros",
-            )
-            for number, block in enumerate(vit.blocks, start=1)
-        ]
+        reader = find_feature_model(model)
+        needs_all = reader is not None and reader.tokens in ("patch", "all")
+        self.changes = []
+        for number, block in enumerate(vit.blocks[: tokens_read(model)[1]], start=1):
+            rows = 1 if block.first_token_only and not needs_all else vit.num_tokens
+            shape = (1, vit.num_heads, rows, vit.num_tokens)
+            self.changes.append(self.add_weight(name=f"layer_{number}", shape=shape, initializer="zeros"))
         self.built = True
         # Eagerly: it runs once or a few times, and compiling takes longer.
         self.compile(keras.optimizers.SGD(1.0), loss=_minus_output, run_eagerly=True, jit_compile=False)
 
     def call(self, images, training=False):
         model, vit = self.models()
-        with vit.replaced_forward(self._forward):
+        with vit.replaced_forward(self._forward), vit.changed_scores(self.changes):
             return model(images, training=False)
 
     def _forward(self, images):
         _, vit = self.models()
         x = vit.embed(images)
-        for number, change in enumerate(self.changes, start=1):
-            x = vit.run_block(number, x, all_tokens=False, score_change=change)
+        for number in range(1, vit.num_layers + 1):
+            x = vit.run_block(number, x, all_tokens=False)
         x = vit.norm(x)
         x = vit.pool(x) if vit.pool_layer is not None else x
         return x if vit.head is None else vit.head(x)

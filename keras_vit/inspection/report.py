@@ -63,7 +63,7 @@ def write_report(
         "is still zero, all layers weighted by the gradient of the predicted class (relevance).",
         plots.attention, photographs, maps,
     )  # fmt: skip
-    heads = token_row(vit, attention_scores(model, few[:1], -1)[0])
+    heads = token_row(model, attention_scores(model, few[:1], -1)[0])
     page.draw(
         "heads.png", "Heads of the last layer",
         "What each head of the last layer attends to in the first image.",

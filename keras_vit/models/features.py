@@ -167,6 +167,24 @@ class FeatureModel(keras.Model):
         return cls(model, **config)
 
 
+def tokens_read(model: keras.Model) -> tuple[bool, int]:
+    """`(class_token, layer)`: whether a model's output reads the class token alone, and its last layer, from 1, of the
+    Vision Transformer inside it."""
+    vit = find_vision_transformer(model)
+    reader = find_feature_model(model)
+    if reader is None:
+        return vit.classifier == "token", vit.num_layers
+    is_class = reader.tokens == "class" or (reader.tokens == "pooled" and vit.classifier == "token")
+    return is_class, max(*reader._numbers, 1)
+
+
+def find_feature_model(model: keras.Model) -> FeatureModel | None:
+    """The first `FeatureModel` that a model is or has inside, at any depth, or None."""
+    if isinstance(model, FeatureModel) or not isinstance(model, keras.Model):
+        return model if isinstance(model, FeatureModel) else None
+    return next(filter(None, map(find_feature_model, model.layers)), None)
+
+
 def _validate(vit, tokens, grid, norm):
     check_choice("tokens", tokens, TOKENS)
     if tokens == "class" and vit.class_token is None:

@@ -33,6 +33,8 @@ POSITION_EMBEDDINGS: dict[str, Any] = {
 POSITION_EMBEDDING_AT = ("stem", "every_layer", "every_layer_shared")
 # The model whose forward pass is replaced in this thread, the function that replaces it, and a list of its images.
 _FORWARD: contextvars.ContextVar = contextvars.ContextVar("forward", default=(None, None, []))
+# The model whose attention scores are changed in this thread, and the changes.
+_CHANGES: contextvars.ContextVar = contextvars.ContextVar("changes", default=(None, ()))
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -329,6 +331,16 @@ class VisionTransformer(ImageModel):
         finally:
             _FORWARD.reset(token)
 
+    @contextlib.contextmanager
+    def changed_scores(self, changes: Sequence) -> Iterator[None]:
+        """While it is open, `run_block` of this model in this thread adds `changes[number - 1]` to the attention scores
+        of each layer that there is one for."""
+        token = _CHANGES.set((self, changes))
+        try:
+            yield
+        finally:
+            _CHANGES.reset(token)
+
     def embed(self, images: keras.KerasTensor, training: bool = False) -> keras.KerasTensor:
         """Images `(B, H, W, C)` to the tokens of layer 0, `(B, num_tokens, D)`."""
         model, _, embedded = _FORWARD.get()
@@ -342,14 +354,14 @@ class VisionTransformer(ImageModel):
         tokens: keras.KerasTensor,
         training: bool = False,
         all_tokens: bool = True,
-        score_change: keras.KerasTensor | None = None,
     ) -> keras.KerasTensor:
         """The tokens of layer `number`, from 1, from those of the layer before: `(B, N, D)` to `(B, N, D)`.
 
         Without `all_tokens` the last block of the classifier "token" gives the class token alone, `(B, 1, D)`.
-        `score_change` is added to the attention scores.
         """
         block = self.blocks[number - 1]
+        model, changes = _CHANGES.get()
+        score_change = changes[number - 1] if model is self and number <= len(changes) else None
         tokens = self._with_positions(number, tokens)
         if score_change is None and not (block.first_token_only and all_tokens):
             return block(tokens, training=training)

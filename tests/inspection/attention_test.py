@@ -146,6 +146,36 @@ def test_a_class_token_that_nothing_reads_is_not_shown(masking_rate):
     np.testing.assert_allclose(inspection.token_attention(model, images)[1], mean, atol=1e-6)
 
 
+def test_maps_of_patches_pooled_outside_skip_the_class_token():
+    vit = build()
+    outside = [
+        keras_vit.FeatureModel(vit, tokens="patch"),
+        keras.layers.GlobalAveragePooling1D(),
+        keras.layers.Dense(4),
+    ]
+    model = keras.Sequential([keras.Input((24, 16, 3)), *outside])
+    images = images_of(model)
+    plain = build(classifier="token_unpooled", include_top=False)
+    plain.set_weights(vit.get_weights()[:-2])
+    expected = keras.Sequential([plain, keras.layers.Lambda(lambda x: x[:, 1:]), *outside[1:]])
+    expected(images)
+    for method in ("rollout", "mean", "relevance"):
+        ours, theirs = (inspection.attention_maps(m, images, method, upsample=False) for m in (model, expected))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-6)
+        assert theirs.any()
+
+
+def test_maps_end_at_the_layer_that_the_output_reads():
+    vit = build()
+    model = keras.Sequential([keras_vit.FeatureModel(vit, 2, tokens="class"), keras.layers.Dense(4)])
+    images = images_of(vit)
+    model(images)
+    rollout = inspection.attention_rollout(inspection.attention_scores(vit, images, [1, 2]))[:, 0, 1:].reshape(2, 3, 2)
+    np.testing.assert_allclose(inspection.attention_maps(model, images, upsample=False), rollout, atol=1e-6)
+    relevance = inspection.attention_maps(model, images, "relevance", upsample=False)
+    assert relevance.any() and np.isfinite(relevance).all()
+
+
 def test_relevance_of_the_predicted_class_is_the_default():
     model = build()
     images = images_of(model)
