@@ -113,17 +113,17 @@ def preprocess_input(images: np.ndarray | keras.KerasTensor, model: keras.Model 
 
     Raises:
         ValueError: the images are not of rank 3 or 4, do not have the channels of the model, or hold values that are
-            no pixel values: below 0, as after preprocessing, or fractions of 1.
+            no pixel values: below 0, as after preprocessing, fractions of 1, NaN, or above 255 (65535).
 
     Reference: the JAX reference's (https://github.com/google-research/vision_transformer) `(x - 127.5) / 127.5`.
     """
     images = ops.cast(ops.convert_to_tensor(images), "float32")
     if len(images.shape) not in (3, 4):
         raise ValueError(f"Images must be (B, H, W, C) or (H, W, C). Received: shape={tuple(images.shape)}")
-    _check_pixels(images)
-    if model is None:
+    preprocessing = None if model is None else preprocessing_of(model)
+    _check_pixels(images, 2 ** (8 if preprocessing is None else preprocessing.bit_depth) - 1)
+    if preprocessing is None:
         return (images - 127.5) / 127.5
-    preprocessing = preprocessing_of(model)
     mean, std = preprocessing.mean, preprocessing.std
     check_channels(images.shape, len(mean))
     if len(set(zip(mean, std))) == 1:
@@ -139,11 +139,16 @@ def check_channels(shape: tuple, channels: int) -> None:
     raise ValueError(f"The model's images have {channels} channels{hint}. Received: images of shape {tuple(shape)}")
 
 
-def _check_pixels(images):
+def _check_pixels(images, white):
     values = concrete_values(images)
     if values is None or not values.size:
         return
     lowest, highest = values.min(), values.max()
+    if not np.isfinite(values).all() or highest > white + 0.5:  # a resize may round up
+        hint = "" if white > 255 else "; those of 16 bits are for a model whose `preprocessing` has bit_depth=16"
+        raise ValueError(
+            f"`preprocess_input` takes pixel values, [0, {white}]{hint}. Received: values in [{lowest:g}, {highest:g}]"
+        )
     if lowest < 0 or (highest <= 1 and (values != np.floor(values)).any()):
         raise ValueError(
             "`preprocess_input` takes pixel values, [0, 255]; images that are preprocessed go into the model as they "

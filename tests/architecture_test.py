@@ -38,6 +38,7 @@ FLOORS = {
         "recipes",
         "cost",
         "plots",
+        "preprocessing",
     },
     "evaluation": {
         *("checkpoints", "data", "files", "layers", "models", "plots", "preprocessing", "recipes", "terminal"),

@@ -62,6 +62,21 @@ def test_preprocess_input_refuses_what_is_no_pixel_value(scale):
         keras_vit.preprocess_input(scale(pixels))
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, 4000.0])
+def test_preprocess_input_refuses_values_out_of_range(value):
+    images = np.full((1, 16, 16, 3), 200.0)
+    keras_vit.preprocess_input(images)
+    images[0, 0, 0, 0] = value
+    with pytest.raises(ValueError, match=rf"takes pixel values, \[0, 255\]; .*Received: values in .*{value:g}\]$"):
+        keras_vit.preprocess_input(images)
+    deep = small(preprocessing=keras_vit.Preprocessing(mean=(32767.5,) * 3, std=(32767.5,) * 3, bit_depth=16))
+    if value == 4000:
+        keras_vit.preprocess_input(images, deep)
+    else:
+        with pytest.raises(ValueError, match=r"\[0, 65535\]"):
+            keras_vit.preprocess_input(images, deep)
+
+
 @pytest.mark.parametrize("make", [small, special])
 def test_a_model_warns_once_of_images_out_of_range(make):
     pixels = np.random.default_rng(0).integers(0, 256, (1, 16, 16, 3)).astype("float32")

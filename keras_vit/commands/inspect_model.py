@@ -56,6 +56,11 @@ def read_images(model, source, count):
             if len(images) >= count:
                 break
         return images[:count]
+    if model.input_shape[-1] > 4:
+        raise ValueError(
+            f"Image files have 1 to 4 channels, and the images of the model {model.input_shape[-1]}; name a dataset "
+            f"instead. Received: images={source!r}"
+        )
     paths = [Path(source)]
     if os.path.isdir(source):
         found = (path for path in Path(source).rglob("*") if path.suffix.lower() in ENDINGS and path.is_file())

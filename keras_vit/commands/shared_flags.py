@@ -16,7 +16,7 @@ FLAGS = flags.FLAGS
 
 def define_model():
     """Defines `--model`, and `--variant` with `--weights`."""
-    flags.DEFINE_string("model", "", "A run's workdir, the folder of an export, or a .keras file.")
+    flags.DEFINE_string("model", "", "A run's workdir, the folder of an export or of its versions, or a .keras file.")
     flags.DEFINE_string("variant", "", "Instead of a model: a constructor, such as ViT_B16, for --weights.")
     flags.DEFINE_string("weights", "", "The name of published weights, a path, or a URL; random ones if not given.")
 
@@ -47,7 +47,7 @@ def load_model(source):
     """A model, and what its export or run says about it: a dict of arguments of `export.saved_model`.
 
     `source` is a run's workdir, the folder of an export, or a .keras file, local or remote. A run that is not finished
-    is taken at its best checkpoint, or its newest.
+    is taken at its best checkpoint, or its newest; a folder of versions at the newest one.
     """
     try:
         return _load(source)
@@ -63,10 +63,12 @@ def _load(source):
         return _load_keras_file(source), {}
     folder = files.as_path(source)
     newest = export.newest_version(folder / "export")
-    if not newest and files.exists(folder / "config.json"):
-        run, config = training.load_checkpoint(folder, lambda line: print(f"the run has no export: {line}"))
+    is_done = files.exists(folder / "results.json")  # which is written after the export
+    if files.exists(folder / "config.json") and not (newest and (is_done or not training.has_checkpoint(folder))):
+        why = "the run is not done, and its export may be older" if newest else "the run has no export"
+        run, config = training.load_checkpoint(folder, lambda line: print(f"{why}: {line}"))
         return run.model, {"class_names": run.inputs.test.class_names, "recipe": config.to_dict()}
-    folder = newest or folder
+    folder = newest or export.newest_version(folder) or folder
     if not files.exists(files.as_path(folder) / export.CARD):
         raise ValueError(f"The folder holds neither a run nor an export. Received: model={source!r}")
     card = export.load_card(folder)

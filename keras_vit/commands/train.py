@@ -16,7 +16,7 @@ from absl import flags
 
 from keras_vit import evaluation, export, files, tasks, training
 from keras_vit.commands import command_line
-from keras_vit.evaluation.collecting import spread_of_classes
+from keras_vit.evaluation.collecting import load_run_inputs, spread_of_classes
 from keras_vit.evaluation.plots import predictions
 from keras_vit.training import preemption
 from keras_vit.training.plots import training_curve
@@ -43,6 +43,7 @@ def main():
         metrics = {name.removeprefix("test/"): value for name, value in results.items() if name.startswith("test/")}
         metrics = {name: value for name, value in metrics.items() if not name.endswith("examples")}
         print(f"This run is done: {format_metrics(metrics)}. Everything is in {workdir.path}.")
+        draw_missing(config, workdir)
         return
     task = tasks.get(config)
     engine = training.choose_engine(config)
@@ -79,11 +80,33 @@ def finish(config, options, workdir, run):
     """Exports and writes the results of a finished training, then its pictures."""
     version = None if options is None else export_model(config, options, workdir, run)
     workdir.write_results(run.metrics)
-    tables = (training.read_metrics(workdir.path / name) for name in ("metrics.csv", "evaluations.csv"))
-    draw(workdir.path / "curve.png", lambda path: training_curve(path, *tables))
+    draw_curve(workdir)
     if version is not None:
         draw(workdir.path / "predictions.png", lambda path: predict(version, run.inputs, path))
     print(f"Everything is in {workdir.path}.")
+
+
+def draw_missing(config, workdir):
+    """Draws the pictures of a run that is done and was killed before it had them."""
+    version = export.newest_version(workdir.export)
+    names = ["curve.png"] + ["predictions.png"] * (version is not None)
+    missing = [name for name in names if not files.exists(workdir.path / name)]
+    if not missing or not workdir.is_chief:
+        return
+    with workdir.lock():
+        if "curve.png" in missing:
+            draw_curve(workdir)
+        if "predictions.png" in missing:
+            load = lambda: load_run_inputs(export.load(version), config.data.to_dict())  # noqa: E731
+            draw(workdir.path / "predictions.png", lambda path: predict(version, load(), path))
+
+
+def draw_curve(workdir):
+    def curve(path):
+        tables = (training.read_metrics(workdir.path / name) for name in ("metrics.csv", "evaluations.csv"))
+        training_curve(path, *tables)
+
+    draw(workdir.path / "curve.png", curve)
 
 
 def export_model(config, options, workdir, run):

@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_vit import data, terminal
 from keras_vit.data.sources.files import listed_once
-from keras_vit.models.any_model import check_images_known, output_shape_of
+from keras_vit.models.any_model import check_images_known, check_not_masked, output_shape_of
 from keras_vit.preprocessing import find_preprocessing
 
 log = logging.getLogger("keras_vit")
@@ -204,6 +204,7 @@ def spread_of_classes(inputs, number, most=4096):
 
 def check_classes(model: keras.Model, inputs: data.InputPipeline) -> None:
     """Raises a `ValueError` unless a model has an output for each class of the test split."""
+    check_not_masked(model)
     shape, classes = output_shape_of(model), len(inputs.test.class_names)
     if len(shape) != 2 or shape[-1] != classes:
         raise ValueError(

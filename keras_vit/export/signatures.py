@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from keras_vit.export.decoding import Decoder
 from keras_vit.inspection.attention_maps import rollout_map
-from keras_vit.models.any_model import gives_probabilities, last_activation_of
+from keras_vit.models.any_model import check_not_masked, gives_probabilities, last_activation_of
 from keras_vit.models.features import FeatureModel
 
 ENCODED = "image/encoded"  # the feature of a tf.train.Example that holds an image file
@@ -162,6 +162,7 @@ def check_outputs(model, activation):
     """Raises a `ValueError` unless a model gives logits or probabilities `(B, classes)` and the activation is known."""
     if activation not in ACTIVATIONS:
         raise ValueError(f"`activation` must be one of {', '.join(ACTIVATIONS)}. Received: activation={activation!r}")
+    check_not_masked(model)
     if len(model.output_shape) != 2:
         raise ValueError(
             "Only models to logits or probabilities (B, classes) can be served. "

@@ -1,7 +1,6 @@
 """The registry of families: constructors of named sizes, fields of configs, and models from files."""
 
 import collections.abc
-import difflib
 import inspect
 import os
 import typing
@@ -13,6 +12,7 @@ import keras
 from keras_vit import checkpoints
 from keras_vit.checkpoints import inference, published
 from keras_vit.checkpoints.registry import FAMILIES, Family
+from keras_vit.models.arguments import check_arguments, parameters_of
 
 # Arguments of constructors that are no fields of `config.model`: they come from the data or from other fields, or are
 # not for training.
@@ -20,18 +20,6 @@ _NOT_FIELDS = (
     *("classes", "include_top", "weights", "classifier_activation", "preprocessing", "masking_rate", "remat", "name"),
     "dtype",
 )
-# What other libraries call our arguments.
-_OTHER_NAMES = {
-    "num_classes": "classes",
-    "img_size": "input_shape",
-    "image_size": "input_shape",
-    "in_chans": "input_shape",
-    "embed_dim": "hidden_size",
-    "pretrained": "weights",
-    "drop_path_rate": "stochastic_depth",
-    "drop_rate": "dropout",
-    "layer_norm_eps": "epsilon",
-}
 
 
 def register(family: Family) -> Family:
@@ -84,28 +72,9 @@ class Sizes:
         return build
 
 
-def parameters_of(constructor: Callable) -> dict[str, inspect.Parameter]:
-    """The arguments of a constructor, a function or a class, by their names; without `**kwargs`."""
-    function = constructor.__init__ if inspect.isclass(constructor) else constructor
-    parameters = inspect.signature(function).parameters.items()
-    return {name: value for name, value in parameters if name != "self" and value.kind is not value.VAR_KEYWORD}
-
-
 def constructor_name(size: str) -> str:
     """The name of the function that builds a size: "ViT_B16" for "ViT-B/16"."""
     return size.replace("/", "").replace("-", "_").replace("+", "_")
-
-
-def check_arguments(constructor: Callable, arguments: collections.abc.Mapping[str, Any]) -> None:
-    """Raises a `TypeError` that names the nearest argument unless a constructor takes all arguments."""
-    known = list(parameters_of(constructor))
-    for name in arguments:
-        if name not in known:
-            near = _OTHER_NAMES.get(name) or next(iter(difflib.get_close_matches(name, known, 1)), None)
-            hint = f"did you mean `{near}`?" if near in known else f"its arguments are {', '.join(known)}."
-            raise TypeError(
-                f"`{constructor.__name__}` takes no argument `{name}`; {hint} Received: {name}={arguments[name]!r}"
-            )
 
 
 def sizes() -> dict[str, dict[str, Any]]:

@@ -77,6 +77,16 @@ def check_images_known(model: keras.Model) -> tuple[int, int, int]:
     return height, width, channels
 
 
+def check_not_masked(model: keras.Model) -> None:
+    """Raises a `ValueError` if a model predicts masked patches, so that it is no classifier."""
+    if getattr(model, "arguments", {}).get("masking_rate"):
+        raise ValueError(
+            "A model that predicts masked patches is no classifier and cannot be exported; the evaluators fewshot, "
+            "linear_probe and knn take it. For a classifier, save its weights with `keras_vit.checkpoints.save(model, "
+            f"'weights.npz')` and fine-tune with --config.weights=weights.npz. Received: model={model.name!r}"
+        )
+
+
 def output_shape_of(model: keras.Model) -> tuple:
     """`model.output_shape`.
 

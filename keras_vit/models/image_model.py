@@ -8,6 +8,7 @@ import keras
 
 from keras_vit.layers import InputPreprocessing
 from keras_vit.layers.tokens import DistilledHead
+from keras_vit.models.arguments import check_names, parameters_of
 from keras_vit.preprocessing import Preprocessing
 
 
@@ -34,6 +35,11 @@ class ImageModel(keras.Model):
     image_shape: tuple[int, int, int]
     input_preprocessing: InputPreprocessing
     head: keras.layers.Dense | None
+
+    def __new__(cls, *args, **kwargs):
+        bases = cls.__mro__[: cls.__mro__.index(ImageModel)]
+        check_names(cls.__name__, [*(name for base in bases for name in parameters_of(base)), "trainable"], kwargs)
+        return super().__new__(cls, *args, **kwargs)
 
     def __init__(self, inputs, outputs, *, arguments, dtype=None, name=None, **kwargs):
         super().__init__(inputs=inputs, outputs=outputs, name=name, **kwargs)

@@ -20,7 +20,7 @@ from keras_vit.training.engines import choose_engine
 from keras_vit.training.hosts import is_chief
 from keras_vit.training.metrics import read_metrics
 from keras_vit.training.preemption import EXIT_CODE, Preempted
-from keras_vit.training.run import RunResult, load_checkpoint, run
+from keras_vit.training.run import RunResult, has_checkpoint, load_checkpoint, run
 from keras_vit.training.workdir import Workdir, read_config
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "TrainOutputs",
     "Workdir",
     "choose_engine",
+    "has_checkpoint",
     "is_chief",
     "load_checkpoint",
     "read_config",

@@ -4,6 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit.preprocessing import Preprocessing, find_preprocessing
+
 
 class Diverged(ValueError):
     """Training cannot go on, since the loss, the gradients or the weights are not finite."""
@@ -26,10 +28,14 @@ def batch_warnings(batch, model):
     low, high = images[good].min() + 0.0, images[good].max() + 0.0  # no -0
     if not np.isfinite(images).all():
         lines.append("an image of the first batch has pixels that are not finite")
-    elif low < -1.001 or high > 1.001:
-        lines.append(f"images should be in [-1, 1], and the first batch is in [{low:.3g}, {high:.3g}]")
-    elif low >= 0 or high <= 0 or high - low < 0.5:
-        lines.append(f"images should use [-1, 1], and the first batch is in [{low:.3g}, {high:.3g}]")
+    else:
+        black, white = _range_of(model)
+        margin, middle = 0.001 * (white - black), (black + white) / 2
+        where = f"[{black:.3g}, {white:.3g}], and the first batch is in [{low:.3g}, {high:.3g}]"
+        if low < black - margin or high > white + margin:
+            lines.append(f"images should be in {where}")
+        elif low >= middle or high <= middle or high - low < (white - black) / 4:
+            lines.append(f"images should use {where}")
     if labels.min() < 0 or labels.max() > 1 or not labels[good].any(-1).all():
         lines.append("labels should be rows of shares in [0, 1], at least one of them above 0")
     if len(labels[good]) > 4 and np.ptp(labels[good], axis=0).max() == 0:
@@ -37,6 +43,13 @@ def batch_warnings(batch, model):
     if (~good).mean() > 0.5:
         lines.append(f"{(~good).sum()} of {len(good)} examples of the first batch cannot be read")
     return lines
+
+
+def _range_of(model):
+    """The values of black and white that a model's images have, the lowest and the highest of all channels."""
+    preprocessing = find_preprocessing(model) or Preprocessing()
+    mean, std = np.array(preprocessing.mean), np.array(preprocessing.std)
+    return (-mean / std).min() + 0.0, ((2**preprocessing.bit_depth - 1 - mean) / std).max()
 
 
 def first_nonfinite_layer(model, compute_gradients, batch, pieces):

@@ -21,7 +21,7 @@ from keras_vit.training.diagnosis import batch_warnings
 from keras_vit.training.engine import Engine, step_metrics
 from keras_vit.training.engines import choose_engine
 from keras_vit.training.evaluation import make_evaluate
-from keras_vit.training.loop import Counters, train
+from keras_vit.training.loop import Counters, note_best, train
 from keras_vit.training.metrics import MetricWriter
 from keras_vit.training.progress import Progress
 from keras_vit.training.run_summary import run_summary
@@ -147,6 +147,8 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
         engine.swap_ema()
         metrics = evaluate()
         metric_writer.write_evaluation(total_steps, metrics)
+        note_best(counters, config.best_metric, metrics)
+        checkpoints.update(total_steps, dataclasses.asdict(counters))
     seconds = counters.train_seconds
     results = {
         **{f"test/{name}": value for name, value in metrics.items()},
@@ -156,6 +158,11 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
         "train/images_per_second": total_steps * config.batch_size / seconds if seconds else 0.0,
     }
     return RunResult(engine.gather_model(), inputs, results)
+
+
+def has_checkpoint(path: str | os.PathLike) -> bool:
+    """Whether the workdir of a run, local or remote, has a finished checkpoint."""
+    return bool(finished_steps(files.as_path(path) / "checkpoints"))
 
 
 def load_checkpoint(

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import platform
 import socket
@@ -13,7 +14,7 @@ import keras
 import numpy as np
 from ml_collections import ConfigDict
 
-from keras_vit import files
+from keras_vit import data, files, recipes, tasks
 from keras_vit.training.checkpoint_manager import finished_steps
 from keras_vit.training.hosts import is_chief
 
@@ -60,12 +61,14 @@ class Workdir:
         self._changes = self._compare(change)
 
     def results(self) -> dict[str, Any] | None:
-        """The results of the run if it is done, else None."""
-        return self._read_json("results.json")
+        """The results of the run if it is done, else None; numbers that are not finite are NaN."""
+        results = self._read_json("results.json")
+        return results and {name: math.nan if value is None else value for name, value in results.items()}
 
     def write_results(self, results: Mapping[str, Any]) -> None:
         """Writes the results, a flat dict of numbers; the run is done."""
-        self._write_json("results.json", results)
+        finite = {name: value if math.isfinite(value) else None for name, value in results.items()}  # JSON has no NaN
+        self._write_json("results.json", finite)
 
     def claim(self, devices: str = "") -> str:
         """Writes the config and the command; where the config or the devices are others than before, `changes.json`
@@ -105,17 +108,27 @@ class Workdir:
                 with self._written():
                     files.make_dirs(self.path)
                     stack.enter_context(workdir_lock(self.path))
+                    self._remove_leftovers()
             self._locks += 1
             try:
                 yield
             finally:
                 self._locks -= 1
 
+    def _remove_leftovers(self):
+        """Removes what a killed process of this run left in part."""
+        if not files.is_remote(self.path):
+            files.remove_leftovers(self.path, 0)
+            for folder in self.export.glob("partial-????????"):
+                files.remove_tree(folder)
+
     def _compare(self, change):
         """What differs from the config of the run so far: `{name: [before, now]}`."""
         existing = self._read_json("config.json")
         if existing is None:
             return {}
+        if self._config.keys() - existing.keys():
+            existing = {**_defaults(self._config), **existing}
         names = sorted(n for n in self._config.keys() | existing.keys() if self._config.get(n) != existing.get(n))
         changes = {name: [existing.get(name), self._config.get(name)] for name in names}
         fixed = {name: values for name, values in changes.items() if name not in FREE_FIELDS}
@@ -246,6 +259,15 @@ def read_config(path: str | os.PathLike) -> ConfigDict:
             group = group.setdefault(part, {})
         group[last] = tuple(value) if isinstance(value, list) else value
     return ConfigDict(config)
+
+
+def _defaults(config):
+    """The defaults of the fields of a flat config; a workdir of an older version may lack some of the fields."""
+    groups = {**recipes.defaults(), "data": data.defaults()}
+    if config.get("task") in tasks.TASKS:
+        groups["model"] = recipes.model_fields(config["task"], config["architecture"])
+    known = {name: value for name, value in _flat(groups).items() if name in config and not isinstance(value, type)}
+    return json.loads(json.dumps(known))
 
 
 def _flat(config, prefix=""):

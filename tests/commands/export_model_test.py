@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
-from keras_vit import export
+from keras_vit import evaluation, export
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -70,3 +70,15 @@ def test_bad_input_ends_in_one_line(arguments, message, workdir, run, tmp_path):
     done = run(*arguments)
     assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
     assert re.search(message, done.stderr.strip().splitlines()[-1]), done.stderr
+
+
+def test_a_model_of_masked_patches_is_no_classifier(tmp_path):
+    sizes = {"patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2, "classes": 3}
+    model = keras_vit.VisionTransformer(
+        **sizes, input_shape=(8, 8, 3), classifier="token_unpooled", masking_rate=0.5, name="masked"
+    )
+    message = "no classifier and cannot be exported; .*--config.weights=weights.npz. Received: model='masked'"
+    with pytest.raises(ValueError, match=message):
+        export.saved_model(model, tmp_path)
+    with pytest.raises(ValueError, match=message):
+        evaluation.evaluate(model, ["top1:digits"])

@@ -107,6 +107,19 @@ def test_the_same_command_again_says_that_it_is_done(finished, run):
     assert {file: file.stat().st_mtime_ns for file in before} == before
 
 
+def test_missing_pictures_of_a_run_that_is_done_are_drawn(finished, run, tmp_path):
+    pytest.importorskip("matplotlib")
+    workdir = tmp_path / "again"
+    shutil.copytree(finished[0], workdir)
+    for name in ("curve.png", "predictions.png"):
+        (workdir / name).unlink()
+    done = run(f"--workdir={workdir}", *TINY)
+    assert done.returncode == 0, done.stderr
+    for name in ("curve.png", "predictions.png"):
+        assert f"drew {workdir}/{name}" in done.stdout
+        assert (workdir / name).read_bytes() == (finished[0] / name).read_bytes()
+
+
 def test_a_run_that_lost_its_results_keeps_its_export(finished, run, tmp_path):
     workdir = tmp_path / "again"
     shutil.copytree(finished[0], workdir)

@@ -1,6 +1,7 @@
 """What `--model` takes, from a file system that is not local: files, exports, and the workdirs of runs."""
 
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -35,7 +36,8 @@ def model(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("source", "metrics"), [("model.keras", None), ("run", {}), ("run/", {}), ("run/export/9", {"version": 9})]
+    ("source", "metrics"),
+    [("model.keras", None), ("run", {}), ("run/", {}), ("run/export/9", {"version": 9}), ("run/export", {})],
 )
 def test_a_model_of_a_remote_file_system_is_the_one_that_was_written(source, metrics, model):
     loaded, details = shared_flags.load_model(f"{ROOT}/{source}")
@@ -70,10 +72,12 @@ def test_what_is_no_model_is_refused_in_one_line(source, message, model):
 
 
 @pytest.mark.parametrize("best, stopped", [(True, True), (True, False), (False, False)])
-def test_a_run_without_export_is_taken_at_a_checkpoint(best, stopped, tmp_path, capsys):
+def test_a_run_without_export_is_taken_at_a_checkpoint(best, stopped, tmp_path, capsys, monkeypatch):
     """The averages of its last one if training ended, else of its best if it was evaluated, else its newest."""
     evaluations = {"eval_every_steps": 5} if best else {"eval_every_steps": 0, "checkpoint_every_steps": 8}
     config = small_run.config_of(total_steps=9, loss="sigmoid", schedule={"base": 1e-2}, **evaluations)
+    if stopped:  # before the last evaluation
+        monkeypatch.setattr(sys.modules["keras_vit.training.run"], "note_best", lambda *_: None)
     result = training.run(config, training.Workdir(tmp_path, config.to_dict()), lambda line: None)
     if stopped:
         shutil.rmtree(tmp_path / "checkpoints" / "000000009")
@@ -89,6 +93,24 @@ def test_a_run_without_export_is_taken_at_a_checkpoint(best, stopped, tmp_path, 
     else:
         for weight, expected in zip(loaded.get_weights(), result.model.get_weights(), strict=True):
             np.testing.assert_array_equal(weight, expected)
+
+
+def test_a_checkpoint_newer_than_the_export_is_used(tmp_path, capsys):
+    """A run that was exported, continued with --change and stopped is not its old export."""
+    config = small_run.config_of(total_steps=3, eval_every_steps=0)
+    result = training.run(config, training.Workdir(tmp_path, config.to_dict()), lambda line: None)
+    names = result.inputs.test.class_names
+    old = keras_vit.VisionTransformer(**small_run.MODEL, classes=len(names))
+    export.saved_model(old, tmp_path / "export", class_names=names, signatures=("tensor",))
+    for done in (False, True):
+        if done:
+            (tmp_path / "results.json").write_text("{}")
+        loaded, _ = shared_flags.load_model(str(tmp_path))
+        expected = old if done else result.model
+        for weight, value in zip(loaded.get_weights(), expected.get_weights(), strict=True):
+            np.testing.assert_array_equal(weight, value)
+        printed = capsys.readouterr().out
+        assert ("its export may be older: using the newest checkpoint" in printed) != done
 
 
 def test_a_file_system_that_does_not_answer_is_one_line(monkeypatch):

@@ -38,6 +38,8 @@ def test_there_are_as_many_constructors_as_sizes():
 def test_an_unknown_argument_is_answered_with_the_nearest(argument, hint):
     with pytest.raises(TypeError, match=f"takes no argument `{argument}`; {hint}.*Received: {argument}=3"):
         keras_vit.ViT_Ti16(**{argument: 3})
+    with pytest.raises(TypeError, match=f"VisionTransformer` takes no argument `{argument}`; .*Received: {argument}=3"):
+        keras_vit.VisionTransformer(**{argument: 3})
 
 
 def test_weights_are_downloaded_before_the_model_is_built(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+import keras_vit
 from keras_vit.training.diagnosis import batch_warnings, first_nonfinite_layer
 from keras_vit.training.tensorflow import TensorFlowEngine
 
@@ -20,6 +21,14 @@ def batch():
 
 def test_a_good_batch_gives_no_warning(model, batch):
     assert batch_warnings(batch, model) == []
+
+
+def test_the_range_is_that_of_the_models_own_preprocessing(model, batch):
+    model.preprocessing = keras_vit.Preprocessing(mean=(0,) * 3, std=(255,) * 3)
+    images, labels, weights = batch
+    assert batch_warnings(((images + 1) / 2, labels, weights), model) == []
+    (line,) = batch_warnings(batch, model)
+    assert line.startswith("images should be in [0, 1], and the first batch is in [-")
 
 
 @pytest.mark.parametrize(

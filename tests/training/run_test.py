@@ -313,7 +313,7 @@ def test_a_run_does_not_go_on_with_other_data_or_with_fewer_steps_but_with_anoth
     go_on(best_metric="accuracy")
     counters = json.loads((tmp_path / "checkpoints" / "000000011" / "finished").read_text())
     evaluations = training.read_metrics(tmp_path / "evaluations.csv")
-    best = int(np.argmax(evaluations["accuracy"][:-1]))  # the last one is of the finished run
+    best = int(np.argmax(evaluations["accuracy"]))
     assert counters["best_metric"] == "accuracy" and counters["best_step"] == evaluations["step"][best]
     assert counters["best_value"] == pytest.approx(evaluations["accuracy"][best])  # and not a loss
 
@@ -345,6 +345,13 @@ def test_a_tie_of_the_best_metric_goes_to_the_lower_loss():
         note_best(counters, "accuracy", {"accuracy": accuracy, "loss": loss})
         best.append(counters.best_step)
     assert best == [0, 1, 1, 3, 3]
+
+
+def test_the_last_evaluation_counts_for_the_best(tmp_path):
+    config = small_run.config_of(total_steps=3, eval_every_steps=0)
+    result = training.run(config, training.Workdir(tmp_path, config.to_dict()), lambda line: None)
+    counters = json.loads((tmp_path / "checkpoints" / "000000003" / "finished").read_text())
+    assert counters["best_step"] == 3 and counters["best_value"] == result.metrics["test/accuracy"]
 
 
 def test_a_batch_larger_than_the_data_is_warned_of(tmp_path):

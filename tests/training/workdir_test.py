@@ -1,11 +1,12 @@
 import json
+import math
 import subprocess
 import sys
 
 import keras
 import pytest
 
-from keras_vit import files
+from keras_vit import data, files, recipes
 from keras_vit.training import Workdir
 from keras_vit.training.workdir import workdir_lock
 
@@ -34,6 +35,36 @@ def test_results_are_there_once_they_are_written(tmp_path):
     workdir.write_results({"test/accuracy": 0.5})
     assert Workdir(tmp_path, CONFIG).results() == {"test/accuracy": 0.5}
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["command.json", "config.json", "results.json"]
+
+
+def test_results_that_are_not_finite_are_valid_json(tmp_path):
+    Workdir(tmp_path, CONFIG).write_results({"test/loss": math.nan, "test/accuracy": 0.5, "test/knn": math.inf})
+    text = (tmp_path / "results.json").read_text()
+    assert json.loads(text, parse_constant=pytest.fail) == {"test/accuracy": 0.5, "test/loss": None, "test/knn": None}
+    results = Workdir(tmp_path, CONFIG).results()
+    assert math.isnan(results["test/loss"]) and results["test/accuracy"] == 0.5
+
+
+def test_a_field_that_is_newer_than_the_run_has_its_default(tmp_path):
+    full = {**recipes.defaults(architecture="ViT-Ti/16"), "data": data.defaults()}
+    Workdir(tmp_path, full).claim()
+    stored = json.loads((tmp_path / "config.json").read_text())
+    for name in ("skip_nonfinite", "optimizer.no_decay", "data.split_seed", "model.layer_scale"):
+        del stored[name]
+    (tmp_path / "config.json").write_text(json.dumps(stored))
+    Workdir(tmp_path, full)
+    with pytest.raises(ValueError, match="another config: skip_nonfinite was False and is True"):
+        Workdir(tmp_path, {**full, "skip_nonfinite": True})
+
+
+def test_leftovers_of_a_killed_run_are_removed(tmp_path):
+    (tmp_path / "export" / "partial-abc_1234").mkdir(parents=True)
+    (tmp_path / "export" / "1").mkdir()
+    (tmp_path / "results.0123456789ab.part.json").write_text("{")
+    (tmp_path / "mine.part.json").write_text("{")
+    with Workdir(tmp_path, CONFIG).lock():
+        names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
+    assert names == {"export", "export/1", "lock", "mine.part.json"}
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
@@ -78,11 +109,11 @@ def test_other_devices_are_recorded_once_whether_the_strategy_is_named_or_not(tm
 def test_other_changes_are_made_on_purpose_and_not_to_a_run_that_is_done(tmp_path):
     Workdir(tmp_path, CONFIG).claim()
     changed = {**CONFIG, "clip_norm": 1.0}
-    with pytest.raises(ValueError, match="clip_norm was None and is 1.0"):
+    with pytest.raises(ValueError, match="clip_norm was 0.0 and is 1.0"):
         Workdir(tmp_path, changed)
     workdir = Workdir(tmp_path, changed, change=True)
     workdir.claim()
-    assert json.loads((tmp_path / "changes.json").read_text()) == [{"step": 0, "changes": {"clip_norm": [None, 1.0]}}]
+    assert json.loads((tmp_path / "changes.json").read_text()) == [{"step": 0, "changes": {"clip_norm": [0.0, 1.0]}}]
     assert json.loads((tmp_path / "config.json").read_text())["clip_norm"] == 1.0
     workdir.write_results({})
     with pytest.raises(ValueError, match="clip_norm was 1.0 and is None. Choose another workdir: the run is done"):

@@ -1,0 +1,41 @@
+"""The arguments of constructors, and errors that name the right one."""
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+# What other libraries call our arguments.
+_OTHER_NAMES = {
+    "num_classes": "classes",
+    "img_size": "input_shape",
+    "image_size": "input_shape",
+    "in_chans": "input_shape",
+    "embed_dim": "hidden_size",
+    "pretrained": "weights",
+    "drop_path_rate": "stochastic_depth",
+    "drop_rate": "dropout",
+    "layer_norm_eps": "epsilon",
+}
+
+
+def parameters_of(constructor: Callable) -> dict[str, inspect.Parameter]:
+    """The arguments of a constructor, a function or a class, by their names; without `**kwargs`."""
+    function = constructor.__init__ if inspect.isclass(constructor) else constructor
+    parameters = inspect.signature(function).parameters.items()
+    return {name: value for name, value in parameters if name != "self" and value.kind is not value.VAR_KEYWORD}
+
+
+def check_arguments(constructor: Callable, arguments: Mapping[str, Any]) -> None:
+    """Raises a `TypeError` that names the nearest argument unless a constructor takes all arguments."""
+    check_names(constructor.__name__, list(parameters_of(constructor)), arguments)
+
+
+def check_names(title: str, known: Iterable[str], arguments: Mapping[str, Any]) -> None:
+    """As `check_arguments`, of a constructor called `title` that takes the arguments `known`."""
+    known = list(known)
+    for name in arguments:
+        if name not in known:
+            near = _OTHER_NAMES.get(name) or next(iter(difflib.get_close_matches(name, known, 1)), None)
+            hint = f"did you mean `{near}`?" if near in known else f"its arguments are {', '.join(known)}."
+            raise TypeError(f"`{title}` takes no argument `{name}`; {hint} Received: {name}={arguments[name]!r}")
