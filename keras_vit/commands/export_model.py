@@ -15,7 +15,6 @@ FORMATS = {
     "litert": export.litert,
     "litert_int8": lambda model, path: export.litert(model, path, quantization="int8"),
     "onnx": export.onnx,
-    "keras_int8": export.int8,
 }
 FLAGS = flags.FLAGS
 
@@ -24,7 +23,7 @@ def define_flags():
     shared_flags.define_model()
     shared_flags.define_class_names()
     flags.DEFINE_string("target", "", "The folder of the model's versions, or of another format the file to write.")
-    flags.DEFINE_enum("format", "saved_model", ["saved_model", *FORMATS], "The format; keras_int8 is a folder.")
+    flags.DEFINE_enum("format", "saved_model", ["saved_model", *FORMATS], "The format.")
     flags.DEFINE_integer("version", 0, "Number of the version, 1 or more; 0 is the next free one.", lower_bound=0)
     flags.DEFINE_string("name", "", "The model's name on the server; the name of --target if not given.")
     flags.DEFINE_list("signatures", ["serving_default", "tensor"], f"Some of {', '.join(export.SIGNATURES)}.")

@@ -1,11 +1,11 @@
 """Exports of trained models.
 
 `saved_model` writes a folder for a server, and `check` tells beforehand whether it can; `load` and `load_card` read the
-model and its description back. `litert`, `onnx` and `int8` (read by `load_int8`) write other formats and report how far
-their logits are from the model's.
+model and its description back. `litert` and `onnx` write other formats and report how far their logits are from the
+model's.
 """
 
-from keras_vit.export.conversions import ExportReport, int8, litert, load_int8, onnx
+from keras_vit.export.conversions import ExportReport, litert, onnx
 from keras_vit.export.saved_model import check, default_signatures, saved_model
 from keras_vit.export.signatures import SIGNATURES
 from keras_vit.export.verification import SelfTestError
@@ -19,11 +19,9 @@ __all__ = [
     "check",
     "default_signatures",
     "has_model",
-    "int8",
     "litert",
     "load",
     "load_card",
-    "load_int8",
     "newest_version",
     "onnx",
     "saved_model",

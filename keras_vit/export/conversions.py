@@ -1,7 +1,6 @@
-"""Other formats than a SavedModel, LiteRT, ONNX and Keras' int8, each run and compared with its model."""
+"""Other formats than a SavedModel, LiteRT and ONNX, each run and compared with its model."""
 
 import dataclasses
-import json
 import os
 import tempfile
 import warnings
@@ -14,7 +13,6 @@ from keras_vit import files
 from keras_vit.export.graph import inference_copy, require_tensorflow, write_graph
 
 _OPSET = 18  # the newest that tf2onnx writes
-_CONFIG, _WEIGHTS = "model.json", "int8.weights.h5"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +20,7 @@ class ExportReport:
     """A comparison of a converted model with the model that it was converted from.
 
     Attributes:
-        path: the file or folder that was written.
+        path: the file that was written.
         size_bytes: its size.
         weights_bytes: the size of the model's weights in float32.
         largest_difference: the largest absolute difference of a logit, on images of smooth noise.
@@ -156,72 +154,6 @@ def _separate_pads_from_max_pools(graph):
             graph.initializer.append(helper.make_tensor(lowest, 1, (), [np.finfo(np.float32).min]))  # 1: FLOAT
             graph.node.insert(i, helper.make_node("Max", [node.input[0], lowest], [separated], name=separated))
             node.input[0] = separated
-
-
-def int8(model: keras.Model, path: str | os.PathLike) -> ExportReport:
-    """Writes a folder with a model whose dense kernels are 8-bit integers; `load_int8` reads it.
-
-    Args:
-        model: a `keras.Model` of any precision and strategy. Convolutions and norms stay float32, so only the head of a
-            BiT ResNet is quantized.
-        path: a folder that does not exist yet.
-
-    Returns:
-        An `ExportReport`, of the model as it was read back.
-
-    Raises:
-        ValueError: the folder exists, or the model has nothing that can be quantized.
-    """
-    path = os.fspath(path)
-    if os.path.exists(path):
-        raise ValueError(f"The folder must not exist yet. Received: path={path!r}")
-    copy = inference_copy(model)
-    config = keras.saving.serialize_keras_object(copy)
-    _quantize(copy)
-    parent = os.path.dirname(os.path.abspath(path))
-    os.makedirs(parent, exist_ok=True)
-    with files.staging_dir(parent) as folder:
-        with open(os.path.join(folder, _CONFIG), "w", encoding="utf-8") as file:
-            json.dump(config, file)
-        copy.save_weights(os.path.join(folder, _WEIGHTS))
-        images = example_images(model.input_shape[1:])
-        logits = keras.ops.convert_to_numpy(load_int8(folder)(images, training=False))
-        size = sum(os.path.getsize(os.path.join(folder, name)) for name in (_CONFIG, _WEIGHTS))
-        report = compare(path, size, model, images, np.asarray(logits, np.float32))
-        os.rename(folder, path)
-    return report
-
-
-def load_int8(path: str | os.PathLike) -> keras.Model:
-    """Loads a quantized model, for inference; it cannot be trained.
-
-    Args:
-        path: a folder that `int8` wrote.
-
-    Returns:
-        A `keras.Model`.
-
-    Raises:
-        ValueError: `int8` did not write the folder.
-    """
-    path = os.fspath(path)
-    config = files.read_json(os.path.join(path, _CONFIG))
-    if config is None:
-        raise ValueError(f"The folder must hold {_CONFIG} and {_WEIGHTS}. Received: path={path!r}")
-    model = keras.saving.deserialize_keras_object(config)
-    # Keras cannot load a quantized layer that is inside another layer from a .keras file; weights alone it can.
-    _quantize(model)
-    model.load_weights(os.path.join(path, _WEIGHTS))
-    return model
-
-
-def _quantize(model):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Keras warns about every layer without kernels
-        # The projections of attention are of a subclass of EinsumDense, which the check of types would skip.
-        model.quantize("int8", type_check=False)
-    if not any(weight.dtype == "int8" for weight in model.weights):
-        raise ValueError(f"The model has no kernel that Keras can quantize. Received: model={model.name!r}")
 
 
 def example_images(image_shape, count=8):

@@ -169,41 +169,10 @@ def png_with_text(name, content, count):
     return PNG[:8] + b"".join(chunk(*part) for part in [chunks[0], *[(name, content)] * count, *chunks[1:]])
 
 
-def many_scans(count):
-    file = encoded("JPEG", progressive=True)
-    last = file.rindex(b"\xff\xda")
-    return file[:-2] + file[last:-2] * count + file[-2:]
-
-
-@pytest.mark.parametrize(
-    ("file", "message"),
-    [
-        (png_with_text(b"zTXt", b"k\0\0" + zlib.compress(bytes(5_000_000)), 30), "too much text"),
-        (many_scans(200), "more than 100 scans"),
-        (png_with_text(b"tEXt", b"k\0" + bytes(300_000), 30), "far larger than its pixels"),
-    ],
-    ids=["text", "scans", "bytes"],
-)
-def test_a_file_that_takes_much_more_than_its_pixels_is_refused_by_a_server(file, message):
+def test_a_file_far_larger_than_its_pixels_is_refused_by_a_server():
+    file = png_with_text(b"tEXt", b"k\0" + bytes(300_000), 30)
     assert images.decode(tf.constant(file)).shape == (22, 31, 3)  # one of one's own is trusted
-    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        Decoder((4, 4, 3), Preprocessing())(tf.constant([file]))
-
-
-def test_names_of_text_chunks_may_occur_in_pixels():
-    """Stored without compression, the pixels hold any bytes, also those of a chunk's name behind a large length."""
-    name = np.frombuffer(b"\xff\xff\xff\xffzTXtiTXtiCCP" * 40, np.uint8).reshape(5, 128)
-    rows = b"".join(b"\0" + row.tobytes() for row in name)
-    header = struct.pack(">IIBBBBB", 128, 5, 8, 0, 0, 0, 0)
-    parts = [(b"IHDR", header), (b"IDAT", zlib.compress(rows, 0)), (b"IEND", b"")]
-    file = PNG[:8] + b"".join(chunk(*part) for part in parts)
-    np.testing.assert_array_equal(images.decode(tf.constant(file), channels=1)[..., 0], name)
-    assert Decoder((4, 4, 3), Preprocessing())(tf.constant([file])).shape == (1, 4, 4, 3)
-
-
-def test_a_png_of_tiny_chunks_is_refused_by_a_server():
-    file = png_with_text(b"tEXt", b"", 20_000)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="too much text"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="far larger than its pixels"):
         Decoder((4, 4, 3), Preprocessing())(tf.constant([file]))
 
 

@@ -69,39 +69,12 @@ def test_onnx_says_what_to_install(tmp_path, monkeypatch):
         export.onnx(tiny_model(), tmp_path / "model.onnx")
 
 
-@pytest.fixture(scope="module")
-def quantized(tmp_path_factory):
-    """`(folder, report, model)`."""
-    model = tiny_model(**WIDE)
-    folder = tmp_path_factory.mktemp("int8") / "model"
-    return folder, export.int8(model, folder), model
-
-
-def test_a_model_in_int8_is_close_and_comes_back(quantized):
-    folder, report, model = quantized
-    assert 1e-5 < report.largest_difference < 0.1 * report.logits_range
-    loaded = export.load_int8(folder)
-    _, logits = logits_of(loaded)
-    assert np.abs(logits - logits_of(model)[1]).max() == pytest.approx(report.largest_difference, rel=1e-3)
-    with pytest.raises(ValueError, match="must not exist yet"):
-        export.int8(model, folder)
-
-
-def test_every_dense_kernel_and_projection_is_quantized(quantized):
-    kernels = {weight.path for weight in export.load_int8(quantized[0]).weights if weight.dtype == "int8"}
-    block = "encoderblock_0"
-    parts = ("attention/query", "attention/key", "attention/value", "attention/out", "mlp_1", "mlp_2")
-    assert kernels == {"head/kernel", *(f"{block}/{part}/kernel" for part in parts)}
-
-
 def test_bad_arguments_are_refused_and_nothing_is_written(tmp_path):
     model = tiny_model()
     for call, message in (
         (lambda: export.litert(model, tmp_path / "a.lite"), 'must end in ".tflite"'),
         (lambda: export.litert(model, tmp_path / "a.tflite", quantization="int4"), "Received: quantization='int4'"),
         (lambda: export.onnx(model, tmp_path / "a.pb"), 'must end in ".onnx"'),
-        (lambda: export.load_int8(tmp_path), "must hold model.json and int8.weights.h5"),
-        (lambda: export.int8(keras.Sequential([keras.Input((3,)), keras.layers.ReLU()]), tmp_path / "a"), "no kernel"),
     ):
         with pytest.raises(ValueError, match=message):
             call()
