@@ -10,8 +10,7 @@ START = time.monotonic()
 COMMANDS = {
     "train": ("train", "Train a model as a config says, evaluate it and export it."),
     "sweep": ("sweep", "Train at several learning rates and with the best one on all data."),
-    "evaluate": ("evaluate", "Evaluate a model: accuracy, few-shot, calibration, VTAB and others."),
-    "vtab": ("vtab", "Fine-tune a model on the 19 tasks of VTAB-1k."),
+    "evaluate": ("evaluate", "Evaluate a model: accuracy, few-shot, calibration and others."),
     "inspect": ("inspect_model", "Draw attention maps, filters and position embeddings of a model."),
     "demo": ("demo", "Serve a page to try a model on images of yours."),
     "export": ("export_model", "Export a model as a SavedModel, LiteRT or ONNX file."),

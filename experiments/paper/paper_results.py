@@ -96,7 +96,7 @@ TABLE_8 = {
     ("relative", "stem"): 0.64032,
 }
 
-# Table 9: VTAB-1k, in the order of the 19 tasks of `evaluation.vtab.TASKS`, and the mean that it prints.
+# Table 9: VTAB-1k, in the order of the 19 tasks of `vtab_tasks.TASKS`, and the mean that it prints.
 TABLE_9 = {
     "ViT-H/14 JFT": (
         *(95.3, 85.5, 75.2, 99.7, 97.2, 65.0, 88.9, 83.3, 96.7, 91.4, 76.6),

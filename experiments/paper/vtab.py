@@ -2,8 +2,7 @@
 
 from paper_results import TABLE_9
 from study import Run, Study
-
-from keras_vit.evaluation.vtab import GROUPS, TASKS
+from vtab_tasks import GROUPS, TASKS
 
 # Stand-ins of a small scale: factors of shapes, in groups of how they are seen.
 _STAND_INS = {

@@ -68,4 +68,4 @@ def test_every_command_describes_its_flags(name, scripts):
     done = scripts.run("-m", "keras_vit", name, "--help")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"usage: keras-vit {name} ") and done.stdout.count(f"keras-vit {name}") > 1
-    assert ("  --model\n" in done.stdout) == (name in ("evaluate", "vtab", "inspect", "demo", "export", "query"))
+    assert ("  --model\n" in done.stdout) == (name in ("evaluate", "inspect", "demo", "export", "query"))

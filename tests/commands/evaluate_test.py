@@ -77,7 +77,6 @@ def test_what_was_evaluated_is_not_evaluated_again(model, run, tmp_path):
         ("inspect", ["--model={model}", "--images={empty}"], "The folder holds no image"),
         ("inspect", ["--model={model}", "--images=./nowhere"], "There is no such file or folder"),
         ("inspect", ["--model={model}", "--images={broken}"], "image.png cannot be read: it is not an image"),
-        ("vtab", ["--model={model}", "--tasks=mnist"], "The tasks are caltech101"),
     ],
 )
 def test_bad_input_ends_in_one_line(command, flags, message, model, run, tmp_path):
@@ -86,8 +85,7 @@ def test_bad_input_ends_in_one_line(command, flags, message, model, run, tmp_pat
     (tmp_path / "broken" / "image.png").write_bytes(b"no image")
     (tmp_path / "empty" / "folder.jpg").mkdir()
     folders = {"model": model, "empty": tmp_path / "empty", "broken": tmp_path / "broken"}
-    output = "--workdir" if command == "vtab" else "--output"
-    done = run(command, *(flag.format(**folders) for flag in flags), f"{output}={tmp_path / 'out'}")
+    done = run(command, *(flag.format(**folders) for flag in flags), f"--output={tmp_path / 'out'}")
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     last = done.stderr.strip().splitlines()[-1]

@@ -3,10 +3,10 @@
 import numpy as np
 import paper_results as results
 import pytest
+from vtab_tasks import TASKS
 
 import keras_vit
 from keras_vit import cost, families
-from keras_vit.evaluation.vtab import TASKS
 
 
 def test_averages_are_those_that_the_paper_prints():

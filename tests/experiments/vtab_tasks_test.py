@@ -5,6 +5,7 @@ import types
 import keras
 import numpy as np
 import pytest
+import vtab_tasks as vtab
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("fine-tuning is tested on TensorFlow", allow_module_level=True)
@@ -12,7 +13,6 @@ if keras.backend.backend() != "tensorflow":
 import keras_vit
 from keras_vit import data
 from keras_vit.checkpoints import find_preprocessing
-from keras_vit.evaluation import vtab
 
 SIZES = {
     "input_shape": (8, 8, 3), "patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2,
