@@ -88,6 +88,16 @@ def test_class_names_order_the_classes_by_name(prepared, tmp_path):
             data.load_split("tfds:flat", "train", path=prepared, class_names=str(names))
 
 
+def test_numbers_in_another_order_are_names_too():
+    assert sources.tfds._places("flat", ("0", "1", "2"), ("2", "0", "1")).numpy().tolist() == [1, 2, 0]
+    assert sources.tfds._places("flat", ("0", "1", "2"), ("red", "green", "blue")) is None
+
+
+def test_an_example_without_label_stays_without_one():
+    placed = sources.tfds._placed(tf.constant([1, 2, 0], tf.int64), tf.constant([-1, 0, 2], tf.int64))
+    assert placed.numpy().tolist() == [-1, 1, 0]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -69,7 +69,7 @@ def tfds(
     def parse(record):
         stored = features.deserialize_example(record, decoders=decoders)
         value = tf.cast(label(stored) if label else stored[label_key], tf.int64)
-        return {"image": stored[image_key], "label": value if place_of is None else tf.gather(place_of, value)}
+        return {"image": stored[image_key], "label": value if place_of is None else _placed(place_of, value)}
 
     files, skips = [str(part.filename) for part in parts], [part.skip for part in parts]
     lengths = [part.examples_in_shard - part.skip if part.take < 0 else part.take for part in parts]
@@ -86,6 +86,11 @@ def tfds(
         return Source(lambda i: parse(index.read(i)), len(index), name_of=index.name_of, **rest)
     shards = Shards(np.array(lengths, np.int64), open_tfrecords(files, skips), parse)
     return Source(None, shards.num_examples, shards=shards, name_of=shards.namer(files, skips), **rest)
+
+
+def _placed(place_of, label):
+    """The place of a label; a negative one, which means none, stays."""
+    return tf.where(label < 0, label, tf.gather(place_of, tf.maximum(label, 0)))
 
 
 def _are_local(files):
@@ -114,10 +119,11 @@ def _places(dataset, known, names):
     """The label that each of a dataset's own becomes, int64 `(classes,)`; None if they stay."""
     if not names:
         raise ValueError(f"A label without names needs `class_names`. Received: name={dataset!r}")
-    only_numbered = len(names) == len(known) and known == tuple(map(str, range(len(known))))
-    if names == known or not known or only_numbered:
+    if names == known or not known:
         return None
     if sorted(names) != sorted(known):
+        if len(names) == len(known) and known == tuple(map(str, range(len(known)))):  # only numbered
+            return None
         other = sorted(set(names) - set(known)) or sorted(set(known) - set(names))
         raise ValueError(
             f"`class_names` must be the {len(known)} names that {dataset} has, in any order. "
