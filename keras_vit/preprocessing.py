@@ -22,6 +22,8 @@ class Preprocessing:
         resize: "stretch" (both sides to the model's over `crop_fraction`, bilinear, without antialiasing, as in the JAX
             reference `vit_jax`) or "shorter_side" (that side, the aspect kept, by the mean over areas).
         crop_fraction: the share of the resized image's side that is kept, in (0, 1].
+        interpolation: "bilinear" or "bicubic", antialiased, as Pillow, PyTorch and `jax.image` resize; "" for what
+            `resize` says.
         rounding: what a resize gives: "float", float32 as it comes, or "uint8", the fraction cut off. Values of more
             than 8 bits are never rounded.
         exif: whether photographs are turned as their EXIF orientation says.
@@ -38,6 +40,7 @@ class Preprocessing:
     rounding: str = "float"
     exif: bool = False
     bit_depth: int = 8
+    interpolation: str = ""
 
     def __post_init__(self):
         for field in ("mean", "std"):
@@ -54,6 +57,7 @@ class Preprocessing:
             ("rounding", ("float", "uint8")),
             ("exif", (True, False)),
             ("bit_depth", (8, 16)),
+            ("interpolation", ("", "bilinear", "bicubic")),
         ):
             value = getattr(self, field)
             if value not in known:

@@ -110,8 +110,8 @@ def _split(target, array):
     if (choices := re.search(r"[^/]*\|[^/]*", target)) and array.shape:
         names_of_parts = choices[0].split("|")
         if array.shape[0] % len(names_of_parts) == 0:
-            parts = array.split(len(names_of_parts))
-            return [(target.replace(choices[0], name), part) for name, part in zip(names_of_parts, parts)]
+            parts = zip(names_of_parts, array.split(len(names_of_parts)))
+            return [(target.replace(choices[0], name), part) for name, part in parts if name]
     return [(target, array)]
 
 

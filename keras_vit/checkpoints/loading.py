@@ -15,6 +15,7 @@ from keras_vit.checkpoints.formats import open_checkpoint
 from keras_vit.checkpoints.planning import CHANNEL_RULES, LoadPlan, LoadReport
 from keras_vit.checkpoints.published import resolve
 
+_OF_DATA = ("rounding", "exif", "bit_depth")  # how files are decoded
 _SMALL = 10**7  # numbers that are read for any model
 
 _LOG = logging.getLogger("keras_vit")
@@ -63,8 +64,9 @@ def load(
     """
     _validate(head, source_grid, channels)
     variables, shapes = names.canonical_variables(model), names.canonical_shapes(model)
-    family, architecture = registry.infer(shapes, {})
-    resolved = resolve(source, registry.find_size(architecture, family), model.input_shape[1])
+    _, architecture = registry.infer(shapes, {})
+    architecture |= getattr(model, "arguments", {})
+    resolved = resolve(source, registry.find_sizes(architecture), model.input_shape[1])
     with open_checkpoint(resolved.path, resolved.subtree, architecture.get("num_heads")) as checkpoint:
         options = {"source": source, "head": head, "source_grid": source_grid, "channels": channels}
         plan = LoadPlan(model, variables, shapes, checkpoint, **options)
@@ -86,7 +88,7 @@ def load(
     if head == "new":
         _initialize_head(model, plan.report.new)
     row = resolved.published
-    _set_preprocessing(model, row.preprocessing if row else checkpoint.facts.get("preprocessing"))
+    _set_preprocessing(model, checkpoint.facts.get("preprocessing") or (row and row.preprocessing))
     _LOG.info("%s", plan.report)
     if head == "keep" and head_is_zero:
         warnings.warn(
@@ -151,7 +153,7 @@ def _set_preprocessing(model, fields):
     if fields is None:
         return
     # How files are decoded is a matter of the data, not of the weights.
-    fields = {key: fields[key] for key in ("mean", "std", "resize", "crop_fraction")}
+    fields = {"interpolation": "", **{key: value for key, value in fields.items() if key not in _OF_DATA}}
     known = getattr(model, "preprocessing", None)
     if known and (len({*zip(fields["mean"], fields["std"])}) == 1 or len(fields["mean"]) == known.channels):
         model.preprocessing = dataclasses.replace(known, **fields)

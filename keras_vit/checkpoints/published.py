@@ -41,7 +41,7 @@ def find_published(
     Raises:
         ValueError: the name is known, but not for such a model.
     """
-    return find(source, registry.find_size(sizes), input_shape[0])
+    return find(source, registry.find_sizes(sizes), input_shape[0])
 
 
 def fetch(source: str | os.PathLike, input_shape: tuple[int | None, ...] = (None, None, None), **sizes: Any) -> str:
@@ -54,12 +54,12 @@ def fetch(source: str | os.PathLike, input_shape: tuple[int | None, ...] = (None
         ValueError: there is no such file and no such name, or the name has no file for such a model.
         ConnectionError: it could not be downloaded.
     """
-    return resolve(source, registry.find_size(sizes), input_shape[0]).path
+    return resolve(source, registry.find_sizes(sizes), input_shape[0]).path
 
 
-def resolve(source, size=None, resolution=None):
+def resolve(source, size=(), resolution=None):
     """The `ResolvedCheckpoint` of a name, a path or a URL, downloaded if necessary; arguments and errors as of `fetch`,
-    with the name of the model's size and the height of its images."""
+    with the names of the model's size and the height of its images."""
     text = os.fspath(source)
     if text.endswith(_PYTORCH):
         raise ValueError(
@@ -95,22 +95,23 @@ def _file_in(folder):
     return os.path.join(folder, files[0])
 
 
-def find(source, size=None, resolution=None):
-    """The row of published weights that a name means for a size; None if it is no name of a collection or of a file in
-    one. Of several files of one model, the one of the resolution is taken, or else the first.
+def find(source, size=(), resolution=None):
+    """The row of published weights that a name means for a size, which may have several names; None if it is no name of
+    a collection or of a file in one. Of several files of one model, the one of the resolution is taken, or the first.
     """
     if not is_name(os.fspath(source)):
         return None
+    size = [size] if isinstance(size, str) else size or []
     collection, _, name = os.fspath(source).removesuffix(".npz").partition(":")
     if name:
         row = find_file(collection, name)
-        if row.model != size:
+        if row.model not in size:
             raise ValueError(
-                f"The file is of {row.model}, and the model is {size or 'not of a published size'}. "
+                f"The file is of {row.model}, and the model is {' or '.join(size) or 'not of a published size'}. "
                 f"Received: weights={source!r}"
             )
         return row
-    found = [row for row in rows() if row.collection == collection and row.model == size]
+    found = [row for row in rows() if row.collection == collection and row.model in size]
     if not found:
         raise ValueError(f"{known_names(size)} Received: weights={source!r}")
     return next((row for row in found if row.resolution == resolution), found[0])
@@ -129,15 +130,16 @@ def find_file(collection, name):
     raise ValueError(f"The name of a file in {collection!r} must {known}. Received: {name!r}")
 
 
-def known_names(size):
-    """A sentence that lists the published weights of a size, for messages."""
-    collections = dict.fromkeys(row.collection for row in rows() if row.model == size)
+def known_names(sizes):
+    """A sentence that lists the published weights of a size, by all of its names, for messages."""
+    sizes = [sizes] if isinstance(sizes, str) else sizes
+    collections = dict.fromkeys(row.collection for row in rows() if row.model in sizes)
     if not collections:
-        sizes = ", ".join(dict.fromkeys(row.model for row in rows()))
-        return f"Weights have been published for {sizes}, and the model is not one of them: give a path or a URL."
-    family = next(family for family in FAMILIES if size in family.sizes)
-    names = [*collections, *(f"{collection}:<file name>" for collection in family.rules)]
-    return f"The published weights of {size} are {', '.join(names)}; a path or a URL works as well."
+        known = ", ".join(dict.fromkeys(row.model for row in rows()))
+        return f"Weights have been published for {known}, and the model is not one of them: give a path or a URL."
+    rules = dict.fromkeys(rule for family in FAMILIES for rule in family.rules if family.sizes.keys() & set(sizes))
+    names = [*collections, *(f"{collection}:<file name>" for collection in rules)]
+    return f"The published weights of {sizes[0]} are {', '.join(names)}; a path or a URL works as well."
 
 
 def is_name(source):

@@ -58,7 +58,7 @@ class PublishedWeights:
         name: name of the file, without its ending.
         model: name of the size, such as "ViT-B/16" or "BiT-R50x1".
         url: address of the file.
-        classes: units of its head, or None if neither the table nor the name gives them.
+        classes: units of its head, 0 for none, or None if neither the table nor the name gives them.
         resolution: side in pixels of the images of its last training, or None.
         representation_size: units of `pre_logits`, 0 for none.
         preprocessing: fields of a `Preprocessing`.
@@ -115,9 +115,9 @@ def find_size(arguments: Mapping[str, Any], family: Family | None = None) -> str
 
 
 def find_sizes(arguments: Mapping[str, Any], family: Family | None = None) -> list[str]:
-    """The names of all sizes with these arguments; MAE's ViT-L/16 is the paper's too."""
+    """The names of all sizes with these arguments, those first that say the most; MAE's ViT-L/16 is the paper's too."""
     found = []
-    for candidate in FAMILIES if family is None else [family]:
+    for candidate in sorted(FAMILIES, key=lambda f: -len(f.identity)) if family is None else [family]:
         numbers = [_plain(arguments.get(name)) for name in candidate.identity]
         for name, size in candidate.sizes.items():
             if numbers == [_plain(size.get(key)) for key in candidate.identity]:
@@ -126,7 +126,8 @@ def find_sizes(arguments: Mapping[str, Any], family: Family | None = None) -> li
 
 
 def _plain(value):
-    return tuple(value) if isinstance(value, list) else value
+    """A value that compares: an argument that is off is one that is not given."""
+    return tuple(value) if isinstance(value, list) else None if value in (0, False, "") else value
 
 
 def infer(shapes: Mapping[str, tuple], facts: Mapping[str, Any]) -> tuple[Family | None, dict[str, Any]]:
@@ -149,7 +150,6 @@ def describe(family: Family | None, arguments: Mapping[str, Any]) -> str:
     if family is None:
         return "of no known family"
     numbers = {name: arguments[name] for name in (*STRUCTURE, *PARTS, "mlp", "attention_bias") if arguments.get(name)}
-    alike = [other for other in FAMILIES if other.constructor is family.constructor]
-    found = [name for other in alike for name in find_sizes(arguments, other)]
-    name = found[0] if found else family.constructor.__name__
+    alike = {name for other in FAMILIES if other.constructor is family.constructor for name in other.sizes}
+    name = next((name for name in find_sizes(arguments) if name in alike), family.constructor.__name__)
     return f"{name} ({', '.join(f'{key}={value}' for key, value in numbers.items())})"

@@ -37,6 +37,8 @@ class Options:
             `_crop` ones.
         rounding: the result of a resize: "float", float32 as it comes, as in the JAX reference `vit_jax`; "uint8",
             without the fraction, as in big_vision's code for pre-training. With RandAugment always "uint8".
+        interpolation: how evaluation images are resized: "bilinear" or "bicubic", antialiased, as PyTorch's
+            models expect; "" for what `eval_crop` does in the JAX reference.
         flip: whether half of the training images are mirrored: "on", "off" or "auto", "on" for most. Or a bool.
         shift: pixels by which a training image may move in each direction.
         augreg: a level of AugReg by its name, "none", "light1", "light2", "medium1", "medium2", "strong1" or
@@ -67,6 +69,7 @@ class Options:
     eval_crop: str = "auto"
     resize_size: int = 0
     rounding: str = "float"
+    interpolation: str = ""
     flip: str | bool = "auto"
     shift: int = 0
     augreg: str = "none"
@@ -86,6 +89,7 @@ class Options:
     def __post_init__(self):
         known = {
             "train_crop": TRAIN_CROPS, "eval_crop": EVAL_CROPS, "bit_depth": (8, 16), "rounding": ("float", "uint8"),
+            "interpolation": ("", "bilinear", "bicubic"),
             "flip": ("auto", "on", "off", True, False), "augreg": tuple(LEVELS), "mixup_form": FORMS,
             "randaugment_form": ("corrected", "original"),
         }  # fmt: skip
@@ -210,6 +214,7 @@ class Options:
             resize="shorter_side" if self.eval_crop == "resize_small_crop" else "stretch",
             crop_fraction=self.image_size / self.resize_size if self.eval_crop.endswith("_crop") else 1.0,
             rounding=self.rounding,
+            interpolation=self.interpolation,
             exif=self.exif,
             bit_depth=self.bit_depth,
         )

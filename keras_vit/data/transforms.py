@@ -20,9 +20,9 @@ def evaluation_image(image, size, preprocessing):
     if size:
         resized = tuple(round(side / preprocessing.crop_fraction) for side in size)
         if preprocessing.resize == "stretch":
-            image = resize(image, resized, preprocessing.rounding)
+            image = resize(image, resized, preprocessing.rounding, preprocessing.interpolation)
         else:
-            image = resize_to_cover(image, resized, preprocessing.rounding)
+            image = resize_to_cover(image, resized, preprocessing.rounding, preprocessing.interpolation)
         if preprocessing.resize != "stretch" or resized != tuple(size):
             image = central_crop(image, size)
     return normalize(image, preprocessing)
@@ -51,13 +51,16 @@ def inception_window(size, seed):
     return tf.concat([begin[:2], window[:2]], 0)
 
 
-def resize(image, size, rounding="float", method="bilinear"):
-    """An image in another size, its aspect not kept: half-pixel centers, no antialiasing.
+def resize(image, size, rounding="float", interpolation="", method="bilinear"):
+    """An image in another size, its aspect not kept: half-pixel centers; antialiased if there is an `interpolation`,
+    which replaces the method, and not otherwise.
 
     With `rounding` of "uint8" the result is clipped to [0, 255] and its fraction dropped, except for images that are
     not uint8, which have more than 8 bits.
     """
-    resized = tf.image.resize(image, size, method=method, antialias=False)
+    resized = tf.image.resize(image, size, method=interpolation or method, antialias=bool(interpolation))
+    if interpolation == "bicubic":  # overshoots at edges
+        resized = tf.clip_by_value(resized, 0, 255) if image.dtype == tf.uint8 else tf.maximum(resized, 0)
     return truncate(resized) if rounding == "uint8" and image.dtype == tf.uint8 else resized
 
 
@@ -72,12 +75,12 @@ def resize_small(image, smaller, rounding="float"):
     return resize_to_cover(image, (smaller, smaller), rounding)
 
 
-def resize_to_cover(image, size, rounding="float"):
+def resize_to_cover(image, size, rounding="float", interpolation=""):
     """The smallest image of the same aspect that `size`, `(height, width)`, can be cropped from; as `resize_small`."""
     height, width = tf.unstack(tf.cast(tf.shape(image)[:2], tf.float32))
     factor = tf.maximum(size[0] / height, size[1] / width)
     covering = tf.cast(tf.round([height * factor, width * factor]), tf.int32)
-    return resize(image, covering, rounding, method="area")
+    return resize(image, covering, rounding, interpolation, method="area")
 
 
 def central_crop(image, size):

@@ -86,7 +86,7 @@ def _options_for(model, source):
         options |= {"image_size": height, "eval_crop": "resize"}
     if preprocessing is None:
         return options
-    options |= {"rounding": preprocessing.rounding, "exif": preprocessing.exif}
+    options |= {name: getattr(preprocessing, name) for name in ("rounding", "exif", "interpolation")}
     if source.is_encoded:
         options["bit_depth"] = preprocessing.bit_depth
     if is_cropped or ("image_size" in options and preprocessing.resize == "shorter_side"):

@@ -5,11 +5,21 @@ constructors, `from_pretrained`, the fields of configs, commands and messages fo
 """
 
 from keras_vit.checkpoints.registry import FAMILIES, Family, Format, PublishedWeights, find_size
-from keras_vit.families import axial, bit, hybrid, vit  # noqa: F401
+from keras_vit.families import axial, bit, dino, dinov2, dinov3, hybrid, ijepa, mae, vit  # noqa: F401
 from keras_vit.families.bit import *  # noqa: F403
 from keras_vit.families.bit import __all__ as _bit
+from keras_vit.families.dino import *  # noqa: F403
+from keras_vit.families.dino import __all__ as _dino
+from keras_vit.families.dinov2 import *  # noqa: F403
+from keras_vit.families.dinov2 import __all__ as _dinov2
+from keras_vit.families.dinov3 import *  # noqa: F403
+from keras_vit.families.dinov3 import __all__ as _dinov3
 from keras_vit.families.hybrid import *  # noqa: F403
 from keras_vit.families.hybrid import __all__ as _hybrid
+from keras_vit.families.ijepa import *  # noqa: F403
+from keras_vit.families.ijepa import __all__ as _ijepa
+from keras_vit.families.mae import *  # noqa: F403
+from keras_vit.families.mae import __all__ as _mae
 from keras_vit.families.registry import (
     Sizes,
     arguments_of,
@@ -31,6 +41,11 @@ __all__ = [
     *_vit,
     *_hybrid,
     *_bit,
+    *_dino,
+    *_dinov2,
+    *_dinov3,
+    *_ijepa,
+    *_mae,
     "FAMILIES",
     "Family",
     "Format",
@@ -49,4 +64,4 @@ __all__ = [
     "register",
     "sizes",
 ]
-CONSTRUCTORS = (*_vit, *_hybrid, *_bit)
+CONSTRUCTORS = (*_vit, *_hybrid, *_bit, *_dino, *_dinov2, *_dinov3, *_ijepa, *_mae)

@@ -58,7 +58,7 @@ class Sizes:
             check_arguments(self.constructor, kwargs)
             if kwargs.get("weights") is not None:  # download before the model is built
                 checkpoints.fetch(kwargs["weights"], kwargs.get("input_shape", (None, None, None)), **self.table[size])
-            return self.constructor(**self.table[size], name=name, **kwargs)
+            return self.constructor(**{**self.table[size], **kwargs}, name=name)
 
         parameters = [
             p.replace(default=default) if p.name == "name" else p
@@ -74,7 +74,7 @@ class Sizes:
 
 def constructor_name(size: str) -> str:
     """The name of the function that builds a size: "ViT_B16" for "ViT-B/16"."""
-    return size.replace("/", "").replace("-", "_").replace("+", "_")
+    return size.replace("+/", "plus").replace("/", "").replace("-", "_").replace("+", "_")
 
 
 def sizes() -> dict[str, dict[str, Any]]:

@@ -29,6 +29,14 @@ ViT_L16 = _size("ViT-L/16", "304.3M parameters (paper Table 1)", patch_size=16, 
 ViT_L32 = _size("ViT-L/32", "306.5M parameters (paper Table 1)", patch_size=32, **L)
 ViT_H14 = _size("ViT-H/14", "632.0M parameters (paper Table 1)", patch_size=14, **H)
 
+# ImageNet's mean and deviation, of later families.
+IMAGENET = {
+    "mean": [255 * x for x in (0.485, 0.456, 0.406)],
+    "std": [255 * x for x in (0.229, 0.224, 0.225)],
+    "resize": "shorter_side",
+    "crop_fraction": 0.875,
+    "interpolation": "bicubic",
+}
 IDENTITY = ("patch_size", "num_layers", "hidden_size", "resnet_blocks")
 
 # Names in files ------------------------------------------------------------------------------------------------------
@@ -49,6 +57,28 @@ VIT_JAX = Format(
     ),
     prefixes=("", "opt/target/", "params/", "params/img/", "img/", "opt/target/img/"),
 )
+
+
+def read_timm_config(config):
+    """The facts in the config.json of a model of timm."""
+    config = config.get("pretrained_cfg") or {}
+    if "mean" not in config or "std" not in config:
+        return {}
+    preprocessing = {
+        "mean": [255 * x for x in config["mean"]],
+        "std": [255 * x for x in config["std"]],
+        "resize": "stretch" if config.get("crop_mode") == "squash" else "shorter_side",
+        "crop_fraction": config.get("crop_pct") or 0.875,
+        "interpolation": "bilinear" if config.get("interpolation") == "bilinear" else "bicubic",
+    }
+    return {"preprocessing": preprocessing}
+
+
+def is_packed(shapes, first, second):
+    """Whether the first matrix of an MLP holds a gate and values, by its outputs and the inputs of the second."""
+    return first in shapes and second in shapes and shapes[first][0] == 2 * shapes[second][1]
+
+
 TIMM = Format(
     "timm",
     r"patch_embed\.proj\.weight",
@@ -66,6 +96,7 @@ TIMM = Format(
     ),
     layout="pytorch",
     facts={"exact_gelu": True, "epsilon": 1e-6, "position_resampling": "bicubic_antialias"},
+    read_config=read_timm_config,
 )
 
 
@@ -88,26 +119,27 @@ def read_huggingface_config(config):
 
 # `ViTModel` and `ViTForImageClassification` of transformers. Published files have
 # `encoder.layer.N.attention.attention.query`, version 5 of the library writes `layers.N.attention.q_proj`.
-_VIT, _LAYER = r"(?:vit\.)?", r"(?:vit\.)?(?:encoder\.layer|layers)\.(\d+)\."
+VIT = r"(?:(?:vit|ijepa|dinov2|dinov2_with_registers)\.)?"
+LAYER = VIT + r"(?:encoder\.layer|layers)\.(\d+)\."
 HUGGING_FACE = Format(
     "huggingface",
-    _VIT + r"embeddings\.patch_embeddings\.projection\.weight",
+    VIT + r"embeddings\.patch_embeddings\.projection\.weight",
     (
-        (_VIT + r"embeddings\.cls_token", "class_token/cls"),
-        (_VIT + r"embeddings\.position_embeddings", "position_embedding/pos_embedding"),
-        (_VIT + r"embeddings\.patch_embeddings\.projection", "embedding"),
-        (_LAYER + r"layernorm_before", r"encoderblock_\1/norm_1"),
-        (_LAYER + r"layernorm_after", r"encoderblock_\1/norm_2"),
-        (_LAYER + r"attention\.attention\.(query|key|value)", r"encoderblock_\1/attention/\2"),
-        (_LAYER + r"attention\.q_proj", r"encoderblock_\1/attention/query"),
-        (_LAYER + r"attention\.k_proj", r"encoderblock_\1/attention/key"),
-        (_LAYER + r"attention\.v_proj", r"encoderblock_\1/attention/value"),
-        (_LAYER + r"attention\.(?:output\.dense|o_proj)", r"encoderblock_\1/attention/out"),
-        (_LAYER + r"(?:intermediate\.dense|mlp\.fc1)", r"encoderblock_\1/mlp_1"),
-        (_LAYER + r"(?:output\.dense|mlp\.fc2)", r"encoderblock_\1/mlp_2"),
-        (_VIT + r"layernorm", "encoder_norm"),
-        (_VIT + r"pooler\.dense", "pre_logits"),
-        (_VIT + r"classifier", "head"),
+        (VIT + r"embeddings\.cls_token", "class_token/cls"),
+        (VIT + r"embeddings\.position_embeddings", "position_embedding/pos_embedding"),
+        (VIT + r"embeddings\.patch_embeddings\.projection", "embedding"),
+        (LAYER + r"layernorm_before", r"encoderblock_\1/norm_1"),
+        (LAYER + r"layernorm_after", r"encoderblock_\1/norm_2"),
+        (LAYER + r"attention\.attention\.(query|key|value)", r"encoderblock_\1/attention/\2"),
+        (LAYER + r"attention\.q_proj", r"encoderblock_\1/attention/query"),
+        (LAYER + r"attention\.k_proj", r"encoderblock_\1/attention/key"),
+        (LAYER + r"attention\.v_proj", r"encoderblock_\1/attention/value"),
+        (LAYER + r"attention\.(?:output\.dense|o_proj)", r"encoderblock_\1/attention/out"),
+        (LAYER + r"(?:intermediate\.dense|mlp\.fc1)", r"encoderblock_\1/mlp_1"),
+        (LAYER + r"(?:output\.dense|mlp\.fc2)", r"encoderblock_\1/mlp_2"),
+        (VIT + r"layernorm", "encoder_norm"),
+        (VIT + r"pooler\.dense", "pre_logits"),
+        (VIT + r"classifier", "head"),
     ),
     layout="pytorch",
     facts={"exact_gelu": True, "epsilon": 1e-12, "position_resampling": "bicubic"},

@@ -187,15 +187,10 @@ class VisionTransformer(ImageModel):
         arguments = kept_arguments(locals())
         resnet_blocks = resolve_stem(stem, resnet_blocks)
         if weights is not None:
-            published = checkpoints.find_published(
-                weights,
-                patch_size=patch_size,
-                num_layers=num_layers,
-                hidden_size=hidden_size,
-                resnet_blocks=resnet_blocks,
-                input_shape=input_shape,
-            )
-            if published is not None:
+            published = checkpoints.find_published(weights, **{**arguments, "resnet_blocks": resnet_blocks})
+            if published is not None and published.classes == 0 and classes is None:
+                include_top = arguments["include_top"] = False
+            elif published is not None:
                 classes = published.classes if classes is None else classes
                 if representation_size is None:
                     representation_size = published.representation_size

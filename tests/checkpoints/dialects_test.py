@@ -116,10 +116,10 @@ def test_hugging_faces_pooler_is_pre_logits(golden_files, small, values, tmp_pat
 
 
 @pytest.mark.one_backend
-def test_an_array_of_timms_that_the_model_lacks_is_named(golden_files, small, tmp_path, write_safetensors):
+def test_a_part_of_timms_that_the_model_lacks_is_named(golden_files, small, tmp_path, write_safetensors):
     tensors = safetensors(golden_files / "timm_token.safetensors") | {"blocks.0.ls1.gamma": np.ones(64, "float32")}
     path = write_safetensors(tmp_path / "model.safetensors", tensors)
-    with pytest.raises(ValueError, match=r"1 unused \(blocks\.0\.ls1\.gamma\)"):
+    with pytest.raises(ValueError, match="it is .* layer_scale=.*, and vision_transformer is"):
         small(weights=path, exact_gelu=True)
 
 

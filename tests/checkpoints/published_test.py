@@ -6,6 +6,7 @@ import pytest
 import keras_vit
 from keras_vit import checkpoints, families
 from keras_vit.checkpoints import published
+from keras_vit.checkpoints.registry import find_sizes
 
 pytestmark = pytest.mark.one_backend  # nothing of it is Keras
 
@@ -15,12 +16,15 @@ PUBLISHED = published.rows()
 def test_every_row_has_what_a_row_needs():
     assert len({row.url for row in PUBLISHED}) == len(PUBLISHED)
     for row in PUBLISHED:
+        assert row.model in families.sizes()
+        if row.url.startswith("https://huggingface.co/"):
+            assert row.url.count("/") == 4 and row.name == row.url.rpartition("/")[2]
+            continue
         assert row.url.startswith("https://storage.googleapis.com/")
         assert row.url.endswith(".npz")
         assert "+" not in row.url.rpartition("/")[2]
         assert row.classes in (1000, 21843)
         assert row.preprocessing["mean"] == [127.5] * 3
-        assert row.model in families.sizes()
         if "/vit_models/" in row.url:
             assert not families.is_bit(row.model) and row.resolution in (224, 384)
 
@@ -35,6 +39,11 @@ def test_the_collections_hold_what_was_published():
         "bit_s": 6,
         "bit_m": 6,
         "bit_m+imagenet2012": 6,
+        "lvd142m": 8,
+        "lvd1689m": 6,
+        "sat493m": 2,
+        "mae": 3,
+        "dino": 4,
     }
     assert {row.representation_size > 0 for row in PUBLISHED if row.collection == "imagenet21k"} == {True}
     assert {row.representation_size for row in PUBLISHED if row.collection != "imagenet21k"} == {0}
@@ -107,7 +116,8 @@ def test_a_folder_of_the_same_name_does_not_hide_published_weights(tmp_path, mon
 
 def test_every_size_is_named_from_its_numbers():
     for name, size in families.sizes().items():
-        assert families.find_size(size) == name
+        assert name in find_sizes(size)
+        assert families.find_size(size) == name or name.startswith(("MAE", "DINO-"))  # those are ViTs of the paper
         if "resnet_blocks" in size:  # a config's tuples may be lists
             assert families.find_size({**size, "resnet_blocks": list(size["resnet_blocks"])}) == name
     assert families.find_size({"depth": None, "width_factor": 1}) is None

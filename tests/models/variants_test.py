@@ -46,6 +46,35 @@ OTHER = {
     "e/14": (14, 1792, 56, 15360, 16, (3_805_421_312, 3_807_214_312, 3_844_585_811, None, 3_847_798_867)),
 }
 
+# Other families at 224 pixels without a head, counted in transformers; without mask tokens.
+FAMILIES = {
+    "DINOv2_S14": 21_628_800,
+    "DINOv2_S14_reg": 21_630_336,
+    "DINOv2_B14": 85_724_928,
+    "DINOv2_B14_reg": 85_728_000,
+    "DINOv2_L14": 303_227_904,
+    "DINOv2_L14_reg": 303_232_000,
+    "DINOv2_g14": 1_134_769_664,
+    "DINOv2_g14_reg": 1_134_775_808,
+    "DINOv3_S16": 21_596_160,
+    "DINOv3_Splus16": 28_692_480,
+    "DINOv3_B16": 85_659_648,
+    "DINOv3_L16": 303_128_576,
+    "DINOv3_Lplus16": 403_890_176,
+    "DINOv3_Hplus16": 840_591_360,
+    "DINOv3_7B16": 6_716_030_976,
+    "MAE_B16": 85_798_656,
+    "MAE_L16": 303_301_632,
+    "MAE_H14": 630_764_800,
+    "IJEPA_H14": 630_762_240,
+    "IJEPA_H16": 630_915_840,
+    "IJEPA_g16": 1_011_368_576,
+    "DINO_S16": 21_665_664,
+    "DINO_S8": 21_670_272,
+    "DINO_B16": 85_798_656,
+    "DINO_B8": 85_807_872,
+}
+
 
 @pytest.fixture
 def count(monkeypatch):
@@ -110,7 +139,13 @@ def test_a_count_without_memory_is_the_models_own(count, monkeypatch):
 
 
 def test_every_named_size_has_a_row():
-    assert {name for name in families.CONSTRUCTORS if not name.startswith("BiT")} == COUNTS.keys()
+    assert {name for name in families.CONSTRUCTORS if not name.startswith("BiT")} == COUNTS.keys() | FAMILIES.keys()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_size_of_a_family_has_the_parameters_of_transformers(name, count):
+    assert count(getattr(keras_vit, name), include_top=False) == FAMILIES[name]
+    assert f"{FAMILIES[name] / 1e6:.1f}M parameters" in getattr(keras_vit, name).__doc__
 
 
 @pytest.mark.parametrize("name", COUNTS)

@@ -1,0 +1,107 @@
+"""DINOv2, with and without registers, whose weights have no head."""
+
+import dataclasses
+
+from keras_vit.checkpoints.registry import Family, Format, PublishedWeights
+from keras_vit.families import vit
+from keras_vit.families.registry import Sizes, register
+from keras_vit.families.vit import IMAGENET, B, L, S
+from keras_vit.models.vision_transformer import VisionTransformer
+
+__all__ = [
+    *("DINOv2_S14", "DINOv2_B14", "DINOv2_L14", "DINOv2_g14"),
+    *("DINOv2_S14_reg", "DINOv2_B14_reg", "DINOv2_L14_reg", "DINOv2_g14_reg"),
+]
+
+G = {"hidden_size": 1536, "num_layers": 40, "mlp_dim": 4096, "num_heads": 24, "mlp": "swiglu"}
+_PARTS = {"patch_size": 14, "exact_gelu": True, "layer_scale": 1e-5}
+_PLAIN = {**_PARTS, "position_resampling": "bicubic_offset"}
+_REG = {**_PARTS, "num_registers": 4, "position_resampling": "bicubic_antialias"}
+
+_size = Sizes(VisionTransformer)
+DINOv2_S14 = _size("DINOv2-S/14", "21.6M parameters", **_PLAIN, **S)
+DINOv2_B14 = _size("DINOv2-B/14", "85.7M parameters", **_PLAIN, **B)
+DINOv2_L14 = _size("DINOv2-L/14", "303.2M parameters", **_PLAIN, **L)
+DINOv2_g14 = _size("DINOv2-g/14", "1134.8M parameters", **_PLAIN, **G)
+DINOv2_S14_reg = _size("DINOv2-S/14-reg", "21.6M parameters, 4 registers", **_REG, **S)
+DINOv2_B14_reg = _size("DINOv2-B/14-reg", "85.7M parameters, 4 registers", **_REG, **B)
+DINOv2_L14_reg = _size("DINOv2-L/14-reg", "303.2M parameters, 4 registers", **_REG, **L)
+DINOv2_g14_reg = _size("DINOv2-g/14-reg", "1134.8M parameters, 4 registers", **_REG, **G)
+
+# At 224 pixels the shorter side is 256 first.
+_PREPROCESSING = {**IMAGENET, "crop_fraction": 224 / 256}
+_FACTS = {"exact_gelu": True, "epsilon": 1e-6, "preprocessing": _PREPROCESSING}
+_BLOCK = r"blocks\.(\d+)\."
+TIMM = Format(
+    "timm",
+    r"blocks\.0\.ls1\.gamma",
+    (
+        *vit.TIMM.renames,
+        (r"reg_token|register_tokens", "register_tokens/register_tokens"),
+        (r"mask_token", ""),  # of pre-training
+        (_BLOCK + r"ls([12])\.gamma", r"encoderblock_\1/layer_scale_\2/scale"),
+        (_BLOCK + r"mlp\.w12", r"encoderblock_\1/mlp_gate|mlp_1"),
+        (_BLOCK + r"mlp\.w3", r"encoderblock_\1/mlp_2"),
+    ),
+    layout="pytorch",
+    facts={**_FACTS, "position_resampling": "bicubic_antialias"},
+    read_config=vit.read_timm_config,
+)
+# timm's SwiGLU has the names of its plain MLP, and an `mlp.fc1` of the gate and the values.
+TIMM_SWIGLU = dataclasses.replace(
+    TIMM,
+    renames=((_BLOCK + r"mlp\.fc1", r"encoderblock_\1/mlp_gate|mlp_1"), *TIMM.renames),
+    fits=lambda shapes, config: vit.is_packed(shapes, "blocks.0.mlp.fc1.weight", "blocks.0.mlp.fc2.weight"),
+)
+# Files of https://github.com/facebookresearch/dinov2 after their conversion to safetensors. They have a mask token;
+# those with registers resample as timm.
+ORIGINAL = dataclasses.replace(
+    TIMM,
+    name="original",
+    marker="mask_token",
+    facts={**_FACTS, "position_resampling": "bicubic_offset"},
+    fits=lambda shapes, config: "register_tokens" not in shapes and "blocks.0.ls1.gamma" in shapes,
+)
+HUGGING_FACE = Format(
+    "huggingface",
+    vit.LAYER.replace(r"(\d+)", "0") + r"layer_scale1\.lambda1",
+    (
+        *vit.HUGGING_FACE.renames,
+        (vit.VIT + r"embeddings\.mask_token", ""),
+        (vit.VIT + r"embeddings\.register_tokens", "register_tokens/register_tokens"),
+        (vit.LAYER + r"norm([12])", r"encoderblock_\1/norm_\2"),
+        (vit.LAYER + r"layer_scale([12])\.lambda1", r"encoderblock_\1/layer_scale_\2/scale"),
+        (vit.LAYER + r"mlp\.weights_in", r"encoderblock_\1/mlp_gate|mlp_1"),
+        (vit.LAYER + r"mlp\.weights_out", r"encoderblock_\1/mlp_2"),
+    ),
+    layout="pytorch",
+    facts={**_FACTS, "position_resampling": "bicubic"},
+    read_config=vit.read_huggingface_config,
+)
+HUGGING_FACE_REG = dataclasses.replace(
+    HUGGING_FACE,
+    facts={**_FACTS, "position_resampling": "bicubic_antialias"},
+    fits=lambda shapes, config: any(name.endswith("embeddings.register_tokens") for name in shapes),
+)
+
+
+def _rows():
+    for letter, word in (("S", "small"), ("B", "base"), ("L", "large"), ("g", "giant")):
+        for repository, ending in (("dinov2", ""), ("dinov2-with-registers", "-reg")):
+            name = f"{repository}-{word}"
+            url = f"https://huggingface.co/facebook/{name}"
+            yield PublishedWeights(
+                "lvd142m", name, f"DINOv2-{letter}/14{ending}", url, 0, 518, preprocessing=_PREPROCESSING
+            )
+
+
+FAMILY = register(
+    Family(
+        VisionTransformer,
+        sizes=_size.table,
+        identity=(*vit.IDENTITY, "layer_scale", "num_registers", "mlp"),
+        formats=(TIMM, TIMM_SWIGLU, ORIGINAL, HUGGING_FACE, HUGGING_FACE_REG),
+        published=tuple(_rows()),
+        reference="https://github.com/facebookresearch/dinov2",
+    )
+)

@@ -1,0 +1,139 @@
+"""DINOv3, whose only positions are rotary ones, and whose weights have no head."""
+
+from keras_vit.checkpoints.registry import Family, Format, PublishedWeights
+from keras_vit.families import vit
+from keras_vit.families.registry import Sizes, register
+from keras_vit.families.vit import IMAGENET, B, L, S
+from keras_vit.models.vision_transformer import VisionTransformer
+
+__all__ = [
+    *("DINOv3_S16", "DINOv3_Splus16", "DINOv3_B16", "DINOv3_L16", "DINOv3_Lplus16", "DINOv3_Hplus16", "DINOv3_7B16"),
+]
+
+ROTARY = {"style": "half", "coordinates": "centered", "theta": 100.0}
+_PARTS = {
+    "patch_size": 16,
+    "exact_gelu": True,
+    "epsilon": 1e-5,
+    "layer_scale": 1e-5,
+    "num_registers": 4,
+    "position_embedding": "none",
+    "rotary": ROTARY,
+}
+_QVO = {**_PARTS, "attention_bias": "qvo"}
+_GATED = {"mlp": "swiglu"}
+_H = {"hidden_size": 1280, "num_layers": 32, "mlp_dim": 5120, "num_heads": 20}
+_7B = {"hidden_size": 4096, "num_layers": 40, "mlp_dim": 8192, "num_heads": 32}
+
+_size = Sizes(VisionTransformer)
+DINOv3_S16 = _size("DINOv3-S/16", "21.6M parameters", **_QVO, **S)
+DINOv3_Splus16 = _size("DINOv3-S+/16", "28.7M parameters, SwiGLU", **_QVO, **S, **_GATED)
+DINOv3_B16 = _size("DINOv3-B/16", "85.7M parameters", **_QVO, **B)
+DINOv3_L16 = _size("DINOv3-L/16", "303.1M parameters", **_QVO, **L)
+DINOv3_Lplus16 = _size("DINOv3-L+/16", "403.9M parameters, SwiGLU", **_QVO, **L, **_GATED)
+DINOv3_Hplus16 = _size("DINOv3-H+/16", "840.6M parameters, SwiGLU", **_QVO, **_H, **_GATED)
+DINOv3_7B16 = _size("DINOv3-7B/16", "6716.0M parameters, SwiGLU", **_PARTS, attention_bias="o", **_7B, **_GATED)
+
+# Both sides to the model's, bilinear.
+_LVD = {**IMAGENET, "resize": "stretch", "interpolation": "bilinear", "crop_fraction": 1.0}
+_SAT = {**_LVD, "mean": [255 * x for x in (0.430, 0.411, 0.296)], "std": [255 * x for x in (0.213, 0.156, 0.143)]}
+_FACTS = {"exact_gelu": True, "epsilon": 1e-5, "rotary": ROTARY, "preprocessing": _LVD}
+_BLOCK = r"blocks\.(\d+)\."
+# timm has models without biases of queries and values, which are zeros in those of the others.
+TIMM = Format(
+    "timm",
+    r"blocks\.0\.gamma_1",
+    (
+        *vit.TIMM.renames,
+        (r"reg_token", "register_tokens/register_tokens"),
+        (_BLOCK + r"attn\.q_bias", r"encoderblock_\1/attention/query/bias"),
+        (_BLOCK + r"attn\.v_bias", r"encoderblock_\1/attention/value/bias"),
+        (_BLOCK + r"gamma_([12])", r"encoderblock_\1/layer_scale_\2/scale"),
+        (_BLOCK + r"mlp\.fc1_g", r"encoderblock_\1/mlp_gate"),
+        (_BLOCK + r"mlp\.fc1_x", r"encoderblock_\1/mlp_1"),
+    ),
+    layout="pytorch",
+    facts=_FACTS,
+    read_config=vit.read_timm_config,
+    fits=lambda shapes, config: "pos_embed" not in shapes and "reg_token" in shapes,
+)
+# Files of https://github.com/facebookresearch/dinov3 after their conversion to safetensors. A mask takes the bias of
+# keys away; the frequencies are those of `ROTARY`, rounded.
+ORIGINAL = Format(
+    "original",
+    "storage_tokens",
+    (
+        (r"storage_tokens", "register_tokens/register_tokens"),
+        (r"mask_token|rope_embed\..*|local_cls_norm\..*|.*\.bias_mask", ""),
+        (_BLOCK + r"attn\.qkv\.bias", r"encoderblock_\1/attention/query||value"),
+        (_BLOCK + r"ls([12])\.gamma", r"encoderblock_\1/layer_scale_\2/scale"),
+        (_BLOCK + r"mlp\.w1", r"encoderblock_\1/mlp_gate"),
+        (_BLOCK + r"mlp\.w2", r"encoderblock_\1/mlp_1"),
+        (_BLOCK + r"mlp\.w3", r"encoderblock_\1/mlp_2"),
+        *vit.TIMM.renames,
+    ),
+    layout="pytorch",
+    facts=_FACTS,
+)
+
+
+def read_huggingface_config(config):
+    """The facts in the config.json of a Hugging Face model."""
+    theta = config.get("rope_theta") or config.get("rope_parameters", {}).get("rope_theta")
+    side, patch = config.get("image_size"), config.get("patch_size")
+    facts = vit.read_huggingface_config({**config, "hidden_act": "gelu"} if config.get("use_gated_mlp") else config)
+    return {
+        **facts,
+        "rotary": {**ROTARY, "theta": float(theta)} if theta else None,
+        "grid": (side // patch, side // patch) if isinstance(side, int) and patch else None,
+    }
+
+
+_LAYER = r"(?:model\.)?layer\.(\d+)\."
+HUGGING_FACE = Format(
+    "huggingface",
+    r"(?:model\.)?layer\.0\.layer_scale1\.lambda1",
+    (
+        (r"embeddings\.mask_token", ""),
+        (r"embeddings\.cls_token", "class_token/cls"),
+        (r"embeddings\.register_tokens", "register_tokens/register_tokens"),
+        (r"embeddings\.patch_embeddings", "embedding"),
+        (_LAYER + r"norm([12])", r"encoderblock_\1/norm_\2"),
+        (_LAYER + r"layer_scale([12])\.lambda1", r"encoderblock_\1/layer_scale_\2/scale"),
+        (_LAYER + r"attention\.q_proj", r"encoderblock_\1/attention/query"),
+        (_LAYER + r"attention\.k_proj", r"encoderblock_\1/attention/key"),
+        (_LAYER + r"attention\.v_proj", r"encoderblock_\1/attention/value"),
+        (_LAYER + r"attention\.o_proj", r"encoderblock_\1/attention/out"),
+        (_LAYER + r"mlp\.gate_proj", r"encoderblock_\1/mlp_gate"),
+        (_LAYER + r"mlp\.up_proj", r"encoderblock_\1/mlp_1"),
+        (_LAYER + r"mlp\.down_proj", r"encoderblock_\1/mlp_2"),
+        (r"norm", "encoder_norm"),
+    ),
+    layout="pytorch",
+    facts=_FACTS,
+    read_config=read_huggingface_config,
+)
+
+
+def _rows():
+    for collection, preprocessing, sizes in (
+        ("lvd1689m", _LVD, ("S", "S+", "B", "L", "H+", "7B")),
+        ("sat493m", _SAT, ("L", "7B")),
+    ):
+        for size in sizes:
+            name = f"dinov3-vit{size.lower().replace('+', '16plus') if '+' in size else size.lower() + '16'}"
+            name += f"-pretrain-{collection}"
+            url = f"https://huggingface.co/facebook/{name}"
+            yield PublishedWeights(collection, name, f"DINOv3-{size}/16", url, 0, 224, preprocessing=preprocessing)
+
+
+FAMILY = register(
+    Family(
+        VisionTransformer,
+        sizes=_size.table,
+        identity=(*vit.IDENTITY, "mlp", "num_registers", "layer_scale", "position_embedding"),
+        formats=(TIMM, ORIGINAL, HUGGING_FACE),
+        published=tuple(_rows()),
+        reference="https://github.com/facebookresearch/dinov3",
+    )
+)

@@ -1,0 +1,40 @@
+"""I-JEPA, without a class token. Its positions are sines and cosines that the files hold."""
+
+import dataclasses
+
+from keras_vit.checkpoints.registry import Family
+from keras_vit.families import vit
+from keras_vit.families.registry import Sizes, register
+from keras_vit.families.vit import IMAGENET, H
+from keras_vit.models.vision_transformer import VisionTransformer
+
+__all__ = ["IJEPA_H14", "IJEPA_H16", "IJEPA_g16"]
+
+_PARTS = {"classifier": "gap", "exact_gelu": True, "position_resampling": "bicubic"}
+_G = {"hidden_size": 1408, "num_layers": 40, "mlp_dim": 6144, "num_heads": 16}
+_size = Sizes(VisionTransformer)
+IJEPA_H14 = _size("IJEPA-H/14", "630.8M parameters", patch_size=14, **_PARTS, **H)
+IJEPA_H16 = _size("IJEPA-H/16", "630.9M parameters", patch_size=16, **_PARTS, **H)
+IJEPA_g16 = _size("IJEPA-g/16", "1011.4M parameters", patch_size=16, **_PARTS, **_G)
+
+HUGGING_FACE = dataclasses.replace(
+    vit.HUGGING_FACE,
+    facts={**vit.HUGGING_FACE.facts, "preprocessing": IMAGENET},
+    fits=lambda shapes, config: config.get("model_type") == "ijepa",
+)
+# The authors' files after their conversion to safetensors; a file may hold the predictor's weights too.
+ORIGINAL = dataclasses.replace(
+    vit.TIMM,
+    prefixes=("target_encoder.module.", "target_encoder.", "module.", "encoder.module."),
+    facts={**vit.TIMM.facts, "preprocessing": IMAGENET, "position_resampling": "bicubic"},
+)
+
+FAMILY = register(
+    Family(
+        VisionTransformer,
+        sizes=_size.table,
+        identity=(*vit.IDENTITY, "classifier"),
+        formats=(HUGGING_FACE, ORIGINAL),
+        reference="https://github.com/facebookresearch/ijepa",
+    )
+)
