@@ -63,8 +63,6 @@ class BadExamples:
                 reason = self._reason(index)
                 self._last = f", such as {name}: {reason}"
                 self._warn(f"bad example {self.count}, counted with weight 0: {name}: {reason}")
-            elif self.count & (self.count - 1) == 0:  # a power of two
-                self._warn(f"{self.count} bad examples so far")
         return len(indices)
 
     def check(self, step: int, count: int) -> None:
@@ -161,13 +159,11 @@ def verify(
         for split, source in sources.items()
         for label in np.flatnonzero(counts[split] == 0)
     ]
-    duplicates = [names for names in names_of.values() if len(names) > 1]
-    number = sum(source.num_examples for source in sources.values())
     return {
-        "examples": number,
+        "examples": sum(source.num_examples for source in sources.values()),
         "bad": list(reasons),
         "reasons": reasons,
-        "duplicates": duplicates,
+        "duplicates": [names for names in names_of.values() if len(names) > 1],
         "empty_classes": empty,
     }
 

@@ -14,7 +14,6 @@ import tensorflow as tf
 from keras_vit.data import batching, loading
 from keras_vit.data.bad_examples import BadExamples, decoder
 from keras_vit.data.options import Options
-from keras_vit.data.sources.files import listed_once
 from keras_vit.data.sources.source import Source
 from keras_vit.preprocessing import Preprocessing
 
@@ -140,7 +139,6 @@ def option_fields(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in defaults(**dict(config)).items() if name in _OPTIONS}
 
 
-@listed_once()
 def load_splits(config: Mapping[str, Any]) -> dict[str, Source]:
     """The sources of both splits of a config's `data` group by the names of the splits, unchecked for training."""
     fields = defaults(**dict(config))

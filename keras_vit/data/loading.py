@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras_vit.data.datasets import DATASETS
 from keras_vit.data.sources import arrays, files, tfds, tfrecords
 from keras_vit.data.sources.shapes import shapes
-from keras_vit.data.sources.source import Source, check_splits, parse_split, subset, warn_of_empty_classes
+from keras_vit.data.sources.source import Source, check_splits, parse_split, subset
 
 # Which arguments of `load_split` each kind of dataset understands, besides its name and split.
 _UNDERSTOOD = {
@@ -28,7 +28,6 @@ _UNDERSTOOD = {
 }
 
 
-@files.listed_once()
 def load(name: str, *, train_split: str = "train", test_split: str = "test", **details: Any) -> tuple[Source, Source]:
     """The train and the test source of a dataset, found by the arguments of `load_split`.
 
@@ -40,8 +39,6 @@ def load(name: str, *, train_split: str = "train", test_split: str = "test", **d
     names = train.class_names if name in ("folder", "list") else None
     test = _load_split(name, test_split, names, **details)
     check_splits(train, test)
-    for split, source in ((train_split, train), (test_split, test)):
-        warn_of_empty_classes(source, f"{name} {split}")
     return train, test
 
 
@@ -100,19 +97,11 @@ LOADING_DEFAULTS = {
 def _load_split(name, split, names, **details):
     """As `load_split`, with the names of the classes if they are known."""
     fields = {**LOADING_DEFAULTS, **details}
-    kind = name.split(":")[0]
-    if name in DATASETS:
-        kind = "row" if DATASETS[name].tfds else "folder"
-    elif name not in ("digits", "idx", "shapes", "folder", "list", "tfrecords") and (
-        kind == name or kind not in ("shapes", "tfds")
-    ):
-        raise ValueError(
-            f"The datasets known by name are: digits, shapes, {', '.join(DATASETS)}; shapes:LABEL, tfds:NAME, folder, "
-            f"list, tfrecords, idx. Received: name={name!r}"
-        )
+    kind = _kind_of(name)
     _check_understood(name, kind, fields)
     if fields["class_names"]:
-        names = tuple(filter(None, map(str.strip, files.read_text_file(fields["class_names"]).splitlines())))
+        lines = files.read_text_file(fields["class_names"]).splitlines()
+        names = tuple(line.strip() for line in lines if line.strip())
     path = fields["path"]
     if name in DATASETS:
         return _row(name, split, names, fields)
@@ -125,31 +114,41 @@ def _load_split(name, split, names, **details):
         return shapes(split, label, fields["num_examples"], fields["image_shape"], fields["split_seed"])
     if kind == "folder":
         return files.folder(path, split, names, fields["test_share"], fields["split_seed"])
+    if kind == "tfds":
+        keys = {field: fields[field] or field.removesuffix("_key") for field in ("image_key", "label_key")}
+        return tfds.tfds(name.removeprefix("tfds:"), split, path, class_names=names, **keys)
+    location = split if kind == "list" or not path else f"{path.rstrip('/')}/{split}"
+    if split in ("train", "test") and not tf.io.gfile.glob(location):
+        raise ValueError(
+            "--config.data.train_split and --config.data.test_split name the lists, as in train_split=train.csv, or "
+            f"the TFRecords in `path`, as in train_split='train-*'. Received: {split}_split={split!r}, path={path!r}"
+        )
     if kind == "list":
-        if split in ("train", "test") and not tf.io.gfile.exists(split):
-            raise ValueError(
-                "The lists are named by --config.data.train_split and --config.data.test_split, as in "
-                f"train_split=train.csv, and `path` is where their files are. Received: {split}_split={split!r}"
-            )
         # Names that come from the training list, whose labels are the names of classes.
         return files.file_list(split, path, names, only_names=not fields["class_names"])
-    if kind == "tfrecords":
-        return _tfrecords(split, names, **{field: fields[field] for field in _UNDERSTOOD[kind]})
-    keys = {field: fields[field] or field.removesuffix("_key") for field in ("image_key", "label_key")}
-    return tfds.tfds(name.removeprefix("tfds:"), split, path, class_names=names, **keys)
+    return _tfrecords(location, names, fields)
 
 
-def _tfrecords(split, names, path, classes, class_names, image_key, label_key, **details):
-    if not (names or classes):
+def _kind_of(name):
+    """The key of `_UNDERSTOOD` for the name of a dataset."""
+    if name in DATASETS:
+        return "row" if DATASETS[name].tfds else "folder"
+    kind, colon, _ = name.partition(":")
+    if kind == "shapes" or (colon and kind == "tfds") or name in ("digits", "folder", "idx", "list", "tfrecords"):
+        return kind
+    raise ValueError(
+        f"The datasets known by name are: digits, shapes, {', '.join(DATASETS)}; shapes:LABEL, tfds:NAME, folder, "
+        f"list, tfrecords, idx. Received: name={name!r}"
+    )
+
+
+def _tfrecords(pattern, names, fields):
+    if not (names or fields["classes"]):
         raise ValueError("TFRecords need `classes` or `class_names`. Received: classes=0, class_names=''")
-    pattern = f"{path.rstrip('/')}/{split}" if path else split
-    if split in ("train", "test") and not tf.io.gfile.glob(pattern):
-        raise ValueError(
-            "The files are named by --config.data.train_split and --config.data.test_split, patterns such as "
-            f"'train-*', in the folder `path`. Received: {split}_split={split!r}, path={path!r}"
-        )
-    keys = {"image_key": image_key or "image/encoded", "label_key": label_key or "image/class/label"}
-    return tfrecords.tfrecords(pattern, names or tuple(map(str, range(classes))), **keys, **details)
+    names = names or tuple(map(str, range(fields["classes"])))
+    keys = fields["image_key"] or "image/encoded", fields["label_key"] or "image/class/label"
+    others = ("label_offset", "num_examples", "image_dtype", "image_shape", "max_value")
+    return tfrecords.tfrecords(pattern, names, *keys, **{field: fields[field] for field in others})
 
 
 def _check_understood(name, kind, fields):

@@ -10,14 +10,12 @@ import numpy as np
 from keras import ops
 
 from keras_vit import data, terminal
-from keras_vit.data.sources.files import listed_once
 from keras_vit.models.any_model import check_images_known, check_not_masked, output_shape_of
 from keras_vit.preprocessing import find_preprocessing
 
 log = logging.getLogger("keras_vit")
 
 
-@listed_once()
 def load_inputs(
     model: keras.Model,
     name: str,

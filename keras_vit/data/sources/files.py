@@ -1,6 +1,5 @@
 """Image files: in a folder with one subfolder for each class, or named by a list as CSV or text."""
 
-import contextlib
 import csv
 import hashlib
 import logging
@@ -18,21 +17,8 @@ from keras_vit.data.sources.source import Source, check_labels, check_names, che
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
 HEADERS = {"file", "filename", "file_name", "path", "filepath", "image", "image_path"}
 _MAX_CLASSES = 1_000_000  # a larger label is a mistake, and every class takes memory
-_BYTE_ORDER_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 
 log = logging.getLogger(__name__)
-_listed: dict | None = None
-
-
-@contextlib.contextmanager
-def listed_once():
-    """While it is open, each folder is listed once, so that all splits are parts of one list. Also a decorator."""
-    global _listed
-    outer, _listed = _listed, {} if _listed is None else _listed
-    try:
-        yield
-    finally:
-        _listed = outer
 
 
 def folder(
@@ -88,29 +74,24 @@ def folder(
             "%s: %d entries are not files that end like images (%s) and are left out, the first of them %s",
             root, len(others), ", ".join(IMAGE_ENDINGS), ", ".join(others[:5]),
         )  # fmt: skip
-    files = [images for images, _ in listed]
-    for divided, is_test, prefix in ((hashed, whole == "test", ""), (tuning, split == "tune_val", "tune/")):
-        if divided:
-            classes = zip(present, files)
-            files = [_part(is_test, prefix + name, of, test_share, split_seed) for (_, name), of in classes]
-    counts = [len(images) for images in files]
-    if not any(counts) and any(images for images, _ in listed):
+    paths, labels = [], []
+    for (label, name), (images, _) in zip(present, listed):
+        if hashed:
+            images = _part(images, name, whole == "test", test_share, split_seed)
+        if tuning:
+            images = _part(images, f"tune/{name}", split == "tune_val", test_share, split_seed)
+        paths += [posixpath.join(root, name, image) for image in images]
+        labels += [label] * len(images)
+    if not paths and any(images for images, _ in listed):
         raise ValueError(
             "The split has no images; set --config.data.test_share, or make subfolders `train` and `test`. "
             f"Received: split={split!r}, test_share={test_share}, path={path!r}"
         )
-    if not any(counts):
+    if not paths:
         raise ValueError(f"A folder of images has {root}/<class>/<image>, and here are none. Received: path={path!r}")
-    return _file_source(
-        [posixpath.join(root, name) for _, name in present],
-        [name for images in files for name in images],
-        np.repeat(np.arange(len(present)), counts),
-        np.repeat(np.array([label for label, _ in present], np.int64), counts),
-        names,
-    )
+    return _file_source(paths, np.array(labels, np.int64), names)
 
 
-@listed_once()
 def folder_splits(path: str | os.PathLike) -> dict[str, Source]:
     """A source of each split of a folder by its name, each with the classes of all splits: of
     `path/<split>/<class>/*`, or of `path/<class>/*`, by the name ""."""
@@ -144,16 +125,14 @@ def file_list(
     """
     path = str(path)
     rows = _rows(path)
-    root = (str(root) or posixpath.dirname(path)).rstrip("/")
     words = [unicodedata.normalize("NFC", label) for _, _, label in rows]
     names = check_names(class_names or ())
     _check_words(words, rows, names, path)
-    numbered = names == tuple(map(str, range(len(names))))
-    if words[0].isdecimal() and (numbered or not (only_names or any(name.isdecimal() for name in names))):
-        numbers = [int(word) for word in words]
-        if max(numbers) >= _MAX_CLASSES:
-            raise ValueError(f"Labels must be below {_MAX_CLASSES:,}. Received: {max(numbers)} in {path!r}")
-        labels = np.array(numbers, np.int64)
+    names_are_labels = only_names or any(name.isdecimal() for name in names)
+    if words[0].isdecimal() and not (names and names_are_labels):
+        labels = np.array([min(int(word), _MAX_CLASSES) for word in words], np.int64)
+        if labels.max() == _MAX_CLASSES:
+            raise ValueError(f"Labels must be below {_MAX_CLASSES:,}. Received: path={path!r}")
         names = names or tuple(map(str, range(labels.max() + 1)))
         check_labels(labels, names)
     else:
@@ -163,47 +142,33 @@ def file_list(
             raise ValueError(f"Labels must be among the {len(names)} classes. Received: {unknown[:10]} in {path!r}")
         number = {name: label for label, name in enumerate(names)}
         labels = np.array([number[word] for word in words], np.int64)
-    full = [name if "://" in name else posixpath.join(root, name) for _, name, _ in rows]
+
+    root = (str(root) or posixpath.dirname(path) or ".").rstrip("/")
+    paths = [name if "://" in name else posixpath.join(root, name) for _, name, _ in rows]
     first: dict[str, int] = {}
-    for row, name in enumerate(full):
+    for row, name in enumerate(paths):
         other = first.setdefault(name, row)
         if labels[other] != labels[row]:
             raise ValueError(
                 f"A file must have one label. Received: {words[other]!r} in line {rows[other][0]} and {words[row]!r} "
                 f"in line {rows[row][0]} for {name!r} in {path!r}"
             )
-    folders = sorted({posixpath.dirname(name) for name in full})
-    files = {name: set(_entries(name)[1]) if tf.io.gfile.isdir(name or ".") else () for name in folders}
-    missing = [name for name in full if posixpath.basename(name) not in files[posixpath.dirname(name)]]
+    # Listing the folders is faster than asking for each file.
+    folders = filter(tf.io.gfile.isdir, {posixpath.dirname(name) for name in paths})
+    files = {name: set(_entries(name)[1]) for name in folders}
+    missing = [name for name in paths if posixpath.basename(name) not in files.get(posixpath.dirname(name), ())]
     if missing:
-        raise ValueError(f"{len(missing)} of {len(full)} files are missing. Received: {missing[:10]} in {path!r}")
-    place = {name: number for number, name in enumerate(folders)}
-    where = np.array([place[posixpath.dirname(name)] for name in full], np.int64)
-    return _file_source(folders, [posixpath.basename(name) for name in full], where, labels, names)
+        raise ValueError(f"{len(missing)} of {len(paths)} files are missing. Received: {missing[:10]} in {path!r}")
+    return _file_source(paths, labels, names)
 
 
 def read_text_file(path):
-    """The text of a file in UTF-8, or of UTF-16 with its byte-order mark; local or remote."""
-    path = str(path)
-    exists = tf.io.gfile.exists(path) if "://" in path else os.path.isfile(path)  # to open a pipe would wait forever
-    if not exists:
-        raise ValueError(f"There is no such file. Received: path={path!r}")
+    """The text of a UTF-8 file, local or remote, with or without a byte-order mark."""
     try:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            content = file.read()
-    except tf.errors.OpError as error:
-        raise ValueError(f"The file cannot be read ({error.message}). Received: path={path!r}") from None
-    encoding = next((name for mark, name in _BYTE_ORDER_MARKS.items() if content.startswith(mark)), "utf-8")
-    try:
-        text = content.decode(encoding)
-        reason = "it has zero bytes" if "\0" in text else ""
-    except UnicodeDecodeError as error:
-        reason = f"byte {error.start} is 0x{content[error.start]:02x}"
-    if reason:
-        raise ValueError(
-            f"The text must be UTF-8, or UTF-16 with its byte-order mark, and {reason}. Received: path={path!r}"
-        )
-    return text
+        with tf.io.gfile.GFile(str(path), "rb") as file:
+            return file.read().decode("utf-8-sig")
+    except (tf.errors.OpError, UnicodeDecodeError) as error:
+        raise ValueError(f"The file must be text in UTF-8 ({error}). Received: path={str(path)!r}") from None
 
 
 def printable(name):
@@ -211,25 +176,22 @@ def printable(name):
     return unicodedata.normalize("NFC", os.fsencode(name).decode("utf-8", "backslashreplace"))
 
 
-def _file_source(folders, files, where, labels, class_names):
-    """A source of `folders[where[i]]/files[i]`: folders apart, so that a million names stay small in memory.
-
-    Names are those of `os`, in which bytes that are not UTF-8 are surrogates.
-    """
-    folder_tensor, file_tensor = (tf.constant([os.fsencode(name) for name in names]) for names in (folders, files))
-    where_tensor, label_tensor = tf.constant(where, tf.int64), tf.constant(labels, tf.int64)
+def _file_source(paths, labels, class_names):
+    """A source of image files. Their names are those of `os`, in which bytes that are not UTF-8 are surrogates."""
+    path_tensor = tf.constant([os.fsencode(path) for path in paths])
+    label_tensor = tf.constant(labels, tf.int64)
 
     def read(index):
-        name = tf.strings.join([folder_tensor[where_tensor[index]], file_tensor[index]], "/")
-        return {"image": tf.io.read_file(name), "label": label_tensor[index]}
+        return {"image": tf.io.read_file(path_tensor[index]), "label": label_tensor[index]}
 
-    def name_of(index):
-        return posixpath.join(printable(folders[where[index]]), printable(os.fsdecode(file_tensor[index].numpy())))
-
-    def checksum():
-        return checksum_of(f"{folders[folder]}/{name}" for folder, name in zip(where, files))
-
-    return Source(read, len(labels), tuple(class_names), name_of=name_of, labels=labels, checksum=checksum)
+    return Source(
+        read,
+        len(labels),
+        tuple(class_names),
+        name_of=lambda index: printable(paths[index]),
+        labels=labels,
+        checksum=lambda: checksum_of(paths),
+    )
 
 
 def _existing(path: str | os.PathLike) -> str:
@@ -252,33 +214,22 @@ def _images(path):
 
 def _entries(path):
     """The names of the folders and of the files in a folder, and of what is neither (a pipe), each sorted."""
-    if _listed is None:
-        return _list(path)
-    if path not in _listed:
-        _listed[path] = _list(path)
-    return _listed[path]
-
-
-def _list(path):
     try:
         if "://" in path:
             names = tf.io.gfile.listdir(path)
             isdir = lambda name: "." not in name and tf.io.gfile.isdir(posixpath.join(path, name))  # noqa: E731
             folders = {name for name in names if name.endswith("/") or isdir(name)}
             return sorted(name.rstrip("/") for name in folders), sorted(set(names) - folders), []
-        kinds: tuple[list, list, list] = ([], [], [])
-        with os.scandir(path or ".") as listed:
-            for entry in listed:
-                with contextlib.suppress(OSError):  # a loop of links is neither a folder nor a file
-                    kinds[0 if entry.is_dir() else 1 if entry.is_file() else 2].append(entry.name)
-                    continue
-                kinds[2].append(entry.name)
-        return tuple(map(sorted, kinds))
+        with os.scandir(path) as scanned:
+            entries = sorted(scanned, key=lambda entry: entry.name)
+        folders = [entry.name for entry in entries if entry.is_dir()]
+        files = [entry.name for entry in entries if entry.is_file()]
+        return folders, files, [entry.name for entry in entries if not entry.is_dir() and not entry.is_file()]
     except (OSError, tf.errors.OpError) as error:
         raise ValueError(f"A folder cannot be listed ({error}). Received: path={path!r}") from None
 
 
-def _part(is_test, class_name, files, test_share, seed):
+def _part(files, class_name, is_test, test_share, seed):
     """The files of one class in a hashed split, in order."""
     if not 0 < test_share < 1:
         raise ValueError(f"`test_share` must be between 0 and 1. Received: test_share={test_share}")
@@ -294,11 +245,8 @@ def _rows(path):
     """`(line, file, label)` of each line of a list that is not empty; the number of the line counts from 1."""
     lines = read_text_file(path).splitlines()
     if path.endswith(".csv"):
-        try:
-            reader = csv.reader(lines)
-            rows = [[reader.line_num, *(cell.strip() for cell in row)] for row in reader if row]
-        except csv.Error as error:
-            raise ValueError(f"The list must be CSV ({error}). Received: path={path!r}") from None
+        reader = csv.reader(lines)
+        rows = [[reader.line_num, *(cell.strip() for cell in row)] for row in reader if row]
         if rows and rows[0][1].lower() in HEADERS:
             rows = rows[1:]
     else:
@@ -313,17 +261,11 @@ def _rows(path):
 
 def _check_words(words, rows, names, path):
     """Raises a `ValueError` unless the labels of a list are all integers from 0 or all names."""
-    integers, numbers = [word.isdecimal() for word in words], list(map(_is_number, words))
-    if all(integers) or not (any(integers) or all(numbers)) or set(words) <= set(names):
+    integers = [word.isdecimal() for word in words]
+    if all(integers) or not any(integers) or set(words) <= set(names):
         return
     odd = integers.index(False)
     raise ValueError(
         "The labels of a list must be integers from 0, or names of which none is an integer; other names need "
         f"--config.data.class_names. Received: {words[odd]!r} in line {rows[odd][0]} of {path!r}"
     )
-
-
-def _is_number(word):
-    with contextlib.suppress(ValueError):
-        return float(word) is not None
-    return False

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data import order
 from keras_vit.data.sources.shards import Shards
 
 log = logging.getLogger(__name__)
@@ -108,7 +107,7 @@ def check_splits(train: Source, test: Source) -> None:
         only_test = sorted(set(test.class_names) - set(train.class_names))
         raise ValueError(
             "The training and the test split must have the same classes. "
-            f"Received: only in train={_few(only_train)}, only in test={_few(only_test)}"
+            f"Received: only in train={only_train[:10]}, only in test={only_test[:10]}"
         )
     missing = []
     for source in (train, test):
@@ -117,38 +116,13 @@ def check_splits(train: Source, test: Source) -> None:
     if missing[0]:
         raise ValueError(
             "Every class needs examples in the training split. Integer labels start at 0; a folder of a class must not "
-            f"be empty. Received: none of {_few(missing[0])}"
+            f"be empty. Received: none of {missing[0][:10]}"
         )
     if missing[1]:
         log.warning(
             "%d classes have no examples in the test split (for a folder another test_share or split_seed, or "
-            "subfolders `train` and `test`, may change it): %s", len(missing[1]), _few(missing[1]),
+            "subfolders `train` and `test`, may change it): %s", len(missing[1]), missing[1][:10],
         )  # fmt: skip
-
-
-def warn_of_empty_classes(source, name):
-    """Logs which classes have no examples, if labels are known only by reading the examples.
-
-    They are read in a random order until each class was seen, at most 20 a class and 20,000 in all. It is no error:
-    some splits, such as those of VTAB, lack classes on purpose.
-    """
-    classes, n = len(source.class_names), source.num_examples
-    most = min(n, 20 * classes, 20_000)
-    if source.labels is not None or (source.read is None and most < n):
-        return
-    if source.read is None:
-        labels = source.shards.in_order().map(lambda _, record: source.shards.parse(record)["label"])
-    else:
-        read = lambda position: source.read(order.index_at(position, n, 0)[1])["label"]  # noqa: E731
-        labels = tf.data.Dataset.range(most).map(read, num_parallel_calls=tf.data.AUTOTUNE)
-    seen: set[int] = set()
-    for label in labels.take(most).ignore_errors().as_numpy_iterator():
-        seen.update(np.ravel(label).tolist())
-        if seen.issuperset(range(classes)):
-            return
-    names = [name for label, name in enumerate(source.class_names) if label not in seen]
-    among = f"all {n:,} examples" if most == n else f"{most:,} of {n:,} examples, drawn at random"
-    log.warning("%s: %d classes are not among %s: %s", name, len(names), among, _few(names))
 
 
 def check_names(class_names):
@@ -156,7 +130,7 @@ def check_names(class_names):
     names = tuple(unicodedata.normalize("NFC", str(name)) for name in class_names)
     twice = sorted({name for name, count in collections.Counter(names).items() if count > 1})
     if twice:
-        raise ValueError(f"Every class needs a name of its own. Received: {_few(twice)} more than once")
+        raise ValueError(f"Every class needs a name of its own. Received: {twice[:10]} more than once")
     return names
 
 
@@ -188,9 +162,3 @@ def white_of(dtype, max_value=0):
             f"Received: max_value={max_value}, dtype={np.dtype(dtype)}"
         )
     return white
-
-
-def _few(names, most=10):
-    """The first of many names."""
-    shown = ", ".join(map(repr, names[:most]))
-    return f"[{shown}]" if len(names) <= most else f"[{shown}, ... {len(names)} in all]"
