@@ -6,6 +6,7 @@ A path that holds "://" is remote and goes through `tf.io.gfile`; TensorFlow is 
 
 import contextlib
 import json
+import math
 import os
 import pathlib
 import re
@@ -164,9 +165,17 @@ def parse_json(text):
 
 
 def write_json(path, content):
-    """Writes a JSON file, sorted and indented, at once."""
+    """Writes a JSON file, sorted and indented, at once; NaN and infinity, which JSON does not have, become null."""
     with atomic_write(path) as file:
-        file.write(json.dumps(content, indent=2, sort_keys=True) + "\n")
+        file.write(json.dumps(_finite(content), indent=2, sort_keys=True, allow_nan=False) + "\n")
+
+
+def _finite(content):
+    if isinstance(content, dict):
+        return {name: _finite(value) for name, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 def run_python(arguments, **environment):

@@ -128,3 +128,8 @@ def test_json_that_is_nested_too_deeply_is_a_value_error(tmp_path):
     (tmp_path / "deep.json").write_text("[" * 10**5)
     with pytest.raises(ValueError, match="nested too deeply"):
         files.read_json(tmp_path / "deep.json")
+
+
+def test_numbers_that_json_does_not_have_become_null(tmp_path):
+    files.write_json(tmp_path / "x.json", {"a": [float("nan"), 1.5], "b": {"c": float("inf")}, "d": "NaN"})
+    assert files.read_json(tmp_path / "x.json") == {"a": [None, 1.5], "b": {"c": None}, "d": "NaN"}

@@ -8,6 +8,8 @@ copy; `keras_vit/evaluation/__init__.py` has the names. Images are prepared as t
 `--pages`, a page shows calibration, confusions and the worst-classified images.
 """
 
+import math
+
 from absl import flags
 
 from keras_vit import evaluation, files
@@ -88,4 +90,4 @@ def print_table(metrics_of):
     width = max(len(name) for name in metrics_of)
     for name, metrics in metrics_of.items():
         for index, (metric, value) in enumerate(metrics.items()):
-            print(f"{name if not index else '':{width}}  {metric:28} {value:.4f}")
+            print(f"{name if not index else '':{width}}  {metric:28} {math.nan if value is None else value:.4f}")

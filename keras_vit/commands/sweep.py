@@ -133,8 +133,6 @@ def write_table(folder, rows):
     writer.writerows(rows)
     with files.atomic_write(folder / "table.csv") as file:
         file.write(text.getvalue())
-    # JSON has no NaN.
-    rows = [{name: None if value != value else value for name, value in row.items()} for row in rows]
     files.write_json(folder / "table.json", rows)
 
 

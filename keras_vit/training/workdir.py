@@ -67,8 +67,7 @@ class Workdir:
 
     def write_results(self, results: Mapping[str, Any]) -> None:
         """Writes the results, a flat dict of numbers; the run is done."""
-        finite = {name: value if math.isfinite(value) else None for name, value in results.items()}  # JSON has no NaN
-        self._write_json("results.json", finite)
+        self._write_json("results.json", dict(results))
 
     def claim(self, devices: str = "") -> str:
         """Writes the config and the command; where the config or the devices are others than before, `changes.json`
