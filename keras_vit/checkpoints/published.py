@@ -58,8 +58,7 @@ def fetch(source: str | os.PathLike, input_shape: tuple[int | None, ...] = (None
 
 
 def resolve(source, size=(), resolution=None):
-    """The `ResolvedCheckpoint` of a name, a path or a URL, downloaded if necessary; arguments and errors as of `fetch`,
-    with the names of the model's size and the height of its images."""
+    """The `ResolvedCheckpoint` of a name, a path or a URL, for the names of a size and the height of its images."""
     text = os.fspath(source)
     if text.endswith(_PYTORCH):
         raise ValueError(
@@ -96,9 +95,7 @@ def _file_in(folder):
 
 
 def find(source, size=(), resolution=None):
-    """The row of published weights that a name means for a size, which may have several names; None if it is no name of
-    a collection or of a file in one. Of several files of one model, the one of the resolution is taken, or the first.
-    """
+    """The row that a name means for the names of a size, of several that of the resolution or the first; or None."""
     if not is_name(os.fspath(source)):
         return None
     size = [size] if isinstance(size, str) else size or []

@@ -13,16 +13,7 @@ _NUMBER = re.compile(r"ILSVRC2012_val_(\d{8})")
 
 
 def top1(model, inputs, engine=None):
-    """Computes the top-1 and top-5 accuracy over all test examples that have a label.
-
-    An example counts as right if one of its labels, of which there may be several, has the largest logit or one of the
-    five largest.
-
-    Args:
-        model: a `keras.Model` with logits or probabilities `(B, classes)`.
-        inputs: the `data.InputPipeline`.
-        engine: the `training.Engine` of a run, whose devices share the batches; None to use the model alone.
-    """
+    """Computes the top-1 and top-5 accuracy; an example is right if any of its labels is among its largest logits."""
     check_classes(model, inputs)
     return mean_over_examples(model, inputs, top_k_accuracy, engine)
 
@@ -46,13 +37,7 @@ def real(model, inputs, engine=None):
 
 
 def real_from_file(model, inputs, engine=None, path=""):
-    """Computes the same with `real.json`, the authors' list of right labels for each image.
-
-    Args:
-        model, engine: as for `real`.
-        inputs: the `data.InputPipeline` of validation images whose names hold `ILSVRC2012_val_00000001` and so on.
-        path: the file.
-    """
+    """Computes the same with `real.json`, the authors' labels, for images named ILSVRC2012_val_00000001 and so on."""
     labels = check_real_labels(model, inputs, path)
     arrays = collect(model, outputs_of, inputs)
     counted = right = 0
@@ -89,10 +74,7 @@ def check_real_labels(model, inputs, path):
 
 
 def average_precision(model, inputs, engine=None):
-    """Computes the mean average precision, in [0, 1], of ranking all examples by the logit of each class.
-
-    Any number of labels above 0 may be right; the mean is over the classes that are right for an example.
-    """
+    """Computes the mean average precision, over the classes that are right for an example, in [0, 1]."""
     check_classes(model, inputs)
     arrays = collect(model, outputs_of, inputs)
     counted = arrays["weights"] > 0

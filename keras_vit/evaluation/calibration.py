@@ -7,17 +7,10 @@ from keras_vit.models.any_model import gives_probabilities, logits_activation_of
 
 
 def calibration(model, inputs, engine=None):
-    """Computes the expected calibration error, the log loss and the Brier loss of a model's probabilities.
+    """Computes the expected calibration error, the log loss in nats and the Brier loss of the probabilities.
 
-    Args:
-        model: a `keras.Model` with probabilities, or logits; their softmax, or for a model trained with the loss
-            "sigmoid" their sigmoid, is taken.
-        inputs: the `data.InputPipeline`.
-        engine: not used.
-
-    Returns:
-        `expected_calibration_error` in [0, 1]; `log_loss` in nats, the cross-entropy, for sigmoids the sum over the
-        classes; and `brier_loss`, the mean squared distance of the probabilities from the right answer.
+    Logits go through the softmax, or the sigmoid for a model trained with it; the log loss of sigmoids is the sum over
+    the classes.
     """
     outputs, labels, _, kind = _outputs_and_labels(model, inputs)
     probabilities = _probabilities(outputs, kind)
@@ -66,16 +59,7 @@ def _probabilities(outputs, kind):
 
 
 def calibration_bins(probabilities, labels, bins=15):
-    """Groups predictions by their confidence, the largest probability, into bins of equal width.
-
-    Args:
-        probabilities: `(N, classes)`.
-        labels: integers `(N,)`.
-        bins: number of bins.
-
-    Returns:
-        `(counts, confidence, accuracy)`, each `(bins,)`: the number of predictions, their mean confidence and the share
-        of right ones; 0 for an empty bin.
+    """Groups predictions by their largest probability into equal bins: counts, mean confidence, accuracy.
 
     Reference: Guo et al., "On Calibration of Modern Neural Networks" (2017), section 2.
     """

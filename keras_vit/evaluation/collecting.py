@@ -49,16 +49,7 @@ def load_inputs(
 
 
 def load_run_inputs(model: keras.Model, config: Mapping[str, Any], batch_size: int = 64) -> data.InputPipeline:
-    """Loads the data of a run for its model, with the normalization that the model carries.
-
-    Args:
-        model: the run's `keras.Model`.
-        config: the `data` group; lists of a JSON file stand for tuples.
-        batch_size: images that are computed at a time.
-
-    Raises:
-        ValueError: as `data.from_config`.
-    """
+    """Loads the data of a run, the `data` group of its config, with the normalization that the model carries."""
     config = {name: tuple(value) if isinstance(value, list) else value for name, value in config.items()}
     return _normalized(model, data.from_config(config, batch_size=batch_size, seed=0))
 
@@ -113,20 +104,11 @@ def outputs_of(model, batch):
 
 
 def collect(model, compute, inputs, split="test", indices=None):
-    """Computes a function of a model over all examples of a split, in the order of their indices.
+    """Computes `compute(model, batch)`, a dict of tensors `(B, ...)`, over a split or the examples of some indices.
 
-    Unreadable examples are counted and named; more than `max_bad_share` of the split is an error, as in a run.
-
-    Args:
-        model: a `keras.Model`.
-        compute: `compute(model, batch)` to a dict of tensors `(B, ...)`, in `keras.ops`.
-        inputs: the `data.InputPipeline`.
-        split: "train" or "test".
-        indices: of which examples; None for all.
-
-    Returns:
-        A dict of numpy arrays `(N, ...)`: the results of `compute`, "labels" `(N, classes)`, and "weights" `(N,)`, 0
-        for an example that cannot be read or has no label.
+    Returns a dict of numpy arrays `(N, ...)` in the order of the examples: the results, "labels" `(N, classes)`, and
+    "weights" `(N,)`, 0 for an example that cannot be read or has no label. Unreadable examples are counted and named;
+    more than `max_bad_share` of the split is an error, as in a run.
     """
     if indices is not None:
         inputs = dataclasses.replace(inputs, **{split: data.subset(getattr(inputs, split), indices)})
@@ -173,10 +155,7 @@ def mean_over_examples(model, inputs, compute, engine=None):
 
 
 def spread_of_classes(inputs, number, most=4096):
-    """Returns some readable test images of as many classes as possible, `(number, H, W, C)` and `(number, classes)`.
-
-    From a source that does not know its labels beforehand, at most `most` images are read.
-    """
+    """Returns readable test images of as many classes as possible, `(number, H, W, C)` and `(number, classes)`."""
     source = inputs.test
     if source.labels is not None and source.read is not None:
         labels = np.asarray(source.labels)

@@ -22,9 +22,9 @@ _INVERSE_REGULARIZATIONS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)  # scikit-learn's C
 
 
 def representation_model(model):
-    """Builds a model from images to the representation `(B, F)`, which the head reads after `pre_logits`.
+    """Builds a model from images to the representation `(B, F)` that the head reads, after `pre_logits`.
 
-    The head of a model of masked patches reads every patch; its representation is the mean of the patches' tokens.
+    For a model of masked patches, whose head reads every patch, it is the mean of the patches' tokens.
     """
     if any(isinstance(layer, PatchMasking) for layer in model.layers):
         images = keras.Input(model.input_shape[1:])
@@ -64,10 +64,7 @@ def _train_and_test(model, inputs):
 
 
 def fewshot(model, inputs, engine=None):
-    """Computes the test accuracy after 1, 5, 10 and 25 training images of each class, the mean over three draws.
-
-    The classifier is ridge regression in closed form. Representations are computed once, of the drawn training examples
-    alone if their labels are known beforehand. An example that cannot be decoded is left out of its draw.
+    """Computes the accuracy of ridge regression on 1, 5, 10 and 25 training images a class, the mean of three draws.
 
     Reference: the paper's section 4.1; big_vision's `fewshot_lsr`, its ridge weight and seeds.
     """
@@ -84,12 +81,11 @@ def fewshot(model, inputs, engine=None):
     if labels is None:
         labels = np.full(len(row_of), -1)
         labels[row_of >= 0] = y
-    unknown = int(np.count_nonzero(labels < 0))
-    if unknown:
+    if (labels < 0).any():
         log.warning(
             "%d of %d training images have no label that can be read, and others of their classes are drawn",
-            unknown, len(labels),
-        )  # fmt: skip
+            *(np.count_nonzero(labels < 0), len(labels)),
+        )
     counts = np.bincount(labels[labels >= 0], minlength=num_classes)[:num_classes]
     metrics = {}
     for shots in SHOTS:
@@ -109,10 +105,7 @@ def fewshot(model, inputs, engine=None):
 
 
 def draw_shots(labels, shots, num_classes, seed):
-    """Draws some examples of each class, as big_vision's `fewshot_lsr`: indices, class by class.
-
-    Fewer shots are part of more. Negative labels are not drawn, and a smaller class gives all of its examples.
-    """
+    """Draws examples of each class as big_vision's `fewshot_lsr`: indices by class; fewer shots are part of more."""
     random, labels = np.random.default_rng(seed), np.asarray(labels)
     order = np.argsort(labels, kind="stable")
     starts = np.searchsorted(labels[order], np.arange(num_classes + 1))
@@ -121,16 +114,10 @@ def draw_shots(labels, shots, num_classes, seed):
 
 
 def ridge_scores(x, y, x_test, num_classes, l2=L2):
-    """Computes the scores of a linear classifier fitted by ridge regression, float64 `(M, num_classes)`.
+    """Computes the scores `(M, num_classes)` on `x_test` of ridge regression from `x` `(N, D)` and classes `y`.
 
-    Features are normalized to mean 0 and deviation 1 of the training examples and get a constant feature 100. The
-    classifier `(X'X + l2 I)^-1 X'Y` maps them to targets of -1 and 1. Reference: big_vision's `fewshot_lsr`.
-
-    Args:
-        x, y: features `(N, D)` and classes `(N,)` of training examples.
-        x_test: `(M, D)`.
-        num_classes: number of classes.
-        l2: ridge weight, above 0.
+    Features are normalized and get a constant feature 100; the classifier `(X'X + l2 I)^-1 X'Y` maps them to targets of
+    -1 and 1. Reference: big_vision's `fewshot_lsr`.
     """
     x = np.asarray(x, "float64")
     mean, deviation = x.mean(0), x.std(0) + 1e-5
@@ -145,10 +132,7 @@ def ridge_scores(x, y, x_test, num_classes, l2=L2):
 
 
 def linear_probe(model, inputs, engine=None):
-    """Computes the test accuracy of logistic regression on all training images, and the regularization that was used.
-
-    The regularization is chosen on a tenth of the training examples, drawn evenly from all classes.
-    """
+    """Computes the accuracy of logistic regression; a tenth of the training examples decides its regularization."""
     return fit_and_score(*_train_and_test(model, inputs))
 
 
@@ -191,31 +175,18 @@ def knn(model, inputs, engine=None):
 
 
 def nearest_classes(x, y, x_test, num_classes, neighbors=20, temperature=0.07):
-    """Returns the classes `(M,)` that the nearest neighbors vote for; among equally near ones the first ones vote.
-
-    A vote counts `exp(cosine similarity / temperature)`.
-    """
+    """Returns the classes `(M,)` of the nearest neighbors, whose votes count `exp(cosine similarity / temperature)`."""
     x, x_test = _unit(x), _unit(x_test)
     neighbors, predictions = min(neighbors, len(x)), np.empty(len(x_test), "int64")
     for start in range(0, len(x_test), 1024):
         similarity = x_test[start : start + 1024] @ x.T
-        nearest = _nearest(similarity, neighbors)
+        nearest = ops.convert_to_numpy(ops.top_k(similarity, neighbors)[1])
         # Relative to a similarity of 1, which changes no vote and cannot overflow.
         weights = np.exp((np.take_along_axis(similarity, nearest, 1) - 1) / temperature).astype("float64")
         votes = np.zeros((len(similarity), num_classes))
         np.add.at(votes, (np.arange(len(votes))[:, None], y[nearest]), weights)
         predictions[start : start + 1024] = votes.argmax(1)
     return predictions
-
-
-def _nearest(similarity, neighbors):
-    nearest = np.argpartition(-similarity, neighbors - 1, axis=1)[:, :neighbors]
-    least = np.take_along_axis(similarity, nearest, 1).min(1)
-    # `argpartition` takes any of those that are as near as the last one.
-    for row in np.flatnonzero((similarity >= least[:, None]).sum(1) > neighbors):
-        candidates = np.flatnonzero(similarity[row] >= least[row])
-        nearest[row] = candidates[np.argsort(-similarity[row, candidates], kind="stable")[:neighbors]]
-    return nearest
 
 
 def _unit(x):

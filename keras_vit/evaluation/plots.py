@@ -16,19 +16,7 @@ def predictions(
     class_names: Sequence[str],
     columns: int = 8,
 ) -> None:
-    """Draws images with the model's predictions: green if right, red if wrong.
-
-    Args:
-        path: the file to write; its ending decides the format.
-        images: `(N, H, W, C)`, as a model takes them.
-        labels: integers `(N,)`, the right classes.
-        probabilities: `(N, classes)`.
-        class_names: the name of each class.
-        columns: images in a row.
-
-    Raises:
-        ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
-    """
+    """Draws images `(N, H, W, C)` with the model's predictions, green if right, red if wrong."""
     rows = -(-len(images) // columns)
     figure = figure_class()(figsize=(1.25 * columns, 1.55 * rows), layout="constrained")
     for axes in figure.subplots(rows, columns, squeeze=False).flat:
@@ -44,15 +32,7 @@ def predictions(
 
 
 def reliability(path: str | os.PathLike, counts: np.ndarray, confidence: np.ndarray, accuracy: np.ndarray) -> None:
-    """Draws how right predictions of each confidence are: a bar on the diagonal is calibrated.
-
-    Args:
-        path: the file to write; its ending decides the format.
-        counts, confidence, accuracy: `(bins,)`, as `evaluation.calibration.calibration_bins` gives them.
-
-    Raises:
-        ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
-    """
+    """Draws how right predictions of each confidence are; a bar on the diagonal is calibrated."""
     figure = figure_class()(figsize=(5.5, 6), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     edges = np.linspace(0, 1, len(counts) + 1)
@@ -72,16 +52,7 @@ def reliability(path: str | os.PathLike, counts: np.ndarray, confidence: np.ndar
 
 
 def confusion(path: str | os.PathLike, matrix: np.ndarray, class_names: Sequence[str]) -> None:
-    """Draws a confusion matrix; each row is a right class, its colors are shares of the row.
-
-    Args:
-        path: the file to write; its ending decides the format.
-        matrix: integers `(classes, classes)`.
-        class_names: the name of each class; written where there are 40 classes or fewer, and numbers where 20.
-
-    Raises:
-        ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
-    """
+    """Draws a confusion matrix; each row is a right class, its colors are shares of the row."""
     classes = len(matrix)
     side = float(np.clip(0.45 * classes + 2, 5, 12))
     figure = figure_class()(figsize=(side + 1, side), layout="constrained")

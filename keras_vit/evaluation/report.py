@@ -8,22 +8,15 @@ from keras_vit.plots import Page
 
 
 def write_report(model, inputs, output, title="model", worst=32, write=print):
-    """Draws how a model classifies the test examples, and writes `index.html` next to the pictures.
+    """Draws how a model classifies the test examples, and writes `index.html` next to the pictures; returns its path.
 
     Args:
         model: a `keras.Model` with logits or probabilities `(B, classes)`.
         inputs: the `data.InputPipeline`.
-        output: the folder to write to, created if it does not exist; pictures in it are replaced.
+        output: the folder to write to; pictures in it are replaced.
         title: the title of the page.
         worst: how many of the worst-classified images are drawn.
         write: takes a line for each picture.
-
-    Returns:
-        The path of the page.
-
-    Raises:
-        ValueError: as `calibration`.
-        ImportError: matplotlib is not installed.
     """
     names = inputs.test.class_names
     probabilities, labels, indices = calibration.probabilities_and_labels(model, inputs)

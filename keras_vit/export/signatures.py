@@ -183,10 +183,7 @@ def check_names(names):
 
 
 def build_signatures(names, served, max_batch_size):
-    """Builds signatures that check their input before they compute anything: `{name: Signature}`.
-
-    TensorFlow does not check what a signature is fed, and a wrong rank aborts the whole process in a convolution.
-    """
+    """Builds `{name: Signature}` that check their input: TensorFlow does not, and a wrong rank aborts the process."""
     return {name: _with_input_check(SIGNATURES[name](served), max_batch_size) for name in names}
 
 

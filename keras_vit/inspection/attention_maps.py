@@ -99,8 +99,7 @@ def rollout_map(model, images, residual=True):
 
 
 def rollout_step(rollout, scores, residual=True):
-    """The rollout `(B, N, N)` of the layers so far, None for none, and the scores `(B, heads, N, N)` of the next one to
-    the rollout with that."""
+    """Adds the scores `(B, heads, N, N)` of the next layer to the rollout `(B, N, N)` so far, None for none."""
     mixed = ops.mean(scores, axis=1)
     if residual:
         mixed = 0.5 * (mixed + ops.eye(mixed.shape[-1], dtype="float32"))
@@ -108,11 +107,7 @@ def rollout_step(rollout, scores, residual=True):
 
 
 def token_row(model, matrix, patch=None):
-    """From `(B, N, N)` to what one token takes of each patch, `(B, rows, columns)`.
-
-    It is that of a patch `(row, column)`, or with None what the output reads: the class token, or the
-    mean over the tokens of the patches.
-    """
+    """From `(B, N, N)` to what one token takes of each patch: that of a patch, or what the output reads."""
     vit = find_vision_transformer(model)
     prefix = vit.num_prefix_tokens
     if patch is not None:

@@ -13,13 +13,7 @@ from keras_vit.plots import figure_class, plain_text
 
 
 def attention(path: str | os.PathLike, images: np.ndarray, maps: Mapping[str, np.ndarray]) -> None:
-    """Draws images beside what a model attends to, as in Figures 6 and 14: one row an image.
-
-    Args:
-        images: `(N, H, W, 3)` in [0, 1].
-        maps: for the title of each column, `(N, H, W)`, 0 or more; each is divided by its largest value and shown as
-            the brightness of its image, and the first ones also as colors.
-    """
+    """Draws images `(N, H, W, 3)` in [0, 1] next to attention maps `{title: (N, H, W)}`, as in Figures 6 and 14."""
     columns = 2 + len(maps)
     size = 2.2
     figure = figure_class()(
@@ -43,12 +37,7 @@ def attention(path: str | os.PathLike, images: np.ndarray, maps: Mapping[str, np
 
 
 def attention_heads(path: str | os.PathLike, image: np.ndarray, maps: np.ndarray) -> None:
-    """Draws what each head of a layer attends to in one image.
-
-    Args:
-        image: `(H, W, 3)` in [0, 1].
-        maps: `(heads, rows, columns)`, attention to each patch.
-    """
+    """Draws what each head of a layer attends to in one image `(H, W, 3)`, from maps `(heads, rows, columns)`."""
     columns = min(5, len(maps) + 1)
     rows = -(-(len(maps) + 1) // columns)
     figure = figure_class()(figsize=(2.2 * columns + 0.8, 2.4 * rows), layout="constrained")
@@ -66,12 +55,7 @@ def attention_heads(path: str | os.PathLike, image: np.ndarray, maps: np.ndarray
 
 
 def attention_distance(path: str | os.PathLike, distances: np.ndarray, side: float) -> None:
-    """Draws the mean attention distance of each head over the depth: Figures 7 (right) and 11.
-
-    Args:
-        distances: `(layers, heads)`, in pixels.
-        side: the width of the images, in pixels.
-    """
+    """Draws attention distances `(layers, heads)` in pixels over the depth: Figures 7 (right) and 11."""
     layers, heads = distances.shape
     figure = figure_class()(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
@@ -91,11 +75,7 @@ def attention_distance(path: str | os.PathLike, distances: np.ndarray, side: flo
 
 
 def position_similarity(path: str | os.PathLike, similarities: Mapping[str, np.ndarray]) -> None:
-    """Draws the similarity of position embeddings as a grid of grids, of several models side by side: Figures 7, 10.
-
-    Args:
-        similarities: for the title of each, `(rows, columns, rows, columns)` in [-1, 1].
-    """
+    """Draws the similarities `{title: (rows, columns, rows, columns)}` of position embeddings: Figures 7 and 10."""
     figure = figure_class()(figsize=(6 * len(similarities) + 1, 5.8), layout="constrained")
     parts = figure.subplots(1, len(similarities), squeeze=False)[0].tolist()
     for axes, (title, similarity) in zip(parts, similarities.items()):
@@ -120,11 +100,7 @@ def position_similarity(path: str | os.PathLike, similarities: Mapping[str, np.n
 
 
 def filters(path: str | os.PathLike, components: np.ndarray) -> None:
-    """Draws the principal components of the filters of the patches: Figure 7 (left).
-
-    Args:
-        components: `(N, P, P, C)` in [0, 1]; of other than 1 or 3 channels the first one is drawn.
-    """
+    """Draws the principal components `(N, P, P, C)` of the filters of the patches: Figure 7 (left)."""
     columns = min(7, len(components))
     rows = -(-len(components) // columns)
     figure = figure_class()(figsize=(1.2 * columns, 1.2 * rows + 0.5), layout="constrained")
@@ -139,13 +115,7 @@ def filters(path: str | os.PathLike, components: np.ndarray) -> None:
 def patch_components(
     path: str | os.PathLike, images: np.ndarray, colors: np.ndarray, title: str = "components"
 ) -> None:
-    """Draws three components of the tokens of patches as colors, beside their images.
-
-    Args:
-        images: `(N, H, W, 3)` in [0, 1].
-        colors: `(N, rows, columns, 3)` in [0, 1].
-        title: of the colors.
-    """
+    """Draws three components of the tokens of patches as colors `(N, rows, columns, 3)`, next to their images."""
     height, width = images.shape[1:3]
     pairs = min(3, len(images))
     rows = -(-len(images) // pairs)

@@ -48,11 +48,7 @@ def attention_scores(
 
 
 def as_images(model, images):
-    """The `VisionTransformer` inside a model, and images `(B, H, W, C)` that fit the model, 1 or more.
-
-    Raises:
-        ValueError: there is no Vision Transformer in the model, no image, or the images are not of the model's size.
-    """
+    """The `VisionTransformer` inside a model, and images `(B, H, W, C)`, 1 or more, that fit the model."""
     vit = find_vision_transformer(model)
     images = images if hasattr(images, "dtype") else np.asarray(images)
     check_images(model, vit, images)

@@ -13,14 +13,7 @@ _THREAD = threading.local()
 
 
 class StepSeeds(keras.random.SeedGenerator):
-    """The seeds of one forward pass: the n-th draw from `key` gets `key + (0, n)`. There is no state to save.
-
-    Args:
-        key: integer tensor `(2,)`.
-
-    Attributes:
-        count: number of seeds drawn so far.
-    """
+    """The seeds of one forward pass: draw n from `key`, integers `(2,)`, gets `key + (0, n)`."""
 
     def __init__(self, key):
         # Not the parent's, which creates a variable.
@@ -56,19 +49,6 @@ class Dropout(keras.layers.Dropout):
     Keras' own layer counts its calls: under a strategy every replica has the same count, so the same mask, and a
     block that is computed twice has another mask the second time. Inside `seed_scope(StepSeeds(key))` a mask
     depends on nothing but the key and its place in the model; outside of it this is Keras' layer.
-
-    Args:
-        rate: probability of dropping an input, in [0, 1).
-
-    Call arguments:
-        inputs: float, of any shape.
-        training: whether dropout is active.
-
-    Returns:
-        The inputs, of which the dropped ones are 0 and the others are divided by `1 - rate`.
-
-    Warns:
-        UserWarning: it uses Keras' counter under a `tf.distribute` strategy of several replicas.
     """
 
     def call(self, inputs, training=False):

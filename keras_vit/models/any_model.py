@@ -63,11 +63,7 @@ def image_shape_of(model: keras.Model) -> tuple[int | None, int | None, int | No
 
 
 def check_images_known(model: keras.Model) -> tuple[int, int, int]:
-    """As `image_shape_of`.
-
-    Raises:
-        ValueError: a side or the channels are not known.
-    """
+    """As `image_shape_of`; a `ValueError` if a side or the channels are not known."""
     height, width, channels = shape = image_shape_of(model)
     if height is None or width is None or channels is None:
         raise ValueError(
@@ -88,11 +84,7 @@ def check_not_masked(model: keras.Model) -> None:
 
 
 def output_shape_of(model: keras.Model) -> tuple:
-    """`model.output_shape`.
-
-    Raises:
-        ValueError: the model does not say it, as a subclass of `keras.Model`.
-    """
+    """`model.output_shape`; a `ValueError` if the model does not say it, as a subclass of `keras.Model`."""
     try:
         return model.output_shape
     except (AttributeError, ValueError):
@@ -175,10 +167,7 @@ def _find(model):
 
 
 def images_into(model, vit, images, training=False):
-    """What comes to the `VisionTransformer` inside a model of the model's images `(B, H, W, C)`.
-
-    The model is called with zeros in place of the Vision Transformer's outputs.
-    """
+    """What comes to the `vit` inside a model, which is called with zeros in place of the outputs of the `vit`."""
     if model is vit:
         return images
     if not model.built:
