@@ -2,7 +2,6 @@
 
 import dataclasses
 import logging
-import math
 import os
 import warnings
 
@@ -16,7 +15,6 @@ from keras_vit.checkpoints.planning import CHANNEL_RULES, LoadPlan, LoadReport
 from keras_vit.checkpoints.published import resolve
 
 _OF_DATA = ("rounding", "exif", "bit_depth")  # how files are decoded
-_SMALL = 10**7  # numbers that are read for any model
 
 _LOG = logging.getLogger("keras_vit")
 
@@ -74,8 +72,6 @@ def load(
         # The file is read twice, so that a bad array at its end leaves the model unchanged while only one array is in
         # memory; in the file's order, so that the slices of one array come one after the other.
         assignments = sorted(plan.assignments.items(), key=lambda item: item[1].array.names)
-        for name, assignment in assignments:
-            _check_size(name, assignment.array.shape, model, source)
         head_is_zero = False
         for name, assignment in terminal.track(assignments, "checking weights", "arrays"):
             array = assignment.array.read()
@@ -127,16 +123,6 @@ def _check_numerics(model, facts, source):
         raise ValueError(
             f"The weights are of a model with {needed}, which no array shows; build the model with {needed}. "
             f"Received: {received} in {model.name}, for {source}"
-        )
-
-
-def _check_size(name, shape, model, source):
-    """Of positions and first kernels, whose shape is free, none has more numbers than the model: it is not read."""
-    most = max(model.count_params(), _SMALL)
-    if math.prod(shape) > most:
-        raise ValueError(
-            f"{name!r} of the checkpoint has the shape {tuple(shape)}, more numbers than the whole model; it was not "
-            f"read. Received: {source}"
         )
 
 

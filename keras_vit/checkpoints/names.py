@@ -30,8 +30,8 @@ _RENAMES = [
     (r"/beta$", "/bias"),
 ]
 POSITIONS = "Transformer/posembed_input/pos_embedding"
-# The positions that only models of keras_vit have: two axes, those of a layer, distances. All are resampled.
-OTHER_POSITIONS = re.compile(r"/(posembed_input/(pos|x|y)_embedding|relative_embedding)$")
+# Positions that are resampled: of all tokens or of one axis, in the model or in a layer.
+POSITION_NAMES = re.compile(r".*/posembed_input/(pos|x|y)_embedding")
 CLASS_TOKEN = "cls"
 HEAD = ("head/kernel", "head/bias")
 # The kernels that may be the first to see an image: a Transformer's, a ResNet stem's, a BiT ResNet's.

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from keras_vit.checkpoints import position_embeddings, registry
-from keras_vit.checkpoints.names import CLASS_TOKEN, HEAD, OTHER_POSITIONS, POSITIONS, first_kernel
+from keras_vit.checkpoints.names import CLASS_TOKEN, HEAD, POSITION_NAMES, POSITIONS, first_kernel
 from keras_vit.checkpoints.readers import LazyArray
 
 # Arguments of a model that a load with head="keep" needs to agree, beyond its architecture.
@@ -150,7 +150,7 @@ class LoadPlan:
                     f"{name!r} of the checkpoint must hold floats: {', '.join(_DTYPES)}. "
                     f"Received: dtype={array.dtype} in {self.source}"
                 )
-            if name == POSITIONS or OTHER_POSITIONS.search(name):
+            if POSITION_NAMES.fullmatch(name):
                 self._assign_positions(name, shape)
             elif name == first and _differ_in_channels_only(array.shape, shape):
                 self._assign_first_kernel(name, shape)
@@ -232,20 +232,13 @@ class LoadPlan:
 
     def _resampling(self, name, shape, old_shape):
         """`(old grid, new grid, function)` for positions of any kind, or None if they do not fit."""
-        rank = 2 if name.endswith("/relative_embedding") else 3
-        if len(old_shape) != rank or 0 in old_shape or (rank == 2 and not old_shape[0] % 2):
+        if len(old_shape) != 3 or 0 in old_shape:
             return None
         if name.endswith(("/x_embedding", "/y_embedding")):
             old, new = old_shape[1], shape[1]
             grids = ((1, old), (1, new)) if name.endswith("/x_embedding") else ((old, 1), (new, 1))
             return *grids, lambda positions: position_embeddings.resample_axis(positions, new)
         new_grid = self._grid()
-        if name.endswith("/relative_embedding"):
-            has_row = (shape[0] + 1) // 2 > math.prod(new_grid)
-            found = position_embeddings.source_grid((old_shape[0] + 1) // 2, has_row, new_grid, self.known_grid)
-            if found is None or found[1] != has_row:
-                return None
-            return found[0], new_grid, lambda v: position_embeddings.resample_distances(v, found[0], new_grid)
         found = self._file_grid(name)
         if found is None or old_shape[0] != 1:
             return None

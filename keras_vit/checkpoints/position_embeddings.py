@@ -24,34 +24,6 @@ def resample_axis(positions, new):
     return np.einsum("no,bod->bnd", matrix, positions.astype(np.float64)).astype(np.float32)
 
 
-def resample_distances(vectors, old_grid, new_grid):
-    """Resamples the vectors of distances in raster order (relative positions) to another grid.
-
-    A distance is so many rows and so many columns, of which there may be two pairs; both are looked up between the
-    distances of the old grid, bilinearly with aligned corners, and weighted by how many pairs of patches have them.
-
-    `vectors` is `(2N-1, D)`, N being `rows * columns` of the old grid, or one more with a class token; those of the
-    longest distances, which only a class token has, stay where they were.
-    """
-    extra = (len(vectors) + 1) // 2 - math.prod(old_grid)
-    inner = vectors[extra : len(vectors) - extra].astype(np.float64)
-    (rows, columns), (new_rows, new_columns) = old_grid, new_grid
-    # From the distance in raster order to a table of rows and columns, (2 rows - 1, 2 columns - 1, D).
-    of_rows, of_columns = np.arange(1 - rows, rows), np.arange(1 - columns, columns)
-    table = inner[of_rows[:, None] * columns + of_columns + rows * columns - 1]
-    along = [_zoom_matrix(2 * old - 1, 2 * new - 1) for old, new in zip(old_grid, new_grid)]
-    table = np.einsum("ro,oqd,cq->rcd", along[0], table, along[1], optimize=True)
-    of_rows, of_columns = np.arange(1 - new_rows, new_rows), np.arange(1 - new_columns, new_columns)
-    counts = np.outer(new_rows - np.abs(of_rows), new_columns - np.abs(of_columns)).astype(np.float64)
-    index = of_rows[:, None] * new_columns + of_columns + new_rows * new_columns - 1
-    result = np.zeros((2 * new_rows * new_columns - 1, vectors.shape[1]))
-    total = np.bincount(index.ravel(), counts.ravel())
-    np.add.at(result, index.ravel(), (counts[..., None] * table).reshape(-1, vectors.shape[1]))
-    result /= total[:, None]
-    result = np.concatenate([vectors[:extra], result, vectors[len(vectors) - extra :]])
-    return result.astype(np.float32)
-
-
 def source_grid(num_positions, class_token, target_grid, known_grid=None):
     """`((rows, columns), has_class_row)` of a file's position embedding, or None if no grid fits.
 

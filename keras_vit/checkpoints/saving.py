@@ -25,7 +25,7 @@ def save(model: keras.Model, path: str | os.PathLike) -> None:
     `vit_jax` and timm read it: the published numbering of modules, convolution kernels `(height, width, in, out)`,
     GroupNorm arrays `(1, 1, 1, C)`, float32; a pre-activation BiT ResNet gets the names of the published BiT files.
     `load` restores every number bit for bit. The archive's comment, which other readers ignore, holds what the layout
-    cannot say: the arguments of the model, a grid of patches that is not square, and another preprocessing than that of
+    cannot say: the arguments of the model, its grid of patches, and another preprocessing than that of
     the published files. `keras_vit.from_pretrained` rebuilds the model from it.
 
     Parts that only big_vision has (a MAP head) get big_vision's names inside the same layout; a class token without a
@@ -74,7 +74,7 @@ def _facts(model):
     facts = {
         "constructor": type(model).__name__ if arguments else None,
         "arguments": arguments or None,
-        "grid": _grid_if_not_square(model),
+        "grid": getattr(model, "grid", None),
         "preprocessing": _preprocessing_if_unusual(model),
     }
     return {name: value for name, value in facts.items() if value is not None}
@@ -86,13 +86,6 @@ def _to_published(name, array, model, shapes):
     if name == names.POSITIONS and names.CLASS_TOKEN in shapes and array.shape[1] == num_patches:
         array = np.concatenate([np.zeros_like(array[:, :1]), array], axis=1)
     return names.to_published(name, array, shapes)
-
-
-def _grid_if_not_square(model):
-    """`(rows, columns)` of a model whose positions or distances a reader would take for a square's, else None."""
-    grid = getattr(model, "grid", None)
-    has_table = any(variable.path.endswith(("/pos_embedding", "/relative_embedding")) for variable in model.variables)
-    return grid if grid is not None and has_table and grid[0] != grid[1] else None
 
 
 def _preprocessing_if_unusual(model):

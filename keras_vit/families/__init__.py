@@ -22,7 +22,6 @@ from keras_vit.families.mae import *  # noqa: F403
 from keras_vit.families.mae import __all__ as _mae
 from keras_vit.families.registry import (
     Sizes,
-    arguments_of,
     canonical_name,
     constructor_arguments,
     constructor_name,
@@ -31,6 +30,7 @@ from keras_vit.families.registry import (
     is_bit,
     model_config,
     model_fields,
+    parameters_of,
     register,
     sizes,
 )
@@ -51,7 +51,6 @@ __all__ = [
     "Format",
     "PublishedWeights",
     "Sizes",
-    "arguments_of",
     "canonical_name",
     "constructor_arguments",
     "constructor_name",
@@ -61,6 +60,7 @@ __all__ = [
     "is_bit",
     "model_config",
     "model_fields",
+    "parameters_of",
     "register",
     "sizes",
 ]

@@ -107,11 +107,6 @@ def find_family(architecture: str) -> Family:
     raise ValueError(f"`architecture` must be one of {known}. Received: architecture={architecture!r}")
 
 
-def arguments_of(family: Family) -> list[str]:
-    """The names of the arguments of a family's constructor."""
-    return list(parameters_of(family.constructor))
-
-
 def model_fields(architecture: str) -> dict[str, Any]:
     """The fields of `config.model` for an architecture, with their defaults, from its constructor's signature.
 

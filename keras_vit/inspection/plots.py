@@ -59,10 +59,13 @@ def attention_distance(path: str | os.PathLike, distances: np.ndarray, side: flo
     layers, heads = distances.shape
     figure = figure_class()(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
-    colors = _head_colors(heads)
     for head in range(heads):
         label = f"head {head + 1}" if heads <= 4 or head in (0, heads - 1) else None
-        axes.scatter(range(1, layers + 1), distances[:, head], s=22, color=colors[head], label=label, alpha=0.85)
+        shade = [0.9 * head / max(heads - 1, 1)] * layers
+        axes.scatter(
+            range(1, layers + 1), distances[:, head], s=22, c=shade, cmap="plasma", vmin=0, vmax=1,
+            label=label, alpha=0.85,
+        )  # fmt: skip
     axes.plot(range(1, layers + 1), distances.mean(1), color="black", linewidth=1, label="mean of the heads")
     axes.set_xlabel("layer")
     axes.set_ylabel("mean attention distance (pixels)")
@@ -129,11 +132,3 @@ def patch_components(
     for part, text in zip(axes[: 2 * pairs], ("image", title) * pairs):
         part.set_title(text, fontsize=11)
     figure.savefig(path, dpi=100)
-
-
-def _head_colors(count):
-    """`count` colors from dark to bright, `(count, 4)`."""
-    figure_class()
-    from matplotlib import colormaps
-
-    return colormaps["plasma"](np.linspace(0, 0.9, count))

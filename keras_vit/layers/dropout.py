@@ -1,9 +1,7 @@
 """Dropout with masks that are a function of a key."""
 
 import contextlib
-import sys
 import threading
-import warnings
 
 import keras
 from keras import ops
@@ -56,17 +54,5 @@ class Dropout(keras.layers.Dropout):
         if not training or not self.rate:
             return inputs
         if seeds is None:
-            _warn_about_equal_masks()
             return super().call(inputs, training=training)
         return keras.random.dropout(inputs, self.rate, noise_shape=self.noise_shape, seed=seeds)
-
-
-def _warn_about_equal_masks():
-    # Not imported: where a strategy is in use, TensorFlow has been imported.
-    tensorflow = sys.modules.get("tensorflow")
-    if keras.backend.backend() == "tensorflow" and tensorflow.distribute.get_strategy().num_replicas_in_sync > 1:
-        warnings.warn(
-            "Under this strategy every replica drops the same: Keras gives them the same seeds. "
-            "`keras_vit.training` trains with masks of their own.",
-            stacklevel=2,
-        )

@@ -49,16 +49,7 @@ class PreActivationResNet(ResNetStem):
         check_rank("PreActivationResNet", input_shape, "B, H, W, C")
         policy = self.dtype_policy
         self.conv_root = _conv(self.width, 7, 2, "conv_root", policy)
-        self.units = [
-            PreActivationUnit(
-                self.width * 2**stage,
-                strides=2 if stage > 0 and unit == 0 else 1,
-                dtype=policy,
-                name=f"block{stage + 1}_unit{unit + 1:02d}",
-            )
-            for stage, units in enumerate(self.blocks)
-            for unit in range(units)
-        ]
+        self.units = self._make_units(PreActivationUnit, "block{}_unit{:02d}")
         self.norm_pre_head = group_norm("norm-pre-head", epsilon=1e-5, dtype=policy)
         batch, height, width, channels = build_in_turn([self.conv_root], input_shape)
         height, width = (None if side is None else -(-side // 2) for side in (height, width))

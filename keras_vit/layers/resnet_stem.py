@@ -64,19 +64,23 @@ class ResNetStem(keras.layers.Layer):
         self.pool_root = keras.layers.MaxPooling2D(
             3, strides=2, padding="same", data_format="channels_last", dtype=policy, name="pool_root"
         )
-        self.units = [
-            BottleneckUnit(
+        self.units = self._make_units(BottleneckUnit, "block{}_unit{}")
+        shape = build_in_turn((self.conv_root, self.gn_root, self.pool_root), input_shape)
+        build_in_turn(self.units, shape)
+        self.built = True
+
+    def _make_units(self, unit_class, name):
+        """The units of all stages; the first one of each stage but the first has stride 2."""
+        return [
+            unit_class(
                 self.width * 2**stage,
                 strides=2 if stage > 0 and unit == 0 else 1,
-                dtype=policy,
-                name=f"block{stage + 1}_unit{unit + 1}",
+                dtype=self.dtype_policy,
+                name=name.format(stage + 1, unit + 1),
             )
             for stage, units in enumerate(self.blocks)
             for unit in range(units)
         ]
-        shape = build_in_turn((self.conv_root, self.gn_root, self.pool_root), input_shape)
-        build_in_turn(self.units, shape)
-        self.built = True
 
     def call(self, images: keras.KerasTensor) -> keras.KerasTensor:
         x = ops.relu(self.gn_root(self.conv_root(images)))  # (B, H/2, W/2, width)

@@ -91,18 +91,8 @@ class Backbone(keras.Model):
         return cls(model, **config)
 
 
-def backbone(
-    model: keras.Model,
-    layers: Sequence[int] = (3, 6, 9, 12),
-    strides: Sequence[int] = (4, 8, 16, 32),
-    norm: bool = True,
-) -> Backbone:
-    """Returns a `Backbone`: feature maps of several layers and strides of a model, whose layers it shares.
-
-    Args:
-        model, layers, strides, norm: as of `Backbone`, whose errors are raised here.
-    """
-    return Backbone(model, layers, strides, norm)
+backbone = Backbone
+"""`keras_vit.backbone(model)` next to `keras_vit.features(model, images)`."""
 
 
 def _power_of_two(side, stride):

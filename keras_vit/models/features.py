@@ -49,10 +49,11 @@ def features(
     check_images(model, extractor.vit, images)
     # At least one call: no images give arrays of no rows, of the right shape.
     starts = range(0, max(len(images), 1), batch_size)
-    parts = [extractor(images[start : start + batch_size], training=False) for start in starts]
-    if extractor.is_single:
-        parts = [[part] for part in parts]
-    arrays = [np.concatenate([_to_numpy(part[i]) for part in parts]) for i in range(len(parts[0]))]
+    parts = [keras.tree.flatten(extractor(images[start : start + batch_size], training=False)) for start in starts]
+    arrays = [
+        np.concatenate([ops.convert_to_numpy(ops.cast(part, "float32")) for part in of_layer])
+        for of_layer in zip(*parts)
+    ]
     return arrays[0] if extractor.is_single else arrays
 
 
@@ -202,7 +203,3 @@ def _validate(vit, tokens, grid, norm):
             raise ValueError(
                 "What the head reads is after the norm: pass norm=True. Received: tokens='pooled', norm=False"
             )
-
-
-def _to_numpy(tensor):
-    return ops.convert_to_numpy(ops.cast(tensor, "float32"))

@@ -78,7 +78,10 @@ def enable_lora(
     if unknown or not targets:
         raise ValueError(f"`targets` must be some of {', '.join(LORA_TARGETS)}. Received: targets={tuple(targets)}")
     vit = find_vision_transformer(model)
-    kernels = [_targets(block, targets) for block in vit.blocks]
+    kernels = [
+        [getattr(block if name.startswith("mlp") else block.attention, name) for name in targets]
+        for block in vit.blocks
+    ]
     if any(layer.lora_enabled for layers in kernels for layer in layers):
         raise ValueError(f"The adapters of a layer are added once. Received: a model that has some, {model.name!r}")
     freeze(model, "head", write=lambda line: None)
@@ -89,10 +92,6 @@ def enable_lora(
         for variable in block.variables:
             variable.trainable = "lora_kernel" in variable.path
     return _report(model, write)
-
-
-def _targets(block, targets):
-    return [getattr(block if name.startswith("mlp") else block.attention, name) for name in targets]
 
 
 def _report(model, write):

@@ -57,7 +57,7 @@ class Classification(Task):
                 "`classifier` must give one row of logits per image: token, gap or map. "
                 f"Received: classifier={config.model.classifier!r}"
             )
-        if config.remat and "remat" not in families.arguments_of(self.family):
+        if config.remat and "remat" not in families.parameters_of(self.family.constructor):
             raise ValueError(
                 "`remat` recomputes Transformer blocks, which this architecture does not have. "
                 f"Received: remat=True, architecture={config.architecture!r}"

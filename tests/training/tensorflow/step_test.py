@@ -135,16 +135,6 @@ def test_no_two_draws_of_a_step_have_the_same_seed(tiny):
     assert len({tuple(seed) for seed in seeds}) == len(seeds) == 3 * 2 * 4 * 5
 
 
-def test_fitting_under_a_strategy_warns_of_masks_that_do_not_differ(tiny):
-    strategy = tiny.strategy_of(2)
-    model = tiny.new_state(strategy, dropout=0.5).model
-    with strategy.scope():
-        model.compile("sgd", keras.losses.CategoricalCrossentropy(from_logits=True))
-    dataset = tiny.input_of().train_batches()
-    with pytest.warns(UserWarning, match="every replica drops the same: .*`keras_vit.training` trains with masks of"):
-        model.fit(dataset, steps_per_epoch=2, verbose=0, shuffle=False)
-
-
 def test_computing_blocks_twice_changes_no_number_under_dropout(tiny):
     what = {"dropout": 0.3, "attention_dropout": 0.2, "stochastic_depth": 0.3, "num_layers": 2}
     what["options"] = {"accumulate_steps": 2}
