@@ -33,7 +33,7 @@ def write_report(model, inputs, output, title="model", worst=32, write=print):
     )  # fmt: skip
     page.draw(
         "confusion.png", "Confusion",
-        "How often each class, a row, was predicted as each, a column." + _largest_confusions(matrix, names),
+        "How often each class, a row, was predicted as each, a column.",
         plots.confusion, matrix, names,
     )  # fmt: skip
     page.draw(
@@ -45,14 +45,6 @@ def write_report(model, inputs, output, title="model", worst=32, write=print):
         f"{inputs.test.name_of(int(index))}: {names[label]}" for index, label in zip(indices[order], labels[order])
     ]
     return page.save(f"{len(labels)} images, {100 * accuracy:.2f} % right", items)
-
-
-def _largest_confusions(matrix, names, count=5):
-    errors = matrix - np.diag(matrix.diagonal())
-    order = [index for index in np.argsort(-errors, axis=None, kind="stable")[:count] if errors.flat[index]]
-    pairs = (np.unravel_index(index, matrix.shape) for index in order)
-    text = ", ".join(f"{names[row]} for {names[column]} {errors[row, column]}" for row, column in pairs)
-    return f" Most often: {text}." if text else ""
 
 
 def _images(inputs, indices):

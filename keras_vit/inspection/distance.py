@@ -28,12 +28,12 @@ def attention_distance(
     """
     vit, images = as_images(model, images)
     check_positive_int("batch_size", batch_size)
-    distances = _grid_distances(vit.grid, (vit.patch_stride, vit.patch_stride))
+    patch_size = (vit.patch_stride, vit.patch_stride)
     totals = np.zeros((vit.num_layers, vit.num_heads))
     for start in range(0, len(images), batch_size):
         for number, scores in iterate_scores(model, images[start : start + batch_size]):
-            means = _mean_distances(scores, distances, vit.num_prefix_tokens, class_token)
-            totals[number - 1] += ops.convert_to_numpy(means).astype("float64").sum(0)
+            means = mean_distance(scores, vit.grid, patch_size, vit.num_prefix_tokens, class_token)
+            totals[number - 1] += means.astype("float64").sum(0)
     return totals / len(images)
 
 
@@ -62,25 +62,20 @@ def mean_distance(
 
     Reference: paper appendix D.7, which does not say what becomes of the class token.
     """
-    scores = np.asarray(scores, "float32")
+    scores = ops.convert_to_tensor(scores, "float32")
     tokens = grid[0] * grid[1] + num_prefix_tokens
-    if scores.ndim < 3 or scores.shape[-2:] != (tokens, tokens):
-        raise ValueError(f"Scores must be (..., heads, {tokens}, {tokens}). Received: shape={scores.shape}")
+    if len(scores.shape) < 3 or tuple(scores.shape[-2:]) != (tokens, tokens):
+        raise ValueError(f"Scores must be (..., heads, {tokens}, {tokens}). Received: shape={tuple(scores.shape)}")
     if len(patch_size) != 2:
         raise ValueError(f"`patch_size` must be (height, width). Received: patch_size={patch_size!r}")
-    means = _mean_distances(scores, _grid_distances(grid, patch_size), num_prefix_tokens, class_token)
-    return ops.convert_to_numpy(means)
-
-
-def _mean_distances(scores, distances, prefix, class_token):
     if class_token not in ("in", "out"):
         raise ValueError(f"`class_token` must be 'in' or 'out'. Received: class_token={class_token!r}")
-    patches = scores[..., prefix:, prefix:]
-    sums = ops.sum(patches * ops.convert_to_tensor(distances, "float32"), axis=-1)  # (..., heads, queries)
-    if class_token == "out" and prefix:
+    patches = scores[..., num_prefix_tokens:, num_prefix_tokens:]
+    sums = ops.sum(patches * _grid_distances(grid, patch_size), axis=-1)  # (..., heads, queries)
+    if class_token == "out" and num_prefix_tokens:
         # A query may give everything to the class token, and nothing is left.
         sums = sums / ops.maximum(ops.sum(patches, axis=-1), 1e-30)
-    return ops.mean(sums, axis=-1)
+    return ops.convert_to_numpy(ops.mean(sums, axis=-1))
 
 
 def _grid_distances(grid, patch_size):
