@@ -91,8 +91,14 @@ class Backbone(keras.Model):
         return cls(model, **config)
 
 
-backbone = Backbone
-"""`keras_vit.backbone(model)` next to `keras_vit.features(model, images)`."""
+def backbone(
+    model: keras.Model,
+    layers: Sequence[int] = (3, 6, 9, 12),
+    strides: Sequence[int] = (4, 8, 16, 32),
+    norm: bool = True,
+) -> Backbone:
+    """Returns a `Backbone`, which shares the layers of a model; arguments and errors are those of `Backbone`."""
+    return Backbone(model, layers, strides, norm)
 
 
 def _power_of_two(side, stride):
