@@ -7,8 +7,8 @@ import os
 import re
 from typing import Any
 
-from keras_vit.checkpoints import names
-from keras_vit.checkpoints.readers import LazyArray, NpzFile, SafetensorsFile
+from keras_vit.checkpoints import hub, names
+from keras_vit.checkpoints.readers import LazyArray, NpzFile, SafetensorsFile, ShardedFile
 from keras_vit.checkpoints.registry import FAMILIES, Format
 from keras_vit.preprocessing import Preprocessing
 
@@ -51,10 +51,15 @@ def open_checkpoint(path, subtree="", num_heads=None):
     `num_heads`, which no shape in PyTorch's files shows, may be None. A file that cannot be read is a `ValueError`.
     """
     path = str(path)
-    with (SafetensorsFile if path.endswith(".safetensors") else NpzFile)(path) as file:
+    if path.endswith(".json"):
+        opened = ShardedFile(hub.shards(path))
+    else:
+        opened = SafetensorsFile(path) if path.endswith(".safetensors") else NpzFile(path)
+    with opened as file:
         config = _read_json(path, "config.json")
         form, prefix = _find_format(file.arrays, subtree, config)
-        facts = {**form.facts, **_facts_of(form, config, path), **_parse_comment(file.comment)}
+        facts = {**form.facts, **_preprocessing_of(form, path), **_facts_of(form, config, path)}
+        facts |= _parse_comment(file.comment)
         inside, others = {}, {}
         for name, array in file.arrays.items():
             is_weight = name.startswith(prefix) and _rename(form, name.removeprefix(prefix)) != ""
@@ -173,6 +178,27 @@ def _facts_of(form, config, path):
         return {name: value for name, value in form.read_config(config).items() if value is not None}
     except ValueError as error:
         raise ValueError(f"The config.json beside the file cannot be used: {error}. Received: {path}") from error
+
+
+def _preprocessing_of(form, path):
+    """The preprocessing in Hugging Face's preprocessor_config.json beside a file, if there is one."""
+    config = _read_json(path, "preprocessor_config.json") if form.layout == "pytorch" else {}
+    size, crop = config.get("size"), config.get("crop_size")
+    mean, std = config.get("image_mean"), config.get("image_std")
+    if not mean or not std or not isinstance(size, dict | int):
+        return {}
+    if isinstance(size, int):
+        size = {"shortest_edge": size} if "crop_size" in config else {"height": size}
+    resized = size.get("shortest_edge") or size.get("height")
+    cropped = (crop.get("height") if isinstance(crop, dict) else crop) or resized
+    preprocessing = {
+        "mean": [255 * value for value in mean],
+        "std": [255 * value for value in std],
+        "resize": "shorter_side" if "shortest_edge" in size else "stretch",
+        "crop_fraction": min(cropped / resized, 1.0) if config.get("do_center_crop") else 1.0,
+        "interpolation": "bicubic" if config.get("resample") == 3 else "bilinear",  # Pillow's codes
+    }
+    return {"preprocessing": preprocessing}
 
 
 def _parse_comment(comment):

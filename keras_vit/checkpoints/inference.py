@@ -45,7 +45,7 @@ def find_arguments(source, num_heads=None, grid=None):
             facts["num_heads"] = num_heads
         family, arguments = registry.infer(checkpoint.shapes, facts)
     if family is None:
-        raise ValueError(f"The file holds no weights of a known model. Received: {source}")
+        raise ValueError(f"{registry.no_family()} Received: {source}")
     missing = [name for name in registry.STRUCTURE if name in arguments and arguments[name] is None]
     missing = [name for name in missing if name != "resnet_blocks"]  # which a model may lack
     if missing == ["num_heads"]:

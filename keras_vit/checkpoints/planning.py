@@ -107,7 +107,7 @@ class LoadPlan:
     def _compare_architectures(self):
         (family, ours), (file_family, theirs) = self.of_model, self.of_file
         if not self.arrays.keys() & self.shapes.keys() and file_family is None:
-            raise ValueError(f"The file holds no weights of a known model. Received: {self.source}")
+            raise ValueError(f"{registry.no_family()} Received: {self.source}")
         pairs = {name: (ours.get(name), theirs.get(name)) for name in registry.STRUCTURE}
         different = [
             n for n, pair in pairs.items() if pair[0] != pair[1] and (n == "resnet_blocks" or None not in pair)

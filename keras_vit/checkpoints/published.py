@@ -5,7 +5,7 @@ import re
 import typing
 from typing import Any
 
-from keras_vit.checkpoints import downloading, registry
+from keras_vit.checkpoints import downloading, hub, registry
 from keras_vit.checkpoints.registry import FAMILIES, PublishedWeights
 
 _PYTORCH = (".pth", ".pt", ".bin", ".ckpt")
@@ -73,6 +73,8 @@ def resolve(source, size=(), resolution=None):
         return resolve(match[1], size, resolution)._replace(subtree=match[2])
     if re.match(r"(https?|gs)://", text):
         return ResolvedCheckpoint(downloading.fetch(text))
+    if hub.is_repository(text) and not text.endswith(".safetensors"):
+        return ResolvedCheckpoint(_file_in(hub.fetch(text)), published=find(text, size))
     if os.path.sep in text or text.endswith((".npz", ".safetensors")):
         raise ValueError(f"There is no such file. Received: {text}")
     row = find(text, size, resolution)
@@ -80,15 +82,19 @@ def resolve(source, size=(), resolution=None):
         raise ValueError(
             f"There is no such file, and no published weights of that name. {known_names(size)} Received: {text}"
         )
+    if row.url.startswith(hub.URL):
+        return ResolvedCheckpoint(_file_in(hub.fetch(row.url.removeprefix(hub.URL))), published=row)
     return ResolvedCheckpoint(downloading.fetch(row.url), published=row)
 
 
 def _file_in(folder):
-    """The weights in a folder of Hugging Face's."""
-    files = [name for name in os.listdir(folder) if name.endswith(".safetensors")]
+    """The weights in a folder of Hugging Face's: a file, or the index of several."""
+    names = os.listdir(folder)
+    files = [name for name in names if name.endswith(".safetensors.index.json")]
+    files = files or [name for name in names if name.endswith(".safetensors")]
     if len(files) != 1:
         raise ValueError(
-            "A folder of weights must hold one .safetensors file, as Hugging Face's do. "
+            "A folder of weights must hold one .safetensors file, or an index of several, as Hugging Face's do. "
             f"Received: {folder} with {len(files)} of them"
         )
     return os.path.join(folder, files[0])
@@ -96,9 +102,10 @@ def _file_in(folder):
 
 def find(source, size=(), resolution=None):
     """The row that a name means for the names of a size, of several that of the resolution or the first; or None."""
-    if not is_name(os.fspath(source)):
-        return None
     size = [size] if isinstance(size, str) else size or []
+    if not is_name(os.fspath(source)):
+        url = f"{hub.URL}{os.fspath(source)}"
+        return next((row for row in rows() if row.url == url and row.model in size), None)
     collection, _, name = os.fspath(source).removesuffix(".npz").partition(":")
     if name:
         row = find_file(collection, name)

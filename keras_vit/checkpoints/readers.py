@@ -193,3 +193,20 @@ class SafetensorsFile(_File):
     def _read(self, name, key):
         array = self._file.get_tensor(key)
         return array.astype(np.float32) if self.arrays[name].dtype in _SAFETENSORS_DTYPES.values() else array
+
+
+class ShardedFile:
+    """The arrays of several .safetensors files as those of one; a context manager that closes them."""
+
+    comment = ""
+
+    def __init__(self, paths):
+        self._files = [SafetensorsFile(path) for path in paths]
+        self.arrays = {name: array for file in self._files for name, array in file.arrays.items()}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        for file in self._files:
+            file.__exit__(*error)

@@ -145,6 +145,12 @@ def infer(shapes: Mapping[str, tuple], facts: Mapping[str, Any]) -> tuple[Family
     return (candidates[0], dict(stored)) if constructor and candidates else (None, {})
 
 
+def no_family() -> str:
+    """A sentence for files of none of the families, which it names."""
+    known = dict.fromkeys(name.partition("-")[0] for family in FAMILIES for name in family.sizes)
+    return f"The file holds no weights of a known family, which are {', '.join(known)}."
+
+
 def describe(family: Family | None, arguments: Mapping[str, Any]) -> str:
     """An architecture in words, for messages."""
     if family is None:

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 
 from keras_vit import checkpoints
-from keras_vit.checkpoints import inference, published
+from keras_vit.checkpoints import hub, inference, published
 from keras_vit.checkpoints.registry import FAMILIES, Family
 from keras_vit.models.arguments import check_arguments, parameters_of
 
@@ -186,8 +186,9 @@ def from_pretrained(
     """Builds the model that a file needs and loads it.
 
     Args:
-        source: the path of an .npz or .safetensors file; a folder of Hugging Face's, with its config.json; the name of
-            a published file with its collection, such as "imagenet21k:ViT-B_16"; or an https or gs URL.
+        source: the path of an .npz or .safetensors file; a folder of Hugging Face's, with its config.json; a repository
+            of the Hugging Face hub, such as "facebook/dinov2-base" or "timm/vit_base_patch14_dinov2.lvd142m"; the name
+            of a published file with its collection, such as "imagenet21k:ViT-B_16"; or an https or gs URL.
         head: as of `checkpoints.load`; "new" for fine-tuning, with a head of `classes` outputs.
         channels, source_grid: as of `checkpoints.load`.
         **overrides: arguments of the model that replace those of the file, such as `classes`, `input_shape`,
@@ -206,6 +207,7 @@ def from_pretrained(
 
 def build_and_load(source, *, head="keep", channels=None, source_grid=None, **overrides):
     """As `from_pretrained`; returns the model and the `LoadReport`."""
+    row = None
     if published.is_name(source):
         collection, _, name = os.fspath(source).removesuffix(".npz").partition(":")
         if not name:
@@ -215,6 +217,9 @@ def build_and_load(source, *, head="keep", channels=None, source_grid=None, **ov
                 f"weights={collection!r} to a constructor such as `keras_vit.ViT_B16`. Received: source={source!r}"
             )
         row = published.find_file(collection, name)
+        if row.url.startswith(hub.URL):
+            source, row = row.url.removeprefix(hub.URL), None
+    if row is not None:
         family = find_family(row.model)
         arguments = {**family.sizes[row.model], "classes": row.classes}
         if row.representation_size:

@@ -10,7 +10,7 @@ from keras import ops
 from keras_vit.layers.validation import check_choice, check_positive_int
 from keras_vit.models.any_model import check_images, find_vision_transformer, images_into, layers_before
 
-TOKENS = ("class", "patch", "all", "pooled")
+TOKENS = ("class", "registers", "patch", "all", "pooled")
 
 
 def features(
@@ -29,9 +29,9 @@ def features(
         images: `(N, H, W, C)`, float, as the model takes them.
         layers: a number, or a list of numbers in any order: 1 is the first block, 0 are the tokens before it, -1 is
             the last block. None for the last.
-        tokens: "class", the class token `(N, D)`; "patch", the tokens of the patches, row by row, `(N, P, D)`; "all",
-            both, the class token first; "pooled", what the model's head reads, `(N, F)`, of the last layer after
-            `pre_logits` if there is one.
+        tokens: "class", the class token `(N, D)`; "registers", `(N, R, D)`; "patch", the tokens of the patches, row by
+            row, `(N, P, D)`; "all", these in this order; "pooled", what the model's head reads, `(N, F)`, of the last
+            layer after `pre_logits` if there is one.
         grid: whether the tokens of the patches are `(N, rows, columns, D)`.
         norm: whether the LayerNorm after the last block is applied to each layer; "pooled" needs it.
         batch_size: images that are computed at a time.
@@ -40,8 +40,8 @@ def features(
         float32 numpy arrays: one, or a list if `layers` is a list.
 
     Raises:
-        ValueError: there is no Vision Transformer in the model, no such layer, no class token, or the images are not
-            of the model's size.
+        ValueError: there is no Vision Transformer in the model, no such layer, no such token, or the images are not of
+            the model's size.
     """
     extractor = FeatureModel(model, layers, tokens=tokens, grid=grid, norm=norm)
     images = images if hasattr(images, "dtype") else np.asarray(images)
@@ -129,7 +129,7 @@ class FeatureModel(keras.Model):
         vit, outputs = self.vit, {}
         x = vit.embed(images_into(self.model, vit, images, training), training)
         last = max(self._numbers)
-        all_tokens = self.tokens in ("patch", "all")
+        all_tokens = self.tokens in ("registers", "patch", "all")
         for number in range(last + 1):
             if number:
                 x = vit.run_block(number, x, training, all_tokens)
@@ -148,6 +148,8 @@ class FeatureModel(keras.Model):
             return x[:, 0]
         if self.tokens == "all":
             return x
+        if self.tokens == "registers":
+            return x[:, vit.num_prefix_tokens - vit.arguments["num_registers"] : vit.num_prefix_tokens]
         x = x[:, vit.num_prefix_tokens :]
         return ops.reshape(x, (-1, *vit.grid, vit.hidden_size)) if self.use_grid else x
 
@@ -193,6 +195,8 @@ def _validate(vit, tokens, grid, norm):
             f"The model has no class token; `tokens` may be 'pooled', 'patch' or 'all'. Received: tokens='class', "
             f"model={vit.name!r}"
         )
+    if tokens == "registers" and not vit.arguments["num_registers"]:
+        raise ValueError(f"The model has no registers. Received: tokens='registers', model={vit.name!r}")
     if grid and tokens != "patch":
         raise ValueError(
             f"Only the tokens of patches are a grid: `tokens` must be 'patch'. Received: tokens={tokens!r}"

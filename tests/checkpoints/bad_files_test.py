@@ -76,7 +76,7 @@ def test_a_header_that_takes_long_to_multiply(refused, tmp_path):
     refused(tmp_path / "huge.safetensors", "header of the .safetensors file is wrong")
     deep = {"a": {"dtype": "F32", "shape": [1] * 100, "data_offsets": [0, 4]}}
     _write_safetensors(tmp_path / "deep.safetensors", deep, 4)
-    refused(tmp_path / "deep.safetensors", "holds no weights of a known model")
+    refused(tmp_path / "deep.safetensors", "holds no weights of a known family")
 
 
 def _write_safetensors(path, header, size):
@@ -255,7 +255,7 @@ def test_a_safetensors_length_beyond_the_file(refused, tmp_path):
 
 def test_a_file_without_weights_of_a_model(refused, tmp_path):
     np.savez(tmp_path / "other.npz", x=np.zeros(3, "float32"))
-    refused(tmp_path / "other.npz", "holds no weights of a known model")
+    refused(tmp_path / "other.npz", "holds no weights of a known family")
     with zipfile.ZipFile(tmp_path / "empty.npz", "w"):
         pass
     refused(tmp_path / "empty.npz", "holds no weights")

@@ -10,6 +10,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import keras_vit
+from keras_vit import checkpoints
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "families"
 HUGGING_FACE = ("dinov2", "dinov2_swiglu", "dinov2_registers", "dinov3", "dinov3_gated", "mae", "ijepa", "dino")
@@ -170,3 +171,84 @@ def test_other_names_give_the_same_model(dialect, tmp_path):
     model = keras_vit.from_pretrained(tmp_path, num_heads=3, input_shape=expected["images"].shape[1:])
     assert rule is None or model.arguments["position_resampling"] == rule
     assert_close(keras_vit.features(model, expected["images"], tokens="all"), expected["last_hidden_state"])
+
+
+@pytest.mark.one_backend
+def test_features_are_class_registers_patches_and_pooled(folder):
+    expected = outputs("dinov2_registers")
+    model = keras_vit.from_pretrained(folder("dinov2_registers"))
+    images, tokens = expected["images"], expected["last_hidden_state"]
+    assert_close(keras_vit.features(model, images), tokens[:, 0])
+    assert_close(keras_vit.features(model, images, tokens="registers"), tokens[:, 1:5])
+    assert_close(keras_vit.features(model, images, tokens="patch", grid=True), tokens[:, 5:].reshape(2, 6, 6, 24))
+    assert_close(keras_vit.features(model, images, tokens="pooled"), expected["pooler_output"])
+    assert_close(model(images), expected["pooler_output"])
+    assert_close(keras_vit.features(model, images, layers=1, tokens="all", norm=False), expected["hidden_1"])
+
+
+@pytest.mark.one_backend
+def test_a_head_for_any_classes_starts_with_zeros(folder):
+    model = keras_vit.from_pretrained(folder("dinov2_registers"), include_top=True, classes=5, head="new")
+    images = outputs("dinov2_registers")["images"]
+    np.testing.assert_array_equal(model(images), np.zeros((2, 5)))
+    assert_close(keras_vit.features(model, images), outputs("dinov2_registers")["pooler_output"])
+
+
+SMALL = {"patch_size": 7, "num_layers": 3, "hidden_size": 24, "mlp_dim": 96, "num_heads": 3, "input_shape": (42, 42, 3)}
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize(
+    "case, arguments, message",
+    [
+        ("dinov2_registers", {}, r"num_registers=4.*Received: "),
+        ("dinov2", {"num_registers": 4}, r"it is VisionTransformer \(.*is VisionTransformer \(.*num_registers=4"),
+        ("dinov2", {"num_layers": 2}, r"num_layers=3.*num_layers=2"),
+        ("dinov2", {"layer_scale": None}, "layer_scale=.*Received: "),
+        ("dinov2", {"exact_gelu": False}, "a model with exact_gelu=True"),
+        ("dinov3", {}, "it is VisionTransformer .*Received: "),
+    ],
+)
+@pytest.mark.parametrize("head", ["keep", "new"])
+def test_a_model_of_other_parts_is_refused(case, arguments, message, head, folder):
+    size = {**SMALL, "layer_scale": 1e-5, "exact_gelu": True, "include_top": False, **arguments}
+    model = keras_vit.VisionTransformer(**size)
+    with pytest.raises(ValueError, match=message) as raised:
+        checkpoints.load(model, folder(case), head)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.one_backend
+def test_what_does_not_fit_is_one_line(folder, tmp_path):
+    path = folder("dinov2_registers")
+    with pytest.raises(ValueError, match="sizes that work are 35 and 42. Received: height=40"):
+        keras_vit.from_pretrained(path, input_shape=(40, 42, 3))
+    with pytest.raises(ValueError, match=r'`include_top=False`, or load with head="new"'):
+        keras_vit.from_pretrained(path, include_top=True, classes=5)
+    with pytest.raises(ValueError, match="no registers"):
+        keras_vit.features(keras_vit.VisionTransformer(**SMALL), np.zeros((1, 42, 42, 3)), tokens="registers")
+    save_file({"swin.layers.0.weight": np.ones((2, 2), "float32")}, tmp_path / "other.safetensors")
+    with pytest.raises(ValueError, match="no weights of a known family, .*ViT.*DINOv2.*Received"):
+        keras_vit.from_pretrained(tmp_path / "other.safetensors")
+
+
+@pytest.mark.one_backend
+def test_files_say_how_images_are_prepared(folder):
+    model = keras_vit.from_pretrained(folder("dinov2"))
+    preprocessing = keras_vit.preprocessing_of(model)
+    np.testing.assert_allclose(preprocessing.mean, (123.675, 116.28, 103.53))
+    assert (preprocessing.resize, preprocessing.interpolation) == ("shorter_side", "bicubic")
+    white = keras_vit.preprocess_input(np.full((1, 42, 42, 3), 255.0), model)
+    np.testing.assert_allclose(white[0, 0, 0], (1 - np.array([0.485, 0.456, 0.406])) / [0.229, 0.224, 0.225], rtol=1e-5)
+
+
+@pytest.mark.one_backend
+def test_a_saved_model_keeps_its_parts(folder, tmp_path):
+    images = outputs("dinov3_gated")["images"]
+    model = keras_vit.from_pretrained(folder("dinov3_gated"))
+    checkpoints.save(model, tmp_path / "model.npz")
+    again = keras_vit.from_pretrained(tmp_path / "model.npz")
+    np.testing.assert_array_equal(again(images), model(images))
+    assert again.preprocessing == model.preprocessing
+    model.save(tmp_path / "model.keras")
+    np.testing.assert_array_equal(keras.saving.load_model(tmp_path / "model.keras")(images), model(images))

@@ -191,7 +191,7 @@ def test_bad_input_is_told_apart():
         ("Received: images of shape", lambda: keras_vit.features(model, images[0])),
         ("dtype=uint8", lambda: keras_vit.features(model, np.zeros((1, 24, 16, 3), "uint8"))),
         ("has no class token.*Received: tokens='class'", lambda: keras_vit.features(gap, images)),
-        ("one of class, patch", lambda: keras_vit.features(model, images, tokens="cls")),
+        ("one of class, registers, patch", lambda: keras_vit.features(model, images, tokens="cls")),
         ("`tokens` must be 'patch'", lambda: keras_vit.features(model, images, grid=True)),
         ("norm=False", lambda: keras_vit.features(model, images, tokens="pooled", norm=False)),
         ("does not pool its tokens", lambda: keras_vit.features(build(classifier="unpooled"), images, tokens="pooled")),

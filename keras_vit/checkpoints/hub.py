@@ -1,0 +1,100 @@
+"""Models of the Hugging Face hub, by the names of their repositories."""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+
+from keras_vit.checkpoints.downloading import MIRROR
+
+URL = "https://huggingface.co/"
+_CONFIGS = ("config.json", "preprocessor_config.json")
+_INDEX = "model.safetensors.index.json"
+_WEIGHTS = ("model.safetensors", _INDEX, "open_clip_model.safetensors")
+
+
+def is_repository(source):
+    """Whether a string has the form of a repository's name, "facebook/dinov2-base"."""
+    return re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]*\w", source) is not None and not source.endswith(".npz")
+
+
+def fetch(repository):
+    """Returns the local folder of a repository's weights and configuration, downloaded into the hub's cache unless the
+    mirror has it.
+
+    The mirror is the folder `huggingface.co/<repository>` in the one that `KERAS_VIT_WEIGHTS` names.
+
+    Raises:
+        ValueError: there is no such repository, it is gated, or has no weights that can be read.
+        ConnectionError: it could not be downloaded.
+    """
+    folder = os.environ.get(MIRROR)
+    mirrored = pathlib.Path(folder).expanduser() / "huggingface.co" / repository if folder else None
+    if mirrored is not None and mirrored.is_dir():
+        return str(mirrored)
+    try:
+        from huggingface_hub import errors
+    except ImportError as error:
+        raise ValueError(
+            "There is no such file or folder. Models of the Hugging Face hub need huggingface_hub: "
+            f'pip install "keras_vit[hub]". Received: {repository}'
+        ) from error
+    try:
+        weights = next((path for name in _WEIGHTS if (path := _download(repository, name))), None)
+        for name in _CONFIGS if weights else ():
+            with contextlib.suppress(errors.LocalEntryNotFoundError):  # no network, and none in the cache
+                _download(repository, name)
+    except errors.GatedRepoError as error:
+        raise ValueError(
+            f"The model is gated: accept its license at {URL}{repository} and set HF_TOKEN to a token of that account, "
+            f"or log in with `hf auth login`. Received: {repository}"
+        ) from error
+    except errors.RepositoryNotFoundError as error:
+        raise ValueError(
+            f"There is no such file or folder, and no such model at {URL}{repository}, or it is private and HF_TOKEN "
+            f"is no token of its owner. Received: {repository}"
+        ) from error
+    except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, OSError) as error:
+        place = mirrored or f"{MIRROR}/huggingface.co/{repository}"
+        raise ConnectionError(
+            f"{repository} could not be downloaded ({_first_line(error)}). Without a network, put its "
+            f"model.safetensors and config.json into {place}, or give the path of their folder. Received: {repository}"
+        ) from error
+    if weights is None:
+        raise ValueError(
+            f"The repository has no model.safetensors, and PyTorch's pickled files are not read. Received: {repository}"
+        )
+    return os.path.dirname(weights)
+
+
+def _download(repository, name):
+    """The local path of a file in a repository, with the shards that it lists; None if there is no such file."""
+    import huggingface_hub
+
+    try:
+        path = huggingface_hub.hf_hub_download(repository, name)
+    except huggingface_hub.errors.LocalEntryNotFoundError:  # no network
+        raise
+    except huggingface_hub.errors.EntryNotFoundError:
+        return None
+    if name == _INDEX:
+        for shard in shards(path):
+            huggingface_hub.hf_hub_download(repository, os.path.basename(shard))
+    return path
+
+
+def shards(index):
+    """The paths of the .safetensors files that an index lists, in its folder."""
+    try:
+        with open(index, encoding="utf-8") as file:
+            names = sorted(set(json.load(file)["weight_map"].values()))
+        if any(os.path.basename(name) != name for name in names):
+            raise ValueError("it names files of other folders")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"The index of the weights cannot be read ({error}). Received: {index}") from error
+    return [os.path.join(os.path.dirname(index), name) for name in names]
+
+
+def _first_line(error):
+    return str(error).strip().partition("\n")[0] or type(error).__name__
