@@ -26,12 +26,16 @@ from keras_vit import checkpoints, families, layers, models, preprocessing
 from keras_vit.families import CONSTRUCTORS as _constructors
 from keras_vit.families import from_pretrained
 from keras_vit.families.bit import *  # noqa: F403
+from keras_vit.families.clip import *  # noqa: F403
+from keras_vit.families.deit import *  # noqa: F403
 from keras_vit.families.dino import *  # noqa: F403
 from keras_vit.families.dinov2 import *  # noqa: F403
 from keras_vit.families.dinov3 import *  # noqa: F403
+from keras_vit.families.eva02 import *  # noqa: F403
 from keras_vit.families.hybrid import *  # noqa: F403
 from keras_vit.families.ijepa import *  # noqa: F403
 from keras_vit.families.mae import *  # noqa: F403
+from keras_vit.families.siglip import *  # noqa: F403
 from keras_vit.families.vit import *  # noqa: F403
 from keras_vit.layers import *  # noqa: F403
 from keras_vit.layers import __all__ as _layers

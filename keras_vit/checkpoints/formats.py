@@ -101,7 +101,8 @@ def _translate(arrays, form, num_heads):
         target = _rename(form, name_in_file)
         for path, part in [(name_in_file, array)] if target is None else _split(target, array):
             if form.layout == "pytorch" and path != name_in_file:
-                path, part = _from_pytorch(path, name_in_file.rpartition(".")[2], part, num_heads)
+                ending = name_in_file.rpartition(".")[2].removeprefix("in_proj_")
+                path, part = _from_pytorch(path, ending, part, num_heads)
             name = names.canonical_name(path)
             weights[name] = _without_axes_of_one(name, part)
     return weights

@@ -129,8 +129,8 @@ def _check_numerics(model, facts, source):
 def _initialize_head(model, new_entries):
     """Gives the head its initial values: a zero kernel, and the bias that the model was built with."""
     for name, _ in new_entries:
-        if name in names.HEAD:
-            layer = model.head
+        if name.startswith("head/"):
+            layer = model.head.distillation if "distillation" in name else model.head
             layer.kernel.assign(layer.kernel_initializer(layer.kernel.shape, layer.kernel.dtype))
             layer.bias.assign(layer.bias_initializer(layer.bias.shape, layer.bias.dtype))
 

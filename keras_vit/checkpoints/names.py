@@ -32,7 +32,7 @@ _RENAMES = [
 POSITIONS = "Transformer/posembed_input/pos_embedding"
 # Positions that are resampled: of all tokens or of one axis, in the model or in a layer.
 POSITION_NAMES = re.compile(r".*/posembed_input/(pos|x|y)_embedding")
-CLASS_TOKEN = "cls"
+CLASS_TOKEN, DISTILLATION_TOKEN = "cls", "distillation_token/cls"
 HEAD = ("head/kernel", "head/bias")
 # The kernels that may be the first to see an image: a Transformer's, a ResNet stem's, a BiT ResNet's.
 EMBEDDING = "embedding/kernel"
@@ -83,6 +83,11 @@ def canonical_shapes(model):
         values, hidden_size = shapes[EMBEDDING]
         shapes[EMBEDDING] = (side, side, values // side**2, hidden_size)
     return shapes
+
+
+def count_class_tokens(names):
+    """How many class tokens a model of these canonical names has: 2 of a distilled one."""
+    return (CLASS_TOKEN in names) + (DISTILLATION_TOKEN in names)
 
 
 def first_kernel(names):

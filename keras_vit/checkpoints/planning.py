@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from keras_vit.checkpoints import position_embeddings, registry
-from keras_vit.checkpoints.names import CLASS_TOKEN, HEAD, POSITION_NAMES, POSITIONS, first_kernel
+from keras_vit.checkpoints.names import CLASS_TOKEN, HEAD, POSITION_NAMES, POSITIONS, count_class_tokens, first_kernel
 from keras_vit.checkpoints.readers import LazyArray
 
 # Arguments of a model that a load with head="keep" needs to agree, beyond its architecture.
@@ -162,18 +162,21 @@ class LoadPlan:
 
     def _is_new(self, name):
         """Whether an array of the model keeps or gets an initial value."""
-        return self.head == "new" and (name in HEAD or (name not in self.arrays and _is_optional(name)))
+        return self.head == "new" and (name.startswith("head/") or (name not in self.arrays and _is_optional(name)))
 
     def _is_zero(self, name):
-        """Whether an array of the model is a bias of queries, keys or values that the file's model does not have."""
+        """Whether an array of the model is a bias of queries, keys or values that the file's model does not have, or
+        the bias of a head without one, CLIP's projection."""
+        if name == HEAD[1] and HEAD[0] in self.arrays and name not in self.arrays:
+            return self.head == "keep"
         match = _ATTENTION_BIAS.fullmatch(name)
         return bool(match) and match[1] not in self.of_file[1].get("attention_bias", "qkvo")
 
     def _may_be_dropped(self, name):
         """Whether an array of the file may be left out by rule."""
-        if name in HEAD and HEAD[0] not in self.shapes:
+        if name.startswith("head/") and HEAD[0] not in self.shapes:
             return True
-        return self.head == "new" and (name in HEAD or _is_optional(name))
+        return self.head == "new" and _is_optional(name)
 
     def _fitting_arguments(self, missing):
         """A sentence with the arguments of a model that the file would fit, " " before it; "" if none is known."""
@@ -185,7 +188,7 @@ class LoadPlan:
 
     def _other_shape(self, name, shape, hint=""):
         array = self.arrays[name]
-        if name in HEAD and array.shape:
+        if name.startswith("head/") and array.shape:
             hint = (
                 f" The checkpoint was trained for {array.shape[-1]} classes; build the model with "
                 f'classes={array.shape[-1]}, or load it with head="new".'
@@ -242,41 +245,43 @@ class LoadPlan:
         found = self._file_grid(name)
         if found is None or old_shape[0] != 1:
             return None
-        (old_grid, file_has_row), model_has_row = found, shape[1] > math.prod(new_grid)
-        row = (f"{name}, the class token's row", (1, 1, shape[2]))
-        if file_has_row and CLASS_TOKEN not in self.shapes:
+        (old_grid, file_rows), model_rows = found, shape[1] - math.prod(new_grid)
+        if file_rows and model_rows not in (0, file_rows):
+            return None
+        row = (f"{name}, the class token's row", (1, file_rows or model_rows, shape[2]))
+        if file_rows and CLASS_TOKEN not in self.shapes:
             self.report.dropped.append(row)
-        if model_has_row and not file_has_row:
+        if model_rows and not file_rows:
             self.report.new.append(row)
 
         def function(positions):
-            patches = positions[:, file_has_row:]
+            patches = positions[:, file_rows:]
             if old_grid != new_grid:
                 patches = position_embeddings.resample(patches, old_grid, new_grid, self.rule)
-            if not model_has_row:
+            if not model_rows:
                 return patches
             # Without a row in the file: zeros next to the file's class token, else the model's initial values.
-            initial = np.zeros((1, 1, shape[2]), np.float32)
+            initial = np.zeros((1, model_rows, shape[2]), np.float32)
             if CLASS_TOKEN not in self.arrays:
-                initial = np.asarray(self.variables[POSITIONS])[:, :1]
-            return np.concatenate([positions[:, :1] if file_has_row else initial, patches], axis=1)
+                initial = np.asarray(self.variables[POSITIONS])[:, :model_rows]
+            return np.concatenate([positions[:, :model_rows] if file_rows else initial, patches], axis=1)
 
         return old_grid, new_grid, function
 
     def _class_token(self):
         array = self.arrays[CLASS_TOKEN]
         has_positions = POSITIONS in self.arrays and POSITIONS in self.shapes
-        _, file_has_row = (self._file_grid(POSITIONS) if has_positions else None) or (None, False)
-        if not file_has_row or self.shapes[POSITIONS][1] > math.prod(self._grid()):
+        _, file_rows = (self._file_grid(POSITIONS) if has_positions else None) or (None, 0)
+        if not file_rows or self.shapes[POSITIONS][1] > math.prod(self._grid()):
             return Assignment(array)
         # The model gives its class token no position. The file's is added to the token, which is the same sum.
         row = self.arrays[POSITIONS].map(array.shape, lambda positions: positions[:, :1]).read()
         return Assignment(array, lambda token: token + row if row.any() else token)
 
     def _file_grid(self, name):
-        """`((rows, columns), whether row 0 is the class token's)` of the file's positions, or None if none fits."""
+        """`((rows, columns), rows of class tokens before them)` of the file's positions, or None if none fits."""
         rows = self.arrays[name].shape[1] if len(self.arrays[name].shape) == 3 else 0
-        return position_embeddings.source_grid(rows, CLASS_TOKEN in self.arrays, self._grid(), self.known_grid)
+        return position_embeddings.source_grid(rows, count_class_tokens(self.arrays), self._grid(), self.known_grid)
 
     def _grid(self):
         grid = getattr(self.model, "grid", None)
@@ -302,7 +307,7 @@ def adapt_input_channels(kernel, channels, rule):
 
 def _is_optional(name):
     """Whether fine-tuning works without the array: those that pool the tokens, and those after the pooling."""
-    return name == CLASS_TOKEN or name.startswith(("head/", "pre_logits/", "MAPHead_0/"))
+    return name == CLASS_TOKEN or name.startswith(("head/", "pre_logits/", "MAPHead_0/", "fc_norm/"))
 
 
 def _differ_in_channels_only(one, other):

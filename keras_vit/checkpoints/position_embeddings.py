@@ -24,13 +24,13 @@ def resample_axis(positions, new):
     return np.einsum("no,bod->bnd", matrix, positions.astype(np.float64)).astype(np.float32)
 
 
-def source_grid(num_positions, class_token, target_grid, known_grid=None):
+def source_grid(num_positions, class_tokens, target_grid, known_grid=None):
     """`((rows, columns), has_class_row)` of a file's position embedding, or None if no grid fits.
 
     A known grid decides. Otherwise the grid is a square, as in every file of `vit_jax`, with a row for the class token
     if the file has one; or the target's own grid; or a square without that row, as in big_vision.
     """
-    with_row = [1, 0] if class_token else [0]
+    with_row = [int(class_tokens), 0] if class_tokens else [0]
     if known_grid is not None:
         candidates = [(tuple(known_grid), row) for row in with_row]
     else:
@@ -39,7 +39,7 @@ def source_grid(num_positions, class_token, target_grid, known_grid=None):
         candidates[1:1] = [(tuple(target_grid), row) for row in with_row]
     for grid, row in candidates:
         if math.prod(grid) + row == num_positions:
-            return grid, bool(row)
+            return grid, row
     return None
 
 

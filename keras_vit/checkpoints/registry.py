@@ -12,7 +12,7 @@ STRUCTURE = (
     *("depth", "width_factor", "version"),
 )
 # Parts of blocks and tokens that shapes show; a model and a file must agree in all of them, or both lack one.
-PARTS = ("num_registers", "layer_scale", "mlp_norm", "qk_norm", "pre_norm", "patch_bias")
+PARTS = ("num_registers", "layer_scale", "mlp_norm", "qk_norm", "pre_norm", "patch_bias", "attention_norm", "distilled")
 
 # Arguments that change a model's outputs and that no array shows.
 NUMERICS = ("exact_gelu", "epsilon", "mlp", "rotary")
@@ -62,6 +62,7 @@ class PublishedWeights:
         resolution: side in pixels of the images of its last training, or None.
         representation_size: units of `pre_logits`, 0 for none.
         preprocessing: fields of a `Preprocessing`.
+        arguments: arguments of the model that differ from those of its size.
     """
 
     collection: str
@@ -75,6 +76,7 @@ class PublishedWeights:
         # `vit_jax` resizes both sides to the model's and scales to [-1, 1], for all of its files.
         default_factory=lambda: {"mean": [127.5] * 3, "std": [127.5] * 3, "resize": "stretch", "crop_fraction": 1.0}
     )
+    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,15 +5,35 @@ constructors, `from_pretrained`, the fields of configs, commands and messages fo
 """
 
 from keras_vit.checkpoints.registry import FAMILIES, Family, Format, PublishedWeights, find_size
-from keras_vit.families import axial, bit, dino, dinov2, dinov3, hybrid, ijepa, mae, vit  # noqa: F401
+from keras_vit.families import (  # noqa: F401
+    axial,
+    bit,
+    clip,
+    deit,
+    dino,
+    dinov2,
+    dinov3,
+    eva02,
+    hybrid,
+    ijepa,
+    mae,
+    siglip,
+    vit,
+)
 from keras_vit.families.bit import *  # noqa: F403
 from keras_vit.families.bit import __all__ as _bit
+from keras_vit.families.clip import *  # noqa: F403
+from keras_vit.families.clip import __all__ as _clip
+from keras_vit.families.deit import *  # noqa: F403
+from keras_vit.families.deit import __all__ as _deit
 from keras_vit.families.dino import *  # noqa: F403
 from keras_vit.families.dino import __all__ as _dino
 from keras_vit.families.dinov2 import *  # noqa: F403
 from keras_vit.families.dinov2 import __all__ as _dinov2
 from keras_vit.families.dinov3 import *  # noqa: F403
 from keras_vit.families.dinov3 import __all__ as _dinov3
+from keras_vit.families.eva02 import *  # noqa: F403
+from keras_vit.families.eva02 import __all__ as _eva02
 from keras_vit.families.hybrid import *  # noqa: F403
 from keras_vit.families.hybrid import __all__ as _hybrid
 from keras_vit.families.ijepa import *  # noqa: F403
@@ -34,6 +54,8 @@ from keras_vit.families.registry import (
     register,
     sizes,
 )
+from keras_vit.families.siglip import *  # noqa: F403
+from keras_vit.families.siglip import __all__ as _siglip
 from keras_vit.families.vit import *  # noqa: F403
 from keras_vit.families.vit import __all__ as _vit
 
@@ -46,6 +68,10 @@ __all__ = [
     *_dinov3,
     *_ijepa,
     *_mae,
+    *_siglip,
+    *_eva02,
+    *_deit,
+    *_clip,
     "FAMILIES",
     "Family",
     "Format",
@@ -64,4 +90,4 @@ __all__ = [
     "register",
     "sizes",
 ]
-CONSTRUCTORS = (*_vit, *_hybrid, *_bit, *_dino, *_dinov2, *_dinov3, *_ijepa, *_mae)
+CONSTRUCTORS = (*_vit, *_hybrid, *_bit, *_dino, *_dinov2, *_dinov3, *_ijepa, *_mae, *_clip, *_deit, *_eva02, *_siglip)

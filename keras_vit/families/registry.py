@@ -56,9 +56,13 @@ class Sizes:
 
         def build(name: str = default, **kwargs: Any) -> keras.Model:
             check_arguments(self.constructor, kwargs)
+            arguments = {**self.table[size], **kwargs}
             if kwargs.get("weights") is not None:  # download before the model is built
-                checkpoints.fetch(kwargs["weights"], kwargs.get("input_shape", (None, None, None)), **self.table[size])
-            return self.constructor(**{**self.table[size], **kwargs}, name=name)
+                found = {"input_shape": (None, None, None), **arguments}
+                row = checkpoints.find_published(found.pop("weights"), **found)
+                arguments = {**self.table[size], **(row.arguments if row else {}), **kwargs}
+                checkpoints.fetch(kwargs["weights"], **found)
+            return self.constructor(**arguments, name=name)
 
         parameters = [
             p.replace(default=default) if p.name == "name" else p
@@ -221,7 +225,8 @@ def build_and_load(source, *, head="keep", channels=None, source_grid=None, **ov
             source, row = row.url.removeprefix(hub.URL), None
     if row is not None:
         family = find_family(row.model)
-        arguments = {**family.sizes[row.model], "classes": row.classes}
+        arguments = {**family.sizes[row.model], **row.arguments}
+        arguments |= {"classes": row.classes} if row.classes else {"include_top": False}
         if row.representation_size:
             arguments["representation_size"] = row.representation_size
         if row.resolution:
@@ -234,6 +239,11 @@ def build_and_load(source, *, head="keep", channels=None, source_grid=None, **ov
         raise ValueError(
             "The file does not show the size of its images: give `input_shape`, and `source_grid` if its positions "
             f"are not those of a square. Received: source={source!r}"
+        )
+    if {**arguments, **overrides}.get("mlp") == "unknown":
+        raise ValueError(
+            'The file does not show which GELU the model has: give `mlp`, "quick_gelu" for weights of OpenAI and DFN, '
+            f'"gelu" for those of LAION and DataComp. Received: source={source!r}'
         )
     model = family.constructor(**{**arguments, **overrides})
     return model, checkpoints.load(model, source, head, channels=channels, source_grid=source_grid)

@@ -235,7 +235,7 @@ def dimension(shapes, name, axis):
 
 def head_arguments(shapes):
     """`include_top` and `classes` of a model with a head, or without."""
-    classes = dimension(shapes, names.HEAD[1], 0)
+    classes = dimension(shapes, names.HEAD[0], -1)
     return {"include_top": False} if classes is None else {"include_top": True, "classes": classes}
 
 
@@ -253,7 +253,7 @@ def infer(shapes, facts):
         "mlp_dim": dimension(shapes, f"{_BLOCK_0}/MlpBlock_0/Dense_0/kernel", 1),
         "num_heads": shapes[query][1] if len(shapes.get(query, ())) == 3 else facts.get("num_heads"),
         "representation_size": dimension(shapes, "pre_logits/bias", 0) or 0,
-        "classifier": "token" if names.CLASS_TOKEN in shapes else "map" if "MAPHead_0/probe" in shapes else "gap",
+        "classifier": _classifier(shapes),
         **head_arguments(shapes),
     }
     _add_parts(arguments, shapes, facts)
@@ -272,6 +272,15 @@ def infer(shapes, facts):
     return arguments
 
 
+def _classifier(shapes):
+    has_token = names.CLASS_TOKEN in shapes
+    if "MAPHead_0/probe" in shapes:
+        return "map"
+    if "fc_norm/scale" in shapes:
+        return "token_gap" if has_token else "gap"
+    return "token" if has_token else "gap"
+
+
 def _add_parts(arguments, shapes, facts):
     """Adds the arguments for parts of blocks and tokens that the paper's model does not have, or lacks."""
     parts = {
@@ -281,6 +290,9 @@ def _add_parts(arguments, shapes, facts):
         "mlp_norm": f"{_BLOCK_0}/MlpBlock_0/LayerNorm_0/scale" in shapes,
         "qk_norm": f"{_BLOCK_0}/MultiHeadDotProductAttention_0/query_norm/scale" in shapes,
         "pre_norm": "Transformer/pre_norm/scale" in shapes,
+        "attention_norm": f"{_BLOCK_0}/MultiHeadDotProductAttention_0/out_norm/scale" in shapes,
+        "pool_norm": "fc_norm/scale" in shapes,
+        "distilled": names.DISTILLATION_TOKEN in shapes,
         "rotary": facts.get("rotary"),
         "position_resampling": facts.get("position_resampling"),
     }
@@ -334,9 +346,10 @@ def _add_positions(arguments, shapes, known_grid):
         arguments["position_embedding"] = "relative"
         rows = (shapes[_DISTANCES][0] + 1) // 2
     # There is no model yet whose grid could be tried: (0, 0) fits nothing.
-    found = position_embeddings.source_grid(rows or 0, has_token, (0, 0), known_grid)
-    grid, has_token_position = found or (None, True)
-    arguments["class_token_position"] = has_token_position or not has_token
+    class_tokens = names.count_class_tokens(shapes)
+    found = position_embeddings.source_grid(rows or 0, class_tokens, (0, 0), known_grid)
+    grid, token_positions = found or (None, 1)
+    arguments["class_token_position"] = bool(token_positions) or not has_token
     return grid
 
 

@@ -18,7 +18,7 @@ from keras_vit.layers.validation import check_choice, check_positive_int, check_
 from keras_vit.models.image_model import ImageModel, add_head, kept_arguments, policy_of
 from keras_vit.preprocessing import Preprocessing
 
-CLASSIFIERS = ("token", "gap", "map", "unpooled", "token_unpooled")
+CLASSIFIERS = ("token", "gap", "token_gap", "map", "unpooled", "token_unpooled")
 # From the grid of the patches, `(rows, columns)`, to a layer on tokens `(B, N, D)`. To add one, write the layer and
 # its row here; its `has_class_token_position` says whether it can stand after the class token.
 POSITION_EMBEDDINGS: dict[str, Any] = {
@@ -59,9 +59,10 @@ class VisionTransformer(ImageModel):
             array must match, the head included unless the model has none; only the position embedding is resampled
             where its grid is another. To load for fine-tuning, see `checkpoints.load`.
             The report goes to the log "keras_vit".
-        classifier: what the head reads: "token" (the class token), "gap" (the mean over all patches), "map" (attention
-            pooling over all tokens, as in big_vision), "unpooled" (every token) or "token_unpooled" (every token, the
-            class token first). Without "token" in its name there is no class token.
+        classifier: what the head reads: "token" (the class token), "gap" (the mean over all patches), "token_gap" (the
+            same in a model with a class token), "map" (attention pooling over all tokens, as in big_vision),
+            "unpooled" (every token) or "token_unpooled" (every token, the class token first). Without "token" in its
+            name there is no class token.
         representation_size: units of the tanh layer `pre_logits` before the head; 0 for none. None is 0, or what the
             published `weights` have.
         dropout: rate after the position embedding and in the blocks, in [0, 1).
@@ -269,11 +270,11 @@ class VisionTransformer(ImageModel):
         if classifier == "token":
             x = x[:, :2] if distilled else x
             pool = keras.layers.Flatten(name="pool", **policy)  # from (B, 1, hidden_size) to (B, hidden_size)
-        elif classifier == "gap":
+        elif classifier.endswith("gap"):
             pool = keras.layers.GlobalAveragePooling1D(data_format="channels_last", name="pool", **policy)
         elif classifier == "map":
             pool = layers.AttentionPooling(num_heads, mlp_dim, name="pool", **gelu, **policy)
-        if classifier == "gap" and num_prefix_tokens:
+        if classifier.endswith("gap") and num_prefix_tokens:
             x = x[:, num_prefix_tokens:]
         x = x if pool is None else pool(x)
         after_pool: Any = None
@@ -388,7 +389,7 @@ class VisionTransformer(ImageModel):
             ValueError: as `check_pools`.
         """
         self.check_pools()
-        if self.classifier == "gap":
+        if self.classifier.endswith("gap"):
             tokens = tokens[:, self.num_prefix_tokens :]
         if self.classifier == "token":
             tokens = tokens[:, : self.num_class_tokens]

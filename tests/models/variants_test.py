@@ -46,7 +46,7 @@ OTHER = {
     "e/14": (14, 1792, 56, 15360, 16, (3_805_421_312, 3_807_214_312, 3_844_585_811, None, 3_847_798_867)),
 }
 
-# Other families at 224 pixels without a head, counted in transformers; without mask tokens.
+# Other families at 224 pixels without a head, counted in transformers and timm; without mask tokens.
 FAMILIES = {
     "DINOv2_S14": 21_628_800,
     "DINOv2_S14_reg": 21_630_336,
@@ -73,6 +73,30 @@ FAMILIES = {
     "DINO_S8": 21_670_272,
     "DINO_B16": 85_798_656,
     "DINO_B8": 85_807_872,
+    "SigLIP_B32": 94_540_800,
+    "SigLIP_B16": 92_884_224,
+    "SigLIP_L16": 315_894_784,
+    "SigLIP_So400m14": 427_680_704,
+    "SigLIP_So400m16": 427_818_944,
+    "SigLIP_g_opt16": 1_163_076_096,
+    "CLIP_B32": 87_456_000,
+    "CLIP_B16": 85_799_424,
+    "CLIP_L14": 303_179_776,
+    "CLIP_H14": 630_766_080,
+    "CLIP_g14": 1_011_203_840,
+    "CLIP_bigG14": 1_842_777_344,
+    "DeiT_Ti16_distilled": 5_524_800,
+    "DeiT_S16_distilled": 21_666_432,
+    "DeiT_B16_distilled": 85_800_192,
+    "DeiT3_S16": 21_674_496,
+    "DeiT3_M16": 38_336_512,
+    "DeiT3_B16": 85_816_320,
+    "DeiT3_L16": 303_349_760,
+    "DeiT3_H14": 630_845_440,
+    "EVA02_Ti14": 5_502_144,
+    "EVA02_S14": 21_621_120,
+    "EVA02_B14": 85_758_720,
+    "EVA02_L14": 303_268_800,
 }
 
 

@@ -1,0 +1,148 @@
+"""The image towers of CLIP by OpenAI, LAION, DataComp and DFN; the head is the projection to the text's space."""
+
+import re
+
+from keras_vit.checkpoints.registry import Family, Format, PublishedWeights
+from keras_vit.families import siglip, vit
+from keras_vit.families.registry import Sizes, register
+from keras_vit.families.vit import B, H, L
+from keras_vit.models.vision_transformer import VisionTransformer
+
+__all__ = ["CLIP_B16", "CLIP_B32", "CLIP_H14", "CLIP_L14", "CLIP_bigG14", "CLIP_g14"]
+
+G = {"hidden_size": 1408, "num_layers": 40, "mlp_dim": 6144, "num_heads": 16}
+BIG_G = {"hidden_size": 1664, "num_layers": 48, "mlp_dim": 8192, "num_heads": 16}
+# Weights of OpenAI and DFN were trained with the quick GELU, those of LAION and DataComp with the exact one.
+_QUICK, _EXACT = {"mlp": "quick_gelu"}, {"mlp": "gelu"}
+_PARTS = {
+    "pre_norm": True,
+    "patch_bias": False,
+    "epsilon": 1e-5,
+    "position_resampling": "bicubic_antialias",
+    **_QUICK,
+}
+
+_size = Sizes(VisionTransformer)
+CLIP_B32 = _size("CLIP-B/32", "87.5M parameters", patch_size=32, **_PARTS, **B)
+CLIP_B16 = _size("CLIP-B/16", "85.8M parameters", patch_size=16, **_PARTS, **B)
+CLIP_L14 = _size("CLIP-L/14", "303.2M parameters", patch_size=14, **_PARTS, **L)
+CLIP_H14 = _size("CLIP-H/14", "630.8M parameters", patch_size=14, **_PARTS, **H)
+CLIP_g14 = _size("CLIP-g/14", "1011.2M parameters", patch_size=14, **_PARTS, **G)
+CLIP_bigG14 = _size("CLIP-bigG/14", "1842.8M parameters", patch_size=14, **_PARTS, **BIG_G)
+
+PREPROCESSING = {
+    "mean": [255 * x for x in (0.48145466, 0.4578275, 0.40821073)],
+    "std": [255 * x for x in (0.26862954, 0.26130258, 0.27577711)],
+    "resize": "shorter_side",
+    "crop_fraction": 1.0,
+    "interpolation": "bicubic",
+}
+_FACTS = {"epsilon": 1e-5, "position_resampling": "bicubic_antialias", "preprocessing": PREPROCESSING}
+
+
+def read_timm_config(config):
+    """The facts in the config.json of timm. Its name of a model does not always tell the GELU, the publisher does."""
+    facts, name = vit.read_timm_config(config), config.get("architecture", "")
+    tag = name.partition(".")[2] or (config.get("pretrained_cfg") or {}).get("tag") or ""
+    is_quick = "quickgelu" in name or re.fullmatch(r"openai|dfn\d+b|metaclip_\w+", tag)
+    return {**facts, **(_QUICK if is_quick else _EXACT)} if name else facts
+
+
+TIMM = Format(
+    "timm",
+    r"norm_pre\.weight",
+    (*vit.TIMM.renames, (r"norm_pre", "pre_norm")),
+    layout="pytorch",
+    facts=_FACTS,
+    read_config=read_timm_config,
+)
+
+
+def read_huggingface_config(config):
+    """The facts in the config.json of a model of two towers, or of its image tower."""
+    vision = {"hidden_act": "quick_gelu", **config.get("vision_config", config)}
+    mlp = vision["hidden_act"]
+    facts = siglip.read_huggingface_config({**vision, "hidden_act": "gelu"}, epsilon=1e-5)
+    if mlp not in ("quick_gelu", "gelu"):
+        raise ValueError(f"`hidden_act` must be quick_gelu or gelu, not {mlp!r}")
+    return {**facts, "exact_gelu": None, "mlp": mlp}
+
+
+_TOWER = r"(?:vision_model\.)?"
+HUGGING_FACE = Format(
+    "huggingface",
+    _TOWER + r"pre_layrnorm\.weight",  # so spelled
+    (
+        *siglip.TOWER,
+        (_TOWER + r"embeddings\.class_embedding", "class_token/cls"),
+        (_TOWER + r"pre_layrnorm", "pre_norm"),
+        (r"visual_projection", "head"),
+    ),
+    layout="pytorch",
+    facts=_FACTS,
+    read_config=read_huggingface_config,
+)
+_BLOCK = r"transformer\.resblocks\.(\d+)\."
+ORIGINAL = Format(
+    "original",
+    r"conv1\.weight",
+    (
+        (r"conv1", "embedding"),
+        (r"class_embedding", "class_token/cls"),
+        (r"positional_embedding", "position_embedding/pos_embedding"),
+        (r"ln_pre", "pre_norm"),
+        (_BLOCK + r"ln_([12])", r"encoderblock_\1/norm_\2"),
+        (_BLOCK + r"attn\.in_proj_(?:weight|bias)", r"encoderblock_\1/attention/query|key|value"),
+        (_BLOCK + r"attn\.out_proj", r"encoderblock_\1/attention/out"),
+        (_BLOCK + r"mlp\.c_fc", r"encoderblock_\1/mlp_1"),
+        (_BLOCK + r"mlp\.c_proj", r"encoderblock_\1/mlp_2"),
+        (r"ln_post", "encoder_norm"),
+        (r"proj", "head/kernel"),  # not transposed
+    ),
+    layout="pytorch",
+    prefixes=("visual.", ""),
+    facts=_FACTS,
+)
+
+
+def infer(shapes, facts):
+    """The arguments of a model with a norm before its blocks; "mlp" is "unknown" if nothing tells the GELU."""
+    arguments = vit.infer(shapes, facts) if "Transformer/pre_norm/scale" in shapes else None
+    return arguments and {"mlp": "unknown", **arguments}
+
+
+_WORDS = {"B": "base", "L": "large", "H": "huge", "g": "giant", "bigG": "gigantic"}
+_FILES = (
+    ("openai", _QUICK, (("B/32", 224), ("B/16", 224), ("L/14", 224), ("L/14", 336))),
+    ("laion2b", _EXACT, (("B/32", 224), ("B/16", 224), ("L/14", 224), ("H/14", 224), ("g/14", 224), ("bigG/14", 224))),
+    ("datacompxl", _EXACT, (("B/32", 224), ("B/32", 256), ("B/16", 224), ("L/14", 224))),
+    ("dfn2b", _QUICK, (("B/16", 224), ("L/14", 224))),
+    ("dfn5b", _QUICK, (("H/14", 224), ("H/14", 378))),
+)
+_UNITS = {"B": 512, "L": 768, "H": 1024, "g": 1024, "bigG": 1280}
+
+
+def _rows():
+    for collection, gelu, models in _FILES:
+        for model, side in models:
+            letter, patch = model.split("/")
+            name = f"vit_{_WORDS[letter]}_patch{patch}_clip_{side}.{collection}"
+            url, fields = f"https://huggingface.co/timm/{name}", dict(PREPROCESSING)
+            if (collection, letter) == ("laion2b", "L"):
+                fields |= {"mean": [127.5] * 3, "std": [127.5] * 3}
+            yield PublishedWeights(
+                *(collection, name, f"CLIP-{model}", url, _UNITS[letter], side), preprocessing=fields, arguments=gelu
+            )
+
+
+FAMILY = register(
+    Family(
+        VisionTransformer,
+        sizes=_size.table,
+        identity=(*vit.IDENTITY, "pre_norm", "mlp_dim"),
+        infer=infer,
+        formats=(TIMM, HUGGING_FACE, ORIGINAL),
+        published=tuple(_rows()),
+        reference="https://github.com/mlfoundations/open_clip",
+    )
+)

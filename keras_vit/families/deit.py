@@ -1,0 +1,107 @@
+"""DeiT with a distillation token, and DeiT-III. A DeiT without one is a ViT of timm's or Hugging Face's names."""
+
+import dataclasses
+import math
+
+from keras_vit.checkpoints.registry import Family, PublishedWeights
+from keras_vit.families import vit
+from keras_vit.families.registry import Sizes, register
+from keras_vit.families.vit import IMAGENET, TI, B, H, L, S
+from keras_vit.models.vision_transformer import VisionTransformer
+
+__all__ = [
+    *("DeiT_Ti16_distilled", "DeiT_S16_distilled", "DeiT_B16_distilled"),
+    *("DeiT3_S16", "DeiT3_M16", "DeiT3_B16", "DeiT3_L16", "DeiT3_H14"),
+]
+
+M = {"hidden_size": 512, "num_layers": 12, "mlp_dim": 2048, "num_heads": 8}
+_COMMON = {"exact_gelu": True, "position_resampling": "bicubic"}
+_DISTILLED = {**_COMMON, "distilled": True, "patch_size": 16}
+_DEIT3 = {**_COMMON, "layer_scale": 1e-6, "class_token_position": False}
+
+_size = Sizes(VisionTransformer)
+DeiT_Ti16_distilled = _size("DeiT-Ti/16-distilled", "5.5M parameters", **_DISTILLED, **TI)
+DeiT_S16_distilled = _size("DeiT-S/16-distilled", "21.7M parameters", **_DISTILLED, **S)
+DeiT_B16_distilled = _size("DeiT-B/16-distilled", "85.8M parameters", **_DISTILLED, **B)
+DeiT3_S16 = _size("DeiT3-S/16", "21.7M parameters", patch_size=16, **_DEIT3, **S)
+DeiT3_M16 = _size("DeiT3-M/16", "38.3M parameters", patch_size=16, **_DEIT3, **M)
+DeiT3_B16 = _size("DeiT3-B/16", "85.8M parameters", patch_size=16, **_DEIT3, **B)
+DeiT3_L16 = _size("DeiT3-L/16", "303.3M parameters", patch_size=16, **_DEIT3, **L)
+DeiT3_H14 = _size("DeiT3-H/14", "630.8M parameters", patch_size=14, **_DEIT3, **H)
+
+_FACTS = {"preprocessing": IMAGENET}
+
+
+def _is_square(number):
+    return math.isqrt(number) ** 2 == number
+
+
+TIMM_DISTILLED = dataclasses.replace(
+    vit.TIMM,
+    marker="dist_token",
+    renames=((r"dist_token", "distillation_token/cls"), (r"head_dist", "head/distillation"), *vit.TIMM.renames),
+    facts={**vit.TIMM.facts, **_FACTS},
+)
+# DeiT-III's own names are `gamma_1`; timm's are `ls1.gamma`, as those of DINOv2, which has a position for its class
+# token.
+TIMM_DEIT3 = dataclasses.replace(
+    vit.TIMM,
+    marker=r"blocks\.0\.(?:ls1\.gamma|gamma_1)",
+    renames=((r"blocks\.(\d+)\.(?:ls|gamma_)([12])(?:\.gamma)?", r"encoderblock_\1/layer_scale_\2/scale"),)
+    + vit.TIMM.renames,
+    facts={**vit.TIMM.facts, **_FACTS},
+    fits=lambda shapes, config: "reg_token" not in shapes and _is_square(shapes.get("pos_embed", (0, 2))[1]),
+)
+_PREFIX = r"(?:deit\.)?"
+HUGGING_FACE = dataclasses.replace(
+    vit.HUGGING_FACE,
+    marker=_PREFIX + r"embeddings\.distillation_token",
+    renames=(
+        (_PREFIX + r"embeddings\.distillation_token", "distillation_token/cls"),
+        (r"cls_classifier", "head"),
+        (r"distillation_classifier", "head/distillation"),
+        *((pattern.replace(vit.VIT, _PREFIX), target) for pattern, target in vit.HUGGING_FACE.renames),
+    ),
+    facts={**vit.HUGGING_FACE.facts, **_FACTS},
+)
+
+
+def _rows():
+    for size, word in (("Ti", "tiny"), ("S", "small"), ("B", "base")):
+        for side in (224, 384) if size == "B" else (224,):
+            yield "distilled", f"DeiT-{size}/16-distilled", f"deit_{word}_distilled_patch16_{side}.fb_in1k", side
+    for size, word in (("S", "small"), ("M", "medium"), ("B", "base"), ("L", "large"), ("H", "huge")):
+        patch = 14 if size == "H" else 16
+        for side in (224, 384) if size in "SBL" else (224,):
+            for collection in ("in1k", "in22k_ft_in1k"):
+                name = f"deit3_{word}_patch{patch}_{side}.fb_{collection}"
+                yield f"fb_{collection}", f"DeiT3-{size}/{patch}", name, side
+
+
+# big_vision's copies of DeiT-III are plain ViTs, with LayerScale folded into other weights and for images in [-1, 1].
+_FOLDED = tuple(
+    PublishedWeights(
+        *("deit3", name := f"bv_deit_3_{word}_{side}_{data}", f"ViT-{size}/16"),
+        *(f"https://storage.googleapis.com/big_vision/zoo/deit3/{name}.npz", 1000, side),
+    )
+    for size, word in (("S", "small"), ("B", "base"), ("L", "large"))
+    for side in (224, 384)
+    for data in ("1k", "21k")
+)
+
+FAMILY = register(
+    Family(
+        VisionTransformer,
+        sizes=_size.table,
+        identity=(*vit.IDENTITY, "distilled", "layer_scale", "class_token_position", "num_registers"),
+        formats=(TIMM_DISTILLED, TIMM_DEIT3, HUGGING_FACE),
+        published=tuple(
+            PublishedWeights(
+                *(collection, name, model, f"https://huggingface.co/timm/{name}", 1000, side), preprocessing=IMAGENET
+            )
+            for collection, model, name, side in _rows()
+        )
+        + _FOLDED,
+        reference="https://github.com/facebookresearch/deit",
+    )
+)

@@ -1,0 +1,107 @@
+"""EVA-02: SwiGLU, and rotary positions besides learned ones. The head reads the mean of the patches."""
+
+from keras_vit.checkpoints.registry import Family, Format, PublishedWeights
+from keras_vit.families import vit
+from keras_vit.families.clip import PREPROCESSING
+from keras_vit.families.registry import Sizes, register
+from keras_vit.models.vision_transformer import VisionTransformer
+
+__all__ = ["EVA02_B14", "EVA02_L14", "EVA02_S14", "EVA02_Ti14"]
+
+ROTARY = {"style": "pairs", "coordinates": "index", "theta": 10000.0, "reference": 16}
+_PARTS = {
+    "patch_size": 14,
+    "classifier": "token_gap",
+    "pool_norm": True,
+    "mlp": "swiglu",
+    "attention_bias": "qvo",
+    "rotary": ROTARY,
+    "position_resampling": "bicubic_antialias",
+}
+TI = {"hidden_size": 192, "num_layers": 12, "mlp_dim": 512, "num_heads": 3}
+S = {"hidden_size": 384, "num_layers": 12, "mlp_dim": 1024, "num_heads": 6}
+# The larger ones have a norm inside their MLPs.
+B = {"hidden_size": 768, "num_layers": 12, "mlp_dim": 2048, "num_heads": 12, "mlp_norm": True}
+L = {"hidden_size": 1024, "num_layers": 24, "mlp_dim": 2730, "num_heads": 16, "mlp_norm": True}
+
+_size = Sizes(VisionTransformer)
+EVA02_Ti14 = _size("EVA02-Ti/14", "5.5M parameters", **_PARTS, **TI)
+EVA02_S14 = _size("EVA02-S/14", "21.6M parameters", **_PARTS, **S)
+EVA02_B14 = _size("EVA02-B/14", "85.8M parameters", **_PARTS, **B)
+EVA02_L14 = _size("EVA02-L/14", "303.3M parameters", **_PARTS, **L)
+
+
+def read_timm_config(config):
+    """The facts in the config.json of timm; the reference grid of rotary positions is 16 unless `model_args` differ."""
+    facts, grid = vit.read_timm_config(config), (config.get("model_args") or {}).get("ref_feat_shape")
+    return {**facts, "rotary": {**ROTARY, "reference": grid[0]}} if grid else facts
+
+
+_BLOCK = r"blocks\.(\d+)\."
+_FACTS = {
+    "epsilon": 1e-6,
+    "rotary": ROTARY,
+    "position_resampling": "bicubic_antialias",
+    "preprocessing": PREPROCESSING,
+}
+# Queries, keys and values in one matrix and a packed SwiGLU, or separate ones with a norm inside the MLP; with timm's
+# names or, after a vertical bar, those of the authors.
+TIMM = Format(
+    "timm",
+    r"blocks\.0\.attn\.(?:q_bias|q_proj\.weight)",
+    (
+        (_BLOCK + r"attn\.q_bias", r"encoderblock_\1/attention/query/bias"),
+        (_BLOCK + r"attn\.v_bias", r"encoderblock_\1/attention/value/bias"),
+        (_BLOCK + r"attn\.q_proj", r"encoderblock_\1/attention/query"),
+        (_BLOCK + r"attn\.k_proj", r"encoderblock_\1/attention/key"),
+        (_BLOCK + r"attn\.v_proj", r"encoderblock_\1/attention/value"),
+        (_BLOCK + r"attn\.(?:norm|inner_attn_ln)", r"encoderblock_\1/attention/out_norm"),
+        (_BLOCK + r"mlp\.(?:fc1_g|w1)", r"encoderblock_\1/mlp_gate"),
+        (_BLOCK + r"mlp\.(?:fc1_x|w2)", r"encoderblock_\1/mlp_1"),
+        (_BLOCK + r"mlp\.fc1", r"encoderblock_\1/mlp_gate|mlp_1"),
+        (_BLOCK + r"mlp\.(?:norm|ffn_ln)", r"encoderblock_\1/mlp_norm"),
+        (_BLOCK + r"mlp\.(?:fc2|w3)", r"encoderblock_\1/mlp_2"),
+        (r"fc_norm", "pool_norm"),
+        (r"mask_token|rope\..*|.*\.rope\..*", ""),
+        *vit.TIMM.renames,
+    ),
+    layout="pytorch",
+    facts=_FACTS,
+    read_config=read_timm_config,
+    fits=lambda shapes, config: "pos_embed" in shapes,
+)
+
+_FILES = {
+    "mim_in22k_ft_in22k_in1k": ("B/448", "L/448"),
+    "mim_in22k_ft_in1k": ("Ti/336", "S/336", "B/448", "L/448"),
+    "mim_in22k_ft_in22k": ("B/448", "L/448"),
+    "mim_m38m_ft_in22k_in1k": ("L/448",),
+    "mim_m38m_ft_in1k": ("L/448",),
+    "mim_m38m_ft_in22k": ("L/448",),
+}
+_WORDS = {"Ti": "tiny", "S": "small", "B": "base", "L": "large"}
+
+
+def _rows():
+    for collection, models in _FILES.items():
+        for model in models:
+            size, side = model.split("/")
+            name = f"eva02_{_WORDS[size]}_patch14_{side}.{collection}"
+            fields = {**PREPROCESSING, "resize": "stretch" if "ft_in22k" in collection else "shorter_side"}
+            yield PublishedWeights(
+                *(collection, name, f"EVA02-{size}/14", f"https://huggingface.co/timm/{name}"),
+                *(21841 if collection.endswith("in22k") else 1000, int(side)),
+                preprocessing=fields,
+            )
+
+
+FAMILY = register(
+    Family(
+        VisionTransformer,
+        sizes=_size.table,
+        identity=(*vit.IDENTITY, "mlp", "mlp_norm", "attention_bias"),
+        formats=(TIMM,),
+        published=tuple(_rows()),
+        reference="https://github.com/baaivision/EVA",
+    )
+)

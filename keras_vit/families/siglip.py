@@ -1,0 +1,145 @@
+"""The image towers of SigLIP and SigLIP 2 of a fixed size: pooled by attention, without a head."""
+
+from keras_vit.checkpoints.registry import Family, Format, PublishedWeights
+from keras_vit.families import vit
+from keras_vit.families.registry import Sizes, register
+from keras_vit.families.vit import B, L
+from keras_vit.models.vision_transformer import VisionTransformer
+
+__all__ = [
+    *("SigLIP_B16", "SigLIP_B32", "SigLIP_L16", "SigLIP_So400m14", "SigLIP_So400m16", "SigLIP_g_opt16"),
+]
+
+SO400M = {"hidden_size": 1152, "num_layers": 27, "mlp_dim": 4304, "num_heads": 16}
+G_OPT = {"hidden_size": 1536, "num_layers": 40, "mlp_dim": 6144, "num_heads": 16}
+
+_size = Sizes(VisionTransformer)
+SigLIP_B32 = _size("SigLIP-B/32", "94.5M parameters", patch_size=32, classifier="map", **B)
+SigLIP_B16 = _size("SigLIP-B/16", "92.9M parameters", patch_size=16, classifier="map", **B)
+SigLIP_L16 = _size("SigLIP-L/16", "315.9M parameters", patch_size=16, classifier="map", **L)
+SigLIP_So400m14 = _size("SigLIP-So400m/14", "427.7M parameters", patch_size=14, classifier="map", **SO400M)
+SigLIP_So400m16 = _size("SigLIP-So400m/16", "427.8M parameters", patch_size=16, classifier="map", **SO400M)
+SigLIP_g_opt16 = _size("SigLIP-g-opt/16", "1163.1M parameters", patch_size=16, classifier="map", **G_OPT)
+
+# big_vision's files have the names of `vit.VIT_JAX`.
+_PREPROCESSING = {
+    "mean": [127.5] * 3,
+    "std": [127.5] * 3,
+    "resize": "stretch",
+    "crop_fraction": 1.0,
+    "interpolation": "bilinear",
+}
+# `attn_pool.norm` is the norm of the pooling's MLP.
+POOL_OF_TIMM = (
+    (r"attn_pool\.latent", "pool/probe"),
+    (r"attn_pool\.q", "pool/attention/query"),
+    (r"attn_pool\.kv", "pool/attention/key|value"),
+    (r"attn_pool\.proj", "pool/attention/out"),
+    (r"attn_pool\.norm", "pool/norm"),
+    (r"attn_pool\.mlp\.fc([12])", r"pool/mlp_\1"),
+)
+
+
+def read_timm_config(config):
+    """The facts in the config.json of timm, whose models of SigLIP's first files have the exact GELU."""
+    name = config.get("architecture", "")
+    facts = vit.read_timm_config(config)
+    has_tanh = name.startswith(("vit_so400m_patch16", "vit_giantopt")) or name in (
+        *("vit_base_patch32_siglip_256", "vit_large_patch16_siglip_512"),
+    )
+    return {**facts, "exact_gelu": not has_tanh} if name else facts
+
+
+TIMM = Format(
+    "timm",
+    r"attn_pool\.latent",
+    (*vit.TIMM.renames, *POOL_OF_TIMM),
+    layout="pytorch",
+    facts={**vit.TIMM.facts, "preprocessing": {**_PREPROCESSING, "interpolation": "bicubic"}},
+    read_config=read_timm_config,
+)
+
+
+def read_huggingface_config(config, activation="gelu_pytorch_tanh", epsilon=1e-6):
+    """The facts in the config.json of a model of two towers, or of its image tower. What it leaves out has the
+    defaults of the library."""
+    config = config.get("vision_config", config)
+    config = {"hidden_act": activation, "layer_norm_eps": epsilon, **config}
+    return vit.read_huggingface_config(config)
+
+
+# The image tower of CLIP and SigLIP in transformers; what is of the text is no weight.
+_TOWER = r"(?:vision_model\.)?"
+_LAYER = _TOWER + r"encoder\.layers\.(\d+)\."
+TOWER = (
+    (_TOWER + r"embeddings\.patch_embedding", "embedding"),
+    (_TOWER + r"embeddings\.position_embedding", "position_embedding/pos_embedding"),
+    (_LAYER + r"layer_norm([12])", r"encoderblock_\1/norm_\2"),
+    (_LAYER + r"self_attn\.q_proj", r"encoderblock_\1/attention/query"),
+    (_LAYER + r"self_attn\.k_proj", r"encoderblock_\1/attention/key"),
+    (_LAYER + r"self_attn\.v_proj", r"encoderblock_\1/attention/value"),
+    (_LAYER + r"self_attn\.out_proj", r"encoderblock_\1/attention/out"),
+    (_LAYER + r"mlp\.fc([12])", r"encoderblock_\1/mlp_\2"),
+    (_TOWER + r"post_layernorm", "encoder_norm"),
+    (r"text_model\..*|text_projection\..*|logit_scale|logit_bias|.*\.position_ids", ""),
+)
+HUGGING_FACE = Format(
+    "huggingface",
+    _TOWER + r"embeddings\.patch_embedding\.bias",
+    (
+        *TOWER,
+        (_TOWER + r"head\.probe", "pool/probe"),
+        (_TOWER + r"head\.attention\.in_proj_(?:weight|bias)", "pool/attention/query|key|value"),
+        (_TOWER + r"head\.attention\.out_proj", "pool/attention/out"),
+        (_TOWER + r"head\.layernorm", "pool/norm"),
+        (_TOWER + r"head\.mlp\.fc([12])", r"pool/mlp_\1"),
+    ),
+    layout="pytorch",
+    facts={"epsilon": 1e-6, "preprocessing": _PREPROCESSING},
+    read_config=read_huggingface_config,
+)
+
+_BUCKET = "https://storage.googleapis.com/big_vision"
+# Of SigLIP, the steps of a training stand in the name of the file. Images of 384 pixels are 27 patches of 14 pixels.
+_FILES = {
+    "siglip": {
+        "SigLIP-B/16": ("en_b16_224_63724782", "en_b16_256_60500360", "en_b16_384_68578854", "en_b16_512_68580893"),
+        "SigLIP-L/16": ("en_l16_256_60552751", "en_l16_384_63634585"),
+        "SigLIP-So400m/14": ("en_so400m_224_57633886", "en_so400m_384_58765454"),
+        "SigLIP-So400m/16": ("i18n_so400m_16_256_78061115",),
+    },
+    "siglip2": {
+        "SigLIP-B/32": ("b32_256",),
+        "SigLIP-B/16": ("b16_224", "b16_256", "b16_384", "b16_512"),
+        "SigLIP-L/16": ("l16_256", "l16_384", "l16_512"),
+        "SigLIP-So400m/14": ("so400m14_224", "so400m14_384"),
+        "SigLIP-So400m/16": ("so400m16_256", "so400m16_384", "so400m16_512"),
+        "SigLIP-g-opt/16": ("g-opt16_256", "g-opt16_384"),
+    },
+}
+
+
+def _rows():
+    for collection, models in _FILES.items():
+        for model, files in models.items():
+            for file in files:
+                name = f"{'webli' if collection == 'siglip' else collection}_{file}"
+                side = int(next(part for part in file.split("_") if part in ("224", "256", "384", "512")))
+                side -= side % _size.table[model]["patch_size"]
+                url = f"{_BUCKET}/{collection}/{name}.npz"
+                yield PublishedWeights(collection, name, model, url, 0, side, preprocessing=_PREPROCESSING)
+    name = "webli_i18n_b16_256_66117334"
+    url = f"{_BUCKET}/siglip/{name}.npz"
+    yield PublishedWeights("siglip_i18n", name, "SigLIP-B/16", url, 0, 256, preprocessing=_PREPROCESSING)
+
+
+FAMILY = register(
+    Family(
+        VisionTransformer,
+        sizes=_size.table,
+        identity=(*vit.IDENTITY, "classifier", "mlp_dim"),
+        formats=(TIMM, HUGGING_FACE),
+        published=tuple(_rows()),
+        reference="https://github.com/google-research/big_vision",
+    )
+)

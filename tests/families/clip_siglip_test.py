@@ -1,0 +1,276 @@
+"""SigLIP, CLIP, DeiT and EVA-02 give the outputs of the libraries that publish their weights."""
+
+import json
+import re
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import keras_vit
+from keras_vit import checkpoints, families
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "families"
+TOLERANCE = 2e-5
+# For each golden file: further arguments, and for each output of the reference what of the model gives it.
+_TIMM = {"tokens": "encoded", "output": "output"}
+CASES = {
+    "clip": ({}, {"last_hidden_state": "last", "pooler_output": "pooled", "image_embeds": "output", "hidden_1": "1"}),
+    "clip_gelu": (
+        *({}, {"last_hidden_state": "last", "pooler_output": "pooled", "image_embeds": "output", "hidden_1": "1"}),
+    ),
+    "timm_clip": ({"num_heads": 3, "mlp": "quick_gelu"}, _TIMM),
+    "siglip": ({}, {"last_hidden_state": "encoded", "pooler_output": "output", "hidden_1": "1"}),
+    "siglip_bigvision": ({}, {"last_hidden_state": "encoded", "pooler_output": "output", "hidden_1": "1"}),
+    "siglip_bigvision_scanned": ({}, {"last_hidden_state": "encoded", "pooler_output": "output", "hidden_1": "1"}),
+    "timm_siglip": ({"num_heads": 3}, _TIMM),
+    "deit_distilled": ({}, {"logits": "output", "cls_logits": "first", "distillation_logits": "second"}),
+    "timm_deit_distilled": ({"num_heads": 3}, _TIMM),
+    "timm_deit3": ({"num_heads": 3}, _TIMM),
+    "timm_eva02": ({"num_heads": 3}, _TIMM),
+    "timm_eva02_separate": ({"num_heads": 3}, _TIMM),
+    "timm_eva02_clip": ({"num_heads": 3}, _TIMM),
+}
+CONFIGS = {"timm_eva02": {"model_args": {"ref_feat_shape": [4, 4]}}}
+
+
+def folder_of(case, path, arrays=None, config=None):
+    """A folder of a golden file, or of arrays, with the configuration that belongs to the file; or an .npz file."""
+    if (GOLDEN / f"{case}.npz").exists():
+        return GOLDEN / f"{case}.npz"
+    arrays = load_file(GOLDEN / f"{case}.safetensors") if arrays is None else arrays
+    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path / "model.safetensors")
+    if config is None and (GOLDEN / f"{case}.config.json").exists():
+        config = json.loads((GOLDEN / f"{case}.config.json").read_text())
+    if config := config or CONFIGS.get(case):
+        (path / "config.json").write_text(json.dumps(config))
+    return path
+
+
+def outputs(case):
+    with np.load(GOLDEN / f"{case.partition('_bigvision')[0]}.io.npz") as file:
+        return dict(file)
+
+
+def assert_close(result, expected):
+    result = keras.ops.convert_to_numpy(result)
+    assert result.shape == expected.shape
+    difference = np.abs(result - expected).max() / np.abs(expected).max()
+    print(f"largest difference: {difference:.1e}")
+    assert difference < TOLERANCE
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_output_is_that_of_the_reference(case, tmp_path):
+    arguments, names = CASES[case]
+    expected = outputs(case)
+    model = keras_vit.from_pretrained(folder_of(case, tmp_path), **arguments)
+    out = model.intermediates(expected["images"])
+    out |= {"output": model(expected["images"]), "pooled": out["pre_logits"]}
+    out |= {"last": out["tokens"][-1], "1": out["tokens"][1]}
+    if model.num_class_tokens == 2:
+        first, second = out["encoded"][:, 0], out["encoded"][:, 1]
+        out["first"] = keras.ops.matmul(first, model.head.kernel) + model.head.bias
+        out["second"] = model.head.distillation(second)
+    for name, part in names.items():
+        assert_close(out[part], expected[name])
+    features = keras_vit.features(model, expected["images"], tokens="patch", grid=True)
+    assert_close(features.reshape(2, 16, 24), keras.ops.convert_to_numpy(out["encoded"])[:, -16:])
+
+
+@pytest.mark.parametrize("case", ["timm_eva02_separate", "timm_eva02_clip"])
+def test_another_size_is_resampled_as_by_the_reference(case, tmp_path):
+    expected = outputs(case)
+    images = expected["images_resized"]
+    model = keras_vit.from_pretrained(folder_of(case, tmp_path), num_heads=3, input_shape=images.shape[1:])
+    assert_close(model.intermediates(images)["encoded"], expected["tokens_resized"])
+    assert_close(model(images), expected["output_resized"])
+
+
+def renamed(case, *renames, leave_out="$^"):
+    arrays = {}
+    for name, array in load_file(GOLDEN / f"{case}.safetensors").items():
+        if not re.match(leave_out, name):
+            for pattern, replacement in renames:
+                name = re.sub(pattern, replacement, name)
+            arrays[name] = array
+    return arrays
+
+
+def joined(arrays, old, new):
+    """The arrays with several of each module stacked into one; names are `(prefix)(old part)(ending)`."""
+    pattern = re.compile(rf"(.*){re.escape(old[0])}(weight|bias)")
+    for match in [match for name in arrays if (match := pattern.fullmatch(name))]:
+        parts = [arrays.pop(f"{match[1]}{part}{match[2]}") for part in old]
+        arrays[f"{match[1]}{new}{match[2]}"] = np.concatenate(parts)
+    return arrays
+
+
+_HF_BLOCK = ((r"layer_norm", "norm"), (r"self_attn\.out_proj", "attn.proj"), (r"self_attn", "attn"))
+_PARTS = ("attn.q_proj.", "attn.k_proj.", "attn.v_proj.")
+
+
+def clip_original():
+    arrays = renamed(
+        "clip",
+        (r"vision_model\.encoder\.layers", "visual.transformer.resblocks"),
+        (r"vision_model\.embeddings\.patch_embedding", "visual.conv1"),
+        (r"vision_model\.embeddings\.position_embedding\.weight", "visual.positional_embedding"),
+        (r"vision_model\.embeddings\.class_embedding", "visual.class_embedding"),
+        (r"vision_model\.pre_layrnorm", "visual.ln_pre"),
+        (r"vision_model\.post_layernorm", "visual.ln_post"),
+        (r"layer_norm(\d)", r"ln_\1"),
+        (r"self_attn", "attn"),
+        (r"mlp\.fc1", "mlp.c_fc"),
+        (r"mlp\.fc2", "mlp.c_proj"),
+        (r"text_model\.", "transformer.text."),
+    )
+    arrays["visual.proj"] = arrays.pop("visual_projection.weight").T
+    return joined(arrays, _PARTS, "attn.in_proj_")
+
+
+def tower_as_timm(case):
+    arrays = renamed(
+        *(case, (r"vision_model\.encoder\.layers", "blocks"), *_HF_BLOCK),
+        (r"vision_model\.embeddings\.patch_embedding", "patch_embed.proj"),
+        (r"vision_model\.embeddings\.position_embedding\.weight", "pos_embed"),
+        (r"vision_model\.embeddings\.class_embedding", "cls_token"),
+        (r"vision_model\.pre_layrnorm", "norm_pre"),
+        (r"vision_model\.post_layernorm", "norm"),
+        (r"visual_projection", "head"),
+        (r"vision_model\.head\.probe", "attn_pool.latent"),
+        (r"vision_model\.head\.attention\.out_proj", "attn_pool.proj"),
+        (r"vision_model\.head\.layernorm", "attn_pool.norm"),
+        (r"vision_model\.head\.mlp", "attn_pool.mlp"),
+        leave_out="text|logit",
+    )
+    for ending in ("weight", "bias"):
+        if (array := arrays.pop(f"vision_model.head.attention.in_proj_{ending}", None)) is not None:
+            arrays[f"attn_pool.q.{ending}"], arrays[f"attn_pool.kv.{ending}"] = array[:24], array[24:]
+    return joined(arrays, _PARTS, "attn.qkv.")
+
+
+def deit_as_timm():
+    arrays = renamed(
+        *("deit_distilled", (r"deit\.encoder\.layer\.", "blocks."), (r"layernorm_before", "norm1")),
+        *((r"layernorm_after", "norm2"), (r"attention\.output\.dense", "attn.proj")),
+        *((r"attention\.attention\.", "attn."), (r"intermediate\.dense", "mlp.fc1"), (r"output\.dense", "mlp.fc2")),
+        *((r"deit\.embeddings\.cls_token", "cls_token"), (r"deit\.embeddings\.distillation_token", "dist_token")),
+        (r"deit\.embeddings\.patch_embeddings\.projection", "patch_embed.proj"),
+        *((r"deit\.embeddings\.position_embeddings", "pos_embed"), (r"deit\.layernorm", "norm")),
+        *((r"cls_classifier", "head"), (r"distillation_classifier", "head_dist")),
+    )
+    return joined(arrays, ("attn.query.", "attn.key.", "attn.value."), "attn.qkv.")
+
+
+def eva02_original():
+    return renamed(
+        *("timm_eva02_clip", (r"attn\.q_proj\.bias", "attn.q_bias"), (r"attn\.v_proj\.bias", "attn.v_bias")),
+        *((r"attn\.norm", "attn.inner_attn_ln"), (r"fc1_g", "w1"), (r"fc1_x", "w2"), (r"mlp\.norm", "mlp.ffn_ln")),
+        (r"mlp\.fc2", "mlp.w3"),
+    ) | {"rope.freqs_cos": np.ones(3, "float32")}
+
+
+# The golden file, the arrays with other names, and the config.json beside them.
+DIALECTS = {
+    "clip original": ("clip", clip_original, {}),
+    "clip timm": ("clip", lambda: tower_as_timm("clip"), {"architecture": "vit_base_patch32_clip_quickgelu_224"}),
+    "siglip timm": ("siglip", lambda: tower_as_timm("siglip"), {"architecture": "vit_so400m_patch16_siglip_256"}),
+    "siglip tower alone": ("siglip", lambda: renamed("siglip", (r"vision_model\.", ""), leave_out="text|logit"), {}),
+    "deit timm": ("deit_distilled", deit_as_timm, {}),
+    "deit3 original": ("timm_deit3", lambda: renamed("timm_deit3", (r"ls(\d)\.gamma", r"gamma_\1")), {}),
+    "eva02 original": ("timm_eva02_clip", eva02_original, {}),
+}
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_other_names_give_the_same_model(dialect, tmp_path):
+    case, arrays, config = DIALECTS[dialect]
+    (tmp_path / "other").mkdir()
+    folder = folder_of(case, tmp_path / "other", arrays(), config)
+    arguments = {"num_heads": 3, **({"mlp": "quick_gelu"} if dialect == "clip original" else {})}
+    models = (keras_vit.from_pretrained(folder_of(case, tmp_path), **arguments),)
+    models += (keras_vit.from_pretrained(folder, **arguments),)
+    for ours, theirs in zip(models[0].weights, models[1].weights, strict=True):
+        assert ours.path == theirs.path
+        np.testing.assert_array_equal(ours, theirs)
+    for name in ("mlp", "exact_gelu", "rotary", "classifier", "preprocessing"):
+        if name != "preprocessing" or dialect != "siglip timm":
+            assert models[0].get_config()[name] == models[1].get_config()[name]
+
+
+@pytest.mark.one_backend
+def test_folded_deit3_of_big_vision_gives_the_same_logits(tmp_path):
+    arrays = load_file(GOLDEN / "timm_deit3.safetensors")
+    for i in range(3):
+        for number, module in ((1, "attn.proj"), (2, "mlp.fc2")):
+            scale = arrays.pop(f"blocks.{i}.ls{number}.gamma")
+            arrays[f"blocks.{i}.{module}.weight"] *= scale[:, None]
+            arrays[f"blocks.{i}.{module}.bias"] *= scale
+    model = keras_vit.from_pretrained(folder_of("folded", tmp_path, arrays), num_heads=3)
+    checkpoints.save(model, tmp_path / "model.npz")
+    expected = outputs("timm_deit3")
+    assert_close(keras_vit.from_pretrained(tmp_path / "model.npz")(expected["images"]), expected["output"])
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize("case", ["clip", "siglip"])
+def test_arrays_of_the_text_are_reported_as_unused(case, tmp_path):
+    model = keras_vit.from_pretrained(folder_of(case, tmp_path))
+    report = checkpoints.load(model, folder_of(case, tmp_path))
+    text = [name for name in load_file(GOLDEN / f"{case}.safetensors") if re.match("text|logit", name)]
+    assert sorted(name for name, _ in report.unused) == sorted(text)
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize("case", ["clip", "siglip", "timm_deit_distilled", "timm_deit3", "timm_eva02_separate"])
+def test_a_file_is_fine_tuned_at_another_size(case, tmp_path):
+    arguments = {"num_heads": 3, "input_shape": (48, 24, 3)}
+    folder = folder_of(case, tmp_path)
+    model = keras_vit.from_pretrained(folder, head="new", include_top=True, classes=7, **arguments)
+    assert model.output_shape == (None, 7) and not np.any(model.head.kernel)
+    model = keras_vit.from_pretrained(folder, include_top=False, **arguments)
+    assert model.output_shape == (None, 48 if model.num_class_tokens == 2 else 24)
+
+
+@pytest.mark.one_backend
+def test_preprocessing_follows_the_weights(tmp_path):
+    means = {}
+    for case in ("clip", "siglip", "timm_deit3", "timm_eva02_separate"):
+        (tmp_path / case).mkdir()
+        model = keras_vit.from_pretrained(folder_of(case, tmp_path / case), num_heads=3)
+        means[case] = (round(model.preprocessing.mean[0], 2), model.preprocessing.resize)
+    assert means == {
+        "clip": (122.77, "shorter_side"),
+        "siglip": (127.5, "stretch"),
+        "timm_deit3": (123.67, "shorter_side"),
+        "timm_eva02_separate": (122.77, "shorter_side"),
+    }
+
+
+@pytest.mark.one_backend
+def test_a_clip_whose_gelu_nothing_tells_asks_for_it(tmp_path):
+    with pytest.raises(ValueError, match='give `mlp`, "quick_gelu" for weights of OpenAI and DFN'):
+        keras_vit.from_pretrained(folder_of("timm_clip", tmp_path), num_heads=3)
+    (tmp_path / "config.json").write_text('{"architecture": "vit_base_patch32_clip_224.laion2b"}')
+    assert keras_vit.from_pretrained(tmp_path, num_heads=3).arguments["mlp"] == "gelu"
+    (tmp_path / "config.json").write_text('{"architecture": "x", "pretrained_cfg": {"tag": "openai"}}')
+    assert keras_vit.from_pretrained(tmp_path, num_heads=3).arguments["mlp"] == "quick_gelu"
+
+
+@pytest.mark.one_backend
+def test_published_files_have_the_arguments_of_their_publisher(monkeypatch):
+    rows = {(row.collection, row.model): row for row in families.clip.FAMILY.published}
+    assert rows["openai", "CLIP-B/32"].arguments == {"mlp": "quick_gelu"}
+    assert rows["laion2b", "CLIP-B/32"].arguments == {"mlp": "gelu"}
+    built = {}
+    monkeypatch.setattr(families.clip._size, "constructor", lambda **arguments: built.update(arguments))
+    monkeypatch.setattr("keras_vit.families.registry.check_arguments", lambda *_: None)
+    monkeypatch.setattr(checkpoints, "fetch", lambda *_, **__: None)
+    families.CLIP_B32(weights="laion2b")
+    assert built["mlp"] == "gelu"
+    families.CLIP_B32(weights="openai")
+    assert built["mlp"] == "quick_gelu"
