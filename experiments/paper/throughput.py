@@ -3,11 +3,11 @@
 import time
 
 import keras
+import tpu_table
 from families import families
 from study import Run, Study
 
 from keras_vit import tasks
-from keras_vit.tpu import table
 from keras_vit.tpu.inputs import InputShapes
 
 _PAPER_MODELS = ("ViT-B/32", "ViT-B/16", "ViT-L/32", "ViT-L/16", "ViT-H/14", "R50x1", "R50x2")
@@ -27,7 +27,7 @@ def _runs(scale):
             config["total_epochs"] = 0.0
             runs.append(Run(f"{model.replace('/', '_')}-{image_size}", config, {"model": model, "pixels": image_size}))
     if scale.path.endswith(".csv"):
-        runs += [_compiled(row) for row in table.read(scale.path) if row.mode == "inference" and not row.error]
+        runs += [_compiled(row) for row in tpu_table.read(scale.path) if row.mode == "inference" and not row.error]
     return scale.with_seeds(runs)
 
 
@@ -43,7 +43,7 @@ def _models(scale):
 
 
 def _compiled(row):
-    """A row of the table of `keras-vit check-tpu`, as a run that is done."""
+    """A row of `tpu_table`, as a run that is done."""
     results = {"images_per_second": row.images_per_second, "largest_batch": row.batch_per_device}
     model = f"{row.model}, compiled for {row.topology}"
     name = f"{row.model.replace('/', '_')}-{row.image_size}-{row.topology.replace(':', '-')}"
@@ -110,7 +110,7 @@ STUDY = Study(
         "Inference in float32 on this machine, at the best batch of 1, 2, 4, ...; the paper's is of a TPUv3 core.",
         "The largest batch is that of the same batches which fits the memory of an accelerator; a CPU has none of its "
         "own. That of a TPU which is not there is what its compiler accepts: "
-        "`keras-vit check-tpu --table=FILE.csv --modes=inference` writes a file, and `--data_path=FILE.csv` adds "
+        "`tpu_table.py --table=FILE.csv --modes=inference` writes a file, and `--data_path=FILE.csv` adds "
         "its rows, whose images a second are an estimate.",
     ),
     measure=measure,

@@ -3,26 +3,20 @@
     keras-vit check-tpu --topology=v3:2x2 --config=finetune:ViT-B/16,cifar10
     keras-vit check-tpu --topology=v5e:2x4 --config=... --config.precision=mixed_bfloat16 --search
     KERAS_BACKEND=jax keras-vit check-tpu --topology=v5e:2x4 --config=...
-    keras-vit check-tpu --table=tpu.csv --topologies=v3:2x2,v5e:2x4,v6e:2x4
 
 The TPU's own compiler compiles the training and the evaluation step that `keras-vit train` would run there. The exit
 code is 0 if both compile and fit, and 1 if not. It needs `pip install "keras_vit[cpu,aot]"`, x86-64 Linux, some minutes
 of two cores and some GB of memory. `keras_vit.tpu.check` is the same from Python.
-
-`--table` looks for the largest batch of every model instead and writes a CSV file. It takes about half a minute a cell,
-on JAX minutes; the same command computes the cells that are missing.
 """
 
-import functools
 import math
 import os
 import sys
 
 from absl import flags
 
-from keras_vit import families, files, tasks, tpu
+from keras_vit import files, tasks, tpu
 from keras_vit.commands import command_line
-from keras_vit.tpu import table
 from keras_vit.tpu.report import report
 
 FLAGS = flags.FLAGS
@@ -36,21 +30,12 @@ def define_flags():
     flags.register_validator("price", math.isfinite, "must be finite. Received: nan or inf")
     flags.DEFINE_integer("traffic", 0, "How many of the arrays that a step moves most are listed.", lower_bound=0)
     flags.DEFINE_string("json", "", "A file to write the results to.")
-    flags.DEFINE_string("table", "", "A CSV file to write or extend, with the largest batches; not with --config.")
-    flags.DEFINE_list("models", [*families.sizes()], "The models of the table.")
-    flags.DEFINE_list("topologies", ["v3:2x2", "v5e:2x4", "v6e:2x4"], "The slices of the table.")
-    flags.DEFINE_list("image_sizes", ["224", "384"], "The sizes of the table, in pixels.")
-    flags.DEFINE_list("modes", list(table.MODES), "Of the table: training, inference.")
 
 
 def main():
-    for path in filter(None, (FLAGS.json, FLAGS.table)):  # before minutes of compiling
-        folder = os.path.dirname(path) or "."
-        if not files.is_dir(folder) or not (files.is_remote(path) or os.access(folder, os.W_OK)):
-            raise ValueError(f"The folder of a file must be there, and writable. Received: {path!r}")
-    if FLAGS.table:
-        write_table(FLAGS.table)
-        return
+    folder = os.path.dirname(FLAGS.json) or "."
+    if not files.is_dir(folder) or not (files.is_remote(folder) or os.access(folder, os.W_OK)):  # before compiling
+        raise ValueError(f"The folder of a file must be there, and writable. Received: json={FLAGS.json!r}")
     config = FLAGS.config
     check = tpu.check(tasks.get(config), config, config.batch_size, FLAGS.topology, search=FLAGS.search)
     for line in report(check, FLAGS.price, FLAGS.traffic):
@@ -59,14 +44,3 @@ def main():
         files.write_json(FLAGS.json, check.to_dict() | {"price": FLAGS.price * check.device_hours_estimate})
         print(f"wrote {FLAGS.json}")
     sys.exit(0 if check.fits else 1)
-
-
-def write_table(path):
-    """Computes the missing cells of the table."""
-    if not path.endswith(".csv") or not all(size.isdigit() and int(size) for size in FLAGS.image_sizes):
-        raise ValueError(
-            "--table must be a file that ends in .csv, and --image_sizes pixels. "
-            f"Received: table={path!r}, image_sizes={','.join(FLAGS.image_sizes)}"
-        )
-    cells = table.cells(FLAGS.models, FLAGS.topologies, [int(size) for size in FLAGS.image_sizes], FLAGS.modes)
-    table.fill(path, cells, write=functools.partial(print, flush=True))

@@ -12,7 +12,6 @@ from keras_vit import cost
 from keras_vit.layers import AxialTransformerBlock, TransformerBlock
 from keras_vit.tasks import Task
 from keras_vit.tpu import compiler
-from keras_vit.tpu.backends import programs_class
 from keras_vit.tpu.inputs import input_shapes
 from keras_vit.tpu.results import Check
 from keras_vit.tpu.search import largest_batch
@@ -64,11 +63,11 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
         finally:
             random.setstate(state)
 
-    def compile_steps(programs, batch_size, parts, machine_code=True):
-        train = programs.train(batch_size, parts, machine_code)
+    def compile_steps(programs, batch_size, parts):
+        train = programs.train(batch_size, parts)
         if not train.compiles and not train.out_of_memory:
             return train, train
-        return train, programs.evaluation(batch_size, parts, machine_code)
+        return train, programs.evaluation(batch_size, parts)
 
     programs, size, parts = make_programs(config), batch_size // slice_.num_devices, config.accumulate_steps
     train, evaluation = compile_steps(programs, batch_size, parts)
@@ -98,7 +97,7 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
 
         def compile_size(number):
             both = known if known and number == size else ()
-            both = both or compile_steps(programs, number * slice_.num_devices, parts, machine_code=False)
+            both = both or compile_steps(programs, number * slice_.num_devices, parts)
             return max(both, key=lambda p: (not p.compiles, not p.out_of_memory, p.memory_bytes))
 
         limit = slice_.device.memory_bytes
@@ -114,6 +113,20 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
     if search and not config.remat and any(isinstance(layer, blocks) for layer in programs.model.layers):
         changes.append(("remat=True", find(make_programs(_changed(config, remat=True)), parts, 2 * (fitting or size))))
     return dataclasses.replace(result, fitting_batch_per_device=fitting, changes=tuple(changes))
+
+
+def programs_class():
+    """Returns the `Programs` of Keras' backend."""
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        from keras_vit.tpu.tensorflow_programs import TensorFlowPrograms
+
+        return TensorFlowPrograms
+    if backend == "jax":
+        from keras_vit.tpu.jax_programs import JaxPrograms
+
+        return JaxPrograms
+    raise ValueError(f"Training runs on TensorFlow and JAX: set KERAS_BACKEND. Received: backend={backend!r}")
 
 
 def _changed(config, **changes):

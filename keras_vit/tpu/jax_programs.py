@@ -1,7 +1,6 @@
 """The programs that the engine on JAX runs, compiled for all devices of a TPU slice."""
 
 import math
-import tempfile
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +8,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from keras_vit.tpu import compiler
-from keras_vit.tpu.program import compiled_program, refused_program
+from keras_vit.tpu.program import refused_program
 from keras_vit.tpu.programs import Programs
 from keras_vit.training.engine import make_optimizer, make_task_metrics
 from keras_vit.training.jax.devices import AXIS
@@ -38,7 +37,7 @@ class JaxPrograms(Programs):
         )
         return model
 
-    def train(self, batch_size, accumulate_steps, machine_code=True):
+    def train(self, batch_size, accumulate_steps):
         options = {name: self._config[name] for name in STEP_OPTIONS}
         options |= {"batch_size": batch_size, "accumulate_steps": accumulate_steps}
         train_steps = make_train_steps(self._mesh, self.model, self._optimizer, self._task, self._shardings, **options)
@@ -49,7 +48,7 @@ class JaxPrograms(Programs):
         arguments += ([self._batch(batch_size)] * steps, stop_requested)
         return compile_function(train_steps, *arguments, steps=steps)
 
-    def evaluation(self, batch_size, accumulate_steps, machine_code=True):
+    def evaluation(self, batch_size, accumulate_steps):
         compute, weights = make_task_metrics(self._task), self._shardings.weights
         sums = make_sums(self._mesh, self.model, compute, weights, accumulate_steps)
         arguments = (self._state.weights, self._state.statistics, self._batch(batch_size))
@@ -78,11 +77,6 @@ def compile_function(function, *arguments, steps=1):
     cached = jax.config.jax_enable_compilation_cache
     jax.config.update("jax_enable_compilation_cache", False)  # on disk; JAX cannot read these programs back
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            executable = lowered.compile(compiler_options=compiler.dump_options(folder))
-            stages = compiler.dumps(folder)
-    except jax.errors.JaxRuntimeError as error:
-        return refused_program(error)
+        return compiler.program_of(lambda options: lowered.compile(compiler_options=options), steps)
     finally:
         jax.config.update("jax_enable_compilation_cache", cached)
-    return compiled_program(*stages, steps, **compiler.compiled_numbers(executable))

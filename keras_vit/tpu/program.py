@@ -6,7 +6,6 @@ import re
 from keras_vit.tpu import hlo
 
 MOST_ARRAYS = 50  # in `Program.traffic`
-CODE_SHARE = 0.01  # of memory, for machine code that was not generated; 0.2 to 1 % was seen
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -20,10 +19,10 @@ class Program:
         error: the compiler's message; "" if there is an executable.
         out_of_memory: whether the device's memory is the reason for the error.
         required_bytes: what the compiler asks for if it runs out of memory; 0 if it does not say.
-        argument_bytes: weights, optimizer and batch, as they lie in HBM; 0 if the compiler was stopped early.
+        argument_bytes: weights, optimizer and batch, as they lie in HBM.
         temporary_bytes: everything else in HBM but the program: activations, and results that replace no argument.
         program_bytes: the machine code.
-        flops: of one execution, from `cost_analysis`, which counts the body of a loop once; 0 if stopped early.
+        flops: of one execution, from `cost_analysis`, which counts the body of a loop once.
         bytes_accessed: HBM traffic of one execution, the sum of `hlo.traffic`.
         traffic: the arrays that are moved most, `(array, bytes)`; see `hlo.traffic`.
         steps: training steps of one execution.
@@ -49,15 +48,15 @@ class Program:
         return self.argument_bytes + self.temporary_bytes + self.program_bytes
 
 
-def compiled_program(text, planned_bytes, steps=1, **numbers):
-    """Returns the `Program` of an executable, or of what the compiler has before it generates machine code."""
+def compiled_program(text, steps=1, **numbers):
+    """Returns the `Program` of an executable from its optimized HLO and its other numbers."""
     traffic = hlo.traffic(text, steps)
     return Program(
         compiles=True,
         bytes_accessed=float(sum(size for _, size in traffic)),
         traffic=tuple(traffic[:MOST_ARRAYS]),
         steps=steps,
-        **numbers or {"temporary_bytes": planned_bytes, "program_bytes": int(CODE_SHARE * planned_bytes)},
+        **numbers,
     )
 
 

@@ -25,11 +25,12 @@ class Programs:
         """Builds the model and what else a step needs; returns the model."""
         raise NotImplementedError
 
-    def train(self, batch_size, accumulate_steps, machine_code=True):
-        """Returns the `Program` of the training step; `machine_code=False` may stop once memory is planned."""
+    def train(self, batch_size, accumulate_steps):
+        """Returns the `Program` of the training step."""
         raise NotImplementedError
 
-    def evaluation(self, batch_size, accumulate_steps, machine_code=True):
+    def evaluation(self, batch_size, accumulate_steps):
+        """Returns the `Program` of the evaluation step."""
         raise NotImplementedError
 
     @property

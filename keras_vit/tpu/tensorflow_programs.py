@@ -26,7 +26,7 @@ class TensorFlowPrograms(Programs):
         self._engine.build(self._config, self._task, inputs, total_steps)
         return self._engine.model
 
-    def train(self, batch_size, accumulate_steps, machine_code=True):
+    def train(self, batch_size, accumulate_steps):
         size = batch_size // self.topology.num_devices
         options = {name: self._config[name] for name in STEP_OPTIONS}
         options |= {"batch_size": size, "accumulate_steps": accumulate_steps}
@@ -37,12 +37,12 @@ class TensorFlowPrograms(Programs):
 
         scalars = [tf.TensorSpec((), dtype) for dtype in (tf.int32, tf.int32, tf.float32)]
         specs = [*scalars, *self._batch(size)]
-        return compile_function(step, specs, self.topology.name, machine_code)
+        return compile_function(step, specs, self.topology.name)
 
-    def evaluation(self, batch_size, accumulate_steps, machine_code=True):
+    def evaluation(self, batch_size, accumulate_steps):
         replica_sums = make_replica_sums(self.model, make_task_metrics(self._task))
         size = batch_size // self.topology.num_devices // accumulate_steps
-        return compile_function(replica_sums, self._batch(size), self.topology.name, machine_code)
+        return compile_function(replica_sums, self._batch(size), self.topology.name)
 
     @property
     def state_bytes(self):
@@ -57,7 +57,7 @@ def _bytes(variable):
     return math.prod(variable.shape) * tf.as_dtype(variable.dtype).size
 
 
-def compile_function(function, specs, topology, machine_code=True):
+def compile_function(function, specs, topology):
     """Returns the `Program` of a function of `tf.TensorSpec`s, compiled for one device of a slice."""
     function = tf.function(function, jit_compile=True, autograph=False)
     try:
@@ -69,4 +69,4 @@ def compile_function(function, specs, topology, machine_code=True):
         if not str(error).startswith(("Only support static input shape", _NO_PROGRAM)):
             raise
         return refused_program(str(error).removeprefix(_NO_PROGRAM).strip(" '"))
-    return compiler.compile_program(program, topology, machine_code)
+    return compiler.compile_stablehlo(program, topology)

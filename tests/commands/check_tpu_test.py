@@ -35,7 +35,6 @@ def _run(*arguments, backend="tensorflow"):
         (["--topology=v3:2"], "error: `topology` must be a generation and the chips along each side"),
         (["--topology=v3:4x4", "--config.batch_size=48"], "error: The batch must divide among 32 replicas"),
         (["--json=nowhere/check.json"], "error: The folder of a file must be there, and writable"),
-        (["--table=nowhere/tpu.csv"], "error: The folder of a file must be there, and writable"),
         (["--price=nan"], "error: flag --price=nan: must be finite. Received: nan or inf"),
         (["--config.total_epochs=inf"], "error: One of `total_steps` and `total_epochs` must be more than 0"),
     ],

@@ -10,11 +10,11 @@ import pytest
 import report
 import runner
 import studies
+import tpu_table as table
 from estimates import exaflops_of, images_of
 from study import Run, Study, metric_name, rows_of, start_of
 
 from keras_vit import evaluation, optimizers, tasks, training
-from keras_vit.tpu import table
 
 SCALES = {name: studies.Scale(name, path="/data") for name in ("tiny", "small", "paper")}
 

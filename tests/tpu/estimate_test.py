@@ -63,7 +63,7 @@ def test_a_batch_that_cannot_fit_is_refused_with_the_number_that_can(tiny, tpu_c
     check = _check(tiny, "v2:2x2", 8 * 2**20, precision="float32", optimizer={"name": "sgd"})
     assert check.compiles and not check.fits and check.memory_bytes > check.memory_limit_bytes
     number = check.fitting_batch_per_device
-    assert 2**14 < number < 2**20
+    assert 2**13 < number < 2**20
     assert f"{number} images a device fit (batch_size={8 * number})" in "\n".join(report(check))
 
 
@@ -95,7 +95,7 @@ def test_the_dtype_policy_stays(tiny, without_compiler):
 class _Programs(Programs):
     """Programs of `n` images that need `n` GiB for activations and 1 GiB for the state; 9 TFLOPs, 45 GB each image."""
 
-    policy, machine_codes = None, []
+    policy = None
 
     def _build(self, inputs, total_steps):
         _Programs.policy = keras.config.dtype_policy().name
@@ -106,8 +106,7 @@ class _Programs(Programs):
 
     state_bytes = GIB
 
-    def train(self, batch_size, accumulate_steps, machine_code):
-        self.machine_codes.append(machine_code)
+    def train(self, batch_size, accumulate_steps):
         images = batch_size / self._devices / accumulate_steps
         activations = int(self._share * images * GIB)
         if activations > 14 * GIB:
@@ -116,7 +115,7 @@ class _Programs(Programs):
             True, "", argument_bytes=GIB, temporary_bytes=activations, flops=9e12 * images, bytes_accessed=45e9
         )
 
-    def evaluation(self, batch_size, accumulate_steps, machine_code):
+    def evaluation(self, batch_size, accumulate_steps):
         return Program(True, argument_bytes=GIB, flops=1e9, bytes_accessed=1e9)
 
 
@@ -124,7 +123,6 @@ class _Programs(Programs):
 def without_compiler(monkeypatch):
     monkeypatch.setattr(estimate.compiler, "check_installed", lambda: None)
     monkeypatch.setattr(estimate, "programs_class", lambda: _Programs)
-    monkeypatch.setattr(_Programs, "machine_codes", [])
 
 
 def test_the_search_finds_what_remat_and_accumulation_allow(tiny, without_compiler):
@@ -133,8 +131,6 @@ def test_the_search_finds_what_remat_and_accumulation_allow(tiny, without_compil
     assert check.changes == (("accumulate_steps=2", 24), ("remat=True", 28))
     lines = "\n".join(report(check))
     assert "14 images a device fit (batch_size=112)" in lines and "with accumulate_steps=2: 24 images" in lines
-    first, *others = _Programs.machine_codes
-    assert first and others and not any(others)  # only what was asked for is compiled to the end
 
 
 def test_the_search_finds_what_accumulation_allows_beyond_a_batch_that_fits(tiny, without_compiler):

@@ -1,24 +1,27 @@
-"""The largest batch of a device for every model, slice and image size: a CSV file that grows by a row at a time.
+"""Finds the largest batch of a TPU device for many models, slices and image sizes, and writes a CSV file.
 
-    python -m keras_vit.tpu.table PARENT ROW
+    python experiments/paper/tpu_table.py --table=tpu.csv --models=ViT-B/16,ViT-L/16 --modes=training,inference
 
-computes a row, given and printed as JSON. `fill` runs it in a child process: a traced model keeps gigabytes of memory.
+It needs what `keras-vit check-tpu` needs, and minutes for each row. The same command computes the rows that are
+missing. Each row is computed in a process of its own, `--row=JSON`, because a traced model keeps gigabytes of memory.
 """
 
 import csv
 import dataclasses
+import functools
 import io
 import json
-import os
 import sys
 import tempfile
 
 import keras
+from absl import flags
 from ml_collections import ConfigDict
 
 from keras_vit import cost, data, families, files, recipes, tasks
+from keras_vit.commands import command_line
 from keras_vit.tpu import compiler
-from keras_vit.tpu.backends import programs_class
+from keras_vit.tpu.estimate import programs_class
 from keras_vit.tpu.inputs import InputShapes
 from keras_vit.tpu.program import first_line
 from keras_vit.tpu.results import roofline_seconds
@@ -87,7 +90,7 @@ def fill(path, rows, write=print):
     missing = [row for row in rows if row.cell not in known]
     write(f"{len(missing)} of {len(rows)} cells to compute")
     for row in missing:
-        arguments = ["-m", "keras_vit.tpu.table", os.getpid(), json.dumps(dataclasses.asdict(row))]
+        arguments = [__file__, f"--row={json.dumps(dataclasses.asdict(row))}"]
         with tempfile.TemporaryDirectory() as folder:  # for what a child leaves that is stopped
             line = files.run_python(arguments, KERAS_BACKEND=row.backend, TMPDIR=folder)
         known[row.cell] = row = Row(**json.loads(line))
@@ -119,7 +122,7 @@ def compute(row):
 
     def compile_size(number):
         step = programs.train if is_training else programs.evaluation
-        compiled[number] = step(number * topology.num_devices, 1, machine_code=False)
+        compiled[number] = step(number * topology.num_devices, 1)
         return compiled[number]
 
     fixed = programs.state_bytes if is_training else programs.gradient_bytes
@@ -146,6 +149,23 @@ def read(path):
     return [Row(**{name: types[name](value) for name, value in line.items()}) for line in reader]
 
 
+def define_flags():
+    flags.DEFINE_string("table", "tpu.csv", "The CSV file to write or extend.")
+    flags.DEFINE_list("models", [*families.sizes()], "The models.")
+    flags.DEFINE_list("topologies", ["v3:2x2", "v5e:2x4", "v6e:2x4"], "The slices.")
+    flags.DEFINE_list("image_sizes", ["224", "384"], "Heights and widths of the images, in pixels.")
+    flags.DEFINE_list("modes", list(MODES), f"Of {', '.join(MODES)}.")
+    flags.DEFINE_string("row", "", "A row as JSON: compute it alone and print it.")
+
+
+def main():
+    if flags.FLAGS.row:
+        print(json.dumps(dataclasses.asdict(compute(Row(**json.loads(flags.FLAGS.row))))))
+        return
+    sizes = [int(size) for size in flags.FLAGS.image_sizes]
+    rows = cells(flags.FLAGS.models, flags.FLAGS.topologies, sizes, flags.FLAGS.modes)
+    fill(flags.FLAGS.table, rows, write=functools.partial(print, flush=True))
+
+
 if __name__ == "__main__":
-    compiler.end_with_parent(sys.argv[1])
-    print(json.dumps(dataclasses.asdict(compute(Row(**json.loads(sys.argv[2]))))))
+    command_line.run(lambda: sys.modules["__main__"], "tpu_table", sys.argv[1:])
