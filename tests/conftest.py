@@ -33,6 +33,7 @@ FULL = (
     "public_api_test.py",
     "serving",
     "tpu",
+    "tasks/masked_patches_run_test.py",
     "training/resuming_test.py",
     "training/tensorflow/step_test.py",
 )

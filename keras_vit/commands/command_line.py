@@ -22,7 +22,8 @@ _arguments: list[str] = []  # of the command, with the paths of configs
 
 def run(load, name, arguments):
     """Runs a command; bad input and a full disk end in one line on standard error and exit code 2, training that
-    diverges in one line and 3, Ctrl-C in one line and 130.
+    diverges in one line and 3, training that was stopped and saved in the command that continues it and 75, Ctrl-C in
+    one line and 130.
 
     A `ValueError`, `ImportError` or `ConnectionError` that this project raises is bad input, and a `ChildProcessError`
     says which process failed. Every other exception is a defect and keeps its traceback.
@@ -56,6 +57,9 @@ def run(load, name, arguments):
         print("interrupted; what was saved before is as it was", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
     except Exception as error:
+        if getattr(error, "resumable", False):
+            print(f"{error}:\n  {this_command()}")
+            sys.exit(error.exit_code)
         is_full_disk = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         if not is_full_disk and "No space left on device" not in str(error):  # as TensorFlow's errors say it
             raise

@@ -28,25 +28,14 @@ def define_flags():
 
 
 def main():
+    try:
+        devices = ", ".join(map(str, keras.distribution.list_devices())) or "none"
+    except Exception as error:  # a report must not end in a traceback
+        devices = f"{type(error).__name__}: {error}"
+    installed = {found.name.lower(): found.version for found in importlib.metadata.distributions()}
     print(f"keras_vit {keras_vit.__version__}, Python {platform.python_version()}, {platform.platform()}")
-    print(f"backend: {keras.backend.backend()} (devices: {_devices()}), {os.cpu_count()} processors")
-    versions = {name: _version(name) for name in PACKAGES}
-    print("installed: " + ", ".join(f"{name} {version}" for name, version in versions.items() if version))
-    print("not installed: " + ", ".join(name for name, version in versions.items() if not version))
+    print(f"backend: {keras.backend.backend()} (devices: {devices}), {os.cpu_count()} processors")
+    print("installed: " + ", ".join(f"{name} {installed[name]}" for name in PACKAGES if name in installed))
+    print("not installed: " + ", ".join(name for name in PACKAGES if name not in installed))
     variables = [f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ]
     print("environment: " + (", ".join(variables) or "none of the variables that matter is set"))
-
-
-def _version(name):
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _devices():
-    """The devices of the backend by name, or why there are none: a report must not end in a traceback."""
-    try:
-        return ", ".join(map(str, keras.distribution.list_devices())) or "none"
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"

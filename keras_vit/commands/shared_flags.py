@@ -1,14 +1,12 @@
-"""Flags that several commands have: a model, its weights and class names, and data."""
+"""Flags that several commands have: a model, its weights and class names."""
 
-import ast
 import tempfile
 from pathlib import Path
 
 from absl import flags
 
 import keras_vit
-from keras_vit import data, export, files, training
-from keras_vit.commands import command_line
+from keras_vit import export, files, training
 from keras_vit.models import load_keras_file
 
 FLAGS = flags.FLAGS
@@ -98,45 +96,3 @@ def read_class_names(source, classes):
     if not Path(source).is_file():
         raise ValueError(f"There is no such file. Received: class_names={source!r}")
     return Path(source).read_text(encoding="utf-8").splitlines()
-
-
-def define_data():
-    """Defines `--config`, of which the `data` group counts, and `--data`."""
-    command_line.define_config()
-    flags.DEFINE_multi_string(
-        "data", [], "A field of a config's `data` group, FIELD=VALUE, instead of that of --config, or of the default."
-    )
-
-
-def names_data():
-    """Whether any of the flags of data was used."""
-    return bool(FLAGS.data) or _has_config()
-
-
-def data_fields():
-    """Every field of the `data` group with its value, a dict."""
-    known = data.defaults()
-    values = {**known, **FLAGS.config.to_dict()["data"]} if _has_config() else known
-    for word in FLAGS.data:
-        name, _, value = word.partition("=")
-        if name not in known:
-            raise ValueError(f"The fields of `data` are {', '.join(known)}. Received: --data={word}")
-        try:
-            values[name] = _parse(value, type(known[name]))
-        except (ValueError, SyntaxError):
-            kind = type(known[name]).__name__
-            raise ValueError(f"`{name}` must be of the type {kind}. Received: --data={word}") from None
-    return values
-
-
-def _has_config():
-    return any(FLAGS[name].present for name in FLAGS if name == "config" or name.startswith("config."))
-
-
-def _parse(text, kind):
-    if kind is bool:
-        return text.lower() in ("true", "1", "on")
-    if kind is tuple:
-        value = ast.literal_eval(text if text.startswith("(") else f"({text},)")
-        return value if isinstance(value, tuple) else (value,)
-    return kind(text)

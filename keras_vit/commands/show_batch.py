@@ -1,9 +1,8 @@
 """Writes a picture of a training and of an evaluation batch, as the model sees them.
 
-    keras-vit show-batch --data=name=folder --data=path=DIR --data=image_size=224 --output=batches.png
+    keras-vit show-batch --config=small_data:ViT-B/16,folder --config.data.path=DIR --output=batches.png
 
-`--data` is repeated for each field of a config's `data` group; `--config` and `--config.data...` name data as in the
-main job. Above each image stand its labels with their shares. Of more than three channels the first three are drawn.
+Above each image stand its labels with their shares. Of more than three channels the first three are drawn.
 """
 
 import os
@@ -12,14 +11,14 @@ import numpy as np
 from absl import flags
 
 from keras_vit import data, files
-from keras_vit.commands import shared_flags
+from keras_vit.commands import command_line
 from keras_vit.plots import figure_class, to_pictures
 
 FLAGS = flags.FLAGS
 
 
 def define_flags():
-    shared_flags.define_data()
+    command_line.define_config()
     flags.DEFINE_integer("batch_size", 16, "Images in a batch.", lower_bound=1)
     flags.DEFINE_integer("seed", 0, "The seed of the training batch.")
     flags.DEFINE_integer("step", 0, "The step of the training batch.", lower_bound=0)
@@ -34,7 +33,6 @@ def _title(label, weight, class_names):
 
 
 def main():
-    fields = shared_flags.data_fields()
     columns = min(FLAGS.batch_size, 8)
     rows = -(-FLAGS.batch_size // columns)
     figure = figure_class()(figsize=(1.5 * columns, 3.6 * rows + 0.8), layout="constrained")
@@ -43,7 +41,7 @@ def main():
         raise ValueError(
             f"The picture must be a .png, .jpg, .pdf or .svg in a folder that exists. Received: --output={FLAGS.output}"
         )
-    inputs = data.from_config(fields, batch_size=FLAGS.batch_size, seed=FLAGS.seed)
+    inputs = data.from_config(FLAGS.config.data, batch_size=FLAGS.batch_size, seed=FLAGS.seed)
     batches = [("training", inputs.train_batches(start_step=FLAGS.step)), ("evaluation", inputs.eval_batches())]
     for part, (name, dataset) in zip(figure.subfigures(2, 1), batches):
         images, labels, weights = (values.numpy() for values in next(iter(dataset)))

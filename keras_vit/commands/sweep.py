@@ -14,7 +14,6 @@ import functools
 import io
 import math
 import os
-import signal
 import statistics
 import sys
 
@@ -71,26 +70,24 @@ def main():
 def make_rows(train, *, rates, seeds, tune_seed, held_out, best_metric="accuracy", write=lambda rows: None):
     """Makes all runs: each rate with the changes `held_out`, then the best one with each seed on everything.
 
-    `train(name, changes)` makes a run with changes of the config and returns its results, or None if it diverged;
-    `write` takes the rows so far. Returns dicts of `run` ("tune" or "final"), `rate`, `seed`, the test's metrics and
-    `name`.
+    `train(name, changes)` makes a run with changes of the config and returns its results, or None if it diverged.
+    Returns a dict for each run, of `run` ("tune" or "final"), `rate`, `seed`, the test's metrics and `name`.
     """
     rows = []
 
-    def add(run, name, changes, rate, seed):
-        results = train(name, changes)
-        diverged = {f"test/{metric}": math.nan for metric in (best_metric, "loss")}
-        results = diverged if results is None else results
+    def add(run, name, rate, seed, **changes):
+        results = train(name, {"schedule.base": rate, "seed": seed, **changes})
+        if results is None:
+            results = {f"test/{metric}": math.nan for metric in (best_metric, "loss")}
         metrics = {key.removeprefix("test/"): value for key, value in results.items() if key.startswith("test/")}
         rows.append({"run": run, "rate": rate, "seed": seed, **metrics, "name": name})
         write(rows)
 
     for rate in rates:
-        changes = {"schedule.base": rate, "seed": tune_seed, **held_out}
-        add("tune", f"rate={_short(rate)}", changes, rate, tune_seed)
+        add("tune", f"rate={_short(rate)}", rate, tune_seed, **held_out)
     best = best_rate(rows, best_metric)
     for seed in seeds:
-        add("final", f"final-rate={_short(best)}-seed={seed}", {"schedule.base": best, "seed": seed}, best, seed)
+        add("final", f"final-rate={_short(best)}-seed={seed}", best, seed)
     return rows
 
 
@@ -117,8 +114,10 @@ def summary(rows, best_metric="accuracy"):
         lines.append(f"{row['run']:5}  {_short(row['rate']):8}  {row['seed']:<4}  {said}")
     final = [row[best_metric] for row in rows if row["run"] == "final" and not _diverged(row, best_metric)]
     if len(final) > 1:
-        spread = {best_metric: statistics.mean(final)}, {best_metric: statistics.stdev(final)}
-        mean, deviation = (format_metrics(metric).removeprefix(f"{best_metric} ") for metric in spread)
+        mean, deviation = (
+            format_metrics({best_metric: value}).removeprefix(f"{best_metric} ")
+            for value in (statistics.mean(final), statistics.stdev(final))
+        )
         lines.append(f"final {best_metric}: {mean} +- {deviation} over {len(final)} seeds, the deviation of one run")
     return lines
 
@@ -159,16 +158,12 @@ def _train(workdir, changes):
     command = [*_TRAIN, f"--config={page}", f"--workdir={workdir}"]
     command += [f"--config.{name}={value}" for name, value in overrides.items()]
     (code,), received = command_line.run_children([command])
-    if code == Diverged.exit_code and not received:
-        return False
-    if code < 0:
-        print(f"{signal.Signals(-code).name} ended {workdir}; the same command resumes the sweep", file=sys.stderr)
-    elif not code and received:
+    if received and not code:
         print(f"stopped by {received[0]} after {workdir}:\n  {command_line.this_command()}")
-        code = training.EXIT_CODE
-    if code:
-        sys.exit(code if code > 0 else 128 - code)
-    return True
+        sys.exit(training.EXIT_CODE)
+    if code and (received or code != Diverged.exit_code):
+        sys.exit(code if code > 0 else 128 - code)  # the run has said why, or a signal has ended it
+    return not code
 
 
 def _numbers(name, words, kind):

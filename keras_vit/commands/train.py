@@ -7,11 +7,10 @@ keras-vit train --config=finetune:ViT-B/16,cifar10
 
 import os
 import re
-import sys
 import tempfile
-from pathlib import Path
 
 import numpy as np
+import tensorflow as tf
 from absl import flags
 
 from keras_vit import evaluation, export, files, tasks, training
@@ -55,7 +54,7 @@ def main():
 
 
 def train_and_export(config, task, workdir, engine):
-    """Trains, exports and draws; a run that is stopped ends with the command that continues it."""
+    """Trains, exports and draws."""
     options = task.export_options()
 
     def check(model, inputs):
@@ -65,15 +64,11 @@ def train_and_export(config, task, workdir, engine):
                 channels = model.input_shape[-1]
                 print(f"the export will have the signature `tensor` alone: image files do not have {channels} channels")
 
-    try:
-        evaluators = evaluation.get(config.evals, config.data.max_bad_share)
-        run = training.run(config, workdir, task=task, evaluators=evaluators, engine=engine, check=check, start=START)
-        if workdir.is_chief:
-            with preemption.raise_on_stop_signals("the export"):
-                finish(config, options, workdir, run)
-    except training.Preempted as preempted:
-        print(f"{preempted}:\n  {command_line.this_command()}")
-        sys.exit(training.EXIT_CODE)
+    evaluators = evaluation.get(config.evals, config.data.max_bad_share)
+    run = training.run(config, workdir, task=task, evaluators=evaluators, engine=engine, check=check, start=START)
+    if workdir.is_chief:
+        with preemption.raise_on_stop_signals("the export"):
+            finish(config, options, workdir, run)
 
 
 def finish(config, options, workdir, run):
@@ -135,13 +130,10 @@ def export_model(config, options, workdir, run):
 
 
 def predict(version, inputs, picture, number=32):
-    """Predicts test images with the exported model, in a process of its own; prints and draws the results."""
+    """Predicts test images with the exported model; prints and draws the results."""
     images, labels = spread_of_classes(inputs, number)
-    with tempfile.TemporaryDirectory() as folder:
-        np.save(f"{folder}/images.npy", images)
-        command = [Path(__file__).with_name("predict_saved_model.py"), version]
-        files.run_python([*command, f"{folder}/images.npy", f"{folder}/probabilities.npy"])
-        probabilities = np.load(f"{folder}/probabilities.npy", allow_pickle=False)
+    signature = tf.saved_model.load(version).signatures["tensor"]
+    probabilities = signature(images=tf.constant(images))["probabilities"].numpy()
     names = inputs.test.class_names
     for label, row in zip(labels[:5], probabilities):
         best = np.argsort(-row)[:3]

@@ -2,11 +2,10 @@
 
     keras-vit verify-data --folder=DIR --report=report.json
     keras-vit verify-data --config=finetune:ViT-B/16,cifar10 --config.data.path=DIR
-    keras-vit verify-data --data=name=tfrecords --data=path=DIR --data=train_split='train-*' ...
 
 Bad files, images that are there twice, also in two splits, and classes without examples. All splits of `--folder` are
-read, of other data those of training and testing. Exits with 1 if anything is wrong, and with 2 if the data cannot be
-looked at.
+read, of a config's data those of training and testing. Exits with 1 if anything is wrong, and with 2 if the data cannot
+be looked at.
 """
 
 import os
@@ -15,13 +14,13 @@ import sys
 from absl import flags
 
 from keras_vit import data, files
-from keras_vit.commands import shared_flags
+from keras_vit.commands import command_line
 
 FLAGS = flags.FLAGS
 
 
 def define_flags():
-    shared_flags.define_data()
+    command_line.define_config()
     flags.DEFINE_string("folder", "", "A folder of images, DIR/<class>/* or DIR/<split>/<class>/*: all of it is read.")
     flags.DEFINE_integer("threads", 2 * (os.cpu_count() or 1), "Images read at a time.", lower_bound=1)
     flags.DEFINE_string("report", "", "A JSON file to write the findings to.")
@@ -32,8 +31,8 @@ def main():
 
     if FLAGS.report and not files.is_dir(os.path.dirname(FLAGS.report) or "."):
         raise ValueError(f"The report needs a folder that exists. Received: --report={FLAGS.report}")
-    fields = shared_flags.data_fields()
-    sources = _sources(fields)
+    fields = FLAGS.config.data.to_dict()
+    sources = data.folder_splits(FLAGS.folder) if FLAGS.folder else data.load_splits(fields)
     total = sum(source.num_examples for source in sources.values())
     show_progress = lambda examples: tqdm(examples, total=total, unit=" images")  # noqa: E731
     report = data.verify(sources, show_progress, **{**data.option_fields(fields), "threads": FLAGS.threads})
@@ -50,12 +49,3 @@ def main():
     print(f"{report['examples']} examples: {summary}")
     if any(counts.values()):
         sys.exit(1)
-
-
-def _sources(fields):
-    """`{split: Source}` of what the flags name."""
-    if FLAGS.folder:
-        return data.folder_splits(FLAGS.folder)
-    if not shared_flags.names_data():
-        raise ValueError("Data must be named, by --folder, --config or --data. Received: none of them")
-    return data.load_splits(fields)

@@ -1,5 +1,6 @@
 """What the optimizers share: weight decay by name, layer-wise learning rates, momentums and guarded updates."""
 
+import functools
 import re
 
 import keras
@@ -77,24 +78,13 @@ class Optimizer(keras.optimizers.Optimizer):
         raise NotImplementedError
 
     def guarded_update(self, state, gradients, weights, condition, where=ops.where):
-        """An update of all parameters if a condition holds; assigns nothing.
+        """Returns `(weights, state)` after an update of all parameters if a condition holds; assigns nothing.
 
         If it holds, the numbers are those of `apply`, to the bit; if not, weights, slots and `iterations` keep their
-        values, whatever the gradients are.
-
-        Args:
-            state: tensors, the values of `self.variables`.
-            gradients, weights: lists of tensors, in the order that the optimizer was built with.
-            condition: boolean scalar tensor.
-            where: `where(condition, new, old)` selects one of two tensors of the same shape.
-
-        Returns:
-            `(weights, state)`, lists of tensors.
+        values, whatever the gradients are. `state` has the values of `self.variables`; `where(condition, new, old)`
+        selects one of two tensors.
         """
-
-        def select(new, old):
-            return where(condition, new, old)
-
+        select = functools.partial(where, condition)
         positions = {id(variable): position for position, variable in enumerate(self.variables)}
         counter, rate = positions[id(self.iterations)], self.learning_rate_at(state)
         new_state, new_weights, step = list(state), [], state[counter]
@@ -134,21 +124,13 @@ class Optimizer(keras.optimizers.Optimizer):
 
     def get_config(self):
         names = ("decay_mask", "no_decay", "layer_decay", "momentum_dtype")
-        return {
-            **super().get_config(),
-            "weight_decay": self.decay,
-            **{name: getattr(self, name) for name in names},
-        }
+        own = {name: getattr(self, name) for name in names}
+        return {**super().get_config(), "weight_decay": self.decay, **own}
 
 
 def decay_flags(variables, decay_mask, no_decay):
-    """Whether each variable decays, by its name: a list of bools.
-
-    Args:
-        variables: `keras.Variable`s.
-        decay_mask: "all", or "kernels" for those called `kernel` (no biases, norms, class token or positions).
-        no_decay: further names to leave out, separated by commas: of a parameter or of a layer.
-    """
+    """Whether each variable decays, by its name: "kernels" are those called `kernel`, and `no_decay` names parameters
+    or layers to leave out, separated by commas."""
     names = [name.strip() for name in no_decay.split(",") if name.strip()]
     paths = [_path(variable).split("/") for variable in variables]
     for name in names:

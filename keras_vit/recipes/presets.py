@@ -6,6 +6,14 @@ from typing import Any
 from keras_vit import families
 from keras_vit.recipes import tables
 
+_PRETRAINING_DATA = {
+    "image_size": 224,
+    "train_crop": "inception",
+    "eval_crop": "resize_small_crop",
+    "resize_size": 256,
+    "rounding": "uint8",
+}
+
 
 def parse_config_arg(text: str, example: str = "ViT-B/16,cifar10") -> tuple[str, str, dict[str, Any]]:
     """What stands after the colon of `--config=pretrain:ViT-L/16,imagenet21k,epochs=30`.
@@ -48,8 +56,7 @@ def pretraining(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
     """
     model = families.canonical_name(model)
     rows = [row for row in tables.TABLE_3 if _has(row.models, model)]
-    row = _only([row for row in rows if row.dataset == dataset], "Table 3", model, dataset, [r.dataset for r in rows])
-    values = _chosen(row._asdict(), choices, f"{model} on {dataset}")
+    values = _row_of(rows, "Table 3", model, dataset, choices)
     loss, head_bias = tables.PRETRAINING_LOSS[dataset]
     return {
         "recipe": f"pre-training of {model} on {dataset}, Table 3",
@@ -61,7 +68,7 @@ def pretraining(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
             "head_bias": head_bias,
             **({} if families.is_bit(model) else {"dropout": values["dropout"], "pre_logits": True}),
         },
-        "data": _pretraining_data(),
+        "data": _PRETRAINING_DATA,
         "optimizer": {"name": "adamw", "weight_decay": values["weight_decay"]},
         "schedule": {"decay": values["decay"], "base": values["base"], "warmup_steps": 10_000},
     }
@@ -84,9 +91,7 @@ def augreg(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
     """
     if families.is_bit(model):
         raise ValueError(f"AugReg trains Vision Transformers and hybrids. Received: model={model!r}")
-    rows = [row for row in tables.AUGREG if row.dataset == dataset]
-    row = _only(rows, "AugReg", model, dataset, [row.dataset for row in tables.AUGREG])
-    values = _chosen(row._asdict(), choices, f"AugReg on {dataset}")
+    values = _row_of(tables.AUGREG, "AugReg", model, dataset, choices)
     loss, head_bias = tables.PRETRAINING_LOSS[dataset]
     return {
         "recipe": f"pre-training of {model} on {dataset}, AugReg",
@@ -100,7 +105,7 @@ def augreg(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
             "head_bias": head_bias,
             "pre_logits": False,
         },
-        "data": {**_pretraining_data(), "augreg": values["augreg"], "randaugment_form": "original"},
+        "data": {**_PRETRAINING_DATA, "augreg": values["augreg"], "randaugment_form": "original"},
         # As big_vision has it: kernels alone decay, and the first moment is stored in bfloat16.
         "optimizer": {
             "name": "adamw",
@@ -180,39 +185,25 @@ def _finetuning_row(dataset):
     return rows[0]
 
 
-def _pretraining_data():
-    return {
-        "image_size": 224,
-        "train_crop": "inception",
-        "eval_crop": "resize_small_crop",
-        "resize_size": 256,
-        "rounding": "uint8",
-    }
-
-
 def _has(patterns, name):
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _only(rows, table, model, dataset, datasets):
-    if not rows:
-        known = f"rows for {', '.join(dict.fromkeys(datasets))}" if datasets else "no row for this model"
+def _row_of(rows, table, model, dataset, choices):
+    """The values of the row for a dataset, a dict, each tuple replaced by what `choices` has of it."""
+    row = next((row for row in rows if row.dataset == dataset), None)
+    if row is None:
+        datasets = dict.fromkeys(row.dataset for row in rows)
+        known = f"rows for {', '.join(datasets)}" if datasets else "no row for this model"
         raise ValueError(f"{table} has {known}. Received: model={model!r}, dataset={dataset!r}")
-    return rows[0]
-
-
-def _chosen(values, choices, what):
-    """The values of a row with each tuple replaced by what was chosen of it."""
-    open_ = {name: value for name, value in values.items() if isinstance(value, tuple) and name != "models"}
-    unknown = sorted(set(choices) - set(open_))
-    if unknown:
-        known = f"a choice of {', '.join(open_)}" if open_ else "nothing to choose"
-        raise ValueError(f"{what} has {known}. Received: {', '.join(unknown)}")
-    if any(choices.get(name) not in options for name, options in open_.items()):
-        known = "; ".join(f"{name}= one of {', '.join(map(_text, options))}" for name, options in open_.items())
+    options = {n: values for n, values in row._asdict().items() if isinstance(values, tuple) and n != "models"}
+    is_complete = all(choices.get(name) in values for name, values in options.items())
+    if not is_complete or set(choices) - set(options):
+        known = "; ".join(f"{name}= one of {', '.join(map(_text, values))}" for name, values in options.items())
         received = ", ".join(f"{name}={_text(value)}" for name, value in choices.items()) or "no choice"
-        raise ValueError(f"{what} has several values, of which one must be chosen: {known}. Received: {received}")
-    return {**values, **{name: options[options.index(choices[name])] for name, options in open_.items()}}
+        known = f"several values, of which one must be chosen: {known}" if known else "nothing to choose"
+        raise ValueError(f"{model} on {dataset} has {known}. Received: {received}")
+    return row._asdict() | {name: values[values.index(choices[name])] for name, values in options.items()}
 
 
 def _number(text):

@@ -73,7 +73,7 @@ class Classification(Task):
         return {
             **families.constructor_arguments(self.family, self.config.model),
             **self._arguments_of_weights(),
-            "input_shape": self._input_shape(inputs.image_shape),
+            "input_shape": self.input_shape(inputs),
             "classes": len(inputs.train.class_names),
             "preprocessing": inputs.model_preprocessing(),
         }
@@ -125,6 +125,3 @@ class Classification(Task):
 
     def export_options(self) -> dict[str, Any] | None:
         return {}
-
-    def _input_shape(self, image_shape):
-        return tuple(self.config.model.get("input_shape") or image_shape)

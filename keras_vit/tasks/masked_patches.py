@@ -77,7 +77,7 @@ class MaskedPatchPrediction(Task):
     def build_model(self, inputs: "InputPipeline") -> keras.Model:
         fields = {name: value for name, value in self.config.model.items() if name != "target"}
         arguments = families.constructor_arguments(families.find_family("VisionTransformer"), fields)
-        image_shape = self._input_shape(inputs.image_shape)
+        image_shape = self.input_shape(inputs)
         preprocessing = inputs.model_preprocessing()
         if preprocessing is not None:
             white = 2**preprocessing.bit_depth - 1
@@ -121,9 +121,6 @@ class MaskedPatchPrediction(Task):
         right = ops.cast(ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), classes), "float32")
         losses = -ops.sum(shares * ops.mean(chosen, axis=-1), axis=-1)
         return losses, {"accuracy": ops.sum(shares * ops.mean(right, axis=-1), axis=-1)}
-
-    def _input_shape(self, image_shape):
-        return tuple(self.config.model.get("input_shape") or image_shape)
 
     def _outputs(self, image_shape):
         """How many numbers a token gives."""

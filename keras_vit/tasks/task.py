@@ -40,6 +40,10 @@ class Task(abc.ABC):
             A built `keras.Model`; its input is the images.
         """
 
+    def input_shape(self, inputs: "InputPipeline") -> tuple[int, int, int]:
+        """The shape of the model's images, `config.model.input_shape` or that of the data."""
+        return tuple(self.config.model.get("input_shape") or inputs.image_shape)
+
     @abc.abstractmethod
     def losses_and_metrics(
         self,

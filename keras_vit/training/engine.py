@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import os
 import resource
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 
 import keras
@@ -57,7 +56,6 @@ class Engine(abc.ABC):
         num_devices: devices that share a batch, over all hosts.
         num_hosts, host_index: the processes that share a batch, and which one this is.
         model: the model, once `build` was called.
-        saves_on_every_host: whether each host writes a part of a checkpoint, instead of the chief all of it.
     """
 
     description: str
@@ -65,7 +63,6 @@ class Engine(abc.ABC):
     num_hosts: int
     host_index: int
     model: keras.Model
-    saves_on_every_host: bool = False
 
     def build(
         self,
@@ -178,11 +175,10 @@ class Engine(abc.ABC):
     def save(self, path: str | os.PathLike) -> None:
         """Writes the state to files whose names begin with `path`; see `state_files`.
 
-        Every host must call it, since some variables are read by all together. With `saves_on_every_host` the path is
-        the same on all of them, and all wait for each other.
+        Every host must call it with the same path: some variables are read by all together.
 
         Raises:
-            ValueError: a weight is not finite.
+            Diverged: a weight is not finite.
             OSError: it cannot be written.
         """
 
@@ -211,24 +207,12 @@ class Engine(abc.ABC):
         """
         return [tuple(values)]
 
-    def weights_checksum(self) -> int:
-        """A number of 32 bits from the first and the last trainable weights."""
-        weights = self.model.trainable_weights
-        arrays = [keras.ops.convert_to_numpy(weights[index]) for index in (0, -1)]
-        return zlib.crc32(b"".join(array.tobytes() for array in arrays))
-
     def diagnose(self, step: int) -> str:
-        """A phrase that names the layer in which the batch of a step stops being finite."""
-        batch = next(iter(self._inputs.train_batches(step, num_hosts=self.num_hosts, host_index=self.host_index)))
+        """A phrase that names the layer in which this host's part of the batch of a step stops being finite."""
+        host = {"num_hosts": self.num_hosts, "host_index": self.host_index}
+        images, *_ = next(iter(self._inputs.train_batches(step, **host)))
         pieces = self.num_devices * self._config.accumulate_steps
-        # Each host looks at its own part of the batch.
-        model = self.gather_model()
-        return first_nonfinite_layer(model, self._make_sum_gradients(model, self._task), batch, pieces)
-
-    @staticmethod
-    @abc.abstractmethod
-    def _make_sum_gradients(model, task):
-        """The `compute_gradients` of `first_nonfinite_layer`."""
+        return first_nonfinite_layer(self.gather_model(), np.asarray(images), pieces)
 
     @contextlib.contextmanager
     def _explained_errors(self):

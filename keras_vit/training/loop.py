@@ -59,19 +59,8 @@ def train(
 ):  # fmt: skip
     """Trains from the step of the counters, which it updates, to `total_steps`.
 
-    Args:
-        config: the recipe.
-        engine, inputs: the `Engine`, built, and the `data.InputPipeline`.
-        counters: the `Counters`.
-        total_steps: steps of the whole run.
-        evaluate: returns the metrics of the model as it is, a dict of floats.
-        checkpoints, metric_writer, progress, workdir: what writes, named by their classes.
-        write: takes lines of text.
-
-    Raises:
-        Preempted: SIGTERM, SIGHUP or Ctrl-C came, and everything is saved.
-        Diverged: a step was not finite.
-        ValueError: training cannot go on; the last checkpoint is as it was.
+    `evaluate()` returns the metrics of the model as it is. Raises `Preempted` if SIGTERM, SIGHUP or Ctrl-C came and
+    everything is saved, and `Diverged` if a step was not finite.
     """
     chief, alone = engine.host_index == 0, engine.num_hosts == 1
     bad_examples = inputs.bad_examples("train", write if chief else log.warning)
@@ -99,7 +88,7 @@ def train(
         counters.evaluated_step = step
         metric_writer.flush()
         checkpoints.update(step, dataclasses.asdict(counters))
-        if request.received and alone:  # several hosts agree on a stop in a call of training
+        if request.signal and alone:  # several hosts agree on a stop in a call of training
             stop(request)
 
     with preemption.catch_stop_signals() as request, bar as update_bar:
@@ -111,7 +100,7 @@ def train(
             # Train up to the next step at which something is due.
             first, profile_folder = counters.step, next(profile_folders, None)
             steps = _next_stop(config, first, total_steps) - first
-            outputs = engine.train(first, steps, stop_requested=request.received, profile_folder=profile_folder)
+            outputs = engine.train(first, steps, stop_requested=bool(request.signal), profile_folder=profile_folder)
             counters.step += len(outputs.metrics["loss"])
 
             # Report. Metrics are written before a step that is not finite ends the run.
@@ -132,7 +121,7 @@ def train(
                 )
 
             # Save, also before an evaluation, which takes long and may fail. Rows precede the checkpoint of their step.
-            stopping = outputs.stop_requested or (alone and request.received)
+            stopping = outputs.stop_requested or (alone and bool(request.signal))
             counters.train_seconds += time.monotonic() - clock
             every = (config.checkpoint_every_steps, config.eval_every_steps)
             if stopping or counters.step == total_steps or any(_due(counters.step, number) for number in every):
@@ -142,6 +131,40 @@ def train(
                 stop(request)
             evaluate_if_due(request)
             clock = time.monotonic()
+
+
+def make_evaluate(config, engine, inputs, evaluators, write):
+    """Returns `evaluate()`, which evaluates the model of a run as it is; all hosts must call it together."""
+    written = set()
+
+    def warn(line):
+        if line not in written:
+            written.add(line)
+            (write if engine.host_index == 0 else log.warning)(f"test: {line}")
+
+    def count_bad_examples():
+        """How many test examples could not be read on all hosts; a `ValueError` if more than `max_bad_share`."""
+        bad_examples = inputs.bad_examples("test", warn)
+        for step in range(-(-inputs.test.num_examples // inputs.batch_size)):
+            bad_examples.update(step)
+        count = sum(host_count for (host_count,) in engine.gather_hosts([bad_examples.count]))
+        bad_examples.check(0, count)
+        return count
+
+    def evaluate():
+        try:
+            metrics = engine.evaluate()
+        except ValueError:
+            count_bad_examples()  # which may be the reason
+            raise
+        metrics["bad_examples"] = count_bad_examples()
+        model = engine.gather_model() if config.evals else None
+        for name in config.evals:
+            values = evaluators[name].evaluate(model, inputs, engine)
+            metrics |= {f"{name}/{metric}": value for metric, value in values.items()}
+        return metrics
+
+    return evaluate
 
 
 def _count_bad(engine, counters, bad_examples, first, steps):

@@ -11,18 +11,9 @@ from keras_vit.training.progress import format_metrics, wrap
 
 
 class MetricWriter:
-    """Writes the metrics of steps and evaluations.
+    """Writes the metrics of steps and evaluations; nothing unless `enabled`.
 
-    Args:
-        workdir: the `Workdir`.
-        counters: the `Counters` that training is resumed from.
-        columns: the names of the metrics of a step.
-        progress: the `Progress` that prints the lines.
-        log_every_steps: steps from line to line.
-        total_steps: steps of the whole run.
-        test_examples: how many examples are evaluated.
-        write: takes lines of text.
-        enabled: False on the hosts that write nothing.
+    `counters` are those that training is resumed from, `columns` the names of the metrics of a step.
     """
 
     def __init__(
@@ -91,17 +82,9 @@ class MetricWriter:
 class MetricsTable:
     """A CSV table with a row for each step, its numbers with all digits.
 
-    No step stands twice: a run that is resumed from a checkpoint cuts the rows of later steps, and half a line of a
-    killed process. A remote file gets its rows by `flush`, a local one at once.
-
-    Args:
-        path: the file, local or remote; its folder exists.
-        columns: the names of the numbers in a row, after its step; None for those of the file and of the rows that are
-            appended, with NaN in a row that lacks a column.
-        step: the step that training is resumed from.
-
-    Raises:
-        ValueError: the file has other columns, or cannot be written.
+    No step stands twice: a run that is resumed from `step` cuts the rows of later steps, and half a line of a killed
+    process. Without `columns` the table has those of the file and of the rows that are appended, with NaN for numbers
+    that are missing. A remote file gets its rows by `flush`, a local one at once.
     """
 
     def __init__(self, path, columns=None, step=0):
@@ -122,7 +105,7 @@ class MetricsTable:
                 rows.setdefault(int(number), line)
         self._open(rows.values())
 
-    def _open(self, rows=()):
+    def _open(self, rows):
         with files.atomic_write(self._path) as file:
             file.write("".join([_line(("step", *self._columns)), *rows]))
         self._file = files.open_to_append(self._path)
@@ -131,7 +114,7 @@ class MetricsTable:
         """Writes the rows of the steps from number `step` on: a dict of equally long sequences, one for each column."""
         if self._file is None:
             self._columns = tuple(metrics)
-            self._open()
+            self._open([])
         elif self._grows:
             metrics = self._with_all_columns(metrics)
         if sorted(metrics) != sorted(self._columns):
@@ -214,12 +197,9 @@ def _whole_lines(path):
     if not files.exists(path):
         return []
     try:
-        text = files.read_text(path)
+        return [line for line in files.read_text(path).splitlines(keepends=True) if line.endswith("\n")]
     except UnicodeDecodeError as error:
-        raise ValueError(
-            f"The table of metrics is damaged ({error}). Repair it, or choose another workdir. Received: path={path}"
-        ) from error
-    return [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        raise ValueError(f"The table of metrics is damaged ({error}). Received: path={path}") from error
 
 
 class Scalars:

@@ -9,22 +9,20 @@ EXIT_CODE = 75
 """The exit code of a run that was stopped and saved, "try again" in sysexits.h: the same command goes on. A run that
 was killed unsaved ends with 143 or 137 instead."""
 
-# Of Windows only the first two.
 _STOP_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
 
 
 class Preempted(Exception):
     """A run was asked to end before its last step, and is saved."""
 
+    exit_code = EXIT_CODE  # of a command that ends with it
+    resumable = True
+
 
 class StopRequest:
-    """The stop signal that this process received: `signal` is its name, such as "SIGTERM", or ""."""
+    """`signal` is the name of the stop signal that this process received, such as "SIGTERM", or ""."""
 
     signal = ""
-
-    @property
-    def received(self):
-        return bool(self.signal)
 
 
 @contextlib.contextmanager
@@ -41,13 +39,12 @@ def raise_on_stop_signals(doing):
 
 @contextlib.contextmanager
 def catch_stop_signals():
-    """While it is open, SIGTERM, SIGHUP and the first Ctrl-C do not end the process; the `StopRequest` that it yields
-    notes them. A second Ctrl-C ends it at once, by `KeyboardInterrupt`. What is ignored, as `nohup` makes SIGHUP, stays
-    ignored."""
+    """While it is open, SIGTERM, SIGHUP and the first Ctrl-C are noted in the `StopRequest` that it yields; a second
+    Ctrl-C raises `KeyboardInterrupt`. What is ignored, as `nohup` makes SIGHUP, stays ignored."""
     request = StopRequest()
 
     def note(signum, frame):
-        if request.received and signum == signal.SIGINT:
+        if request.signal and signum == signal.SIGINT:
             raise KeyboardInterrupt
         request.signal = signal.Signals(signum).name
         if signum == signal.SIGINT:

@@ -1,25 +1,45 @@
-"""The lines that say how training is going."""
+"""What a run prints: the fields that differ from the defaults and the cost first, then how training is going."""
 
 import textwrap
 import time
 
+from keras_vit import cost, data, recipes, tasks
+
 COLUMNS = 100  # of a line, at most
-# Left out of lines that would be longer, in this order. The first two are in `metrics.csv`.
-_OPTIONAL = ("learning rate", "gradient", "device", "memory")
+
+
+def run_summary(config, *, engine, inputs, total_steps):
+    """The lines that a run with a built engine starts with, a list of texts."""
+    model = recipes.model_fields(config.task, config.architecture) if config.task in tasks.TASKS else {}
+    defaults = {**recipes.defaults(), "data": data.defaults(), "model": model}
+    groups = {name: value for name, value in config.items() if hasattr(value, "items")}
+    groups = {"run": {name: value for name, value in config.items() if name not in groups}, **groups}
+    lines = ["config, where it differs from the defaults (config.json has every field):"]
+    for group, fields in groups.items():
+        known = defaults if group == "run" else defaults.get(group, {})
+        changed = [f"{name}={value!r}" for name, value in fields.items() if name not in known or value != known[name]]
+        if changed:
+            lines.append(f"  {group}: {' '.join(changed)}")
+    lines.append(inputs.summary())
+    num_examples = inputs.train.num_examples
+    lines.append(
+        f"{engine.description}: {engine.num_devices} x {config.batch_size // engine.num_devices} images a step, "
+        f"{config.precision}, {engine.model.count_params():,} parameters, {total_steps} steps on {num_examples:,} "
+        f"images ({total_steps * config.batch_size / num_examples:.4g} epochs)"
+    )
+    try:
+        total = cost.exaflops(cost.multiply_accumulates(engine.model, table_6=True), total_steps * config.batch_size)
+        lines.append(f"{cost.flops(engine.model) / 1e9:.4g} GFLOPs an image forward")
+        lines.append(f"{total:.3g} exaFLOPs for the whole training, counted as in the paper's Table 6")
+    except ValueError:
+        pass  # the model has layers whose products are unknown
+    return [wrap(line) for line in lines]
 
 
 class Progress:
-    """Prints a line for each stretch of steps: metrics, speed and the time left.
+    """Prints a line for each stretch of steps: metrics, speed and the time left, measured by `clock()` in seconds.
 
-    Waiting for input is named if it takes a tenth of the time.
-
-    Args:
-        total_steps: steps of the whole run.
-        batch_size: images of a step, over all devices.
-        devices: how many devices share a batch.
-        write: takes a line of text.
-        clock: gives seconds.
-        start: when the command was given, by the clock; None for now.
+    `start` is when the command was given. Waiting for input is named if it takes a tenth of the time.
     """
 
     def __init__(self, total_steps, batch_size, devices, write=print, clock=time.monotonic, start=None):
@@ -49,26 +69,21 @@ class Progress:
     def report(self, step, steps, metrics, input_wait, peak_memory):
         """Prints the line of the last `steps` steps, up to number `step`."""
         now = self._clock()
-        seconds, self._start = now - self._start, now
-        speed = steps * self._batch_size / max(seconds, 1e-9)
+        seconds, self._start = max(now - self._start, 1e-9), now
+        speed = steps * self._batch_size / seconds
         remaining = (self._total_steps - step) * self._batch_size / speed
         shown = {name: value for name, value in metrics.items() if name not in ("grad_norm", "learning_rate")}
-        waiting = round(100 * input_wait / max(seconds, 1e-9))
-        parts = {
-            "step": f"step {step:{len(str(self._total_steps))}}/{self._total_steps}",
-            "metrics": format_metrics(shown, separator="  ", percent="5.1f"),
-            "learning rate": f"learning rate {metrics['learning_rate']:.1e}",
-            "gradient": f"gradient {metrics['grad_norm']:.3g}",
-            "memory": f"memory {peak_memory / 1e9:.1f} GB",
-            "waiting": f"waiting for input {waiting} %" if waiting >= 10 else "",
-            "speed": f"{speed:,.0f} images/s",
-            "device": f"({speed / self._devices:,.0f} a device)" if self._devices > 1 else "",
-            "time": f"{format_seconds(remaining)} left",
-        }
-        for name in _OPTIONAL:
-            if len(_join(parts)) > COLUMNS:
-                parts[name] = ""
-        self._write(wrap(_join(parts)))
+        parts = [
+            f"step {step:{len(str(self._total_steps))}}/{self._total_steps}",
+            format_metrics(shown, separator="  ", percent="5.1f"),
+            f"gradient {metrics['grad_norm']:.3g}",
+            f"memory {peak_memory / 1e9:.1f} GB",
+            f"waiting for input {100 * input_wait / seconds:.0f} %" if input_wait >= 0.1 * seconds else "",
+            f"{speed:,.0f} images/s",
+            f"({speed / self._devices:,.0f} a device)" if self._devices > 1 else "",
+            f"{format_seconds(remaining)} left",
+        ]
+        self._write(wrap("  ".join(filter(None, parts))))
 
 
 def format_metrics(metrics, separator=", ", percent=".2f"):
@@ -95,7 +110,3 @@ def wrap(line):
     return "\n".join(
         textwrap.wrap(line, COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     )
-
-
-def _join(parts):
-    return "  ".join(text for text in parts.values() if text)

@@ -17,14 +17,11 @@ from keras_vit.checkpoints import fetch, find_preprocessing, load
 from keras_vit.layers import InputPreprocessing
 from keras_vit.training import validation
 from keras_vit.training.checkpoint_manager import MARKER, CheckpointManager, finished_steps
-from keras_vit.training.diagnosis import batch_warnings
 from keras_vit.training.engine import Engine, step_metrics
 from keras_vit.training.engines import choose_engine
-from keras_vit.training.evaluation import make_evaluate
-from keras_vit.training.loop import Counters, note_best, train
+from keras_vit.training.loop import Counters, make_evaluate, note_best, train
 from keras_vit.training.metrics import MetricWriter
-from keras_vit.training.progress import Progress
-from keras_vit.training.run_summary import run_summary
+from keras_vit.training.progress import Progress, run_summary
 from keras_vit.training.workdir import Workdir, read_config
 
 
@@ -95,7 +92,6 @@ def run(
 
 
 def _run(config, workdir, write, task, evaluators, engine, check, start):
-    host = {"num_hosts": engine.num_hosts, "host_index": engine.host_index}
     chief = engine.host_index == 0
     # Data, model and optimizer.
     with _global_state(config):
@@ -105,11 +101,16 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
         num_examples = inputs.train.num_examples
         total_steps = validation.total_steps(config, num_examples)
         validation.validate_length(config, total_steps, num_examples)
-        checkpoints = CheckpointManager(workdir.checkpoints, engine, write, chief)
+        checkpoints = CheckpointManager(workdir.checkpoints, engine, write)
         load_weights = None if checkpoints.steps() else _weights_loader(config, inputs, reports.append)
         engine.build(config, task, inputs, total_steps, load_weights)
 
     # Refuse before the first step what would fail after the last.
+    if engine.model.input_shape[1:] != inputs.image_shape:
+        raise ValueError(
+            f"The model takes images of {engine.model.input_shape[1:]}; `model.input_shape` and `data.image_size` must "
+            f"agree. Received: images of {inputs.image_shape}"
+        )
     for function in (check, *(getattr(evaluators[name], "check", None) for name in config.evals)):
         if function is not None:
             function(engine.model, inputs)
@@ -127,10 +128,13 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
     counters = Counters.of(checkpoints.restore())
     _check_continuation(counters, total_steps, inputs)
     counters.data = inputs.fingerprint()
-    _say_other_devices(workdir.claim(_devices(engine)), engine, counters.step, write)
-    if not counters.step:
-        for line in batch_warnings(next(iter(inputs.train_batches(0, **host))), engine.model):
-            write(f"warning: {line}")
+    devices = f"{engine.description}, devices: {engine.num_devices}, hosts: {engine.num_hosts}"
+    before = workdir.claim(devices)
+    if before and counters.step:
+        write(
+            f"warning: the devices were others before step {counters.step} ({before}) and are now {devices}: batches "
+            "stay the same, sums are rounded otherwise, and on TensorFlow dropout draws other masks"
+        )
 
     # Train, and evaluate the averages of the weights, which stay in the model.
     progress = Progress(total_steps, config.batch_size, engine.num_devices, write, start=start)
@@ -224,45 +228,27 @@ def _check_continuation(counters, total_steps, inputs):
         )
 
 
-def _devices(engine):
-    return f"{engine.description}, devices: {engine.num_devices}, hosts: {engine.num_hosts}"
-
-
-def _say_other_devices(before, engine, step, write):
-    """Says what changes where a run goes on, after `step` steps, on other devices than `before`, "" for the same."""
-    if before and step:
-        write(
-            f"warning: the devices were others before step {step} ({before}) and are now {_devices(engine)}: batches "
-            "stay the same, sums are rounded otherwise, and on TensorFlow dropout draws other masks"
-        )
-
-
 def _normalized_as_weights(inputs, config, write):
     """The input with the mean and std of the weights that training starts from, unless `config.data` has its own."""
-    if not config.weights:
-        return inputs
-    expected, own = find_preprocessing(config.weights), inputs.model_preprocessing()
+    expected = find_preprocessing(config.weights) if config.weights else None
     if expected is None:
         return inputs
-    ours, theirs = _shares_of_white(own), _shares_of_white(expected)
-    if ours.shape == theirs.shape and np.allclose(ours, theirs):
+    own, theirs = _normalization(inputs.model_preprocessing()), _normalization(expected)
+    if own.shape == theirs.shape and np.allclose(own, theirs):
         return inputs
-    numbers = f"mean={_rounded(expected.mean)}, std={_rounded(expected.std)}"
-    if config.data.mean or config.data.std or len(theirs) not in (1, own.channels):
+    rounded = {name: tuple(round(value, 3) for value in getattr(expected, name)) for name in ("mean", "std")}
+    numbers = ", ".join(f"{name}={values}" for name, values in rounded.items())
+    if config.data.mean or config.data.std or len(theirs) not in (1, inputs.image_shape[-1]):
         write(f"warning: images are normalized otherwise than those of the weights, which had {numbers}")
         return inputs
     write(f"images are normalized as those of the weights: {numbers}")
     return inputs.normalized_as(expected)
 
 
-def _shares_of_white(preprocessing):
+def _normalization(preprocessing):
     """`(mean, std)` of each channel as shares of white; one row if all channels have the same."""
     rows = np.array([preprocessing.mean, preprocessing.std]).T / (2**preprocessing.bit_depth - 1)
     return rows[:1] if (rows == rows[0]).all() else rows
-
-
-def _rounded(values):
-    return tuple(round(value, 3) for value in values)
 
 
 def _weights_loader(config, inputs, write):

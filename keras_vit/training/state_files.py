@@ -55,7 +55,10 @@ def write_state(path, pieces, host_index=0, num_hosts=1):
 def check_finite(name, array):
     """Raises a `Diverged` for weights or statistics that are not finite."""
     if name.startswith(("weights/", "statistics/")) and array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise Diverged("The weights are not finite any more. A lower learning rate (--config.schedule.base) may help")
+        raise Diverged(
+            "The weights are not finite any more, and are not saved. A lower learning rate (--config.schedule.base) "
+            f"may help. Received: {name}"
+        )
 
 
 class StateReader:

@@ -82,7 +82,7 @@ class Workdir:
         Raises:
             ValueError: the folder cannot be written, or a file in it is damaged.
         """
-        with self._written():
+        with self._usable():
             files.make_dirs(self.path)
             changes, before = self._changes, (self._read_json("command.json") or {}).get("devices", "")
             if devices and before not in ("", devices):
@@ -104,7 +104,7 @@ class Workdir:
         """
         with contextlib.ExitStack() as stack:
             if not self._locks and self.is_chief:
-                with self._written():
+                with self._usable():
                     files.make_dirs(self.path)
                     stack.enter_context(workdir_lock(self.path))
                     self._remove_leftovers()
@@ -135,53 +135,45 @@ class Workdir:
             _check_state_fields(fixed)
         if fixed and (not change or self.results() is not None):
             difference = ", ".join(f"{name} was {before!r} and is {now!r}" for name, (before, now) in fixed.items())
-            advice = (
-                "Choose another workdir: the run is done"
-                if self.results() is not None
-                else "Choose another workdir, or go on from the last checkpoint with the new values by --change"
-            )
+            advice = ", or go on from the last checkpoint with the new values by --change"
+            if self.results() is not None:
+                advice = ": the run is done"
             raise ValueError(
-                f"The workdir belongs to a run with another config: {difference}. {advice}. Received: "
-                f"workdir={self.path}"
+                f"The workdir belongs to a run with another config: {difference}. Choose another workdir{advice}. "
+                f"Received: workdir={self.path}"
             )
         return changes
 
     def _read_json(self, name):
-        try:
-            path = self.path / name
-            content = files.parse_json(files.read_text(path)) if files.exists(path) else None
-        except ValueError as error:
-            raise ValueError(
-                f"A file of the workdir is damaged ({error}). Repair it, or choose another workdir. Received: {path}"
-            ) from error
-        except OSError as error:
-            raise _unusable(error, self.path) from error
+        path, damaged = self.path / name, "A file of the workdir is damaged; repair it, or choose another workdir."
+        with self._usable():
+            try:
+                content = files.read_json(path)
+            except ValueError as error:
+                raise ValueError(f"{damaged} {error}") from error
         if content is not None and not isinstance(content, list if name == "changes.json" else dict):
-            raise ValueError(
-                f"A file of the workdir is damaged: it holds {type(content).__name__}. Repair it, or choose another "
-                f"workdir. Received: {self.path / name}"
-            )
+            raise ValueError(f"{damaged} Received: {path}, which holds {type(content).__name__}")
         return content
 
     def _write_json(self, name, content):
         if self.is_chief:
-            with self._written():
+            with self._usable():
                 files.write_json(self.path / name, content)
 
     @contextlib.contextmanager
-    def _written(self):
+    def _usable(self):
         try:
             yield
         except OSError as error:
-            raise _unusable(error, self.path) from error
+            raise ValueError(
+                f"The workdir must be a folder that can be written ({error.strerror or error}). "
+                f"Received: workdir={self.path}"
+            ) from error
 
 
 @contextlib.contextmanager
 def workdir_lock(folder):
-    """While it is open, no other run can open it for the same folder.
-
-    The operating system releases the lock when the process ends, however it ends. A remote folder is not locked.
-    """
+    """While it is open, no other process can open it for the same folder; a remote folder is not locked."""
     if fcntl is None or files.is_remote(folder):
         yield
         return
@@ -215,12 +207,6 @@ def _check_state_fields(changes):
                 f"`{name}` cannot change within a run, because its checkpoints hold other optimizer slots or averages; "
                 f"choose another workdir, or restore --config.{name}={before!r}. Received: {name}={now!r}"
             )
-
-
-def _unusable(error, path):
-    return ValueError(
-        f"The workdir must be a folder that can be written ({error.strerror or error}). Received: workdir={path}"
-    )
 
 
 def _command(config):

@@ -39,6 +39,7 @@ def _run(*command):
             "error: the disk is full: export/1; No space left on device",
         ),
         ("raise OSError(errno.EIO, 'a defect')", 1, None),
+        ("error = OSError('stopped and saved'); error.resumable, error.exit_code = True, 75; raise error", 75, ""),
         ("int('a defect')", 2, "error: invalid literal for int() with base 10: 'a defect'"),
         ("import json; json.loads('a defect')", 1, None),
     ],
@@ -46,7 +47,9 @@ def _run(*command):
 def test_every_end_is_one_line_or_a_traceback(statement, code, line):
     ended = _run("-c", SCRIPT.format(statement=statement))
     assert ended.returncode == code, ended.stderr
-    if line is None:
+    if line == "":
+        assert ended.stdout.startswith("stopped and saved:\n  ") and "Traceback" not in ended.stderr
+    elif line is None:
         assert "Traceback" in ended.stderr
     else:
         assert ended.stderr.strip().splitlines()[-1] == line and "Traceback" not in ended.stderr

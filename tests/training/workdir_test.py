@@ -144,6 +144,7 @@ with workdir_lock(sys.argv[1]):
 """
 
 
+@pytest.mark.full
 def test_one_run_at_a_time_is_in_a_workdir_and_a_dead_one_holds_nothing(tmp_path):
     other = subprocess.Popen(
         [sys.executable, "-c", HOLD, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -1,13 +1,11 @@
 """Choosing the devices to train on."""
 
-import importlib.metadata
-
 import jax
 import numpy as np
 
 from keras_vit.data import hide_accelerators_from_tensorflow
 from keras_vit.training.engine import STRATEGIES
-from keras_vit.training.hosts import coordinator_address, workers
+from keras_vit.training.hosts import workers
 
 # The one axis of every mesh. Batches are divided along it, and with `shard` weights or the optimizer's state too.
 AXIS = "data"
@@ -28,7 +26,7 @@ def choose_mesh(name="auto", tpu_address=""):
         tpu_address: must be "", since JAX uses the TPU of the machine that it runs on.
 
     Raises:
-        ValueError: the name is not known, the devices are not there, or TensorFlow would claim the TPU.
+        ValueError: the name is not known, the devices are not there.
     """
     if name not in STRATEGIES:
         raise ValueError(f"`strategy` must be one of {', '.join(STRATEGIES)}. Received: strategy={name!r}")
@@ -58,8 +56,6 @@ def choose_mesh(name="auto", tpu_address=""):
             f'No GPU is visible to JAX, only {devices[0].device_kind!r}; pip install "keras_vit[cpu,jax-gpu]" where '
             "there is one. Received: strategy='mirrored'"
         )
-    if platform == "tpu":
-        _check_tensorflow()
     if jax.process_count() > 1 and workers() is None:
         raise ValueError(
             "This process is one of several that share a TPU: TF_CONFIG must name them all, on each of them. "
@@ -68,11 +64,10 @@ def choose_mesh(name="auto", tpu_address=""):
     return jax.sharding.Mesh(np.array(devices[:1] if name == "default" else devices), (AXIS,))
 
 
-def _join(count, index):
+def _join(count, index, address):
     """Lets the processes of TF_CONFIG find each other."""
     if jax.distributed.is_initialized():
         return
-    address = coordinator_address()
     try:
         jax.distributed.initialize(
             address, num_processes=count, process_id=index, shutdown_timeout_seconds=_SHUTDOWN_SECONDS
@@ -80,15 +75,3 @@ def _join(count, index):
     except RuntimeError as error:
         reason = str(error).strip().split("\n")[0][:200]
         raise ValueError(f"The workers of TF_CONFIG do not find each other ({reason}). Received: {address}") from error
-
-
-def _check_tensorflow():
-    """Refuses a TensorFlow that would claim the TPU as soon as it is used; only one library can have it."""
-    try:
-        version = importlib.metadata.version("tensorflow-tpu")
-    except importlib.metadata.PackageNotFoundError:
-        return
-    raise ValueError(
-        "TensorFlow for TPUs and JAX would both claim the TPU: pip uninstall tensorflow-tpu, and pip install "
-        f"tensorflow-cpu, which makes the batches. Received: tensorflow-tpu {version}"
-    )

@@ -1,9 +1,7 @@
 """The engine on JAX."""
 
 import collections
-import dataclasses
 import time
-import zlib
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +12,10 @@ from keras_vit import terminal
 from keras_vit.training import state_files
 from keras_vit.training.engine import Engine, process_peak_memory
 from keras_vit.training.jax.batches import DeviceBatches, put_batch
-from keras_vit.training.jax.evaluation import make_sum_gradients, make_sums
+from keras_vit.training.jax.evaluation import make_sums
 from keras_vit.training.jax.state import initial_state, put, state_shardings
 from keras_vit.training.jax.step import make_swap_ema, make_train_steps
+from keras_vit.training.update import TrainState
 
 # The fields of a config that are options of `make_train_steps`.
 STEP_OPTIONS = ("batch_size", "seed", "accumulate_steps", "remat", "clip_norm", "ema_decay", "skip_nonfinite")
@@ -35,8 +34,6 @@ class JaxEngine(Engine):
         state: the `TrainState`, once `build` was called. Its arrays are the values of the model's variables.
     """
 
-    saves_on_every_host = True
-    _make_sum_gradients = staticmethod(make_sum_gradients)
     _start_trace = staticmethod(jax.profiler.start_trace)
     _stop_trace = staticmethod(jax.profiler.stop_trace)
 
@@ -189,17 +186,10 @@ class JaxEngine(Engine):
         return self._model
 
     def restore(self, path):
-        names, fields = self._names(), {}
         with state_files.StateReader(path) as reader:
-            found = {
-                name
-                for field, each in names.items()
-                for name, array in zip(each, getattr(self.state, field), strict=True)
-                if reader.check(name, array.shape)
-            }
 
             def read(name, array, sharding):
-                if name not in found:
+                if not reader.check(name, array.shape):
                     return array
 
                 def part(index):
@@ -207,20 +197,17 @@ class JaxEngine(Engine):
 
                 return jax.make_array_from_callback(array.shape, sharding, part)
 
-            for field, each in names.items():
-                fields[field] = list(map(read, each, getattr(self.state, field), getattr(self._shardings, field)))
-        self._set_state(dataclasses.replace(self.state, **fields))
+            fields = {
+                field: list(map(read, names, getattr(self.state, field), getattr(self._shardings, field)))
+                for field, names in self._names().items()
+            }
+        self._set_state(TrainState(**fields))
 
     def gather_hosts(self, values):
         if self.num_hosts == 1:
             return super().gather_hosts(values)
         rows = multihost_utils.process_allgather(np.array(values, np.uint32))
         return [tuple(map(int, row)) for row in rows]
-
-    def weights_checksum(self):
-        # Of what every host has whole: a host cannot read the parts of another alone.
-        whole = [array for array in [*self.state.weights, *self.state.slots] if array.is_fully_replicated]
-        return zlib.crc32(b"".join(np.asarray(array).tobytes() for array in (whole[0], whole[-1])))
 
     def _names(self):
         return state_files.state_names(self._model, self._optimizer, self.state)

@@ -1,4 +1,4 @@
-"""What is computed without dropout: the sums of an evaluation, and the gradients of a diagnosis."""
+"""The sums of an evaluation."""
 
 import jax
 import jax.numpy as jnp
@@ -35,24 +35,3 @@ def make_sums(mesh, model, compute, weight_shardings, parts=1):
         return dict(zip(names, values)), weight
 
     return sums
-
-
-def make_sum_gradients(model, task):
-    """The function that `diagnosis.first_nonfinite_layer` asks for the gradients of a part of a batch."""
-
-    @jax.jit
-    def gradients(weights, statistics, piece):
-        def total(weights):
-            with model_scope(model, weights, statistics):
-                losses, _ = task.losses_and_metrics(model, piece, training=False)
-            return jnp.sum(losses)
-
-        return jax.value_and_grad(total)(weights)
-
-    def compute_gradients(piece):
-        values = [
-            [v.value for v in variables] for variables in (model.trainable_variables, model.non_trainable_variables)
-        ]
-        return gradients(*values, piece)
-
-    return compute_gradients

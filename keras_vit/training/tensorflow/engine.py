@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras_vit import terminal
 from keras_vit.training import state_files
 from keras_vit.training.engine import Engine, process_peak_memory
-from keras_vit.training.hosts import hosts_and_index
+from keras_vit.training.hosts import workers
 from keras_vit.training.tensorflow import batches
 from keras_vit.training.tensorflow.state import State, make_swap_ema
 from keras_vit.training.tensorflow.step import make_train_steps
@@ -32,7 +32,7 @@ class TensorFlowEngine(Engine):
         self.strategy = strategy
         self.num_devices = strategy.num_replicas_in_sync
         several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
-        self.num_hosts, self.host_index = hosts_and_index() if several else (1, 0)
+        self.num_hosts, self.host_index, _ = workers() if several else (1, 0, "")
         self._iterator = None
 
     @property
@@ -127,28 +127,15 @@ class TensorFlowEngine(Engine):
     def gather_hosts(self, values):
         if self.num_hosts == 1:
             return super().gather_hosts(values)
-        # Two digits of 16 bits, which float32 holds exactly even as a sum over the replicas of a host.
-        digits = np.array([divmod(value, 2**16) for value in values], np.float32)
-        rows = np.zeros((self.num_hosts, *digits.shape), np.float32)
-        rows[self.host_index] = digits
-
+        rows = np.zeros((self.num_hosts, len(values)))  # float64, whose sum over replicas is exact
+        rows[self.host_index] = values
         try:
-            rows = self._sum_over_replicas(tf.constant(rows)).numpy().astype("int64")
+            rows = self._sum_over_replicas(tf.constant(rows)).numpy()
         except tf.errors.OpError as error:
             reason = error.message.split("\n")[0][:200]
             raise ValueError(f"Another host has ended; its log says why. Received: {reason}") from error
-        rows = rows * self.num_hosts // self.num_devices
-        return [tuple(int(high) * 2**16 + int(low) for high, low in row) for row in rows]
-
-    @staticmethod
-    def _make_sum_gradients(model, task):
-        def compute_gradients(piece):
-            with tf.GradientTape() as tape:
-                losses, _ = task.losses_and_metrics(model, piece, training=False)
-                total = tf.reduce_sum(losses)
-            return total, tape.gradient(total, model.trainable_variables)
-
-        return compute_gradients
+        rows = rows * self.num_hosts / self.num_devices
+        return [tuple(map(int, row)) for row in rows]
 
 
 def make_replica_sums(model, compute):

@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import os
-import socket
 from pathlib import Path
 
 import tensorflow as tf
@@ -12,9 +11,6 @@ from keras_vit.training.engine import STRATEGIES
 from keras_vit.training.hosts import workers
 
 log = logging.getLogger(__name__)
-
-# Seconds in which a TPU's address must accept a connection. TensorFlow itself would wait for minutes.
-TPU_CONNECT_SECONDS = 4
 
 # As JAX finds TPUs (`jax/_src/hardware_utils.py`). Google's other devices, such as its network card, are no TPUs.
 GOOGLE_PCI_VENDOR = "0x1ae0"
@@ -74,8 +70,6 @@ def _tpu_strategy(address):
             "Received: strategy='tpu'"
         )
     address = address or os.environ.get("TPU_NAME", "local")
-    if address.startswith("grpc://"):
-        _check_connection(address)
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=address)
         tf.config.experimental_connect_to_cluster(resolver)
@@ -84,11 +78,3 @@ def _tpu_strategy(address):
     except (tf.errors.OpError, OSError, RuntimeError) as error:
         reason = str(error).strip().split("\n")[0][:200]
         raise ValueError(f"The TPU cannot be used ({reason}). Received: tpu_address={address!r}") from error
-
-
-def _check_connection(address):
-    host, _, port = address.removeprefix("grpc://").rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=TPU_CONNECT_SECONDS).close()
-    except (OSError, ValueError) as error:
-        raise ValueError(f"No TPU answers there ({error}). Received: tpu_address={address!r}") from error

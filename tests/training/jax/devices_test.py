@@ -1,6 +1,5 @@
 """Choosing devices, and what is refused before anything is compiled."""
 
-import importlib.metadata
 import json
 import types
 
@@ -40,13 +39,6 @@ def test_what_is_not_there_is_refused(arguments, message):
 def _pretend(monkeypatch, platform, **attributes):
     device = types.SimpleNamespace(platform=platform, device_kind=platform, process_index=0, id=0, **attributes)
     monkeypatch.setattr(jax, "devices", lambda: [device])
-
-
-def test_two_libraries_that_claim_one_tpu_are_refused(monkeypatch):
-    _pretend(monkeypatch, "tpu")
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: {"tensorflow-tpu": "2.20.0"}[name])
-    with pytest.raises(ValueError, match="would both claim the TPU: .*Received: tensorflow-tpu 2.20.0"):
-        choose_mesh("tpu")
 
 
 def test_a_process_of_several_that_nobody_named_is_refused(monkeypatch):

@@ -29,7 +29,8 @@ def _logits_and_labels(model, source):
 
 @pytest.mark.parametrize(
     ("replicas", "examples"),
-    [(2, 11), (4, 1), *[pytest.param(*case, marks=pytest.mark.slow) for case in ((1, 11), (2, 16))]],
+    [(2, 11), pytest.param(4, 1, marks=pytest.mark.full)]
+    + [pytest.param(*case, marks=pytest.mark.slow) for case in ((1, 11), (2, 16))],
 )
 def test_every_example_counts_once_whatever_their_number(replicas, examples, tiny):
     inputs = tiny.input_of(test=examples)
@@ -49,6 +50,7 @@ def test_every_example_counts_once_whatever_their_number(replicas, examples, tin
 
 
 @pytest.mark.parametrize("replicas", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.full
 def test_evaluation_computes_a_batch_in_as_many_parts_as_training_does(replicas, tiny):
     sizes = []
 
@@ -62,6 +64,7 @@ def test_evaluation_computes_a_batch_in_as_many_parts_as_training_does(replicas,
     assert parts["mean"] == pytest.approx(whole["mean"], abs=1e-7)
 
 
+@pytest.mark.full
 def test_evaluation_that_does_not_fit_into_memory_says_what_would_help(tiny):
     def sums(*batch):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
@@ -73,6 +76,7 @@ def test_evaluation_that_does_not_fit_into_memory_says_what_would_help(tiny):
 
 
 @pytest.mark.parametrize("replicas", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.full
 def test_averages_start_from_loaded_weights_and_trade_places_with_them(replicas, tiny):
     engine = _engine(tiny, replicas, tiny.input_of(), ema_decay=0.5)
     weights = [variable.numpy() for variable in engine.model.trainable_variables]
