@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from keras_vit import files
 from keras_vit.export.graph import inference_copy, require_tensorflow, write_graph
+from keras_vit.models.any_model import check_images_known
 
 _OPSET = 18  # the newest that tf2onnx writes
 
@@ -62,7 +63,8 @@ def litert(model: keras.Model, path: str | os.PathLike, *, quantization: str = "
     if quantization not in ("none", "int8"):
         raise ValueError(f"`quantization` must be one of none, int8. Received: quantization={quantization!r}")
     require_tensorflow("A LiteRT file")
-    copy, spec = inference_copy(model), tf.TensorSpec((None, *model.input_shape[1:]), tf.float32, "images")
+    shape = check_images_known(model)
+    copy, spec = inference_copy(model), tf.TensorSpec((None, *shape), tf.float32, "images")
     with tempfile.TemporaryDirectory() as folder:
         write_graph(folder, copy, {"logits": (lambda images: {"logits": copy(images, training=False)}, spec)})
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=["logits"])
@@ -72,7 +74,7 @@ def litert(model: keras.Model, path: str | os.PathLike, *, quantization: str = "
             content = converter.convert()
         except Exception as error:  # LiteRT's compiler has its own exception types
             raise _cannot_convert("LiteRT", model, error) from error
-    images = example_images(model.input_shape[1:])
+    images = example_images(shape)
     return _write_compared(path, content, model, images, run_litert(content, images))
 
 
@@ -106,16 +108,17 @@ def onnx(model: keras.Model, path: str | os.PathLike) -> ExportReport:
     """
     path = _checked_path(path, ".onnx", "an ONNX file")
     require_tensorflow("An ONNX file")
+    shape = check_images_known(model)
     try:
         import onnxruntime
         import tf2onnx
     except ImportError as error:
         raise ImportError(f'{error.name} is not installed: pip install "keras_vit[onnx]"', name=error.name) from error
-    copy, spec = inference_copy(model), tf.TensorSpec((None, *model.input_shape[1:]), tf.float32, "images")
+    copy, spec = inference_copy(model), tf.TensorSpec((None, *shape), tf.float32, "images")
     function = tf.function(
         lambda images: {"logits": copy(images, training=False)}, input_signature=[spec], autograph=False
     )
-    images = example_images(model.input_shape[1:])
+    images = example_images(shape)
     try:
         converted, _ = tf2onnx.convert.from_function(
             function, input_signature=[spec], opset=_OPSET, custom_op_handlers={"Erfc": (_erfc, [])}

@@ -1,0 +1,127 @@
+"""Compares a trained DINOv2 ViT-S/14 with transformers on two photographs, in every format that is exported.
+
+    python experiments/real/extract_dinov2.py --output=dinov2_small
+    python experiments/real/agreement.py --model=dinov2_small
+    KERAS_BACKEND=jax python experiments/real/agreement.py --model=dinov2_small
+
+Prints a table: the largest difference to what transformers 5.23 computed in float32 (reference.npz), divided by the
+largest value of the reference, for the class token and for every sixteenth patch. Exports need TensorFlow; on JAX they
+are left out. ONNX needs `pip install "keras_vit[onnx]"`.
+"""
+
+import tempfile
+from pathlib import Path
+
+import keras
+import numpy as np
+from absl import app, flags, logging
+from PIL import Image
+
+import keras_vit
+from keras_vit import export
+
+FLAGS = flags.FLAGS
+REFERENCE = Path(__file__).with_name("reference.npz")
+PATCH_STEP = 16  # reference.npz has every sixteenth patch
+SHAPE = (224, 224, 3)
+
+
+def photographs():
+    """Returns scikit-learn's two photographs, uint8 `(2, 256, 256, 3)`."""
+    from sklearn.datasets import load_sample_image
+
+    pictures = [Image.fromarray(load_sample_image(name)) for name in ("china.jpg", "flower.jpg")]
+    return np.stack([np.asarray(picture.resize((256, 256), Image.Resampling.BICUBIC)) for picture in pictures])
+
+
+def model_inputs(pictures):
+    """Returns the middle 224 pixels, normalized with ImageNet's mean and deviation, float32 `(2, 224, 224, 3)`."""
+    mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+    return ((pictures[:, 16:240, 16:240] / 255 - mean) / std).astype("float32")
+
+
+def tokens_of(folder, images, dtype):
+    """Returns all tokens after the last norm, `(2, 257, 384)`."""
+    model = keras_vit.from_pretrained(folder, input_shape=SHAPE, include_top=False, dtype=dtype)
+    return np.asarray(keras_vit.FeatureModel(model, tokens="all")(images)).astype("float32")
+
+
+def split(tokens):
+    return tokens[:, 0], tokens[:, 1:]
+
+
+def keras_file(model, images, folder):
+    """Returns class token and patches of a model that was saved as `.keras` and loaded."""
+    model.save(folder / "model.keras")
+    loaded = keras.models.load_model(folder / "model.keras")
+    return split(np.asarray(keras_vit.FeatureModel(loaded, tokens="all")(images)))
+
+
+def saved_model(model, pictures, folder):
+    """Returns class token and patches of a SavedModel, which gets the photographs as PNG files."""
+    import io
+
+    import tensorflow as tf
+
+    path = export.saved_model(model, folder / "saved_model", signatures=["features"])
+    files = []
+    for picture in pictures:
+        file = io.BytesIO()
+        Image.fromarray(picture).save(file, "png")
+        files.append(file.getvalue())
+    outputs = tf.saved_model.load(path).signatures["features"](image_bytes=tf.constant(files))
+    patches = outputs["patches"].numpy()
+    return outputs["representation"].numpy(), patches.reshape(len(patches), -1, patches.shape[-1])
+
+
+def converted(model, images, folder, kind):
+    """Returns class token and patches of an ONNX or a LiteRT file."""
+    inputs = keras.Input(SHAPE)
+    features = keras.Model(inputs, keras_vit.FeatureModel(model, tokens="all")(inputs))
+    if kind == "onnx":
+        import onnxruntime
+
+        export.onnx(features, folder / "model.onnx")
+        session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+        return split(session.run(None, {"images": images})[0])
+    path = folder / f"{kind}.tflite"
+    export.litert(features, path, quantization="int8" if kind.endswith("int8") else "none")
+    return split(export.conversions.run_litert(path.read_bytes(), images))
+
+
+def main(_):
+    logging.set_verbosity(logging.ERROR)
+    pictures = photographs()
+    images = model_inputs(pictures)
+    backend = keras.backend.backend()
+    reference = np.load(REFERENCE)
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        model = keras_vit.from_pretrained(FLAGS.model, input_shape=SHAPE, include_top=False)
+        rows = {
+            f"{backend}, float32": lambda: split(tokens_of(FLAGS.model, images, "float32")),
+            f"{backend}, bfloat16": lambda: split(tokens_of(FLAGS.model, images, "mixed_bfloat16")),
+            f"{backend}, .keras file": lambda: keras_file(model, images, folder),
+        }
+        if backend == "tensorflow":
+            rows |= {
+                "SavedModel": lambda: saved_model(model, pictures, folder),
+                "ONNX": lambda: converted(model, images, folder, "onnx"),
+                "LiteRT": lambda: converted(model, images, folder, "litert"),
+                "LiteRT int8": lambda: converted(model, images, folder, "litert_int8"),
+            }
+        print("| format | class token | patches | cosine of the class token |\n|---|---|---|---|")
+        for name, compute in rows.items():
+            token, patches = compute()
+            differences = [
+                np.abs(ours - theirs).max() / np.abs(theirs).max()
+                for ours, theirs in ((token, reference["class_token"]), (patches[:, ::PATCH_STEP], reference["patches"]))
+            ]
+            norms = np.linalg.norm(token, axis=1) * np.linalg.norm(reference["class_token"], axis=1)
+            cosine = ((token * reference["class_token"]).sum(1) / norms).min()
+            print(f"| {name} | {differences[0]:.1e} | {differences[1]:.1e} | {cosine:.5f} |", flush=True)
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("model", "dinov2_small", "Folder that extract_dinov2.py wrote.")
+    app.run(main)
