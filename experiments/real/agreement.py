@@ -113,10 +113,8 @@ def main(_):
         print("| format | class token | patches | cosine of the class token |\n|---|---|---|---|")
         for name, compute in rows.items():
             token, patches = compute()
-            differences = [
-                np.abs(ours - theirs).max() / np.abs(theirs).max()
-                for ours, theirs in ((token, reference["class_token"]), (patches[:, ::PATCH_STEP], reference["patches"]))
-            ]
+            pairs = (token, reference["class_token"]), (patches[:, ::PATCH_STEP], reference["patches"])
+            differences = [np.abs(ours - theirs).max() / np.abs(theirs).max() for ours, theirs in pairs]
             norms = np.linalg.norm(token, axis=1) * np.linalg.norm(reference["class_token"], axis=1)
             cosine = ((token * reference["class_token"]).sum(1) / norms).min()
             print(f"| {name} | {differences[0]:.1e} | {differences[1]:.1e} | {cosine:.5f} |", flush=True)
