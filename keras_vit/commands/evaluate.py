@@ -1,4 +1,4 @@
-"""Evaluates a model, prints a table and writes `results.json`; run again, it does what is missing.
+"""Evaluates a model, prints a table and writes `results.json`.
 
     keras-vit evaluate --model=runs/digits --evals=top1,calibration,fewshot:digits --output=evaluation
     keras-vit evaluate --variant=ViT_B16 --weights=augreg:FILE --evals=real,fewshot:cifar100@/data/tfds
@@ -7,8 +7,6 @@ What is evaluated is NAME, on the data of the run or of `--data`, or NAME:DATASE
 copy; `keras_vit/evaluation/__init__.py` has the names. Images are prepared as the model's own preprocessing says. With
 `--pages`, a page shows calibration, confusions and the worst-classified images.
 """
-
-import math
 
 from absl import flags
 
@@ -26,7 +24,6 @@ def define_flags():
     flags.DEFINE_string("data", "", "The dataset of those that name none; that of the run if not given.")
     flags.DEFINE_string("data_path", "", "Where it lies, unless it is in the usual place.")
     flags.DEFINE_float("max_bad_share", 0.01, "The share of the images of a dataset that may be unreadable.", 0, 1)
-    flags.DEFINE_bool("force", False, "Evaluate again what was evaluated, such as on data that changed in place.")
     flags.DEFINE_bool("pages", False, "Whether to write a page of calibration, confusions and the worst images.")
     flags.DEFINE_string("output", "evaluation", "The folder to write to.")
 
@@ -35,45 +32,27 @@ def main():
     if not FLAGS.evals:
         raise ValueError(f"--evals must name an evaluator, such as top1. Received: evals={FLAGS.evals}")
     evaluators = evaluation.get(FLAGS.evals, FLAGS.max_bad_share)
-    model, details, _ = shared_flags.chosen_model()
+    model, details, title = shared_flags.chosen_model()
+    needs_inputs = FLAGS.pages or not all(evaluator.dataset for evaluator in evaluators.values())
+    inputs = load_inputs(model, details) if needs_inputs else None
+    if FLAGS.pages and inputs is None:
+        raise ValueError("The page needs a dataset: --data=digits. Received: data=''")
     output = files.as_path(FLAGS.output)
     files.make_dirs(output)
-    what = {
-        "model": FLAGS.model or f"{FLAGS.variant} {FLAGS.weights}",
+    results = {
+        "model": title,
         "data": f"{FLAGS.data} {FLAGS.data_path}".strip(),
         "model_sha256": evaluation.model_digest(model),
+        "metrics": {},
     }
-    results = read_results(output / "results.json", what)
-    shares = results["max_bad_share"]
-    inputs = None
     for name, evaluator in evaluators.items():
-        if name in results["metrics"] and shares[name] <= FLAGS.max_bad_share and not FLAGS.force:
-            print(f"{name} was evaluated before; --force evaluates it again")
-            continue
-        inputs = inputs or load_inputs(model, details)
         results["metrics"][name] = evaluator.evaluate(model, inputs)
-        shares[name] = FLAGS.max_bad_share
-        files.write_json(output / "results.json", results)
+        files.write_json(output / "results.json", results)  # after each one, some of which take long
         print(f"evaluated {name}", flush=True)
-    print_table({name: results["metrics"][name] for name in evaluators})
+    print_table(results["metrics"])
     if FLAGS.pages:
-        inputs = inputs or load_inputs(model, details)
-        if inputs is None:
-            raise ValueError("The page needs a dataset: --data=digits. Received: data=''")
-        print(f"wrote {write_report(model, inputs, output, FLAGS.model or FLAGS.variant)}")
+        print(f"wrote {write_report(model, inputs, output, title)}")
     print(f"wrote {output / 'results.json'}")
-
-
-def read_results(path, what):
-    """What was evaluated before: `{"of": what, "metrics": {...}, "max_bad_share": {...}}`, by evaluator."""
-    results = files.read_json(path)
-    if results is None:
-        return {"of": what, "metrics": {}, "max_bad_share": {}}
-    if not isinstance(results, dict) or results.get("of") != what or "max_bad_share" not in results:
-        raise ValueError(
-            f"The folder has the results of another model or data; another --output keeps them. Received: {path}"
-        )
-    return results
 
 
 def load_inputs(model, details):
@@ -90,4 +69,4 @@ def print_table(metrics_of):
     width = max(len(name) for name in metrics_of)
     for name, metrics in metrics_of.items():
         for index, (metric, value) in enumerate(metrics.items()):
-            print(f"{name if not index else '':{width}}  {metric:28} {math.nan if value is None else value:.4f}")
+            print(f"{name if not index else '':{width}}  {metric:28} {value:.4f}")

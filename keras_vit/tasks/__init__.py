@@ -15,10 +15,6 @@ TASKS = {
     "masked_patches": MaskedPatchPrediction,
 }
 """The classes of the tasks by the name that `config.task` has."""
-_FORMER = {
-    "resnet_classification": "BiTResNet",
-    "axial_classification": "AxialVisionTransformer",
-}
 
 
 def get(config: ConfigDict) -> Task:
@@ -27,10 +23,6 @@ def get(config: ConfigDict) -> Task:
     Raises:
         ValueError: the name is not known, or the config asks for something that the task cannot do.
     """
-    if config.task in _FORMER:
-        raise ValueError(
-            f"The task is `classification` with `architecture={_FORMER[config.task]!r}`. Received: task={config.task!r}"
-        )
     if config.task not in TASKS:
         raise ValueError(f"`task` must be one of {', '.join(TASKS)}. Received: task={config.task!r}")
     return TASKS[config.task](config)

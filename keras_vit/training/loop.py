@@ -41,17 +41,6 @@ class Counters:
     data: tuple = ()
     all_bad_examples: int = 0
 
-    @classmethod
-    def of(cls, values):
-        """The counters of a checkpoint, a dict as it is read from JSON."""
-        unknown = sorted(values.keys() - {field.name for field in dataclasses.fields(cls)})
-        if unknown:
-            raise ValueError(
-                "The counters of the checkpoint, in its file `finished`, are of another version. "
-                f"Received: {', '.join(unknown)}"
-            )
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
-
 
 def train(
     config, engine, inputs, counters,

@@ -125,7 +125,7 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
         )
 
     # Resume.
-    counters = Counters.of(checkpoints.restore())
+    counters = Counters(**checkpoints.restore())
     _check_continuation(counters, total_steps, inputs)
     counters.data = inputs.fingerprint()
     devices = f"{engine.description}, devices: {engine.num_devices}, hosts: {engine.num_hosts}"
@@ -222,9 +222,8 @@ def _check_continuation(counters, total_steps, inputs):
         train, test, *_ = known
         raise ValueError(
             f"The data are not those of the run so far, which had {train} training and {test} test examples, or have "
-            "other classes, labels, or names or sizes of files. Restore them, or choose another workdir. Received: "
-            f"{inputs.train.num_examples} training and {inputs.test.num_examples} test examples, classes "
-            f"{', '.join(map(str, inputs.train.class_names[:5]))}..."
+            "other classes, labels, or names or sizes of files. Restore them, or choose another workdir. "
+            f"Received: {inputs.train.num_examples} training and {inputs.test.num_examples} test examples"
         )
 
 

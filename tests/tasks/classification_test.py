@@ -100,8 +100,6 @@ def test_what_a_config_cannot_ask_for_is_refused():
         _task(loss="hinge")
     with pytest.raises(ValueError, match="`task` must be one of classification.*Received: task='detection'"):
         tasks.get(ConfigDict(recipes.defaults(task="detection")))
-    with pytest.raises(ValueError, match="`classification` with `architecture='BiTResNet'`. Received: task="):
-        tasks.get(ConfigDict(recipes.defaults(task="resnet_classification")))
 
 
 @pytest.mark.one_backend

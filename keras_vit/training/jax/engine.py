@@ -12,9 +12,8 @@ from keras_vit import terminal
 from keras_vit.training import state_files
 from keras_vit.training.engine import Engine, process_peak_memory
 from keras_vit.training.jax.batches import DeviceBatches, put_batch
-from keras_vit.training.jax.evaluation import make_sums
 from keras_vit.training.jax.state import initial_state, put, state_shardings
-from keras_vit.training.jax.step import make_swap_ema, make_train_steps
+from keras_vit.training.jax.step import make_sums, make_swap_ema, make_train_steps
 from keras_vit.training.update import TrainState
 
 # The fields of a config that are options of `make_train_steps`.
