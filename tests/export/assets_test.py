@@ -18,6 +18,7 @@ def test_the_labels_are_one_a_line(exported):
     assert Path(exported[0], "assets/labels.txt").read_text(encoding="utf-8").splitlines() == list(NAMES)
 
 
+@pytest.mark.full
 def test_the_warm_up_runs_every_signature(exported):
     signatures = tf.saved_model.load(exported[0]).signatures
     names = []

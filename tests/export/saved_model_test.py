@@ -146,6 +146,7 @@ def test_an_image_is_refused_by_the_size_in_its_header(signatures):
         signatures["serving_default"](image_bytes=tf.constant([bytes(huge)]))
 
 
+@pytest.mark.full
 def test_a_wrong_output_is_not_published(tmp_path, monkeypatch):
     def wrong(model, precision):
         copy = real(model, precision)
@@ -160,6 +161,7 @@ def test_a_wrong_output_is_not_published(tmp_path, monkeypatch):
     assert kept.name.startswith("partial-") and (kept / "saved_model.pb").exists()
 
 
+@pytest.mark.full
 def test_an_unchecked_signature_is_not_published(tmp_path, monkeypatch):
     monkeypatch.setattr("keras_vit.export.signatures._with_input_check", lambda signature, _: signature)
     with pytest.raises(export.SelfTestError, match=r"ended with code -6|was accepted"):
@@ -224,7 +226,7 @@ def test_models_that_have_no_probabilities_or_other_channels_are_refused(tmp_pat
         export.saved_model(tiny_model(input_shape=(8, 12, 5)), tmp_path, signatures=("serving_default",))
 
 
-@pytest.mark.parametrize("channels", [1, 4])
+@pytest.mark.parametrize("channels", [1, pytest.param(4, marks=pytest.mark.full)])
 def test_files_of_other_channels_are_served(channels, tmp_path, unverified):
     model = tiny_model(input_shape=(8, 12, channels))
     signature = tf.saved_model.load(export.saved_model(model, tmp_path)).signatures["serving_default"]
