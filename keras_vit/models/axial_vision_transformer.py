@@ -10,7 +10,7 @@ from keras_vit import checkpoints, layers
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.validation import check_positive_int, check_rate
 from keras_vit.models.image_model import ImageModel, add_head, kept_arguments, policy_of
-from keras_vit.models.vision_transformer import patch_grid
+from keras_vit.models.validation import patch_grid
 from keras_vit.preprocessing import Preprocessing
 
 

@@ -10,15 +10,14 @@ from typing import Any
 import keras
 
 from keras_vit import checkpoints, layers
-from keras_vit.checkpoints.position_embeddings import RULES
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.patch_masking import PatchMasking
-from keras_vit.layers.resnet_stem import resolve_stem, stem_stride_of
-from keras_vit.layers.validation import check_choice, check_positive_int, check_rate, nearest_multiples
+from keras_vit.layers.resnet_stem import resolve_stem
+from keras_vit.layers.validation import check_choice
 from keras_vit.models.image_model import ImageModel, add_head, kept_arguments, policy_of
+from keras_vit.models.validation import check_vision_transformer, patch_grid
 from keras_vit.preprocessing import Preprocessing
 
-CLASSIFIERS = ("token", "gap", "token_gap", "map", "unpooled", "token_unpooled")
 # From the grid of the patches, `(rows, columns)`, to a layer on tokens `(B, N, D)`. To add one, write the layer and
 # its row here; its `has_class_token_position` says whether it can stand after the class token.
 POSITION_EMBEDDINGS: dict[str, Any] = {
@@ -28,9 +27,11 @@ POSITION_EMBEDDINGS: dict[str, Any] = {
     "none": layers.NoPositionEmbedding,
     "relative": layers.NoPositionEmbedding,  # the blocks have it, in their attention
 }
-# Where a position embedding is added: to the tokens once, to the input of each block from a table of its own, or to
-# the input of each block from one table.
-POSITION_EMBEDDING_AT = ("stem", "every_layer", "every_layer_shared")
+# The arguments that every block takes as they are.
+_BLOCK = (
+    *("num_heads", "mlp_dim", "dropout", "attention_dropout", "exact_gelu", "epsilon", "remat", "mlp", "mlp_norm"),
+    *("mlp_bias", "attention_bias", "qk_norm", "layer_scale", "attention_norm"),
+)
 # The model whose forward pass is replaced in this thread, the function that replaces it, and a list of its images.
 _FORWARD: contextvars.ContextVar = contextvars.ContextVar("forward", default=(None, None, []))
 # The model whose attention scores are changed in this thread, and the changes.
@@ -185,6 +186,7 @@ class VisionTransformer(ImageModel):
         dtype: Any = None,
         **kwargs: Any,
     ) -> None:
+        # Published weights decide what the arguments leave open.
         arguments = kept_arguments(locals())
         resnet_blocks = resolve_stem(stem, resnet_blocks)
         if weights is not None:
@@ -195,43 +197,33 @@ class VisionTransformer(ImageModel):
                 classes = published.classes if classes is None else classes
                 if representation_size is None:
                     representation_size = published.representation_size
+        classes, representation_size = 1000 if classes is None else classes, representation_size or 0
         arguments |= {
             "resnet_blocks": resnet_blocks,
-            "classes": 1000 if classes is None else classes,
-            "representation_size": representation_size or 0,
+            "classes": classes,
+            "representation_size": representation_size,
             "rotary": None if rotary is None else dict(rotary),
         }
-        _validate(**arguments)
+        check_choice("position_embedding", position_embedding, POSITION_EMBEDDINGS)
+        make_positions = POSITION_EMBEDDINGS[position_embedding]
+        check_vision_transformer(**arguments, can_position_class_token=make_positions.has_class_token_position)
         grid = patch_grid(input_shape, patch_size, resnet_blocks)
         has_class_token = classifier.startswith("token")
-        policy = {"dtype": policy_of(dtype)}
         num_class_tokens = int(has_class_token) + distilled
         num_prefix_tokens = num_class_tokens + num_registers
-        gelu: dict[str, Any] = {"exact_gelu": exact_gelu if mlp is None else mlp == "gelu", "epsilon": epsilon}
-        block: dict[str, Any] = {
-            name: arguments[name]
-            for name in (
-                *("num_heads", "mlp_dim", "dropout", "attention_dropout", "exact_gelu", "epsilon", "remat", "mlp"),
-                *("mlp_norm", "mlp_bias", "attention_bias", "qk_norm", "layer_scale", "attention_norm"),
-            )
-        }
-        if rotary is not None:
-            block["rotary"] = {**rotary, "grid": grid, "prefix": num_prefix_tokens}
+        policy = {"dtype": policy_of(dtype)}
 
-        # The layers from images to the tokens of layer 0.
-        first: list[Any] = [layers.InputPreprocessing(preprocessing, name="expected_images", **policy)]
-        if resnet_blocks is not None:
-            first.append(layers.ResNetStem(resnet_blocks, name="resnet_stem", **policy))
-        first += [
-            layers.Patches(patch_size, name="patches", **policy),
-            layers.PatchEncoder(hidden_size, patch_bias, name="embedding", **policy),  # (B, rows*columns, hidden_size)
-        ]
-        if masking_rate:
-            first.append(PatchMasking(masking_rate, name="mask_patches", **policy))
-        make_positions = POSITION_EMBEDDINGS[position_embedding]
+        # Layer 0: patches become tokens with positions, after class tokens and registers (eq. 1).
+        preparation = layers.InputPreprocessing(preprocessing, name="expected_images", **policy)
+        resnet = None if resnet_blocks is None else layers.ResNetStem(resnet_blocks, name="resnet_stem", **policy)
+        patches = layers.Patches(patch_size, name="patches", **policy)
+        patch_encoder = layers.PatchEncoder(hidden_size, patch_bias, name="embedding", **policy)
+        masking = PatchMasking(masking_rate, name="mask_patches", **policy) if masking_rate else None
         positions = make_positions(grid, name="position_embedding", **policy)
         class_token = layers.ClassToken(name="class_token", **policy) if has_class_token else None
-        class_tokens = [layers.ClassToken(name="distillation_token", **policy)] * distilled + [class_token]
+        distillation_token = layers.ClassToken(name="distillation_token", **policy) if distilled else None
+        class_tokens = [distillation_token, class_token]  # each is put in front
+        first = [preparation, resnet, patches, patch_encoder, masking]
         first += [*class_tokens, positions] if class_token_position else [positions, *class_tokens]
         if num_registers:
             first.append(layers.RegisterTokens(num_registers, num_class_tokens, name="register_tokens", **policy))
@@ -239,10 +231,14 @@ class VisionTransformer(ImageModel):
         if pre_norm:
             first.append(keras.layers.LayerNormalization(epsilon=epsilon, name="pre_norm", **policy))
         first = [layer for layer in first if layer is not None]
-
         images = keras.Input(shape=input_shape, name="images")
-        x, corrupted = _run(first, images)
-        blocks, later_positions = [], [None]
+        x, corrupted = _run(first, images)  # (B, num_tokens, hidden_size)
+
+        # Layers 1 to num_layers (eq. 2 and 3).
+        block: dict[str, Any] = {name: arguments[name] for name in _BLOCK}
+        if rotary is not None:
+            block["rotary"] = {**rotary, "grid": grid, "prefix": num_prefix_tokens}
+        blocks, later_positions = [], []
         for i in range(num_layers):
             if i:
                 later = None if position_embedding_at == "stem" else positions
@@ -262,50 +258,49 @@ class VisionTransformer(ImageModel):
                 )
             )
             x = blocks[-1](x)
+
+        # What the head reads, one representation of an image unless the classifier is unpooled (eq. 4), and the head.
         norm: Any = keras.layers.LayerNormalization(epsilon=epsilon, name="encoder_norm", **policy)
+        norm_after_pool: Any = None
         if pool_norm:
             norm = keras.layers.Identity(name="encoder_norm", **policy)
+            norm_after_pool = keras.layers.LayerNormalization(epsilon=epsilon, name="pool_norm", **policy)
         x = norm(x)
         pool: Any = None
         if classifier == "token":
             x = x[:, :2] if distilled else x
             pool = keras.layers.Flatten(name="pool", **policy)  # from (B, 1, hidden_size) to (B, hidden_size)
         elif classifier.endswith("gap"):
+            x = x[:, num_prefix_tokens:] if num_prefix_tokens else x
             pool = keras.layers.GlobalAveragePooling1D(data_format="channels_last", name="pool", **policy)
         elif classifier == "map":
-            pool = layers.AttentionPooling(num_heads, mlp_dim, name="pool", **gelu, **policy)
-        if classifier.endswith("gap") and num_prefix_tokens:
-            x = x[:, num_prefix_tokens:]
+            exact = exact_gelu if mlp is None else mlp == "gelu"
+            pool = layers.AttentionPooling(num_heads, mlp_dim, exact, epsilon, name="pool", **policy)
         x = x if pool is None else pool(x)
-        after_pool: Any = None
-        if pool_norm:
-            after_pool = keras.layers.LayerNormalization(epsilon=epsilon, name="pool_norm", **policy)
-            x = after_pool(x)
+        x = x if norm_after_pool is None else norm_after_pool(x)
         x = add_head(
             x,
             include_top=include_top,
-            classes=arguments["classes"],
+            classes=classes,
             bias=head_bias,
             activation=classifier_activation,
             representation_size=representation_size,
             distilled=distilled,
             **policy,
         )
-        super().__init__(
-            images, (x, corrupted) if masking_rate else x, arguments=arguments, name=name, **policy, **kwargs
-        )
+        outputs = (x, corrupted) if masking_rate else x
+        super().__init__(images, outputs, arguments=arguments, name=name, **policy, **kwargs)
+
+        # What the model knows of itself.
         self.patch_size, self.num_layers, self.hidden_size = patch_size, num_layers, hidden_size
         self.mlp_dim, self.num_heads, self.classifier = mlp_dim, num_heads, classifier
-        self.grid = grid
-        self.stem = next((layer for layer in first if isinstance(layer, layers.ResNetStem)), None)
-        self.patch_stride = patch_size * (1 if self.stem is None else self.stem.stride)
-        self.num_prefix_tokens = num_prefix_tokens
-        self.num_tokens = grid[0] * grid[1] + self.num_prefix_tokens
-        self.patch_encoder = next(layer for layer in first if isinstance(layer, layers.PatchEncoder))
-        self.class_token, self.norm, self.pool_layer, self.pool_norm = class_token, norm, pool, after_pool
-        self.num_class_tokens = num_class_tokens
+        self.grid, self.patch_stride = grid, patch_size * (1 if resnet is None else resnet.stride)
+        self.num_class_tokens, self.num_prefix_tokens = num_class_tokens, num_prefix_tokens
+        self.num_tokens = num_prefix_tokens + grid[0] * grid[1]
+        self.stem, self.patch_encoder, self.class_token = resnet, patch_encoder, class_token
+        self.positions, self.blocks = (positions, *later_positions), tuple(blocks)
+        self.norm, self.pool_layer, self.pool_norm = norm, pool, norm_after_pool
         self.pre_logits = next((layer for layer in self.layers if layer.name == "pre_logits"), None)
-        self.positions, self.blocks = (positions, *later_positions[1:]), tuple(blocks)
         self._first = tuple(first)
         if weights is not None:
             checkpoints.load(self, weights)
@@ -452,96 +447,3 @@ def _run(first, x, training=None):
         else:
             x = layer(x, training=training) if isinstance(layer, Dropout) else layer(x)
     return x, corrupted
-
-
-def patch_grid(input_shape, patch_size, resnet_blocks=None):
-    """`(rows, columns)` of the patches of an image."""
-    stem_stride = 1 if resnet_blocks is None else stem_stride_of(resnet_blocks)
-    grid = []
-    for axis, side in zip(("height", "width"), input_shape):
-        features = -(-side // stem_stride)
-        if features % patch_size or not features:
-            raise ValueError(
-                f"The patches do not fill the image's {axis}; sizes that work are "
-                f"{nearest_multiples(side, stem_stride * patch_size)}. "
-                f"Received: {axis}={side} with patch_size={patch_size}, resnet_blocks={resnet_blocks}"
-            )
-        grid.append(features // patch_size)
-    return tuple(grid)
-
-
-def _validate(
-    *,
-    input_shape,
-    classifier,
-    position_embedding,
-    position_embedding_at,
-    class_token_position,
-    epsilon,
-    representation_size,
-    num_registers,
-    position_resampling,
-    **arguments,
-):
-    if position_resampling not in RULES:
-        raise ValueError(
-            f"`position_resampling` must be one of {', '.join(RULES)}. "
-            f"Received: position_resampling={position_resampling!r}"
-        )
-    if num_registers:
-        check_positive_int("num_registers", num_registers)
-    for argument in ("patch_size", "num_layers", "hidden_size", "mlp_dim", "num_heads", "classes"):
-        check_positive_int(argument, arguments[argument])
-    if representation_size:
-        check_positive_int("representation_size", representation_size)
-    for argument in ("dropout", "attention_dropout", "stochastic_depth"):
-        check_rate(argument, arguments[argument])
-    if arguments["hidden_size"] % arguments["num_heads"]:
-        raise ValueError(
-            "`num_heads` must divide `hidden_size`. "
-            f"Received: num_heads={arguments['num_heads']}, hidden_size={arguments['hidden_size']}"
-        )
-    check_choice("classifier", classifier, CLASSIFIERS)
-    check_choice("position_embedding", position_embedding, POSITION_EMBEDDINGS)
-    check_choice("position_embedding_at", position_embedding_at, POSITION_EMBEDDING_AT)
-    is_learned = position_embedding in ("learned", "learned2d")
-    if position_embedding_at != "stem" and not (is_learned and class_token_position):
-        raise ValueError(
-            "Only learned and learned2d, with a position for the class token, are added at every layer. Received: "
-            f"position_embedding_at={position_embedding_at!r}, position_embedding={position_embedding!r}, "
-            f"class_token_position={class_token_position}"
-        )
-    if position_embedding_at != "stem" and num_registers:
-        raise ValueError(
-            "Registers have no positions, so positions cannot be added at every layer. Received: "
-            f"num_registers={num_registers}, position_embedding_at={position_embedding_at!r}"
-        )
-    if arguments["distilled"] and (
-        (classifier, position_embedding_at) != ("token", "stem")
-        or representation_size
-        or position_embedding[-2:] == "2d"
-    ):
-        raise ValueError(
-            'A distilled model needs classifier="token", no `representation_size` and 1-D positions, added once. '
-            f"Received: classifier={classifier!r}, representation_size={representation_size}, "
-            f"position_embedding={position_embedding!r}, position_embedding_at={position_embedding_at!r}"
-        )
-    if arguments["pool_norm"] and "unpooled" in classifier:
-        raise ValueError(f"`pool_norm` needs a classifier that pools. Received: classifier={classifier!r}")
-    can_position = POSITION_EMBEDDINGS[position_embedding].has_class_token_position
-    if classifier.startswith("token") and class_token_position and not can_position:
-        raise ValueError(
-            f"With `position_embedding={position_embedding!r}` a class token has no position: pass "
-            f"`class_token_position=False`. Received: class_token_position={class_token_position}"
-        )
-    if not isinstance(epsilon, int | float) or not epsilon > 0:
-        raise ValueError(f"`epsilon` must be a number above 0. Received: epsilon={epsilon!r}")
-    if (
-        not isinstance(input_shape, list | tuple)
-        or len(input_shape) != 3
-        or not all(isinstance(side, int) and side > 0 for side in input_shape)
-    ):
-        raise ValueError(
-            "`input_shape` must be (height, width, channels), three positive integers. "
-            f"Received: input_shape={input_shape!r}"
-        )

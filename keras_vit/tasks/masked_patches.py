@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 from keras_vit import families
 from keras_vit.layers.dropout import StepSeeds, current_seeds, seed_scope
 from keras_vit.models import VisionTransformer
-from keras_vit.models.vision_transformer import patch_grid
+from keras_vit.models.validation import patch_grid
 from keras_vit.tasks.task import Task
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 
 import keras_vit
 from keras_vit import layers
-from keras_vit.models.vision_transformer import CLASSIFIERS
+from keras_vit.models.validation import CLASSIFIERS
 
 TINY = {
     "input_shape": (32, 64, 3),

@@ -95,7 +95,7 @@ def test_larger_images_are_fine_tuned_with_an_average_of_the_weights(model, pixe
 
 @pytest.mark.parametrize("name", {**families.vit.FAMILY.sizes, **families.hybrid.FAMILY.sizes})
 def test_every_size_fits_the_images_it_is_fine_tuned_on(name):
-    from keras_vit.models.vision_transformer import patch_grid
+    from keras_vit.models.validation import patch_grid
 
     config = recipes.finetuning(name, "cifar10")
     size = {**families.vit.FAMILY.sizes, **families.hybrid.FAMILY.sizes}[name]
