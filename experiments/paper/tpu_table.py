@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import io
 import json
+import re
 import sys
 import tempfile
 
@@ -77,7 +78,8 @@ def cells(models, topologies, image_sizes, modes=MODES):
 
 
 def _filled_by_patches(model, image_size):
-    patch_size = int(model.partition("/")[2] or 1)
+    found = re.search(r"/(\d+)", model)
+    patch_size = int(found[1]) if found else 1
     if image_size < patch_size:
         raise ValueError(f"Images must not be smaller than a patch of {model}. Received: image_size={image_size}")
     return image_size // patch_size * patch_size
