@@ -2,6 +2,7 @@
 
 import collections
 import hashlib
+import itertools
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -179,14 +180,10 @@ def _examined(source, decode, threads):
         return source.name_of(index), digest, reason, np.atleast_1d(labels)
 
     items = source.shards.in_order() if source.read is None else ((index,) for index in range(source.num_examples))
-    pending = collections.deque()
+    items = iter(items)
     with ThreadPoolExecutor(threads) as pool:
-        for item in items:
-            pending.append(pool.submit(work, *item))
-            if len(pending) >= 4 * threads:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
+        while some := list(itertools.islice(items, 16 * threads)):
+            yield from pool.map(lambda item: work(*item), some)
 
 
 def _first_line(message):

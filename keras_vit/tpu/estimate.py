@@ -2,8 +2,8 @@
 
 import copy
 import dataclasses
+import functools
 import numbers
-import random
 
 import keras
 from ml_collections import ConfigDict
@@ -46,8 +46,9 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
     if not isinstance(batch_size, numbers.Integral):
         raise ValueError(f"`batch_size` must be an integer. Received: batch_size={batch_size!r}")
     slice_ = get_topology(topology)
+    devices = slice_.num_devices
     config = _changed(recipe, batch_size=int(batch_size))
-    validate_config(config, slice_.num_devices)
+    validate_config(config, devices)
     compiler.check_installed()
     inputs = input_shapes(config)
     steps = total_steps(config, inputs.num_examples) if config.total_steps or inputs.num_examples else 0
@@ -55,22 +56,20 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
     schedule_steps = max(steps or _SOME_STEPS, config.schedule.warmup_steps + 1)
 
     def make_programs(config):
-        state = random.getstate()  # from which Keras' initializers take their seeds
-        try:
-            own_task = copy.copy(task)  # not rebuilt: it may have arguments of its own
-            own_task.config = config
-            return programs_class()(config, own_task, inputs, slice_, schedule_steps)
-        finally:
-            random.setstate(state)
+        own_task = copy.copy(task)  # not rebuilt: it may have arguments of its own
+        own_task.config = config
+        return programs_class()(config, own_task, inputs, slice_, schedule_steps)
 
-    def compile_steps(programs, batch_size, parts):
-        train = programs.train(batch_size, parts)
+    @functools.cache
+    def compile_steps(programs, images, parts):
+        """The `Program`s of both steps for a number of images of a device; twice the first if it cannot compile."""
+        train = programs.train(images * devices, parts)
         if not train.compiles and not train.out_of_memory:
             return train, train
-        return train, programs.evaluation(batch_size, parts)
+        return train, programs.evaluation(images * devices, parts)
 
-    programs, size, parts = make_programs(config), batch_size // slice_.num_devices, config.accumulate_steps
-    train, evaluation = compile_steps(programs, batch_size, parts)
+    programs, size, parts = make_programs(config), batch_size // devices, config.accumulate_steps
+    train, evaluation = compile_steps(programs, size, parts)
     try:
         model_flops = 3.0 * size * cost.flops(programs.model)
     except ValueError:
@@ -92,19 +91,19 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
     if not result.compiles or (result.fits and not search):
         return result
 
-    def find(programs, parts, first, any_will_do=True, known=()):
+    def find(programs, parts, first, any_will_do=True):
         """A number of images of a device that fits in a step of `parts` micro-batches."""
 
-        def compile_size(number):
-            both = known if known and number == size else ()
-            both = both or compile_steps(programs, number * slice_.num_devices, parts)
+        def compile_size(images):
+            both = compile_steps(programs, images, parts)
             return max(both, key=lambda p: (not p.compiles, not p.out_of_memory, p.memory_bytes))
 
         limit = slice_.device.memory_bytes
         return largest_batch(compile_size, limit, first, programs.state_bytes, unit=parts, any_will_do=any_will_do)
 
-    fitting, changes = find(programs, parts, size, not search, (train, evaluation)), []
+    fitting, changes = find(programs, parts, size, any_will_do=not search), []
     if search and fitting:
+        # More micro-batches: for the batch that was asked for, or if that fits, for twice the largest one.
         divisors = (n for n in range(2, size + 1) if size % n == 0 and size // n <= fitting // parts)
         more = 2 * parts if fitting >= size else next(divisors)
         first = -(-2 * fitting // more) * more if fitting >= size else size

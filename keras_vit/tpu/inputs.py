@@ -1,7 +1,6 @@
 """What a model has to know of its input, for a dataset that need not be on this machine."""
 
 import dataclasses
-import re
 import types
 
 from keras_vit import data, recipes
@@ -30,7 +29,8 @@ def input_shapes(config):
     size, channels = group.image_size, group.channels
     image_shape = (size, size, channels) if size else tuple(group.image_shape)
     num_classes = data.DATASETS[group.name].classes if group.name in data.DATASETS else group.classes
-    num_examples = group.num_examples or _examples_of(group.train_split, recipes.NUM_EXAMPLES.get(group.name, 0))
+    whole = recipes.NUM_EXAMPLES.get(group.name, 0) if group.train_split == "train" else 0
+    num_examples = group.num_examples or whole
     image_shape = tuple(config.model.get("input_shape") or image_shape)
     generated = group.name == "digits" or group.name.startswith("shapes")  # they are on every machine
     if image_shape and num_classes and not generated:
@@ -46,18 +46,3 @@ def input_shapes(config):
             f"Received: data.name={group.name!r}, data.image_size={size}, data.classes={group.classes} ({error})"
         ) from error
     return InputShapes(image_shape or inputs.image_shape, len(inputs.train.class_names), inputs.train.num_examples)
-
-
-def _examples_of(split, num_examples):
-    """Returns the number of examples of a TFDS split such as "train[:1000]" or "train[10%:]"; 0 of any other text."""
-    match = re.fullmatch(r"train(?:\[(?:(\d+)(%?))?:(?:(\d+)(%?))?\])?", split)
-    if not match:
-        return 0
-
-    def position(number, percent, default):
-        if number is None:
-            return default
-        return min(round(int(number) * num_examples / 100) if percent else int(number), num_examples)
-
-    start, stop = position(*match.group(1, 2), 0), position(*match.group(3, 4), num_examples)
-    return max(stop - start, 0)

@@ -11,22 +11,9 @@ def _examples(**fields):
     return input_shapes(ConfigDict(recipes.defaults(batch_size=8, data=data.defaults(**fields)))).num_examples
 
 
-@pytest.mark.parametrize(
-    ("split", "examples"),
-    [
-        ("train", 1_281_167),
-        ("train[:1000]", 1000),
-        ("train[200:1000]", 800),
-        ("train[:9999999]", 1_281_167),
-        ("train[99%:]", 12_812),
-        ("train[:99%]", 1_268_355),
-        ("validation", 0),
-        ("train[:10]+train[20:]", 0),
-        ("train[-10:]", 0),
-    ],
-)
-def test_the_examples_of_a_part_of_a_split_are_those_of_the_part(split, examples):
-    assert _examples(name="imagenet2012", image_size=224, train_split=split) == examples
+def test_the_examples_of_a_part_of_a_split_are_unknown():
+    assert _examples(name="imagenet2012", image_size=224) == 1_281_167
+    assert _examples(name="imagenet2012", image_size=224, train_split="train[:1000]") == 0
 
 
 def test_generated_datasets_are_asked():
