@@ -126,16 +126,14 @@ def atomic_write(path, mode="w"):
 def staging_dir(parent, kept_after=()):
     """Yields a new local folder `partial-...` for the caller to rename once it is complete; else it is removed."""
     folder = tempfile.mkdtemp(prefix="partial-", dir=parent)
-    keep = False
+    os.chmod(folder, 0o755)  # mkdtemp lets only its owner in
     try:
-        os.chmod(folder, 0o755)  # mkdtemp lets only its owner in
         yield folder
-    except kept_after:
-        keep = True
-        raise
-    finally:
-        if not keep:
+    except BaseException as error:
+        if not isinstance(error, kept_after):
             shutil.rmtree(folder, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_leftovers(folder, older_than_seconds):
@@ -151,17 +149,9 @@ def read_json(path):
     if not exists(path):
         return None
     try:
-        return parse_json(read_text(path))
-    except ValueError as error:
+        return json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"The file must be JSON in UTF-8 ({error}). Received: {path}") from error
-
-
-def parse_json(text):
-    """The content of a JSON text; a `ValueError` if it is not JSON, or is nested too deeply to be read."""
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("the JSON is nested too deeply") from None
 
 
 def write_json(path, content):
@@ -187,13 +177,10 @@ def run_python(arguments, **environment):
         text=True,
         check=False,
     )
+    output, errors = (text.strip().splitlines() for text in (child.stdout, child.stderr))
     if child.returncode:
-        raise ChildProcessError(_last_line(child.stderr) or f"it ended with code {child.returncode}")
-    return _last_line(child.stdout)
-
-
-def _last_line(text):
-    return (text.strip().splitlines() or [""])[-1]
+        raise ChildProcessError(errors[-1] if errors else f"it ended with code {child.returncode}")
+    return output[-1] if output else ""
 
 
 @contextlib.contextmanager

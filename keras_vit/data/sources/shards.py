@@ -176,36 +176,22 @@ def open_tfrecords(files, skips=None):
     """The `open` of TFRecord files, whose first records may not belong to their shard: `skips[shard]` of them."""
     names, skips = tf.constant(files), tf.constant(skips or [0] * len(files), tf.int64)
 
+    def first_record(name):
+        return tf.data.TFRecordDataset(name, buffer_size=0).take(1).get_single_element()
+
     def open_file(shard, skip):
+        records = tf.data.TFRecordDataset(names[shard], buffer_size=_BUFFER).skip(skips[shard] + skip)
         # A file that cannot be opened fails without end, and `ignore_errors` would wait for that: try it before.
-        first = tf.data.Dataset.from_tensors(names[shard]).map(_first_record).ignore_errors()
-        return first.flat_map(lambda _: _tfrecords(names[shard]).skip(skips[shard] + skip))
+        return tf.data.Dataset.from_tensors(names[shard]).map(first_record).ignore_errors().flat_map(lambda _: records)
 
     return open_file
 
 
 def count_records(file):
     """The number of records of a TFRecord file, which is read whole for it."""
-    count = 0
     try:
-        for records in _tfrecords(file).batch(64):
-            count += len(records)
+        return sum(len(records) for records in tf.data.TFRecordDataset(file, buffer_size=_BUFFER).batch(64))
     except tf.errors.DataLossError:
         raise ValueError(
-            f"A TFRecord file must be whole, and must not be compressed; gunzip uncompresses one. Received: {file!r}, "
-            f"damaged after {count // 64 * 64} records or more"
+            f"A TFRecord file must be whole, and must not be compressed; gunzip uncompresses one. Received: {file!r}"
         ) from None
-    except tf.errors.OpError as error:
-        raise ValueError(f"The records of a file cannot be counted ({error.message}). Received: {file!r}") from None
-    return count
-
-
-def _tfrecords(file, buffer_size=_BUFFER):
-    variant = tf.raw_ops.TFRecordDataset(
-        filenames=tf.reshape(file, [1]), compression_type="", buffer_size=tf.constant(buffer_size, tf.int64)
-    )
-    return tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
-
-
-def _first_record(file):
-    return _tfrecords(file, buffer_size=0).take(1).get_single_element()
