@@ -85,6 +85,8 @@ def load(
         _initialize_head(model, plan.report.new)
     row = resolved.published
     _set_preprocessing(model, checkpoint.facts.get("preprocessing") or (row and row.preprocessing))
+    if head == "keep" and "logits_activation" in checkpoint.facts and hasattr(model, "input_preprocessing"):
+        model.input_preprocessing.logits_activation = checkpoint.facts["logits_activation"]
     _LOG.info("%s", plan.report)
     if head == "keep" and head_is_zero:
         warnings.warn(

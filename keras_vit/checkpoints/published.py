@@ -140,7 +140,10 @@ def known_names(sizes):
     collections = dict.fromkeys(row.collection for row in rows() if row.model in sizes)
     if not collections:
         known = ", ".join(dict.fromkeys(row.model for row in rows()))
-        return f"Weights have been published for {known}, and the model is not one of them: give a path or a URL."
+        return (
+            f"Weights have been published for {known}, and the model is not one of them: give a path or a URL, or "
+            "train without (--config.weights=)."
+        )
     rules = dict.fromkeys(rule for family in FAMILIES for rule in family.rules if family.sizes.keys() & set(sizes))
     names = [*collections, *(f"{collection}:<file name>" for collection in rules)]
     return f"The published weights of {sizes[0]} are {', '.join(names)}; a path or a URL works as well."

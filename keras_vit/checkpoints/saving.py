@@ -77,6 +77,9 @@ def _facts(model):
         "grid": getattr(model, "grid", None),
         "preprocessing": _preprocessing_if_unusual(model),
     }
+    activation = getattr(getattr(model, "input_preprocessing", None), "logits_activation", "softmax")
+    if activation != "softmax":
+        facts["logits_activation"] = activation
     return {name: value for name, value in facts.items() if value is not None}
 
 

@@ -188,7 +188,8 @@ def note_best(counters, name, metrics):
     if counters.best_metric != name:  # --change: values of two metrics cannot be compared
         counters.best_metric, counters.best_value = name, None
     value, loss = metrics[name], metrics["loss"]
-    tie = value == counters.best_value and is_better("loss", loss, counters.best_loss)
+    both_nan = counters.best_value is not None and math.isnan(value) and math.isnan(counters.best_value)
+    tie = (both_nan or value == counters.best_value) and is_better("loss", loss, counters.best_loss)
     if tie or is_better(name, value, counters.best_value):
         counters.best_value, counters.best_loss, counters.best_step = value, loss, counters.step
 

@@ -23,7 +23,7 @@ def test_every_row_has_what_a_row_needs():
         assert row.url.startswith("https://storage.googleapis.com/")
         assert row.url.endswith(".npz")
         assert "+" not in row.url.rpartition("/")[2]
-        assert row.classes in (1000, 21843)
+        assert row.classes in ((0,) if row.collection.startswith("siglip") else (1000, 21843))
         assert row.preprocessing["mean"] == [127.5] * 3
         if "/vit_models/" in row.url:
             assert not families.is_bit(row.model) and row.resolution in (224, 384)
@@ -44,6 +44,24 @@ def test_the_collections_hold_what_was_published():
         "sat493m": 2,
         "mae": 3,
         "dino": 4,
+        "siglip": 9,
+        "siglip_i18n": 1,
+        "siglip2": 15,
+        "openai": 4,
+        "laion2b": 6,
+        "datacompxl": 4,
+        "dfn2b": 2,
+        "dfn5b": 2,
+        "distilled": 4,
+        "deit3": 12,
+        "fb_in1k": 8,
+        "fb_in22k_ft_in1k": 8,
+        "mim_in22k_ft_in1k": 4,
+        "mim_in22k_ft_in22k": 2,
+        "mim_in22k_ft_in22k_in1k": 2,
+        "mim_m38m_ft_in1k": 1,
+        "mim_m38m_ft_in22k": 1,
+        "mim_m38m_ft_in22k_in1k": 1,
     }
     assert {row.representation_size > 0 for row in PUBLISHED if row.collection == "imagenet21k"} == {True}
     assert {row.representation_size for row in PUBLISHED if row.collection != "imagenet21k"} == {0}

@@ -9,6 +9,7 @@ import pytest
 
 import keras_vit
 from keras_vit import checkpoints
+from keras_vit.models.any_model import logits_activation_of, set_logits_activation
 
 
 def shapes(path):
@@ -121,3 +122,12 @@ def test_a_saved_file_keeps_the_preprocessing(small, tmp_path):
     gray = small(input_shape=(32, 48, 1))
     checkpoints.load(gray, tmp_path / "model.npz", channels="sum")
     assert keras_vit.preprocessing_of(gray).mean == (127.5,)  # the file has none for one channel
+
+
+def test_a_saved_file_keeps_the_activation_of_the_logits(small, tmp_path):
+    model = small()
+    set_logits_activation(model, "sigmoid")
+    checkpoints.save(randomize(model), tmp_path / "model.npz")
+    assert logits_activation_of(keras_vit.from_pretrained(tmp_path / "model.npz")) == "sigmoid"
+    new_head = keras_vit.from_pretrained(tmp_path / "model.npz", head="new", classes=3)
+    assert logits_activation_of(new_head) == "softmax"

@@ -187,7 +187,9 @@ def test_a_hashed_split_tests_each_class_of_two(tmp_path, images_of, caplog):
     for name in ("two", "ten"):
         for path in (tmp_path / name).glob("[1-9].jpg"):
             path.unlink()
-    with pytest.raises(ValueError, match="The split has no images; set --config.data.test_share.*split='test'"):
+    with pytest.raises(
+        ValueError, match="The split has no images, as classes of one .*set --config.data.test_share.*split='test'"
+    ):
         data.load("folder", path=str(tmp_path))
 
 

@@ -343,6 +343,11 @@ def test_a_tie_of_the_best_metric_goes_to_the_lower_loss():
         note_best(counters, "accuracy", {"accuracy": accuracy, "loss": loss})
         best.append(counters.best_step)
     assert best == [0, 1, 1, 3, 3]
+    counters = Counters()
+    for step, loss in enumerate([2.0, 0.5, 1.0]):  # of a metric that is never a number
+        counters.step = step
+        note_best(counters, "accuracy", {"accuracy": float("nan"), "loss": loss})
+    assert counters.best_step == 1
 
 
 def test_the_last_evaluation_counts_for_the_best(tmp_path):

@@ -84,7 +84,8 @@ def folder(
         labels += [label] * len(images)
     if not paths and any(images for images, _ in listed):
         raise ValueError(
-            "The split has no images; set --config.data.test_share, or make subfolders `train` and `test`. "
+            "The split has no images, as classes of one image are for training alone: set --config.data.test_share, or "
+            "make subfolders `train` and `test`. "
             f"Received: split={split!r}, test_share={test_share}, path={path!r}"
         )
     if not paths:
