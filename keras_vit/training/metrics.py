@@ -23,9 +23,7 @@ class MetricWriter:
         if not enabled:
             return
         self._metrics = MetricsTable(workdir.path / "metrics.csv", (*columns, "bad_examples"), counters.step)
-        # An evaluation that was interrupted comes again, and so does that of the last step.
-        evaluated = min(counters.evaluated_step, total_steps - 1)
-        self._evaluations = MetricsTable(workdir.path / "evaluations.csv", step=evaluated)
+        self._evaluations = workdir.path / "evaluations.csv"
         self._scalars = Scalars(workdir.tensorboard)
         self._progress, self._write = progress, write
         self._total_steps, self._every = total_steps, log_every_steps
@@ -58,7 +56,7 @@ class MetricWriter:
         """Writes the metrics of an evaluation after `step` steps, a dict of floats."""
         if not self._enabled:
             return
-        self._evaluations.append(step, {name: [value] for name, value in metrics.items()})
+        write_evaluation(self._evaluations, step, metrics)
         self._scalars.write(step, {f"test/{name}": value for name, value in metrics.items()})
         shown = {name: value for name, value in metrics.items() if name not in ("examples", "bad_examples")}
         scored, total, bad = int(metrics["examples"]), self._test_examples, metrics["bad_examples"]
@@ -70,12 +68,10 @@ class MetricWriter:
         """Brings all rows to the files; call it before the checkpoint of their last step is saved."""
         if self._enabled:
             self._metrics.flush()
-            self._evaluations.flush()
 
     def close(self):
         if self._enabled:
             self._metrics.close()
-            self._evaluations.close()
             self._scalars.close()
 
 
@@ -83,17 +79,12 @@ class MetricsTable:
     """A CSV table with a row for each step, its numbers with all digits.
 
     No step stands twice: a run that is resumed from `step` cuts the rows of later steps, and half a line of a killed
-    process. Without `columns` the table has those of the file and of the rows that are appended, with NaN for numbers
-    that are missing. A remote file gets its rows by `flush`, a local one at once.
+    process. A remote file gets its rows by `flush`, a local one at once.
     """
 
-    def __init__(self, path, columns=None, step=0):
-        self._path, self._grows, self._file = str(path), columns is None, None
-        lines = _whole_lines(self._path)
-        if columns is None and not lines:
-            return
-        self._columns = tuple(lines[0].strip().split(",")[1:] if columns is None else columns)
-        header = _line(("step", *self._columns))
+    def __init__(self, path, columns, step=0):
+        self._path, self._columns = str(path), tuple(columns)
+        header, lines = _line(("step", *self._columns)), _whole_lines(self._path)
         if lines and lines[0] != header:
             raise ValueError(
                 f"The table must have the columns {header.strip()}. Received: {lines[0].strip()} in {self._path}"
@@ -103,64 +94,51 @@ class MetricsTable:
             number, *values = line.split(",")
             if number.isdecimal() and int(number) <= step and len(values) == len(self._columns):
                 rows.setdefault(int(number), line)
-        self._open(rows.values())
-
-    def _open(self, rows):
         with files.atomic_write(self._path) as file:
-            file.write("".join([_line(("step", *self._columns)), *rows]))
+            file.write("".join([header, *rows.values()]))
         self._file = files.open_to_append(self._path)
 
     def append(self, step, metrics):
         """Writes the rows of the steps from number `step` on: a dict of equally long sequences, one for each column."""
-        if self._file is None:
-            self._columns = tuple(metrics)
-            self._open([])
-        elif self._grows:
-            metrics = self._with_all_columns(metrics)
-        if sorted(metrics) != sorted(self._columns):
-            raise ValueError(
-                f"Every row must have the columns {', '.join(self._columns)}, in {self._path}. "
-                f"Received: {', '.join(metrics)}"
-            )
         rows = zip(*(metrics[name] for name in self._columns))
         text = "".join(_line((number, *row)) for number, row in enumerate(rows, start=step))
-        with self._explained():
+        with _explained(self._path):
             self._file.write(text)
         if not files.is_remote(self._path):
             self.flush()
 
-    def _with_all_columns(self, metrics):
-        """The metrics with NaN for missing columns; new ones are added to the file, with NaN in its rows."""
-        new = [name for name in metrics if name not in self._columns]
-        if new:
-            self.close()
-            rows = [line.rstrip("\n") + ",nan" * len(new) + "\n" for line in _whole_lines(self._path)[1:]]
-            self._columns = (*self._columns, *new)
-            self._open(rows)
-        length = len(next(iter(metrics.values())))
-        return {name: metrics.get(name, [float("nan")] * length) for name in self._columns}
-
     def flush(self):
-        if self._file is not None:
-            with self._explained():
-                self._file.flush()
+        with _explained(self._path):
+            self._file.flush()
 
     def close(self):
-        if self._file is not None:
-            with self._explained():
-                self._file.close()
+        with _explained(self._path):
+            self._file.close()
 
-    @contextlib.contextmanager
-    def _explained(self):
-        try:
-            with files.os_errors(self._path):
-                yield
-        except OSError as error:
-            reason = str(error.strerror or error).split("\n")[0]
-            raise ValueError(
-                f"The metrics cannot be written ({reason}). Make room if the disk is full, and repeat the same "
-                f"command, which goes on from the last checkpoint. Received: {self._path}"
-            ) from error
+
+def write_evaluation(path, step, metrics):
+    """Adds a row to a small table, without the rows of this and later steps; it may have other columns than those."""
+    read = csv.DictReader(_whole_lines(path))
+    rows = [row for row in read if row["step"].isdecimal() and int(row["step"]) < step]
+    rows.append({"step": step, **{name: repr(np.asarray(value).item()) for name, value in metrics.items()}})
+    columns = dict.fromkeys(name for row in rows for name in row)
+    with _explained(path), files.atomic_write(path) as file:
+        writer = csv.DictWriter(file, columns, restval="nan", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+@contextlib.contextmanager
+def _explained(path):
+    try:
+        with files.os_errors(path):
+            yield
+    except OSError as error:
+        reason = str(error.strerror or error).split("\n")[0]
+        raise ValueError(
+            f"The metrics cannot be written ({reason}). Make room if the disk is full, and repeat the same "
+            f"command, which goes on from the last checkpoint. Received: {path}"
+        ) from error
 
 
 def read_metrics(path: str | os.PathLike) -> dict[str, np.ndarray]:

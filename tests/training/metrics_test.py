@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.training.metrics import MetricsTable, Scalars, read_metrics
+from keras_vit.training.metrics import MetricsTable, Scalars, read_metrics, write_evaluation
 
 COLUMNS = ("loss", "grad_norm")
 
@@ -124,16 +124,13 @@ def test_a_table_of_something_else_is_refused_and_stays(tmp_path):
         read_metrics(tmp_path / "nothing.csv")
 
 
-def test_columns_may_come_from_the_first_row_or_from_the_file(tmp_path):
+def test_evaluations_may_change_their_columns_and_no_step_stands_twice(tmp_path):
     path = tmp_path / "evaluations.csv"
-    table = MetricsTable(path)
-    assert not path.exists()
-    table.append(5, {"loss": [0.5], "knn/accuracy": [0.25]})
-    table.close()
-    table = MetricsTable(path, step=5)
-    table.append(10, {"knn/accuracy": [0.75], "loss": [0.125]})  # in any order
-    table.append(15, {"loss": [0.125], "top1/accuracy": [0.5]})  # a run may change its evaluators
-    table.close()
+    write_evaluation(path, 5, {"loss": 0.5, "knn/accuracy": 0.25})
+    write_evaluation(path, 10, {"loss": 0.9, "knn/accuracy": 0.9})
+    write_evaluation(path, 15, {"loss": 0.9, "knn/accuracy": 0.9})
+    write_evaluation(path, 10, {"knn/accuracy": 0.75, "loss": 0.125})  # resumed from step 5; in any order
+    write_evaluation(path, 15, {"loss": 0.125, "top1/accuracy": 0.5})  # a run may change its evaluators
     assert path.read_text() == (
         "step,loss,knn/accuracy,top1/accuracy\n5,0.5,0.25,nan\n10,0.125,0.75,nan\n15,0.125,nan,0.5\n"
     )
