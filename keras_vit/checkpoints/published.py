@@ -149,6 +149,12 @@ def known_names(sizes):
     return f"The published weights of {sizes[0]} are {', '.join(names)}; a path or a URL works as well."
 
 
+def collection_of(size, *preferred):
+    """The first of the preferred collections that has files of a size, or the first that has; "" if none has."""
+    known = list(dict.fromkeys(row.collection for row in rows() if row.model == size))
+    return next((name for name in (*preferred, *known) if name in known), "")
+
+
 def is_name(source):
     """Whether a string has the form of a collection's name, or of a file in one, "augreg:<file name>"."""
     collection, _, name = os.fspath(source).partition(":")

@@ -16,7 +16,11 @@ def define_model():
     """Defines `--model`, and `--variant` with `--weights`."""
     flags.DEFINE_string("model", "", "A run's workdir, the folder of an export or of its versions, or a .keras file.")
     flags.DEFINE_string("variant", "", "Instead of a model: a constructor, such as ViT_B16, for --weights.")
-    flags.DEFINE_string("weights", "", "The name of published weights, a path, or a URL; random ones if not given.")
+    flags.DEFINE_string(
+        "weights",
+        "",
+        "The name of published weights, a path, or a URL; alone for the file's model and image size.",
+    )
 
 
 def define_class_names():
@@ -30,10 +34,15 @@ def chosen_model():
 
 def choose_model(model, variant, weights):
     """`(model, details, title)` for the values of the flags; `details` are arguments of `export.saved_model`."""
-    if bool(model) == bool(variant):
-        raise ValueError(f"Either --model or --variant is needed. Received: model={model!r}, variant={variant!r}")
+    if bool(model) == bool(variant or weights):
+        raise ValueError(
+            "Either --model, or --variant or --weights or both, are needed. "
+            f"Received: model={model!r}, variant={variant!r}, weights={weights!r}"
+        )
     if model:
         return *load_model(model), model
+    if not variant:
+        return keras_vit.from_pretrained(weights), {}, weights
     if variant not in keras_vit.families.CONSTRUCTORS:
         known = ", ".join(keras_vit.families.CONSTRUCTORS)
         raise ValueError(f"The variants are {known}. Received: variant={variant!r}")

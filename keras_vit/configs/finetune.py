@@ -6,8 +6,8 @@
 
 At 384 pixels, or 378 for patches of 14, which do not fill 384; `resolution=512` (518) averages the weights. Table 4
 chooses the learning rate by a sweep, which `keras-vit sweep` does; alone, this page takes the JAX reference's 0.03. The
-weights are ImageNet-21k's, AugReg's for sizes that have no others, or BiT-M's for BiT ResNets. `--config.weights=PATH`
-takes others, with what the file shows about its model: pooling, positions, GELU and epsilon.
+weights are ImageNet-21k's, AugReg's for sizes that have no others, BiT-M's for BiT ResNets, or those of the family.
+`--config.weights=PATH` takes others, with what the file shows about its model: pooling, positions, GELU and epsilon.
 """
 
 from ml_collections import ConfigDict
@@ -23,8 +23,5 @@ def get_config(request=""):
     # What a dataset forbids (a crop, where the label counts what is in the whole image) comes before the recipe.
     fixed = data.DATASETS[dataset].options if dataset in data.DATASETS else {}
     recipe["data"] = data.defaults(name=dataset, **{**recipe["data"], **{field: "auto" for field in fixed}})
-    collections = {row.collection for row in published.rows() if row.model == families.canonical_name(model)}
-    recipe["weights"] = "imagenet21k" if "imagenet21k" in collections else "augreg"
-    if families.is_bit(model):
-        recipe["weights"] = "bit_m"
+    recipe["weights"] = published.collection_of(families.canonical_name(model), "imagenet21k", "augreg", "bit_m")
     return ConfigDict(recipes.defaults(**recipe))

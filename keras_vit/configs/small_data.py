@@ -2,6 +2,7 @@
 
     keras-vit train --config=small_data:ViT-B/16,pets
     keras-vit train --config=small_data:ViT-S/16,folder --config.data.path=photos
+    keras-vit train --config=small_data:DINOv2-B/14,folder --config.data.path=photos
 
 Lower layers learn more slowly, kernels alone decay, and images and labels are varied: what later fine-tuning of
 Vision Transformers has in common. Any dataset of `keras_vit.data` will do.
@@ -10,6 +11,7 @@ Vision Transformers has in common. Any dataset of `keras_vit.data` will do.
 from ml_collections import ConfigDict
 
 from keras_vit import data, families, recipes
+from keras_vit.checkpoints import published
 
 
 def get_config(request=""):
@@ -25,7 +27,7 @@ def get_config(request=""):
             batch_size=128,
             total_steps=2000,
             clip_norm=1.0,
-            weights="bit_m" if bit else "augreg",
+            weights=published.collection_of(families.canonical_name(model), "augreg", "bit_m"),
             **families.model_config(model, **stochastic_depth),
             data=data.defaults(name=dataset, image_size=224, augreg="light1", label_smoothing=0.1),
             optimizer={

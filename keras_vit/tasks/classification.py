@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from keras_vit.data import InputPipeline
 
 # Arguments that fine-tuning may choose otherwise than the weights had them.
-_FREE = ("classes", "include_top", "input_shape", "representation_size", "width")
+_FREE = ("position_resampling", "classes", "include_top", "input_shape", "representation_size", "width")
 
 
 class Classification(Task):
@@ -87,7 +87,10 @@ class Classification(Task):
         weights = self.config.weights
         if not weights or published.is_name(weights):
             return {}
-        family, arguments = inference.find_arguments(weights, self.config.model.get("num_heads", 1))
+        has_heads = "num_heads" in families.model_fields(self.config.architecture)  # or the message below is the better
+        family, arguments = inference.find_arguments(
+            weights, self.config.model.get("num_heads", None if has_heads else 1)
+        )
         if family.constructor is not self.family.constructor:
             raise ValueError(
                 f"`config.architecture` must be {family.constructor.__name__}, or a size of it, as `config.weights` "
@@ -100,7 +103,7 @@ class Classification(Task):
             ours = self.config.model.get(name, defaults[name])
             if ours == defaults[name]:
                 result[name] = value
-            elif ours != value and name != "classifier":  # fine-tuning may pool in another way
+            elif ours != value and name not in ("classifier", "layer_scale"):  # another pooling, other initial values
                 raise ValueError(
                     f"`config.model.{name}` must be {value}, as in `config.weights`, or left at its default. "
                     f"Received: {name}={ours}, weights={weights!r}"
