@@ -86,6 +86,7 @@ def test_image_files_give_probabilities_and_names(exported, signatures):
     np.testing.assert_allclose(outputs["top_probabilities"], np.take_along_axis(probabilities, order, -1), atol=1e-6)
 
 
+@pytest.mark.full
 def test_classify_gives_for_examples_what_their_files_give(signatures):
     features = [
         tf.train.Features(feature={"image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[file]))})
@@ -169,6 +170,7 @@ def test_an_unchecked_signature_is_not_published(tmp_path, monkeypatch):
     assert [entry.name[:8] for entry in tmp_path.iterdir()] == ["partial-"]
 
 
+@pytest.mark.full
 def test_versions_count_up_and_are_never_overwritten(tmp_path, unverified):
     model = tiny_model()
     assert export.saved_model(model, tmp_path, version=3) == str(tmp_path / "3")
@@ -226,7 +228,8 @@ def test_models_that_have_no_probabilities_or_other_channels_are_refused(tmp_pat
         export.saved_model(tiny_model(input_shape=(8, 12, 5)), tmp_path, signatures=("serving_default",))
 
 
-@pytest.mark.parametrize("channels", [1, pytest.param(4, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("channels", [1, 4])
 def test_files_of_other_channels_are_served(channels, tmp_path, unverified):
     model = tiny_model(input_shape=(8, 12, channels))
     signature = tf.saved_model.load(export.saved_model(model, tmp_path)).signatures["serving_default"]
@@ -242,7 +245,7 @@ def test_images_that_files_cannot_hold_are_served_as_arrays(tmp_path, unverified
     assert list(tf.saved_model.load(export.saved_model(model, tmp_path)).signatures) == ["tensor"]
 
 
-@pytest.mark.parametrize("activation", ["softmax", "sigmoid"])
+@pytest.mark.parametrize("activation", ["softmax", pytest.param("sigmoid", marks=pytest.mark.full)])
 def test_an_activation_of_the_model_is_not_applied_twice(activation, tmp_path, unverified):
     model = tiny_model(classifier_activation=activation)
     loaded = tf.saved_model.load(export.saved_model(model, tmp_path, signatures=("tensor",)))
@@ -269,7 +272,11 @@ def test_a_model_trained_with_sigmoids_is_exported_with_them(tmp_path, unverifie
 
 @pytest.mark.parametrize(
     ("policy", "precision", "tolerance"),
-    [("mixed_bfloat16", "float32", 5e-2), ("float32", "bfloat16", 5e-2), ("mixed_bfloat16", "bfloat16", 1e-2)],
+    [
+        ("mixed_bfloat16", "float32", 5e-2),
+        pytest.param("float32", "bfloat16", 5e-2, marks=pytest.mark.full),
+        pytest.param("mixed_bfloat16", "bfloat16", 1e-2, marks=pytest.mark.full),
+    ],
 )
 def test_the_export_has_its_own_precision(policy, precision, tolerance, tmp_path, unverified):
     keras.config.set_dtype_policy(policy)

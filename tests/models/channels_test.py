@@ -19,7 +19,7 @@ MODELS = {
     [
         ("ViT", 4),
         pytest.param("hybrid", 1, marks=pytest.mark.one_backend),
-        pytest.param("BiT", 12, marks=pytest.mark.one_backend),
+        pytest.param("BiT", 12, marks=(pytest.mark.one_backend, pytest.mark.full)),
         *(
             pytest.param(n, c, marks=(pytest.mark.one_backend, pytest.mark.slow))
             for n in MODELS

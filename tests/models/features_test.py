@@ -152,6 +152,7 @@ def test_nothing_after_the_last_layer_is_computed():
     assert "encoderblock_2" not in calls
 
 
+@pytest.mark.full
 def test_the_keras_model_trains_saves_and_loads(tmp_path):
     model = build()
     images = images_of(model)

@@ -214,7 +214,9 @@ def test_small_vectors(vector):
     np.testing.assert_allclose(result.reshape(2, -1).sum(1), sums, atol=tolerance * result[0].size ** 0.5 + 1e-5)
 
 
-@pytest.mark.parametrize("vector", ["L", *(pytest.param(v, marks=pytest.mark.one_backend) for v in "HIJK")])
+@pytest.mark.parametrize(
+    "vector", ["L", *(pytest.param(v, marks=(pytest.mark.one_backend, pytest.mark.full)) for v in "HIJK")]
+)
 def test_vectors_of_the_named_sizes(vector):
     variant, arguments, count, row, total, tolerance = LARGE_VECTORS[vector]
     model = variant(**arguments)

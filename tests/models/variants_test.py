@@ -142,6 +142,7 @@ def test_a_named_size_without_a_class_token_has_the_parameters_of_the_reference(
     _check(_columns(count, build, {"S": 384, "B": 768}[name[4]], 384), GAP_COUNTS[name])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", OTHER)
 def test_other_sizes_have_the_parameters_of_the_reference(name, count):
     patch, hidden, layers, mlp, heads, expected = OTHER[name]
