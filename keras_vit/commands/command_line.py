@@ -28,11 +28,8 @@ def run(load, name, arguments):
     A `ValueError`, `ImportError` or `ConnectionError` that this project raises is bad input, and a `ChildProcessError`
     says which process failed. Every other exception is a defect and keeps its traceback.
 
-    Args:
-        load: imports the command: a module with `define_flags()` and `main()`, which takes the words that are no flags
-            if `POSITIONAL` names them.
-        name: of the command.
-        arguments: the words after its name.
+    `load()` imports the command: a module with `define_flags()` and `main()`, which takes the words that are no flags
+    if `POSITIONAL` names them; `arguments` are the words after the command's `name`.
     """
     _arguments[:] = map(_expand_config, arguments)
     try:

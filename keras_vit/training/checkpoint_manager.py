@@ -70,13 +70,10 @@ class CheckpointManager:
                     self._remove(number)
 
     def restore(self):
-        """Restores the newest checkpoint that is sound, on all hosts the one that the chief chooses.
+        """Restores the newest sound checkpoint, on all hosts the one that the chief chooses; returns its counters.
 
         A damaged one is named and left where it is, until a later checkpoint replaces it. A failure to read ends the
         run: an error of the network is not damage.
-
-        Returns:
-            The counters, a dict; empty if there is no checkpoint.
         """
         with _explained(self.folder, "read", "nothing was changed; repeat the same command"):
             counters = self._restore_newest() if self._chief else {}

@@ -12,13 +12,7 @@ class Diverged(ValueError):
 
 
 def first_nonfinite_layer(model, images, pieces):
-    """A phrase that names the first layer whose output is not finite, without dropout.
-
-    Args:
-        model: a functional `keras.Model`.
-        images: `(B, H, W, C)`, computed in a number of `pieces`.
-        pieces: as above.
-    """
+    """A phrase that names the first layer whose output for images, computed in `pieces`, is not finite."""
     try:
         all_outputs = keras.Model(model.input, [layer.output for layer in model.layers])
     except (AttributeError, ValueError):

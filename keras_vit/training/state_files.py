@@ -62,12 +62,7 @@ def check_finite(name, array):
 
 
 class StateReader:
-    """Reads what `write_state` wrote on any number of hosts; a context manager that closes the files.
-
-    Raises:
-        CorruptCheckpointError: a file is damaged or missing.
-        OSError: a file cannot be read.
-    """
+    """Reads what `write_state` wrote on any number of hosts; a context manager that closes the files."""
 
     def __init__(self, path):
         existing = _existing(path)
@@ -95,12 +90,9 @@ class StateReader:
         self._stack.close()
 
     def check(self, name, shape):
-        """Whether the files have this array; a `ValueError` if it is missing or has another shape.
-
-        The loss scale may be missing: it starts anew in a run that was not scaled.
-        """
+        """Whether the files have this array; a `ValueError` if it is missing or has another shape."""
         pieces = self._pieces.get(_key(name), [])
-        if not pieces and name.startswith("scaling/"):
+        if not pieces and name.startswith("scaling/"):  # the loss scale starts anew in a run that was not scaled
             return False
         covered = sum(int(np.prod(array.shape)) for _, array in pieces)
         ends = [tuple(np.add(start, array.shape)) for start, array in pieces]

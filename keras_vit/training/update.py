@@ -94,10 +94,7 @@ def update(
 
 
 def update_loss_scale(loss_scale, good_steps, finite, running):
-    """`(loss_scale, good_steps)` of the next step; unchanged unless `running`.
-
-    `good_steps` counts finite steps since the last change of the scale.
-    """
+    """The next `(loss_scale, good_steps)`, finite steps since the scale changed; unchanged unless `running`."""
     good = ops.where(finite, good_steps + 1, 0)
     growth = ops.where(ops.equal(good, LOSS_SCALE_GROWTH_STEPS), 2.0, 1.0)
     new_scale = ops.where(running, loss_scale * ops.where(finite, growth, 0.5), loss_scale)
