@@ -188,7 +188,12 @@ class LoadPlan:
 
     def _other_shape(self, name, shape, hint=""):
         array = self.arrays[name]
-        if name.startswith("head/") and array.shape:
+        if name == HEAD[0] and len(array.shape) == 2 and array.shape[0] != shape[0]:
+            hint = (
+                f" The file's head reads {array.shape[0]} features, and the model's {shape[0]}; build the model with "
+                'include_top=False, or load it with head="new".'
+            )
+        elif name.startswith("head/") and array.shape:
             hint = (
                 f" The checkpoint was trained for {array.shape[-1]} classes; build the model with "
                 f'classes={array.shape[-1]}, or load it with head="new".'

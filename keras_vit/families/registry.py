@@ -150,8 +150,8 @@ def _field_type(parameter):
     is_union = isinstance(parameter.annotation, type(int | None))
     kind = kinds[0] if is_union and len(kinds) == 1 else parameter.annotation
     kind = typing.get_origin(kind) or kind
-    kind = tuple if kind in (collections.abc.Sequence, list) else kind
-    return kind if kind in (bool, int, float, str, tuple) else None
+    kind = {collections.abc.Sequence: tuple, list: tuple, collections.abc.Mapping: dict}.get(kind, kind)
+    return kind if kind in (bool, int, float, str, tuple, dict) else None
 
 
 def model_config(architecture: str, *, pre_logits: bool = False, **changes: Any) -> dict[str, Any]:

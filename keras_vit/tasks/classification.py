@@ -101,6 +101,7 @@ class Classification(Task):
             if name in _FREE or name not in defaults or str(value).endswith("unpooled"):
                 continue
             ours = self.config.model.get(name, defaults[name])
+            ours = ours.to_dict() if hasattr(ours, "to_dict") else ours
             if ours == defaults[name]:
                 result[name] = value
             elif ours != value and name not in ("classifier", "layer_scale"):  # another pooling, other initial values

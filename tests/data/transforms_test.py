@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from keras_vit import Preprocessing
 from keras_vit.data import transforms
@@ -39,6 +40,24 @@ def test_resize_is_bilinear_at_half_pixels_without_antialiasing_or_rounding(size
     actual = transforms.resize(IMAGE, size)
     assert actual.dtype == tf.float32
     np.testing.assert_allclose(actual, resized(bilinear_1d, IMAGE, *size), atol=1e-3)
+
+
+@pytest.mark.parametrize("size", [(7, 9), (30, 40)])
+@pytest.mark.parametrize("kind", ["bilinear", "bicubic"])
+def test_antialiased_resizes_are_pillows(kind, size):
+    channels = [Image.fromarray(channel.astype("float32")) for channel in IMAGE.transpose(2, 0, 1)]
+    resized = [channel.resize(size[::-1], getattr(Image.Resampling, kind.upper())) for channel in channels]
+    expected = np.stack([np.asarray(channel) for channel in resized], axis=-1).clip(0, 255)
+    np.testing.assert_allclose(transforms.resize(IMAGE, size, interpolation=kind), expected, atol=5e-3)
+
+
+def test_the_interpolation_of_weights_prepares_images():
+    preprocessing = Preprocessing(mean=(0,) * 3, std=(1,) * 3, resize="shorter_side", interpolation="bicubic")
+    actual = transforms.evaluation_image(IMAGE, (6, 6), preprocessing)
+    height, width = IMAGE.shape[:2]
+    side = max(round(6 * height / min(height, width)), 6), max(round(6 * width / min(height, width)), 6)
+    expected = transforms.central_crop(transforms.resize(IMAGE, side, interpolation="bicubic"), (6, 6))
+    np.testing.assert_allclose(actual, expected)
 
 
 def test_rounding_to_uint8_cuts_the_fraction_off():

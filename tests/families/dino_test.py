@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import keras_vit
-from keras_vit import checkpoints
+from keras_vit import checkpoints, families, recipes
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "families"
 HUGGING_FACE = ("dinov2", "dinov2_swiglu", "dinov2_registers", "dinov3", "dinov3_gated", "mae", "ijepa", "dino")
@@ -252,3 +252,26 @@ def test_a_saved_model_keeps_its_parts(folder, tmp_path):
     assert again.preprocessing == model.preprocessing
     model.save(tmp_path / "model.keras")
     np.testing.assert_array_equal(keras.saving.load_model(tmp_path / "model.keras")(images), model(images))
+
+
+@pytest.mark.one_backend
+def test_a_head_of_other_features_can_be_left_out(tmp_path):
+    arrays = {f"dinov2.{name}": array for name, array in load_file(GOLDEN / "dinov2.safetensors").items()}
+    arrays |= {"classifier.weight": np.ones((5, 48), "float32"), "classifier.bias": np.ones(5, "float32")}
+    save_file(arrays, tmp_path / "model.safetensors")
+    shutil.copy(GOLDEN / "dinov2.config.json", tmp_path / "config.json")
+    with pytest.raises(ValueError, match=r'reads 48 features.*24.*include_top=False, or load it with head="new"'):
+        keras_vit.from_pretrained(tmp_path)
+    expected = outputs("dinov2")
+    assert_close(keras_vit.from_pretrained(tmp_path, include_top=False)(expected["images"]), expected["pooler_output"])
+
+
+@pytest.mark.one_backend
+def test_a_config_has_rotary_positions():
+    fields = families.model_config("DINOv3-S+/16", num_layers=1)
+    assert fields["architecture"] == "VisionTransformer"
+    model = recipes.defaults(**fields)["model"]
+    assert model["rotary"] == {"style": "half", "coordinates": "centered", "theta": 100.0}
+    assert recipes.defaults(**families.model_config("ViT-B/16"))["model"]["rotary"] == {}
+    family = families.find_family("ViT-B/16")
+    assert families.registry.constructor_arguments(family, {"rotary": {}}) == {"rotary": None}

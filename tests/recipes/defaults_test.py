@@ -29,7 +29,7 @@ def test_the_model_has_the_fields_that_its_constructor_takes():
 
     # These come from the data or the rest of the config, or are not for training.
     others = {"classes", "preprocessing", "weights", "remat", "include_top", "classifier_activation", "name"}
-    others |= {"masking_rate", "dtype", "kwargs", "rotary"}  # of another task, of Keras, or a mapping
+    others |= {"masking_rate", "dtype", "kwargs"}  # of another task, or of Keras
     for model in ("VisionTransformer", "BiTResNet", "AxialVisionTransformer"):
         parameters = inspect.signature(getattr(keras_vit, model)).parameters
         fields = recipes.model_fields("classification", model)
