@@ -24,6 +24,7 @@ FULL = (
     "commands",
     "docs_test.py",
     "experiments",
+    "export/assets_test.py",
     "export/axial_and_relative_test.py",
     "export/bit_resnet_test.py",
     "export/formats_test.py",

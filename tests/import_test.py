@@ -37,6 +37,7 @@ def _python(code, **environment):
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_import_adds_nothing_to_keras_own(backend):
     if importlib.util.find_spec(backend) is None:

@@ -130,6 +130,7 @@ def test_the_preprocessing_survives_config_clone_and_wrapping():
         assert keras_vit.preprocessing_of(other) == keras_vit.Preprocessing(**SPECIAL)
 
 
+@pytest.mark.full
 def test_the_preprocessing_survives_a_file_and_another_process(tmp_path):
     special().save(tmp_path / "model.keras")
     code = (

@@ -53,6 +53,7 @@ def test_a_resumed_run_names_the_same_files(photos, broken):
     assert {name for name in broken for line in said if name in line} == broken
 
 
+@pytest.mark.full
 def test_evaluation_names_broken_files_and_no_padding(photos, broken):
     inputs, said = pipeline(data.folder(photos), batch_size=8), []
     for _ in range(2):  # every evaluation
@@ -61,6 +62,7 @@ def test_evaluation_names_broken_files_and_no_padding(photos, broken):
     assert len(weights) == 24 and (weights == 0).sum() == 4
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_broken_files_in_every_batch_hold_nothing_up(photos, every):
     for number, path in enumerate(sorted(photos.rglob("*.jpg"))):
@@ -73,6 +75,7 @@ def test_broken_files_in_every_batch_hold_nothing_up(photos, every):
     assert len(list(data.train_batches(data.folder(photos), batch_size=4, seed=0, image_size=8).take(7))) == 7
 
 
+@pytest.mark.full
 def test_more_than_the_allowed_share_ends_the_run(photos, broken):
     for share in (0.1, 0.14):
         inputs = pipeline(data.folder(photos), 23, share)
@@ -219,6 +222,7 @@ def test_what_can_be_read_again_only_later_says_so(photos, broken):
     assert ["can be read now" in line for line in named] == [True, False, True, False, False]
 
 
+@pytest.mark.full
 def test_hosts_count_their_own_share(photos, broken):
     counts = []
     for host in range(2):

@@ -278,6 +278,7 @@ def test_a_broken_example_has_weight_0_and_moves_no_other(broken, threads):
             assert not set(numbers(whole[good])) & set(broken)
 
 
+@pytest.mark.full
 def test_a_broken_example_moves_no_other_without_access_by_index():
     broken = [0, 1, 21, 22]
     some = {"image_size": 2, "eval_crop": "resize", "train_crop": "resize"}

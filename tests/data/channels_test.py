@@ -66,6 +66,7 @@ def test_every_channel_has_its_own_mean_and_std():
     np.testing.assert_array_equal(evaluated, (values.astype(np.float32) - mean) / np.float32(std))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("channels", "crops"),
     [
@@ -102,6 +103,7 @@ def test_a_png_of_16_bits_keeps_them_only_where_asked(channels):
     np.testing.assert_array_equal(widened, eight * 257.0)
 
 
+@pytest.mark.full
 def test_batches_of_16_bits_are_those_of_the_values():
     values = RNG.integers(0, 65536, (2, 5, 6, 1), dtype=np.uint16)
     source = encoded([png(image) for image in values])

@@ -56,6 +56,7 @@ def test_an_epoch_of_shards_sees_every_example_once(batch_size, shuffle_buffer):
     assert epochs[0] != epochs[1] != epochs[2]
 
 
+@pytest.mark.full
 def test_some_slots_from_any_step_are_those_of_the_whole_batch():
     source = sharded()
     assert lanes_of(source, 12).count == 4 and lanes_of(source, 12).size == 3
@@ -97,6 +98,7 @@ def test_a_resumed_run_opens_no_shard_that_is_done_and_reads_no_more_than_it_nee
     assert sum(reads.values()) <= 12 * 3 * 16  # of 2,160 examples before and 48 after
 
 
+@pytest.mark.full
 def test_the_order_of_shards_is_drawn_anew_in_every_epoch_and_for_every_seed():
     source, orders = sharded((2,) * 64), []
     for seed in (0, 1):
@@ -144,6 +146,7 @@ def test_a_record_that_is_lost_takes_the_rest_of_its_shard_and_no_other_with_it(
     np.testing.assert_array_equal(records[~lost].astype(int), sound[~lost] % 50)
 
 
+@pytest.mark.full
 def test_batches_of_shards_that_are_sorted_by_class_have_their_classes_nearly_as_by_chance():
     source = sharded((40,) * 64)
     classes = indices(lanes_of(source, 64), source, range(64), 40) // 512

@@ -92,6 +92,7 @@ def records(tmp_path, images_of):
     return path
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("number", [0, 4])
 def test_a_flipped_bit_in_the_first_or_the_last_record_is_one_bad_example(number, records, images_of):
     content = bytearray(records.read_bytes())

@@ -88,6 +88,7 @@ def test_original_contrast_blends_with_the_pixel_count(side):
     )
 
 
+@pytest.mark.full
 def test_the_option_chooses_the_original_operations():
     """At magnitude 10 the original solarize inverts the whole image, the corrected one nothing."""
     image = tf.constant(IMAGE)

@@ -257,6 +257,7 @@ def in_order(source, missing=0):
     return dataclasses.replace(source, read=None, shards=shards, num_examples=n + missing)
 
 
+@pytest.mark.full
 def test_an_image_that_cannot_be_read_changes_no_draw_but_its_own(model, monkeypatch):
     drawn = []
 
@@ -276,6 +277,7 @@ def test_an_image_that_cannot_be_read_changes_no_draw_but_its_own(model, monkeyp
         assert {*map(bytes, after)} <= {*map(bytes, before)} and len(before) - len(after) in (0, 1)
 
 
+@pytest.mark.full
 def test_where_a_label_cannot_be_read_other_examples_are_drawn_and_it_is_said(model, caplog):
     inputs = unreadable(inputs_of(train=90), "train", [5], "by index")
     inputs = dataclasses.replace(inputs, train=in_order(inputs.train, missing=2))
@@ -284,6 +286,7 @@ def test_where_a_label_cannot_be_read_other_examples_are_drawn_and_it_is_said(mo
     assert "3 of 92 training images have no label that can be read, and others" in caplog.text
 
 
+@pytest.mark.full
 def test_evaluators_count_and_name_what_they_cannot_read_and_allow_a_share_of_it(caplog):
     broken = unreadable(inputs_of(test=20), "test", [3, 7])
     with caplog.at_level(logging.WARNING, "keras_vit"):
@@ -305,6 +308,7 @@ def test_calibration_refuses_several_right_labels():
         evaluation.evaluate(mean_color(), ["calibration"], dataclasses.replace(inputs, test=several))
 
 
+@pytest.mark.full
 def test_real_labels_need_a_folder_of_images_and_no_thousand_subfolders(tmp_path):
     tmp_path /= "a+b"  # a plus stands between datasets, and may stand in a path
     folder = tmp_path / "images" / "val"

@@ -73,6 +73,7 @@ def test_images_too_large_for_the_memory_are_refused():
         Decoder((4, 4, 3), preprocessing, max_megapixels=50e-6)(strip[None])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("channels", "bit_depth"), [(1, 8), (4, 8), (1, 16)])
 def test_files_of_other_channels_are_prepared_as_in_the_evaluation(channels, bit_depth, tmp_path):
     dtype = np.uint8 if bit_depth == 8 else np.uint16

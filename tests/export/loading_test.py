@@ -13,6 +13,7 @@ from keras_vit import export
 from .conftest import SHAPE
 
 
+@pytest.mark.full
 def test_the_model_comes_back_and_can_be_trained(exported):
     path, model = exported
     loaded = export.load(path)

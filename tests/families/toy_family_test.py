@@ -182,6 +182,7 @@ def test_it_is_saved_and_exported(tmp_path):
     np.testing.assert_array_equal(keras.saving.load_model(tmp_path / "toy.keras")(IMAGES), model(IMAGES))
 
 
+@pytest.mark.full
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="exports need TensorFlow")
 def test_its_export_gives_the_same_numbers(tmp_path):
     import tensorflow as tf

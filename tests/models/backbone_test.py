@@ -24,6 +24,7 @@ def test_maps_have_their_strides_and_all_of_it_trains_and_is_saved(tmp_path):
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.one_backend
 def test_a_segmentation_head_learns_shapes():
     # The ten lines of docs/features.md.
