@@ -48,7 +48,8 @@ def open_checkpoint(path, subtree="", num_heads=None):
     """Opens a local .npz or .safetensors file; yields a `Checkpoint`, of which headers have been read.
 
     `subtree` is the path to the weights inside an .npz file, such as "params/img"; "" searches the usual ones.
-    `num_heads`, which no shape in PyTorch's files shows, may be None. A file that cannot be read is a `ValueError`.
+    `num_heads`, which no shape in PyTorch's files shows, may be None, and counts if no config.json has it. A file that
+    cannot be read is a `ValueError`.
     """
     path = str(path)
     if path.endswith(".json"):
@@ -64,7 +65,7 @@ def open_checkpoint(path, subtree="", num_heads=None):
         for name, array in file.arrays.items():
             is_weight = name.startswith(prefix) and _rename(form, name.removeprefix(prefix)) != ""
             (inside if is_weight else others)[name.removeprefix(prefix) if is_weight else name] = array
-        yield Checkpoint(form, _translate(inside, form, num_heads or facts.get("num_heads")), others, facts)
+        yield Checkpoint(form, _translate(inside, form, facts.get("num_heads") or num_heads), others, facts)
 
 
 def _find_format(arrays, subtree, config):

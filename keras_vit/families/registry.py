@@ -215,10 +215,12 @@ def build_and_load(source, *, head="keep", channels=None, source_grid=None, **ov
     if published.is_name(source):
         collection, _, name = os.fspath(source).removesuffix(".npz").partition(":")
         if not name:
-            names = ", ".join(f"{collection}:{row.name}" for row in published.rows() if row.collection == collection)
+            rows = [row for row in published.rows() if row.collection == collection]
+            names = ", ".join(f"{collection}:{row.name}" for row in rows)
             raise ValueError(
                 f"The collection {collection!r} has files of several models; choose one of {names}, or pass "
-                f"weights={collection!r} to a constructor such as `keras_vit.ViT_B16`. Received: source={source!r}"
+                f"weights={collection!r} to a constructor such as `keras_vit.{constructor_name(rows[0].model)}`. "
+                f"Received: source={source!r}"
             )
         row = published.find_file(collection, name)
         if row.url.startswith(hub.URL):

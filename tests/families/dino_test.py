@@ -206,6 +206,7 @@ SMALL = {"patch_size": 7, "num_layers": 3, "hidden_size": 24, "mlp_dim": 96, "nu
         ("dinov2", {"num_layers": 2}, r"num_layers=3.*num_layers=2"),
         ("dinov2", {"layer_scale": None}, "layer_scale=.*Received: "),
         ("dinov2", {"exact_gelu": False}, "a model with exact_gelu=True"),
+        ("dinov2", {"num_heads": 4}, "num_heads=3.*num_heads=4"),
         ("dinov3", {}, "it is VisionTransformer .*Received: "),
     ],
 )
