@@ -63,7 +63,7 @@ def open_checkpoint(path, subtree="", num_heads=None):
         facts |= _parse_comment(file.comment)
         inside, others = {}, {}
         for name, array in file.arrays.items():
-            is_weight = name.startswith(prefix) and _rename(form, name.removeprefix(prefix)) != ""
+            is_weight = name.startswith(prefix) and rename(form, name.removeprefix(prefix)) != ""
             (inside if is_weight else others)[name.removeprefix(prefix) if is_weight else name] = array
         yield Checkpoint(form, _translate(inside, form, facts.get("num_heads") or num_heads), others, facts)
 
@@ -78,14 +78,14 @@ def _find_format(arrays, subtree, config):
         for prefix in prefixes:
             inside = {n.removeprefix(prefix): array.shape for n, array in arrays.items() if n.startswith(prefix)}
             if any(re.fullmatch(form.marker, name) for name in inside):
-                score = (sum(_rename(form, name) is not None for name in inside), form.fits is not None)
+                score = (sum(rename(form, name) is not None for name in inside), form.fits is not None)
                 if score > best_score and (form.fits is None or form.fits(inside, config)):
                     best, best_score = (form, prefix), score
                 break
     return best
 
 
-def _rename(form, name):
+def rename(form, name):
     """The path of the variable for a name in a file, without its last part if the layout is PyTorch's; "" if the array
     is no weight; None if the format does not know the name."""
     stem = re.sub(r"\.(weight|bias)$", "", name) if form.layout == "pytorch" else name
@@ -99,7 +99,7 @@ def _translate(arrays, form, num_heads):
     """`{canonical name: LazyArray}` for the arrays of a file."""
     weights = {}
     for name_in_file, array in arrays.items():
-        target = _rename(form, name_in_file)
+        target = rename(form, name_in_file)
         for path, part in [(name_in_file, array)] if target is None else _split(target, array):
             if form.layout == "pytorch" and path != name_in_file:
                 ending = name_in_file.rpartition(".")[2].removeprefix("in_proj_")

@@ -11,6 +11,7 @@ import numpy as np
 from keras_vit import files
 from keras_vit.checkpoints import names
 from keras_vit.checkpoints.formats import COMMENT
+from keras_vit.checkpoints.writing import write_folder
 from keras_vit.preprocessing import Preprocessing
 
 _TRAINING_ONLY = (
@@ -19,8 +20,9 @@ _TRAINING_ONLY = (
 )
 
 
-def save(model: keras.Model, path: str | os.PathLike) -> None:
-    """Writes the weights of a model as an .npz file in the layout of the published ones.
+def save(model: keras.Model, path: str | os.PathLike, format: str = "vit_jax") -> None:
+    """Writes the weights of a model as an .npz file in the layout of the published ones, or as a folder of another
+    library.
 
     `vit_jax` and timm read it: the published numbering of modules, convolution kernels `(height, width, in, out)`,
     GroupNorm arrays `(1, 1, 1, C)`, float32; a pre-activation BiT ResNet gets the names of the published BiT files.
@@ -33,14 +35,17 @@ def save(model: keras.Model, path: str | os.PathLike) -> None:
 
     Args:
         model: a built model of `keras_vit.VisionTransformer`, `keras_vit.BiTResNet` or their variants.
-        path: a local path, ending in ".npz". An existing file is replaced once the new one is complete.
+        path: a local path, ending in ".npz". An existing file is replaced once the new one is complete. For another
+            format than "vit_jax" a folder, whose `model.safetensors` and `config.json` are replaced.
+        format: "vit_jax", "timm" or "huggingface". `timm.create_model("local-dir:PATH", pretrained=True)` and
+            `from_pretrained(PATH)` of the class of transformers that the `config.json` names load such folders.
 
     Raises:
-        ValueError: the path does not end in ".npz" or cannot be written, the model is of other layers, or has
-            adapters of LoRA.
+        ValueError: the path does not end in ".npz" or cannot be written, the model is of other layers, has adapters of
+            LoRA, or has a part that the format has no place for.
     """
     path = os.fspath(path)
-    if not path.endswith(".npz"):
+    if format == "vit_jax" and not path.endswith(".npz"):
         raise ValueError(f'The path of a checkpoint must end in ".npz". Received: path={path!r}')
     if files.is_remote(path):
         raise ValueError(f"The checkpoint cannot be written: its path must be a local one. Received: path={path!r}")
@@ -55,10 +60,13 @@ def save(model: keras.Model, path: str | os.PathLike) -> None:
             "Only models of keras_vit, with their layer names, can be saved as a checkpoint. "
             f"Received: model={model.name!r}"
         )
+    arrays = {n: np.asarray(v).astype(np.float32).reshape(shapes[n]) for n, v in variables.items()}
+    if format != "vit_jax":
+        write_folder(model, path, format, arrays)
+        return
     try:
         with files.atomic_path(path) as part, zipfile.ZipFile(part, "w", allowZip64=True) as archive:
-            for name, variable in variables.items():
-                array = np.asarray(variable).astype(np.float32).reshape(shapes[name])
+            for name, array in arrays.items():
                 _write_array(archive, *_to_published(name, array, model, shapes))
             archive.comment = (COMMENT + json.dumps(_facts(model))).encode()
     except OSError as error:

@@ -55,6 +55,7 @@ TIMM = Format(
     layout="pytorch",
     facts=_FACTS,
     read_config=read_timm_config,
+    write_config=vit.write_timm_config,
 )
 
 
@@ -66,6 +67,18 @@ def read_huggingface_config(config):
     if mlp not in ("quick_gelu", "gelu"):
         raise ValueError(f"`hidden_act` must be quick_gelu or gelu, not {mlp!r}")
     return {**facts, "exact_gelu": None, "mlp": mlp}
+
+
+def write_huggingface_config(arguments):
+    """The config.json of `CLIPVisionModelWithProjection`, whose projection is the head and has no bias, or of
+    `CLIPVisionModel`; see `Format.write_config`."""
+    if not arguments["pre_norm"]:
+        return None, {}
+    name = f"CLIPVisionModel{'WithProjection' if arguments['include_top'] else ''}"
+    config = vit.huggingface_config(arguments, "clip_vision_model", name, projection_dim=arguments["classes"])
+    if config:
+        config.pop("id2label", None)
+    return config, {"prefix": "vision_model.", "no_head_bias": True}
 
 
 _TOWER = r"(?:vision_model\.)?"
@@ -81,6 +94,7 @@ HUGGING_FACE = Format(
     layout="pytorch",
     facts=_FACTS,
     read_config=read_huggingface_config,
+    write_config=write_huggingface_config,
 )
 _BLOCK = r"transformer\.resblocks\.(\d+)\."
 ORIGINAL = Format(

@@ -38,6 +38,7 @@ def _is_square(number):
 
 TIMM_DISTILLED = dataclasses.replace(
     vit.TIMM,
+    write_config=lambda arguments: vit.write_timm_config(arguments, "deit_base_distilled_patch16_224"),
     marker="dist_token",
     renames=((r"dist_token", "distillation_token/cls"), (r"head_dist", "head/distillation"), *vit.TIMM.renames),
     facts={**vit.TIMM.facts, **_FACTS},
@@ -47,11 +48,25 @@ TIMM_DISTILLED = dataclasses.replace(
 TIMM_DEIT3 = dataclasses.replace(
     vit.TIMM,
     marker=r"blocks\.0\.(?:ls1\.gamma|gamma_1)",
-    renames=((r"blocks\.(\d+)\.(?:ls|gamma_)([12])(?:\.gamma)?", r"encoderblock_\1/layer_scale_\2/scale"),)
-    + vit.TIMM.renames,
+    renames=(
+        (r"blocks\.(\d+)\.ls([12])\.gamma", r"encoderblock_\1/layer_scale_\2/scale"),
+        (r"blocks\.(\d+)\.gamma_([12])", r"encoderblock_\1/layer_scale_\2/scale"),
+        *vit.TIMM.renames,
+    ),
     facts={**vit.TIMM.facts, **_FACTS},
     fits=lambda shapes, config: "reg_token" not in shapes and _is_square(shapes.get("pos_embed", (0, 2))[1]),
 )
+
+
+def write_huggingface_config(arguments):
+    """The config.json of `DeiTForImageClassificationWithTeacher` or `DeiTModel`; see `Format.write_config`."""
+    if not arguments["distilled"]:
+        return None, {}
+    name = "DeiTForImageClassificationWithTeacher" if arguments["include_top"] else "DeiTModel"
+    config = vit.huggingface_config(arguments, "deit", name)
+    return config, {"prefix": "deit." if arguments["include_top"] else ""}
+
+
 _PREFIX = r"(?:deit\.)?"
 HUGGING_FACE = dataclasses.replace(
     vit.HUGGING_FACE,
@@ -63,6 +78,7 @@ HUGGING_FACE = dataclasses.replace(
         *((pattern.replace(vit.VIT, _PREFIX), target) for pattern, target in vit.HUGGING_FACE.renames),
     ),
     facts={**vit.HUGGING_FACE.facts, **_FACTS},
+    write_config=write_huggingface_config,
 )
 
 

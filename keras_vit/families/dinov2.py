@@ -46,6 +46,7 @@ TIMM = Format(
     layout="pytorch",
     facts={**_FACTS, "position_resampling": "bicubic_antialias"},
     read_config=vit.read_timm_config,
+    write_config=vit.write_timm_config,
 )
 # timm's SwiGLU has the names of its plain MLP, and an `mlp.fc1` of the gate and the values.
 TIMM_SWIGLU = dataclasses.replace(
@@ -58,10 +59,34 @@ TIMM_SWIGLU = dataclasses.replace(
 ORIGINAL = dataclasses.replace(
     TIMM,
     name="original",
+    write_config=None,
     marker="mask_token",
     facts={**_FACTS, "position_resampling": "bicubic_offset"},
     fits=lambda shapes, config: "register_tokens" not in shapes and "blocks.0.ls1.gamma" in shapes,
 )
+
+
+def write_huggingface_config(arguments):
+    """The config.json of `Dinov2Model` or `Dinov2WithRegistersModel`; see `Format.write_config`."""
+    if arguments["layer_scale"] is None or arguments["include_top"] or arguments["rotary"]:
+        return None, {}
+    ratio, is_swiglu = arguments["mlp_dim"] / arguments["hidden_size"], arguments["mlp"] == "swiglu"
+    if is_swiglu:  # the library multiplies by 2/3 and rounds up to a multiple of 8
+        ratio *= 1.5
+    count = arguments["num_registers"]
+    config = vit.huggingface_config(
+        {**arguments, "mlp": None if is_swiglu else arguments["mlp"]},
+        "dinov2_with_registers" if count else "dinov2",
+        "Dinov2WithRegistersModel" if count else "Dinov2Model",
+        use_mask_token=False,
+        use_swiglu_ffn=is_swiglu,
+        mlp_ratio=int(ratio) if ratio == int(ratio) else ratio,
+        **({"num_register_tokens": count} if count else {}),
+    )
+    skip = r".*layernorm_.*|.*\d\.(intermediate|output)\.dense" + (r"|.*mlp\.fc[12]" if is_swiglu else "")
+    return config, {"add_row": vit.row_of(arguments), "skip": skip}
+
+
 HUGGING_FACE = Format(
     "huggingface",
     vit.LAYER.replace(r"(\d+)", "0") + r"layer_scale1\.lambda1",
@@ -71,12 +96,14 @@ HUGGING_FACE = Format(
         (vit.VIT + r"embeddings\.register_tokens", "register_tokens/register_tokens"),
         (vit.LAYER + r"norm([12])", r"encoderblock_\1/norm_\2"),
         (vit.LAYER + r"layer_scale([12])\.lambda1", r"encoderblock_\1/layer_scale_\2/scale"),
+        (vit.LAYER + r"mlp\.fc([12])", r"encoderblock_\1/mlp_\2"),
         (vit.LAYER + r"mlp\.weights_in", r"encoderblock_\1/mlp_gate|mlp_1"),
         (vit.LAYER + r"mlp\.weights_out", r"encoderblock_\1/mlp_2"),
     ),
     layout="pytorch",
     facts={**_FACTS, "position_resampling": "bicubic"},
     read_config=vit.read_huggingface_config,
+    write_config=write_huggingface_config,
 )
 HUGGING_FACE_REG = dataclasses.replace(
     HUGGING_FACE,

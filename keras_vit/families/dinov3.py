@@ -39,6 +39,20 @@ _LVD = {**IMAGENET, "resize": "stretch", "interpolation": "bilinear", "crop_frac
 _SAT = {**_LVD, "mean": [255 * x for x in (0.430, 0.411, 0.296)], "std": [255 * x for x in (0.213, 0.156, 0.143)]}
 _FACTS = {"exact_gelu": True, "epsilon": 1e-5, "rotary": ROTARY, "preprocessing": _LVD}
 _BLOCK = r"blocks\.(\d+)\."
+
+
+def write_timm_config(arguments):
+    """The config.json of timm's `Eva` with DINOv3's rotary positions; see `Format.write_config`."""
+    if arguments["rotary"] != ROTARY or arguments["position_embedding"] != "none":
+        return None, {}
+    is_swiglu, has_bias = arguments["mlp"] == "swiglu", "q" in arguments["attention_bias"]
+    architecture = f"vit_small_{'plus_' if is_swiglu else ''}patch16_dinov3{'_qkvb' if has_bias else ''}"
+    config = vit.timm_config(arguments, architecture)
+    config["model_args"]["num_reg_tokens"] = arguments["num_registers"]
+    config["model_args"]["use_fc_norm"] = arguments["pool_norm"]
+    return config, {"skip": r".*mlp\.fc1" if is_swiglu else "$^"}
+
+
 # timm has models without biases of queries and values, which are zeros in those of the others.
 TIMM = Format(
     "timm",
@@ -55,6 +69,7 @@ TIMM = Format(
     layout="pytorch",
     facts=_FACTS,
     read_config=vit.read_timm_config,
+    write_config=write_timm_config,
     fits=lambda shapes, config: "pos_embed" not in shapes and "reg_token" in shapes,
 )
 # Files of https://github.com/facebookresearch/dinov3 after their conversion to safetensors. A mask takes the bias of
@@ -89,6 +104,24 @@ def read_huggingface_config(config):
     }
 
 
+def write_huggingface_config(arguments):
+    """The config.json of `DINOv3ViTModel`; see `Format.write_config`."""
+    rotary, is_swiglu = arguments["rotary"] or {}, arguments["mlp"] == "swiglu"
+    if {**rotary, "theta": 100.0} != ROTARY or arguments["include_top"]:
+        return None, {}
+    config = vit.huggingface_config(
+        {**arguments, "mlp": None if is_swiglu else arguments["mlp"]},
+        *("dinov3_vit", "DINOv3ViTModel"),
+        use_gated_mlp=is_swiglu,
+        num_register_tokens=arguments["num_registers"],
+        rope_theta=rotary["theta"],
+        query_bias="q" in arguments["attention_bias"],
+        key_bias="k" in arguments["attention_bias"],
+        value_bias="v" in arguments["attention_bias"],
+    )
+    return {**config, **({"hidden_act": "silu"} if is_swiglu else {})}, {}
+
+
 _LAYER = r"(?:model\.)?layer\.(\d+)\."
 HUGGING_FACE = Format(
     "huggingface",
@@ -112,6 +145,7 @@ HUGGING_FACE = Format(
     layout="pytorch",
     facts=_FACTS,
     read_config=read_huggingface_config,
+    write_config=write_huggingface_config,
 )
 
 

@@ -37,6 +37,24 @@ def read_timm_config(config):
     return {**facts, "rotary": {**ROTARY, "reference": grid[0]}} if grid else facts
 
 
+def write_timm_config(arguments):
+    """The config.json of timm's `Eva`, with separate projections; see `Format.write_config`."""
+    rotary = arguments["rotary"] or {}
+    if {**rotary, "reference": 16} != ROTARY:
+        return None, {}
+    is_packed = not arguments["mlp_norm"]
+    config = vit.timm_config(arguments, "eva02_base_patch14_224")
+    config["model_args"] |= {
+        "qkv_fused": False,
+        "swiglu_mlp": True,
+        "scale_mlp": arguments["mlp_norm"],
+        "scale_attn_inner": arguments["attention_norm"],
+        "use_fc_norm": arguments["pool_norm"],
+        "ref_feat_shape": [rotary["reference"]] * 2,
+    }
+    return config, {"skip": r".*attn\.[qv]_bias" + (r"|.*\.fc1_[gx]" if is_packed else "")}
+
+
 _BLOCK = r"blocks\.(\d+)\."
 _FACTS = {
     "epsilon": 1e-6,
@@ -68,6 +86,7 @@ TIMM = Format(
     layout="pytorch",
     facts=_FACTS,
     read_config=read_timm_config,
+    write_config=write_timm_config,
     fits=lambda shapes, config: "pos_embed" in shapes,
 )
 

@@ -17,8 +17,18 @@ IJEPA_H14 = _size("IJEPA-H/14", "630.8M parameters", patch_size=14, **_PARTS, **
 IJEPA_H16 = _size("IJEPA-H/16", "630.9M parameters", patch_size=16, **_PARTS, **H)
 IJEPA_g16 = _size("IJEPA-g/16", "1011.4M parameters", patch_size=16, **_PARTS, **_G)
 
+
+def write_huggingface_config(arguments):
+    """The config.json of `IJepaModel` or `IJepaForImageClassification`; see `Format.write_config`."""
+    if arguments["classifier"] != "gap" or arguments["rotary"] or arguments["num_registers"]:
+        return None, {}
+    name = "IJepaForImageClassification" if arguments["include_top"] else "IJepaModel"
+    return vit.huggingface_config(arguments, "ijepa", name), {"prefix": "ijepa." if arguments["include_top"] else ""}
+
+
 HUGGING_FACE = dataclasses.replace(
     vit.HUGGING_FACE,
+    write_config=write_huggingface_config,
     facts={**vit.HUGGING_FACE.facts, "preprocessing": IMAGENET},
     fits=lambda shapes, config: config.get("model_type") == "ijepa",
 )

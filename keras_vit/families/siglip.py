@@ -47,7 +47,7 @@ def read_timm_config(config):
     has_tanh = name.startswith(("vit_so400m_patch16", "vit_giantopt")) or name in (
         *("vit_base_patch32_siglip_256", "vit_large_patch16_siglip_512"),
     )
-    return {**facts, "exact_gelu": not has_tanh} if name else facts
+    return {"exact_gelu": not has_tanh, **facts} if name else facts
 
 
 TIMM = Format(
@@ -57,6 +57,7 @@ TIMM = Format(
     layout="pytorch",
     facts={**vit.TIMM.facts, "preprocessing": {**_PREPROCESSING, "interpolation": "bicubic"}},
     read_config=read_timm_config,
+    write_config=vit.write_timm_config,
 )
 
 
@@ -66,6 +67,12 @@ def read_huggingface_config(config, activation="gelu_pytorch_tanh", epsilon=1e-6
     config = config.get("vision_config", config)
     config = {"hidden_act": activation, "layer_norm_eps": epsilon, **config}
     return vit.read_huggingface_config(config)
+
+
+def write_huggingface_config(arguments):
+    """The config.json of `SiglipVisionModel`; see `Format.write_config`."""
+    fits = arguments["classifier"] == "map" and not arguments["include_top"]
+    return vit.huggingface_config(arguments, "siglip_vision_model", "SiglipVisionModel") if fits else None, {}
 
 
 # The image tower of CLIP and SigLIP in transformers; what is of the text is no weight.
@@ -97,6 +104,7 @@ HUGGING_FACE = Format(
     layout="pytorch",
     facts={"epsilon": 1e-6, "preprocessing": _PREPROCESSING},
     read_config=read_huggingface_config,
+    write_config=write_huggingface_config,
 )
 
 _BUCKET = "https://storage.googleapis.com/big_vision"

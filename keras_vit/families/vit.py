@@ -61,9 +61,12 @@ VIT_JAX = Format(
 
 def read_timm_config(config):
     """The facts in the config.json of a model of timm."""
-    config = config.get("pretrained_cfg") or {}
+    arguments, config = config.get("model_args") or {}, config.get("pretrained_cfg") or {}
+    facts = {"num_heads": arguments.get("num_heads"), "grid": grid_of(arguments, "img_size")}
+    if arguments.get("act_layer") in ("gelu", "gelu_tanh"):
+        facts["exact_gelu"] = arguments["act_layer"] == "gelu"
     if "mean" not in config or "std" not in config:
-        return {}
+        return facts
     preprocessing = {
         "mean": [255 * x for x in config["mean"]],
         "std": [255 * x for x in config["std"]],
@@ -71,7 +74,79 @@ def read_timm_config(config):
         "crop_fraction": config.get("crop_pct") or 0.875,
         "interpolation": "bilinear" if config.get("interpolation") == "bilinear" else "bicubic",
     }
-    return {"preprocessing": preprocessing}
+    return {**facts, "preprocessing": preprocessing}
+
+
+def grid_of(config, name="image_size"):
+    """`(rows, columns)` of the patches of a config.json with the sides of an image, or None."""
+    sides, patch = config.get(name), config.get("patch_size")
+    return (sides[0] // patch, sides[1] // patch) if isinstance(sides, list) and isinstance(patch, int) else None
+
+
+def write_timm_config(arguments, architecture="vit_base_patch16_224"):
+    """The config.json of timm's `VisionTransformer`; see `Format.write_config`."""
+    gelu = gelu_of(arguments)
+    has_token = arguments["classifier"].startswith("token")
+    has_row = has_token and arguments["class_token_position"]
+    into_token = has_row and arguments["num_registers"] > 0  # timm's registers would have a position too
+    is_plain = arguments["position_embedding"] == "learned" and arguments["attention_bias"] == "qkvo"
+    if not is_plain or arguments["rotary"] or arguments["representation_size"]:
+        return None, {}
+    if arguments["epsilon"] == 1e-5:
+        architecture = f"vit_base_patch16_clip_{'quickgelu_' if gelu == 'quick_gelu' else ''}224"
+    if gelu == "swiglu":
+        architecture = "vit_giant_patch14_dinov2"
+    config = timm_config(arguments, architecture, packed=gelu == "swiglu")
+    config["model_args"] |= {
+        "init_values": arguments["layer_scale"],
+        "fc_norm": arguments["pool_norm"],
+        "reg_tokens": arguments["num_registers"],
+        "class_token": has_token,
+        "pre_norm": arguments["pre_norm"],
+        "qk_norm": arguments["qk_norm"],
+        "no_embed_class": into_token or not has_row,
+    }
+    if gelu != "swiglu":
+        config["model_args"]["act_layer"] = gelu
+    return config, {"add_row": "into token" if into_token else "", "skip": r".*mlp\.(w12|w3)"}
+
+
+def gelu_of(arguments):
+    """The activation of MLPs, a value of `mlp`."""
+    return arguments["mlp"] or ("gelu" if arguments["exact_gelu"] else "gelu_tanh")
+
+
+def timm_config(arguments, architecture, packed=False):
+    """What every config.json of timm has; `packed` is for a SwiGLU of one matrix."""
+    pools = {"token": "token", "gap": "avg", "token_gap": "avg", "map": "map"}
+    classes = arguments["classes"] if arguments["include_top"] else 0
+    preprocessing, (height, width, channels) = arguments["preprocessing"], arguments["input_shape"]
+    return {
+        "architecture": architecture,
+        "num_classes": classes,
+        "model_args": {
+            "img_size": [height, width],
+            "in_chans": channels,
+            "patch_size": arguments["patch_size"],
+            "num_classes": classes,
+            "global_pool": pools.get(arguments["classifier"], ""),
+            "embed_dim": arguments["hidden_size"],
+            "depth": arguments["num_layers"],
+            "num_heads": arguments["num_heads"],
+            "mlp_ratio": (arguments["mlp_dim"] * (2 if packed else 1) + 0.5) / arguments["hidden_size"],
+        },
+        "pretrained_cfg": {
+            "num_classes": classes,
+            "first_conv": "patch_embed.proj",
+            "classifier": "head",
+            "input_size": [channels, height, width],
+            "mean": [x / 255 for x in preprocessing.mean],
+            "std": [x / 255 for x in preprocessing.std],
+            "crop_pct": preprocessing.crop_fraction,
+            "crop_mode": "squash" if preprocessing.resize == "stretch" else "center",
+            "interpolation": preprocessing.interpolation or "bilinear",
+        },
+    }
 
 
 def is_packed(shapes, first, second):
@@ -97,6 +172,7 @@ TIMM = Format(
     layout="pytorch",
     facts={"exact_gelu": True, "epsilon": 1e-6, "position_resampling": "bicubic_antialias"},
     read_config=read_timm_config,
+    write_config=write_timm_config,
 )
 
 
@@ -114,7 +190,47 @@ def read_huggingface_config(config):
         "exact_gelu": gelus[activation],
         "epsilon": config.get("layer_norm_eps"),
         "num_heads": config.get("num_attention_heads"),
+        "grid": grid_of(config),
     }
+
+
+def huggingface_config(arguments, model_type, architecture, **fields):
+    """What every config.json of transformers has, with further fields; None for a model without needed biases."""
+    if arguments["attention_bias"] != "qkvo" and "key_bias" not in fields:
+        return None
+    height, width, channels = arguments["input_shape"]
+    return {
+        "architectures": [architecture],
+        "model_type": model_type,
+        "dtype": "float32",
+        "hidden_act": gelu_of(arguments).replace("gelu_tanh", "gelu_pytorch_tanh"),
+        "hidden_size": arguments["hidden_size"],
+        "intermediate_size": arguments["mlp_dim"],
+        "num_hidden_layers": arguments["num_layers"],
+        "num_attention_heads": arguments["num_heads"],
+        "image_size": height if height == width else [height, width],
+        "patch_size": arguments["patch_size"],
+        "num_channels": channels,
+        "layer_norm_eps": arguments["epsilon"],
+        **({"id2label": {i: f"LABEL_{i}" for i in range(arguments["classes"])}} if arguments["include_top"] else {}),
+        **fields,
+    }
+
+
+def write_huggingface_config(arguments):
+    """The config.json of `ViTModel` or `ViTForImageClassification`; see `Format.write_config`."""
+    if arguments["classifier"] != "token" or arguments["rotary"] or arguments["mlp"] not in (None, "gelu", "gelu_tanh"):
+        return None, {}
+    if arguments["include_top"] and arguments["representation_size"]:
+        return None, {}
+    name = "ViTForImageClassification" if arguments["include_top"] else "ViTModel"
+    options = {"prefix": "vit." if arguments["include_top"] else "", "add_row": row_of(arguments)}
+    return huggingface_config(arguments, "vit", name), options
+
+
+def row_of(arguments):
+    """The option that gives a class token without a position one of zeros."""
+    return "" if arguments["class_token_position"] else "zeros"
 
 
 # `ViTModel` and `ViTForImageClassification` of transformers. Published files have
@@ -139,11 +255,12 @@ HUGGING_FACE = Format(
         (LAYER + r"(?:output\.dense|mlp\.fc2)", r"encoderblock_\1/mlp_2"),
         (VIT + r"layernorm", "encoder_norm"),
         (VIT + r"pooler\.dense", "pre_logits"),
-        (VIT + r"classifier", "head"),
+        (r"classifier", "head"),
     ),
     layout="pytorch",
     facts={"exact_gelu": True, "epsilon": 1e-12, "position_resampling": "bicubic"},
     read_config=read_huggingface_config,
+    write_config=write_huggingface_config,
 )
 
 # Published files -----------------------------------------------------------------------------------------------------

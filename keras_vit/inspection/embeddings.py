@@ -26,7 +26,7 @@ def position_similarity(model: keras.Model) -> np.ndarray:
     """
     vit = find_vision_transformer(model)
     # Added to zeros, the embedding itself, whatever its kind.
-    tokens = math.prod(vit.grid) + (vit.class_token is not None and vit.arguments["class_token_position"])
+    tokens = math.prod(vit.grid) + vit.num_class_tokens * vit.arguments["class_token_position"]
     positions = ops.convert_to_numpy(ops.cast(vit.positions[0](ops.zeros((1, tokens, vit.hidden_size))), "float32"))
     positions = positions[0, tokens - math.prod(vit.grid) :]
     norms = np.linalg.norm(positions, axis=-1, keepdims=True)
