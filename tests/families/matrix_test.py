@@ -148,12 +148,14 @@ def test_exports_give_the_same_numbers(model, tmp_path):
 def test_the_tpu_check_compiles_a_step(model):
     from keras_vit import tpu
 
-    arguments = {name: value for name, value in model.arguments.items() if value is not None and name != "classes"}
+    fields = families.model_fields("VisionTransformer")
+    arguments = {name: value for name, value in model.arguments.items() if value is not None and name in fields}
     config = ConfigDict(
         recipes.defaults(batch_size=32, total_steps=20, data=data.defaults(name="digits"), optimizer={"name": "adamw"})
     )
     with config.unlocked():
         config.architecture = "VisionTransformer"
-        config.model = {**families.model_fields("VisionTransformer"), **arguments}
+        config.model = {**fields, **arguments}
+        config.data.image_size = model.image_shape[0]
     check = tpu.check(tasks.get(config), config, 32, "v3:2x2")
     assert check.compiles and not check.error and check.model_flops > 0
