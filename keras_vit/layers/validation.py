@@ -42,7 +42,9 @@ def check_grid_tokens(grid, tokens, class_token=True):
     patches = rows * columns
     if tokens == patches or (class_token and tokens in (patches + 1, patches + 2)):
         return
-    other = f", or {patches + 1} with a class token" if class_token else ", and there is no class token"
+    other = ", and there is no class token"
+    if class_token:
+        other = f", or {patches + 1} with a class token, or {patches + 2} with two"
     raise ValueError(
         f"A grid of {rows}x{columns} has {patches} tokens{other}. Received: tokens={tokens}, grid={tuple(grid)}"
     )

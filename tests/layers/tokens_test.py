@@ -36,8 +36,10 @@ def test_positions_start_normal_and_not_truncated_the_class_token_with_zeros():
 
 
 def test_a_grid_must_have_the_tokens():
-    with pytest.raises(ValueError, match=r"2x3 has 6 tokens, or 7 with a class token. Received: tokens=8, grid=\(2, 3"):
-        PositionEmbedding((2, 3)).build((None, 8, 4))
+    with pytest.raises(
+        ValueError, match=r"2x3 has 6 tokens, or 7 with a class token, or 8 with two. Received: tokens=9, gr"
+    ):
+        PositionEmbedding((2, 3)).build((None, 9, 4))
     with pytest.raises(ValueError, match=r"`grid` must be \(rows, columns\). Received: grid=4"):
         PositionEmbedding(4)
 

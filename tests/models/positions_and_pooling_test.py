@@ -34,7 +34,7 @@ def test_fixed_positions_have_no_weights():
         ),
         ({"position_embedding": "sincos2d"}, "pass `class_token_position=False`"),
         ({"epsilon": 0}, "`epsilon` must be a number above 0"),
-        ({"classifier": "attention"}, "`classifier` must be one of token, gap, map"),
+        ({"classifier": "attention"}, "`classifier` must be one of token, gap, token_gap, map"),
     ],
 )
 def test_an_argument_out_of_range_is_refused(arguments, message):

@@ -171,7 +171,7 @@ def test_forward_and_train_step_compile_with_xla(xla, arguments):
         ({"num_heads": 3}, "`num_heads` must divide `hidden_size`. Received: num_heads=3, hidden_size=16"),
         (
             {"classifier": "cls"},
-            "`classifier` must be one of token, gap, map, unpooled, token_unpooled. Received: .*'cls'",
+            "`classifier` must be one of token, gap, token_gap, map, unpooled, token_unpooled. Received: .*'cls'",
         ),
         ({"dropout": -0.1}, r"`dropout` must be a number in \[0, 1\). Received: dropout=-0.1"),
         ({"attention_dropout": 1}, r"`attention_dropout` must be a number in \[0, 1\)"),
