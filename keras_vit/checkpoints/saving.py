@@ -100,13 +100,12 @@ def _to_published(name, array, model, shapes):
 
 
 def _preprocessing_if_unusual(model):
-    """The fields of a model's `Preprocessing`, if its images are not scaled to [-1, 1]; else None."""
+    """The fields of a model's `Preprocessing`, if they are not the defaults; else None."""
     preprocessing = getattr(model, "preprocessing", None)
     if preprocessing is None:
         return None
     usual = Preprocessing().for_channels(preprocessing.channels)
-    is_usual = (preprocessing.mean, preprocessing.std) == (usual.mean, usual.std)
-    return None if is_usual else preprocessing.to_config()
+    return None if preprocessing == usual else preprocessing.to_config()
 
 
 def _write_array(archive, name, array):

@@ -193,7 +193,8 @@ def from_pretrained(
         source: the path of an .npz or .safetensors file; a folder of Hugging Face's, with its config.json; a repository
             of the Hugging Face hub, such as "facebook/dinov2-base" or "timm/vit_base_patch14_dinov2.lvd142m"; the name
             of a published file with its collection, such as "imagenet21k:ViT-B_16"; or an https or gs URL.
-        head: as of `checkpoints.load`; "new" for fine-tuning, with a head of `classes` outputs.
+        head: as of `checkpoints.load`; "new" for fine-tuning, with a head of `classes` outputs, which a file without
+            one needs.
         channels, source_grid: as of `checkpoints.load`.
         **overrides: arguments of the model that replace those of the file, such as `classes`, `input_shape`,
             `include_top` or `dropout`; `num_heads` if the file does not show it.
@@ -202,7 +203,8 @@ def from_pretrained(
         A `keras.Model` with the weights.
 
     Raises:
-        ValueError: the file is not a checkpoint of a known family, shows too little, or does not fit the overrides.
+        ValueError: the file is not a checkpoint of a known family, shows too little, does not fit the overrides, or
+            has no head although `classes` are given and `head` is not "new".
         ConnectionError: the file could not be downloaded.
     """
     model, _ = build_and_load(source, head=head, channels=channels, source_grid=source_grid, **overrides)
@@ -237,6 +239,14 @@ def build_and_load(source, *, head="keep", channels=None, source_grid=None, **ov
     else:
         family, arguments = inference.find_arguments(source, overrides.get("num_heads"), source_grid)
     check_arguments(family.constructor, overrides)
+    wants_head = "include_top" not in overrides and (head == "new" or "classes" in overrides)
+    if wants_head and arguments.get("include_top") is False:
+        if head != "new" or "classes" not in overrides:
+            raise ValueError(
+                'The file has no head; `head="new"` with `classes` gives the model a new one. '
+                f"Received: head={head!r}, classes={overrides.get('classes')} for source={source!r}"
+            )
+        overrides["include_top"] = True
     if "input_shape" not in {**arguments, **overrides} and "patch_size" in arguments:
         raise ValueError(
             "The file does not show the size of its images: give `input_shape`, and `source_grid` if its positions "

@@ -119,6 +119,9 @@ def test_a_saved_file_keeps_the_preprocessing(small, tmp_path):
     model = small(input_shape=(32, 48, 3))
     checkpoints.load(model, tmp_path / "model.npz")
     assert keras_vit.preprocessing_of(model) == unusual
+    resized = keras_vit.Preprocessing(resize="shorter_side", crop_fraction=0.875, interpolation="bicubic")
+    checkpoints.save(randomize(small(preprocessing=resized)), tmp_path / "resized.npz")
+    assert keras_vit.from_pretrained(tmp_path / "resized.npz").preprocessing == resized
     gray = small(input_shape=(32, 48, 1))
     checkpoints.load(gray, tmp_path / "model.npz", channels="sum")
     assert keras_vit.preprocessing_of(gray).mean == (127.5,)  # the file has none for one channel

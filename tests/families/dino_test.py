@@ -187,6 +187,15 @@ def test_features_are_class_registers_patches_and_pooled(folder):
 
 
 @pytest.mark.one_backend
+def test_classes_need_a_head_or_a_new_one(folder):
+    model = keras_vit.from_pretrained(folder("dinov2"), classes=5, head="new")
+    assert model.output_shape == (None, 5)
+    assert keras_vit.from_pretrained(folder("dinov2"), include_top=False, classes=5).output_shape == (None, 24)
+    for options in ({"classes": 5}, {"head": "new"}):
+        with pytest.raises(ValueError, match='The file has no head; `head="new"` with `classes`'):
+            keras_vit.from_pretrained(folder("dinov2"), **options)
+
+
 def test_a_head_for_any_classes_starts_with_zeros(folder):
     model = keras_vit.from_pretrained(folder("dinov2_registers"), include_top=True, classes=5, head="new")
     images = outputs("dinov2_registers")["images"]
