@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import re
+import warnings
 from typing import Any
 
 from keras_vit.checkpoints import hub, names
@@ -17,6 +18,7 @@ from keras_vit.preprocessing import Preprocessing
 COMMENT = "keras_vit "
 _TOKENS = ("/cls", "_embedding", "_tokens", "/probe")  # the ends of paths of variables `(1, N, D)`
 _UNKNOWN = Format("unknown", "", ())
+_DEFAULTS = Preprocessing().to_config()
 
 
 @dataclasses.dataclass
@@ -185,22 +187,61 @@ def _facts_of(form, config, path):
 def _preprocessing_of(form, path):
     """The preprocessing in Hugging Face's preprocessor_config.json beside a file, if there is one."""
     config = _read_json(path, "preprocessor_config.json") if form.layout == "pytorch" else {}
-    size, crop = config.get("size"), config.get("crop_size")
-    mean, std = config.get("image_mean"), config.get("image_std")
-    if not mean or not std or not isinstance(size, dict | int):
+    if not config:
         return {}
+    try:
+        fields = _read_preprocessor(config, {**_DEFAULTS, **form.facts.get("preprocessing", {})})
+        Preprocessing(**fields)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"The preprocessor_config.json beside the file cannot be used: {error}. Received: {path}"
+        ) from error
+    return {"preprocessing": fields}
+
+
+def _read_preprocessor(config, defaults):
+    """The fields of a `Preprocessing` in a preprocessor_config.json; warns of values that it has no fields for."""
+    kind = config.get("image_processor_type") or config.get("feature_extractor_type") or ""
+    size, ignored = config.get("size"), []
     if isinstance(size, int):
-        size = {"shortest_edge": size} if "crop_size" in config else {"height": size}
-    resized = size.get("shortest_edge") or size.get("height")
-    cropped = (crop.get("height") if isinstance(crop, dict) else crop) or resized
-    preprocessing = {
-        "mean": [255 * value for value in mean],
-        "std": [255 * value for value in std],
-        "resize": "shorter_side" if "shortest_edge" in size else "stretch",
-        "crop_fraction": min(cropped / resized, 1.0) if config.get("do_center_crop") else 1.0,
-        "interpolation": "bicubic" if config.get("resample") == 3 else "bilinear",  # Pillow's codes
+        is_short = "crop_size" in config and not kind.startswith(("DeiT", "ViT"))  # which stretch, then crop
+        size = {"shortest_edge": size} if is_short else {"height": size}
+    if isinstance(size, dict) and (resized := size.get("shortest_edge") or size.get("height")):
+        crop = config.get("crop_size")
+        crops = config.get("do_center_crop", crop is not None)
+        cropped = (crop.get("height") if isinstance(crop, dict) else crop) or resized
+        resize = "shorter_side" if "shortest_edge" in size else "stretch"
+        crop_fraction = min(cropped / resized, 1.0) if crops else 1.0
+        if resize == "shorter_side" and not crops:
+            ignored.append("do_center_crop")
+    else:
+        resize, crop_fraction = defaults["resize"], defaults["crop_fraction"]
+        ignored += ["size"] if size is not None else []
+    ignored += [] if config.get("do_resize", True) else ["do_resize"]
+    resample = config.get("resample", 2)  # Pillow's codes
+    ignored += [] if resample in (2, 3) else ["resample"]
+    factor = config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 1
+    if not factor > 0:
+        raise ValueError(f"`rescale_factor` must be above 0, not {factor}")
+    white = 255 if abs(255 * factor - 1) < 1e-6 else 1 / factor
+    mean, std = config.get("image_mean"), config.get("image_std")
+    if not config.get("do_normalize", True):
+        mean, std = 0, 1
+    mean, std = [[value] * 3 if isinstance(value, int | float) else value for value in (mean, std)]
+    if ignored:
+        values = ", ".join(f"{name}={config.get(name)!r}" for name in ignored)
+        warnings.warn(
+            f"Images are prepared without following {values} of preprocessor_config.json: they are resized, "
+            "bilinearly or bicubically, and cropped to the size of the model.",
+            stacklevel=2,
+        )
+    return {
+        "mean": [white * value for value in mean] if mean is not None else defaults["mean"],
+        "std": [white * value for value in std] if std is not None else defaults["std"],
+        "resize": resize,
+        "crop_fraction": crop_fraction,
+        "interpolation": "bicubic" if resample in (1, 3) else "bilinear",
     }
-    return {"preprocessing": preprocessing}
 
 
 def _parse_comment(comment):

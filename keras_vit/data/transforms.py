@@ -76,11 +76,18 @@ def resize_small(image, smaller, rounding="float"):
 
 
 def resize_to_cover(image, size, rounding="float", interpolation=""):
-    """The smallest image of the same aspect that `size`, `(height, width)`, can be cropped from; as `resize_small`."""
+    """The smallest image of the same aspect that `size`, `(height, width)`, can be cropped from; as `resize_small`.
+
+    With an `interpolation`, the fraction of the other side is dropped, as by torchvision and transformers.
+    """
+    if interpolation:
+        height, width = tf.unstack(tf.shape(image)[:2])
+        rows, columns = tf.maximum(size[0], size[1] * height // width), tf.maximum(size[1], size[0] * width // height)
+        return resize(image, [rows, columns], rounding, interpolation)
     height, width = tf.unstack(tf.cast(tf.shape(image)[:2], tf.float32))
     factor = tf.maximum(size[0] / height, size[1] / width)
     covering = tf.cast(tf.round([height * factor, width * factor]), tf.int32)
-    return resize(image, covering, rounding, interpolation, method="area")
+    return resize(image, covering, rounding, method="area")
 
 
 def central_crop(image, size):

@@ -92,7 +92,7 @@ HUGGING_FACE = Format(
         (r"visual_projection", "head"),
     ),
     layout="pytorch",
-    facts=_FACTS,
+    facts={**_FACTS, "position_resampling": "bicubic"},
     read_config=read_huggingface_config,
     write_config=write_huggingface_config,
 )

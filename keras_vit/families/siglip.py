@@ -102,7 +102,7 @@ HUGGING_FACE = Format(
         (_TOWER + r"head\.mlp\.fc([12])", r"pool/mlp_\1"),
     ),
     layout="pytorch",
-    facts={"epsilon": 1e-6, "preprocessing": _PREPROCESSING},
+    facts={"epsilon": 1e-6, "position_resampling": "bicubic", "preprocessing": _PREPROCESSING},
     read_config=read_huggingface_config,
     write_config=write_huggingface_config,
 )

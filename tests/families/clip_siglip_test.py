@@ -11,6 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 import keras_vit
 from keras_vit import checkpoints, families
+from keras_vit.checkpoints import names, position_embeddings
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "families"
 TOLERANCE = 2e-5
@@ -64,7 +65,7 @@ def assert_close(result, expected):
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_output_is_that_of_the_reference(case, tmp_path):
-    arguments, names = CASES[case]
+    arguments, parts = CASES[case]
     expected = outputs(case)
     model = keras_vit.from_pretrained(folder_of(case, tmp_path), **arguments)
     out = model.intermediates(expected["images"])
@@ -74,7 +75,7 @@ def test_every_output_is_that_of_the_reference(case, tmp_path):
         first, second = out["encoded"][:, 0], out["encoded"][:, 1]
         out["first"] = keras.ops.matmul(first, model.head.kernel) + model.head.bias
         out["second"] = model.head.distillation(second)
-    for name, part in names.items():
+    for name, part in parts.items():
         assert_close(out[part], expected[name])
     features = keras_vit.features(model, expected["images"], tokens="patch", grid=True)
     assert_close(features.reshape(2, 16, 24), keras.ops.convert_to_numpy(out["encoded"])[:, -16:])
@@ -249,6 +250,59 @@ def test_preprocessing_follows_the_weights(tmp_path):
         "timm_deit3": (123.67, "shorter_side"),
         "timm_eva02_separate": (122.77, "shorter_side"),
     }
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"do_normalize": False}, {"mean": (0, 0, 0), "std": (255, 255, 255)}),
+        ({"do_rescale": False, "image_mean": 127.5, "image_std": 100}, {"mean": (127.5,) * 3, "std": (100,) * 3}),
+        ({"rescale_factor": 1 / 127.5, "image_mean": 1, "image_std": 1}, {"mean": (127.5,) * 3}),
+        ({"size": {"shortest_edge": 20}, "crop_size": 15}, {"resize": "shorter_side", "crop_fraction": 0.75}),
+        (
+            {"size": 20, "crop_size": 15, "feature_extractor_type": "DeiTFeatureExtractor"},
+            {"resize": "stretch", "crop_fraction": 0.75},
+        ),
+        (
+            {"size": 20, "crop_size": 15, "feature_extractor_type": "CLIPFeatureExtractor"},
+            {"resize": "shorter_side", "crop_fraction": 0.75},
+        ),
+    ],
+)
+def test_a_preprocessor_config_is_followed(changes, expected, tmp_path):
+    preprocessing = preprocessing_from({"resample": 3, **changes}, tmp_path)
+    assert preprocessing.interpolation == "bicubic"
+    for name, value in expected.items():
+        np.testing.assert_equal(getattr(preprocessing, name), value)
+
+
+def preprocessing_from(config, tmp_path):
+    standard = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "size": {"height": 16, "width": 16}, "resample": 3}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({**standard, **config}))
+    return keras_vit.from_pretrained(folder_of("siglip", tmp_path)).preprocessing
+
+
+@pytest.mark.one_backend
+def test_what_a_preprocessor_config_cannot_say_is_reported(tmp_path):
+    for changes, words in (({"resample": 1}, "resample=1 "), ({"do_resize": False}, "do_resize=False ")):
+        with pytest.warns(UserWarning, match=f"without following {words}of preprocessor_config.json"):
+            preprocessing_from(changes, tmp_path)
+    for changes in ({"image_std": [0, 0, 0]}, {"image_mean": "x"}, {"rescale_factor": 0}, {"image_mean": [0.5]}):
+        with pytest.raises(ValueError, match="The preprocessor_config.json .* cannot be used: .*Received"):
+            preprocessing_from(changes, tmp_path)
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize("case", ["clip", "siglip"])
+def test_positions_of_transformers_are_resampled_as_there(case, tmp_path):
+    small = keras_vit.from_pretrained(folder_of(case, tmp_path))
+    rows, columns = (side + 2 for side in small.grid)
+    patch = small.arguments["patch_size"]
+    large = keras_vit.from_pretrained(tmp_path, input_shape=(rows * patch, columns * patch, 3))
+    old, new = (np.asarray(names.canonical_variables(model)[names.POSITIONS]) for model in (small, large))
+    expected = position_embeddings.resample(old, small.grid, large.grid, "bicubic")
+    np.testing.assert_allclose(new, expected, atol=1e-6)
 
 
 @pytest.mark.one_backend
