@@ -66,6 +66,7 @@ def open_checkpoint(path, subtree="", num_heads=None):
         inside, others = {}, {}
         for name, array in file.arrays.items():
             is_weight = name.startswith(prefix) and rename(form, name.removeprefix(prefix)) != ""
+            is_weight = is_weight and 0 not in array.shape  # such as the tokens of no registers
             (inside if is_weight else others)[name.removeprefix(prefix) if is_weight else name] = array
         yield Checkpoint(form, _translate(inside, form, facts.get("num_heads") or num_heads), others, facts)
 

@@ -100,7 +100,9 @@ class LoadPlan:
         # What the model and the file are, by one and the same rule: their shapes.
         facts = {name: value for name, value in checkpoint.facts.items() if name not in ("constructor", "arguments")}
         self.of_model = registry.infer(shapes, {"rotary": of_model.get("rotary")})
+        self.of_model[1].update({n: of_model[n] for n in ("classifier",) if n in of_model and n in self.of_model[1]})
         self.of_file = registry.infer(checkpoint.shapes, facts)
+        self.says_pool = not {"pool", "head_pool"}.isdisjoint(facts)
         self._compare_architectures()
         self._assign(checkpoint.other_arrays)
 
@@ -118,6 +120,14 @@ class LoadPlan:
             raise ValueError(
                 f"The checkpoint is of another architecture: it is {registry.describe(file_family, theirs)}, and "
                 f"{self.model.name} is {registry.describe(family, ours)}. Received: {self.source}"
+            )
+
+        pools = ours.get("classifier"), theirs.get("classifier")
+        has_head = self.head == "keep" and HEAD[0] in self.shapes and HEAD[0] in self.arrays
+        if has_head and self.says_pool and pools[0] != pools[1]:
+            raise ValueError(
+                f"The file's head is of a model with `classifier={pools[1]!r}`; build the model with it, or load with "
+                f'head="new". Received: classifier={pools[0]!r} in {self.model.name}, for {self.source}'
             )
 
     def _assign(self, other_arrays):

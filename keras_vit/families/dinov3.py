@@ -67,7 +67,7 @@ TIMM = Format(
         (_BLOCK + r"mlp\.fc1_x", r"encoderblock_\1/mlp_1"),
     ),
     layout="pytorch",
-    facts=_FACTS,
+    facts={**_FACTS, "head_pool": "avg"},  # the default of timm's models
     read_config=vit.read_timm_config,
     write_config=write_timm_config,
     fits=lambda shapes, config: "pos_embed" not in shapes and "reg_token" in shapes,
@@ -96,7 +96,11 @@ def read_huggingface_config(config):
     """The facts in the config.json of a Hugging Face model."""
     theta = config.get("rope_theta") or config.get("rope_parameters", {}).get("rope_theta")
     side, patch = config.get("image_size"), config.get("patch_size")
-    facts = vit.read_huggingface_config({**config, "hidden_act": "gelu"} if config.get("use_gated_mlp") else config)
+    if config.get("use_gated_mlp"):
+        if config.get("hidden_act", "silu") != "silu":
+            raise ValueError(f"with `use_gated_mlp`, `hidden_act` must be silu, not {config['hidden_act']!r}")
+        config = {**config, "hidden_act": "gelu"}
+    facts = vit.read_huggingface_config(config)
     return {
         **facts,
         "rotary": {**ROTARY, "theta": float(theta)} if theta else None,

@@ -79,7 +79,6 @@ TIMM = Format(
         (_BLOCK + r"mlp\.fc1", r"encoderblock_\1/mlp_gate|mlp_1"),
         (_BLOCK + r"mlp\.(?:norm|ffn_ln)", r"encoderblock_\1/mlp_norm"),
         (_BLOCK + r"mlp\.(?:fc2|w3)", r"encoderblock_\1/mlp_2"),
-        (r"fc_norm", "pool_norm"),
         (r"mask_token|rope\..*|.*\.rope\..*", ""),
         *vit.TIMM.renames,
     ),

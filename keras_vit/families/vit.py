@@ -61,8 +61,14 @@ VIT_JAX = Format(
 
 def read_timm_config(config):
     """The facts in the config.json of a model of timm."""
-    arguments, config = config.get("model_args") or {}, config.get("pretrained_cfg") or {}
-    facts = {"num_heads": arguments.get("num_heads"), "grid": grid_of(arguments, "img_size")}
+    arguments, pool, name = config.get("model_args") or {}, config.get("global_pool"), config.get("architecture", "")
+    config, pool = config.get("pretrained_cfg") or {}, arguments.get("global_pool", pool)
+    if pool not in (None, "", "token", "avg", "map") or arguments.get("pool_include_prefix"):
+        raise ValueError(f"`global_pool` must be token, avg, map or empty, without `pool_include_prefix`, not {pool!r}")
+    if "_rpn_" in name:
+        raise ValueError(f"the norms of {name} stand after attention and MLP, which no model here has")
+    heads = arguments.get("num_heads") or (16 if name.startswith("vit_base_patch16_gap_") else None)
+    facts = {"num_heads": heads, "grid": grid_of(arguments, "img_size"), "pool": pool}
     if arguments.get("act_layer") in ("gelu", "gelu_tanh"):
         facts["exact_gelu"] = arguments["act_layer"] == "gelu"
     if "mean" not in config or "std" not in config:
@@ -103,7 +109,6 @@ def write_timm_config(arguments, architecture="vit_base_patch16_224"):
         "reg_tokens": arguments["num_registers"],
         "class_token": has_token,
         "pre_norm": arguments["pre_norm"],
-        "qk_norm": arguments["qk_norm"],
         "no_embed_class": into_token or not has_row,
     }
     if gelu != "swiglu":
@@ -133,6 +138,7 @@ def timm_config(arguments, architecture, packed=False):
             "embed_dim": arguments["hidden_size"],
             "depth": arguments["num_layers"],
             "num_heads": arguments["num_heads"],
+            "qk_norm": arguments["qk_norm"],
             "mlp_ratio": (arguments["mlp_dim"] * (2 if packed else 1) + 0.5) / arguments["hidden_size"],
         },
         "pretrained_cfg": {
@@ -165,7 +171,10 @@ TIMM = Format(
         (r"blocks\.(\d+)\.attn\.qkv", r"encoderblock_\1/attention/query|key|value"),
         (r"blocks\.(\d+)\.attn\.proj", r"encoderblock_\1/attention/out"),
         (r"blocks\.(\d+)\.mlp\.fc([12])", r"encoderblock_\1/mlp_\2"),
+        (r"blocks\.(\d+)\.attn\.q_norm", r"encoderblock_\1/attention/query_norm"),
+        (r"blocks\.(\d+)\.attn\.k_norm", r"encoderblock_\1/attention/key_norm"),
         (r"norm", "encoder_norm"),
+        (r"fc_norm", "pool_norm"),
         (r"pre_logits\.fc", "pre_logits"),
         (r"head", "head"),
     ),
@@ -370,7 +379,7 @@ def infer(shapes, facts):
         "mlp_dim": dimension(shapes, f"{_BLOCK_0}/MlpBlock_0/Dense_0/kernel", 1),
         "num_heads": shapes[query][1] if len(shapes.get(query, ())) == 3 else facts.get("num_heads"),
         "representation_size": dimension(shapes, "pre_logits/bias", 0) or 0,
-        "classifier": _classifier(shapes),
+        "classifier": _classifier(shapes, facts),
         **head_arguments(shapes),
     }
     _add_parts(arguments, shapes, facts)
@@ -389,11 +398,14 @@ def infer(shapes, facts):
     return arguments
 
 
-def _classifier(shapes):
+def _classifier(shapes, facts):
     has_token = names.CLASS_TOKEN in shapes
     if "MAPHead_0/probe" in shapes:
         return "map"
-    if "fc_norm/scale" in shapes:
+    pool = facts.get("pool", facts.get("head_pool") if names.HEAD[0] in shapes else None)
+    if pool == "":
+        return "token_unpooled" if has_token else "unpooled"
+    if pool == "avg" or (pool is None and "fc_norm/scale" in shapes):
         return "token_gap" if has_token else "gap"
     return "token" if has_token else "gap"
 

@@ -1,0 +1,118 @@
+"""The config.json beside a file says what no array shows: pooling, heads, activations."""
+
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import keras_vit
+from keras_vit import checkpoints
+from keras_vit.families import vit
+
+pytestmark = pytest.mark.one_backend
+GOLDEN = Path(__file__).parent.parent / "golden" / "families"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Makes a folder of a golden file, with changes of its config.json and its arrays."""
+
+    def make(case, change=lambda arrays: arrays, **fields):
+        save_file(change(load_file(GOLDEN / f"{case}.safetensors")), tmp_path / "model.safetensors")
+        path = GOLDEN / f"{case}.config.json"
+        config = {**(json.loads(path.read_text()) if path.exists() else {}), **fields}
+        if config:
+            (tmp_path / "config.json").write_text(json.dumps(config))
+        return tmp_path
+
+    return make
+
+
+def with_head(arrays):
+    width = arrays["blocks.0.norm1.weight"].shape[0]
+    kernel = np.random.default_rng(0).normal(size=(5, width)).astype("float32")
+    return {**arrays, "head.weight": kernel, "head.bias": np.arange(5, dtype="float32")}
+
+
+def fc_norm(arrays):
+    return {("fc_" if name.startswith("norm.") else "") + name: x for name, x in with_head(arrays).items()}
+
+
+def logits_of(model, pool):
+    """The images, and the logits that a head on the class token or on the mean of the patches gives."""
+    images = np.random.default_rng(1).normal(size=(2, *model.image_shape)).astype("float32")
+    names = {"token": "class", "avg": "patch"}
+    tokens = np.asarray(keras.ops.convert_to_numpy(keras_vit.features(model, images, tokens=names[pool])))
+    kernel, bias = (keras.ops.convert_to_numpy(x) for x in (model.head.kernel, model.head.bias))
+    pooled = tokens.reshape(2, -1, tokens.shape[-1]).mean(axis=1)
+    return images, pooled @ kernel + bias
+
+
+@pytest.mark.parametrize(
+    "case, fields, pool",
+    [
+        ("timm_deit3", {"global_pool": "avg"}, "avg"),
+        ("timm_deit3", {"global_pool": "token", "model_args": {"global_pool": "avg"}}, "avg"),
+        ("timm_deit3", {}, "token"),
+        ("timm_dinov3", {"global_pool": "token"}, "token"),
+        ("timm_dinov3", {}, "avg"),  # timm's default
+    ],
+)
+def test_timms_pooling_is_read(case, fields, pool, folder):
+    path = folder(case, with_head, **fields)
+    model = keras_vit.from_pretrained(path, num_heads=3, input_shape=(32, 32, 3))
+    images, expected = logits_of(model, pool)
+    np.testing.assert_allclose(model.predict(images, verbose=0), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_norm_after_the_pooling_is_read(folder):
+    model = keras_vit.from_pretrained(folder("timm_deit3", fc_norm, global_pool="avg"), num_heads=3)
+    assert (model.classifier, model.pool_norm is not None) == ("token_gap", True)
+
+
+def test_a_head_of_another_pooling_is_refused(folder):
+    path = folder("timm_deit3", with_head, global_pool="avg")
+    with pytest.raises(ValueError, match="classifier='token_gap'.*Received: classifier='token' in"):
+        keras_vit.from_pretrained(path, num_heads=3, classifier="token")
+    model = keras_vit.from_pretrained(path, num_heads=3, classifier="token", head="new", classes=2)
+    assert model.output_shape == (None, 2)
+
+
+def test_timms_heads_are_read(folder):
+    path = folder("timm_deit3", model_args={"num_heads": 6})
+    assert keras_vit.from_pretrained(path).num_heads == 6
+    assert vit.read_timm_config({"architecture": "vit_base_patch16_gap_224"})["num_heads"] == 16
+
+
+@pytest.mark.parametrize(
+    "case, fields, message",
+    [
+        ("timm_deit3", {"global_pool": "max"}, "`global_pool` must be token, avg, .*not 'max'"),
+        ("timm_deit3", {"architecture": "vit_base_patch16_rpn_224"}, "norms of vit_base_patch16_rpn_224 stand after"),
+        ("dinov3_gated", {"hidden_act": "gelu"}, "with `use_gated_mlp`, `hidden_act` must be silu, not 'gelu'"),
+    ],
+)
+def test_a_config_of_another_model_is_one_line(case, fields, message, folder):
+    with pytest.raises(ValueError, match=message) as raised:
+        keras_vit.from_pretrained(folder(case, **fields))
+    assert "\n" not in str(raised.value) and "Received: " in str(raised.value)
+
+
+def test_no_registers_may_be_an_empty_array(folder):
+    def change(arrays):
+        name = "embeddings.register_tokens"
+        return {**arrays, name: arrays[name][:, :0]}
+
+    model = keras_vit.from_pretrained(folder("dinov3", change, num_register_tokens=0))
+    assert model.num_prefix_tokens == 1
+
+
+def test_norms_of_queries_and_keys_have_timms_names(tmp_path):
+    sizes = {"patch_size": 8, "num_layers": 1, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2, "input_shape": (8, 8, 3)}
+    sizes |= {"include_top": False}
+    checkpoints.save(keras_vit.VisionTransformer(**sizes, qk_norm=True), tmp_path, format="timm")
+    assert load_file(tmp_path / "model.safetensors")["blocks.0.attn.q_norm.weight"].shape == (4,)
+    assert "query_norm" in "".join(weight.path for weight in keras_vit.from_pretrained(tmp_path).weights)
