@@ -17,6 +17,7 @@ from keras_vit.preprocessing import Preprocessing
 # libraries' readers ignore it. Older versions wrote "keras_vit grid 2x3".
 COMMENT = "keras_vit "
 _TOKENS = ("/cls", "_embedding", "_tokens", "/probe")  # the ends of paths of variables `(1, N, D)`
+_KINDS = r"vit|bit|deit|dino|clip|siglip|eva|jepa|mae"  # in the names of all families' models
 _UNKNOWN = Format("unknown", "", ())
 _DEFAULTS = Preprocessing().to_config()
 
@@ -33,12 +34,14 @@ class Checkpoint:
             arguments of its constructor such as "num_heads", "exact_gelu" and "epsilon"; "constructor", its name; and
             all of its "arguments"; "grid", `(rows, columns)` of the positions; "preprocessing", the fields of a
             `Preprocessing`.
+        unknown_kind: what the config.json calls the model, if that is none of the families; else "".
     """
 
     format: Format
     arrays: dict[str, LazyArray]
     other_arrays: dict[str, LazyArray]
     facts: dict[str, Any]
+    unknown_kind: str = ""
 
     @property
     def shapes(self):
@@ -68,7 +71,10 @@ def open_checkpoint(path, subtree="", num_heads=None):
             is_weight = name.startswith(prefix) and rename(form, name.removeprefix(prefix)) != ""
             is_weight = is_weight and 0 not in array.shape  # such as the tokens of no registers
             (inside if is_weight else others)[name.removeprefix(prefix) if is_weight else name] = array
-        yield Checkpoint(form, _translate(inside, form, facts.get("num_heads") or num_heads), others, facts)
+        weights = _translate(inside, form, facts.get("num_heads") or num_heads)
+        kind = str(config.get("model_type") or config.get("architecture") or "")
+        unknown_kind = "" if re.search(_KINDS, kind, re.IGNORECASE) else kind
+        yield Checkpoint(form, weights, others, facts, unknown_kind)
 
 
 def _find_format(arrays, subtree, config):

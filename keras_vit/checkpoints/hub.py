@@ -10,6 +10,7 @@ from keras_vit.checkpoints.downloading import MIRROR
 
 URL = "https://huggingface.co/"
 _CONFIGS = ("config.json", "preprocessor_config.json")
+_SECONDS = 5  # for an answer of the hub
 _INDEX = "model.safetensors.index.json"
 _WEIGHTS = ("model.safetensors", _INDEX, "open_clip_model.safetensors")
 
@@ -68,16 +69,40 @@ def fetch(repository):
     return os.path.dirname(weights)
 
 
+class _NoNetwork(Exception):
+    """The hub did not answer."""
+
+
+def _ask(repository, name):
+    """Asks the hub for a file's header; without a network, downloads would try for half a minute and log warnings."""
+    import huggingface_hub
+    from huggingface_hub import errors
+
+    try:
+        huggingface_hub.get_hf_file_metadata(huggingface_hub.hf_hub_url(repository, name), timeout=_SECONDS)
+    except (errors.EntryNotFoundError, errors.RepositoryNotFoundError):
+        raise
+    except Exception as error:  # of several libraries for HTTP
+        raise _NoNetwork(_first_line(error)) from error
+
+
 def _download(repository, name):
     """The local path of a file in a repository, with the shards that it lists; None if there is no such file."""
     import huggingface_hub
+    from huggingface_hub import errors
 
     try:
+        _ask(repository, name)
         path = huggingface_hub.hf_hub_download(repository, name)
-    except huggingface_hub.errors.LocalEntryNotFoundError:  # no network
+    except errors.LocalEntryNotFoundError:  # no network, and none in the cache
         raise
-    except huggingface_hub.errors.EntryNotFoundError:
+    except errors.EntryNotFoundError:
         return None
+    except _NoNetwork as error:
+        try:
+            path = huggingface_hub.hf_hub_download(repository, name, local_files_only=True)
+        except errors.LocalEntryNotFoundError:
+            raise errors.LocalEntryNotFoundError(str(error)) from error
     if name == _INDEX:
         for shard in shards(path):
             huggingface_hub.hf_hub_download(repository, os.path.basename(shard))

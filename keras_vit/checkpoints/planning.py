@@ -93,6 +93,7 @@ class LoadPlan:
     def __init__(self, model, variables, shapes, checkpoint, *, source, head, source_grid, channels):
         self.model, self.variables, self.shapes, self.source, self.head = model, variables, shapes, source, head
         self.arrays, self.channels = checkpoint.arrays, channels
+        self.unknown_kind = checkpoint.unknown_kind
         self.known_grid = tuple(source_grid) if source_grid else checkpoint.facts.get("grid")
         of_model = getattr(model, "arguments", {})
         self.rule = checkpoint.facts.get("position_resampling") or of_model.get("position_resampling", "zoom")
@@ -109,7 +110,7 @@ class LoadPlan:
     def _compare_architectures(self):
         (family, ours), (file_family, theirs) = self.of_model, self.of_file
         if not self.arrays.keys() & self.shapes.keys() and file_family is None:
-            raise ValueError(f"{registry.no_family()} Received: {self.source}")
+            raise ValueError(f"{registry.no_family(self.unknown_kind)} Received: {self.source}")
         pairs = {name: (ours.get(name), theirs.get(name)) for name in registry.STRUCTURE}
         different = [
             n for n, pair in pairs.items() if pair[0] != pair[1] and (n == "resnet_blocks" or None not in pair)
@@ -137,9 +138,10 @@ class LoadPlan:
         missing = [name for name in self.shapes if name not in self.arrays and name not in (*new, *zeros)]
         not_loaded = [name for name in self.arrays if name not in self.shapes or name in new]
         unused = [name for name in not_loaded if not self._may_be_dropped(name)]
-        if missing or (unused and self.head == "keep"):
+        if missing or (unused and (self.head == "keep" or self.unknown_kind)):
+            no_family = f"{registry.no_family(self.unknown_kind)} " if self.unknown_kind else ""
             raise ValueError(
-                f"The checkpoint does not fit {self.model.name}: {_count('missing', missing)}; "
+                f"{no_family}The checkpoint does not fit {self.model.name}: {_count('missing', missing)}; "
                 f"{_count('unused', unused)}.{self._fitting_arguments(missing)} Received: {self.source}"
             )
         report = self.report

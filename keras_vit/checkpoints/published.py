@@ -61,10 +61,7 @@ def resolve(source, size=(), resolution=None):
     """The `ResolvedCheckpoint` of a name, a path or a URL, for the names of a size and the height of its images."""
     text = os.fspath(source)
     if text.endswith(_PYTORCH):
-        raise ValueError(
-            "This is a PyTorch file, which is not read: it may run code. Save it in PyTorch as safetensors, "
-            f"safetensors.torch.save_file(state_dict, 'model.safetensors'). Received: {text}"
-        )
+        _refuse_pytorch(text)
     if not is_name(text) and os.path.isdir(text):
         return ResolvedCheckpoint(_file_in(text))
     if not is_name(text) and os.path.exists(text):
@@ -87,11 +84,20 @@ def resolve(source, size=(), resolution=None):
     return ResolvedCheckpoint(downloading.fetch(row.url), published=row)
 
 
+def _refuse_pytorch(path):
+    raise ValueError(
+        "This is a PyTorch file, which is not read: it may run code. Save it in PyTorch as safetensors, "
+        f"safetensors.torch.save_file(state_dict, 'model.safetensors'). Received: {path}"
+    )
+
+
 def _file_in(folder):
     """The weights in a folder of Hugging Face's: a file, or the index of several."""
     names = os.listdir(folder)
     files = [name for name in names if name.endswith(".safetensors.index.json")]
     files = files or [name for name in names if name.endswith(".safetensors")]
+    if not files and (pickled := [name for name in names if name.endswith(_PYTORCH)]):
+        _refuse_pytorch(os.path.join(folder, pickled[0]))
     if len(files) != 1:
         raise ValueError(
             "A folder of weights must hold one .safetensors file, or an index of several, as Hugging Face's do. "

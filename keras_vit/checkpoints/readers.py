@@ -48,6 +48,24 @@ class LazyArray:
         return [self.map(shape, lambda array, i=i: array[i * size : (i + 1) * size]) for i in range(parts)]
 
 
+def _check_start(path):
+    """Refuses what often stands in place of a file of weights; a file that is missing passes."""
+    try:
+        with open(path, "rb") as file:
+            start = file.read(100)
+    except OSError:
+        return
+    if not start:
+        problem = "The file is empty."
+    elif start.startswith(b"version https://git-lfs"):
+        problem = "The file is a pointer of git-lfs, not the weights: `git lfs pull` fetches them."
+    elif start.lstrip().startswith(b"<"):
+        problem = "The file is a web page (HTML), not the weights: download the file itself."
+    else:
+        return
+    raise ValueError(f"{problem} Received: {path}")
+
+
 class _File:
     """A context manager with the arrays of a file as `arrays`, `{name: LazyArray}`, readable while it is open."""
 
@@ -86,6 +104,7 @@ class NpzFile(_File):
 
     def __init__(self, path):
         super().__init__(path)
+        _check_start(path)
         try:
             self._zip = zipfile.ZipFile(path)
         except Exception as error:
@@ -172,6 +191,7 @@ class SafetensorsFile(_File):
         from safetensors import SafetensorError, safe_open
 
         super().__init__(path)
+        _check_start(path)
         try:
             size = os.path.getsize(path)
             with open(path, "rb") as file:
@@ -201,6 +221,8 @@ class ShardedFile:
     comment = ""
 
     def __init__(self, paths):
+        if missing := [path for path in paths if not os.path.exists(path)]:
+            raise ValueError(f"{len(missing)} of {len(paths)} files of the index are missing. Received: {missing[0]}")
         self._files = [SafetensorsFile(path) for path in paths]
         self.arrays = {name: array for file in self._files for name, array in file.arrays.items()}
 

@@ -150,10 +150,11 @@ def infer(shapes: Mapping[str, tuple], facts: Mapping[str, Any]) -> tuple[Family
     return (candidates[0], dict(stored)) if constructor and candidates else (None, {})
 
 
-def no_family() -> str:
-    """A sentence for files of none of the families, which it names."""
+def no_family(kind: str = "") -> str:
+    """A sentence for files of none of the families, which it names, after what a config.json says, if it does."""
     known = dict.fromkeys(name.partition("-")[0] for family in FAMILIES for name in family.sizes)
-    return f"The file holds no weights of a known family, which are {', '.join(known)}."
+    said = f" ({kind!r} by its config.json)" if kind else ""
+    return f"The file holds no weights{said} of a known family, which are {', '.join(known)}."
 
 
 def describe(family: Family | None, arguments: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ import keras
 
 from keras_vit import checkpoints
 from keras_vit.checkpoints import hub, inference, published
-from keras_vit.checkpoints.registry import FAMILIES, Family
+from keras_vit.checkpoints.registry import FAMILIES, Family, find_sizes
 from keras_vit.models.arguments import check_arguments, parameters_of
 
 # Arguments of constructors that are no fields of `config.model`: they come from the data or from other fields, or are
@@ -59,9 +59,12 @@ class Sizes:
             arguments = {**self.table[size], **kwargs}
             if kwargs.get("weights") is not None:  # download before the model is built
                 found = {"input_shape": (None, None, None), **arguments}
-                row = checkpoints.find_published(found.pop("weights"), **found)
+                weights, side = found.pop("weights"), found["input_shape"][0]
+                names = find_sizes(found)
+                names = [size] if size in names else names  # other families' files may be of the same sizes
+                row = published.find(weights, names, side)
                 arguments = {**self.table[size], **(row.arguments if row else {}), **kwargs}
-                checkpoints.fetch(kwargs["weights"], **found)
+                published.resolve(weights, names, side)
             return self.constructor(**arguments, name=name)
 
         parameters = [

@@ -47,15 +47,20 @@ def hub(tmp_path, monkeypatch):
         setattr(module.errors, error.__name__, error)
     module.folder, module.error, module.asked = tmp_path / "hub", None, []
 
-    def hf_hub_download(repository, name):
-        module.asked.append(name)
+    def get_hf_file_metadata(url, timeout):
         if module.error is not None:
             raise module.error
+
+    def hf_hub_download(repository, name, local_files_only=False):
+        module.asked.append(name)
+        if local_files_only and not (module.folder / repository / name).exists():
+            raise LocalEntryNotFoundError("outgoing traffic has been disabled")
         if not (module.folder / repository / name).exists():
             raise EntryNotFoundError(f"404: {name}")
         return str(module.folder / repository / name)
 
-    module.hf_hub_download = hf_hub_download
+    module.hf_hub_download, module.get_hf_file_metadata = hf_hub_download, get_hf_file_metadata
+    module.hf_hub_url = lambda repository, name: f"{repository}/{name}"
     monkeypatch.setitem(sys.modules, "huggingface_hub", module)
     monkeypatch.setitem(sys.modules, "huggingface_hub.errors", module.errors)
     monkeypatch.delenv("KERAS_VIT_WEIGHTS", raising=False)
@@ -170,6 +175,14 @@ def test_what_goes_wrong_is_one_line(error, kind, message, hub):
     with pytest.raises(kind, match=message) as raised:
         keras_vit.from_pretrained("a/b")
     assert str(raised.value).endswith("Received: a/b") and "\n" not in str(raised.value)
+
+
+def test_the_cache_is_used_without_a_network(hub, repository):
+    repository("a/b", "dinov2")
+    hub.error = RuntimeError("Name or service not known")
+    assert keras_vit.from_pretrained("a/b").input_shape == (None, 42, 42, 3)
+    with pytest.raises(ConnectionError, match=r"could not be downloaded \(Name or service not known\)"):
+        keras_vit.from_pretrained("a/c")
 
 
 def test_without_the_package_its_installation_is_named(monkeypatch):

@@ -7,6 +7,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 import keras_vit
 from keras_vit import checkpoints, families
@@ -110,3 +111,39 @@ def test_what_a_file_does_not_show_is_asked_for(file, message):
     heads = {} if "token.s" in file else {"num_heads": 4}
     with pytest.raises(ValueError, match=message):
         keras_vit.from_pretrained(GOLDEN / file, **heads)
+
+
+@pytest.mark.one_backend
+def test_a_file_of_an_unknown_family_is_named(tmp_path):
+    arrays = load_file(GOLDEN / "hf_token.safetensors")
+    config = {"hidden_act": "gelu", "num_attention_heads": 4, "model_type": "yolos"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    for name in ("embeddings.detection_tokens", "vit.embeddings.position_embeddings"):  # unused; of no size
+        save_file({**arrays, name: np.zeros((1, 8, 64), "float32")}, tmp_path / "model.safetensors")
+        for head in ("keep", "new"):
+            with pytest.raises(
+                ValueError, match=r"no weights \('yolos' by its config.json\) of a known family, .*DINOv2"
+            ):
+                keras_vit.from_pretrained(tmp_path, head=head)
+
+
+@pytest.mark.one_backend
+def test_what_stands_in_place_of_weights_is_named(tmp_path):
+    path = tmp_path / "model.safetensors"
+    for content, message in (
+        (b"", "The file is empty"),
+        (b"<!DOCTYPE html>", r"a web page \(HTML\)"),
+        (b"version https://git-lfs.github.com/spec/v1\noid", "a pointer of git-lfs"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=f"{message}.*Received: .*model.safetensors"):
+            keras_vit.from_pretrained(tmp_path)
+    path.rename(tmp_path / "pytorch_model.bin")
+    with pytest.raises(
+        ValueError, match="This is a PyTorch file.*Save it in PyTorch as safetensors.*pytorch_model.bin"
+    ):
+        keras_vit.from_pretrained(tmp_path)
+    index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ValueError, match="2 of 2 files of the index are missing. Received: .*model-1.safetensors"):
+        keras_vit.from_pretrained(tmp_path)

@@ -50,6 +50,13 @@ def test_weights_are_downloaded_before_the_model_is_built(tmp_path, monkeypatch)
         keras_vit.ViT_B16(weights="http://127.0.0.1:9/x.npz")
 
 
+@pytest.mark.one_backend
+@pytest.mark.parametrize("weights", ["imagenet21k", "sam", "deit3", "mae", "webli"])
+def test_a_constructor_takes_its_own_collections_only(weights):
+    with pytest.raises(ValueError, match="weights of SigLIP-B/16 are siglip, siglip2, siglip_i18n; a path or a URL"):
+        keras_vit.SigLIP_B16(weights=weights)
+
+
 def test_every_published_file_is_of_a_size_and_only_some_sizes_are_not_published():
     models = {row.model for row in published.rows()}
     assert models <= set(NAMES)
