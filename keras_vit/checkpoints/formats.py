@@ -72,6 +72,12 @@ def open_checkpoint(path, subtree="", num_heads=None):
             is_weight = is_weight and 0 not in array.shape  # such as the tokens of no registers
             (inside if is_weight else others)[name.removeprefix(prefix) if is_weight else name] = array
         weights = _translate(inside, form, facts.get("num_heads") or num_heads)
+        shape = weights[names.EMBEDDING].shape if names.EMBEDDING in weights else None
+        if form.layout == "pytorch" and shape and len(shape) != 4:
+            raise ValueError(
+                "The embedding of patches must be a convolution; that of a NaFlex model, for images of any shape, is "
+                f"not. Received: shape={shape} in {path}"
+            )
         kind = str(config.get("model_type") or config.get("architecture") or "")
         unknown_kind = "" if re.search(_KINDS, kind, re.IGNORECASE) else kind
         yield Checkpoint(form, weights, others, facts, unknown_kind)
@@ -186,8 +192,14 @@ def _facts_of(form, config, path):
     if form.read_config is None or not config:
         return {}
     try:
-        return {name: value for name, value in form.read_config(config).items() if value is not None}
-    except ValueError as error:
+        facts = {name: value for name, value in form.read_config(config).items() if value is not None}
+        heads, epsilon = facts.get("num_heads", 1), facts.get("epsilon", 1)
+        if type(heads) is not int or heads < 1:
+            raise ValueError(f"the number of attention heads must be an integer of 1 or more, not {heads!r}")
+        if type(epsilon) not in (int, float) or not epsilon > 0:
+            raise ValueError(f"the epsilon of norms must be a number above 0, not {epsilon!r}")
+        return facts
+    except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
         raise ValueError(f"The config.json beside the file cannot be used: {error}. Received: {path}") from error
 
 

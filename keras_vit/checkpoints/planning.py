@@ -92,7 +92,7 @@ class LoadPlan:
 
     def __init__(self, model, variables, shapes, checkpoint, *, source, head, source_grid, channels):
         self.model, self.variables, self.shapes, self.source, self.head = model, variables, shapes, source, head
-        self.arrays, self.channels = checkpoint.arrays, channels
+        self.arrays, self.facts, self.channels = checkpoint.arrays, checkpoint.facts, channels
         self.unknown_kind = checkpoint.unknown_kind
         self.known_grid = tuple(source_grid) if source_grid else checkpoint.facts.get("grid")
         of_model = getattr(model, "arguments", {})
@@ -103,7 +103,6 @@ class LoadPlan:
         self.of_model = registry.infer(shapes, {"rotary": of_model.get("rotary")})
         self.of_model[1].update({n: of_model[n] for n in ("classifier",) if n in of_model and n in self.of_model[1]})
         self.of_file = registry.infer(checkpoint.shapes, facts)
-        self.says_pool = not {"pool", "head_pool"}.isdisjoint(facts)
         self._compare_architectures()
         self._assign(checkpoint.other_arrays)
 
@@ -125,7 +124,12 @@ class LoadPlan:
 
         pools = ours.get("classifier"), theirs.get("classifier")
         has_head = self.head == "keep" and HEAD[0] in self.shapes and HEAD[0] in self.arrays
-        if has_head and self.says_pool and pools[0] != pools[1]:
+        if has_head and "head_reads" in self.facts:
+            raise ValueError(
+                f"The file's head reads {self.facts['head_reads']}, which no model here does; build the model with "
+                f'include_top=False, or load it with head="new". Received: {self.source}'
+            )
+        if has_head and ("pool" in self.facts or "head_pool" in self.facts) and pools[0] != pools[1]:
             raise ValueError(
                 f"The file's head is of a model with `classifier={pools[1]!r}`; build the model with it, or load with "
                 f'head="new". Received: classifier={pools[0]!r} in {self.model.name}, for {self.source}'
@@ -298,7 +302,8 @@ class LoadPlan:
     def _file_grid(self, name):
         """`((rows, columns), rows of class tokens before them)` of the file's positions, or None if none fits."""
         rows = self.arrays[name].shape[1] if len(self.arrays[name].shape) == 3 else 0
-        return position_embeddings.source_grid(rows, count_class_tokens(self.arrays), self._grid(), self.known_grid)
+        class_tokens, class_row = count_class_tokens(self.arrays), self.facts.get("class_row")
+        return position_embeddings.source_grid(rows, class_tokens, self._grid(), self.known_grid, class_row)
 
     def _grid(self):
         grid = getattr(self.model, "grid", None)

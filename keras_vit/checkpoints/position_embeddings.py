@@ -24,13 +24,13 @@ def resample_axis(positions, new):
     return np.einsum("no,bod->bnd", matrix, positions.astype(np.float64)).astype(np.float32)
 
 
-def source_grid(num_positions, class_tokens, target_grid, known_grid=None):
+def source_grid(num_positions, class_tokens, target_grid, known_grid=None, class_row=False):
     """`((rows, columns), has_class_row)` of a file's position embedding, or None if no grid fits.
 
     A known grid decides. Otherwise the grid is a square, as in every file of `vit_jax`, with a row for the class token
-    if the file has one; or the target's own grid; or a square without that row, as in big_vision.
+    if the file has one; or the target's own grid; or a square without that row, as in big_vision, unless `class_row`.
     """
-    with_row = [int(class_tokens), 0] if class_tokens else [0]
+    with_row = [int(class_tokens), 0][: 1 if class_row else 2] if class_tokens else [0]
     if known_grid is not None:
         candidates = [(tuple(known_grid), row) for row in with_row]
     else:

@@ -1,5 +1,6 @@
 """The image towers of CLIP by OpenAI, LAION, DataComp and DFN; the head is the projection to the text's space."""
 
+import dataclasses
 import re
 
 from keras_vit.checkpoints.registry import Family, Format, PublishedWeights
@@ -61,7 +62,7 @@ TIMM = Format(
 
 def read_huggingface_config(config):
     """The facts in the config.json of a model of two towers, or of its image tower."""
-    vision = {"hidden_act": "quick_gelu", **config.get("vision_config", config)}
+    vision = {"hidden_act": "quick_gelu", **siglip.tower_of(config)}
     mlp = vision["hidden_act"]
     facts = siglip.read_huggingface_config({**vision, "hidden_act": "gelu"}, epsilon=1e-5)
     if mlp not in ("quick_gelu", "gelu"):
@@ -92,9 +93,17 @@ HUGGING_FACE = Format(
         (r"visual_projection", "head"),
     ),
     layout="pytorch",
-    facts={**_FACTS, "position_resampling": "bicubic"},
+    facts={**_FACTS, "class_row": True, "position_resampling": "bicubic"},
     read_config=read_huggingface_config,
     write_config=write_huggingface_config,
+)
+# `CLIPForImageClassification`.
+HUGGING_FACE_MEAN = dataclasses.replace(
+    HUGGING_FACE,
+    renames=((r"classifier", "head"), *HUGGING_FACE.renames),
+    facts={**HUGGING_FACE.facts, "head_reads": "the mean of the patches without a norm"},
+    fits=lambda shapes, config: "classifier.weight" in shapes,
+    write_config=None,
 )
 _BLOCK = r"transformer\.resblocks\.(\d+)\."
 ORIGINAL = Format(
@@ -155,7 +164,7 @@ FAMILY = register(
         sizes=_size.table,
         identity=(*vit.IDENTITY, "pre_norm", "mlp_dim"),
         infer=infer,
-        formats=(TIMM, HUGGING_FACE, ORIGINAL),
+        formats=(TIMM, HUGGING_FACE, HUGGING_FACE_MEAN, ORIGINAL),
         published=tuple(_rows()),
         reference="https://github.com/mlfoundations/open_clip",
     )

@@ -80,6 +80,13 @@ HUGGING_FACE = dataclasses.replace(
     facts={**vit.HUGGING_FACE.facts, **_FACTS},
     write_config=write_huggingface_config,
 )
+# `DeiTForImageClassification`.
+HUGGING_FACE_TOKEN = dataclasses.replace(
+    HUGGING_FACE,
+    facts={**HUGGING_FACE.facts, "head_reads": "the class token of a model with a distillation token"},
+    fits=lambda shapes, config: "classifier.weight" in shapes,
+    write_config=None,
+)
 
 
 def _rows():
@@ -110,7 +117,7 @@ FAMILY = register(
         VisionTransformer,
         sizes=_size.table,
         identity=(*vit.IDENTITY, "distilled", "layer_scale", "class_token_position", "num_registers"),
-        formats=(TIMM_DISTILLED, TIMM_DEIT3, HUGGING_FACE),
+        formats=(TIMM_DISTILLED, TIMM_DEIT3, HUGGING_FACE, HUGGING_FACE_TOKEN),
         published=tuple(
             PublishedWeights(
                 *(collection, name, model, f"https://huggingface.co/timm/{name}", 1000, side), preprocessing=IMAGENET

@@ -87,6 +87,8 @@ def write_huggingface_config(arguments):
     return config, {"add_row": vit.row_of(arguments), "skip": skip}
 
 
+# That of `Dinov2ForImageClassification`.
+_HEAD = {"head_reads": "the class token and the mean of the patches, one after the other"}
 HUGGING_FACE = Format(
     "huggingface",
     vit.LAYER.replace(r"(\d+)", "0") + r"layer_scale1\.lambda1",
@@ -101,13 +103,13 @@ HUGGING_FACE = Format(
         (vit.LAYER + r"mlp\.weights_out", r"encoderblock_\1/mlp_2"),
     ),
     layout="pytorch",
-    facts={**_FACTS, "position_resampling": "bicubic"},
+    facts={**_FACTS, **_HEAD, "class_row": True, "position_resampling": "bicubic"},
     read_config=vit.read_huggingface_config,
     write_config=write_huggingface_config,
 )
 HUGGING_FACE_REG = dataclasses.replace(
     HUGGING_FACE,
-    facts={**_FACTS, "position_resampling": "bicubic_antialias"},
+    facts={**HUGGING_FACE.facts, "position_resampling": "bicubic_antialias"},
     fits=lambda shapes, config: any(name.endswith("embeddings.register_tokens") for name in shapes),
 )
 

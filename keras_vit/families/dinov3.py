@@ -94,7 +94,7 @@ ORIGINAL = Format(
 
 def read_huggingface_config(config):
     """The facts in the config.json of a Hugging Face model."""
-    theta = config.get("rope_theta") or config.get("rope_parameters", {}).get("rope_theta")
+    theta = config.get("rope_theta") or (config.get("rope_parameters") or {}).get("rope_theta")
     side, patch = config.get("image_size"), config.get("patch_size")
     if config.get("use_gated_mlp"):
         if config.get("hidden_act", "silu") != "silu":

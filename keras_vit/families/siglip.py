@@ -1,5 +1,7 @@
 """The image towers of SigLIP and SigLIP 2 of a fixed size: pooled by attention, without a head."""
 
+import dataclasses
+
 from keras_vit.checkpoints.registry import Family, Format, PublishedWeights
 from keras_vit.families import vit
 from keras_vit.families.registry import Sizes, register
@@ -64,9 +66,16 @@ TIMM = Format(
 def read_huggingface_config(config, activation="gelu_pytorch_tanh", epsilon=1e-6):
     """The facts in the config.json of a model of two towers, or of its image tower. What it leaves out has the
     defaults of the library."""
-    config = config.get("vision_config", config)
-    config = {"hidden_act": activation, "layer_norm_eps": epsilon, **config}
+    config = {"hidden_act": activation, "layer_norm_eps": epsilon, "num_attention_heads": 12, **tower_of(config)}
     return vit.read_huggingface_config(config)
+
+
+def tower_of(config):
+    """The fields of the image tower in the config.json of one tower or two."""
+    tower = config.get("vision_config", config)
+    if not isinstance(tower, dict):
+        raise ValueError(f"`vision_config` must be a JSON object, not {tower!r}")
+    return tower
 
 
 def write_huggingface_config(arguments):
@@ -105,6 +114,13 @@ HUGGING_FACE = Format(
     facts={"epsilon": 1e-6, "position_resampling": "bicubic", "preprocessing": _PREPROCESSING},
     read_config=read_huggingface_config,
     write_config=write_huggingface_config,
+)
+# `SiglipForImageClassification`, whose head reads the mean of the patches. Its attention pooling is not used.
+HUGGING_FACE_GAP = dataclasses.replace(
+    HUGGING_FACE,
+    renames=((r"classifier", "head"), (_TOWER + r"head\..*", ""), *HUGGING_FACE.renames),
+    fits=lambda shapes, config: "classifier.weight" in shapes,
+    write_config=None,
 )
 
 _BUCKET = "https://storage.googleapis.com/big_vision"
@@ -146,7 +162,7 @@ FAMILY = register(
         VisionTransformer,
         sizes=_size.table,
         identity=(*vit.IDENTITY, "classifier", "mlp_dim"),
-        formats=(TIMM, HUGGING_FACE),
+        formats=(TIMM, HUGGING_FACE, HUGGING_FACE_GAP),
         published=tuple(_rows()),
         reference="https://github.com/google-research/big_vision",
     )

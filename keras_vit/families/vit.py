@@ -267,7 +267,7 @@ HUGGING_FACE = Format(
         (r"classifier", "head"),
     ),
     layout="pytorch",
-    facts={"exact_gelu": True, "epsilon": 1e-12, "position_resampling": "bicubic"},
+    facts={"exact_gelu": True, "epsilon": 1e-12, "position_resampling": "bicubic", "class_row": True},
     read_config=read_huggingface_config,
     write_config=write_huggingface_config,
 )
@@ -388,7 +388,7 @@ def infer(shapes, facts):
         arguments["exact_gelu"] = True
     if facts.get("epsilon", 1e-6) != 1e-6:
         arguments["epsilon"] = facts["epsilon"]
-    grid = _add_positions(arguments, shapes, facts.get("grid"))
+    grid = _add_positions(arguments, shapes, facts.get("grid"), facts.get("class_row"))
     stride = arguments["patch_size"]
     if names.STEM_ROOT in shapes:
         arguments["resnet_blocks"] = stages(shapes)
@@ -454,8 +454,9 @@ def stages(shapes):
     return tuple(units[stage] for stage in sorted(units))
 
 
-def _add_positions(arguments, shapes, known_grid):
-    """Adds the arguments that the position embedding shows; returns `(rows, columns)` of the patches, or None."""
+def _add_positions(arguments, shapes, known_grid, class_row):
+    """Adds the arguments that the position embedding shows; returns `(rows, columns)` of the patches, or None. With
+    `class_row` a class token has a position in every file of the format."""
     has_token = names.CLASS_TOKEN in shapes
     if any(re.match(r"Transformer/encoderblock_\d+/posembed_input/", name) for name in shapes):
         arguments["position_embedding_at"] = "every_layer"
@@ -476,7 +477,7 @@ def _add_positions(arguments, shapes, known_grid):
         rows = (shapes[_DISTANCES][0] + 1) // 2
     # There is no model yet whose grid could be tried: (0, 0) fits nothing.
     class_tokens = names.count_class_tokens(shapes)
-    found = position_embeddings.source_grid(rows or 0, class_tokens, (0, 0), known_grid)
+    found = position_embeddings.source_grid(rows or 0, class_tokens, (0, 0), known_grid, class_row)
     grid, token_positions = found or (None, 1)
     arguments["class_token_position"] = bool(token_positions) or not has_token
     return grid

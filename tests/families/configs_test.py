@@ -1,6 +1,7 @@
 """The config.json beside a file says what no array shows: pooling, heads, activations."""
 
 import json
+import re
 from pathlib import Path
 
 import keras
@@ -116,3 +117,78 @@ def test_norms_of_queries_and_keys_have_timms_names(tmp_path):
     checkpoints.save(keras_vit.VisionTransformer(**sizes, qk_norm=True), tmp_path, format="timm")
     assert load_file(tmp_path / "model.safetensors")["blocks.0.attn.q_norm.weight"].shape == (4,)
     assert "query_norm" in "".join(weight.path for weight in keras_vit.from_pretrained(tmp_path).weights)
+
+
+@pytest.mark.parametrize(
+    "case, fields, message",
+    [
+        ("dinov2", {"num_attention_heads": "3"}, "the number of attention heads must be .*, not '3'"),
+        ("dinov2", {"layer_norm_eps": "small"}, "epsilon of norms must be a number above 0, not 'small'"),
+        ("dinov2", {"hidden_act": ["gelu"]}, "config.json beside the file cannot be used"),
+        ("dinov3", {"rope_theta": [1]}, "config.json beside the file cannot be used"),
+        ("clip", {"vision_config": None}, "`vision_config` must be a JSON object, not None"),
+        ("siglip", {"vision_config": None}, "`vision_config` must be a JSON object, not None"),
+        ("timm_deit3", {"model_args": [1]}, "config.json beside the file cannot be used"),
+    ],
+)
+def test_a_value_of_another_type_is_one_line(case, fields, message, folder):
+    test_a_config_of_another_model_is_one_line(case, fields, message, folder)
+
+
+def test_the_embedding_of_naflex_is_refused(folder):
+    def change(arrays):
+        name = next(name for name in arrays if name.endswith("vision_model.embeddings.patch_embedding.weight"))
+        return {**arrays, name: arrays[name].reshape(len(arrays[name]), -1)}
+
+    with pytest.raises(ValueError, match="NaFlex.*Received: shape="):
+        keras_vit.from_pretrained(folder("siglip", change))
+
+
+@pytest.mark.parametrize("case", ["clip", "siglip"])
+def test_a_tower_without_heads_has_the_librarys_12(case, folder):
+    config = json.loads((GOLDEN / f"{case}.config.json").read_text())
+    del config["vision_config"]["num_attention_heads"]
+    path = folder(case, vision_config=config["vision_config"])
+    assert keras_vit.from_pretrained(path).num_heads == 12
+
+
+@pytest.mark.parametrize(
+    "case, features, message",
+    [
+        ("dinov2", 2, "reads the class token and the mean of the patches"),
+        ("clip", 1, "reads the mean of the patches without a norm"),
+        ("deit_distilled", 1, "reads the class token of a model with a distillation token"),
+    ],
+)
+def test_a_head_that_no_model_has_can_be_left_out(case, features, message, folder):
+    def change(arrays):
+        arrays = {name: array for name, array in arrays.items() if not re.search("classifier|visual_projection", name)}
+        width = next(len(array) for name, array in arrays.items() if name.endswith("norm.bias"))
+        return {**arrays, "classifier.weight": np.ones((5, features * width), "float32"), "classifier.bias": np.ones(5)}
+
+    path = folder(case, change)
+    with pytest.raises(ValueError, match=f"{message}.*include_top=False.*Received: "):
+        keras_vit.from_pretrained(path)
+    keras_vit.from_pretrained(path, include_top=False)
+
+
+def test_a_classifier_of_siglip_reads_the_mean(folder):
+    def change(arrays):
+        kernel = np.random.default_rng(0).normal(size=(5, 24)).astype("float32")
+        return {**arrays, "classifier.weight": kernel, "classifier.bias": np.ones(5, "float32")}
+
+    model = keras_vit.from_pretrained(folder("siglip", change))
+    images, expected = logits_of(model, "avg")
+    np.testing.assert_allclose(model.predict(images, verbose=0), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_positions_without_a_row_for_the_token_are_refused(folder):
+    def change(arrays):
+        name = "embeddings.position_embeddings"
+        return {**arrays, name: arrays[name][:, 1:]}
+
+    path = folder("dinov2", change)
+    with pytest.raises(ValueError, match="does not show the size of its images"):
+        keras_vit.from_pretrained(path)
+    with pytest.raises(ValueError, match="pos_embedding' of the checkpoint has another shape"):
+        keras_vit.from_pretrained(path, input_shape=(42, 42, 3))
