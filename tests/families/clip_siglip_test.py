@@ -323,7 +323,7 @@ def test_published_files_have_the_arguments_of_their_publisher(monkeypatch):
     built = {}
     monkeypatch.setattr(families.clip._size, "constructor", lambda **arguments: built.update(arguments))
     monkeypatch.setattr("keras_vit.families.registry.check_arguments", lambda *_: None)
-    monkeypatch.setattr(checkpoints, "fetch", lambda *_, **__: None)
+    monkeypatch.setattr("keras_vit.checkpoints.published.resolve", lambda *_: None)
     families.CLIP_B32(weights="laion2b")
     assert built["mlp"] == "gelu"
     families.CLIP_B32(weights="openai")
