@@ -62,7 +62,8 @@ def open_checkpoint(path, subtree="", num_heads=None):
     else:
         opened = SafetensorsFile(path) if path.endswith(".safetensors") else NpzFile(path)
     with opened as file:
-        config = _read_json(path, "config.json")
+        # The config.json beside the weights.npz of a run is the run's own, not a model's.
+        config = {} if path.endswith(".npz") else _read_json(path, "config.json")
         form, prefix = _find_format(file.arrays, subtree, config)
         facts = {**form.facts, **_preprocessing_of(form, path), **_facts_of(form, config, path)}
         facts |= _parse_comment(file.comment)

@@ -138,3 +138,11 @@ def test_an_all_zero_head_warns_where_it_is_kept_only(golden_files, small, array
 def test_another_word_for_the_head_is_refused(golden_files, small):
     with pytest.raises(ValueError, match='`head` must be "keep" or "new"'):
         checkpoints.load(small(), golden_files / "vit_token.ckpt.npz", head="drop")
+
+
+def test_weights_of_a_run_load_beside_its_config(golden_files, small, arrays, tmp_path):
+    mask = {"mask_patches/mask_embedding": np.zeros((1, 1, 64), np.float32)}
+    np.savez(tmp_path / "weights.npz", **arrays(golden_files / "vit_token.ckpt.npz"), **mask)
+    (tmp_path / "config.json").write_text('{"architecture": "VisionTransformer"}')
+    report = checkpoints.load(small(), tmp_path / "weights.npz", head="new")
+    assert names_of(report.unused) == set(mask)
