@@ -1,7 +1,6 @@
 """Local and remote files ("gs://bucket/file") that appear whole or not at all, and child processes.
 
-A path that holds "://" is remote and goes through `tf.io.gfile`; TensorFlow is imported only for those. All errors are
-`OSError`s.
+A path with "://" goes through `tf.io.gfile`; TensorFlow is imported only for those. All errors are `OSError`s.
 """
 
 import contextlib
@@ -93,10 +92,7 @@ def open_to_append(path):
 
 @contextlib.contextmanager
 def atomic_path(path, ending=None):
-    """Yields a free path next to `path` to write a file to; at the end that file replaces the one at `path` at once.
-
-    After an exception the temporary file is removed and the old file is still there.
-    """
+    """Yields a free path next to `path`; at the end that file replaces the one at `path`, unless there was an error."""
     folder, name = os.path.split(str(path))
     if ending is None:
         ending = os.path.splitext(name)[1]

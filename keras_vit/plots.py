@@ -32,11 +32,7 @@ def plain_text(text: object) -> str:
 
 
 def figure_class() -> Any:
-    """matplotlib's `Figure`, which draws without a screen and without pyplot's global state.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-    """
+    """Returns matplotlib's `Figure`, which draws without a screen and without pyplot's global state."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -45,15 +41,7 @@ def figure_class() -> Any:
 
 
 def to_pictures(images: np.ndarray) -> np.ndarray:
-    """Converts a model's images to RGB pictures.
-
-    Args:
-        images: `(N, H, W, C)` of any range and number of channels. One or two channels are drawn as the gray of the
-            first one, and of more than three the first three are drawn.
-
-    Returns:
-        float32 `(N, H, W, 3)` in [0, 1].
-    """
+    """Converts images `(N, H, W, C)` of any range and number of channels to RGB, float32 in [0, 1]."""
     images = np.asarray(images, "float32")
     images = images[..., :3] if images.shape[-1] >= 3 else np.repeat(images[..., :1], 3, axis=-1)
     low, high = min(images.min(initial=0), -1), max(images.max(initial=0), 1)
@@ -68,13 +56,7 @@ def colormap(name: str) -> Any:
 
 
 class Page:
-    """An HTML page of pictures.
-
-    Args:
-        folder: the folder to write to, created if it does not exist; files in it are replaced.
-        title: the title of the page.
-        write: takes a line for each picture.
-    """
+    """An HTML page of pictures, and the pictures next to it in a folder."""
 
     def __init__(self, folder, title, write=print):
         self.folder = files.as_path(folder)

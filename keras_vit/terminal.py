@@ -28,10 +28,7 @@ def write(text):
 
 @contextlib.contextmanager
 def progress_bar(name, total, unit, done=0, delay=0.5):
-    """Shows a bar while it is open; yields `update(done)`, which sets how many `unit`s of `total` are done.
-
-    It appears after `delay` seconds: what is short needs none.
-    """
+    """Shows a bar after `delay` seconds; yields `update(done)`, which sets how many `unit`s of `total` are done."""
     if not _bars_shown:
         yield lambda done: None
         return

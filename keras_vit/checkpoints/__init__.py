@@ -1,10 +1,6 @@
 """Checkpoints: weights of this library and of others, read and written.
 
-`load(model, source)` reads, `save(model, path)` writes, `infer_architecture(source)` says which model a file needs.
-
-Inside, every array has a canonical name (`names`). `readers` reads headers, `formats` translates names and layouts by
-the tables of the families (`registry`), and `planning` decides what happens to every array before the first one is
-read. `published` and `downloading` turn a name or a URL into a local file.
+`load(model, source)` reads, `save(model, path)` writes, `infer_architecture(source)` returns the model a file needs.
 """
 
 from keras_vit.checkpoints.inference import find_preprocessing, infer_architecture

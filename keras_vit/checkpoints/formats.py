@@ -24,24 +24,15 @@ _DEFAULTS = Preprocessing().to_config()
 
 @dataclasses.dataclass
 class Checkpoint:
-    """A checkpoint that is open for reading.
-
-    Attributes:
-        format: the `Format` of the file.
-        arrays: `{canonical name: LazyArray}`, the weights. Names that the format does not know stay as they are.
-        other_arrays: `{name in the file: LazyArray}`, arrays that are not weights, such as an optimizer's state.
-        facts: what the file, its library or the config.json beside it say about the model, as far as they do:
-            arguments of its constructor such as "num_heads", "exact_gelu" and "epsilon"; "constructor", its name; and
-            all of its "arguments"; "grid", `(rows, columns)` of the positions; "preprocessing", the fields of a
-            `Preprocessing`.
-        unknown_kind: what the config.json calls the model, if that is none of the families; else "".
-    """
+    """A checkpoint that is open for reading."""
 
     format: Format
-    arrays: dict[str, LazyArray]
-    other_arrays: dict[str, LazyArray]
+    arrays: dict[str, LazyArray]  # weights by canonical name, or by their own if the format does not know it
+    other_arrays: dict[str, LazyArray]  # arrays that are not weights, such as an optimizer's state
+    # What the file, its library or the config.json beside it say about the model: arguments of its constructor;
+    # "constructor" and all of its "arguments"; "grid" of the positions; fields of a "preprocessing".
     facts: dict[str, Any]
-    unknown_kind: str = ""
+    unknown_kind: str = ""  # what the config.json calls a model of no known family
 
     @property
     def shapes(self):
@@ -50,12 +41,7 @@ class Checkpoint:
 
 @contextlib.contextmanager
 def open_checkpoint(path, subtree="", num_heads=None):
-    """Opens a local .npz or .safetensors file; yields a `Checkpoint`, of which headers have been read.
-
-    `subtree` is the path to the weights inside an .npz file, such as "params/img"; "" searches the usual ones.
-    `num_heads`, which no shape in PyTorch's files shows, may be None, and counts if no config.json has it. A file that
-    cannot be read is a `ValueError`.
-    """
+    """Opens a local .npz or .safetensors file; yields a `Checkpoint`, of which headers have been read."""
     path = str(path)
     if path.endswith(".json"):
         opened = ShardedFile(hub.shards(path))
@@ -102,8 +88,7 @@ def _find_format(arrays, subtree, config):
 
 
 def rename(form, name):
-    """The path of the variable for a name in a file, without its last part if the layout is PyTorch's; "" if the array
-    is no weight; None if the format does not know the name."""
+    """Returns the path of a variable, "" for an array that is no weight, None for a name that is not known."""
     stem = re.sub(r"\.(weight|bias)$", "", name) if form.layout == "pytorch" else name
     for pattern, replacement in form.renames:
         if match := re.fullmatch(pattern, stem) or re.fullmatch(pattern, name):
@@ -139,10 +124,7 @@ def _split(target, array):
 
 
 def _from_pytorch(path, ending, array, num_heads):
-    """The path with its last part, and the array in the layout of Keras.
-
-    An array that does not divide among the heads stays as it is: the load compares shapes and reports it.
-    """
+    """Returns the path with its last part, and the array in the layout of Keras."""
     if ending == "bias":
         path += "/bias"
     elif ending == "weight" and not path.endswith("_embedding"):
@@ -154,7 +136,7 @@ def _from_pytorch(path, ending, array, num_heads):
     elif path.endswith(_TOKENS) and 0 < len(array.shape) < 3:
         array = array.reshape((1,) * (3 - len(array.shape)) + array.shape)
     module = path.rpartition("/")[0]
-    if num_heads and array.shape:
+    if num_heads and array.shape:  # an array that does not divide stays, and the load reports its shape
         if module.endswith(("/query", "/key", "/value")) and not array.shape[-1] % num_heads:
             *rest, units = array.shape
             array = array.reshape((*rest, num_heads, units // num_heads))

@@ -84,11 +84,7 @@ class Assignment:
 
 
 class LoadPlan:
-    """What a load will do, decided from headers alone: `assignments`, `{canonical name: Assignment}`, and `report`.
-
-    Raises:
-        ValueError: the checkpoint does not fit the model.
-    """
+    """What a load will do, decided from headers: `assignments`, `{canonical name: Assignment}`, and `report`."""
 
     def __init__(self, model, variables, shapes, checkpoint, *, source, head, source_grid, channels):
         self.model, self.variables, self.shapes, self.source, self.head = model, variables, shapes, source, head
@@ -316,10 +312,7 @@ class LoadPlan:
 
 
 def adapt_input_channels(kernel, channels, rule):
-    """A convolution's kernel for another number of input channels; see `checkpoints.load`.
-
-    Reference: timm's `adapt_input_conv`, which sums RGB for one channel and tiles it for every other number.
-    """
+    """Returns a convolution's kernel for another number of input channels, as timm's `adapt_input_conv`."""
     present = kernel.shape[2]
     if rule == "sum":
         total = kernel.sum(axis=2, keepdims=True) / np.float32(channels)

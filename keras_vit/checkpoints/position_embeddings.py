@@ -25,11 +25,9 @@ def resample_axis(positions, new):
 
 
 def source_grid(num_positions, class_tokens, target_grid, known_grid=None, class_row=False):
-    """`((rows, columns), has_class_row)` of a file's position embedding, or None if no grid fits.
-
-    A known grid decides. Otherwise the grid is a square, as in every file of `vit_jax`, with a row for the class token
-    if the file has one; or the target's own grid; or a square without that row, as in big_vision, unless `class_row`.
-    """
+    """Returns `((rows, columns), rows of class tokens)` of a file's position embedding, or None if no grid fits."""
+    # A known grid decides. Else: a square, as in every file of `vit_jax`, with rows for the class tokens; the target's
+    # own grid; or a square without these rows, as in big_vision, unless `class_row`.
     with_row = [int(class_tokens), 0][: 1 if class_row else 2] if class_tokens else [0]
     if known_grid is not None:
         candidates = [(tuple(known_grid), row) for row in with_row]
@@ -44,11 +42,9 @@ def source_grid(num_positions, class_tokens, target_grid, known_grid=None, class
 
 
 def _zoom_matrix(old, new):
-    """Linear interpolation with aligned corners.
+    """Linear interpolation with aligned corners, `scipy.ndimage.zoom(order=1)` in `interpolate_posembed` of `vit_jax`.
 
-    Reference: `interpolate_posembed` of `vit_jax`, `scipy.ndimage.zoom(order=1)`: output k of n samples the coordinate
-    `k * (n_old - 1) / (n_new - 1)`. SciPy rounds some last coordinates past the border and fills that row and column
-    with zeros (28 to 48, for example); here the coordinate is clamped.
+    SciPy rounds some last coordinates past the border and fills with zeros (28 to 48, for example); these are clamped.
     """
     coordinates = np.arange(new) * ((old - 1) / (new - 1) if new > 1 else 0.0)
     low = np.clip(np.floor(coordinates).astype(int), 0, max(old - 2, 0))

@@ -17,19 +17,12 @@ _SAFETENSORS_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 @dataclasses.dataclass(frozen=True)
 class LazyArray:
-    """An array in a file: its shape and dtype, known from a header, and a function that reads it.
-
-    Attributes:
-        shape: tuple of int.
-        dtype: name of the dtype in the file, such as "float32" or "bfloat16".
-        names: tuple of the names in the file that it is read from.
-        read: `read()` returns a numpy array of `shape`, float32 for float16 and bfloat16 in the file.
-    """
+    """An array in a file: its shape and dtype, known from a header, and a function that reads it."""
 
     shape: tuple
-    dtype: str
-    names: tuple
-    read: Callable
+    dtype: str  # in the file, such as "float32" or "bfloat16"
+    names: tuple  # in the file
+    read: Callable  # `read()` returns a numpy array, float32 for float16 and bfloat16
 
     def map(self, shape, function):
         """The array after `function(array)`, which returns an array of `shape`."""
@@ -90,15 +83,7 @@ class _File:
 
 
 class NpzFile(_File):
-    """The arrays of an .npz file, read from its headers; a context manager that closes the file.
-
-    Attributes:
-        arrays: `{name: LazyArray}`, which can be read while the file is open.
-        comment: that of the archive, a string.
-
-    Raises:
-        ValueError: the file is missing, is not an .npz, is cut short, expands without bound, or holds pickled objects.
-    """
+    """The arrays of an .npz file, readable while it is open; raises a `ValueError` for a damaged or pickled one."""
 
     # Damaged archives and headers raise many kinds of exceptions in `zipfile` and numpy, hence `except Exception`.
 
@@ -178,14 +163,7 @@ class NpzFile(_File):
 
 
 class SafetensorsFile(_File):
-    """The arrays of a .safetensors file, read from its header; a context manager that closes the file.
-
-    Attributes:
-        arrays: `{name: LazyArray}`, which can be read while the file is open.
-
-    Raises:
-        ValueError: the file is missing, or its header does not describe it.
-    """
+    """The arrays of a .safetensors file, readable while it is open; raises a `ValueError` for a wrong header."""
 
     def __init__(self, path):
         from safetensors import SafetensorError, safe_open

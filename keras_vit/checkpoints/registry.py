@@ -136,10 +136,7 @@ def _plain(value):
 
 
 def infer(shapes: Mapping[str, tuple], facts: Mapping[str, Any]) -> tuple[Family | None, dict[str, Any]]:
-    """The family of weights, `{canonical name: shape}`, and the arguments of its constructor as far as they are known.
-
-    What shapes show about the structure counts more than what a file says about it.
-    """
+    """Returns the family of weights, and the arguments of its constructor; shapes count more than `facts`."""
     constructor, stored = facts.get("constructor"), facts.get("arguments", {})
     candidates = [f for f in reversed(FAMILIES) if constructor in (None, f.constructor.__name__)]
     for family in candidates:

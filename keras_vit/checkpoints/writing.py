@@ -19,8 +19,7 @@ _DEFAULTS = {"attention_bias": "qkvo", "epsilon": 1e-6, "patch_bias": True, "mlp
 
 
 def write_folder(model, path, form_name, arrays):
-    """Writes `model.safetensors` and `config.json` into a folder, in the first format of that name that has a place for
-    everything. The folder is read back before it takes its place."""
+    """Writes `model.safetensors` and `config.json` in the first format of that name that has a place for everything."""
     from safetensors.numpy import save_file
 
     forms = [form for family in reversed(registry.FAMILIES) for form in family.formats if form.name == form_name]
@@ -88,15 +87,8 @@ def _gelu(arguments):
 
 
 def render(form, arrays, num_layers, prefix="", skip="$^"):
-    """`({name in the file: array}, {canonical name: array})`: the arrays that a format names, and those left.
-
-    Args:
-        form: a `Format` of the layout "pytorch".
-        arrays: `{canonical name: array}`.
-        num_layers: number of blocks.
-        prefix: written for the optional beginning of names.
-        skip: regular expression of names, without "weight" or "bias", that are not to be used.
-    """
+    """Returns the arrays that a format names, by their names in a file, and those left, by canonical name."""
+    # `prefix` is written for the optional beginning of names; names that match `skip` are not used.
     left, tensors = dict(arrays), {}
     for pattern, _ in form.renames:
         for stem in _stems(pattern, num_layers, prefix):

@@ -1,4 +1,4 @@
-"""Examples that cannot be read: counting and naming them in a run, and finding all of them beforehand."""
+"""Counts and names unreadable examples in a run, and finds all of them beforehand."""
 
 import collections
 import hashlib
@@ -98,11 +98,7 @@ def decoder(source, options, shape=None):
 
 
 def examine(source, index, decode, record=None):
-    """Reads and decodes one example, given by its record for a source without access by index.
-
-    Returns `(stored, labels, reason)`: the bytes of the image, `None` if they cannot be read; its labels; and why the
-    example is bad, or "".
-    """
+    """Reads and decodes one example: `(stored bytes or None, labels, why it is bad or "")`."""
     stored, labels = None, np.zeros([0], np.int64)
     try:
         example = source.read(tf.constant(index, tf.int64)) if record is None else source.shards.parse(record)

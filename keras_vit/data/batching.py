@@ -1,17 +1,7 @@
-"""From a source to batches, in an order that is a function of the step alone.
+"""Makes batches of a source, in an order that is a function of the step alone.
 
-    position = step * batch_size + slot; a host reads its own slots and those of their mixing partners
-
-    step:             0                               1
-    slot:        0  1 | 2  3                     0  1 | 2  3                   (4 slots, two hosts)
-
-    access by    position -> index (order.index_at)   \\
-    index                                              rows of a batch -> read, train_example -> weights, mixing
-    read in      records of this host's lanes         /                                               -> prefetch
-    order        (sources/shards.py), shuffled
-
-A batch is made in one piece. If a row of it fails, the batch is made again row by row, which reads each example once
-more. An example that still cannot be read becomes a placeholder of weight 0 in its own slot and moves no other example.
+If a row of a batch fails, the batch is made again row by row, which reads each example once more. An example that still
+cannot be read becomes a placeholder of weight 0 in its own slot and moves no other example.
 """
 
 import os
@@ -157,11 +147,9 @@ def evaluation_order(source: Source, batch_size: int) -> np.ndarray:
 
 
 def _make_batch(numbers, keys, source, decode, options, padded=False):
-    """One batch `(images, labels, failed)`, with zeros for each row that fails or has no example.
-
-    `numbers` count the examples over all epochs, with `NO_EXAMPLE` for padding; `keys` are their indices, or their
-    records for a source without access by index. `failed` has the index of each example that failed, or `NO_EXAMPLE`.
-    """
+    """Returns one batch `(images, labels, failed)`; a row that fails or has no example is zeros."""
+    # `numbers` count examples over all epochs; `keys` are their indices, or records for a source without access by
+    # index. `failed` has the index of each example that failed, or `NO_EXAMPLE`.
     size = numbers.shape[0]
     placeholder = tf.zeros(options.image_shape(source)), tf.zeros([len(source.class_names)])
     fine = tf.constant(NO_EXAMPLE, tf.int64)

@@ -1,7 +1,5 @@
-"""The datasets of the paper, one row each; `loading` loads them, and any other, by name.
-
-Splits are in TFDS's words. "train" is what a final run trains on; "tune_train" and "tune_val" divide it to choose
-hyper-parameters; "test" is what is reported.
+"""The datasets of the paper, one row each, with splits in TFDS's words: "train" is for a final run, "tune_train" and
+"tune_val" divide it to choose hyper-parameters, "test" is what is reported.
 """
 
 import dataclasses
@@ -12,28 +10,17 @@ import tensorflow as tf
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """A row of `DATASETS`.
+    """A row of `DATASETS`."""
 
-    Attributes:
-        tfds: the name, the config and the version of its TFDS builder; "" for one that is a folder.
-        classes: how many.
-        splits: TFDS's words for "train", "tune_train", "tune_val" and "test".
-        label: the feature with the label, or a function of all features to it.
-        image: the feature with the image.
-        scale: what pixels are multiplied by.
-        test_tfds, test_label: the same for the test split, where another dataset has it.
-        options: the values of `Options` for its images wherever a field is "auto".
-    """
-
-    tfds: str
+    tfds: str  # name, config and version of its TFDS builder; "" for a folder
     classes: int
-    splits: dict
-    label: str | Callable = "label"
+    splits: dict  # TFDS's words for "train", "tune_train", "tune_val" and "test"
+    label: str | Callable = "label"  # the feature, or a function of all features
     image: str = "image"
-    scale: int = 1
-    test_tfds: str = ""
+    scale: int = 1  # pixels are multiplied by it
+    test_tfds: str = ""  # the dataset that has the test split, if it is another one
     test_label: str = "label"
-    options: dict = dataclasses.field(default_factory=dict)
+    options: dict = dataclasses.field(default_factory=dict)  # values of `Options` for fields that are "auto"
 
 
 def _splits(train, test, tune_train, tune_val):

@@ -1,10 +1,7 @@
-"""From one stored example to one that fits into a batch, for training and for evaluation; and mixing within a batch.
+"""From one stored example to one that fits into a batch, and mixing within a batch.
 
-Mixup mixes example i of a batch of B with example i - 1, the last one being before the first ("roll", as in
-big_vision), or with example B - 1 - i ("reverse", as in the first code of `vit_jax`). One weight holds for the whole
-batch. A host that holds a part of the batch reads the partners of its part too, so the result does not depend on the
-number of hosts or replicas.
-
+Mixup mixes example i of a batch of B with example i - 1 ("roll", as in big_vision) or B - 1 - i ("reverse", as in the
+first code of `vit_jax`). A host reads the partners of its part too, so results do not depend on the number of hosts.
 References: Zhang et al., "mixup: Beyond Empirical Risk Minimization"; Yun et al., "CutMix".
 """
 
@@ -19,10 +16,7 @@ CROP, FLIP, RANDAUGMENT, MIX, CUT, SHIFT, LOT = ((number << 32, 0) for number in
 
 
 def train_example(example, seed, source, options):
-    """A training example `(image, label)`, float32 `(H, W, C)` and `(classes,)`, from one as a source reads it.
-
-    The seed is int64 `(2,)`: the seed of the run, and a number that no other example of any epoch has.
-    """
+    """Returns a training example `(image, label)`: float32 `(H, W, C)` and `(classes,)`."""
     size = (options.image_size, options.image_size)
     crop, rounding = options.train_crop, options.rounding
     window = (lambda shape: transforms.inception_window(shape, seed + CROP)) if crop == "inception" else None
@@ -55,10 +49,7 @@ def eval_example(example, source, options):
 
 
 def decode_pixels(image, source, options, window=None, shape=None):
-    """An image, uint8 or float32 `(H, W, C)`, decoded if need be, and its value for white.
-
-    `window` is that of `images.decode`; with a `shape`, an image of another one is an error.
-    """
+    """Returns an image, uint8 or float32 `(H, W, C)`, and its value for white; decodes it if needed."""
     channels = options.channels
     if image.dtype == tf.string:
         pages = image.shape[0] if image.shape.rank else 1
@@ -100,10 +91,7 @@ def _randaugment(image, white, seed, options):
 
 
 def one_hot(label, source):
-    """A label, or a vector of all that count as right, to float32 `(classes,)` of 0 and 1; zeros for an empty vector.
-
-    A label that no class has is a `tf.errors.InvalidArgumentError`.
-    """
+    """Returns float32 `(classes,)` of 0 and 1 for a label, or for a vector of all labels that count as right."""
     classes = len(source.class_names)
     in_range = tf.reduce_all((label >= 0) & (label < classes))
     check = tf.raw_ops.Assert(condition=in_range, data=[f"the label is not in 0 to {classes - 1}:", label])
@@ -121,11 +109,7 @@ def with_weights(images, labels, smoothing=0.0):
 
 
 def mix_batch(images, labels, weights, host_rows, partner_rows, seed, options):
-    """A batch with mixup, or CutMix, or by lot one of them; an example whose partner is unreadable stays as it is.
-
-    Of the examples that were read, the batch has `host_rows` `(B,)`, and `partner_rows` are their partners. The seed is
-    int64 `(2,)`: the seed of the run and the step.
-    """
+    """Applies mixup or CutMix to a batch; an example whose partner is unreadable stays as it is."""
     partner_rows = tf.where(tf.gather(weights, partner_rows) > 0, partner_rows, host_rows)
     partner_images, partner_labels = tf.gather(images, partner_rows), tf.gather(labels, partner_rows)
     if len(host_rows) < len(images):  # other hosts' examples were read as partners
@@ -167,10 +151,7 @@ def mixup(values, partners, share):
 
 
 def cutmix(images, partners, share, seed):
-    """Images `(B, H, W, C)` with one window of their partners, the same in the whole batch, and the share that stayed.
-
-    `share` of the area stays before the window, whose middle may be anywhere, is cropped at the edge of the image.
-    """
+    """Returns images with one window of their partners, the same in the whole batch, and the share that stayed."""
     height, width = images.shape[1], images.shape[2]
     y, x = tf.unstack(tf.random.stateless_uniform([2], seed) * [float(height), float(width)])
     half_height, half_width = [tf.sqrt(1.0 - share) * side / 2 for side in (height, width)]

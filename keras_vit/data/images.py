@@ -1,11 +1,7 @@
-"""From the bytes of an image file to pixels, with the size checked in the header before anything is decoded.
+"""Decodes image files (JPEG, PNG, GIF, BMP, WebP) inside `tf.data`, after a check of the size in their header.
 
-JPEG, PNG, GIF, BMP and WebP that is not animated. Every function runs inside `tf.data` and raises a
-`tf.errors.InvalidArgumentError` for what is not an image.
-
-With three channels, gray images get three equal ones, an alpha channel is dropped, and CMYK is converted; with one,
-colors become gray. With any other number the file must have exactly as many: a PNG, BMP or WebP of 2 or 4. A GIF is its
-first picture. The EXIF orientation of photographs is ignored by default, as by `vit_jax` and by `tf.io` itself.
+Three channels: gray becomes three equal ones, alpha is dropped, CMYK is converted. One: colors become gray. Any other
+number must be that of the file. EXIF orientation is ignored by default, as by `vit_jax`.
 """
 
 import tensorflow as tf
@@ -51,10 +47,7 @@ def decode(encoded, max_megapixels=100.0, window=None, exif=False, channels=3, b
 
 
 def header_size(encoded):
-    """The size of an image by its header alone, int32 `(height, width)`; zeros for what is not an image.
-
-    The pictures of an animated GIF, all of which the decoder reads, count as one image, one below the other.
-    """
+    """Returns int32 `(height, width)` of an image from its header alone; zeros for anything else."""
     head = tf.cast(tf.io.decode_raw(encoded, tf.uint8, fixed_length=32), tf.int32)
     starts_with = lambda start: tf.strings.substr(encoded, 0, len(start)) == start  # noqa: E731
 

@@ -1,8 +1,6 @@
 """The order of examples: arithmetic on positions, slots and hosts.
 
-The training order is one endless sequence of positions. Position `step * batch_size + slot` is a slot of a batch; epoch
-e holds the positions from `e * num_examples` on, each example once. A host returns the slots of its `host_slice`, and
-reads the slots of their mixing partners too.
+Position `step * batch_size + slot` is a slot of a batch; epoch e holds the positions from `e * num_examples` on.
 """
 
 import numpy as np
@@ -34,8 +32,7 @@ def partner_of(slot, batch_size, form):
 
 
 def host_rows(host_slots, batch_size, mixup_form=""):
-    """The slots that one host reads of each global batch, ascending, with mixing also those of partners; and the rows
-    among them of its own share and of the partners."""
+    """Returns the slots that a host reads, ascending, and the rows among them of its own share and of the partners."""
     partners = [partner_of(slot, batch_size, mixup_form) for slot in host_slots] if mixup_form else []
     slots = sorted({*host_slots, *partners})
     return tuple(slots), np.searchsorted(slots, host_slots), np.searchsorted(slots, partners)
@@ -59,10 +56,7 @@ def shuffled(values, key):
 
 
 def shuffle_key(seed, *numbers):
-    """The key of a shuffle: three numbers in [0, 2^32), int64 `(..., 3)` for integers `(...,)`.
-
-    They are splitmix64 numbers of the seed and the others, so keys of small seeds and neighboring epochs are unrelated.
-    """
+    """Returns the key of a shuffle, int64 `(..., 3)`: unrelated keys even for small seeds and neighboring epochs."""
     first = splitmix64(tf.constant(seed, tf.uint64), 0)
     for number in numbers:
         first = splitmix64(first, number)

@@ -1,13 +1,7 @@
 """RandAugment as big_vision has it: sixteen operations on uint8 images of three channels or one.
 
-Each layer draws one operation and always applies it. All share one magnitude M; 10 is the strongest of the RandAugment
-paper, and larger ones extrapolate. What a transformation brings in from outside is gray, 128. Of one channel, every
-operation is what it is for three equal ones; `color` then changes nothing.
-
-With `original`, every operation agrees on every pixel with big_vision's pp/archive/autoaugment.py, which AugReg ran.
-By default two operations do what they are meant to do instead: `contrast` blends with the mean gray value, and
-`solarize` with a threshold of 256 or more inverts nothing.
-
+Each layer draws one operation and always applies it, at one magnitude; 10 is the strongest of the paper. `original`
+agrees with big_vision's pp/archive/autoaugment.py on every pixel; by default `contrast` and `solarize` are corrected.
 References: Cubuk et al., "RandAugment"; Steiner et al., "How to train your ViT?" (AugReg), section 3.3.
 """
 
@@ -107,13 +101,10 @@ def color(image, factor):
 
 
 def contrast(image, factor, original=False):
-    """From one gray value (0) to the image (1) and beyond.
-
-    The gray value is the mean of the gray image, its fraction cut off. With `original` it is the number of pixels
-    divided by 256, at most 255: big_vision averages the histogram's counts instead of the values.
-    """
+    """From one gray value, the mean of the gray image (0), to the image (1) and beyond."""
     gray = tf.cast(_gray(image), tf.int32)
     pixels = tf.cast(tf.size(gray), tf.float32)
+    # big_vision averages the histogram's counts instead of the values.
     start = tf.minimum(pixels / 256, 255.0) if original else tf.cast(tf.reduce_sum(gray), tf.float32) / pixels
     return _blend(tf.floor(start), image, factor)
 
@@ -163,8 +154,7 @@ def cutout(image, half, y, x):
 
 
 def operations(magnitude, original=False):
-    """The sixteen operations at a magnitude, by name, in big_vision's order: functions of an image, a sign, 1.0 or
-    -1.0, and two numbers drawn from [0, 1), which place the cutout."""
+    """Returns the sixteen operations by name: functions of an image, a sign, and two draws for the cutout."""
     level = magnitude / 10.0
     factor = 1.8 * level + 0.1
 

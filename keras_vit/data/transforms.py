@@ -1,9 +1,6 @@
 """Windows, resizes, crops and flips of one image, and the model's range.
 
-The methods and the rounding are those of the JAX reference, `vit_jax`
-(https://github.com/google-research/vision_transformer), for fine-tuning, which keeps the result of a resize in float32,
-and of big_vision for pre-training, which casts back to uint8 after every resize and so drops the fraction.
-`rounding` says which.
+`rounding` chooses between `vit_jax`, which keeps the float32 result of a resize, and big_vision, which casts to uint8.
 """
 
 import tensorflow as tf
@@ -13,10 +10,7 @@ ASPECT_RATIO = (0.75, 1.33)
 
 
 def evaluation_image(image, size, preprocessing):
-    """An evaluation image as the model expects it, for batches of the data and for the graph of an export.
-
-    Float32 `(height, width, C)` of a uint8 or float32 image; without a size, the image stays as large as it is.
-    """
+    """Prepares an evaluation image for a model: float32 `(height, width, C)`. Data and exports share it."""
     if size:
         resized = tuple(round(side / preprocessing.crop_fraction) for side in size)
         if preprocessing.resize == "stretch":
@@ -37,8 +31,7 @@ def normalize(image, preprocessing):
 
 
 def inception_window(size, seed):
-    """A random window of 5 to 100 % of an image's area, 0.75 to 1.33 times as wide as high: int32 `(y, x, height,
-    width)` for int32 `(height, width)`; the whole image if no such window fits."""
+    """Draws a window of 5 to 100 % of the area, 0.75 to 1.33 times as wide as high: int32 `(y, x, height, width)`."""
     begin, window, _ = tf.image.stateless_sample_distorted_bounding_box(
         tf.concat([size, [3]], 0),
         tf.zeros([1, 0, 4]),
@@ -52,12 +45,7 @@ def inception_window(size, seed):
 
 
 def resize(image, size, rounding="float", interpolation="", method="bilinear"):
-    """An image in another size, its aspect not kept: half-pixel centers; antialiased if there is an `interpolation`,
-    which replaces the method, and not otherwise.
-
-    With `rounding` of "uint8" the result is clipped to [0, 255] and its fraction dropped, except for images that are
-    not uint8, which have more than 8 bits.
-    """
+    """Resizes with half-pixel centers, antialiased if `interpolation` replaces the method; aspect is not kept."""
     resized = tf.image.resize(image, size, method=interpolation or method, antialias=bool(interpolation))
     if interpolation == "bicubic":  # overshoots at edges
         resized = tf.clip_by_value(resized, 0, 255) if image.dtype == tf.uint8 else tf.maximum(resized, 0)
@@ -70,17 +58,13 @@ def truncate(image):
 
 
 def resize_small(image, smaller, rounding="float"):
-    """An image with its smaller side of `smaller` pixels, its aspect kept, by the mean over areas; both sides are
-    rounded, halves to the even number."""
+    """Resizes the smaller side to `smaller` pixels by the mean over areas; keeps the aspect."""
     return resize_to_cover(image, (smaller, smaller), rounding)
 
 
 def resize_to_cover(image, size, rounding="float", interpolation=""):
-    """The smallest image of the same aspect that `size`, `(height, width)`, can be cropped from; as `resize_small`.
-
-    With an `interpolation`, the fraction of the other side is dropped, as by torchvision and transformers.
-    """
-    if interpolation:
+    """Resizes to the smallest image of the same aspect from which `size` can be cropped."""
+    if interpolation:  # drop the fraction of the other side, as torchvision and transformers do
         height, width = tf.unstack(tf.shape(image)[:2])
         rows, columns = tf.maximum(size[0], size[1] * height // width), tf.maximum(size[1], size[0] * width // height)
         return resize(image, [rows, columns], rounding, interpolation)

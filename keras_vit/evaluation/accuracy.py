@@ -29,10 +29,7 @@ def top_k_accuracy(model, batch):
 
 
 def real(model, inputs, engine=None):
-    """Computes the accuracy with ImageNet's reassessed labels; images without a label are not counted.
-
-    Reference: Beyer et al., "Are we done with ImageNet?" (2020); the data is TFDS' `imagenet2012_real`.
-    """
+    """Computes the accuracy with ImageNet's reassessed labels (Beyer et al., 2020, TFDS' `imagenet2012_real`)."""
     return {"accuracy": top1(model, inputs)["accuracy"]}
 
 

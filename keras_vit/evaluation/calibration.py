@@ -7,11 +7,7 @@ from keras_vit.models.any_model import gives_probabilities, logits_activation_of
 
 
 def calibration(model, inputs, engine=None):
-    """Computes the expected calibration error, the log loss in nats and the Brier loss of the probabilities.
-
-    Logits go through the softmax, or the sigmoid for a model trained with it; the log loss of sigmoids is the sum over
-    the classes.
-    """
+    """Computes the expected calibration error, the log loss in nats and the Brier loss of the probabilities."""
     outputs, labels, _, kind = _outputs_and_labels(model, inputs)
     probabilities = _probabilities(outputs, kind)
     targets = np.arange(outputs.shape[1]) == labels[:, None]
@@ -59,10 +55,7 @@ def _probabilities(outputs, kind):
 
 
 def calibration_bins(probabilities, labels, bins=15):
-    """Groups predictions by their largest probability into equal bins: counts, mean confidence, accuracy.
-
-    Reference: Guo et al., "On Calibration of Modern Neural Networks" (2017), section 2.
-    """
+    """Groups predictions by confidence (Guo et al., 2017, section 2): counts, mean confidence, accuracy."""
     confidence, right = probabilities.max(1), probabilities.argmax(1) == labels
     index = np.minimum((confidence * bins).astype(int), bins - 1)
     counts = np.bincount(index, minlength=bins)

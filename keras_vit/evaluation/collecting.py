@@ -104,12 +104,7 @@ def outputs_of(model, batch):
 
 
 def collect(model, compute, inputs, split="test", indices=None):
-    """Computes `compute(model, batch)`, a dict of tensors `(B, ...)`, over a split or the examples of some indices.
-
-    Returns a dict of numpy arrays `(N, ...)` in the order of the examples: the results, "labels" `(N, classes)`, and
-    "weights" `(N,)`, 0 for an example that cannot be read or has no label. Unreadable examples are counted and named;
-    more than `max_bad_share` of the split is an error, as in a run.
-    """
+    """Returns `compute(model, batch)` over a split as arrays `(N, ...)`, with "labels" and "weights" (0: left out)."""
     if indices is not None:
         inputs = dataclasses.replace(inputs, **{split: data.subset(getattr(inputs, split), indices)})
     source = getattr(inputs, split)

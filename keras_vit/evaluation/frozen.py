@@ -22,10 +22,7 @@ _INVERSE_REGULARIZATIONS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)  # scikit-learn's C
 
 
 def representation_model(model):
-    """Builds a model from images to the representation `(B, F)` that the head reads, after `pre_logits`.
-
-    For a model of masked patches, whose head reads every patch, it is the mean of the patches' tokens.
-    """
+    """Builds a model from images to the representation `(B, F)` that the head reads; the mean for masked patches."""
     if any(isinstance(layer, PatchMasking) for layer in model.layers):
         images = keras.Input(model.input_shape[1:])
         return keras.Model(images, ops.mean(FeatureModel(model, tokens="patch")(images), axis=1))
@@ -64,10 +61,7 @@ def _train_and_test(model, inputs):
 
 
 def fewshot(model, inputs, engine=None):
-    """Computes the accuracy of ridge regression on 1, 5, 10 and 25 training images a class, the mean of three draws.
-
-    Reference: the paper's section 4.1; big_vision's `fewshot_lsr`, its ridge weight and seeds.
-    """
+    """Computes the accuracy of ridge regression on 1, 5, 10 and 25 images a class, as big_vision's `fewshot_lsr`."""
     num_classes = len(inputs.train.class_names)
     labels, indices = inputs.train.labels, None
     if labels is not None and inputs.train.read is not None:
@@ -114,11 +108,7 @@ def draw_shots(labels, shots, num_classes, seed):
 
 
 def ridge_scores(x, y, x_test, num_classes, l2=L2):
-    """Computes the scores `(M, num_classes)` on `x_test` of ridge regression from `x` `(N, D)` and classes `y`.
-
-    Features are normalized and get a constant feature 100; the classifier `(X'X + l2 I)^-1 X'Y` maps them to targets of
-    -1 and 1. Reference: big_vision's `fewshot_lsr`.
-    """
+    """Computes scores `(M, num_classes)` of ridge regression to targets of -1 and 1, as big_vision's `fewshot_lsr`."""
     x = np.asarray(x, "float64")
     mean, deviation = x.mean(0), x.std(0) + 1e-5
     normalized = lambda part: np.pad((part - mean) / deviation, ((0, 0), (0, 1)), constant_values=_BIAS)  # noqa: E731
@@ -166,10 +156,7 @@ def fit_and_score(x, y, x_test, y_test):
 
 
 def knn(model, inputs, engine=None):
-    """Computes the accuracy of a vote of the 20 nearest training images.
-
-    Reference: the protocol of DINO (Caron et al., 2021): cosine similarity, votes weighted by its exponential.
-    """
+    """Computes the accuracy of a weighted vote of the 20 nearest training images, as DINO (Caron et al., 2021)."""
     x, y, x_test, y_test = _train_and_test(model, inputs)
     return {"accuracy": float((nearest_classes(x, y, x_test, len(inputs.train.class_names)) == y_test).mean())}
 

@@ -143,11 +143,8 @@ def _erfc(graph, node, name, _):
 
 
 def _separate_pads_from_max_pools(graph):
-    """Puts an operation that changes nothing, a maximum with the lowest float, between a Pad and a MaxPool.
-
-    onnxruntime (1.31) merges the two by default and takes the padding for minus infinity whatever its value is, but
-    BiT ResNets pad with zeros.
-    """
+    """Puts a maximum with the lowest float, which changes nothing, between a Pad and a MaxPool."""
+    # onnxruntime (1.31) merges the two and pads with minus infinity, but BiT ResNets pad with zeros.
     from onnx import helper
 
     pads = {output for node in graph.node if node.op_type == "Pad" for output in node.output}

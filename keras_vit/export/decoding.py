@@ -16,18 +16,11 @@ _MOST_EXTRA_BYTES = 1 << 23  # of a file, beside its pixels
 
 @dataclasses.dataclass(frozen=True)
 class Decoder:
-    """From encoded images to what a model expects.
+    """From encoded images to what a model expects."""
 
-    Attributes:
-        image_shape: `(height, width, channels)` of the model's images, of at most 4 channels.
-        preprocessing: how they must be prepared, as `keras_vit.preprocessing_of` returns it.
-        max_megapixels: larger images are refused by the size in their header, in millions of pixels; and so are
-            requests of more than ten times as many.
-    """
-
-    image_shape: tuple
+    image_shape: tuple  # (height, width, channels), of at most 4 channels
     preprocessing: Preprocessing
-    max_megapixels: float = 50.0
+    max_megapixels: float = 50.0  # larger images are refused by their header; a request may have ten times as many
 
     def __post_init__(self):
         channels = self.image_shape[-1]

@@ -73,10 +73,8 @@ def _keep_last_layer_in_float32(model, config):
 
 
 def write_graph(folder, model, endpoints):
-    """Writes a SavedModel whose signatures are functions of a model.
-
-    Keras' `ExportArchive` would write every variable twice, as Keras' and as TensorFlow's.
-    """
+    """Writes a SavedModel whose signatures are functions of a model."""
+    # Keras' `ExportArchive` would write every variable twice, as Keras' and as TensorFlow's.
     module = tf.Module()
     module.tracked = [variable.value for variable in model.variables]
     signatures = {

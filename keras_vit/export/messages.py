@@ -1,8 +1,6 @@
-"""The messages of TensorFlow Serving that an export and a client need, built from protobuf descriptors.
+"""The messages of TensorFlow Serving that an export and a client need, with the bytes of `tensorflow-serving-api`.
 
-They read and write the same bytes as those of `tensorflow-serving-api`, which cannot be an extra because it would
-install tensorflow over tensorflow-cpu or the TPU's wheel. Their protobuf package has another name, so that both can be
-imported in one process.
+That package would install tensorflow over tensorflow-cpu or the TPU's wheel. Theirs and ours can be imported together.
 """
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, wrappers_pb2

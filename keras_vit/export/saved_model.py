@@ -199,10 +199,7 @@ print(keras_vit.export.saved_model(model, base_dir, **options))
 
 
 def _by_tensorflow(model, base_dir, options):
-    """Exports a model of another backend by a child process with the TensorFlow backend.
-
-    A graph that Keras itself exports from JAX is compiled again for every batch size.
-    """
+    """Exports by a child process on TensorFlow; Keras' graphs from JAX are compiled for every batch size."""
     with tempfile.TemporaryDirectory() as folder:
         model.save(f"{folder}/model.keras")
         with open(f"{folder}/options.json", "w", encoding="utf-8") as file:

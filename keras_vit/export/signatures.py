@@ -18,23 +18,14 @@ ACTIVATIONS = {"softmax": tf.nn.softmax, "sigmoid": tf.nn.sigmoid}
 
 @dataclasses.dataclass(frozen=True)
 class ServedModel:
-    """A model and all that its signatures share. Get its functions outside of a graph, since they look at the model.
+    """A model and what its signatures share. Get its functions outside of a graph, since they look at the model."""
 
-    Attributes:
-        model: a `keras.Model` to logits or probabilities `(B, classes)`.
-        activation: a key of `ACTIVATIONS`, for logits.
-        decoder: from image files, string `(B,)`, to images; None if no signature takes image files.
-        class_names: the name of each class, in order.
-        top: how many classes are named, best first.
-        wrap: applied to the functions of images, which several signatures use.
-    """
-
-    model: keras.Model
-    activation: str
-    decoder: Decoder | None
+    model: keras.Model  # to logits or probabilities `(B, classes)`
+    activation: str  # for logits, a key of `ACTIVATIONS`
+    decoder: Decoder | None  # None if no signature takes image files
     class_names: tuple
-    top: int
-    wrap: Callable
+    top: int  # how many classes are named, best first
+    wrap: Callable  # applied to the functions of images, which several signatures use
 
     @functools.cached_property
     def probabilities(self):
@@ -44,8 +35,7 @@ class ServedModel:
 
     @functools.cached_property
     def features(self):
-        """From images to what the model's head reads, `(B, F)`, and the tokens of the patches after the last norm,
-        `(B, rows, columns, D)`."""
+        """From images to what the head reads, `(B, F)`, and the patches' tokens, `(B, rows, columns, D)`."""
         features = FeatureModel(self.model, tokens="all")
         vit = features.vit
 
@@ -70,17 +60,11 @@ class ServedModel:
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """One function of a served model.
+    """One function of a served model."""
 
-    Attributes:
-        function: from a tensor to `{name: tensor}`, the batch axis first.
-        spec: the shape, dtype and name of that tensor.
-        example_inputs: from image files, a list of bytes, to such a tensor, for the warm-up and the verification.
-    """
-
-    function: Callable
+    function: Callable  # from a tensor to `{name: tensor}`, the batch axis first
     spec: tf.TensorSpec
-    example_inputs: Callable
+    example_inputs: Callable  # from image files to such a tensor, for the warm-up and the verification
 
 
 def _of_files(function):

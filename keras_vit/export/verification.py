@@ -1,11 +1,7 @@
 """Verifies a written SavedModel in a child process that imports TensorFlow only, as a server would.
 
-The parent calls `verify`. The child runs this file as a program, so nothing of this library is imported at the top:
-
-    python -P keras_vit/export/verification.py VERSION CASES TOLERANCE
-
-CASES has a folder for every signature, with the tensor `inputs` and each output to compare. The child prints the
-largest difference of each signature, as JSON. Whatever would abort a server aborts the child.
+`verify` runs `python -P verification.py VERSION CASES TOLERANCE`, so nothing of this library is imported at the top.
+CASES has a folder for every signature, with the tensor `inputs` and each output; the child prints the differences.
 """
 
 import json
@@ -60,13 +56,7 @@ def verification_case(signature, image_files):
 
 
 def verify(folder, cases, tolerance):
-    """Runs the signatures of a SavedModel in a child process; returns the largest difference of each one's outputs.
-
-    Args:
-        folder: the folder of the SavedModel.
-        cases: `{signature: verification_case(...)}`.
-        tolerance: the largest difference that passes, absolute, or relative to the largest number if that is above 1.
-    """
+    """Runs the signatures of a SavedModel in a child process; returns the largest difference of each one's outputs."""
     from keras_vit import files
 
     with tempfile.TemporaryDirectory() as case_folder:

@@ -101,10 +101,7 @@ def check_version(base_dir, version):
 
 @contextlib.contextmanager
 def staging_dir(base_dir, kept_after=()):
-    """Yields a local folder to write a version in, for `publish`; see `files.staging_dir`.
-
-    Its name is not a number, because a server would serve the largest number even if it is not complete.
-    """
+    """Yields a local folder to write a version in; its name is not a number, which a server would serve unfinished."""
     if not files.is_remote(base_dir):
         try:
             os.makedirs(base_dir, exist_ok=True)
@@ -117,10 +114,7 @@ def staging_dir(base_dir, kept_after=()):
 
 
 def publish(folder, base_dir, version):
-    """Gives a complete folder its version number, None for the next one, and returns its path.
-
-    The folder is renamed, or copied to a remote `base_dir` with the marker last.
-    """
+    """Gives a complete folder its version number, None for the next one, and returns its path."""
     while True:
         target = os.path.join(base_dir, str(version or next_version(base_dir)))
         check_version(base_dir, version)

@@ -71,9 +71,8 @@ def read_huggingface_config(config):
 
 
 def write_huggingface_config(arguments):
-    """The config.json of `CLIPVisionModelWithProjection`, whose projection is the head and has no bias, or of
-    `CLIPVisionModel`; see `Format.write_config`."""
-    if not arguments["pre_norm"]:
+    """The config.json of `CLIPVisionModelWithProjection` or `CLIPVisionModel`; see `Format.write_config`."""
+    if not arguments["pre_norm"]:  # the projection is the head, without a bias
         return None, {}
     name = f"CLIPVisionModel{'WithProjection' if arguments['include_top'] else ''}"
     config = vit.huggingface_config(arguments, "clip_vision_model", name, projection_dim=arguments["classes"])

@@ -45,13 +45,7 @@ class Sizes:
         self.functions: dict[str, Callable[..., keras.Model]] = {}
 
     def __call__(self, size: str, note: str, **arguments: Any) -> Callable[..., keras.Model]:
-        """Adds a size.
-
-        Args:
-            size: its name in papers, such as "ViT-B/16".
-            note: its parameters and where it comes from, for the docstring.
-            **arguments: of the constructor.
-        """
+        """Adds a size by its name in papers, with a note for the docstring, and returns its constructor."""
         default = constructor_name(size).lower()
 
         def build(name: str = default, **kwargs: Any) -> keras.Model:

@@ -64,8 +64,7 @@ TIMM = Format(
 
 
 def read_huggingface_config(config, activation="gelu_pytorch_tanh", epsilon=1e-6):
-    """The facts in the config.json of a model of two towers, or of its image tower. What it leaves out has the
-    defaults of the library."""
+    """The facts in the config.json of one tower or two, with the library's defaults for what it leaves out."""
     config = {"hidden_act": activation, "layer_norm_eps": epsilon, "num_attention_heads": 12, **tower_of(config)}
     return vit.read_huggingface_config(config)
 

@@ -186,11 +186,7 @@ TIMM = Format(
 
 
 def read_huggingface_config(config):
-    """The facts in the config.json of a Hugging Face model.
-
-    Raises:
-        ValueError: its MLPs use another activation than GELU.
-    """
+    """The facts in the config.json of a Hugging Face model; a `ValueError` for another activation than GELU."""
     gelus = {"gelu": True, "gelu_new": False, "gelu_pytorch_tanh": False}
     activation = config.get("hidden_act", "gelu")
     if activation not in gelus:
@@ -287,8 +283,7 @@ def rows(table, collection, classes, resolution, models, ending=""):
 
 
 def augreg(models, model, aug, wd, do=0.0, sd=0.0):
-    """The file that AugReg's authors recommend for a size. Their "light0" and "light1" are light1 and light2 of the
-    paper."""
+    """The file that AugReg's authors recommend for a size; their "light0" is light1 of the paper."""
     return parse_augreg(f"{_augreg_model(model)}-i21k-300ep-lr_0.001-aug_{aug}-wd_{wd}-do_{do}-sd_{sd}", models)
 
 
@@ -455,8 +450,7 @@ def stages(shapes):
 
 
 def _add_positions(arguments, shapes, known_grid, class_row):
-    """Adds the arguments that the position embedding shows; returns `(rows, columns)` of the patches, or None. With
-    `class_row` a class token has a position in every file of the format."""
+    """Adds the arguments that the position embedding shows; returns `(rows, columns)` of the patches, or None."""
     has_token = names.CLASS_TOKEN in shapes
     if any(re.match(r"Transformer/encoderblock_\d+/posembed_input/", name) for name in shapes):
         arguments["position_embedding_at"] = "every_layer"

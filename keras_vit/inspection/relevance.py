@@ -66,11 +66,10 @@ def attention_relevance(
 
 
 class _ScoreGradients(keras.Model):
-    """The gradient of outputs by attention scores, on any backend.
+    """The gradient of outputs by attention scores, on any backend."""
 
-    Keras has no backend-agnostic gradient API, so a variable of zeros is added to the scores of each layer, and the
-    gradient is read from one step of SGD with a learning rate of 1.
-    """
+    # Keras has no backend-agnostic gradient API, so a variable of zeros is added to the scores of each layer, and the
+    # gradient is read from one step of SGD with a learning rate of 1.
 
     def __init__(self, model, vit):
         super().__init__(dtype="float32", name="score_gradients")

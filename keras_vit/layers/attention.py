@@ -23,43 +23,23 @@ def runs_on_gpu():
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MultiHeadAttention(keras.layers.Layer):
-    """Multi-head attention, by default self-attention: `(B, N, D)` to `(B, N, D)`.
+    """Multi-head attention, by default self-attention: `(B, N, D)` to `(B, N, D)` in the compute dtype.
 
-    Keras' own `MultiHeadAttention` stores its parameters in the same shapes but computes the softmax in the compute
-    dtype; here it is always in float32 or more. Except in bfloat16, the products run over flattened tokens, which the
-    TensorFlow backend executes faster than the equivalent einsum.
+    The softmax is always in float32 or more. Except in bfloat16, the products run over flattened tokens, which
+    TensorFlow executes faster than the equivalent einsum.
 
     Args:
         num_heads: number of heads; must divide D.
         dropout: share of the attention scores that is dropped, in [0, 1).
-        relative_positions: whether a query attends to how far a key is from it too: `q . r[p_q - p_k]` is added to
-            `q . k`, where the 2N-1 learned vectors r of the distances are shared by all heads. N is then static. The
-            positions are those in the sequence, so that of a class token is 0.
+        relative_positions: adds `q . r[p_q - p_k]` to `q . k`, with 2N-1 learned vectors r that all heads share; N is
+            static. A class token has position 0.
         biases: which projections have a bias, letters of "qkvo": of queries, keys, values and the output.
         qk_norm: whether queries and keys of each head go through a LayerNorm.
+        epsilon: of the LayerNorms.
+        rotary: None, or the arguments of `layers.rotary.rotary_table` but `size`, a dict with at least `grid`.
         out_norm: whether the values of all heads go through a LayerNorm before the output's projection.
-        epsilon: of these LayerNorms.
-        rotary: None, or the arguments of `layers.rotary.rotary_table` but `size`, a dict with at least `grid`: queries
-            and keys of patches are rotated by their places.
 
-    Call arguments:
-        tokens: `(B, N, D)`, float; keys and values are computed from them.
-        queries: `(B, M, D)`, float; None for the tokens themselves. With relative positions they are the first M
-            tokens.
-        training: whether dropout is active.
-        score_change: None, or what is added to the scores after the softmax, `(B, heads, M, N)`.
-
-    Returns:
-        `(B, N, D)`, or `(B, M, D)` with `queries`, in the compute dtype.
-
-    Raises:
-        ValueError: `num_heads` does not divide D, an argument is out of range, or there are relative or rotary
-            positions and no static number of tokens that fits them.
-
-    Reference: paper appendix A; the reference's MultiHeadDotProductAttention: biases everywhere, queries divided by
-    the square root of the head's size before the product, kernels Glorot uniform over the flattened `(D, D)` matrix.
-    Relative positions: paper appendix D.4, which leaves open whether heads share their vectors and whether a class
-    token takes part.
+    Reference: paper appendix A and D.4; the reference's MultiHeadDotProductAttention, Glorot kernels over `(D, D)`.
     """
 
     def __init__(
@@ -208,10 +188,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return self.scores(query, self._positioned(self.key(tokens), self.key_norm), dtype="float32")
 
     def scores(self, query, key, dtype=None):
-        """What each query takes from each key: `(B, N, heads, D/heads)` twice to `(B, heads, M, N)`; rows sum to 1.
-
-        The softmax is in float32 or more; `dtype` is that of the result, None for the compute dtype.
-        """
+        """Returns the softmax `(B, heads, M, N)` of each query over the keys; `dtype` None is the compute dtype."""
         query = query * (query.shape[-1] ** -0.5)
         query = ops.transpose(query, (0, 2, 1, 3))  # (B, heads, M, D/heads)
         key = ops.transpose(key, (0, 2, 3, 1))  # (B, heads, D/heads, N)

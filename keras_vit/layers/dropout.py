@@ -42,12 +42,9 @@ def current_seeds():
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Dropout(keras.layers.Dropout):
-    """Keras' `Dropout`, with masks from the key of the training step inside `seed_scope`.
+    """Keras' `Dropout`; inside `seed_scope` its masks depend on the key and the place in the model alone."""
 
-    Keras' own layer counts its calls: under a strategy every replica has the same count, so the same mask, and a
-    block that is computed twice has another mask the second time. Inside `seed_scope(StepSeeds(key))` a mask
-    depends on nothing but the key and its place in the model; outside of it this is Keras' layer.
-    """
+    # Keras' layer counts its calls: replicas would have the same mask, and recomputed blocks another one.
 
     def call(self, inputs, training=False):
         seeds = current_seeds()

@@ -11,31 +11,15 @@ MASKED_SHARE, REPLACED_SHARE = 0.8, 0.1  # of the corrupted patches; the others 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PatchMasking(keras.layers.Layer):
-    """Corrupts a share of the embeddings: `(B, N, D)` to `(B, N, D)` and `(B, N)`.
+    """Corrupts a share of the embeddings: `(B, N, D)` to `(B, N, D)` and `(B, N)`, 1 for a corrupted patch.
 
-    Of the corrupted patches 80 % become the learned mask embedding, 10 % the embedding of another patch of the same
-    image, each of the others with the same probability, and 10 % stay as they are; by count, in every image, rounded.
+    Of the corrupted patches 80 % become the learned mask embedding, 10 % another patch of the same image, and 10 %
+    stay; by count, in every image, rounded. Places are drawn from the seeds of `layers.dropout.seed_scope`, or in
+    training from Keras' counter; otherwise nothing is corrupted. In training each image has its own places, in
+    evaluation all share them, so that results depend on neither batches nor devices.
 
-    Which ones is drawn inside `layers.dropout.seed_scope` from its seeds, whether training or not; in training outside
-    of it from Keras' own counter. Elsewhere nothing is corrupted: a model gives the features of whole images. In
-    training each image has places of its own; in evaluation all have the same, so that a result depends on neither
-    batches nor devices.
-
-    Args:
-        rate: the share of the patches that are corrupted, in (0, 1].
-
-    Call arguments:
-        tokens: `(B, N, D)`, float, before positions are added; N is static.
-        training: see above.
-
-    Returns:
-        `(tokens, corrupted)` in the compute dtype: `(B, N, D)`; and `(B, N)`, 1 for a corrupted patch, else 0.
-
-    Raises:
-        ValueError: `rate` is out of range, or the tokens are not of rank 3 or have no static number.
-
-    Reference: paper appendix B.1.2. It does not say whether the share is exact (here it is), from where the random
-    patch is, or what the mask embedding starts as (normal, deviation 0.02).
+    Reference: paper appendix B.1.2. It leaves open whether the share is exact, where the random patch is from, and what
+    the mask embedding starts as (here normal, deviation 0.02).
     """
 
     def __init__(self, rate=0.5, **kwargs):

@@ -76,16 +76,7 @@ class PreActivationResNet(ResNetStem):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PreActivationUnit(BottleneckUnit):
-    """A pre-activation unit of three convolutions: `(B, H, W, C)` to `(B, H/strides, W/strides, 4 * channels)`.
-
-    The shortcut is the input itself, or where shapes change a projection of the activated input, without a norm.
-
-    Args:
-        channels: channels of the two inner convolutions, a multiple of 32.
-        strides: 1 or 2; the 3x3 convolution and the projection take them.
-
-    Reference: the ResidualUnit of BiT.
-    """
+    """BiT's ResidualUnit: `(B, H, W, C)` to `(B, H/strides, W/strides, 4 * channels)`."""
 
     def build(self, input_shape):
         policy, n = self.dtype_policy, self.channels

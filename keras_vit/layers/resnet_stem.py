@@ -105,14 +105,7 @@ class ResNetStem(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class BottleneckUnit(keras.layers.Layer):
-    """A residual unit of three convolutions: `(B, H, W, C)` to `(B, H/strides, W/strides, 4 * channels)`.
-
-    Args:
-        channels: channels of the two inner convolutions, a multiple of 32.
-        strides: 1 or 2; the 3x3 convolution and the shortcut's projection take them.
-
-    Reference: the ResidualUnit of the reference; the last GroupNorm starts at 0, so a new unit is its shortcut.
-    """
+    """The reference's ResidualUnit: `(B, H, W, C)` to `(B, H/strides, W/strides, 4 * channels)`."""
 
     def __init__(self, channels, strides=1, **kwargs):
         super().__init__(**kwargs)

@@ -24,12 +24,10 @@ def check_rotary(rotary):
 def rotary_table(
     size, *, grid, prefix=0, style="half", coordinates="centered", theta=100.0, order="yx", reference=None, offset=0.0
 ):
-    """The cosines and sines that rotate the queries and keys of a head, float32 `(prefix + rows*columns, size)` each.
+    """Returns the cosines and sines that rotate queries and keys of a head: float32 `(prefix + rows*columns, size)`.
 
-    The frequencies are `theta ** (-k / (size/4))` for k below `size/4`; each rotates a pair of values by the row and
-    another pair by the column.
-
-    Reference: `DINOv3`'s `rope_position_encoding.py`; timm's `pos_embed_sincos.py`.
+    Frequency k is `theta ** (-k / (size/4))`; each rotates a pair of values by the row and another by the column.
+    Reference: DINOv3's `rope_position_encoding.py`; timm's `pos_embed_sincos.py`.
     """
     rows, columns = check_grid(grid)
     check_choice("style", style, ("half", "pairs"))

@@ -13,19 +13,9 @@ from keras_vit.layers.validation import check_choice
 class StdConv2D(keras.layers.Layer):
     """A convolution without bias whose kernel is standardized: `(B, H, W, C)` to `(B, H/s, W/s, filters)`.
 
-    For each output channel the kernel is shifted and scaled to mean 0 and deviation 1. The stored kernel is
-    the raw one; the arithmetic on it is float32 under any policy, and gradients flow through it.
-
-    Args:
-        filters: number of output channels.
-        kernel_size: side of the square kernel, odd.
-        strides: in both directions.
-        padding: "same" (an odd row or column of zeros goes to the bottom or the right) or "symmetric"
-            (`(kernel_size - 1) / 2` zeros on every side). They differ where the stride is 2 and the side even.
-        variance_epsilon: the number added to the variance under the root; None divides by the deviation plus 1e-5.
-
-    Reference: Qiao et al., "Weight Standardization"; the reference's StdConv (models_resnet) by default, BiT's with
-    "symmetric" and 1e-10.
+    Padding "same" puts an odd zero at the bottom or right, "symmetric" pads all sides alike. `variance_epsilon` is
+    added under the root; None divides by the deviation plus 1e-5. Arithmetic on the kernel is float32 under any policy.
+    Reference: Qiao et al., "Weight Standardization"; the reference's StdConv, or BiT's with "symmetric" and 1e-10.
     """
 
     def __init__(self, filters, kernel_size, strides=1, padding="same", variance_epsilon=None, **kwargs):

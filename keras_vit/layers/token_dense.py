@@ -1,7 +1,6 @@
 """Dense layers of tokens `(B, N, ...)`, computed as one product of two matrices, except in bfloat16.
 
-For a product with a batch axis, XLA for CPUs copies the operands of the gradient's products, and TensorFlow's own
-einsum is slower. To flatten tokens, XLA for TPUs copies them: a sixth of the bytes of a step.
+XLA for CPUs copies operands of products with a batch axis; XLA for TPUs would copy to flatten tokens instead.
 """
 
 import math

@@ -122,13 +122,9 @@ class LayerScale(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class DistilledHead(keras.layers.Dense):
-    """The mean of two linear heads, each on its half of the input: `(B, 2F)` to `(B, units)`.
+    """The mean of two linear heads, each on its half of the input: `(B, 2F)` to `(B, units)` (Touvron et al., DeiT)."""
 
-    The first half is the class token, the second the distillation token. `kernel` and `bias` are the first head's;
-    `distillation`, a `Dense`, is the second head. Arguments are those of `Dense`.
-
-    Reference: Touvron et al., "Training data-efficient image transformers & distillation through attention".
-    """
+    # `kernel` and `bias` are the head of the class token, the first half; `distillation` is that of the second.
 
     def build(self, input_shape: tuple) -> None:
         half = (*input_shape[:-1], input_shape[-1] // 2)

@@ -52,8 +52,7 @@ def model_digest(model: keras.Model) -> str:
 
 
 def image_shape_of(model: keras.Model) -> tuple[int | None, int | None, int | None]:
-    """`(H, W, C)` of a model's images, each None where the model does not say: `Sequential` and functional models do,
-    a subclass of `keras.Model` does not."""
+    """Returns `(H, W, C)` of a model's images, each None if the model, such as a subclass, does not say."""
     try:
         shape = keras.tree.flatten(model.inputs)[0].shape
     except (AttributeError, ValueError, IndexError):  # not built, or a subclass
@@ -108,8 +107,7 @@ def last_activation_of(model: keras.Model) -> str:
 
 
 def gives_probabilities(model: keras.Model) -> bool:
-    """Whether a model's outputs are probabilities: it ends in a softmax or a sigmoid, or the outputs of random images
-    are 0 or more and sum to 1, as those of a mean of softmaxes do."""
+    """Returns whether outputs are probabilities: by the last activation, or for random images (0 or more, sum 1)."""
     if last_activation_of(model) in ("softmax", "sigmoid"):
         return True
     sides = [side for side in image_shape_of(model) if side is not None]

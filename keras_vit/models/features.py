@@ -171,8 +171,7 @@ class FeatureModel(keras.Model):
 
 
 def tokens_read(model: keras.Model) -> tuple[bool, int]:
-    """`(class_token, layer)`: whether a model's output reads the class token alone, and its last layer, from 1, of the
-    Vision Transformer inside it."""
+    """Returns `(class_token, layer)`: whether the output reads the class token alone, and its last layer, from 1."""
     vit = find_vision_transformer(model)
     reader = find_feature_model(model)
     if reader is None:

@@ -13,16 +13,9 @@ from keras_vit.preprocessing import Preprocessing
 
 
 class ImageModel(keras.Model):
-    """A functional model from images to logits or features, rebuilt from its constructor's arguments.
+    """A functional model from images to logits or features, rebuilt by `from_config(get_config())`.
 
-    `from_config(get_config())` gives a new model of the same arguments, dtype policy and frozen layers. A subclass
-    builds its graph and passes it to this constructor. (`keras.models.clone_model` returns a plain `keras.Model`.)
-
-    Args:
-        inputs, outputs: of the functional model.
-        arguments: those that rebuild it, without `name`, `dtype` and `preprocessing`.
-        dtype: its dtype policy, None for Keras' global one.
-        name: the model's name.
+    A subclass builds its graph and passes it, with the `arguments` that rebuild it, to this constructor.
 
     Attributes:
         arguments: the constructor's arguments, with their defaults, as a read-only mapping.

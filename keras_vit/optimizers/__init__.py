@@ -1,8 +1,4 @@
-"""What turns gradients into new weights. Pure Keras: it runs on every backend.
-
-`get` gives an optimizer by its name. The other parts of a training step stand beside it: `clip_by_global_norm` before
-the update, `ema_update` after it.
-"""
+"""Optimizers, schedules, clipping and averaging. Pure Keras: they run on every backend."""
 
 from typing import Any
 

@@ -11,12 +11,9 @@ DECAY_MASKS = ("all", "kernels")
 
 
 class Optimizer(keras.optimizers.Optimizer):
-    """A rule with a momentum for each parameter:
+    """A rule with a momentum for each parameter: `w <- w - rate * (direction + decay * w)`.
 
-        w <- w - rate * (direction + decay * w)
-
-    `rate` is the learning rate times the parameter's layer-wise multiplier. A subclass defines `slots_of`, `new_slots`
-    and `scaled_direction`. Arguments: see `AdamW`.
+    `rate` is the learning rate times the parameter's layer-wise multiplier; arguments: see `AdamW`.
     """
 
     def __init__(
@@ -78,12 +75,7 @@ class Optimizer(keras.optimizers.Optimizer):
         raise NotImplementedError
 
     def guarded_update(self, state, gradients, weights, condition, where=ops.where):
-        """Returns `(weights, state)` after an update of all parameters if a condition holds; assigns nothing.
-
-        If it holds, the numbers are those of `apply`, to the bit; if not, weights, slots and `iterations` keep their
-        values, whatever the gradients are. `state` has the values of `self.variables`; `where(condition, new, old)`
-        selects one of two tensors.
-        """
+        """Returns `(weights, state)` after an update if a condition holds, else unchanged; assigns nothing."""
         select = functools.partial(where, condition)
         positions = {id(variable): position for position, variable in enumerate(self.variables)}
         counter, rate = positions[id(self.iterations)], self.learning_rate_at(state)
@@ -129,8 +121,7 @@ class Optimizer(keras.optimizers.Optimizer):
 
 
 def decay_flags(variables, decay_mask, no_decay):
-    """Whether each variable decays, by its name: "kernels" are those called `kernel`, and `no_decay` names parameters
-    or layers to leave out, separated by commas."""
+    """Returns whether each variable decays; `no_decay` names parameters or layers to leave out."""
     names = [name.strip() for name in no_decay.split(",") if name.strip()]
     paths = [_path(variable).split("/") for variable in variables]
     for name in names:
@@ -143,12 +134,7 @@ def decay_flags(variables, decay_mask, no_decay):
 
 
 def layerwise_multipliers(variables, layer_decay):
-    """The factor on each variable's learning rate: `layer_decay` to the power of its distance from the head.
-
-    The head and the norm before it have distance 0, the last block 1, and so on to what comes before the first block.
-
-    Reference: Clark et al., "ELECTRA"; Bao et al., "BEiT".
-    """
+    """Returns `layer_decay ** distance from the head` for each variable (Clark et al., "ELECTRA"; "BEiT")."""
     if layer_decay == 1:
         return [1.0] * len(variables)
     blocks = [re.search(r"(?:^|/)encoderblock_(\d+)/", _path(variable)) for variable in variables]

@@ -79,11 +79,7 @@ class Classification(Task):
         }
 
     def _arguments_of_weights(self):
-        """The arguments that the file of `config.weights` shows and that the config leaves at their defaults.
-
-        Raises:
-            ValueError: a field of the config has another value than its default and that of the weights.
-        """
+        """Returns the arguments that the file of `config.weights` shows and the config leaves at their defaults."""
         weights = self.config.weights
         if not weights or published.is_name(weights):
             return {}

@@ -77,11 +77,7 @@ def compile_stablehlo(stablehlo, topology):
 
 
 def program_of(compile_with, steps=1):
-    """Returns the `Program` of `steps` steps that `compile_with` compiles, a function of compiler options.
-
-    The executable is not asked for its HLO: for some programs for a TPU v6e, libtpu, which is newer than JAX, writes
-    instructions that JAX cannot read. The compiler dumps it instead.
-    """
+    """Returns the `Program` of `steps` steps that `compile_with` compiles, a function of compiler options."""
     import jax
 
     with tempfile.TemporaryDirectory() as folder:

@@ -24,13 +24,7 @@ _FREE = _CALLS | {
 
 
 def traffic(text, steps=1):
-    """Returns what moves between a device and HBM, `(array, bytes)` such as `("bf16[64,12,197,197]", 10**9)`, largest
-    first.
-
-    An instruction reads its operands, of a slice only the part, and writes its outputs, with the padding of tiles. A
-    loop runs as often as the integer in its condition says; one whose length is an argument, over the training steps of
-    an execution, `steps` times.
-    """
+    """Returns what moves between a device and HBM, `(array, bytes)` such as `("bf16[64,12]", 10**9)`, largest first."""
     computations, outputs, entry = _parse(text)
     sizes = collections.Counter()
 
@@ -61,8 +55,7 @@ def traffic(text, steps=1):
 
 
 def _parse(text):
-    """Returns `{computation: [(outputs, opcode, rest)]}`, `{instruction: outputs}` and the executed computation; an
-    output is `(dtype, shape, layout)`."""
+    """Returns `{computation: [(outputs, opcode, rest)]}`, `{instruction: outputs}` and the executed computation."""
     computations, all_outputs, entry, lines = {}, {}, None, []
     for line in text.splitlines():
         if header := _COMPUTATION.match(line):
@@ -90,8 +83,7 @@ def is_in_hbm(array):
 
 
 def padded_bytes(array):
-    """Returns the bytes of `(dtype, shape, layout)` with the padding of tiles; a layout is XLA's, such as
-    "1,0:T(8,128)(2,1)S(1)": axes, tiles, memory space."""
+    """Returns the bytes of `(dtype, shape, layout)` with the padding of tiles; a layout is "1,0:T(8,128)S(1)"."""
     dtype, shape, layout = array
     axes, _, rest = layout.partition(":")
     tile, sides = re.match(r"T\(([\d,]+)\)", rest), list(shape)

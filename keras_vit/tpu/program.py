@@ -12,33 +12,19 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """What the compiler says about a program on one device.
-
-    Attributes:
-        compiles: whether there is an executable.
-        error: the compiler's message; "" if there is an executable.
-        out_of_memory: whether the device's memory is the reason for the error.
-        required_bytes: what the compiler asks for if it runs out of memory; 0 if it does not say.
-        argument_bytes: weights, optimizer and batch, as they lie in HBM.
-        temporary_bytes: everything else in HBM but the program: activations, and results that replace no argument.
-        program_bytes: the machine code.
-        flops: of one execution, from `cost_analysis`, which counts the body of a loop once.
-        bytes_accessed: HBM traffic of one execution, the sum of `hlo.traffic`.
-        traffic: the arrays that are moved most, `(array, bytes)`; see `hlo.traffic`.
-        steps: training steps of one execution.
-    """
+    """What the compiler says about a program on one device."""
 
     compiles: bool
-    error: str = ""
-    out_of_memory: bool = False
-    required_bytes: int = 0
-    argument_bytes: int = 0
-    temporary_bytes: int = 0
+    error: str = ""  # the compiler's message
+    out_of_memory: bool = False  # whether the device's memory is the reason for the error
+    required_bytes: int = 0  # what the compiler asks for if it runs out of memory; 0 if it does not say
+    argument_bytes: int = 0  # weights, optimizer and batch, as they lie in HBM
+    temporary_bytes: int = 0  # activations, and results that replace no argument
     program_bytes: int = 0
-    flops: float = 0.0
-    bytes_accessed: float = 0.0
-    traffic: tuple = ()
-    steps: int = 1
+    flops: float = 0.0  # of one execution; `cost_analysis` counts the body of a loop once
+    bytes_accessed: float = 0.0  # HBM traffic of one execution
+    traffic: tuple = ()  # the arrays that are moved most, `(array, bytes)`
+    steps: int = 1  # training steps of one execution
 
     @property
     def memory_bytes(self):

@@ -7,10 +7,7 @@ import keras
 
 
 class Programs:
-    """The steps of a run, compiled for a slice. Each backend has a subclass.
-
-    `model` is that of the task; `state_bytes` are weights, optimizer and averages, without the padding of tiles.
-    """
+    """The steps of a run, compiled for a slice; each backend has a subclass."""
 
     state_bytes = 0
 

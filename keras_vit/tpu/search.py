@@ -33,8 +33,7 @@ def largest_batch(compile_size, limit, first, fixed=0, unit=1, any_will_do=False
 
 
 def grid(number, unit=1):
-    """Returns the distance between the numbers tried near a number: 1 below 8, then 8, then about a 64th of it; a
-    multiple of `unit`."""
+    """Returns the distance between the numbers tried near a number, a multiple of `unit`."""
     step = 1 if number < 8 else max(8, 2 ** int(math.log2(number / 64)))
     return max(step // unit, 1) * unit
 

@@ -9,18 +9,14 @@ GIB = 2**30
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """A device as JAX and TensorFlow list it: a core of a TPU v2, v3 or v4 (`devices_per_chip` is 2), else a chip.
-
-    `memory_bytes` is what the compiler lets a program use; `peak_flops` are dense bfloat16 FLOP/s, `bandwidth` bytes a
-    second of HBM, `interconnect` bytes a second of all links in both directions, all as published.
-    """
+    """A device as JAX and TensorFlow list it: a core of a TPU v2, v3 or v4, else a chip; rates as published."""
 
     kind: str
     devices_per_chip: int
-    memory_bytes: int
-    peak_flops: float
-    bandwidth: float
-    interconnect: float
+    memory_bytes: int  # what the compiler lets a program use
+    peak_flops: float  # dense bfloat16 FLOP/s
+    bandwidth: float  # bytes a second of HBM
+    interconnect: float  # bytes a second of all links in both directions
 
 
 # Rates from https://cloud.google.com/tpu/docs/v4 (v5e, v5p, v6e), which are of a chip. Of v2 and v3: Jouppi et al., "A

@@ -18,16 +18,7 @@ def finished_steps(folder):
 
 
 class CheckpointManager:
-    """A folder of checkpoints, one folder for each, named by its step.
-
-    A checkpoint counts once it has a file `finished`, which is written last: neither a rename, which an object store
-    does not have, nor the order of the other files matters. That file holds the counters of the run, as JSON.
-
-    Args:
-        folder: any path, local or remote, that all hosts see.
-        engine: the `Engine` whose state is saved and restored. Every host must save, at the same step.
-        write: takes lines of text.
-    """
+    """A folder of checkpoints, one folder for each step; one counts once its file `finished` is written, last."""
 
     def __init__(self, folder, engine, write=print):
         self.folder = str(folder)
@@ -70,11 +61,7 @@ class CheckpointManager:
                     self._remove(number)
 
     def restore(self):
-        """Restores the newest sound checkpoint, on all hosts the one that the chief chooses; returns its counters.
-
-        A damaged one is named and left where it is, until a later checkpoint replaces it. A failure to read ends the
-        run: an error of the network is not damage.
-        """
+        """Restores the newest sound checkpoint, on all hosts the one that the chief chooses; returns its counters."""
         with _explained(self.folder, "read", "nothing was changed; repeat the same command"):
             counters = self._restore_newest() if self._chief else {}
             (step,), *_ = self._engine.gather_hosts([counters.get("step", 0)])

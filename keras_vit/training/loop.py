@@ -17,40 +17,25 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass
 class Counters:
-    """The numbers that a run keeps from step to step, in its checkpoints.
+    """The numbers that a run keeps from step to step, in its checkpoints."""
 
-    Attributes:
-        step: steps that are done, which is also the position in the data.
-        evaluated_step: the step of the last evaluation.
-        skipped_steps: steps that were not finite and changed nothing.
-        train_seconds: seconds of training so far, without evaluations.
-        best_step, best_value, best_metric, best_loss: step, value and name of the metric of the best evaluation so far,
-            and its loss, which breaks ties; -1, None, "" and None before the first.
-        data: the `fingerprint` of the run's data.
-        all_bad_examples: how often an example could not be read, on all hosts.
-    """
-
-    step: int = 0
+    step: int = 0  # steps that are done, which is also the position in the data
     evaluated_step: int = 0
-    skipped_steps: int = 0
-    train_seconds: float = 0.0
+    skipped_steps: int = 0  # steps that were not finite and changed nothing
+    train_seconds: float = 0.0  # without evaluations
     best_step: int = -1
     best_value: float | None = None
     best_metric: str = ""
-    best_loss: float | None = None
-    data: tuple = ()
-    all_bad_examples: int = 0
+    best_loss: float | None = None  # breaks ties
+    data: tuple = ()  # the `fingerprint` of the run's data
+    all_bad_examples: int = 0  # on all hosts
 
 
 def train(
     config, engine, inputs, counters,
     *, total_steps, evaluate, checkpoints, metric_writer, progress, workdir, write,
 ):  # fmt: skip
-    """Trains from the step of the counters, which it updates, to `total_steps`.
-
-    `evaluate()` returns the metrics of the model as it is. Raises `Preempted` if SIGTERM, SIGHUP or Ctrl-C came and
-    everything is saved, and `Diverged` if a step was not finite.
-    """
+    """Trains from the step of the counters, which it updates; raises `Preempted` or `Diverged`."""
     chief, alone = engine.host_index == 0, engine.num_hosts == 1
     bad_examples = inputs.bad_examples("train", write if chief else log.warning)
     profile_folders = iter([None, workdir.tensorboard if config.profile else None])  # traces the second call
@@ -195,8 +180,7 @@ def note_best(counters, name, metrics):
 
 
 def is_better(name, value, best):
-    """Whether a metric is better than the best so far, None before the first: lower if its name ends in "loss" or
-    "error", else higher."""
+    """Returns whether a metric is better than the best so far: lower if its name ends in "loss" or "error"."""
     if best is None or math.isnan(best):
         return not math.isnan(value) or best is None
     return value < best if name.endswith(("loss", "error")) else value > best

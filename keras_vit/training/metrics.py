@@ -11,10 +11,7 @@ from keras_vit.training.progress import format_metrics, wrap
 
 
 class MetricWriter:
-    """Writes the metrics of steps and evaluations; nothing unless `enabled`.
-
-    `counters` are those that training is resumed from, `columns` the names of the metrics of a step.
-    """
+    """Writes the metrics of steps and evaluations; nothing unless `enabled`."""
 
     def __init__(
         self, workdir, counters, columns, progress, *, log_every_steps, total_steps, test_examples, write, enabled=True
@@ -31,10 +28,7 @@ class MetricWriter:
         self._since_line, self._input_wait = {name: [] for name in columns}, 0.0
 
     def write_steps(self, step, outputs, bad_counts):
-        """Writes the `TrainOutputs` of the steps up to number `step`, and a line if one is due.
-
-        `bad_counts` is how many examples of each of these steps could not be read.
-        """
+        """Writes the `TrainOutputs` of the steps up to number `step`, and a line if one is due."""
         if not self._enabled:
             return
         metrics = outputs.metrics
@@ -76,11 +70,7 @@ class MetricWriter:
 
 
 class MetricsTable:
-    """A CSV table with a row for each step, its numbers with all digits.
-
-    No step stands twice: a run that is resumed from `step` cuts the rows of later steps, and half a line of a killed
-    process. A remote file gets its rows by `flush`, a local one at once.
-    """
+    """A CSV table with a row for each step; a run that is resumed from `step` cuts the rows of later steps."""
 
     def __init__(self, path, columns, step=0):
         self._path, self._columns = str(path), tuple(columns)

@@ -39,8 +39,7 @@ def raise_on_stop_signals(doing):
 
 @contextlib.contextmanager
 def catch_stop_signals():
-    """While it is open, SIGTERM, SIGHUP and the first Ctrl-C are noted in the `StopRequest` that it yields; a second
-    Ctrl-C raises `KeyboardInterrupt`. What is ignored, as `nohup` makes SIGHUP, stays ignored."""
+    """Notes SIGTERM, SIGHUP and the first Ctrl-C in the `StopRequest` that it yields; a second Ctrl-C raises."""
     request = StopRequest()
 
     def note(signum, frame):

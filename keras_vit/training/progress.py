@@ -37,10 +37,7 @@ def run_summary(config, *, engine, inputs, total_steps):
 
 
 class Progress:
-    """Prints a line for each stretch of steps: metrics, speed and the time left, measured by `clock()` in seconds.
-
-    `start` is when the command was given. Waiting for input is named if it takes a tenth of the time.
-    """
+    """Prints a line for each stretch of steps: metrics, speed and the time left, measured by `clock()` in seconds."""
 
     def __init__(self, total_steps, batch_size, devices, write=print, clock=time.monotonic, start=None):
         self._total_steps, self._batch_size, self._devices = total_steps, batch_size, devices

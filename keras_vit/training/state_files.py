@@ -1,8 +1,7 @@
 """The files of a checkpoint, the same for every backend: named arrays, in as many .npz files as hosts wrote.
 
-A file `state-00001-of-00002.npz` has what host 1 of 2 wrote: `weights/3/head/kernel` is a whole array, and
-`weights/3/head/kernel@384,0` the part of it that begins at row 384 and column 0. The groups are the fields of
-`update.TrainState`.
+`state-00001-of-00002.npz` has what host 1 of 2 wrote: `weights/3/head/kernel` is a whole array, and
+`weights/3/head/kernel@384,0` its part from row 384 and column 0 on. Groups are the fields of `update.TrainState`.
 """
 
 import contextlib

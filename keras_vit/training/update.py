@@ -23,47 +23,24 @@ LOSS_SCALE_GROWTH_STEPS = 2000
 
 @dataclasses.dataclass(frozen=True)
 class TrainState:
-    """Everything that a step changes, as lists in the order of the variables; a checkpoint holds it.
+    """Everything that a step changes, as lists in the order of the variables; a checkpoint holds it."""
 
-    Attributes:
-        weights: values of `model.trainable_variables`.
-        statistics: values of `model.non_trainable_variables`, which layers write in the forward pass.
-        slots: values of `optimizer.variables`, the number of updates included.
-        averages: one for each weight, initially a copy; empty without averages.
-        scaling: `[loss_scale, good_steps]` in float16, else empty.
-    """
-
-    weights: list[Any]
-    statistics: list[Any]
-    slots: list[Any]
-    averages: list[Any]
-    scaling: list[Any]
+    weights: list[Any]  # of `model.trainable_variables`
+    statistics: list[Any]  # of `model.non_trainable_variables`, which layers write in the forward pass
+    slots: list[Any]  # of `optimizer.variables`, the number of updates included
+    averages: list[Any]  # one for each weight, initially a copy; empty without averages
+    scaling: list[Any]  # `[loss_scale, good_steps]` in float16, else empty
 
 
 def update(
     optimizer, state, gradients, means, statistics, running,
     *, clip_norm=0.0, ema_decay=0.0, skip_nonfinite=False, where=ops.where,
 ):  # fmt: skip
-    """One update of a `TrainState`.
+    """Returns `(state, running, metrics)` after one update of a `TrainState` of tensors.
 
     A step that is not finite changes nothing. It ends its call, unless `skip_nonfinite` is set or only the scale of a
-    float16 loss was too large: `running` becomes False, and later steps of the call change nothing.
-
-    Args:
-        optimizer: an optimizer of `keras_vit.optimizers`, built.
-        state: the `TrainState` before the step, of tensors.
-        gradients: of the (scaled) mean loss of the whole batch, summed over micro-batches and devices.
-        means: float32 `(1 + metrics,)`, the loss and the task's metrics.
-        statistics: `state.statistics` after the forward pass.
-        running: boolean scalar, False if an earlier step ended the call.
-        clip_norm: the largest global norm of the gradients; 0 for no clipping.
-        ema_decay: of the averages, in [0, 1).
-        skip_nonfinite: whether training continues after a step that is not finite.
-        where: `where(condition, new, old)`; an engine may have one that copies less.
-
-    Returns:
-        `(state, running, metrics)`: the new `TrainState`, whether later steps of the call change anything, and float32
-        `(metrics,)` in the order of `engine.step_metrics`.
+    float16 loss was too large: `running` becomes False, and later steps of the call change nothing. `gradients` are of
+    the (scaled) mean loss of the whole batch, `means` float32 `(1 + metrics,)`; `where(condition, new, old)` selects.
     """
     learning_rate = optimizer.learning_rate_at(state.slots)
     loss_scale, good_steps = state.scaling or (None, None)

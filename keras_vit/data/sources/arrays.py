@@ -63,11 +63,7 @@ def arrays(images: np.ndarray, labels: np.ndarray, class_names: Sequence[str], m
 
 
 def digits():
-    """The 1,797 handwritten digits of scikit-learn, 8x8 pixels of 0 to 16: 1,437 to train, a fixed 360 to test.
-
-    Returns a dict of sources: "train", "test", "tune_train" and "tune_val"; the last two divide "train" into 1,150 and
-    287.
-    """
+    """Returns the splits of scikit-learn's 1,797 handwritten digits, 8x8 pixels of 0 to 16, a dict of sources."""
     # scikit-learn takes about a second to import, and only this dataset needs it.
     from sklearn.datasets import load_digits
 
@@ -85,18 +81,7 @@ _IDX_FILES = {"train": "train", "test": "t10k"}
 
 
 def idx(path: str, class_names: Sequence[str] | None = None) -> dict[str, Source]:
-    """The four IDX files of MNIST, Fashion-MNIST or any dataset in their format, each file as it is or gzipped.
-
-    Args:
-        path: the folder with `train-images-idx3-ubyte`, `train-labels-idx1-ubyte` and the same two of `t10k`.
-        class_names: a name for each class; by default the numbers of the labels.
-
-    Returns:
-        A dict of sources: "train", "test", "tune_train" and "tune_val"; the last two divide "train", nine to one.
-
-    Raises:
-        ValueError: a file is missing, or is not an IDX file of bytes.
-    """
+    """Returns the splits of a folder of IDX files, each as it is or gzipped, in MNIST's names: a dict of sources."""
     parts = {}
     for split, prefix in _IDX_FILES.items():
         images = _read_idx(os.path.join(path, f"{prefix}-images-idx3-ubyte"), 3)[..., None]

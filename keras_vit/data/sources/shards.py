@@ -1,13 +1,11 @@
 """Records that are read from the beginning of their files: remote ones, which are too slow to be read one by one.
 
     slots of a batch     0 ... c-1 | c ... 2c-1 | ...     lanes of c = batch_size / lanes slots each
-    an epoch             the shards, in an order drawn from (seed, epoch), form one line of all examples; it is divided
-                         into one piece for each lane, as long as the number of slots the lane has in this epoch
+    an epoch             the shards, in an order drawn from (seed, epoch), form one line of all examples; each lane has
+                         a piece of it, as long as the number of slots the lane has in this epoch
     a lane               its pieces, epoch after epoch, each of them shuffled block by block
 
-None of this depends on the hosts. The slots of a batch that a host returns belong to a few lanes, so the host opens
-only the shards of these lanes, all lanes at the same time. The position of a lane at a step is arithmetic on the
-lengths of the shards: shards before it are not opened, and the records before it in the first shard are skipped.
+None of this depends on the hosts. A host opens only the shards of its lanes; a lane's position at a step is arithmetic.
 """
 
 import dataclasses
@@ -28,20 +26,11 @@ _BUFFER = 4 * 2**20  # bytes read ahead of a remote file, many records, so that 
 
 @dataclasses.dataclass(frozen=True)
 class Shards:
-    """Files of records that can only be read in order.
+    """Files of records that can only be read in order; an index counts the records of all shards in turn."""
 
-    An example's index counts the records of all shards, one shard after the other.
-
-    Attributes:
-        lengths: int64 `(S,)`, the number of records of each shard.
-        open: `open(shard, skip)`, two int64 scalar tensors, to a `tf.data.Dataset` of its records from number `skip`
-            on, scalar strings.
-        parse: from a record to an example, as `Source.read` gives it.
-    """
-
-    lengths: np.ndarray
-    open: Callable
-    parse: Callable
+    lengths: np.ndarray  # int64 `(S,)`, records of each shard
+    open: Callable  # `open(shard, skip)` returns a dataset of the shard's records from number `skip` on
+    parse: Callable  # from a record to an example, as `Source.read` returns it
 
     @property
     def starts(self):
@@ -75,11 +64,7 @@ class Shards:
 
 
 class Lanes:
-    """The `count` lanes of some `Shards`, each of `size` slots of a batch.
-
-    Without a seed, the order is that of an evaluation: the same line without any shuffling, once. `shuffle_buffer`
-    examples are shuffled together, over all lanes.
-    """
+    """The lanes of some `Shards`, each of `size` slots of a batch; without a seed in evaluation order, once."""
 
     def __init__(self, shards, batch_size, seed=None, shuffle_buffer=1):
         self._shards, self._n, self._batch_size, self._seed = shards, shards.num_examples, batch_size, seed
@@ -91,11 +76,7 @@ class Lanes:
         self._block = max(1, shuffle_buffer // (2 * self.count))
 
     def steps(self, slots, first_step):
-        """A dataset of `(numbers, records)` of some slots `(M,)` of the batch, for each step from `first_step` on.
-
-        A number is `epoch * num_examples + index`. The dataset is endless; in evaluation it ends with the last batch,
-        which is filled up with `NO_EXAMPLE`.
-        """
+        """Returns a dataset of `(numbers, records)` of some slots of the batch, for each step from `first_step` on."""
         lanes = sorted({slot // self.size for slot in slots})
         place = np.searchsorted(lanes, np.array(slots) // self.size) * self.size + np.array(slots) % self.size
         first_step = tf.cast(first_step, tf.int64)

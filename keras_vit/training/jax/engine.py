@@ -118,8 +118,7 @@ class JaxEngine(Engine):
         )
 
     def _next_batches(self, count, running):
-        """The next batches, and the seconds in which the devices waited for them; `running` are the outputs of the
-        last execution, if any, which may still be going on."""
+        """Returns the next batches, and the seconds in which the devices waited for them."""
         batches, waited = [], 0.0
         for _ in range(count):
             if self._batches.ready():

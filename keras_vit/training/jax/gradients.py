@@ -12,12 +12,10 @@ from keras_vit.training.jax.variables import keep_in_loop, model_scope
 def make_compute_gradients(
     mesh, model, task, weight_shardings, gradient_shardings, *, batch_size, seed, accumulate_steps=1, remat=False
 ):
-    """The function that computes the gradients of a step; it changes nothing.
+    """Makes the function that computes the gradients of a step for the whole batch; it changes nothing."""
 
-    It is written for the whole batch: the compiler divides it among the devices and adds their sums. Micro-batch i of n
-    holds examples i, i + n, i + 2 n, ... of the batch, so that every device has its share of each. A random number
-    depends on the seed, the step, the micro-batch, the place in the model and the position in the batch.
-    """
+    # The compiler divides the batch among the devices. Micro-batch i of n holds examples i, i + n, i + 2 n, ...: every
+    # device has its share of each.
 
     def micro_batch_loss(weights, statistics, batch, key, loss_scale):
         example_weights = batch[-1]

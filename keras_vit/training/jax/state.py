@@ -30,10 +30,7 @@ def initial_state(model, optimizer, averaged=False, scaled=False):
 
 
 def state_shardings(mesh, state, shard=""):
-    """The layout of a `TrainState` of arrays: a `TrainState` of `NamedSharding`s.
-
-    A `ValueError` if the devices cannot divide any array that `shard` (one of `engine.SHARDS`) divides.
-    """
+    """Returns the layout of a `TrainState` of arrays: a `TrainState` of `NamedSharding`s."""
     replicated = NamedSharding(mesh, PartitionSpec())
 
     def whole(arrays):
@@ -59,8 +56,7 @@ def state_shardings(mesh, state, shard=""):
 
 
 def divided_sharding(mesh, shape):
-    """The sharding of an array along its first side that the devices divide; whole on each if it is small, or there is
-    none."""
+    """Divides an array along its first side that the devices divide; small arrays stay whole on each."""
     axes = [axis for axis, side in enumerate(shape) if side % mesh.size == 0]
     if not axes or mesh.size == 1 or np.prod(shape) < MIN_SHARDED_SIZE:
         return NamedSharding(mesh, PartitionSpec())

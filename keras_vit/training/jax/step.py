@@ -66,10 +66,7 @@ def slot_shardings_of_weights(optimizer, shardings):
 
 
 def make_swap_ema(shardings):
-    """The compiled function that exchanges the weights and averages of a `TrainState`, and their layouts.
-
-    It takes the memory of its argument; without averages it does nothing.
-    """
+    """Makes the compiled function that exchanges weights and averages; it takes the memory of its argument."""
     if not shardings.averages:
         return lambda state: state
 

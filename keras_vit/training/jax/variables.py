@@ -6,11 +6,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 
 def model_scope(model, weights, statistics, gradient_shardings=()):
-    """A scope in which the model's variables have the values `weights` and `statistics`, and that keeps assignments.
-
-    A weight with a divided gradient (`gradient_shardings`) is whole wherever it is read: devices that divide it gather
-    it, in the compute dtype of the layer, each time that a layer is computed.
-    """
+    """Returns a scope in which the model's variables have the values `weights` and `statistics`."""
     variables = [*model.trainable_variables, *model.non_trainable_variables]
     values = zip(variables, [*weights, *statistics], strict=True)
     shardings = zip(map(id, model.trainable_variables), gradient_shardings)
@@ -18,11 +14,7 @@ def model_scope(model, weights, statistics, gradient_shardings=()):
 
 
 def keep_in_loop(weights, part, shardings):
-    """`(weights, part)` as values that the compiler cannot prepare before the loop that they are used in.
-
-    It would gather divided weights there, and keep all of them whole as long as the loop runs. `part` is another value
-    in each pass; without divided weights nothing changes.
-    """
+    """Keeps the compiler from gathering divided weights before a loop, which would keep all of them whole."""
     return jax.lax.optimization_barrier((weights, part)) if any(map(is_divided, shardings)) else (weights, part)
 
 

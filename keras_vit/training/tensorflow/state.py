@@ -7,12 +7,7 @@ from keras_vit.training.update import INITIAL_LOSS_SCALE, TrainState
 
 
 class State:
-    """Model, optimizer (built) and, if wanted, averages and a loss scale; created in the scope of the strategy.
-
-    Attributes:
-        variables: a `TrainState` of the `tf.Variable`s that a checkpoint holds.
-        running: whether the steps of the current call still change anything.
-    """
+    """Model, optimizer (built) and, if wanted, averages and a loss scale; created in the scope of the strategy."""
 
     def __init__(self, model, optimizer, averaged=False, scaled=False):
         self.model = model
