@@ -6,21 +6,23 @@ place are small ones, or `with` a module, without which the block is skipped. Al
 """
 
 import ast
+import importlib.util
 import inspect
 import re
 from pathlib import Path
 
 import pytest
+from ml_collections import ConfigDict
 
 import keras_vit
 import keras_vit_cli
-from keras_vit import families
+from keras_vit import data, families, recipes
 from keras_vit.checkpoints import published
 from keras_vit.commands import shared_flags
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TEXT = "\n".join(page.read_text() for page in PAGES)
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
@@ -151,3 +153,15 @@ def test_the_code_of_a_page_runs(marker, code, tmp_path, monkeypatch, request):
     names = {"GOLDEN": GOLDEN}
     exec(before or "", names)
     exec(code, names)
+
+
+def test_the_page_of_config_fields_is_current():
+    spec = importlib.util.spec_from_file_location("fields", ROOT / "docs" / "site" / "fields.py")
+    fields = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fields)
+    assert fields.PAGE.read_text() == fields.page(), "run python docs/site/fields.py"
+    rows = re.findall(r"^\| `([\w.]+)` \| `.*?` \| (.*) \|$", fields.page(), re.MULTILINE)
+    config = ConfigDict(recipes.defaults(data=data.defaults(), model={})).to_dict()
+    names = {f"{group}.{name}" for group in ("optimizer", "schedule", "data") for name in config[group]}
+    assert {name for name, _ in rows} == names | {name for name, value in config.items() if not isinstance(value, dict)}
+    assert all(meaning.strip() for _, meaning in rows)

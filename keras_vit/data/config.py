@@ -48,7 +48,7 @@ class InputPipeline:
         train, test: the sources.
         options: the fields of `Options`, a dict.
         batch_size, seed: of the run.
-        max_bad_share: the share of an epoch of either source that may be unreadable.
+        max_bad_share: largest share of an epoch of either source that may be unreadable.
     """
 
     train: Source

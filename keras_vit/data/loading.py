@@ -62,19 +62,24 @@ def load_split(
     """One split of a dataset.
 
     Args:
-        name: "digits", the 1,797 handwritten digits (8x8 pixels of 0 to 16) of scikit-learn;
-            "shapes:LABEL", images that are drawn when they are read, by one of their factors or "shape"; a row of
-            `DATASETS`; "tfds:NAME" for any other classification dataset of TFDS; "folder", "list", "tfrecords", or
-            "idx", files like MNIST's.
-        split: of a row or of "tfds:", a split of `DATASETS` or in TFDS's words, `train[:90%]`; of "folder", see
-            there; of "shapes", see there; of "list", the list; of "tfrecords", the pattern of the files' names.
-        path: of TFDS, its data folder, unless it is in the usual place; of "folder", "idx" and the rows that are
-            folders, the folder; of "list", where relative names start; of "tfrecords", the folder of the files.
-        classes: of "tfrecords", how many.
-        class_names: a text file with the name of each class, in order, one a line.
-        test_share, split_seed: see `folder`. Of "shapes" the seed of all images.
-        image_key, label_key, label_offset, num_examples, image_dtype, image_shape, max_value: see `tfrecords`; the
-            keys of "tfds:" too. Of "shapes" the number of training examples, and `(H, W, C)`.
+        name: "folder", "list", "tfrecords", "idx" (files like MNIST's), "tfds:NAME" for a classification dataset of
+            TFDS, a key of `DATASETS` such as "cifar10", "digits" (scikit-learn's 1,797 handwritten digits), or
+            "shapes:LABEL" (drawn images, labeled by one of their factors).
+        split: for TFDS, a split in its own syntax, such as `train[:90%]`; for "list", the list; for "tfrecords", a
+            pattern of file names; for "folder" and "shapes", see the functions of these names.
+        path: the folder of the images, records or IDX files; for TFDS, its data folder if it is not the usual one; for
+            "list", the folder that relative names start from.
+        classes: number of classes, for "tfrecords".
+        class_names: a text file with one class name a line, in order.
+        test_share: for "folder" without split folders, the share of each class that is held out for testing.
+        split_seed: another number holds out other images of a "folder", or draws other "shapes".
+        image_key: for "tfrecords" and TFDS, the feature with the image.
+        label_key: for "tfrecords" and TFDS, the feature with the label.
+        label_offset: for "tfrecords", the number subtracted from stored labels.
+        num_examples: for "tfrecords", the number of records if it is known; for "shapes", the training images to draw.
+        image_dtype: for "tfrecords", the dtype of stored pixel values; "" for image files.
+        image_shape: for "tfrecords" of pixel values and for "shapes", `(H, W, C)`.
+        max_value: for "tfrecords" of pixel values, the value of white.
 
     Returns:
         A `Source`.

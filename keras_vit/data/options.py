@@ -19,45 +19,43 @@ class Options:
     """What happens to images on their way into a batch; the fields of a config's `data` group.
 
     Attributes:
-        image_size: height and width of the images in a batch, in pixels; 0 for images in memory that stay as they are.
-        channels: of the images. Files are converted to 1 and 3, and must have as many otherwise; see `images.py`. Gray
-            arrays become three equal channels.
-        bit_depth: what image files are decoded to: 8 bits, or 16 for PNGs of 16 bits.
-        mean: of each channel, on the scale of the pixel values as stored: the model sees `(image - mean) / std`. `()`
-            for half the value of white, which together with the same `std` makes [-1, 1].
-        std: the same, above 0.
-        train_crop: "inception", a random window resized; "resize_small_crop", the smaller side resized to
+        image_size: height and width of the images in a batch, in pixels; 0 keeps the size of images in memory.
+        channels: number of channels. Files are converted to 1 or 3; with other numbers, files must have that many.
+            Gray arrays are repeated to three channels.
+        bit_depth: 8, or 16 for PNG files of 16 bits.
+        mean: mean of each channel, on the scale of the stored pixel values: the model sees `(image - mean) / std`. `()`
+            is half the value of white, which with the same `std` gives [-1, 1].
+        std: standard deviation of each channel, above 0.
+        train_crop: "inception", a random window, resized; "resize_small_crop", the smaller side resized to
             `resize_size`, then a random crop; "resize_crop", both sides resized to `resize_size`, then a random crop;
-            "resize", the whole image resized, its aspect not kept; "none", for images that all have `image_size`
-            already; or "auto", what suits the dataset: "inception" for most, and below 64 pixels "resize" with a
-            `shift` of an eighth of the side, since a window of 5 % of a small image shows nothing.
-        eval_crop: "resize", "resize_small_crop" and "resize_crop", these two with a central crop, "none"; or "auto",
-            which is "resize" for most.
-        resize_size: pixels before the crop; 256 for 224 and 448 for 384 in the JAX reference. Only for the
-            `_crop` ones.
-        rounding: the result of a resize: "float", float32 as it comes, as in the JAX reference `vit_jax`; "uint8",
-            without the fraction, as in big_vision's code for pre-training. With RandAugment always "uint8".
-        interpolation: how evaluation images are resized: "bilinear" or "bicubic", antialiased, as PyTorch's
-            models expect; "" for what `eval_crop` does in the JAX reference.
-        flip: whether half of the training images are mirrored: "on", "off" or "auto", "on" for most. Or a bool.
-        shift: pixels by which a training image may move in each direction.
-        augreg: a level of AugReg by its name, "none", "light1", "light2", "medium1", "medium2", "strong1" or
-            "strong2", which sets the next two and `mixup_alpha`.
-        randaugment_layers: operations of RandAugment for each image; 0 means off.
+            "resize", the whole image resized without keeping its aspect ratio; "none", for images that already have
+            `image_size`; "auto", "inception" for most datasets, and below 64 pixels "resize" with a `shift` of an
+            eighth of the side, because a window of 5 % of a small image shows nothing.
+        eval_crop: "resize"; "resize_small_crop" or "resize_crop", with a central crop; "none"; "auto", "resize" for
+            most datasets.
+        resize_size: size before the crop, for the `_crop` values: 256 for 224 and 448 for 384 in `vit_jax`.
+        rounding: "float" keeps resized values as in `vit_jax`; "uint8" drops the fraction as in big_vision's
+            pre-training. RandAugment always uses "uint8".
+        interpolation: how evaluation images are resized: "bilinear" or "bicubic", antialiased as in PyTorch; "" for the
+            method of `vit_jax`.
+        flip: "on" mirrors half of the training images, "off" none; "auto" is "on" for most datasets. Or a bool.
+        shift: largest random shift of a training image in each direction, in pixels.
+        augreg: an augmentation level of AugReg, "none", "light1", "light2", "medium1", "medium2", "strong1" or
+            "strong2". It sets `randaugment_layers`, `randaugment_magnitude` and `mixup_alpha`.
+        randaugment_layers: RandAugment operations per image; 0 is off.
         randaugment_magnitude: their strength; 10 is the strongest of the RandAugment paper.
         randaugment_form: "corrected", or "original" for big_vision's code, which AugReg ran: `Contrast` blends with
             the number of pixels / 256 instead of the mean gray value, and a threshold of `Solarize` of 256 or more
             counts modulo 256 instead of inverting nothing.
-        mixup_alpha: both parameters of mixup's Beta distribution; 0 means off.
-        mixup_form: "roll" or "reverse", the example that each is mixed with (see `examples.py`).
-        cutmix_alpha: the same for CutMix; 0 means off. With both on, a batch has one of them, drawn half and half.
-        label_smoothing: the share of a label that is spread over all classes, in [0, 1).
-        max_megapixels: larger images count as broken and are not decoded.
-        exif: whether photographs are turned as their EXIF orientation says. The JAX reference does not.
-        shuffle_buffer: encoded examples held in memory, over all hosts, to shuffle a source without access by index.
-            All others are shuffled as a whole and hold nothing.
-        prefetch: batches that are ready ahead.
-        threads: threads that work on images; 0 for one a processor.
+        mixup_alpha: both parameters of mixup's Beta distribution; 0 is off.
+        mixup_form: which example each one is mixed with: "roll", the next one; "reverse", counted from the end.
+        cutmix_alpha: as `mixup_alpha`, for CutMix. If both are on, each batch uses one of them, with equal chances.
+        label_smoothing: share of each label that is spread over all classes, in [0, 1).
+        max_megapixels: larger images count as unreadable and are not decoded.
+        exif: whether photographs are rotated as their EXIF orientation specifies. `vit_jax` ignores it.
+        shuffle_buffer: encoded examples in memory, over all hosts, to shuffle sources that cannot be read by index.
+        prefetch: number of batches prepared ahead.
+        threads: threads that decode and transform images; 0 is one per processor.
     """
 
     image_size: int = 0

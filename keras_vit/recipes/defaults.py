@@ -5,49 +5,49 @@ from typing import Any
 from keras_vit import families
 
 FIELDS = {
-    "recipe": "",  # one line on where the numbers come from
-    "task": "classification",  # what is learned; a name of keras_vit.tasks
+    "recipe": "",  # one line on the source of the numbers
+    "task": "classification",  # what is learned: classification, masked_patches, or a name of keras_vit.tasks
     "architecture": "VisionTransformer",  # a size, such as ViT-B/16, or a constructor with the sizes in `model`
-    "seed": 0,
-    "batch_size": 512,  # over all replicas
-    "total_steps": 0,  # one of these two is 0
-    "total_epochs": 0.0,
-    "strategy": "auto",  # auto, default, mirrored, multi_worker, tpu
+    "seed": 0,  # of the initial weights, the order of the data, augmentation and dropout
+    "batch_size": 512,  # global: the sum over all devices
+    "total_steps": 0,  # length of the run in steps; 0 if total_epochs is set
+    "total_epochs": 0.0,  # length of the run in epochs; 0 if total_steps is set
+    "strategy": "auto",  # on TensorFlow: auto, default (one device), mirrored, multi_worker, tpu
     "tpu_address": "",  # "" is TPU_NAME, or the TPU of this machine
     "precision": "float32",  # float32, mixed_bfloat16, mixed_float16
-    "accumulate_steps": 1,  # micro-batches of a batch, computed one after the other
-    "steps_per_call": 1,  # steps of one call of the compiled function
-    "clip_norm": 0.0,  # the largest global norm of the gradients; 0 is off
-    "ema_decay": 0.0,  # of the average of the weights, which is evaluated and exported; 0.9999 in the paper; 0 is off
-    "remat": False,  # gradient checkpointing: computes the blocks again in the backward pass, to save memory
-    "xla": False,  # on TensorFlow; JAX compiles everything
-    "shard": "",  # on JAX, what the devices divide among them: optimizer, parameters (and the optimizer); "" is nothing
+    "accumulate_steps": 1,  # number of micro-batches that a batch is divided into, to save memory
+    "steps_per_call": 1,  # steps in one call of the compiled function
+    "clip_norm": 0.0,  # largest global norm of the gradients; 0 is off
+    "ema_decay": 0.0,  # decay of the weights' moving average, which is evaluated and exported; 0 is off
+    "remat": False,  # gradient checkpointing: recomputes the blocks in the backward pass, to save memory
+    "xla": False,  # compiles the step with XLA on TensorFlow; JAX always compiles
+    "shard": "",  # on JAX: optimizer (ZeRO-1) or parameters (FSDP) are divided among the devices; "" is neither
     "loss": "softmax",  # softmax, sigmoid
-    "weights": "",  # what training starts from: "" for random numbers, a path, or a name of published weights
-    "weights_channels": "",  # how weights for other channels are adapted: sum, tile; "" refuses them
+    "weights": "",  # initial weights: a path or a published name; "" is random
+    "weights_channels": "",  # how RGB weights are adapted to other channels: sum, tile; "" refuses them
     "skip_nonfinite": False,  # skips steps whose loss or gradient is not finite, instead of stopping
-    "checkpoint_every_steps": 1000,
-    "eval_every_steps": 0,  # 0 is at the end only
-    "evals": (),  # names of further evaluators, of keras_vit.evaluation
-    "best_metric": "accuracy",  # whose best checkpoint is kept; a name that ends in loss or error: the lowest
-    "log_every_steps": 100,
+    "checkpoint_every_steps": 1000,  # steps between checkpoints
+    "eval_every_steps": 0,  # steps between evaluations; 0 is at the end only
+    "evals": (),  # further evaluators, such as ("top1", "fewshot:digits")
+    "best_metric": "accuracy",  # the checkpoint with its best value is kept; lowest if the name ends in loss or error
+    "log_every_steps": 100,  # steps between printed lines
     "profile": False,  # writes a trace of some steps for TensorBoard
     "model": {},  # arguments of the architecture: `model_fields`
     "data": {},  # keras_vit.data.defaults()
     "optimizer": {  # arguments of keras_vit.optimizers.get
         "name": "sgd",  # sgd, adamw
-        "weight_decay": 0.0,
-        "decay_mask": "all",  # all, kernels
-        "no_decay": "",  # names that do not decay, "bias,cls"
-        "layer_decay": 1.0,
-        "momentum_dtype": "float32",  # float32, bfloat16
+        "weight_decay": 0.0,  # of adamw, multiplied by the learning rate; sgd has none
+        "decay_mask": "all",  # which weights decay: all, kernels
+        "no_decay": "",  # parts of names that do not decay, such as "bias,cls"
+        "layer_decay": 1.0,  # factor on the learning rate from each block to the one below; 1 is off
+        "momentum_dtype": "float32",  # dtype of the first moment: float32, bfloat16
     },
     "schedule": {  # arguments of keras_vit.optimizers.Schedule
         "decay": "cosine",  # cosine, linear, rsqrt, constant
-        "base": 0.03,
-        "warmup_steps": 0,
-        "end": 1e-5,  # of linear
-        "timescale": 10_000.0,  # of rsqrt
+        "base": 0.03,  # peak learning rate
+        "warmup_steps": 0,  # steps of linear warm-up
+        "end": 1e-5,  # last learning rate of linear
+        "timescale": 10_000.0,  # steps after the warm-up until rsqrt falls to base / sqrt(2)
     },
 }
 

@@ -1,0 +1,71 @@
+"""Writes docs/reference/config.md, the page of all config fields: `python docs/site/fields.py`.
+
+The meanings are the comments of `keras_vit/recipes/defaults.py` and the docstrings of `data.load_split` and
+`data.Options`. A test compares the page with them.
+"""
+
+import inspect
+import re
+from pathlib import Path
+
+from keras_vit import data
+
+DOCS = Path(__file__).parent.parent
+PAGE = DOCS / "reference" / "config.md"
+
+HEADER = """# Config fields
+
+```sh
+keras-vit train --config=digits --config.seed=1 --config.optimizer.weight_decay=0.05
+```
+
+Every field of a config file can be set on the command line. A field that is 0, "" or False is off. A run prints the
+fields that differ from these defaults and writes all of them to `config.json`. The fields of `model` are the arguments
+of the architecture, such as those of `keras_vit.VisionTransformer` ([Models](../models.md)).
+
+`python docs/site/fields.py` wrote this page from the code.
+"""
+
+
+def page() -> str:
+    """Returns the text of the page."""
+    groups = {"Run": [], "optimizer": [], "schedule": []}
+    group = "Run"
+    source = (DOCS.parent / "keras_vit/recipes/defaults.py").read_text().split("FIELDS = {")[1].split("\n}\n")[0]
+    for line in source.splitlines():
+        if match := re.match(r'    "(optimizer|schedule)": \{', line):
+            group = match[1]
+        elif match := re.match(r'\s+"(\w+)": (.*?),(?:  # (.*))?$', line):
+            name, default, meaning = match.groups()
+            if name not in ("model", "data"):
+                prefix = "" if group == "Run" else f"{group}."
+                groups[group].append((prefix + name, default, meaning))
+    groups["data: finding the images"] = _of_docstring(data.load_split)
+    groups["data: preparing the images"] = _of_docstring(data.Options) + _of_docstring(data.InputPipeline)
+    parts = [HEADER]
+    for title, rows in groups.items():
+        parts.append(f"\n## {title[0].upper() + title[1:]}\n\n| field | default | meaning |\n|---|---|---|\n")
+        parts += [f"| `{name}` | `{default}` | {meaning} |\n" for name, default, meaning in rows]
+    return "".join(parts)
+
+
+def _of_docstring(documented):
+    """`(field, default, meaning)` of the arguments or attributes of a function or class that are fields of `data`."""
+    fields = data.defaults()
+    doc = inspect.getdoc(documented)
+    section = re.search(r"(?:Args|Attributes):\n((?:    .*\n?|\n)+?)(?=\S|\Z)", doc)[1]
+    rows = []
+    for names, text in re.findall(r"^    ([\w, ]+): (.*(?:\n {5,}.*)*)", section, re.MULTILINE):
+        meaning = " ".join(text.split()).replace("|", r"\|").replace("<", "&lt;")
+        names = "train_split, test_split" if names == "split" else names
+        rows += [(f"data.{name}", _shown(fields[name]), meaning) for name in names.split(", ") if name in fields]
+    return rows
+
+
+def _shown(value):
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+if __name__ == "__main__":
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(page(), encoding="utf-8")
