@@ -7,13 +7,15 @@ Medians and fastest batches of rounds in turns; processor time, so that what els
 
 import os
 import statistics
+import sys
 import time
+from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+sys.path.append(str(Path(__file__).parents[1] / "paper"))
 
+import drawn_shapes
 import tensorflow as tf
-
-from keras_vit import data
 
 BATCH, ROUNDS = 64, 20
 
@@ -36,7 +38,7 @@ def main():
     tf.config.threading.set_inter_op_parallelism_threads(1)
 
     def shapes(side):
-        return data.load_split("shapes", "train", num_examples=2**40, image_shape=(side, side, 3)).read
+        return drawn_shapes.shapes(num_examples=2**40, image_shape=(side, side, 3)).read
 
     kinds = {"32 pixels": shapes(32), "64 pixels": shapes(64), "224 pixels": shapes(224), "nothing": lambda i: i + 1}
     iterators = {name: batches(read) for name, read in kinds.items()}

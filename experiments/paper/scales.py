@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import drawn_shapes  # noqa: F401 (adds the dataset "shapes")
 from study import Run
 
 from keras_vit import data, families, recipes

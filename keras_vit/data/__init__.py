@@ -15,17 +15,17 @@ from keras_vit.data.config import (
     option_fields,
 )
 from keras_vit.data.datasets import DATASETS
-from keras_vit.data.loading import load, load_split
+from keras_vit.data.loading import SOURCES, load, load_split
 from keras_vit.data.options import Options
 from keras_vit.data.sources.arrays import arrays
 from keras_vit.data.sources.files import file_list, folder, folder_splits
-from keras_vit.data.sources.shapes import shapes
 from keras_vit.data.sources.source import Source, check_splits, subset
 from keras_vit.data.sources.tfds import tfds
 from keras_vit.data.sources.tfrecords import tfrecords
 
 __all__ = [
     "DATASETS",
+    "SOURCES",
     "BadExamples",
     "InputPipeline",
     "Options",
@@ -44,7 +44,6 @@ __all__ = [
     "load_split",
     "load_splits",
     "option_fields",
-    "shapes",
     "subset",
     "tfds",
     "tfrecords",

@@ -2,21 +2,23 @@
 
 import dataclasses
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from keras_vit.data.datasets import DATASETS
 from keras_vit.data.sources import arrays, files, tfds, tfrecords
-from keras_vit.data.sources.shapes import shapes
 from keras_vit.data.sources.source import Source, check_splits, parse_split, subset
+
+SOURCES: dict[str, Callable[..., Source]] = {}
+"""Further kinds of datasets: a program adds `SOURCES[NAME] = function`. A dataset "NAME:LABEL" is then `function(split,
+label, **fields)`, with those arguments of `load_split` that are not at their defaults."""
 
 # Which arguments of `load_split` each kind of dataset understands, besides its name and split.
 _UNDERSTOOD = {
     "digits": (),
     "idx": ("path", "class_names"),
-    "shapes": ("num_examples", "image_shape", "split_seed"),
     "folder": ("path", "class_names", "test_share", "split_seed"),
     "list": ("path", "class_names"),
     "tfrecords": (
@@ -63,22 +65,22 @@ def load_split(
 
     Args:
         name: "folder", "list", "tfrecords", "idx" (files like MNIST's), "tfds:NAME" for a classification dataset of
-            TFDS, a key of `DATASETS` such as "cifar10", "digits" (scikit-learn's 1,797 handwritten digits), or
-            "shapes:LABEL" (drawn images, labeled by one of their factors).
+            TFDS, a key of `DATASETS` such as "cifar10", "digits" (scikit-learn's 1,797 handwritten digits), or a key of
+            `SOURCES`.
         split: for TFDS, a split in its own syntax, such as `train[:90%]`; for "list", the list; for "tfrecords", a
-            pattern of file names; for "folder" and "shapes", see the functions of these names.
+            pattern of file names; for "folder", see `folder`.
         path: the folder of the images, records or IDX files; for TFDS, its data folder if it is not the usual one; for
             "list", the folder that relative names start from.
         classes: number of classes, for "tfrecords".
         class_names: a text file with one class name a line, in order.
         test_share: for "folder" without split folders, the share of each class that is held out for testing.
-        split_seed: another number holds out other images of a "folder", or draws other "shapes".
+        split_seed: another number holds out other images of a "folder".
         image_key: for "tfrecords" and TFDS, the feature with the image.
         label_key: for "tfrecords" and TFDS, the feature with the label.
         label_offset: for "tfrecords", the number subtracted from stored labels.
-        num_examples: for "tfrecords", the number of records if it is known; for "shapes", the training images to draw.
+        num_examples: for "tfrecords", the number of records if it is known.
         image_dtype: for "tfrecords", the dtype of stored pixel values; "" for image files.
-        image_shape: for "tfrecords" of pixel values and for "shapes", `(H, W, C)`.
+        image_shape: for "tfrecords" of pixel values, `(H, W, C)`.
         max_value: for "tfrecords" of pixel values, the value of white.
 
     Returns:
@@ -103,6 +105,9 @@ def _load_split(name, split, names, **details):
     """As `load_split`, with the names of the classes if they are known."""
     fields = {**LOADING_DEFAULTS, **details}
     kind = _kind_of(name)
+    if kind in SOURCES:
+        changed = {field: value for field, value in fields.items() if value != LOADING_DEFAULTS[field]}
+        return SOURCES[kind](split, name.partition(":")[2], **changed)
     _check_understood(name, kind, fields)
     if fields["class_names"]:
         lines = files.read_text_file(fields["class_names"]).splitlines()
@@ -114,9 +119,6 @@ def _load_split(name, split, names, **details):
         splits = arrays.digits() if kind == "digits" else arrays.idx(path, names)
         split, count = parse_split(kind, split, {part: of.num_examples for part, of in splits.items()})
         return subset(splits[split], arrays.first_of_each_class(splits[split].labels, count))
-    if kind == "shapes":
-        label = name.partition(":")[2] or "shape"
-        return shapes(split, label, fields["num_examples"], fields["image_shape"], fields["split_seed"])
     if kind == "folder":
         return files.folder(path, split, names, fields["test_share"], fields["split_seed"])
     if kind == "tfds":
@@ -139,11 +141,11 @@ def _kind_of(name):
     if name in DATASETS:
         return "row" if DATASETS[name].tfds else "folder"
     kind, colon, _ = name.partition(":")
-    if kind == "shapes" or (colon and kind == "tfds") or name in ("digits", "folder", "idx", "list", "tfrecords"):
+    if kind in SOURCES or (colon and kind == "tfds") or name in ("digits", "folder", "idx", "list", "tfrecords"):
         return kind
     raise ValueError(
-        f"The datasets known by name are: digits, shapes, {', '.join(DATASETS)}; shapes:LABEL, tfds:NAME, folder, "
-        f"list, tfrecords, idx. Received: name={name!r}"
+        f"The datasets known by name are: {', '.join(['digits', *SOURCES, *DATASETS])}; tfds:NAME, folder, list, "
+        f"tfrecords, idx. Received: name={name!r}"
     )
 
 

@@ -41,7 +41,7 @@ def load_inputs(
         ValueError: there is no such dataset, or it is not where it was looked for.
     """
     details: dict[str, Any] = {"path": path}
-    if name.partition(":")[0] == "shapes":  # drawn at any size
+    if name.partition(":")[0] in data.SOURCES:  # drawn at any size
         details["image_shape"] = check_images_known(model)
     loaded = {split: data.load_split(name, split, **details) for split in splits}
     train, test = loaded[splits[0]], loaded[splits[-1]]

@@ -32,7 +32,7 @@ def input_shapes(config):
     whole = recipes.NUM_EXAMPLES.get(group.name, 0) if group.train_split == "train" else 0
     num_examples = group.num_examples or whole
     image_shape = tuple(config.model.get("input_shape") or image_shape)
-    generated = group.name == "digits" or group.name.startswith("shapes")  # they are on every machine
+    generated = group.name.partition(":")[0] in ("digits", *data.SOURCES)  # they are on every machine
     if image_shape and num_classes and not generated:
         return InputShapes(image_shape, num_classes, num_examples)
     try:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 ROOT = Path(__file__).parent.parent.parent
 # A run of seconds: a model that learns little.
@@ -155,14 +156,6 @@ def test_an_extended_run_exports_its_new_model(finished, run, tmp_path):
     assert card["weights_sha256"] == weights_digest(export.load(workdir / "export" / "2")) != before["weights_sha256"]
 
 
-SHAPES = [
-    "--config.data.name=shapes",
-    "--config.data.test_split=test[:70]",
-    "--config.data.shift=0",
-    "--config.batch_size=64",
-]
-
-
 def test_a_diverged_run_that_skips_steps_ends_with_results_and_no_export(run, tmp_path):
     diverges = ["--config.schedule.base=1e30", "--config.clip_norm=0", "--config.skip_nonfinite"]
     done = run(f"--workdir={tmp_path}/run", *TINY, *diverges)
@@ -173,8 +166,20 @@ def test_a_diverged_run_that_skips_steps_ends_with_results_and_no_export(run, tm
 
 @pytest.mark.parametrize("channels", [2, 6])
 def test_images_of_any_channels_run_to_the_end(channels, run, tmp_path):
-    shape = f"--config.data.image_shape=(8, 8, {channels})"
-    done = run(f"--workdir={tmp_path}/run", *TINY, *SHAPES, shape, f"--config.data.channels={channels}")
+    random = np.random.default_rng(0)
+    for split, count in (("train", 128), ("test", 70)):
+        with tf.io.TFRecordWriter(f"{tmp_path}/{split}.tfrecord") as file:
+            for i in range(count):
+                example = tf.train.Example()
+                image = random.integers(0, 256, (8, 8, channels), "uint8")
+                example.features.feature["image/encoded"].bytes_list.value.append(image.tobytes())
+                example.features.feature["image/class/label"].int64_list.value.append(i % 8)
+                file.write(example.SerializeToString())
+    splits = [f"--config.data.{split}_split={split}.tfrecord" for split in ("train", "test")]
+    fields = {"name": "tfrecords", "path": tmp_path, "classes": 8, "image_dtype": "uint8", "channels": channels}
+    fields |= {"image_shape": (8, 8, channels), "train_crop": "none", "eval_crop": "none", "flip": "off", "shift": 0}
+    flags = [f"--config.data.{name}={value}" for name, value in fields.items()]
+    done = run(f"--workdir={tmp_path}/run", *TINY, *splits, *flags, "--config.batch_size=64")
     assert done.returncode == 0, done.stderr
     assert ("the export will have the signature `tensor` alone" in done.stdout) == (channels == 6)
     assert json.loads((tmp_path / "run" / "results.json").read_text())["test/examples"] == 70
@@ -187,7 +192,7 @@ def test_images_of_any_channels_run_to_the_end(channels, run, tmp_path):
         (("fewshot:digitz",), "fewshot:digitz cannot have its dataset"),
         (("real:real.json@nowhere",), "nowhere"),
         (("top1", "knn:folder@nowhere"), "knn:folder@nowhere cannot have its dataset"),
-        (("imagenet_v2:shapes",), "an output for each of the 8 classes"),
+        (("imagenet_v2:cifar100@nowhere",), "imagenet_v2:cifar100@nowhere cannot have its dataset"),
     ],
 )
 def test_evaluators_are_checked_before_the_first_step(evals, message, run, tmp_path):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from keras_vit import data
 from keras_vit.data import order
 from keras_vit.data.sources.source import Source, parse_split
 
@@ -56,9 +57,13 @@ _KNOWN_LABELS = 2**20  # the most examples whose labels are computed beforehand
 
 
 def shapes(
-    split: str = "train", label: str = "shape", num_examples: int = 0, image_shape: Sequence[int] = (), seed: int = 0
+    split: str = "train",
+    label: str = "",
+    num_examples: int = 0,
+    image_shape: Sequence[int] = (),
+    split_seed: int = 0,
 ) -> Source:
-    """A source of images of shapes, drawn when they are read.
+    """A source of images of shapes, drawn when they are read; importing this module makes it the dataset "shapes".
 
     The first examples of a split are the same however many there are: smaller training sets are parts of larger ones.
 
@@ -73,11 +78,12 @@ def shapes(
     Args:
         split: "train", "test", "tune_train" (the same as "train") or "tune_val", each with images of its own; or the
             first ones of it, "train[:1000]".
-        label: a factor, a key of `FACTORS`; or several, whose combinations are the classes: "shape-color".
+        label: a factor, a key of `FACTORS`; or several, whose combinations are the classes: "shape-color"; "" for
+            the shape.
         num_examples: of train; 0 for 1,000,000. The other splits have 10,000.
         image_shape: `(H, W, C)`; () for (32, 32, 3). The colors of more than 3 channels repeat from the fourth on,
             those of one are levels of gray.
-        seed: a non-negative int32; another one has other images.
+        split_seed: a non-negative int32; another one has other images.
 
     Returns:
         A `Source` of uint8 images. Up to 2^20 examples its labels are known without drawing them.
@@ -85,7 +91,7 @@ def shapes(
     Raises:
         ValueError: the split, a factor, a number or the shape is not one of these.
     """
-    names = label.split("-")
+    names = (label or "shape").split("-")
     if not set(names) <= set(FACTORS) or len(set(names)) < len(names):
         raise ValueError(
             f"The label must be a factor, or several different ones joined by '-': {', '.join(FACTORS)}. "
@@ -96,14 +102,14 @@ def shapes(
         raise ValueError(
             f"`image_shape` must be (height, width, channels), positive integers. Received: image_shape={image_shape}"
         )
-    if not 0 <= seed < 2**31:
-        raise ValueError(f"The seed must be an int32, 0 or more. Received: seed={seed}")
+    if not 0 <= split_seed < 2**31:
+        raise ValueError(f"`split_seed` must be an int32, 0 or more. Received: split_seed={split_seed}")
     if not 0 <= num_examples < 2**62:
         raise ValueError(f"`num_examples` must be in [0, 2^62). Received: num_examples={num_examples}")
     train = num_examples or 1_000_000
     sizes = {"train": train, "tune_train": train, "test": _TEST_EXAMPLES, "tune_val": _TEST_EXAMPLES}
     name, count = parse_split("shapes", split, sizes)
-    key = int(order.splitmix64(order.splitmix64(_uint64(seed), 0), _STREAMS[name]))
+    key = int(order.splitmix64(order.splitmix64(_uint64(split_seed), 0), _STREAMS[name]))
     draw = _drawing(image_shape)
 
     def read(index):
@@ -124,6 +130,9 @@ def shapes(
         # A mirrored shape has another place and rotation, and a crop another size.
         options={"train_crop": "none", "eval_crop": "none", "flip": "off"},
     )
+
+
+data.SOURCES["shapes"] = shapes
 
 
 def _uint64(number):
