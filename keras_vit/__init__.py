@@ -32,6 +32,7 @@ from keras_vit.families.dino import *  # noqa: F403
 from keras_vit.families.dinov2 import *  # noqa: F403
 from keras_vit.families.dinov3 import *  # noqa: F403
 from keras_vit.families.eva02 import *  # noqa: F403
+from keras_vit.families.flexivit import *  # noqa: F403
 from keras_vit.families.hybrid import *  # noqa: F403
 from keras_vit.families.ijepa import *  # noqa: F403
 from keras_vit.families.mae import *  # noqa: F403

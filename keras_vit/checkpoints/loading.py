@@ -26,6 +26,7 @@ def load(
     *,
     source_grid: tuple[int, int] | None = None,
     channels: str | None = None,
+    resize_patches: bool = False,
 ) -> LoadReport:
     """Loads a checkpoint into a model, and reports what was done with every array.
 
@@ -48,6 +49,8 @@ def load(
             kernel over its S channels, divided by C: RGB weights see a gray image as they did. "tile" gives channel c
             the kernel's channel `c % S`, times S / C, for C of 2 or more. A ResNet standardizes that kernel, so there
             "sum" keeps the response to an equal-channel image up to one factor for each filter.
+        resize_patches: whether the file may have another patch size than the model; the kernel is then resized as
+            FlexiViT does. Models with FlexiViT's `position_resampling`, "bilinear_antialias", always allow it.
 
     Returns:
         A `LoadReport`; `print` it. It is also logged, to "keras_vit" at INFO.
@@ -58,7 +61,8 @@ def load(
         ConnectionError: the file could not be downloaded.
 
     Reference: `checkpoint.py` of `vit_jax`; both of its numberings of modules, and GroupNorm arrays of both shapes.
-    For `channels`, timm's `adapt_input_conv`: "sum" for one channel, "tile" for two and for four or more.
+    For `channels`, timm's `adapt_input_conv`: "sum" for one channel, "tile" for two and for four or more. For
+    `resize_patches`, FlexiViT, arXiv 2212.08013, section 3.4.
     """
     _validate(head, source_grid, channels)
     variables, shapes = names.canonical_variables(model), names.canonical_shapes(model)
@@ -67,6 +71,7 @@ def load(
     resolved = resolve(source, registry.find_sizes(architecture), model.input_shape[1])
     with open_checkpoint(resolved.path, resolved.subtree, architecture.get("num_heads")) as checkpoint:
         options = {"source": source, "head": head, "source_grid": source_grid, "channels": channels}
+        options["patches"] = resize_patches or architecture.get("position_resampling") == "bilinear_antialias"
         plan = LoadPlan(model, variables, shapes, checkpoint, **options)
         _check_numerics(model, checkpoint.facts, source)
         # The file is read twice, so that a bad array at its end leaves the model unchanged while only one array is in

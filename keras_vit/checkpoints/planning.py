@@ -9,7 +9,16 @@ from collections.abc import Callable
 import numpy as np
 
 from keras_vit.checkpoints import position_embeddings, registry
-from keras_vit.checkpoints.names import CLASS_TOKEN, HEAD, POSITION_NAMES, POSITIONS, count_class_tokens, first_kernel
+from keras_vit.checkpoints.names import (
+    CLASS_TOKEN,
+    EMBEDDING,
+    HEAD,
+    POSITION_NAMES,
+    POSITIONS,
+    count_class_tokens,
+    first_kernel,
+)
+from keras_vit.checkpoints.patch_kernels import adapt_input_channels, resize_patches
 from keras_vit.checkpoints.readers import LazyArray
 
 # Arguments of a model that a load with head="keep" needs to agree, beyond its architecture.
@@ -32,8 +41,8 @@ class LoadReport:
         model: name of the model.
         source: the source that was loaded, as a string.
         loaded: arrays of the model that have the file's values.
-        resampled: `(name, shape, (old_grid, new_grid))`, position embeddings that were resampled to another grid;
-            a grid is `(rows, columns)`.
+        resampled: `(name, shape, (old_grid, new_grid))`, position embeddings that were resampled to another grid,
+            and the kernel of patches of another size; a grid is `(rows, columns)`.
         adapted: `(name, shape, (old_channels, new_channels, rule))`, the first convolution where images have another
             number of channels than the file's, and the rule, "sum" or "tile".
         new: arrays of the model that keep or get initial values.
@@ -86,9 +95,10 @@ class Assignment:
 class LoadPlan:
     """What a load will do, decided from headers: `assignments`, `{canonical name: Assignment}`, and `report`."""
 
-    def __init__(self, model, variables, shapes, checkpoint, *, source, head, source_grid, channels):
+    def __init__(self, model, variables, shapes, checkpoint, *, source, head, source_grid, channels, patches):
         self.model, self.variables, self.shapes, self.source, self.head = model, variables, shapes, source, head
         self.arrays, self.facts, self.channels = checkpoint.arrays, checkpoint.facts, channels
+        self.resizes_patches = patches and len(shapes.get(EMBEDDING, ())) == 4 and first_kernel(shapes) == EMBEDDING
         self.unknown_kind = checkpoint.unknown_kind
         self.known_grid = tuple(source_grid) if source_grid else checkpoint.facts.get("grid")
         of_model = getattr(model, "arguments", {})
@@ -107,6 +117,8 @@ class LoadPlan:
         if not self.arrays.keys() & self.shapes.keys() and file_family is None:
             raise ValueError(f"{registry.no_family(self.unknown_kind)} Received: {self.source}")
         pairs = {name: (ours.get(name), theirs.get(name)) for name in registry.STRUCTURE}
+        if self.resizes_patches and not pairs["resnet_blocks"][1]:
+            del pairs["patch_size"]
         different = [
             n for n, pair in pairs.items() if pair[0] != pair[1] and (n == "resnet_blocks" or None not in pair)
         ]
@@ -164,7 +176,7 @@ class LoadPlan:
                 )
             if POSITION_NAMES.fullmatch(name):
                 self._assign_positions(name, shape)
-            elif name == first and _differ_in_channels_only(array.shape, shape):
+            elif name == first and self._fits_after_changes(array.shape, shape):
                 self._assign_first_kernel(name, shape)
             elif array.shape != shape:
                 raise self._other_shape(name, shape)
@@ -215,23 +227,38 @@ class LoadPlan:
             f"Received: shape={array.shape} in {self.source}"
         )
 
+    def _fits_after_changes(self, old, new):
+        """Whether two shapes `(height, width, in, out)`, none of them empty, differ in their channels, or in patch
+        sizes that may be resized."""
+        if not len(old) == len(new) == 4 or 0 in old or old == new or old[3] != new[3]:
+            return False
+        return old[:2] == new[:2] or self.resizes_patches
+
     def _assign_first_kernel(self, name, shape):
-        """The first convolution, whose kernel follows the number of channels of the images."""
+        """The first convolution, whose kernel follows the number of channels of the images and the patch size."""
         array = self.arrays[name]
         old, new = array.shape[2], shape[2]
-        if self.channels is None:
+        if old != new and self.channels is None:
             raise ValueError(
                 f"The checkpoint is for images of {old} channels, and {self.model.name} takes {new}. To adapt "
                 f'{name!r}, load with channels="sum" or channels="tile" (`weights_channels` in a config). '
                 f"Received: shape={array.shape} in {self.source}"
             )
-        if self.channels == "tile" and new == 1:
+        if old != new and self.channels == "tile" and new == 1:
             raise ValueError(
                 f'`channels="tile"` needs a model of 2 or more channels, since one would get the red kernel alone; '
                 f'channels="sum" is for one. Received: channels={self.channels!r} for {self.model.name}'
             )
-        self.assignments[name] = Assignment(array, lambda kernel: adapt_input_channels(kernel, new, self.channels))
-        self.report.adapted.append((name, shape, (old, new, self.channels)))
+
+        def function(kernel):
+            kernel = adapt_input_channels(kernel, new, self.channels) if old != new else kernel
+            return resize_patches(kernel, shape[0], self.rule) if kernel.shape != shape else kernel
+
+        self.assignments[name] = Assignment(array, function)
+        if array.shape[:2] != shape[:2]:
+            self.report.resampled.append((name, shape, (array.shape[:2], shape[:2])))
+        if old != new:
+            self.report.adapted.append((name, shape, (old, new, self.channels)))
 
     # Positions and the class token, which the model and the file may store differently, or only one may have.
 
@@ -311,24 +338,9 @@ class LoadPlan:
         return tuple(grid)
 
 
-def adapt_input_channels(kernel, channels, rule):
-    """Returns a convolution's kernel for another number of input channels, as timm's `adapt_input_conv`."""
-    present = kernel.shape[2]
-    if rule == "sum":
-        total = kernel.sum(axis=2, keepdims=True) / np.float32(channels)
-        return np.repeat(total, channels, axis=2)
-    return kernel[:, :, np.arange(channels) % present] * np.float32(present / channels)
-
-
 def _is_optional(name):
     """Whether fine-tuning works without the array: those that pool the tokens, and those after the pooling."""
     return name == CLASS_TOKEN or name.startswith(("head/", "pre_logits/", "MAPHead_0/", "fc_norm/"))
-
-
-def _differ_in_channels_only(one, other):
-    """Whether two shapes `(height, width, in, out)`, none of them empty, differ in their input channels alone."""
-    alike = len(one) == len(other) == 4 and (*one[:2], one[3]) == (*other[:2], other[3])
-    return alike and 0 < one[2] != other[2]
 
 
 def _quoted(value):

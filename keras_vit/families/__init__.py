@@ -14,6 +14,7 @@ from keras_vit.families import (  # noqa: F401
     dinov2,
     dinov3,
     eva02,
+    flexivit,
     hybrid,
     ijepa,
     mae,
@@ -34,6 +35,8 @@ from keras_vit.families.dinov3 import *  # noqa: F403
 from keras_vit.families.dinov3 import __all__ as _dinov3
 from keras_vit.families.eva02 import *  # noqa: F403
 from keras_vit.families.eva02 import __all__ as _eva02
+from keras_vit.families.flexivit import *  # noqa: F403
+from keras_vit.families.flexivit import __all__ as _flexivit
 from keras_vit.families.hybrid import *  # noqa: F403
 from keras_vit.families.hybrid import __all__ as _hybrid
 from keras_vit.families.ijepa import *  # noqa: F403
@@ -72,6 +75,7 @@ __all__ = [
     *_eva02,
     *_deit,
     *_clip,
+    *_flexivit,
     "FAMILIES",
     "Family",
     "Format",
@@ -90,4 +94,18 @@ __all__ = [
     "register",
     "sizes",
 ]
-CONSTRUCTORS = (*_vit, *_hybrid, *_bit, *_dino, *_dinov2, *_dinov3, *_ijepa, *_mae, *_clip, *_deit, *_eva02, *_siglip)
+CONSTRUCTORS = (
+    *_vit,
+    *_hybrid,
+    *_bit,
+    *_dino,
+    *_dinov2,
+    *_dinov3,
+    *_ijepa,
+    *_mae,
+    *_clip,
+    *_deit,
+    *_eva02,
+    *_siglip,
+    *_flexivit,
+)

@@ -194,7 +194,8 @@ def from_pretrained(
             one needs.
         channels, source_grid: as of `checkpoints.load`.
         **overrides: arguments of the model that replace those of the file, such as `classes`, `input_shape`,
-            `include_top` or `dropout`; `num_heads` if the file does not show it.
+            `include_top` or `dropout`; `num_heads` if the file does not show it. With another `patch_size` than the
+            file's, the kernel of the patches is resized as FlexiViT does.
 
     Returns:
         A `keras.Model` with the weights.
@@ -254,5 +255,9 @@ def build_and_load(source, *, head="keep", channels=None, source_grid=None, **ov
             'The file does not show which GELU the model has: give `mlp`, "quick_gelu" for weights of OpenAI and DFN, '
             f'"gelu" for those of LAION and DataComp. Received: source={source!r}'
         )
+    resizes = overrides.get("patch_size", arguments.get("patch_size")) != arguments.get("patch_size")
+    if resizes:
+        arguments.setdefault("position_resampling", "bilinear_antialias")
     model = family.constructor(**{**arguments, **overrides})
-    return model, checkpoints.load(model, source, head, channels=channels, source_grid=source_grid)
+    options = {"channels": channels, "source_grid": source_grid, "resize_patches": resizes}
+    return model, checkpoints.load(model, source, head, **options)

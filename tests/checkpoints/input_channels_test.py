@@ -8,7 +8,7 @@ import keras_vit
 from keras_vit import checkpoints, families
 from keras_vit.checkpoints import published
 from keras_vit.checkpoints.names import BIT_ROOT, EMBEDDING, STEM_ROOT
-from keras_vit.checkpoints.planning import adapt_input_channels
+from keras_vit.checkpoints.patch_kernels import adapt_input_channels
 
 pytestmark = pytest.mark.one_backend  # arrays are arranged in numpy
 

@@ -37,6 +37,7 @@ def test_the_collections_hold_what_was_published():
         "sam": 5,
         "augreg": 10,
         "bit_s": 6,
+        "flexivit": 15,
         "bit_m": 6,
         "bit_m+imagenet2012": 6,
         "lvd142m": 8,

@@ -1,0 +1,35 @@
+"""Kernels of the first convolution, for images of other channels and for another patch size."""
+
+import numpy as np
+
+from keras_vit.checkpoints.position_embeddings import RULES
+
+
+def adapt_input_channels(kernel, channels, rule):
+    """Returns a convolution's kernel for another number of input channels, as timm's `adapt_input_conv`."""
+    present = kernel.shape[2]
+    if rule == "sum":
+        total = kernel.sum(axis=2, keepdims=True) / np.float32(channels)
+        return np.repeat(total, channels, axis=2)
+    return kernel[:, :, np.arange(channels) % present] * np.float32(present / channels)
+
+
+def resize_patches(kernel, patch_size, position_rule):
+    """FlexiViT's kernel `(new, new, C, D)` of another patch size, from `(old, old, C, D)`.
+
+    An enlarged patch then has the same inner product with the new kernel as the patch had with the old one; of a
+    smaller patch, it is the nearest. Images are enlarged as the file's library does: by antialiased bicubic
+    interpolation in timm, else bilinearly.
+
+    Reference: `resample_patchemb` of big_vision's `models/proj/flexi/vit.py`; timm's `resample_patch_embed`.
+    """
+    resize = RULES["bicubic_antialias"] if position_rule == "bicubic_antialias" else _bilinear_matrix
+    # The pseudo-inverse of a Kronecker product is that of its factors, so each axis has its own.
+    rows, columns = (np.linalg.pinv(resize(old, patch_size).T) for old in kernel.shape[:2])
+    return np.einsum("ro,oqcd,nq->rncd", rows, kernel.astype(np.float64), columns, optimize=True).astype(np.float32)
+
+
+def _bilinear_matrix(old, new):
+    """`tf.image.resize` without antialiasing."""
+    source = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)
+    return np.maximum(1 - np.abs(np.arange(old) - source[:, None]), 0)
