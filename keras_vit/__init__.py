@@ -58,6 +58,7 @@ _FUNCTIONS = {
     "features": "models.features",
     "flops": "cost",
     "freeze": "models.freezing",
+    "zero_shot": "models.zero_shot",
 }
 
 if typing.TYPE_CHECKING:  # what `__getattr__` gives, for type checkers, editors and the reference
@@ -78,6 +79,7 @@ if typing.TYPE_CHECKING:  # what `__getattr__` gives, for type checkers, editors
     from keras_vit.models.backbone import backbone
     from keras_vit.models.features import FeatureModel, features
     from keras_vit.models.freezing import enable_lora, freeze
+    from keras_vit.models.zero_shot import zero_shot
 
 __all__ = [
     *_layers,

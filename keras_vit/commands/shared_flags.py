@@ -8,6 +8,7 @@ from absl import flags
 import keras_vit
 from keras_vit import export, files, training
 from keras_vit.models import load_keras_file
+from keras_vit.models.zero_shot import class_names_of
 
 FLAGS = flags.FLAGS
 
@@ -21,6 +22,9 @@ def define_model():
         "",
         "The name of published weights, a path, or a URL; alone for the file's model and image size.",
     )
+    flags.DEFINE_string(
+        "text_embeddings", "", "For CLIP or SigLIP: an .npz file of classes, which makes a zero-shot classifier."
+    )
 
 
 def define_class_names():
@@ -29,7 +33,11 @@ def define_class_names():
 
 def chosen_model():
     """`choose_model` of the flags."""
-    return choose_model(FLAGS.model, FLAGS.variant, FLAGS.weights)
+    model, details, title = choose_model(FLAGS.model, FLAGS.variant, FLAGS.weights)
+    if FLAGS.text_embeddings:
+        model = keras_vit.zero_shot(model, FLAGS.text_embeddings)
+        details = {"class_names": class_names_of(model)}
+    return model, details, title
 
 
 def choose_model(model, variant, weights):
@@ -67,7 +75,9 @@ def _load(source):
     if source.endswith(".keras"):
         if not files.exists(source):
             raise ValueError(f"There is no such file. Received: model={source!r}")
-        return _load_keras_file(source), {}
+        model = _load_keras_file(source)
+        names = class_names_of(model)
+        return model, {"class_names": names} if names else {}
     folder = files.as_path(source)
     newest = export.newest_version(folder / "export")
     is_done = files.exists(folder / "results.json")  # which is written after the export

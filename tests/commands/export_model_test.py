@@ -56,6 +56,22 @@ def test_a_keras_file_becomes_another_format_with_its_report(workdir, run, tmp_p
     assert (tmp_path / "model.tflite").exists()
 
 
+def test_text_embeddings_make_a_zero_shot_classifier(run, tmp_path):
+    golden = ROOT / "tests/golden/families"
+    shutil.copy(golden / "siglip.safetensors", tmp_path / "model.safetensors")
+    shutil.copy(golden / "siglip.config.json", tmp_path / "config.json")
+    flags = [f"--text_embeddings={golden / 'siglip_zeroshot.npz'}", f"--target={tmp_path}/served"]
+    done = run(f"--weights={tmp_path}/model.safetensors", *flags)
+    assert done.returncode == 0, done.stderr
+    card = export.load_card(tmp_path / "served" / "1")
+    assert card["class_names"] == ["cat", "dog", "a tree", "Ünï"] and card["activation"] == "sigmoid"
+    served = tf.saved_model.load(tmp_path / "served" / "1").signatures["tensor"]
+    expected = np.load(golden / "siglip_zeroshot.npz")
+    name = next(iter(served.structured_input_signature[1]))
+    outputs = served(**{name: tf.constant(expected["images"])})
+    np.testing.assert_allclose(outputs["probabilities"], expected["probabilities"], atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

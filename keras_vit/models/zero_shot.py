@@ -1,0 +1,98 @@
+"""Classifying images by the embeddings of class names: zero-shot with CLIP and SigLIP."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit.models.any_model import check_images_known, output_shape_of, set_logits_activation
+
+_NEEDED = ("names", "embeddings", "scale")
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class ClassEmbeddings(keras.layers.Layer):
+    """Logits `(B, K)` of image embeddings `(B, E)`: scaled cosine similarities to the embeddings of K classes.
+
+    Args:
+        class_names: K names.
+        scale, bias: the logits are `scale * cosine + bias`.
+
+    Reference: CLIP (Radford et al., 2021) and SigLIP (Zhai et al., 2023); both are computed in float32.
+    """
+
+    def __init__(self, class_names: Sequence[str], scale: float, bias: float = 0.0, **kwargs: Any) -> None:
+        super().__init__(**{**kwargs, "dtype": "float32", "trainable": False})
+        self.class_names, self.scale, self.bias = list(class_names), scale, bias
+
+    def build(self, input_shape: tuple) -> None:
+        shape = (input_shape[-1], len(self.class_names))
+        self.kernel = self.add_weight(name="kernel", shape=shape, initializer="zeros", trainable=False)
+
+    def call(self, embeddings: keras.KerasTensor) -> keras.KerasTensor:
+        return self.scale * ops.matmul(ops.normalize(embeddings), self.kernel) + self.bias
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "class_names": self.class_names, "scale": self.scale, "bias": self.bias}
+
+
+def zero_shot(model: keras.Model, source: str | os.PathLike) -> keras.Model:
+    """Builds a classifier from an image tower and the text embeddings of classes; it shares the tower's weights.
+
+    The classifier is evaluated, saved and exported like any other. Its probabilities are a sigmoid of each logit if
+    the file has a `bias`, as SigLIP's, and else the softmax of CLIP.
+
+    Args:
+        model: gives image embeddings `(B, E)`: CLIP with its head, which is the projection; SigLIP without one.
+        source: the path of an .npz file with `names` (K,), strings; `embeddings` (K, E), floats, of any length;
+            `scale`, the factor of the cosine (the exponential of CLIP's `logit_scale`), and optionally `bias`.
+
+    Raises:
+        ValueError: an array of the file is missing, not finite, or of another shape than the model's embeddings need.
+    """
+    names, embeddings, scale, bias = _read(source)
+    shape = output_shape_of(model)
+    if len(shape) != 2 or shape[1] != embeddings.shape[1]:
+        raise ValueError(
+            f"The text embeddings must be as wide as the model's image embeddings, `(B, {embeddings.shape[1]})`; "
+            "they must come from the text tower of the same model. Received: outputs of shape "
+            f"{shape} of {model.name!r}, for {source}"
+        )
+    images = keras.Input(check_images_known(model))
+    head = ClassEmbeddings(names, scale, bias or 0.0, name="class_embeddings")
+    classifier = keras.Model(images, head(model(images)), name=f"{model.name}_zero_shot")
+    head.kernel.assign((embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)).T)
+    set_logits_activation(classifier, "softmax" if bias is None else "sigmoid")
+    return classifier
+
+
+def class_names_of(model: keras.Model) -> list[str] | None:
+    """The names of the classes that a model of `zero_shot` knows; None for another model."""
+    last = model.layers[-1] if getattr(model, "layers", None) else None
+    return last.class_names if isinstance(last, ClassEmbeddings) else None
+
+
+def _read(source):
+    try:
+        with np.load(source, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except Exception as error:  # damaged archives raise many kinds
+        reason = str(error).split("\n")[0]
+        raise ValueError(f"The embeddings of classes must be an .npz file ({reason}). Received: {source}") from error
+    missing = [name for name in _NEEDED if name not in arrays]
+    if missing:
+        raise ValueError(f"The file needs {', '.join(_NEEDED)}. Received: {source} without {', '.join(missing)}")
+    names, embeddings = arrays["names"], arrays["embeddings"]
+    if names.ndim != 1 or names.dtype.kind != "U" or embeddings.ndim != 2 or len(embeddings) != len(names):
+        raise ValueError(
+            "`names` must be K strings and `embeddings` K rows of floats. Received: names of shape "
+            f"{names.shape} and dtype {names.dtype}, embeddings of shape {embeddings.shape} in {source}"
+        )
+    scale, bias = (float(arrays[name]) if name in arrays else None for name in ("scale", "bias"))
+    embeddings = embeddings.astype("float32")
+    if not np.isfinite([scale, bias or 0.0]).all() or not np.isfinite(embeddings).all() or not embeddings.any(1).all():
+        raise ValueError(f"Embeddings, scale and bias must be finite, and no embedding zero. Received: {source}")
+    return names.tolist(), embeddings, scale, bias

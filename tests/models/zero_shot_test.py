@@ -1,0 +1,84 @@
+"""Zero-shot classifiers against the two-tower models of transformers."""
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.models.any_model import logits_activation_of
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "families"
+
+
+@pytest.fixture
+def tower(tmp_path):
+    """Builds the image tower of a golden file."""
+
+    def build(case, **arguments):
+        folder = tmp_path / case
+        folder.mkdir(exist_ok=True)
+        for ending, name in (("safetensors", "model.safetensors"), ("config.json", "config.json")):
+            (folder / name).write_bytes((GOLDEN / f"{case}.{ending}").read_bytes())
+        return keras_vit.from_pretrained(folder, **arguments)
+
+    return build
+
+
+@pytest.mark.parametrize(("case", "activation"), [("siglip", "sigmoid"), ("clip", "softmax")])
+def test_logits_and_probabilities_equal_transformers(case, activation, tower, tmp_path):
+    source = GOLDEN / f"{case}_zeroshot.npz"
+    expected = np.load(source)
+    model = keras_vit.zero_shot(tower(case), source)
+    logits = keras.ops.convert_to_numpy(model(expected["images"]))
+    np.testing.assert_allclose(logits, expected["logits"], atol=2e-6)
+    assert logits_activation_of(model) == activation
+    probabilities = keras.ops.convert_to_numpy(getattr(keras.ops, activation)(logits))
+    np.testing.assert_allclose(probabilities, expected["probabilities"], atol=1e-6)
+
+    model.save(tmp_path / "classifier.keras")
+    again = keras_vit.models.load_keras_file(tmp_path / "classifier.keras")
+    np.testing.assert_array_equal(keras.ops.convert_to_numpy(again(expected["images"])), logits)
+    assert again.layers[-1].class_names == ["cat", "dog", "a tree", "Ünï"]
+    assert logits_activation_of(again) == activation
+    assert not again.layers[-1].trainable_variables
+
+
+@pytest.mark.one_backend
+def test_embeddings_of_any_length_give_the_same_logits(tower, tmp_path):
+    arrays = dict(np.load(GOLDEN / "clip_zeroshot.npz"))
+    images = arrays["images"]
+    np.savez(
+        tmp_path / "other.npz", **{**arrays, "embeddings": arrays["embeddings"] * np.array([[2], [0.1], [30], [1]])}
+    )
+    model = tower("clip")
+    ours = keras_vit.zero_shot(model, tmp_path / "other.npz")(images)
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(ours), arrays["logits"], atol=2e-6)
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"embeddings": np.ones((4, 8))}, r"as wide as the model's image embeddings, `\(B, 8\)`.*\(None, 20\)"),
+        ({"embeddings": np.ones((3, 20))}, r"`names` must be K strings.*\(3, 20\)"),
+        ({"embeddings": np.zeros((4, 20))}, "no embedding zero"),
+        ({"scale": np.nan}, "must be finite"),
+        ({"scale": None}, "needs names, embeddings, scale. Received: .* without scale"),
+        ({"names": np.array([1, 2, 3, 4])}, "`names` must be K strings.*int64"),
+        ({"names": np.array(["a", None, "b", "c"], object)}, "must be an .npz file"),
+    ],
+)
+def test_unfit_embeddings_are_refused(changes, message, tower, tmp_path):
+    arrays = {**np.load(GOLDEN / "clip_zeroshot.npz"), **changes}
+    np.savez(tmp_path / "classes.npz", **{name: value for name, value in arrays.items() if value is not None})
+    with pytest.raises(ValueError, match=message):
+        keras_vit.zero_shot(tower("clip"), tmp_path / "classes.npz")
+
+
+@pytest.mark.one_backend
+def test_a_tower_that_gives_tokens_is_refused(tower):
+    with pytest.raises(ValueError, match=r"Received: outputs of shape \(None, 17, 24\)"):
+        model = tower("clip", include_top=False, classifier="token_unpooled")
+        keras_vit.zero_shot(model, GOLDEN / "clip_zeroshot.npz")
