@@ -1,8 +1,8 @@
 """The pages of the site that are no files of docs/: a hook of MkDocs, named in mkdocs.yml.
 
-README.md is the first page, the other files for readers are pages of the project, the notebook stands as it was run,
-and every public name of the package has a page of the reference, made of its docstring. The package is read and not
-imported, so that the site is built where no backend for Keras is installed.
+README.md is the first page, CONTRIBUTING.md and others are pages of the project, the notebooks are shown as they were run, and
+every public name of the package has a page in the reference, made from its docstring. The package is parsed and not
+imported, so the site builds without a Keras backend.
 """
 
 import json
@@ -14,21 +14,9 @@ import griffe
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parent.parent.parent
-# Of the reference, in its order.
+# The order of the reference: what users type comes first.
 MODULES = (
-    *(
-        "",
-        "models",
-        "families",
-        "layers",
-        "checkpoints",
-        "preprocessing",
-        "data",
-        "recipes",
-        "tasks",
-        "losses",
-        "optimizers",
-    ),
+    *("", "families", "models", "layers", "checkpoints", "preprocessing", "data", "recipes", "tasks", "losses", "optimizers"),
     *("training", "training.plots", "evaluation", "evaluation.plots", "inspection", "inspection.plots"),
     *("inspection.report", "export", "cost", "tpu"),
 )
@@ -42,10 +30,9 @@ def on_config(config):
     sections = {module: _section(package, module, homes) for module in (*MODULES[1:], MODULES[0])}
     sections = [sections[module] for module in MODULES]
     pages = {path: text for section in sections for _, path, text in section}
-    config.extra["pages"] = {**_project(), "notebooks/finetune.md": _notebook(), **pages}
-    config.nav.append(
-        {"Reference": [{index[0]: [index[1], *({t: p} for t, p, _ in names)]} for index, *names in sections]}
-    )
+    config.extra["pages"] = {**_project(), **_notebooks(), **pages}
+    (reference,) = (entry["Reference"] for entry in config.nav if "Reference" in entry)
+    reference += [{index[0]: [index[1], *({t: p} for t, p, _ in names)]} for index, *names in sections]
     return config
 
 
@@ -79,10 +66,14 @@ def _page(link, path):
     return f"{path}.md" if ".ipynb" in link else path
 
 
-def _notebook():
-    """The notebook as Markdown: its text, its code, and what that printed and drew when it was run."""
+def _notebooks():
+    return {f"notebooks/{path.stem}.md": _notebook(path) for path in (ROOT / "docs/notebooks").glob("*.ipynb")}
+
+
+def _notebook(path):
+    """A notebook as Markdown: its text, its code, and what that printed and drew when it was run."""
     parts = []
-    for cell in json.loads((ROOT / "docs/notebooks/finetune.ipynb").read_text())["cells"]:
+    for cell in json.loads(path.read_text())["cells"]:
         # The site loads nothing from other servers: badges are plain links here.
         source = re.sub(r"\[!\[([^]]*)\]\(https://[^)]*\)\]", r"[\1]", "".join(cell["source"]))
         parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
