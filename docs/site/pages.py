@@ -1,8 +1,8 @@
 """The pages of the site that are no files of docs/: a hook of MkDocs, named in mkdocs.yml.
 
-README.md is the first page, CONTRIBUTING.md and others are pages of the project, the notebooks are shown as they were run, and
-every public name of the package has a page in the reference, made from its docstring. The package is parsed and not
-imported, so the site builds without a Keras backend.
+README.md is the first page, CONTRIBUTING.md and others are pages of the project, the notebooks are shown as they were
+run, and every public name of the package has a page in the reference, made from its docstring. The package is parsed
+and not imported, so the site builds without a Keras backend.
 """
 
 import json
@@ -16,7 +16,19 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).parent.parent.parent
 # The order of the reference: what users type comes first.
 MODULES = (
-    *("", "families", "models", "layers", "checkpoints", "preprocessing", "data", "recipes", "tasks", "losses", "optimizers"),
+    *(
+        "",
+        "families",
+        "models",
+        "layers",
+        "checkpoints",
+        "preprocessing",
+        "data",
+        "recipes",
+        "tasks",
+        "losses",
+        "optimizers",
+    ),
     *("training", "training.plots", "evaluation", "evaluation.plots", "inspection", "inspection.plots"),
     *("inspection.report", "export", "cost", "tpu"),
 )
@@ -41,6 +53,11 @@ def on_files(files, config):
     for path, text in config.extra.pop("pages").items():
         files.append(File.generated(config, path, content=text))
     return files
+
+
+def on_page_markdown(markdown, **_):
+    """Links to notebooks lead to their pages."""
+    return re.sub(r"\]\((notebooks/\w+)\.ipynb\)", r"](\1.md)", markdown)
 
 
 def _project():
