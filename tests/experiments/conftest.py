@@ -1,6 +1,7 @@
-"""The modules of experiments/paper can be imported."""
+"""The modules of experiments/paper and experiments/real can be imported."""
 
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[2] / "experiments" / "paper"))
+for folder in ("paper", "real"):
+    sys.path.append(str(Path(__file__).parents[2] / "experiments" / folder))

@@ -11,6 +11,7 @@ from keras_vit import families, tasks, tpu
 CONFIGS = Path(__file__).parent.parent.parent / "experiments" / "configs"
 REQUESTS = {
     "digits": ("",),
+    "fashion": ("",),
     "pretrain": (
         "ViT-B/16,imagenet2012",
         "ViT-L/16,jft300m,epochs=14",
@@ -52,10 +53,20 @@ def test_the_input_of_a_page_is_known_without_its_dataset(page, request_):
     from keras_vit.tpu.inputs import input_shapes
 
     config = _config(page, request_)
+    if page == "fashion" and not Path(config.data.path).exists():
+        pytest.skip("dataset-fashion-mnist is not installed")
     inputs = input_shapes(config)
     size = config.data.image_size
-    assert inputs.image_shape == ((size, size, 3) if size else (8, 8, 3))
-    known = {"digits": 10, "imagenet2012": 1000, "imagenet21k": 21843, "cifar10": 10, "pets": 37, "tfrecords": 100}
+    assert inputs.image_shape == ((size, size, config.data.channels) if size else (8, 8, 3))
+    known = {
+        "digits": 10,
+        "idx": 10,
+        "imagenet2012": 1000,
+        "imagenet21k": 21843,
+        "cifar10": 10,
+        "pets": 37,
+        "tfrecords": 100,
+    }
     assert inputs.num_classes == known[config.data.name]
 
 

@@ -1,0 +1,59 @@
+"""Fashion-MNIST, and what a trained DINOv2 ViT-S/14 needs to read it."""
+
+import gzip
+import hashlib
+from pathlib import Path
+
+import numpy as np
+
+FOLDER = "/usr/share/datasets/fashion-mnist"
+CLASSES = 10
+SIZE = 112  # pixels of the images that DINOv2 sees, four times those of the dataset
+SHA256 = {
+    "train-images-idx3-ubyte": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+    "train-labels-idx1-ubyte": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+    "t10k-images-idx3-ubyte": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+    "t10k-labels-idx1-ubyte": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+}
+
+
+def read(folder, split):
+    """Returns images, uint8 `(N, 28, 28)`, and classes, `(N,)`, of "train" or "t10k", after comparing digests."""
+    images = _read_bytes(folder, f"{split}-images-idx3-ubyte")[16:]  # after the header
+    labels = _read_bytes(folder, f"{split}-labels-idx1-ubyte")[8:]
+    return np.frombuffer(images, np.uint8).reshape(-1, 28, 28), np.frombuffer(labels, np.uint8).astype("int64")
+
+
+def _read_bytes(folder, name):
+    path = next((path for path in (Path(folder, name), Path(folder, f"{name}.gz")) if path.is_file()), None)
+    if path is None:
+        raise ValueError(
+            "Install Debian's package dataset-fashion-mnist, or name the folder of the four IDX files. "
+            f"Received: --data={folder}, which has no {name}"
+        )
+    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != SHA256[name]:
+        raise ValueError(f"{name} must have the SHA-256 {SHA256[name]}. Received: {digest} in {path}")
+    return content
+
+
+def check_model(folder):
+    """Raises a `ValueError` unless a folder has the files that extract_dinov2.py writes."""
+    if not Path(folder, "model.safetensors").is_file():
+        raise ValueError(f"Write the model with extract_dinov2.py, which says how. Received: --model={folder}")
+
+
+def enlarged(images):
+    """Returns images `(N, 28, 28)` four times as large in three equal channels: uint8 `(N, 112, 112, 3)`."""
+    from PIL import Image
+
+    size = SIZE, SIZE
+    pictures = [Image.fromarray(image).resize(size, Image.Resampling.BILINEAR) for image in images]
+    return np.repeat(np.stack([np.asarray(picture) for picture in pictures])[..., None], 3, axis=-1)
+
+
+def normalized(pictures):
+    """Returns pictures, uint8 `(N, H, W, 3)`, with ImageNet's mean and deviation taken out, float32."""
+    mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+    return ((pictures / 255 - mean) / std).astype("float32")

@@ -1,0 +1,45 @@
+"""Scores an exported model on Fashion-MNIST's 10,000 test images as PNG files.
+
+    python experiments/real/score_files.py --export=runs/fashion/export/1
+
+The signature `serving_default` of the SavedModel gets the bytes of the files, as a server does. Prints how many images
+have the right class; `keras-vit evaluate --model=runs/fashion` must say the same.
+"""
+
+import io
+from pathlib import Path
+
+import fashion_data
+import numpy as np
+from absl import app, flags
+from PIL import Image
+
+FLAGS = flags.FLAGS
+BATCH = 100
+
+
+def png(image):
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, "png")
+    return file.getvalue()
+
+
+def main(_):
+    import tensorflow as tf
+
+    if not Path(FLAGS.export, "saved_model.pb").is_file():
+        raise ValueError(f"--export must be a version of an export. Received: --export={FLAGS.export}")
+    images, labels = fashion_data.read(FLAGS.data, "t10k")
+    signature = tf.saved_model.load(FLAGS.export).signatures["serving_default"]
+    right = 0
+    for start in range(0, len(images), BATCH):
+        files = tf.constant([png(image) for image in images[start : start + BATCH]])
+        classes = signature(image_bytes=files)["probabilities"].numpy().argmax(1)
+        right += int(np.sum(classes == labels[start : start + BATCH]))
+    print(f"{right:,} of {len(images):,} images have the right class: accuracy {right / len(images):.4f}")
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("export", "runs/fashion/export/1", "A version of an export.")
+    flags.DEFINE_string("data", fashion_data.FOLDER, "Folder of the four IDX files.")
+    app.run(main)

