@@ -1,17 +1,21 @@
 """README.md and the pages of docs/ say what is so: tables, names, links, commands and code.
 
-Above each block of Python is a comment for the test: `<!-- test: run -->`, `<!-- test: run after: CODE -->` with what
-the reader is taken to have, or `<!-- test: not run, REASON -->`. After `run` may stand `with published files`, in whose
-place are small ones, or `with` a module, without which the block is skipped. All blocks must at least parse.
+Above each block of Python is a comment for the test: `<!-- test: run -->`, `<!-- test: run after NAME -->` with a row
+of `SETUPS`, or `<!-- test: not run, REASON -->`. `run with published files` uses small files in their place; `run with`
+a module skips the block if it is not installed. All blocks must at least parse.
 """
 
 import ast
 import csv
 import importlib.util
 import inspect
+import itertools
 import re
+import shutil
 from pathlib import Path
 
+import keras
+import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
@@ -23,6 +27,79 @@ from keras_vit.commands import shared_flags
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"
+SIZES = {"patch_size": 8, "num_layers": 2, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "classes": 3}
+
+
+def _small_model(**changes):
+    return keras_vit.VisionTransformer(**{"input_shape": (16, 24, 3), **SIZES, **changes})
+
+
+def _golden(source, target):
+    Path(target).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(GOLDEN / source, target)
+
+
+def _golden_folder(family, name):
+    _golden(f"families/{family}.safetensors", f"{name}/model.safetensors")
+    _golden(f"families/{family}.config.json", f"{name}/config.json")
+
+
+def _zeros(*shape, dtype="float32"):
+    return np.zeros(shape, dtype)
+
+
+def _photos():
+    for i, label in itertools.product(range(40), "ab"):
+        Path("photos", label).mkdir(parents=True, exist_ok=True)
+        keras.utils.save_img(f"photos/{label}/{i}.png", np.full((20, 30, 3), 6 * i), scale=False)
+    return {"pixels": _zeros(8, 32, 32, 3, dtype="uint8"), "labels": np.arange(8) % 2}
+
+
+def _export():
+    model = _small_model(patch_size=4, classes=10, input_shape=(8, 8, 3))
+    keras_vit.export.saved_model(model, "runs/digits/export", signatures=("tensor",))
+    return {"images": _zeros(2, 8, 8, 3)}
+
+
+def _dinov2_and_images():
+    _golden_folder("dinov2", "facebook/dinov2-base")
+    return {"images": np.full((4, 224, 224, 3), 99, "uint8"), "labels": np.arange(4) % 3}
+
+
+def _zero_shot():
+    _golden_folder("siglip", "google/siglip2-base-patch16-224")
+    _golden("families/siglip_zeroshot.npz", "classes.npz")
+
+
+def _keras_file():
+    _small_model(num_layers=7).save("mine.keras")
+    return {"images": _zeros(2, 16, 24, 3)}
+
+
+# What the reader of a block is taken to have, by the name after `run after`: files, and the variables returned.
+SETUPS = {
+    "cat": lambda: keras.utils.save_img("cat.jpg", _zeros(30, 40, 3)),
+    "timm_file": lambda: _golden("timm_token.safetensors", "vit.safetensors"),
+    "square_images": lambda: {"images": _zeros(1, 384, 384, 3, dtype="uint8")},
+    "x_y": lambda: {"x": _zeros(4, 32, 32, 3), "y": np.arange(4)},
+    "photos": _photos,
+    "model": lambda: {"model": _small_model(), "images": _zeros(2, 16, 24, 3)},
+    "dinov2": lambda: _golden_folder("dinov2", "facebook/dinov2-base"),
+    "dinov2_and_images": _dinov2_and_images,
+    "vit": lambda: {"vit": _small_model(input_shape=(16, 16, 3)), "keras": keras, "keras_vit": keras_vit},
+    "timm_model": lambda: {
+        "model": keras_vit.from_pretrained(GOLDEN / "families/timm_deit3.safetensors", num_heads=3),
+        "keras_vit": keras_vit,
+    },
+    "zero_shot": _zero_shot,
+    "keras_file": _keras_file,
+    "model_and_names": lambda: {"model": _small_model(), "names": ["cat", "dog", "bird"]},
+    "export": _export,
+    "images": lambda: {"images": _zeros(2, 224, 224, 3), "labels": np.array([1, 2])},
+    "npz_file": lambda: _golden("vit_token.ckpt.npz", "model.npz"),
+    "wide_images": lambda: {"images": _zeros(1, 384, 512, 3, dtype="uint8"), "keras_vit": keras_vit},
+    "import": lambda: {"keras_vit": keras_vit},
+}
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
@@ -147,9 +224,9 @@ def test_the_code_of_a_page_runs(marker, code, tmp_path, monkeypatch, request):
     ast.parse(code)
     if marker.startswith("not run, "):
         return
-    match = re.fullmatch(r"run(?: with (published files|\w+))?(?: after: (.*))?", marker)
+    match = re.fullmatch(r"run(?: with (published files|\w+))?(?: after (\w+))?", marker)
     assert match, "say above the block whether it runs; see this file"
-    needs, before = match.groups()
+    needs, setup = match.groups()
     if needs == "published files":
         request.getfixturevalue("published_files")
     elif needs:
@@ -158,9 +235,7 @@ def test_the_code_of_a_page_runs(marker, code, tmp_path, monkeypatch, request):
     small = {**families.vit.FAMILY.sizes["ViT-Ti/16"], "num_layers": 1}
     monkeypatch.setitem(families.vit.FAMILY.sizes, "ViT-Ti/16", small)
     monkeypatch.chdir(tmp_path)
-    names = {"GOLDEN": GOLDEN}
-    exec(before or "", names)
-    exec(code, names)
+    exec(code, dict(SETUPS[setup]() or {}) if setup else {})
 
 
 def test_the_page_of_config_fields_is_current():
