@@ -11,6 +11,7 @@ COMMANDS = {
     "train": ("train", "Train a model as a config says, evaluate it and export it."),
     "sweep": ("sweep", "Train at several learning rates and with the best one on all data."),
     "evaluate": ("evaluate", "Evaluate a model: accuracy, few-shot, calibration and others."),
+    "predict": ("predict", "Predict the classes of image files."),
     "inspect": ("inspect_model", "Draw attention maps, filters and position embeddings of a model."),
     "demo": ("demo", "Serve a page to try a model on images of yours."),
     "export": ("export_model", "Export a model as a SavedModel, LiteRT or ONNX file."),

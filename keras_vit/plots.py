@@ -12,10 +12,15 @@ _PAGE = """\
 <html lang="en">
 <head>
 <meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
 <title>{title}</title>
 <style>
-body {{ font-family: sans-serif; max-width: 75em; margin: 2em auto; padding: 0 1em; }}
+body {{ font-family: sans-serif; max-width: 84em; margin: 1em auto; padding: 0 1em; overflow-wrap: anywhere; }}
+main {{ display: flex; flex-wrap: wrap; gap: 0 2em; }}
+section {{ flex: 1 1 30em; max-width: 100%; min-width: 0; }}
+section.wide {{ flex-basis: 100%; }}
 img {{ max-width: 100%; }}
+pre {{ overflow-x: auto; }}
 </style>
 </head>
 <body>
@@ -48,11 +53,18 @@ def to_pictures(images: np.ndarray) -> np.ndarray:
     return (images - low) / (high - low)
 
 
-def colormap(name: str) -> Any:
-    """matplotlib's colormap of that name."""
+def overlaid(picture: np.ndarray, values: np.ndarray, opacity: float = 0.5) -> np.ndarray:
+    """A picture `(H, W, 3)` in [0, 1], in gray, under the colors of values `(H, W)` in [0, 1]."""
     import matplotlib
 
-    return matplotlib.colormaps[name]
+    colors = matplotlib.colormaps["viridis"](values)[..., :3]
+    return (1 - opacity) * picture.mean(-1, keepdims=True) + opacity * colors
+
+
+def shortened(text: str, width: int) -> str:
+    """A text of the user's for matplotlib, of at most `width` characters: its middle is left out."""
+    half = (width - 1) // 2
+    return plain_text(text if len(text) <= width else f"{text[:half]}…{text[-half:]}")
 
 
 class Page:
@@ -63,20 +75,23 @@ class Page:
         files.make_dirs(self.folder)
         self._title, self._write, self._parts = title, write, []
 
-    def draw(self, name, heading, text, function, *arguments):
-        """Draws a picture with `function(path, *arguments)`."""
+    def draw(self, name, heading, text, function, *arguments, wide=False):
+        """Draws a picture with `function(path, *arguments)`; a wide one has nothing next to it."""
         with files.atomic_path(self.folder / name) as path:
             function(path, *arguments)
         self._write(f"drew {self.folder / name}")
         heading, text = html.escape(heading), html.escape(text)
         self._parts.append(
-            f'<h2>{heading}</h2>\n<p>{text}</p>\n<a href="{name}"><img src="{name}" alt="{heading}"></a>'
+            f"<section{' class=wide' if wide else ''}>\n<h2>{heading}</h2>\n<p>{text}</p>\n"
+            f'<a href="{name}"><img src="{name}" alt="{heading}"></a>\n</section>'
         )
 
-    def save(self, facts, items=()):
-        """Writes `index.html`: the facts, the pictures, and a numbered list of items. Returns its path."""
+    def save(self, facts, items=(), table=()):
+        """Writes `index.html`: facts, lines of a table, pictures, and a numbered list of items. Returns its path."""
         listed = [f"<li>{html.escape(item)}</li>" for item in items]
-        parts = [f"<p>{html.escape(facts)}</p>", *self._parts, *(["<ol>", *listed, "</ol>"] if listed else [])]
+        lines = "\n".join(table)
+        parts = [f"<p>{html.escape(facts)}</p>", *([f"<pre>{html.escape(lines)}</pre>"] if table else [])]
+        parts += ["<main>", *self._parts, "</main>", *(["<ol>", *listed, "</ol>"] if listed else [])]
         with files.atomic_write(self.folder / "index.html") as file:
             file.write(_PAGE.format(title=html.escape(self._title), body="\n".join(parts)))
         return self.folder / "index.html"

@@ -15,15 +15,16 @@ def show_bars():
     _bars_shown = sys.stderr is not None and sys.stderr.isatty()
 
 
-def write(text):
-    """Prints text on standard output at once, above the bars if there are any."""
+def write(text, file=None):
+    """Prints text on standard output, or on `file`, at once, above the bars if there are any."""
+    file = file or sys.stdout
     if not _bars_shown:
-        print(text, flush=True)
+        print(text, flush=True, file=file)
         return
     from tqdm import tqdm
 
-    tqdm.write(str(text), file=sys.stdout)
-    sys.stdout.flush()
+    tqdm.write(str(text), file=file)
+    file.flush()
 
 
 @contextlib.contextmanager

@@ -46,6 +46,7 @@ def test_what_is_built_holds_every_module_and_installs(tmp_path):
     pip = (sys.executable, "-m", "pip")
     _run(*pip, "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path, sdist)
     (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.stat().st_size < 2_000_000
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {str(path.relative_to(source)) for path in (source / "keras_vit").rglob("*.py")} <= names
     assert any(name.endswith("/LICENSE") for name in names)

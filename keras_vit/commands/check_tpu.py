@@ -10,7 +10,6 @@ of two cores and some GB of memory. `keras_vit.tpu.check` is the same from Pytho
 """
 
 import math
-import os
 import sys
 
 from absl import flags
@@ -29,18 +28,16 @@ def define_flags():
     flags.DEFINE_float("price", 0.0, "What a device costs an hour, for the price of the recipe.", lower_bound=0.0)
     flags.register_validator("price", math.isfinite, "must be finite. Received: nan or inf")
     flags.DEFINE_integer("traffic", 0, "How many of the arrays that a step moves most are listed.", lower_bound=0)
-    flags.DEFINE_string("json", "", "A file to write the results to.")
+    flags.DEFINE_string("output", "", "A JSON file to write the results to.")
 
 
 def main():
-    folder = os.path.dirname(FLAGS.json) or "."
-    if not files.is_dir(folder) or not (files.is_remote(folder) or os.access(folder, os.W_OK)):  # before compiling
-        raise ValueError(f"The folder of a file must be there, and writable. Received: json={FLAGS.json!r}")
+    command_line.check_output(FLAGS.output)
     config = FLAGS.config
     check = tpu.check(tasks.get(config), config, config.batch_size, FLAGS.topology, search=FLAGS.search)
     for line in report(check, FLAGS.price, FLAGS.traffic):
         print(line)
-    if FLAGS.json:
-        files.write_json(FLAGS.json, check.to_dict() | {"price": FLAGS.price * check.device_hours_estimate})
-        print(f"wrote {FLAGS.json}")
+    if FLAGS.output:
+        files.write_json(FLAGS.output, check.to_dict() | {"price": FLAGS.price * check.device_hours_estimate})
+        print(f"wrote {FLAGS.output}")
     sys.exit(0 if check.fits else 1)

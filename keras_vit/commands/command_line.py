@@ -13,6 +13,8 @@ from pathlib import Path
 from absl import flags, logging
 from ml_collections import config_flags
 
+from keras_vit import files
+
 CONFIGS = Path(__file__).parents[1] / "configs"
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 # An exception raised by these files has a message for the user.
@@ -53,6 +55,9 @@ def run(load, name, arguments):
     except KeyboardInterrupt:
         print("interrupted; what was saved before is as it was", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
+    except BrokenPipeError:  # nobody reads standard output any more, as after `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is flushed at the end
+        sys.exit(128 + signal.SIGPIPE)
     except Exception as error:
         if getattr(error, "resumable", False):
             print(f"{error}:\n  {this_command()}")
@@ -77,7 +82,8 @@ def _parse(name, positional):
         _end(f"the config has no such field: {_text(error)}")
     except OSError as error:
         _end(f"the config cannot be loaded: {_text(error)}")
-    if len(words) != len(positional):
+    takes_more = bool(positional) and positional[-1].endswith("...")
+    if len(words) < len(positional) or (len(words) > len(positional) and not takes_more):
         wanted = f"{' and '.join(positional)} are needed" if positional else "only flags are understood"
         _end(f"{wanted}. Received: {' '.join(words)}")
     return words
@@ -109,6 +115,13 @@ def _expand_config(argument):
     if flag not in ("--config", "-config") or not (CONFIGS / f"{page}.py").exists():
         return argument
     return f"{flag}={CONFIGS / page}.py{colon}{request}"
+
+
+def check_output(path):
+    """Raises a `ValueError` unless a file can be written to `--output`; nothing is checked if it is not given."""
+    folder = os.path.dirname(path) or "."
+    if path and not (files.is_dir(folder) and (files.is_remote(folder) or os.access(folder, os.W_OK))):
+        raise ValueError(f"The folder of --output must exist and be writable. Received: output={path!r}")
 
 
 def run_name():

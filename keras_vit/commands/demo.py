@@ -16,15 +16,12 @@ from pathlib import Path
 
 import numpy as np
 from absl import flags
-from keras import ops
 
 from keras_vit import inspection
 from keras_vit.commands import shared_flags
-from keras_vit.commands.image_files import ImageFileReader
-from keras_vit.export.signatures import ACTIVATIONS
-from keras_vit.models.any_model import find_vision_transformer, gives_probabilities, logits_activation_of
-from keras_vit.plots import colormap
-from keras_vit.preprocessing import preprocessing_of
+from keras_vit.commands.image_files import Classifier
+from keras_vit.models.any_model import find_vision_transformer
+from keras_vit.plots import overlaid
 
 FLAGS = flags.FLAGS
 LOCAL = ("127.0.0.1", "localhost")
@@ -71,22 +68,11 @@ class DemoModel:
 
     grid, layers, heads = None, 0, 0
 
-    def __init__(self, model, title, class_names=None, activation="softmax"):
-        images, outputs = model.input_shape, model.output_shape
-        if (len(images), len(outputs)) != (4, 2) or None in (*images[1:], *outputs[1:]):
-            raise ValueError(
-                "The page shows models from images (B, H, W, C) to logits or probabilities (B, classes). "
-                f"Received: input_shape={images}, output_shape={outputs}"
-            )
-        self.class_names = list(map(str, range(outputs[1])) if class_names is None else class_names)
-        if len(self.class_names) != outputs[1]:
-            raise ValueError(
-                f"There must be a name for each of {outputs[1]} classes. Received: {len(self.class_names)} names"
-            )
-        self.title, self._model = title, model
-        self._to_probabilities = np.asarray if gives_probabilities(model) else ACTIVATIONS[activation]
-        self.reader = ImageFileReader(images[1:], preprocessing_of(model))
-        self.facts = f"{model.count_params():,} parameters; images of {images[2]} x {images[1]} pixels"
+    def __init__(self, model, details, title, class_names=""):
+        self._classifier, self._model = Classifier(model, details, class_names), model
+        self.title, self.class_names, self.reader = title, self._classifier.class_names, self._classifier.reader
+        height, width, _ = model.input_shape[1:]
+        self.facts = f"{model.count_params():,} parameters; images of {width} x {height} pixels"
         try:
             vit = find_vision_transformer(model)
         except ValueError:
@@ -97,8 +83,7 @@ class DemoModel:
 
     def probabilities(self, image):
         """Probabilities by class name of an image, float32 `(H, W, C)`."""
-        outputs = ops.convert_to_numpy(ops.cast(self._model(image[None], training=False), "float32"))
-        return dict(zip(self.class_names, map(float, np.asarray(self._to_probabilities(outputs))[0])))
+        return dict(zip(self.class_names, map(float, self._classifier.probabilities(image[None])[0])))
 
     def attention(self, image, patch=None, layer=-1, head=None):
         """Two maps `(rows, columns)` of an image: see `keras_vit.inspection.token_attention`."""
@@ -109,10 +94,7 @@ class DemoModel:
 def load(source, variant="", weights="", class_names=""):
     """The `DemoModel` for the values of the flags."""
     model, details, title = shared_flags.choose_model(source, variant, weights)
-    names = details.get("class_names")
-    if class_names:
-        names = shared_flags.read_class_names(class_names, model.output_shape[-1])
-    return DemoModel(model, title, names, details.get("activation") or logits_activation_of(model))
+    return DemoModel(model, details, title, class_names)
 
 
 def build_page(model):
@@ -120,14 +102,14 @@ def build_page(model):
     gradio = import_gradio()
 
     def read(path):
-        """The state of an uploaded image, `(input, picture)`, no patch, and its classes."""
+        """The state of an uploaded image, `(input, picture)`, no patch, its classes, and the file as it is."""
         if path is None:
-            return None, None, None
+            return None, None, None, None
         try:
             image, picture = model.reader.read(Path(path).name, Path(path).read_bytes())
         except ValueError as error:
             raise gradio.Error(str(error), print_exception=False) from error
-        return (image, picture), None, model.probabilities(image)
+        return (image, picture), None, model.probabilities(image), path
 
     def choose_patch(state, event: gradio.SelectData):  # Gradio finds the event by its annotation
         return patch_at(*event.index, enlarge(state[1]).shape[:2], model.grid)
@@ -150,6 +132,9 @@ def build_page(model):
         with gradio.Row():
             with gradio.Column(scale=2, min_width=300):
                 upload = gradio.File(label="Drop or choose an image", height=170, elem_id="upload")
+                original = gradio.Image(
+                    label="The file", type="filepath", interactive=False, buttons=["fullscreen"], elem_id="original"
+                )
                 classes = gradio.Label(label="Best classes", num_top_classes=TOP, elem_id="classes")
             with gradio.Column(scale=5, visible=model.layers > 0):
                 query = gradio.Markdown(elem_id="query")
@@ -166,7 +151,7 @@ def build_page(model):
         # One request at a time reads the model.
         options = {"concurrency_limit": 1, "concurrency_id": "model", "api_visibility": "private"}
         drawing = {"fn": draw, "inputs": [state, patch, layer, head], "outputs": [query, rollout, attention], **options}
-        upload.change(read, upload, [state, patch, classes], **options).then(**drawing)
+        upload.change(read, upload, [state, patch, classes, original], **options).then(**drawing)
         for image in (rollout, attention):
             image.select(choose_patch, state, patch, **options).then(**drawing)
         output.click(lambda: None, None, patch, **options).then(**drawing)
@@ -182,8 +167,7 @@ def attention_picture(picture, attention, patch=None, opacity=0.6):
     height, width = picture.shape[:2]
     unit = attention / max(float(attention.max()), 1e-30)
     rows, columns = (np.arange(size) * count // size for size, count in zip((height, width), attention.shape))
-    colors = 255 * colormap("viridis")(unit)[..., :3][rows[:, None], columns]
-    picture = np.uint8(np.rint((1 - opacity) * picture.mean(-1, keepdims=True) + opacity * colors))
+    picture = np.uint8(np.rint(255 * overlaid(picture / 255, unit[rows[:, None], columns], opacity)))
     if patch is not None:
         inside = (rows == patch[0])[:, None] & (columns == patch[1])
         inner = inside.copy()

@@ -12,7 +12,6 @@ from absl import flags
 
 from keras_vit import evaluation, files
 from keras_vit.commands import shared_flags
-from keras_vit.evaluation.collecting import load_run_inputs
 from keras_vit.evaluation.report import write_report
 
 FLAGS = flags.FLAGS
@@ -21,8 +20,7 @@ FLAGS = flags.FLAGS
 def define_flags():
     shared_flags.define_model()
     flags.DEFINE_list("evals", ["top1"], f"Some of {', '.join(evaluation.EVALUATORS)}, each alone or with :DATASET.")
-    flags.DEFINE_string("data", "", "The dataset of those that name none; that of the run if not given.")
-    flags.DEFINE_string("data_path", "", "Where it lies, unless it is in the usual place.")
+    shared_flags.define_data()
     flags.DEFINE_float("max_bad_share", 0.01, "The share of the images of a dataset that may be unreadable.", 0, 1)
     flags.DEFINE_bool("pages", False, "Whether to write a page of calibration, confusions and the worst images.")
     flags.DEFINE_string("output", "evaluation", "The folder to write to.")
@@ -34,14 +32,16 @@ def main():
     evaluators = evaluation.get(FLAGS.evals, FLAGS.max_bad_share)
     model, details, title = shared_flags.chosen_model()
     needs_inputs = FLAGS.pages or not all(evaluator.dataset for evaluator in evaluators.values())
-    inputs = load_inputs(model, details) if needs_inputs else None
+    inputs, data = None, ""
+    if needs_inputs:
+        inputs, data = shared_flags.load_data(model, details, max_bad_share=FLAGS.max_bad_share)
     if FLAGS.pages and inputs is None:
         raise ValueError("The page needs a dataset: --data=digits. Received: data=''")
     output = files.as_path(FLAGS.output)
     files.make_dirs(output)
     results = {
         "model": title,
-        "data": f"{FLAGS.data} {FLAGS.data_path}".strip(),
+        "data": data,
         "model_sha256": evaluation.model_digest(model),
         "metrics": {},
     }
@@ -49,24 +49,18 @@ def main():
         results["metrics"][name] = evaluator.evaluate(model, inputs)
         files.write_json(output / "results.json", results)  # after each one, some of which take long
         print(f"evaluated {name}", flush=True)
-    print_table(results["metrics"])
+    table = metrics_table(results["metrics"], model.output_shape[-1])
+    print("\n".join(table))
     if FLAGS.pages:
-        print(f"wrote {write_report(model, inputs, output, title)}")
+        print(f"wrote {write_report(model, inputs, output, title, data, table)}")
     print(f"wrote {output / 'results.json'}")
 
 
-def load_inputs(model, details):
-    """The dataset of `--data`, or that of the run, or None where neither is known."""
-    config = (details.get("recipe") or {}).get("data") or {}
-    if FLAGS.data or not config:
-        share = {"max_bad_share": FLAGS.max_bad_share}
-        return evaluation.load_inputs(model, FLAGS.data, FLAGS.data_path, **share) if FLAGS.data else None
-    path = {"path": FLAGS.data_path} if FLAGS.data_path else {}
-    return load_run_inputs(model, {**config, **path, "max_bad_share": FLAGS.max_bad_share})
-
-
-def print_table(metrics_of):
-    width = max(len(name) for name in metrics_of)
+def metrics_table(metrics_of, classes):
+    """Lines of a table of metrics by evaluator; without the top-5 accuracy if it is 1 for any model."""
+    width, lines = max(len(name) for name in metrics_of), []
     for name, metrics in metrics_of.items():
-        for index, (metric, value) in enumerate(metrics.items()):
-            print(f"{name if not index else '':{width}}  {metric:28} {value:.4f}")
+        shown = {key: value for key, value in metrics.items() if key != "top5_accuracy" or classes > 5}
+        for index, (metric, value) in enumerate(shown.items()):
+            lines.append(f"{name if not index else '':{width}}  {metric:28} {value:.4f}")
+    return lines

@@ -1,9 +1,9 @@
 """Exports a trained model for a server, or in another format.
 
-keras-vit export --model=runs/digits --target=served/digits
-keras-vit export --model=mine.keras --target=served/mine --class_names=names.txt
-keras-vit export --variant=ViT_B16 --weights=augreg --class_names=published --target=served/vit
-keras-vit export --model=runs/digits --format=litert_int8 --target=digits.tflite
+keras-vit export --model=runs/digits --output=served/digits
+keras-vit export --model=mine.keras --output=served/mine --class_names=names.txt
+keras-vit export --variant=ViT_B16 --weights=augreg --class_names=published --output=served/vit
+keras-vit export --model=runs/digits --format=litert_int8 --output=digits.tflite
 """
 
 from absl import flags
@@ -22,10 +22,10 @@ FLAGS = flags.FLAGS
 def define_flags():
     shared_flags.define_model()
     shared_flags.define_class_names()
-    flags.DEFINE_string("target", "", "The folder of the model's versions, or of another format the file to write.")
+    flags.DEFINE_string("output", "", "The folder of the model's versions, or of another format the file to write.")
     flags.DEFINE_enum("format", "saved_model", ["saved_model", *FORMATS], "The format.")
     flags.DEFINE_integer("version", 0, "Number of the version, 1 or more; 0 is the next free one.", lower_bound=0)
-    flags.DEFINE_string("name", "", "The model's name on the server; the name of --target if not given.")
+    flags.DEFINE_string("name", "", "The model's name on the server; the name of --output if not given.")
     flags.DEFINE_list("signatures", ["serving_default", "tensor"], f"Some of {', '.join(export.SIGNATURES)}.")
     flags.DEFINE_enum("precision", "float32", ["float32", "bfloat16"], "The precision that the export computes in.")
     flags.DEFINE_integer("top", 5, "How many classes a prediction names, best first.", lower_bound=1)
@@ -35,14 +35,14 @@ def define_flags():
 
 
 def main():
-    if not FLAGS.target or (FLAGS.variant and not FLAGS.weights):
+    if not FLAGS.output or (FLAGS.variant and not FLAGS.weights):
         raise ValueError(
-            "--target is needed, and --variant needs --weights. Received: "
-            f"target={FLAGS.target!r}, variant={FLAGS.variant!r}, weights={FLAGS.weights!r}"
+            "--output is needed, and --variant needs --weights. Received: "
+            f"output={FLAGS.output!r}, variant={FLAGS.variant!r}, weights={FLAGS.weights!r}"
         )
     model, details, _ = shared_flags.chosen_model()
     if FLAGS.format != "saved_model":
-        print(FORMATS[FLAGS.format](model, FLAGS.target))
+        print(FORMATS[FLAGS.format](model, FLAGS.output))
         return
     if FLAGS.class_names:
         details["class_names"] = shared_flags.read_class_names(FLAGS.class_names, model.output_shape[-1])
@@ -50,5 +50,5 @@ def main():
         details["exif"] = FLAGS.exif
     same = ("signatures", "precision", "top", "max_megapixels", "max_batch_size")
     details |= {name: FLAGS[name].value for name in same}
-    path = export.saved_model(model, FLAGS.target, version=FLAGS.version or None, name=FLAGS.name or None, **details)
+    path = export.saved_model(model, FLAGS.output, version=FLAGS.version or None, name=FLAGS.name or None, **details)
     print(f"exported to {path}")

@@ -1,29 +1,77 @@
-"""Image files that somebody chose, as a model takes them."""
+"""Image files that somebody chose, as a model takes them, and their classes."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.export.decoding import Decoder
+from keras_vit import export
+from keras_vit.commands import shared_flags
+from keras_vit.data.sources.files import IMAGE_ENDINGS, printable
+from keras_vit.export.signatures import ACTIVATIONS
 from keras_vit.inspection.attention_maps import to_rgb
+from keras_vit.models.any_model import gives_probabilities, logits_activation_of
 
-MAX_MEGAPIXELS = 50.0
+
+def find_images(sources):
+    """The files among some paths, and the images in the folders among them and in their subfolders, sorted."""
+    paths = []
+    for source in map(Path, sources):
+        if not source.exists():
+            raise ValueError(f"There is no such file or folder. Received: {printable(str(source))}")
+        inside = [source]
+        if source.is_dir():
+            found = (path for path in source.rglob("*") if path.suffix.lower() in IMAGE_ENDINGS)
+            inside = sorted(path for path in found if path.is_file() and not path.name.startswith("."))
+            if not inside:
+                endings = ", ".join(IMAGE_ENDINGS)
+                raise ValueError(f"The folder holds no image ({endings}). Received: {printable(str(source))}")
+        paths += inside
+    return paths
+
+
+class Classifier:
+    """A model to classes, the names of its classes, and the reader of its image files.
+
+    `details` are those of `shared_flags.load_model`, and `class_names` is the value of the flag.
+    """
+
+    def __init__(self, model, details, class_names=""):
+        if not getattr(model, "arguments", {}).get("include_top", True):
+            raise ValueError(
+                "The model has no classes: it is a backbone without a head; a run of `keras-vit train "
+                f"--config.weights=...` trains one. Received: output_shape={model.output_shape}"
+            )
+        activation = details.get("activation") or logits_activation_of(model)
+        names = details.get("class_names")
+        if class_names:
+            names = shared_flags.read_class_names(class_names, model.output_shape[-1])
+        how = {name: details.get(name) for name in ("rounding", "exif")}
+        self.class_names, decoder = export.check(
+            model, class_names=names, signatures=("serving_default",), activation=activation, **how
+        )
+        self.model, self.reader = model, ImageFileReader(decoder)
+        self._to_probabilities = np.asarray if gives_probabilities(model) else ACTIVATIONS[activation]
+
+    def probabilities(self, images):
+        """Probabilities `(B, classes)` of images, float32 `(B, H, W, C)`."""
+        return np.asarray(self._to_probabilities(np.asarray(self.model.predict_on_batch(images), "float32")))
 
 
 class ImageFileReader:
-    """Reads image files as a model of images `(height, width, channels)` takes them."""
+    """Reads image files with a `Decoder`."""
 
-    def __init__(self, image_shape, preprocessing):
-        self._preprocessing = preprocessing
-        decoder = Decoder(tuple(image_shape), preprocessing, MAX_MEGAPIXELS)
+    def __init__(self, decoder):
+        self._preprocessing = decoder.preprocessing
         # As one graph: called eagerly, some functions in it would be traced again for every file.
-        self._decode = tf.function(decoder.image, input_signature=[tf.TensorSpec((), tf.string)], autograph=False)
+        decode = tf.function(decoder.image, input_signature=[tf.TensorSpec((), tf.string)], autograph=False)
+        self._decode = decode.get_concrete_function()
 
     def read(self, name, content):
         """A file's bytes as float32 `(H, W, C)` and as a picture, uint8 `(H, W, 3)`; a `ValueError` says why not."""
         try:
-            image = self._decode(content).numpy()
+            image = self._decode(tf.constant(content)).numpy()
         except tf.errors.OpError as error:
             refused = re.search(r"assertion failed: \[\W*([^;\]]*)", error.message)
             raise ValueError(f"{name} cannot be read: it is {refused[1] if refused else 'damaged'}.") from error

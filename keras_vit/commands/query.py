@@ -1,8 +1,8 @@
 """Sends images to a server of an exported model: TensorFlow Serving, or any server that speaks its protocols.
 
-    keras-vit query --model=digits --images=cat.jpg,dog.png
-    keras-vit query --model=digits --protocol=grpc --host=10.0.0.2 --images=cat.jpg
-    keras-vit query --model=digits --signature=tensor --images=images.npy
+    keras-vit query --model=digits cat.jpg dog.png
+    keras-vit query --model=digits --protocol=grpc --host=10.0.0.2 cat.jpg
+    keras-vit query --model=digits --signature=tensor images.npy
 
 It prints the best classes of each. Image files are sent as they are, and decoded by the server. The signature `tensor`
 takes prepared images instead, float32 (B, H, W, C) in a .npy file.
@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from absl import flags
 
+POSITIONAL = ("IMAGES...",)
 FLAGS = flags.FLAGS
 
 
@@ -27,13 +28,12 @@ def define_flags():
     flags.DEFINE_enum("protocol", "rest", ["rest", "grpc"], "The server's protocol.")
     flags.DEFINE_string("model", "model", "The name that the server knows the model by.")
     flags.DEFINE_enum("signature", "serving_default", ["serving_default", "tensor"], "The signature to call.")
-    flags.DEFINE_list("images", [], "Image files, with commas between; for the signature `tensor` one .npy file.")
     flags.DEFINE_integer("top", 3, "How many classes to print of each image, best first.", lower_bound=1)
     flags.DEFINE_float("timeout", 60, "Seconds to wait for the response.", lower_bound=0.001)
 
 
-def main():
-    names, inputs = read_inputs()
+def main(*paths):
+    names, inputs = read_inputs(paths)
     port, predict = {"rest": (8501, predict_rest), "grpc": (8500, predict_grpc)}[FLAGS.protocol]
     outputs = predict(f"{FLAGS.host}:{FLAGS.port or port}", inputs)
     for i, name in enumerate(names):
@@ -46,21 +46,21 @@ def main():
         print(f"{name}: " + ", ".join(f"{label} {100 * probability:.1f} %" for label, probability in best))
 
 
-def read_inputs():
+def read_inputs(paths):
     """Names of the images for the printed lines, and the input of the request as `{name: array}`."""
     try:
-        if FLAGS.signature == "serving_default" and FLAGS.images:
-            files = np.array([Path(path).read_bytes() for path in FLAGS.images], dtype=object)
-            return FLAGS.images, {"image_bytes": files}
-        if FLAGS.signature == "tensor" and len(FLAGS.images) == 1:
-            images = np.load(FLAGS.images[0], allow_pickle=False)
+        if FLAGS.signature == "serving_default":
+            files = np.array([Path(path).read_bytes() for path in paths], dtype=object)
+            return paths, {"image_bytes": files}
+        if FLAGS.signature == "tensor" and len(paths) == 1:
+            images = np.load(paths[0], allow_pickle=False)
             if images.dtype == np.float32:
                 return [f"image {i}" for i in range(len(images))], {"images": images}
     except (OSError, ValueError) as error:
-        raise ValueError(f"an image file cannot be read ({error}). Received: --images={FLAGS.images}") from error
+        raise ValueError(f"an image file cannot be read ({error}). Received: {' '.join(paths)}") from error
     raise ValueError(
-        "--images must be image files, or for the signature `tensor` one .npy file of float32. "
-        f"Received: --images={FLAGS.images}"
+        "IMAGES must be image files, or for the signature `tensor` one .npy file of float32. "
+        f"Received: {' '.join(paths)}"
     )
 
 

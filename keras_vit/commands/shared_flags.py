@@ -1,12 +1,14 @@
 """Flags that several commands have: a model, its weights and class names."""
 
+import sys
 import tempfile
 from pathlib import Path
 
 from absl import flags
 
 import keras_vit
-from keras_vit import export, files, training
+from keras_vit import data, evaluation, export, files, training
+from keras_vit.evaluation.collecting import load_run_inputs
 from keras_vit.models import load_keras_file
 from keras_vit.models.zero_shot import class_names_of
 
@@ -29,6 +31,33 @@ def define_model():
 
 def define_class_names():
     flags.DEFINE_string("class_names", "", "A text file, one name a line; 'published' for those of ImageNet(-21k).")
+
+
+def define_data():
+    """Defines `--data` and `--data_path`."""
+    flags.DEFINE_string(
+        "data", "", "A dataset (digits, cifar10, tfds:NAME), or a folder; that of the run if not given."
+    )
+    flags.DEFINE_string("data_path", "", "Where the dataset lies, unless it is in the usual place.")
+
+
+def load_data(model, details, splits=("train", "test"), max_bad_share=0.01):
+    """`(inputs, title)` for the dataset of `--data`, or that of the run; None and "" if neither is known.
+
+    A folder that `--data` names has one folder a class, or one for each split with such folders in it.
+    """
+    name, path = FLAGS.data, FLAGS.data_path
+    if name and name not in data.DATASETS and not path and files.is_dir(name):
+        name, path = "folder", name
+    config = (details.get("recipe") or {}).get("data") or {}
+    if name:
+        inputs = evaluation.load_inputs(model, name, path, splits, max_bad_share=max_bad_share)
+    elif config:
+        config = {**config, **({"path": path} if path else {}), "max_bad_share": max_bad_share}
+        inputs, name = load_run_inputs(model, config), config.get("name", "digits")
+    else:
+        return None, ""
+    return inputs, f"{name} {path or ('' if FLAGS.data else config.get('path', ''))}".strip()
 
 
 def chosen_model():
@@ -83,7 +112,7 @@ def _load(source):
     is_done = files.exists(folder / "results.json")  # which is written after the export
     if files.exists(folder / "config.json") and not (newest and (is_done or not training.has_checkpoint(folder))):
         why = "the run is not done, and its export may be older" if newest else "the run has no export"
-        run, config = training.load_checkpoint(folder, lambda line: print(f"{why}: {line}"))
+        run, config = training.load_checkpoint(folder, lambda line: print(f"{why}: {line}", file=sys.stderr))
         return run.model, {"class_names": run.inputs.test.class_names, "recipe": config.to_dict()}
     folder = newest or export.newest_version(folder) or folder
     if not files.exists(files.as_path(folder) / export.CARD):

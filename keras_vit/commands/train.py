@@ -7,13 +7,14 @@ keras-vit train --config=finetune:ViT-B/16,cifar10
 
 import os
 import re
+import shlex
 import tempfile
 
 import numpy as np
 import tensorflow as tf
 from absl import flags
 
-from keras_vit import evaluation, export, files, tasks, training
+from keras_vit import evaluation, export, families, files, tasks, training
 from keras_vit.commands import command_line
 from keras_vit.evaluation.collecting import load_run_inputs, spread_of_classes
 from keras_vit.evaluation.plots import predictions
@@ -43,6 +44,7 @@ def main():
         metrics = {name: value for name, value in metrics.items() if not name.endswith("examples")}
         print(f"This run is done: {format_metrics(metrics)}. Everything is in {workdir.path}.")
         draw_missing(config, workdir)
+        print_next(config, workdir)
         return
     task = tasks.get(config)
     engine = training.choose_engine(config)
@@ -79,6 +81,18 @@ def finish(config, options, workdir, run):
     if version is not None:
         draw(workdir.path / "predictions.png", lambda path: predict(version, run.inputs, path))
     print(f"Everything is in {workdir.path}.")
+    print_next(config, workdir)
+
+
+def print_next(config, workdir):
+    """Prints the commands for the model of a run that is done."""
+    if not export.newest_version(workdir.export):
+        return
+    model = shlex.quote(str(workdir.path))
+    commands = [f"evaluate --model={model} --pages --output={model}/evaluation"]
+    commands += [] if families.is_bit(config.architecture) else [f"inspect --model={model} --output={model}/inspection"]
+    commands += [f"predict --model={model} IMAGES...", f"demo --model={model}"]
+    print("\n  keras-vit ".join(["Next:", *commands]))
 
 
 def draw_missing(config, workdir):
@@ -130,10 +144,12 @@ def export_model(config, options, workdir, run):
 
 
 def predict(version, inputs, picture, number=32):
-    """Predicts test images with the exported model; prints and draws the results."""
-    images, labels = spread_of_classes(inputs, number)
+    """Predicts up to four times as many test images with the exported model; prints some, and draws a spread of classes
+    and then the worst mistakes."""
+    images, labels, files_of = spread_of_classes(inputs, 4 * number)
     signature = tf.saved_model.load(version).signatures["tensor"]
-    probabilities = signature(images=tf.constant(images))["probabilities"].numpy()
+    parts = [tf.constant(images[i : i + number]) for i in range(0, len(images), number)]
+    probabilities = np.concatenate([signature(images=part)["probabilities"].numpy() for part in parts])
     names = inputs.test.class_names
     for label, row in zip(labels[:5], probabilities):
         best = np.argsort(-row)[:3]
@@ -141,7 +157,20 @@ def predict(version, inputs, picture, number=32):
         print(f"image of {right}: " + ", ".join(f"{names[i]} {100 * row[i]:.1f} %" for i in best))
     # Of several right labels, the picture names the one that the model finds the most probable.
     most_probable = np.where(labels > 0, probabilities, -1).argmax(-1)
-    predictions(picture, images, most_probable, probabilities, names)
+    rows = pick(probabilities, most_probable, number)
+    shown = images[rows], most_probable[rows], probabilities[rows]
+    predictions(picture, *shown, names, names=[files_of[row] for row in rows])
+
+
+def pick(probabilities, labels, number):
+    """The rows of `number` images: half of them a spread of classes, then the worst mistakes, then others."""
+    margins = probabilities[np.arange(len(labels)), labels] - probabilities.max(-1)
+    turns = [np.count_nonzero(labels[:row] == label) for row, label in enumerate(labels)]
+    spread = np.argsort(turns, kind="stable").tolist()
+    worst = [row for row in np.argsort(margins, kind="stable").tolist() if margins[row] < 0]
+    first = spread[: number // 2]
+    worst = [row for row in worst if row not in first][: number - len(first)]
+    return list(dict.fromkeys([*first, *worst, *spread]))[:number]
 
 
 def draw(picture, function):

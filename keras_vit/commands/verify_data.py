@@ -1,9 +1,9 @@
 """Reads every image of a dataset before training and lists what is wrong with it.
 
-    keras-vit verify-data --folder=DIR --report=report.json
+    keras-vit verify-data --data=DIR --output=report.json
     keras-vit verify-data --config=finetune:ViT-B/16,cifar10 --config.data.path=DIR
 
-Bad files, images that are there twice, also in two splits, and classes without examples. All splits of `--folder` are
+Bad files, images that are there twice, also in two splits, and classes without examples. All splits of `--data` are
 read, of a config's data those of training and testing. Exits with 1 if anything is wrong, and with 2 if the data cannot
 be looked at.
 """
@@ -21,23 +21,22 @@ FLAGS = flags.FLAGS
 
 def define_flags():
     command_line.define_config()
-    flags.DEFINE_string("folder", "", "A folder of images, DIR/<class>/* or DIR/<split>/<class>/*: all of it is read.")
+    flags.DEFINE_string("data", "", "A folder of images, DIR/<class>/* or DIR/<split>/<class>/*: all of it is read.")
     flags.DEFINE_integer("threads", 2 * (os.cpu_count() or 1), "Images read at a time.", lower_bound=1)
-    flags.DEFINE_string("report", "", "A JSON file to write the findings to.")
+    flags.DEFINE_string("output", "", "A JSON file to write the findings to.")
 
 
 def main():
     from tqdm import tqdm
 
-    if FLAGS.report and not files.is_dir(os.path.dirname(FLAGS.report) or "."):
-        raise ValueError(f"The report needs a folder that exists. Received: --report={FLAGS.report}")
+    command_line.check_output(FLAGS.output)
     fields = FLAGS.config.data.to_dict()
-    sources = data.folder_splits(FLAGS.folder) if FLAGS.folder else data.load_splits(fields)
+    sources = data.folder_splits(FLAGS.data) if FLAGS.data else data.load_splits(fields)
     total = sum(source.num_examples for source in sources.values())
     show_progress = lambda examples: tqdm(examples, total=total, unit=" images")  # noqa: E731
     report = data.verify(sources, show_progress, **{**data.option_fields(fields), "threads": FLAGS.threads})
-    if FLAGS.report:
-        files.write_json(FLAGS.report, report)
+    if FLAGS.output:
+        files.write_json(FLAGS.output, report)
     for name, reason in report["reasons"].items():
         print(f"bad: {name}: {reason}")
     for names in report["duplicates"]:

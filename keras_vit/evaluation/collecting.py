@@ -150,7 +150,8 @@ def mean_over_examples(model, inputs, compute, engine=None):
 
 
 def spread_of_classes(inputs, number, most=4096):
-    """Returns readable test images of as many classes as possible, `(number, H, W, C)` and `(number, classes)`."""
+    """Returns readable test images of as many classes as possible, `(number, H, W, C)`, their labels `(number,
+    classes)`, and the names of their files, "" for examples that are no files."""
     source = inputs.test
     if source.labels is not None and source.read is not None:
         labels = np.asarray(source.labels)
@@ -160,18 +161,20 @@ def spread_of_classes(inputs, number, most=4096):
         source = data.subset(source, by_class[np.argsort(turn, kind="stable")][: 2 * number])
     each = max(1, -(-number // len(source.class_names)))
     counts, chosen, rest, seen = {}, [], [], 0
+    order = data.evaluation_order(source, inputs.batch_size)
     for batch in data.eval_batches(source, batch_size=inputs.batch_size, options=inputs.test_options):
         images, labels, weights = (np.asarray(part) for part in batch)
         for row in np.flatnonzero(weights > 0):
             label = int(labels[row].argmax())
             counts[label] = counts.get(label, 0) + 1
-            (chosen if counts[label] <= each else rest).append((images[row], labels[row]))
+            name = source.short_name(int(order[seen + row]))
+            (chosen if counts[label] <= each else rest).append((images[row], labels[row], name))
         del rest[number:]
         seen += len(images)
         if len(chosen) >= number or seen >= most:
             break
-    images, labels = zip(*(chosen + rest)[:number])
-    return np.stack(images), np.stack(labels)
+    images, labels, names = zip(*(chosen + rest)[:number])
+    return np.stack(images), np.stack(labels), names
 
 
 def check_classes(model: keras.Model, inputs: data.InputPipeline) -> None:

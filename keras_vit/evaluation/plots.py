@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_vit.plots import figure_class, plain_text, to_pictures
+from keras_vit.plots import figure_class, plain_text, shortened, to_pictures
 
 
 def predictions(
@@ -15,19 +15,22 @@ def predictions(
     probabilities: np.ndarray,
     class_names: Sequence[str],
     columns: int = 8,
+    names: Sequence[str] = (),
 ) -> None:
-    """Draws images `(N, H, W, C)` with the model's predictions, green if right, red if wrong."""
-    rows = -(-len(images) // columns)
-    figure = figure_class()(figsize=(1.25 * columns, 1.55 * rows), layout="constrained")
+    """Draws images `(N, H, W, C)` with the model's predictions, green if right, red if wrong; `names` are of files."""
+    rows, columns = -(-len(images) // columns), min(columns, len(images))
+    figure = figure_class()(figsize=(1.75 * columns, (2.35 if any(names) else 2.15) * rows), layout="constrained")
     for axes in figure.subplots(rows, columns, squeeze=False).flat:
         axes.set_axis_off()
     for axes, picture, label, row in zip(figure.axes, to_pictures(images), labels, probabilities):
         prediction = int(np.argmax(row))
         axes.imshow(picture)
-        title = f"{plain_text(class_names[prediction])}  {100 * row[prediction]:.0f} %"
+        title = f"{shortened(class_names[prediction], 17)}  {100 * row[prediction]:.0f} %"
         if prediction != label:
-            title += f"\nis {plain_text(class_names[label])}"
+            title += f"\nis {shortened(class_names[label], 19)}"
         axes.set_title(title, fontsize=9, color="green" if prediction == label else "red")
+    for axes, name in zip(figure.axes, names):
+        axes.text(0.5, -0.03, shortened(name, 24), fontsize=7, ha="center", va="top", transform=axes.transAxes)
     figure.savefig(path, dpi=100)
 
 

@@ -7,14 +7,15 @@ from keras_vit.evaluation import calibration, plots
 from keras_vit.plots import Page
 
 
-def write_report(model, inputs, output, title="model", worst=32, write=print):
+def write_report(model, inputs, output, title="model", data_title="", table=(), worst=32, write=print):
     """Draws how a model classifies the test examples, and writes `index.html` next to the pictures; returns its path.
 
     Args:
         model: a `keras.Model` with logits or probabilities `(B, classes)`.
         inputs: the `data.InputPipeline`.
         output: the folder to write to; pictures in it are replaced.
-        title: the title of the page.
+        title, data_title: the names of the model and of the data.
+        table: lines of metrics.
         worst: how many of the worst-classified images are drawn.
         write: takes a line for each picture.
     """
@@ -25,7 +26,8 @@ def write_report(model, inputs, output, title="model", worst=32, write=print):
     # The right class has the smallest probability.
     order = np.argsort(probabilities[np.arange(len(labels)), labels], kind="stable")[:worst]
     images = _images(inputs, indices[order])
-    page = Page(output, title, write)
+    files = [inputs.test.short_name(int(index)) for index in indices[order]]
+    page = Page(output, f"{title} on {data_title}" if data_title else title, write)
     page.draw(
         "calibration.png", "Calibration",
         f"Expected calibration error {error:.4f}: the mean distance of the bars from the diagonal.",
@@ -38,13 +40,14 @@ def write_report(model, inputs, output, title="model", worst=32, write=print):
     )  # fmt: skip
     page.draw(
         "worst.png", "Worst images", "The images whose right class has the smallest probability, worst first.",
-        plots.predictions, images, labels[order], probabilities[order], names,
+        plots.predictions, images, labels[order], probabilities[order], names, 8, files, wide=True,
     )  # fmt: skip
     accuracy = float((probabilities.argmax(1) == labels).mean())
     items = [
-        f"{inputs.test.name_of(int(index))}: {names[label]}" for index, label in zip(indices[order], labels[order])
+        f"{inputs.test.name_of(int(index))}: {names[label]}, predicted {names[row.argmax()]} {100 * row.max():.1f} %"
+        for index, label, row in zip(indices[order], labels[order], probabilities[order])
     ]
-    return page.save(f"{len(labels)} images, {100 * accuracy:.2f} % right", items)
+    return page.save(f"{len(labels)} images, {100 * accuracy:.2f} % right", items, table)
 
 
 def _images(inputs, indices):

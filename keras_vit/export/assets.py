@@ -41,15 +41,22 @@ A request holds 1 to {max_batch_size} images.
 ## Without a server
 
 ```python
-import tensorflow as tf
-
-signatures = tf.saved_model.load(".").signatures
-```
-
-```python
 from keras_vit import export
 
 model = export.load(".")  # a keras.Model that can be trained further
+```
+{predict}"""
+_PREDICT = """
+`keras-vit predict --model=. IMAGES...` prints the classes of image files. Without keras_vit:
+
+```python
+import tensorflow as tf
+
+signatures = tf.saved_model.load(".").signatures
+image_files = tf.io.read_file("{example}")[tf.newaxis]
+predictions = signatures["serving_default"](image_bytes=image_files)
+for name, probability in zip(predictions["top_classes"][0].numpy(), predictions["top_probabilities"][0].numpy()):
+    print(name.decode(), probability)
 ```
 """
 _REST = """
@@ -144,6 +151,7 @@ def _write_readme(folder, name, card, signatures):
         max_batch_size=card["max_batch_size"],
         signatures="\n".join(lines),
         rest=_REST.format(name=name, example=_example_path(channels)) if takes_files else "",
+        predict=_PREDICT.format(example=_example_path(channels)) if takes_files else "",
     )
     _write_text(folder, "README.md", text)
 

@@ -149,7 +149,7 @@ def check_outputs(model, activation):
     check_not_masked(model)
     if len(model.output_shape) != 2:
         raise ValueError(
-            "Only models to logits or probabilities (B, classes) can be served. "
+            "Only models to logits or probabilities (B, classes) have classes and can be served. "
             f"Received: output_shape={model.output_shape}"
         )
     last_activation = last_activation_of(model)

@@ -5,34 +5,42 @@ Every function writes one to `path`, whose ending decides the format, and raises
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from keras_vit.plots import figure_class, plain_text
+from keras_vit.plots import figure_class, overlaid, plain_text, shortened
 
 
-def attention(path: str | os.PathLike, images: np.ndarray, maps: Mapping[str, np.ndarray]) -> None:
-    """Draws images `(N, H, W, 3)` in [0, 1] next to attention maps `{title: (N, H, W)}`, as in Figures 6 and 14."""
-    columns = 2 + len(maps)
-    size = 2.2
-    figure = figure_class()(
-        figsize=(size * columns + 0.8, (size * images.shape[1] / images.shape[2] + 0.15) * len(images) + 0.4),
-        layout="constrained",
-    )
+def attention(
+    path: str | os.PathLike, images: np.ndarray, maps: Mapping[str, np.ndarray], captions: Sequence[str] = ()
+) -> None:
+    """Draws images `(N, H, W, 3)` in [0, 1] next to attention maps `{title: (N, H, W)}`, as in Figures 6 and 14.
+
+    The colors of a map are laid over the image. `captions` has lines for each image.
+    """
+    columns = 1 + len(maps)
+    size = 2.4
+    row_height = size * images.shape[1] / images.shape[2] + (0.42 if captions else 0.15)
+    figure = figure_class()(figsize=(size * columns + 0.8, row_height * len(images) + 0.4), layout="constrained")
     grid = figure.subplots(len(images), columns, squeeze=False)
     for axes in grid.flat:
         axes.set_axis_off()
-    first = next(iter(maps))
-    for axes, title in zip(grid[0], ["image", *maps, f"{first}, as colors"]):
+    for axes, title in zip(grid[0], ["image", *maps]):
         axes.set_title(plain_text(title), fontsize=11)
+    for caption, row in zip(captions, grid):
+        text = "\n".join(shortened(line, 30) for line in caption.splitlines())
+        row[0].text(0.5, -0.03, text, fontsize=9, ha="center", va="top", transform=row[0].transAxes)
     for number, (image, row) in enumerate(zip(images, grid)):
         row[0].imshow(image)
         unit = {name: values[number] / max(values[number].max(), 1e-30) for name, values in maps.items()}
         for axes, values in zip(row[1:], unit.values()):
-            axes.imshow(image * values[..., None])
-        shown = row[-1].imshow(unit[first], cmap="viridis", vmin=0, vmax=1)
-    figure.colorbar(shown, ax=grid[:, -1].tolist(), label="share of the largest", fraction=0.08)
+            axes.imshow(overlaid(image, values))
+    from matplotlib.cm import ScalarMappable
+
+    figure.colorbar(
+        ScalarMappable(cmap="viridis"), ax=grid[:, -1].tolist(), label="share of the largest", fraction=0.08
+    )
     figure.savefig(path, dpi=100)
 
 

@@ -1,7 +1,7 @@
 """Everything there is to see of a model on some images, as pictures and a page that shows them."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import keras
 import numpy as np
@@ -22,6 +22,7 @@ def write_report(
     others: Mapping[str, keras.Model] | None = None,
     shown: int = 8,
     write: Callable[[str], object] = print,
+    captions: Sequence[str] = (),
 ) -> os.PathLike:
     """Draws all pictures of a model, and writes `index.html` beside them.
 
@@ -33,6 +34,7 @@ def write_report(
         others: further models by their titles, whose position embeddings are drawn side by side with the model's.
         shown: how many images are drawn.
         write: takes a line for each picture.
+        captions: lines for each image that is drawn, such as its class and the name of its file.
 
     Returns:
         The path of the page.
@@ -58,10 +60,10 @@ def write_report(
             write("the relevance is not drawn: it is zero everywhere, as that of a head of zeros is")
     page.draw(
         "attention.png", "Attention",
-        "What the output attends to, as the brightness of each image: the attention of all layers multiplied (rollout, "
+        "What the output attends to, as colors over each image: the attention of all layers multiplied (rollout, "
         "with and without the residual connections), the mean over the heads of the last layer, and, unless the head "
         "is still zero, all layers weighted by the gradient of the predicted class (relevance).",
-        plots.attention, photographs, maps,
+        plots.attention, photographs, maps, captions, wide=True,
     )  # fmt: skip
     heads = token_row(model, attention_scores(model, few[:1], -1)[0])
     page.draw(
@@ -91,7 +93,7 @@ def write_report(
             "patches.png", "Patches",
             "The first three principal components of the last layer's tokens, of all images together, as red, green "
             "and blue.",
-            plots.patch_components, photographs, patch_components(model, few), "last layer",
+            plots.patch_components, photographs, patch_components(model, few), "last layer", wide=True,
         )  # fmt: skip
     return page.save(
         f"{vit.num_layers} layers, {vit.num_heads} heads, tokens of size {vit.hidden_size}, "

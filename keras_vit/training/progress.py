@@ -3,6 +3,8 @@
 import textwrap
 import time
 
+import numpy as np
+
 from keras_vit import cost, data, recipes, tasks
 
 COLUMNS = 100  # of a line, at most
@@ -20,7 +22,7 @@ def run_summary(config, *, engine, inputs, total_steps):
         changed = [f"{name}={value!r}" for name, value in fields.items() if name not in known or value != known[name]]
         if changed:
             lines.append(f"  {group}: {' '.join(changed)}")
-    lines.append(inputs.summary())
+    lines += [class_summary(inputs), inputs.summary()]
     num_examples = inputs.train.num_examples
     lines.append(
         f"{engine.description}: {engine.num_devices} x {config.batch_size // engine.num_devices} images a step, "
@@ -34,6 +36,16 @@ def run_summary(config, *, engine, inputs, total_steps):
     except ValueError:
         pass  # the model has layers whose products are unknown
     return [wrap(line) for line in lines]
+
+
+def class_summary(inputs, shown=10):
+    """How many classes and images there are, as a line: "3 classes (cat 9, dog 8, owl 7), 24 ..."."""
+    train, test = inputs.train, inputs.test
+    names = list(map(str, train.class_names))
+    if train.labels is not None:
+        names = [f"{name} {count}" for name, count in zip(names, np.bincount(train.labels, minlength=len(names)))]
+    listed = ", ".join(names[:shown] + ["..."] * (len(names) > shown))
+    return f"{len(names)} classes ({listed}), {train.num_examples:,} training and {test.num_examples:,} test images"
 
 
 class Progress:

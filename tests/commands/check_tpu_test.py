@@ -34,7 +34,7 @@ def _run(*arguments, backend="tensorflow"):
     [
         (["--topology=v3:2"], "error: `topology` must be a generation and the chips along each side"),
         (["--topology=v3:4x4", "--config.batch_size=48"], "error: The batch must divide among 32 replicas"),
-        (["--json=nowhere/check.json"], "error: The folder of a file must be there, and writable"),
+        (["--output=nowhere/check.json"], "error: The folder of --output must exist"),
         (["--price=nan"], "error: flag --price=nan: must be finite. Received: nan or inf"),
         (["--config.total_epochs=inf"], "error: One of `total_steps` and `total_epochs` must be more than 0"),
     ],
@@ -51,7 +51,7 @@ def test_bad_input_ends_in_one_line(arguments, message, scripts):
 @pytest.mark.parametrize("topology", ["v3:2x2", "v5e:2x2"])
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_a_small_run_compiles_and_fits(backend, topology, tmp_path):
-    ended = _run(f"--topology={topology}", *SMALL, f"--json={tmp_path}/check.json", "--price=2", backend=backend)
+    ended = _run(f"--topology={topology}", *SMALL, f"--output={tmp_path}/check.json", "--price=2", backend=backend)
     assert ended.returncode == 0, ended.stderr
     assert "compiles and fits" in ended.stdout
     check = json.loads((tmp_path / "check.json").read_text())

@@ -55,6 +55,11 @@ def test_every_end_is_one_line_or_a_traceback(statement, code, line):
         assert ended.stderr.strip().splitlines()[-1] == line and "Traceback" not in ended.stderr
 
 
+def test_a_closed_pipe_ends_without_a_traceback():
+    ended = _run("-c", SCRIPT.format(statement="raise BrokenPipeError"))
+    assert ended.returncode == 141 and "Traceback" not in ended.stderr
+
+
 def test_the_commands_are_listed_without_importing_keras(capsys, monkeypatch):
     keras_vit_cli.main([])
     lines = capsys.readouterr().out.splitlines()
@@ -71,4 +76,4 @@ def test_every_command_describes_its_flags(name, scripts):
     done = scripts.run("-m", "keras_vit", name, "--help")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"usage: keras-vit {name} ") and done.stdout.count(f"keras-vit {name}") > 1
-    assert ("  --model\n" in done.stdout) == (name in ("evaluate", "inspect", "demo", "export", "query"))
+    assert ("  --model\n" in done.stdout) == (name in ("evaluate", "predict", "inspect", "demo", "export", "query"))

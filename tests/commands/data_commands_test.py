@@ -33,11 +33,11 @@ def run(scripts):
 
 
 def test_a_sound_folder_passes_and_a_broken_one_is_reported_with_exit_code_1(photos, run, tmp_path):
-    assert run("verify-data", f"--folder={photos}")[0] == 0
+    assert run("verify-data", f"--data={photos}")[0] == 0
     (photos / "a" / "2.jpg").write_bytes((photos / "a" / "1.jpg").read_bytes())
     (photos / "b" / "2.jpg").write_text("no image")
     (photos / "c").mkdir()
-    code, said, _ = run("verify-data", f"--folder={photos}", f"--report={tmp_path}/report.json")
+    code, said, _ = run("verify-data", f"--data={photos}", f"--output={tmp_path}/report.json")
     report = json.loads((tmp_path / "report.json").read_text())
     bad = str(photos / "b" / "2.jpg")
     assert (
@@ -51,7 +51,7 @@ def test_all_splits_of_a_folder_are_read_with_the_classes_of_each(photos, run, t
     (tmp_path / "both").mkdir()
     shutil.copytree(photos, tmp_path / "both" / "train")
     shutil.copytree(photos / "a", tmp_path / "both" / "val" / "a")
-    code, said, _ = run("verify-data", f"--folder={tmp_path}/both", f"--report={tmp_path}/report.json")
+    code, said, _ = run("verify-data", f"--data={tmp_path}/both", f"--output={tmp_path}/report.json")
     report = json.loads((tmp_path / "report.json").read_text())
     assert code == 1 and report["examples"] == 6 and report["bad"] == []
     assert report["empty_classes"] == ["val: b"] and "no examples: val: b" in said
@@ -68,7 +68,7 @@ def test_data_is_named_as_in_the_main_job(photos, run):
 
 
 def test_a_source_that_is_not_there_is_one_line_and_an_exit_code(run, tmp_path):
-    code, _, errors = run("verify-data", f"--folder={tmp_path}/nowhere")
+    code, _, errors = run("verify-data", f"--data={tmp_path}/nowhere")
     assert code == 2 and len(errors) == 1 and "no such folder" in errors[0]
 
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 import keras_vit
 from keras_vit import Preprocessing, export, inspection
 from keras_vit.commands import demo, image_files
+from keras_vit.export.decoding import Decoder
 
 SIZES = {"patch_size": 8, "num_layers": 2, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "classes": 3}
 NAMES = ["cat", "dog", "<b>"]
@@ -38,7 +39,7 @@ def _png(*shape, dtype=np.uint8, seed=0):
 )
 def test_predictions_and_attention_are_those_of_the_model(changes, facts):
     model = _vit(**changes)
-    page = demo.DemoModel(model, "mine")
+    page = demo.DemoModel(model, {}, "mine")
     assert facts in page.facts
     inputs = np.random.default_rng(0).uniform(-1, 1, (1, *model.input_shape[1:])).astype("float32")
     np.testing.assert_allclose(_values(page, inputs[0]), tf.nn.softmax(model(inputs))[0], atol=1e-6)
@@ -52,13 +53,13 @@ def test_predictions_and_attention_are_those_of_the_model(changes, facts):
 
 def _values(page, image):
     probabilities = page.probabilities(image)
-    assert list(probabilities) == page.class_names
+    assert list(probabilities) == list(page.class_names)
     return list(probabilities.values())
 
 
 def test_what_is_shown_is_what_the_model_sees():
     preprocessing = Preprocessing(mean=(10, 20, 30), std=(40, 50, 60), resize="shorter_side")
-    reader = image_files.ImageFileReader((16, 24, 3), preprocessing)
+    reader = image_files.ImageFileReader(Decoder((16, 24, 3), preprocessing))
     content = _png(16, 24, 3)
     image, picture = reader.read("a.png", content)
     stored = tf.io.decode_png(content).numpy()
@@ -72,22 +73,24 @@ def test_what_is_shown_is_what_the_model_sees():
 def test_probabilities_are_those_that_the_model_was_trained_for():
     model, image = _vit(), np.ones((16, 24, 3), "float32")
     logits = model(image[None])[0]
-    sigmoid = demo.DemoModel(model, "", activation="sigmoid")
+    sigmoid = demo.DemoModel(model, {"activation": "sigmoid"}, "")
     np.testing.assert_allclose(_values(sigmoid, image), keras.activations.sigmoid(logits), atol=1e-6)
     ends_in_softmax = _vit(classifier_activation="softmax")
-    probabilities = _values(demo.DemoModel(ends_in_softmax, ""), image)
+    probabilities = _values(demo.DemoModel(ends_in_softmax, {}, ""), image)
     np.testing.assert_allclose(probabilities, ends_in_softmax(image[None])[0], atol=1e-6)  # and not twice
 
 
 def test_a_model_without_attention_says_so():
     resnet = keras_vit.BiTResNet(depth=26, input_shape=(32, 32, 3), classes=3)
-    page = demo.DemoModel(resnet, "resnet", NAMES)
+    page = demo.DemoModel(resnet, {"class_names": NAMES}, "resnet")
     assert not page.layers and "no attention to show" in page.facts
     np.testing.assert_allclose(sum(_values(page, np.ones((32, 32, 3), "float32"))), 1, atol=1e-5)
-    with pytest.raises(ValueError, match="There must be a name for each of 3 classes. Received: 2 names"):
-        demo.DemoModel(resnet, "resnet", NAMES[:2])
-    with pytest.raises(ValueError, match="from images .* to logits or probabilities"):
-        demo.DemoModel(keras.Model(resnet.input, resnet.layers[1].output), "features")
+    with pytest.raises(ValueError, match="a name without line breaks for each of 3 classes. Received: 2 names"):
+        demo.DemoModel(resnet, {"class_names": NAMES[:2]}, "resnet")
+    with pytest.raises(ValueError, match="models to logits or probabilities"):
+        demo.DemoModel(keras.Model(resnet.input, resnet.layers[1].output), {}, "features")
+    with pytest.raises(ValueError, match="The model has no classes"):
+        demo.DemoModel(_vit(include_top=False), {}, "backbone")
 
 
 @pytest.fixture(scope="module")
@@ -103,11 +106,11 @@ def exported(tmp_path_factory):
 def test_a_keras_file_and_an_export_are_read_whole(exported):
     model, folder = exported
     ours = demo.load(str(folder / "v" / "1"))
-    assert ours.class_names == NAMES and ours.layers == 1
+    assert list(ours.class_names) == NAMES and ours.layers == 1
     image = np.ones((16, 24, 3), "float32")
     np.testing.assert_allclose(_values(ours, image), keras.activations.sigmoid(model(image[None]))[0], atol=1e-6)
     (folder / "names.txt").write_text("\n".join(NAMES))
-    assert demo.load(str(folder / "model.keras"), class_names=str(folder / "names.txt")).class_names == NAMES
+    assert demo.load(str(folder / "model.keras"), class_names=str(folder / "names.txt")).class_names == tuple(NAMES)
     with pytest.raises(ValueError, match="There is no such file. Received: class_names="):
         demo.load(str(folder / "model.keras"), class_names="nowhere")
 

@@ -143,6 +143,7 @@ def test_a_page_shows_classes_and_what_a_patch_attends_to(browser, server, photo
     image = _wait(browser, "#rollout img")
     assert (image.get_property("naturalWidth"), image.get_property("naturalHeight")) == (24 * 19, 16 * 19)
     assert "rollout" in _wait(browser, "#rollout").text
+    assert _wait(browser, "#original img").get_property("naturalWidth") == 24  # as it was uploaded
     before = _sources(browser)
     _click(browser, "#attention img", 0.9, 0.7)
     _wait(browser, "#query", lambda element: "the patch in row 2, column 3 attends to" in element.text)

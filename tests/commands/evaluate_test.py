@@ -33,7 +33,7 @@ def test_one_image_is_inspected(model, run, tmp_path):
     pytest.importorskip("matplotlib")
     tf = pytest.importorskip("tensorflow")
     (tmp_path / "one.jpg").write_bytes(tf.io.encode_jpeg(tf.zeros((9, 8, 3), tf.uint8)).numpy())
-    done = run("inspect", f"--model={model}", f"--images={tmp_path}/one.jpg", f"--output={tmp_path}/pages")
+    done = run("inspect", f"--model={model}", f"--data={tmp_path}/one.jpg", f"--output={tmp_path}/pages")
     assert done.returncode == 0, done.stderr
     assert "1 images of" in done.stdout and (tmp_path / "pages" / "index.html").exists()
 
@@ -57,10 +57,10 @@ def test_evaluators_are_printed_and_written_with_a_page(model, run, tmp_path):
         ("evaluate", ["--model={model}"], "needs a dataset, such as top1:digits"),
         ("evaluate", ["--model={model}", "--evals=fewshot:cifar10@/nowhere"], "fewshot:cifar10@FOLDER names a local"),
         ("evaluate", ["--model=nothing.keras"], "There is no such file"),
-        ("inspect", ["--model={model}"], "--images is needed"),
-        ("inspect", ["--model={model}", "--images={empty}"], "The folder holds no image"),
-        ("inspect", ["--model={model}", "--images=./nowhere"], "There is no such file or folder"),
-        ("inspect", ["--model={model}", "--images={broken}"], "image.png cannot be read: it is not an image"),
+        ("inspect", ["--model={model}"], "--data is needed"),
+        ("inspect", ["--model={model}", "--data={empty}"], "The folder holds no image"),
+        ("inspect", ["--model={model}", "--data=./nowhere"], "There is no such file or folder"),
+        ("inspect", ["--model={model}", "--data={broken}"], "image.png cannot be read: it is not an image"),
     ],
 )
 def test_bad_input_ends_in_one_line(command, flags, message, model, run, tmp_path):

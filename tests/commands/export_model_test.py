@@ -39,7 +39,7 @@ def workdir(tmp_path_factory):
 
 
 def test_a_run_is_exported_with_its_class_names_and_metrics(workdir, run, tmp_path):
-    done = run(f"--model={workdir}", f"--target={tmp_path}/served", "--version=7", "--top=2", "--signatures=classify")
+    done = run(f"--model={workdir}", f"--output={tmp_path}/served", "--version=7", "--top=2", "--signatures=classify")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == f"exported to {tmp_path}/served/7"
     card = export.load_card(tmp_path / "served" / "7")
@@ -50,7 +50,7 @@ def test_a_run_is_exported_with_its_class_names_and_metrics(workdir, run, tmp_pa
 
 
 def test_a_keras_file_becomes_another_format_with_its_report(workdir, run, tmp_path):
-    done = run(f"--model={workdir}/model.keras", "--format=litert", f"--target={tmp_path}/model.tflite")
+    done = run(f"--model={workdir}/model.keras", "--format=litert", f"--output={tmp_path}/model.tflite")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{tmp_path}/model.tflite: ") and "the same class for 100 %" in done.stdout
     assert (tmp_path / "model.tflite").exists()
@@ -60,7 +60,7 @@ def test_text_embeddings_make_a_zero_shot_classifier(run, tmp_path):
     golden = ROOT / "tests/golden/families"
     shutil.copy(golden / "siglip.safetensors", tmp_path / "model.safetensors")
     shutil.copy(golden / "siglip.config.json", tmp_path / "config.json")
-    flags = [f"--text_embeddings={golden / 'siglip_zeroshot.npz'}", f"--target={tmp_path}/served"]
+    flags = [f"--text_embeddings={golden / 'siglip_zeroshot.npz'}", f"--output={tmp_path}/served"]
     done = run(f"--weights={tmp_path}/model.safetensors", *flags)
     assert done.returncode == 0, done.stderr
     card = export.load_card(tmp_path / "served" / "1")
@@ -75,10 +75,10 @@ def test_text_embeddings_make_a_zero_shot_classifier(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--model=WORKDIR"], "--target is needed"),
-        (["--target=TMP", "--variant=ViT_B17", "--weights=x"], "The variants are .*Received: variant='ViT_B17'"),
-        (["--target=TMP", "--model=nothing.keras"], "no such file. Received: model='nothing.keras'"),
-        (["--target=WORKDIR/export", "--model=WORKDIR", "--version=1"], "never overwritten"),
+        (["--model=WORKDIR"], "--output is needed"),
+        (["--output=TMP", "--variant=ViT_B17", "--weights=x"], "The variants are .*Received: variant='ViT_B17'"),
+        (["--output=TMP", "--model=nothing.keras"], "no such file. Received: model='nothing.keras'"),
+        (["--output=WORKDIR/export", "--model=WORKDIR", "--version=1"], "never overwritten"),
     ],
 )
 def test_bad_input_ends_in_one_line(arguments, message, workdir, run, tmp_path):

@@ -84,7 +84,7 @@ def test_a_run_without_export_is_taken_at_a_checkpoint(best, stopped, tmp_path, 
     loaded, details = shared_flags.load_model(str(tmp_path))
     assert logits_activation_of(loaded) == "sigmoid" and details["recipe"]["total_steps"] == 9
     assert details["class_names"] == result.inputs.test.class_names
-    printed = capsys.readouterr().out
+    printed = capsys.readouterr().err
     assert ("best checkpoint by accuracy" in printed and "000000005" in printed) == stopped
     accuracy = evaluation.evaluate(loaded, ["top1"], result.inputs)["top1/accuracy"]
     if stopped:
@@ -109,7 +109,7 @@ def test_a_checkpoint_newer_than_the_export_is_used(tmp_path, capsys):
         expected = old if done else result.model
         for weight, value in zip(loaded.get_weights(), expected.get_weights(), strict=True):
             np.testing.assert_array_equal(weight, value)
-        printed = capsys.readouterr().out
+        printed = capsys.rea.errerr().out
         assert ("its export may be older: using the newest checkpoint" in printed) != done
 
 

@@ -181,9 +181,9 @@ def test_pictures_show_a_spread_of_classes_and_no_padding(known):
     if not known:
         source = dataclasses.replace(source, labels=None)
     inputs = data.InputPipeline(source, source, {}, batch_size=32, seed=0, max_bad_share=0.0)
-    _, shown = spread_of_classes(inputs, 6)
+    _, shown, _ = spread_of_classes(inputs, 6)
     assert shown.sum(0).tolist() == [2, 2, 2]
-    images, shown = spread_of_classes(inputs, 64)
+    images, shown, _ = spread_of_classes(inputs, 64)
     assert len(images) == 45 and (shown.sum(1) == 1).all()
 
 

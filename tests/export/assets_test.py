@@ -41,7 +41,7 @@ def test_serving_reads_the_warm_up(exported):
     assert [log.WhichOneof("log_type") for log in logs] == ["predict_log"] * len(export.SIGNATURES)
 
 
-def test_the_python_lines_of_the_readme_run(exported, monkeypatch):
+def test_the_python_lines_of_the_readme_run(exported, monkeypatch, capsys):
     text = Path(exported[0], "README.md").read_text(encoding="utf-8")
     blocks = [code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "grpc" not in code]
     assert len(blocks) == 2
@@ -50,3 +50,6 @@ def test_the_python_lines_of_the_readme_run(exported, monkeypatch):
         names = {}
         exec(code, names)
         assert "signatures" in names or names["model"].count_params() == exported[1].count_params()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines and {line.rpartition(" ")[0] for line in lines} <= set(NAMES)
+    assert text.rstrip().endswith("```")

@@ -27,7 +27,7 @@ def _error(done):
 
 @pytest.fixture
 def files(malformed, served, tmp_path):
-    """Two image files and a file of prepared images, as flags, and the lines printed for the first two."""
+    """Two image files and a file of prepared images, as arguments, and the lines printed for the first two."""
     (tmp_path / "one.png").write_bytes(malformed.PNG)
     (tmp_path / "two.jpg").write_bytes(malformed.JPEG)
     np.save(tmp_path / "images.npy", served.images)
@@ -36,23 +36,23 @@ def files(malformed, served, tmp_path):
     for name, row in zip(names, served.of_files([malformed.PNG, malformed.JPEG])):
         best = [f"{served.class_names[i]} {100 * row[i]:.1f} %" for i in np.argsort(-row)[:2]]
         lines.append(f"{name}: {', '.join(best)}")
-    return ",".join(names), f"{tmp_path}/images.npy", lines
+    return names, f"{tmp_path}/images.npy", lines
 
 
 def test_over_rest_it_prints_the_best_classes_of_each_image(server, files):
-    done = _query(f"--port={server.port}", "--model=golden", f"--images={files[0]}", "--top=2")
+    done = _query(f"--port={server.port}", "--model=golden", *files[0], "--top=2")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == files[2]
 
 
 def test_over_grpc_it_prints_the_same(grpc_port, files):
-    done = _query("--protocol=grpc", f"--port={grpc_port}", "--model=golden", f"--images={files[0]}", "--top=2")
+    done = _query("--protocol=grpc", f"--port={grpc_port}", "--model=golden", *files[0], "--top=2")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == files[2]
 
 
 def test_prepared_images_go_to_the_signature_tensor(server, files, served):
-    done = _query(f"--port={server.port}", "--model=golden", "--signature=tensor", f"--images={files[1]}", "--top=1")
+    done = _query(f"--port={server.port}", "--model=golden", "--signature=tensor", files[1], "--top=1")
     assert done.returncode == 0, done.stderr
     expected = [f"class {row.argmax()} {100 * row.max():.1f} %" for row in served.expected]
     assert done.stdout.splitlines() == [f"image {i}: {text}" for i, text in enumerate(expected)]
@@ -63,23 +63,23 @@ def test_an_error_is_one_line(server, files, tmp_path):
     (tmp_path / "text.jpg").write_text("no image")
     (tmp_path / "pickle.npy").write_bytes(b"\x80\x04N.")
     for arguments, message in (
-        ([*golden], "--images must be image files, or for the signature `tensor` one .npy file of float32. Received: "),
-        ([*golden, "--images=nowhere.jpg"], "an image file cannot be read"),
-        ([*golden, "--signature=tensor", f"--images={tmp_path}/pickle.npy"], "an image file cannot be read"),
-        ([*golden, "--signature=tensor", f"--images={files[0]}"], "--images must be"),
-        ([*golden, f"--images={tmp_path}/text.jpg"], "the server refused"),
+        ([*golden], "IMAGES... are needed"),
+        ([*golden, "nowhere.jpg"], "an image file cannot be read"),
+        ([*golden, "--signature=tensor", f"{tmp_path}/pickle.npy"], "an image file cannot be read"),
+        ([*golden, "--signature=tensor", *files[0]], "IMAGES must be"),
+        ([*golden, f"{tmp_path}/text.jpg"], "the server refused"),
         (
-            [f"--port={server.port}", "--model=silver", f"--images={files[0]}"],
+            [f"--port={server.port}", "--model=silver", *files[0]],
             "Received: HTTP 404 from http://localhost",
         ),
-        (["--port=1", f"--images={files[0]}"], "no server of models answered"),
+        (["--port=1", *files[0]], "no server of models answered"),
         (["--protocol=soap"], "soap"),
     ):
         assert message in _error(_query(*arguments)), arguments
 
 
 def test_without_a_server_grpc_gives_an_error_of_one_line(grpc_port, files):
-    assert "the server refused" in _error(_query("--protocol=grpc", "--port=1", f"--images={files[0]}"))
+    assert "the server refused" in _error(_query("--protocol=grpc", "--port=1", *files[0]))
 
 
 def test_another_http_server_is_an_error(files):
@@ -96,6 +96,6 @@ def test_another_http_server_is_an_error(files):
     with HTTPServer(("localhost", 0), Page) as page:
         thread = threading.Thread(target=page.handle_request)
         thread.start()
-        error = _error(_query(f"--port={page.server_port}", f"--images={files[0]}"))
+        error = _error(_query(f"--port={page.server_port}", *files[0]))
         thread.join()
     assert "no server of models answered" in error

@@ -1,4 +1,9 @@
-from keras_vit.training.progress import Progress, format_metrics, format_seconds, wrap
+import dataclasses
+
+import numpy as np
+
+from keras_vit import data
+from keras_vit.training.progress import Progress, class_summary, format_metrics, format_seconds, wrap
 
 
 def _line(metrics, devices=1, input_wait=0.0):
@@ -52,3 +57,12 @@ def test_the_time_from_the_command_to_the_first_step_is_said_once():
 def test_times_and_metrics_are_for_people():
     assert [format_seconds(s) for s in (0, 59.6, 61, 3599, 3725)] == ["0:00", "1:00", "1:01", "59:59", "1:02:05"]
     assert format_metrics({"loss": 1 / 3, "top5_accuracy": 0.98765}) == "loss 0.3333, top5_accuracy 98.77 %"
+
+
+def test_classes_and_their_examples_are_counted():
+    labels = np.array([0, 1, 1, 2, 2, 2])
+    train = data.arrays(np.zeros((6, 2, 2, 3), np.uint8), labels, ["cat", "dog", "owl"])
+    inputs = data.InputPipeline(train, data.subset(train, [0, 5]), {}, batch_size=2, seed=0, max_bad_share=0)
+    assert class_summary(inputs) == "3 classes (cat 1, dog 2, owl 3), 6 training and 2 test images"
+    unknown = dataclasses.replace(inputs, train=dataclasses.replace(train, labels=None))
+    assert class_summary(unknown, shown=2) == "3 classes (cat, dog, ...), 6 training and 2 test images"

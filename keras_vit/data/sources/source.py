@@ -50,6 +50,11 @@ class Source:
     options: dict = dataclasses.field(default_factory=dict)
     checksum: Callable = int
 
+    def short_name(self, index: int) -> str:
+        """The name of an example for a picture: that of its file, "" if it only has a number."""
+        name = self.name_of(index)
+        return "" if name == f"example {index}" else name.rpartition("/")[2]
+
     @functools.cached_property
     def image_spec(self) -> tf.TensorSpec:
         """The `tf.TensorSpec` of an image as it is stored."""

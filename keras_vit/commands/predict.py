@@ -1,0 +1,106 @@
+"""Predicts the classes of image files.
+
+    keras-vit predict --model=runs/photos new_photos
+    keras-vit predict --model=served/photos cat.jpg "my dog.png" --top=3
+    keras-vit predict --model=mine.keras --class_names=names.txt photos --csv --output=predictions.csv
+
+Folders are searched for images, with their subfolders. Images are prepared as in the evaluation of the model. Lines are
+for people by default; --json writes one object a line, {"image": FILE, "classes": [{"class": NAME, "probability": P},
+...]}, best first, and --csv the columns image, rank, class and probability. Files that cannot be read are named on
+standard error and left out, and the exit code is then 1.
+"""
+
+import contextlib
+import csv
+import io
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from absl import flags
+
+from keras_vit import files, terminal
+from keras_vit.commands import command_line, shared_flags
+from keras_vit.commands.image_files import Classifier, find_images
+from keras_vit.data.sources.files import printable
+
+POSITIONAL = ("IMAGES...",)
+FLAGS = flags.FLAGS
+
+
+def define_flags():
+    shared_flags.define_model()
+    shared_flags.define_class_names()
+    flags.DEFINE_integer("top", 5, "How many classes are named for each image, best first.", lower_bound=1)
+    flags.DEFINE_integer("batch_size", 32, "How many images are computed at a time.", lower_bound=1)
+    flags.DEFINE_bool("json", False, "Write a JSON object for each image, one a line.")
+    flags.DEFINE_bool("csv", False, "Write CSV, with a header.")
+    flags.DEFINE_string("output", "", "The file to write to, once all images are done; standard output if not given.")
+
+
+def main(*sources):
+    if FLAGS.json and FLAGS.csv:
+        raise ValueError("Either --json or --csv can be written. Received: json=True, csv=True")
+    command_line.check_output(FLAGS.output)
+    paths = find_images(sources)
+    model, details, _ = shared_flags.chosen_model()
+    classifier = Classifier(model, details, FLAGS.class_names)
+    if not (FLAGS.class_names or details.get("class_names")):
+        terminal.write("the model does not know the names of its classes; --class_names can", sys.stderr)
+    width = min(max(len(printable(str(path))) for path in paths), 60)
+    done = 0
+    with files.atomic_write(FLAGS.output) if FLAGS.output else contextlib.nullcontext() as file:
+        write = file.write if file else lambda text: terminal.write(text.removesuffix("\n"))
+        if FLAGS.csv:
+            write("image,rank,class,probability\n")
+        for path, row in predict(classifier, paths, FLAGS.batch_size):
+            best = [(classifier.class_names[i], float(row[i])) for i in np.argsort(-row, kind="stable")[: FLAGS.top]]
+            write(format_prediction(printable(str(path)), best, width))
+            done += 1
+    if FLAGS.output:
+        print(f"wrote {FLAGS.output}: {done} images")
+    if done < len(paths):
+        terminal.write(f"{len(paths) - done} of {len(paths)} files cannot be read", sys.stderr)
+        sys.exit(1)
+
+
+def predict(classifier, paths, batch_size):
+    """Yields `(path, probabilities)` of each file that can be read; names the others on standard error."""
+
+    def read(path):
+        try:
+            return classifier.reader.read(printable(str(path)), path.read_bytes())[0]
+        except (OSError, ValueError) as error:
+            return error
+
+    size = min(batch_size, len(paths))
+    with ThreadPoolExecutor(8) as pool, terminal.progress_bar("predicting", len(paths), "images") as update:
+        for first in range(0, len(paths), size):
+            batch = paths[first : first + size]
+            images = list(pool.map(read, batch))
+            fine = [isinstance(image, np.ndarray) for image in images]
+            inputs = np.zeros((size, *classifier.model.input_shape[1:]), "float32")  # of one size, compiled once
+            for i in np.flatnonzero(fine):
+                inputs[i] = images[i]
+            probabilities = classifier.probabilities(inputs) if any(fine) else inputs
+            update(first + len(batch))
+            for path, is_fine, image, row in zip(batch, fine, images, probabilities):
+                if is_fine:
+                    yield path, row
+                else:
+                    terminal.write(image, sys.stderr)
+
+
+def format_prediction(name, best, width):
+    """The line, or lines, of one image in the chosen format; `best` holds `(class name, probability)`."""
+    if FLAGS.json:
+        classes = [{"class": class_name, "probability": probability} for class_name, probability in best]
+        return json.dumps({"image": name, "classes": classes}, ensure_ascii=False) + "\n"
+    if FLAGS.csv:
+        text = io.StringIO()
+        rows = ([name, rank, *prediction] for rank, prediction in enumerate(best, start=1))
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        return text.getvalue()
+    said = ", ".join(f"{class_name} {100 * probability:.1f} %" for class_name, probability in best)
+    return f"{name:{width}}  {said}\n"

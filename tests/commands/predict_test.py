@@ -1,0 +1,131 @@
+"""What `keras-vit predict` writes, and that a run, its export and its .keras file say the same."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_vit
+from keras_vit import evaluation, export, training
+from keras_vit.commands import image_files, predict, shared_flags, train
+
+from ..training import small_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The workdir of a run without an export, a copy of its model as `model.keras`, and an export of it."""
+    folder = tmp_path_factory.mktemp("predict")
+    config = small_run.config_of(total_steps=3, eval_every_steps=0)
+    result = training.run(config, training.Workdir(folder / "run", config.to_dict()), lambda line: None)
+    result.model.save(folder / "model.keras")
+    names = result.inputs.test.class_names
+    export.saved_model(result.model, folder / "export", class_names=names, signatures=("serving_default",))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Files of every kind, as in a folder of somebody's photos."""
+    folder = tmp_path_factory.mktemp("photos")
+    (folder / "class" / "deeper").mkdir(parents=True)
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 4)).astype(np.uint8)
+    encoded = {
+        "a b.png": tf.io.encode_png(pixels[..., :3]),
+        "alpha.png": tf.io.encode_png(pixels),
+        "class/gray.PNG": tf.io.encode_png(pixels[..., :1]),
+        "class/deeper/gray, too.jpg": tf.io.encode_jpeg(pixels[..., :1]),
+    }
+    for name, content in encoded.items():
+        (folder / name).write_bytes(content.numpy())
+    (folder / "class" / "broken.jpg").write_bytes(encoded["class/deeper/gray, too.jpg"].numpy()[:99])
+    (folder / "notes.txt").write_text("Dear Sir")
+    (folder / ".hidden.png").write_bytes(b"")
+    return folder
+
+
+def _predict(source, paths, batch_size=3):
+    model, details = shared_flags.load_model(str(source))
+    rows = predict.predict(image_files.Classifier(model, details), paths, batch_size)
+    return {path.name: row for path, row in rows}
+
+
+def test_a_run_its_export_and_its_file_say_the_same(run, photos, capsys):
+    paths = image_files.find_images([photos])
+    found = [str(path.relative_to(photos)) for path in paths]
+    assert found == ["a b.png", "alpha.png", "class/broken.jpg", "class/deeper/gray, too.jpg", "class/gray.PNG"]
+    of_run, of_export, of_file = (_predict(run / name, paths) for name in ("run", "export", "model.keras"))
+    assert list(of_run) == ["a b.png", "alpha.png", "gray, too.jpg", "gray.PNG"]
+    assert capsys.readouterr().err.count(f"{photos}/class/broken.jpg cannot be read: it is damaged.") == 3
+    signature = tf.saved_model.load(str(run / "export" / "1")).signatures["serving_default"]
+    for path in (path for path in paths if path.name in of_run):
+        served = signature(image_bytes=tf.constant([path.read_bytes()]))["probabilities"][0]
+        for others in (of_export, of_file):
+            np.testing.assert_array_equal(others[path.name], of_run[path.name])
+        np.testing.assert_allclose(served, of_run[path.name], atol=1e-6)
+
+
+def test_images_are_those_of_the_evaluation(run, photos):
+    model, details = shared_flags.load_model(str(run / "export"))
+    inputs = evaluation.load_inputs(model, "folder", str(photos), splits=("",))
+    assert inputs.test.num_examples == 2  # `deeper` is no class
+    images = next(iter(inputs.eval_batches()))[0].numpy()
+    reader = image_files.Classifier(model, details).reader
+    np.testing.assert_allclose(reader.read("", (photos / "class" / "gray.PNG").read_bytes())[0], images[1], atol=2e-7)
+
+
+@pytest.mark.parametrize("how", ["json", "csv", ""])
+def test_what_is_written_can_be_read_again(how, run, photos, scripts, tmp_path):
+    output = tmp_path / "predictions"
+    flags = [f"--{how}"] if how else []
+    done = scripts.run(
+        "-m", "keras_vit", "predict", f"--model={run}/export", photos / "a b.png", photos, "--top=2", *flags,
+        f"--output={output}",
+    )  # fmt: skip
+    assert done.returncode == 1 and "1 of 6 files cannot be read" in done.stderr, done.stderr
+    assert done.stdout == f"wrote {output}: 5 images\n"
+    text = output.read_text()
+    if how == "json":
+        rows = [json.loads(line) for line in text.splitlines()]
+        first = rows[0]["classes"]
+        assert rows[3]["image"].endswith("gray, too.jpg") and first[0]["probability"] >= first[1]["probability"]
+        assert len(rows) == 5 and len(first) == 2
+    elif how == "csv":
+        rows = list(csv.DictReader(text.splitlines()))
+        assert [row["rank"] for row in rows] == ["1", "2"] * 5 and rows[6]["image"].endswith("gray, too.jpg")
+        assert 0 < float(rows[1]["probability"]) <= float(rows[0]["probability"])
+    else:
+        assert len(text.splitlines()) == 5 and text.count(" %, ") == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model=RUN/export"], "IMAGES... are needed"),
+        (["--model=RUN/export", "nowhere.jpg"], "There is no such file or folder. Received: nowhere.jpg"),
+        (["--model=RUN/export", "RUN/export/1/variables"], "The folder holds no image (.jpg, "),
+        (["--model=nowhere", "PHOTOS"], "The folder holds neither a run nor an export"),
+        (["PHOTOS"], "Either --model, or --variant or --weights"),
+        (["--model=RUN/export", "PHOTOS", "--output=nowhere/x"], "The folder of --output must exist"),
+        (["--model=RUN/export", "PHOTOS", "--json", "--csv"], "Either --json or --csv"),
+        (["--model=RUN/backbone.keras", "PHOTOS"], "The model has no classes"),
+    ],
+)
+def test_bad_input_is_one_line(arguments, message, run, photos, scripts):
+    if not (run / "backbone.keras").exists():
+        sizes = {"patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2}
+        keras_vit.VisionTransformer(**sizes, input_shape=(8, 8, 3), include_top=False).save(run / "backbone.keras")
+    words = [word.replace("RUN", str(run)).replace("PHOTOS", str(photos)) for word in arguments]
+    done = scripts.run("-m", "keras_vit", "predict", *words)
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+    assert done.stderr.splitlines()[-1].startswith(f"error: {message}")
+
+
+def test_the_picture_of_a_run_shows_its_worst_mistakes():
+    probabilities = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.5, 0.5], [0.9, 0.1]])
+    labels = np.array([0, 1, 1, 1, 1])
+    assert train.pick(probabilities, labels, 4) == [0, 1, 4, 2]
+    assert train.pick(probabilities, labels, 9) == [0, 1, 2, 3, 4]
+    assert train.pick(probabilities[:2], labels[:2], 4) == [0, 1]
