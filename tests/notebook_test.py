@@ -1,14 +1,20 @@
-"""The notebook runs from its first cell to its last, in an empty folder, and stands in the repository as it was run."""
+"""The notebooks run from their first cell to their last, and are stored as they were run."""
 
+import importlib.util
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
 
-NOTEBOOK = Path(__file__).parent.parent / "docs" / "notebooks" / "finetune.ipynb"
+NOTEBOOKS = Path(__file__).parent.parent / "docs" / "notebooks"
+NOTEBOOK = NOTEBOOKS / "finetune.ipynb"
+GOLDEN = Path(__file__).parent / "golden" / "families"
+both = pytest.mark.parametrize("name", ["finetune", "dinov2"])
 
 
 def _printed(notebook):
@@ -28,24 +34,53 @@ def _check(notebook):
     assert len(pictures) == 2
 
 
-@pytest.mark.filterwarnings("ignore")  # of the libraries that start the kernel; the notebook's own are outputs
-def test_the_notebook_runs_offline_from_an_empty_folder(tmp_path):
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
+def _execute(path, folder):
+    notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-    NotebookClient(notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": tmp_path}}).execute()
-    _check(notebook)
-    # What TensorFlow says when it starts is no warning.
+    NotebookClient(notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
+    # TensorFlow's startup log is no warning.
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     errors = "".join(output.text for output in outputs if output.get("name") == "stderr")
     assert not re.search("Warning|Error|Traceback", errors), errors
+    return notebook
 
 
-def test_the_stored_outputs_are_of_one_whole_execution_and_name_no_machine():
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
+@pytest.mark.filterwarnings("ignore")  # of the libraries that start the kernel; the notebook's own are outputs
+def test_the_notebook_runs_offline_from_an_empty_folder(tmp_path):
+    _check(_execute(NOTEBOOK, tmp_path))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_notebook_of_dinov2_runs_with_a_small_file(tmp_path):
+    (tmp_path / "dinov2_small").mkdir()
+    shutil.copy(GOLDEN / "dinov2.safetensors", tmp_path / "dinov2_small" / "model.safetensors")
+    shutil.copy(GOLDEN / "dinov2.config.json", tmp_path / "dinov2_small" / "config.json")
+    assert "accuracy after fine-tuning" in _printed(_execute(NOTEBOOKS / "dinov2.ipynb", tmp_path))
+
+
+@both
+@pytest.mark.parametrize("installed, extras", [(["tensorflow"], ""), ([], ",cpu"), (["tensorflow", "keras_vit"], None)])
+def test_the_first_cell_installs_what_is_missing(name, installed, extras, monkeypatch):
+    notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+    code = next(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    commands = []
+    monkeypatch.setattr(importlib.util, "find_spec", lambda module: module if module in installed else None)
+    monkeypatch.setattr(subprocess, "run", lambda command, **options: commands.append(command))
+    exec(code, {})
+    requirements = [command[-1].split(" @ ")[0] for command in commands]
+    own = {"finetune": "plots", "dinov2": "plots,hub"}[name]
+    assert requirements == ([] if extras is None else [f"keras_vit[{own}{extras}]"])
+
+
+@both
+def test_the_stored_outputs_are_of_one_whole_execution(name):
+    notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
     nbformat.validate(notebook)
     counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
     assert counts == list(range(1, len(counts) + 1))
-    _check(notebook)
-    assert not re.search(r"/home/|/root|/tmp/(?!vit)|/Users/", json.dumps(notebook))
+    if name == "finetune":
+        _check(notebook)
+    assert not re.search(r"/home/|/root|/tmp/(?!vit)|/Users/|/work/", json.dumps(notebook))
+    assert f"/docs/notebooks/{name}.ipynb)" in notebook.cells[0].source  # the badge opens this file
