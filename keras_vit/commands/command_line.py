@@ -48,6 +48,9 @@ def run(load, name, arguments):
         sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
         sys.modules["keras_vit.terminal"].show_bars()
         module.main(*positional)
+    except BrokenPipeError:  # nobody reads standard output any more, as after `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is flushed at the end
+        sys.exit(128 + signal.SIGPIPE)
     except (ValueError, ImportError, ChildProcessError, ConnectionError) as error:
         if not traceback.extract_tb(error.__traceback__)[-1].filename.startswith(_OURS):
             raise
@@ -55,9 +58,6 @@ def run(load, name, arguments):
     except KeyboardInterrupt:
         print("interrupted; what was saved before is as it was", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
-    except BrokenPipeError:  # nobody reads standard output any more, as after `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is flushed at the end
-        sys.exit(128 + signal.SIGPIPE)
     except Exception as error:
         if getattr(error, "resumable", False):
             print(f"{error}:\n  {this_command()}")
