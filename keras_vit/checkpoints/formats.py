@@ -9,6 +9,7 @@ import warnings
 from typing import Any
 
 from keras_vit.checkpoints import hub, names
+from keras_vit.checkpoints.position_embeddings import source_grid
 from keras_vit.checkpoints.readers import LazyArray, NpzFile, SafetensorsFile, ShardedFile
 from keras_vit.checkpoints.registry import FAMILIES, Format
 from keras_vit.preprocessing import Preprocessing
@@ -59,6 +60,7 @@ def open_checkpoint(path, subtree="", num_heads=None):
             is_weight = is_weight and 0 not in array.shape  # such as the tokens of no registers
             (inside if is_weight else others)[name.removeprefix(prefix) if is_weight else name] = array
         weights = _translate(inside, form, facts.get("num_heads") or num_heads)
+        _place_positions(weights, facts)
         shape = weights[names.EMBEDDING].shape if names.EMBEDDING in weights else None
         if form.layout == "pytorch" and shape and len(shape) != 4:
             raise ValueError(
@@ -108,6 +110,35 @@ def _translate(arrays, form, num_heads):
             name = names.canonical_name(path)
             weights[name] = _without_axes_of_one(name, part)
     return weights
+
+
+def _place_positions(weights, facts):
+    """Adds the "grid" of a config's "image_size" to the facts, if the positions have it; those of registers, which
+    have none here, are added to the registers."""
+    sides, kernel = facts.pop("image_size", None), weights.get(names.EMBEDDING)
+    sides = (sides, sides) if type(sides) is int else tuple(sides) if isinstance(sides, list) else ()
+    grid = None
+    if kernel is not None and len(kernel.shape) == 4 and len(sides) == 2 and all(type(x) is int for x in sides):
+        grid = sides[0] // kernel.shape[0], sides[1] // kernel.shape[1]
+    positions, registers = weights.get(names.POSITIONS), weights.get("register_tokens")
+    tokens = names.count_class_tokens(weights)
+    if positions is None or len(positions.shape) != 3:
+        return facts.update({"grid": grid} if grid and min(grid) > 0 else {})
+    count = positions.shape[1]
+
+    def fits(rows):
+        return rows > 0 and source_grid(rows, tokens, (0, 0), grid, facts.get("class_row")) is not None
+
+    extra = registers.shape[1] if registers is not None and len(registers.shape) == 3 else 0
+    if extra and not fits(count) and fits(count - extra):
+        rows = positions.map(registers.shape, lambda array: array[:, tokens : tokens + extra])
+        weights["register_tokens"] = registers.map(registers.shape, lambda array: array + rows.read())
+        left = (1, count - extra, positions.shape[2])
+        kept = [i for i in range(count) if not tokens <= i < tokens + extra]
+        weights[names.POSITIONS] = positions.map(left, lambda array: array[:, kept])
+        count -= extra
+    if grid and fits(count):
+        facts["grid"] = grid
 
 
 def _split(target, array):
@@ -241,8 +272,8 @@ def _read_preprocessor(config, defaults):
         "mean": [white * value for value in mean] if mean is not None else defaults["mean"],
         "std": [white * value for value in std] if std is not None else defaults["std"],
         "resize": resize,
-        "crop_fraction": crop_fraction,
-        "interpolation": "bicubic" if resample in (1, 3) else "bilinear",
+        "crop_fraction": config.get("crop_fraction", crop_fraction),
+        "interpolation": config.get("interpolation", "bicubic" if resample in (1, 3) else "bilinear"),
     }
 
 

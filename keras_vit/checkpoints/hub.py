@@ -59,8 +59,8 @@ def fetch(repository):
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, OSError) as error:
         place = mirrored or f"{MIRROR}/huggingface.co/{repository}"
         raise ConnectionError(
-            f"{repository} could not be downloaded ({_first_line(error)}). Without a network, put its "
-            f"model.safetensors and config.json into {place}, or give the path of their folder. Received: {repository}"
+            f"There is no such local folder, and it could not be downloaded ({_first_line(error)}). Without a network, "
+            f"put its model.safetensors and config.json into {place}, or give their folder. Received: {repository}"
         ) from error
     if weights is None:
         raise ValueError(

@@ -38,7 +38,8 @@ class Format:
         fits: from `{name in the file: shape}` and the config.json, {} if there is none, to whether the file is in this
             format, where names do not tell; None if they do. It goes before one of the same names without `fits`.
         write_config: from the arguments of a model to the config.json with which the library loads it, and options of
-            `checkpoints.writing`; None in its place if the format is not for such a model. None if it is only read.
+            `checkpoints.writing`; in its place None if the format is not for such a model, or why it does not hold this
+            one. None if it is only read.
     """
 
     name: str
@@ -49,7 +50,7 @@ class Format:
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     read_config: Callable[[dict], dict] | None = None
     fits: Callable[[Mapping[str, tuple], dict], bool] | None = None
-    write_config: Callable[[Mapping[str, Any]], tuple[dict | None, dict]] | None = None
+    write_config: Callable[[Mapping[str, Any]], tuple[dict | str | None, dict]] | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,28 +27,61 @@ def write_folder(model, path, form_name, arrays):
     if not forms:
         known = sorted({f.name for family in registry.FAMILIES for f in family.formats if f.write_config})
         raise ValueError(f"`format` must be one of {', '.join(['vit_jax', *known])}. Received: format={form_name!r}")
-    arguments, problem = {**getattr(model, "arguments", {}), "preprocessing": model.preprocessing}, None
+    arguments = {**getattr(model, "arguments", {}), "preprocessing": model.preprocessing}
+    problems = []  # `(how far the format is from the model, why it does not hold it)`
     os.makedirs(path, exist_ok=True)
-    for form in forms if arguments.get("mlp_bias") else ():
+    for form in forms if "num_layers" in arguments else ():
         config, options = form.write_config(arguments)
-        if config is None:
+        if not isinstance(config, dict):
+            problems += [] if config is None else [(0, config)]
+            continue
+        if not arguments["mlp_bias"] and "mlp_bias" not in config:
+            problems.append((100, "MLPs have biases in it"))
             continue
         tensors, left = render(form, _adapted(arrays, **options), arguments["num_layers"], **_names_of(options))
         if left:
-            problem = problem or f"it has no place for {', '.join(sorted(left)[:3])}"
+            problems.append((len(left), f"it has no place for {', '.join(sorted(left)[:3])}"))
             continue
         with tempfile.TemporaryDirectory(dir=path) as folder:
             save_file(tensors, os.path.join(folder, "model.safetensors"), {"format": "pt"})
-            with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
-                json.dump(config, file, indent=2)
+            _write_json(config, folder, "config.json")
+            if form_name == "huggingface":
+                _write_json(_preprocessor(model), folder, "preprocessor_config.json")
             different = _difference(arguments, folder)
             if different is None:
                 for name in os.listdir(folder):
                     os.replace(os.path.join(folder, name), os.path.join(path, name))
                 return
-            problem = f"it does not say {different}={arguments.get(different)!r}"
-    reason = f": {problem}" if problem else ""
+            problems.append((0, f"it does not say {different}={arguments.get(different)!r}"))
+    reason = f": {min(problems)[1]}" if problems else ""
     raise ValueError(f"No format of {form_name!r} holds this model{reason}. Received: model={model.name!r}")
+
+
+def _write_json(fields, folder, name):
+    with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+        json.dump(fields, file, indent=2)
+
+
+def _preprocessor(model):
+    """The preprocessor_config.json of transformers, with our own fields where it is less exact."""
+    preprocessing, (height, width, _) = model.preprocessing, model.image_shape
+    resized = [round(side / preprocessing.crop_fraction) for side in (height, width)]
+    is_stretched = preprocessing.resize == "stretch"
+    return {
+        "image_processor_type": "BitImageProcessor",
+        "do_resize": True,
+        "size": {"height": resized[0], "width": resized[1]} if is_stretched else {"shortest_edge": min(resized)},
+        "resample": 3 if preprocessing.interpolation == "bicubic" else 2,
+        "do_center_crop": not is_stretched or resized != [height, width],
+        "crop_size": {"height": height, "width": width},
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": [x / 255 for x in preprocessing.mean],
+        "image_std": [x / 255 for x in preprocessing.std],
+        "crop_fraction": preprocessing.crop_fraction,
+        "interpolation": preprocessing.interpolation,
+    }
 
 
 def _names_of(options):
@@ -63,8 +96,8 @@ def _adapted(arrays, add_row="", no_head_bias=False, **_):
         arrays[names.POSITIONS] = np.concatenate([np.zeros_like(positions[:, :1]), positions], axis=1)
     if add_row == "into token":
         arrays[names.CLASS_TOKEN], arrays[names.POSITIONS] = token + positions[:, :1], positions[:, 1:]
-    if no_head_bias and not np.any(arrays.get(names.HEAD[1], 0)):
-        arrays.pop(names.HEAD[1], None)
+    if no_head_bias and np.any(bias := arrays.pop(names.HEAD[1], 0)):
+        arrays["the head's bias"] = bias
     return arrays
 
 

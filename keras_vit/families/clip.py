@@ -44,9 +44,11 @@ _FACTS = {"epsilon": 1e-5, "position_resampling": "bicubic_antialias", "preproce
 def read_timm_config(config):
     """The facts in the config.json of timm. Its name of a model does not always tell the GELU, the publisher does."""
     facts, name = vit.read_timm_config(config), config.get("architecture", "")
+    activation = (config.get("model_args") or {}).get("act_layer")
     tag = name.partition(".")[2] or (config.get("pretrained_cfg") or {}).get("tag") or ""
     is_quick = "quickgelu" in name or re.fullmatch(r"openai|dfn\d+b|metaclip_\w+", tag)
-    return {**facts, **(_QUICK if is_quick else _EXACT)} if name else facts
+    mlp = activation or (name and ("quick_gelu" if is_quick else "gelu")) or None
+    return {**facts, "exact_gelu": None, "mlp": mlp}
 
 
 TIMM = Format(
@@ -75,8 +77,9 @@ def write_huggingface_config(arguments):
     if not arguments["pre_norm"]:  # the projection is the head, without a bias
         return None, {}
     name = f"CLIPVisionModel{'WithProjection' if arguments['include_top'] else ''}"
-    config = vit.huggingface_config(arguments, "clip_vision_model", name, projection_dim=arguments["classes"])
-    if config:
+    classes = arguments["classes"]
+    config = vit.huggingface_config(arguments, "clip_vision_model", name, square=True, projection_dim=classes)
+    if isinstance(config, dict):
         config.pop("id2label", None)
     return config, {"prefix": "vision_model.", "no_head_bias": True}
 

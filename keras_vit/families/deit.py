@@ -63,7 +63,7 @@ def write_huggingface_config(arguments):
     if not arguments["distilled"]:
         return None, {}
     name = "DeiTForImageClassificationWithTeacher" if arguments["include_top"] else "DeiTModel"
-    config = vit.huggingface_config(arguments, "deit", name)
+    config = vit.huggingface_config(arguments, "deit", name, qkv_bias=True)
     return config, {"prefix": "deit." if arguments["include_top"] else ""}
 
 
@@ -73,6 +73,7 @@ HUGGING_FACE = dataclasses.replace(
     marker=_PREFIX + r"embeddings\.distillation_token",
     renames=(
         (_PREFIX + r"embeddings\.distillation_token", "distillation_token/cls"),
+        (_PREFIX + r"pooler\.dense", ""),  # of `DeiTModel`; reads the class token alone
         (r"cls_classifier", "head"),
         (r"distillation_classifier", "head/distillation"),
         *((pattern.replace(vit.VIT, _PREFIX), target) for pattern, target in vit.HUGGING_FACE.renames),

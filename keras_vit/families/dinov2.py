@@ -37,7 +37,7 @@ TIMM = Format(
     r"blocks\.0\.ls1\.gamma",
     (
         *vit.TIMM.renames,
-        (r"reg_token|register_tokens", "register_tokens/register_tokens"),
+        (r"register_tokens", "register_tokens/register_tokens"),
         (r"mask_token", ""),  # of pre-training
         (_BLOCK + r"ls([12])\.gamma", r"encoderblock_\1/layer_scale_\2/scale"),
         (_BLOCK + r"mlp\.w12", r"encoderblock_\1/mlp_gate|mlp_1"),
@@ -52,6 +52,7 @@ TIMM = Format(
 TIMM_SWIGLU = dataclasses.replace(
     TIMM,
     renames=((_BLOCK + r"mlp\.fc1", r"encoderblock_\1/mlp_gate|mlp_1"), *TIMM.renames),
+    read_config=lambda config: vit.read_timm_config(config, ("silu",)),
     fits=lambda shapes, config: vit.is_packed(shapes, "blocks.0.mlp.fc1.weight", "blocks.0.mlp.fc2.weight"),
 )
 # Files of https://github.com/facebookresearch/dinov2 after their conversion to safetensors. They have a mask token;
@@ -78,6 +79,8 @@ def write_huggingface_config(arguments):
         {**arguments, "mlp": None if is_swiglu else arguments["mlp"]},
         "dinov2_with_registers" if count else "dinov2",
         "Dinov2WithRegistersModel" if count else "Dinov2Model",
+        square=True,
+        qkv_bias=True,
         use_mask_token=False,
         use_swiglu_ffn=is_swiglu,
         mlp_ratio=int(ratio) if ratio == int(ratio) else ratio,
@@ -94,7 +97,6 @@ HUGGING_FACE = Format(
     vit.LAYER.replace(r"(\d+)", "0") + r"layer_scale1\.lambda1",
     (
         *vit.HUGGING_FACE.renames,
-        (vit.VIT + r"embeddings\.mask_token", ""),
         (vit.VIT + r"embeddings\.register_tokens", "register_tokens/register_tokens"),
         (vit.LAYER + r"norm([12])", r"encoderblock_\1/norm_\2"),
         (vit.LAYER + r"layer_scale([12])\.lambda1", r"encoderblock_\1/layer_scale_\2/scale"),

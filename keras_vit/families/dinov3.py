@@ -43,14 +43,22 @@ _BLOCK = r"blocks\.(\d+)\."
 
 def write_timm_config(arguments):
     """The config.json of timm's `Eva` with DINOv3's rotary positions; see `Format.write_config`."""
-    if arguments["rotary"] != ROTARY or arguments["position_embedding"] != "none":
+    rotary = arguments["rotary"] or {}
+    if {**rotary, "theta": 100.0} != ROTARY or arguments["position_embedding"] != "none":
         return None, {}
     is_swiglu, has_bias = arguments["mlp"] == "swiglu", "q" in arguments["attention_bias"]
     architecture = f"vit_small_{'plus_' if is_swiglu else ''}patch16_dinov3{'_qkvb' if has_bias else ''}"
     config = vit.timm_config(arguments, architecture)
     config["model_args"]["num_reg_tokens"] = arguments["num_registers"]
     config["model_args"]["use_fc_norm"] = arguments["pool_norm"]
+    config["model_args"]["rope_temperature"] = rotary["theta"]
     return config, {"skip": r".*mlp\.fc1" if is_swiglu else "$^"}
+
+
+def read_timm_config(config):
+    """The facts in the config.json of timm; `model_args` may have another temperature of the rotary positions."""
+    facts, theta = vit.read_timm_config(config), (config.get("model_args") or {}).get("rope_temperature")
+    return {**facts, "rotary": {**ROTARY, "theta": float(theta)}} if theta else facts
 
 
 # timm has models without biases of queries and values, which are zeros in those of the others.
@@ -59,7 +67,6 @@ TIMM = Format(
     r"blocks\.0\.gamma_1",
     (
         *vit.TIMM.renames,
-        (r"reg_token", "register_tokens/register_tokens"),
         (_BLOCK + r"attn\.q_bias", r"encoderblock_\1/attention/query/bias"),
         (_BLOCK + r"attn\.v_bias", r"encoderblock_\1/attention/value/bias"),
         (_BLOCK + r"gamma_([12])", r"encoderblock_\1/layer_scale_\2/scale"),
@@ -68,7 +75,7 @@ TIMM = Format(
     ),
     layout="pytorch",
     facts={**_FACTS, "head_pool": "avg"},  # the default of timm's models
-    read_config=vit.read_timm_config,
+    read_config=read_timm_config,
     write_config=write_timm_config,
     fits=lambda shapes, config: "pos_embed" not in shapes and "reg_token" in shapes,
 )
@@ -95,17 +102,12 @@ ORIGINAL = Format(
 def read_huggingface_config(config):
     """The facts in the config.json of a Hugging Face model."""
     theta = config.get("rope_theta") or (config.get("rope_parameters") or {}).get("rope_theta")
-    side, patch = config.get("image_size"), config.get("patch_size")
     if config.get("use_gated_mlp"):
         if config.get("hidden_act", "silu") != "silu":
             raise ValueError(f"with `use_gated_mlp`, `hidden_act` must be silu, not {config['hidden_act']!r}")
         config = {**config, "hidden_act": "gelu"}
     facts = vit.read_huggingface_config(config)
-    return {
-        **facts,
-        "rotary": {**ROTARY, "theta": float(theta)} if theta else None,
-        "grid": (side // patch, side // patch) if isinstance(side, int) and patch else None,
-    }
+    return {**facts, "rotary": {**ROTARY, "theta": float(theta)} if theta else None}
 
 
 def write_huggingface_config(arguments):
@@ -122,6 +124,8 @@ def write_huggingface_config(arguments):
         query_bias="q" in arguments["attention_bias"],
         key_bias="k" in arguments["attention_bias"],
         value_bias="v" in arguments["attention_bias"],
+        proj_bias="o" in arguments["attention_bias"],
+        mlp_bias=arguments["mlp_bias"],
     )
     return {**config, **({"hidden_act": "silu"} if is_swiglu else {})}, {}
 

@@ -32,9 +32,14 @@ EVA02_L14 = _size("EVA02-L/14", "303.3M parameters", **_PARTS, **L)
 
 
 def read_timm_config(config):
-    """The facts in the config.json of timm; the reference grid of rotary positions is 16 unless `model_args` differ."""
-    facts, grid = vit.read_timm_config(config), (config.get("model_args") or {}).get("ref_feat_shape")
-    return {**facts, "rotary": {**ROTARY, "reference": grid[0]}} if grid else facts
+    """The facts in the config.json of timm; `model_args` may have another reference grid or temperature of the rotary
+    positions."""
+    facts, arguments = vit.read_timm_config(config), config.get("model_args") or {}
+    grid, theta = arguments.get("ref_feat_shape") or 16, arguments.get("rope_temperature") or ROTARY["theta"]
+    reference, *others = grid if isinstance(grid, list) else [grid]
+    if others not in ([], [reference]):
+        raise ValueError(f"`ref_feat_shape` must be a square, not {grid}")
+    return {**facts, "rotary": {**ROTARY, "reference": reference, "theta": float(theta)}}
 
 
 def write_timm_config(arguments):

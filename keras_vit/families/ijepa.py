@@ -23,7 +23,10 @@ def write_huggingface_config(arguments):
     if arguments["classifier"] != "gap" or arguments["rotary"] or arguments["num_registers"]:
         return None, {}
     name = "IJepaForImageClassification" if arguments["include_top"] else "IJepaModel"
-    return vit.huggingface_config(arguments, "ijepa", name), {"prefix": "ijepa." if arguments["include_top"] else ""}
+    if arguments["representation_size"]:
+        return f"{name} of transformers has no pooler", {}
+    prefix = "ijepa." if arguments["include_top"] else ""
+    return vit.huggingface_config(arguments, "ijepa", name, qkv_bias=True), {"prefix": prefix}
 
 
 HUGGING_FACE = dataclasses.replace(

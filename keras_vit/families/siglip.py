@@ -42,23 +42,13 @@ POOL_OF_TIMM = (
 )
 
 
-def read_timm_config(config):
-    """The facts in the config.json of timm, whose models of SigLIP's first files have the exact GELU."""
-    name = config.get("architecture", "")
-    facts = vit.read_timm_config(config)
-    has_tanh = name.startswith(("vit_so400m_patch16", "vit_giantopt")) or name in (
-        *("vit_base_patch32_siglip_256", "vit_large_patch16_siglip_512"),
-    )
-    return {"exact_gelu": not has_tanh, **facts} if name else facts
-
-
 TIMM = Format(
     "timm",
     r"attn_pool\.latent",
     (*vit.TIMM.renames, *POOL_OF_TIMM),
     layout="pytorch",
-    facts={**vit.TIMM.facts, "preprocessing": {**_PREPROCESSING, "interpolation": "bicubic"}},
-    read_config=read_timm_config,
+    facts={**vit.TIMM.facts, "pool": "map", "preprocessing": {**_PREPROCESSING, "interpolation": "bicubic"}},
+    read_config=vit.read_timm_config,
     write_config=vit.write_timm_config,
 )
 
@@ -80,7 +70,9 @@ def tower_of(config):
 def write_huggingface_config(arguments):
     """The config.json of `SiglipVisionModel`; see `Format.write_config`."""
     fits = arguments["classifier"] == "map" and not arguments["include_top"]
-    return vit.huggingface_config(arguments, "siglip_vision_model", "SiglipVisionModel") if fits else None, {}
+    if not fits:
+        return None, {}
+    return vit.huggingface_config(arguments, "siglip_vision_model", "SiglipVisionModel", square=True), {}
 
 
 # The image tower of CLIP and SigLIP in transformers; what is of the text is no weight.

@@ -59,18 +59,43 @@ VIT_JAX = Format(
 )
 
 
-def read_timm_config(config):
+# The `model_args` of timm that arrays show, that `read_timm_config` and its like follow, or that change no output.
+_TIMM_ARGUMENTS = re.compile(
+    r"(img|patch)_size|in_chans|num_(classes|heads|reg_tokens)|global_pool|embed_dim|depth|mlp_ratio|act_layer|"
+    r"(qkv|proj)_bias|qkv_fused|qk_norm|scale_(attn|mlp)(_norm|_inner)?|init_values|(reg|class)_tokens?|"
+    r"no_embed_class|(pre|final|fc|use_fc)_norm|norm_layer|swiglu_(mlp|align_to)|pool_include_prefix|ref_feat_shape|"
+    r"(dynamic|strict)_img_(size|pad)|rope_temperature|\w*drop_(path_)?rate|weight_init|fix_init|head_init_scale"
+)
+# Models of timm with parts that no array shows: norms after attention and MLP, other rotary positions or none.
+_TIMM_OTHERS = r".*_rpn_|.*_rope_|vit_pe_|.*_sapiens2|eva_giant_|eva02_enormous_"
+_TIMM_TANH = r"vit_(so400m_patch16|giantopt|base_patch32_siglip|large_patch16_siglip_(gap_)?512)"
+
+
+def read_timm_config(config, activations=("gelu", "gelu_tanh", "quick_gelu")):
     """The facts in the config.json of a model of timm."""
     arguments, pool, name = config.get("model_args") or {}, config.get("global_pool"), config.get("architecture", "")
     config, pool = config.get("pretrained_cfg") or {}, arguments.get("global_pool", pool)
     if pool not in (None, "", "token", "avg", "map") or arguments.get("pool_include_prefix"):
         raise ValueError(f"`global_pool` must be token, avg, map or empty, without `pool_include_prefix`, not {pool!r}")
-    if "_rpn_" in name:
-        raise ValueError(f"the norms of {name} stand after attention and MLP, which no model here has")
-    heads = arguments.get("num_heads") or (16 if name.startswith("vit_base_patch16_gap_") else None)
-    facts = {"num_heads": heads, "grid": grid_of(arguments, "img_size"), "pool": pool}
-    if arguments.get("act_layer") in ("gelu", "gelu_tanh"):
-        facts["exact_gelu"] = arguments["act_layer"] == "gelu"
+    if re.match(_TIMM_OTHERS, name):
+        raise ValueError(f"no model here computes what {name} does")
+    if unknown := [f"{key}={value!r}" for key, value in arguments.items() if not _TIMM_ARGUMENTS.fullmatch(key)]:
+        raise ValueError(f"no model here follows these `model_args`: {', '.join(unknown)}")
+    activation, norm = arguments.get("act_layer"), arguments.get("norm_layer")
+    for key, value, known in (("act_layer", activation, activations), ("norm_layer", norm, ("layernorm",))):
+        if value not in (None, *known):
+            raise ValueError(f"`{key}` must be {' or '.join(known)}, not {value!r}")
+    facts = {
+        "num_heads": arguments.get("num_heads") or (16 if name.startswith("vit_base_patch16_gap_") else None),
+        "image_size": arguments.get("img_size") or (config.get("input_size") or [])[1:],
+        "pool": pool,
+    }
+    if norm or (name and not re.search("_clip_|_dinov3|_lingbot", name)):
+        facts["epsilon"] = 1e-6
+    if name or activation:
+        facts["exact_gelu"] = activation == "gelu" if activation else not re.match(_TIMM_TANH, name)
+    if activation == "quick_gelu":
+        facts |= {"exact_gelu": None, "mlp": activation}
     if "mean" not in config or "std" not in config:
         return facts
     preprocessing = {
@@ -83,19 +108,13 @@ def read_timm_config(config):
     return {**facts, "preprocessing": preprocessing}
 
 
-def grid_of(config, name="image_size"):
-    """`(rows, columns)` of the patches of a config.json with the sides of an image, or None."""
-    sides, patch = config.get(name), config.get("patch_size")
-    return (sides[0] // patch, sides[1] // patch) if isinstance(sides, list) and isinstance(patch, int) else None
-
-
 def write_timm_config(arguments, architecture="vit_base_patch16_224"):
     """The config.json of timm's `VisionTransformer`; see `Format.write_config`."""
     gelu = gelu_of(arguments)
     has_token = arguments["classifier"].startswith("token")
     has_row = has_token and arguments["class_token_position"]
     into_token = has_row and arguments["num_registers"] > 0  # timm's registers would have a position too
-    is_plain = arguments["position_embedding"] == "learned" and arguments["attention_bias"] == "qkvo"
+    is_plain = arguments["position_embedding"] == "learned" and arguments["attention_bias"] in ("qkvo", "o")
     if not is_plain or arguments["rotary"] or arguments["representation_size"]:
         return None, {}
     if arguments["epsilon"] == 1e-5:
@@ -104,6 +123,7 @@ def write_timm_config(arguments, architecture="vit_base_patch16_224"):
         architecture = "vit_giant_patch14_dinov2"
     config = timm_config(arguments, architecture, packed=gelu == "swiglu")
     config["model_args"] |= {
+        "qkv_bias": arguments["attention_bias"] == "qkvo",
         "init_values": arguments["layer_scale"],
         "fc_norm": arguments["pool_norm"],
         "reg_tokens": arguments["num_registers"],
@@ -165,6 +185,7 @@ TIMM = Format(
     r"patch_embed\.proj\.weight",
     (
         (r"cls_token", "class_token/cls"),
+        (r"reg_token", "register_tokens/register_tokens"),
         (r"pos_embed", "position_embedding/pos_embedding"),
         (r"patch_embed\.proj", "embedding"),
         (r"blocks\.(\d+)\.norm([12])", r"encoderblock_\1/norm_\2"),
@@ -195,15 +216,19 @@ def read_huggingface_config(config):
         "exact_gelu": gelus[activation],
         "epsilon": config.get("layer_norm_eps"),
         "num_heads": config.get("num_attention_heads"),
-        "grid": grid_of(config),
+        "image_size": config.get("image_size"),
     }
 
 
-def huggingface_config(arguments, model_type, architecture, **fields):
-    """What every config.json of transformers has, with further fields; None for a model without needed biases."""
-    if arguments["attention_bias"] != "qkvo" and "key_bias" not in fields:
-        return None
-    height, width, channels = arguments["input_shape"]
+def huggingface_config(arguments, model_type, architecture, square=False, **fields):
+    """What every config.json of transformers has, with further fields; a reason for a model that the class lacks."""
+    bias, (height, width, channels) = arguments["attention_bias"], arguments["input_shape"]
+    if square and height != width:
+        return f'{architecture} of transformers takes square images (format="timm" may hold the model)'
+    if "qkv_bias" in fields and bias in ("qkvo", "o"):
+        fields["qkv_bias"] = bias == "qkvo"
+    elif bias != "qkvo" and "key_bias" not in fields:
+        return f"{architecture} of transformers has biases in attention that the model lacks"
     return {
         "architectures": [architecture],
         "model_type": model_type,
@@ -230,7 +255,7 @@ def write_huggingface_config(arguments):
         return None, {}
     name = "ViTForImageClassification" if arguments["include_top"] else "ViTModel"
     options = {"prefix": "vit." if arguments["include_top"] else "", "add_row": row_of(arguments)}
-    return huggingface_config(arguments, "vit", name), options
+    return huggingface_config(arguments, "vit", name, qkv_bias=True), options
 
 
 def row_of(arguments):
@@ -246,6 +271,7 @@ HUGGING_FACE = Format(
     "huggingface",
     VIT + r"embeddings\.patch_embeddings\.projection\.weight",
     (
+        (VIT + r"embeddings\.mask_token", ""),
         (VIT + r"embeddings\.cls_token", "class_token/cls"),
         (VIT + r"embeddings\.position_embeddings", "position_embedding/pos_embedding"),
         (VIT + r"embeddings\.patch_embeddings\.projection", "embedding"),
@@ -396,6 +422,11 @@ def infer(shapes, facts):
 def _classifier(shapes, facts):
     has_token = names.CLASS_TOKEN in shapes
     if "MAPHead_0/probe" in shapes:
+        if facts.get("pool") == "map" and (has_token or "register_tokens" in shapes):
+            raise ValueError(
+                "The file's attention pooling leaves out the class token and registers; that of models here reads all "
+                "tokens. Received: global_pool='map'"
+            )
         return "map"
     pool = facts.get("pool", facts.get("head_pool") if names.HEAD[0] in shapes else None)
     if pool == "":

@@ -92,7 +92,13 @@ def test_timms_heads_are_read(folder):
     "case, fields, message",
     [
         ("timm_deit3", {"global_pool": "max"}, "`global_pool` must be token, avg, .*not 'max'"),
-        ("timm_deit3", {"architecture": "vit_base_patch16_rpn_224"}, "norms of vit_base_patch16_rpn_224 stand after"),
+        ("timm_deit3", {"architecture": "vit_base_patch16_rpn_224"}, "computes what vit_base_patch16_rpn_224 does"),
+        ("timm_deit3", {"architecture": "vit_small_patch16_rope_ape_224"}, "what vit_small_patch16_rope_ape_224 does"),
+        ("timm_deit3", {"model_args": {"act_layer": "relu"}}, "`act_layer` must be gelu or .*, not 'relu'"),
+        ("timm_deit3", {"model_args": {"norm_layer": "rmsnorm"}}, "`norm_layer` must be layernorm, not 'rmsnorm'"),
+        ("timm_dinov2_swiglu", {"model_args": {"act_layer": "gelu"}}, "`act_layer` must be silu, not 'gelu'"),
+        ("timm_eva02", {"model_args": {"use_rot_pos_emb": False}}, "follows these .*: use_rot_pos_emb=False"),
+        ("timm_eva02", {"model_args": {"ref_feat_shape": [4, 6]}}, "`ref_feat_shape` must be a square, not \\[4, 6\\]"),
         ("dinov3_gated", {"hidden_act": "gelu"}, "with `use_gated_mlp`, `hidden_act` must be silu, not 'gelu'"),
     ],
 )
@@ -100,6 +106,88 @@ def test_a_config_of_another_model_is_one_line(case, fields, message, folder):
     with pytest.raises(ValueError, match=message) as raised:
         keras_vit.from_pretrained(folder(case, **fields))
     assert "\n" not in str(raised.value) and "Received: " in str(raised.value)
+
+
+ARCHITECTURE = {"architecture": "vit_base_patch16_224"}
+
+
+@pytest.mark.parametrize(
+    "case, fields, expected",
+    [
+        ("timm_deit3", {"model_args": {"act_layer": "quick_gelu"}}, {"mlp": "quick_gelu"}),
+        ("timm_deit3", {"architecture": "vit_base_patch32_siglip_gap_256"}, {"exact_gelu": None}),
+        ("timm_clip", ARCHITECTURE, {"epsilon": None, "mlp": "gelu"}),
+        ("timm_clip", {"architecture": "vit_base_patch16_clip_224"}, {"epsilon": 1e-5, "mlp": "gelu"}),
+        ("timm_clip", {**ARCHITECTURE, "model_args": {"act_layer": "gelu_tanh"}}, {"mlp": "gelu_tanh"}),
+        ("timm_dinov3", {"model_args": {"img_size": [32, 64]}}, {"input_shape": (32, 64, 3)}),
+        ("timm_dinov3", {"pretrained_cfg": {"input_size": [3, 48, 32]}}, {"input_shape": (48, 32, 3)}),
+        ("dinov3", {"image_size": [48, 32]}, {"input_shape": (48, 32, 3)}),
+    ],
+)
+def test_what_a_config_says_is_followed(case, fields, expected, folder):
+    _, arguments = checkpoints.infer_architecture(folder(case, **fields), num_heads=3)
+    assert {name: arguments.get(name) for name in expected} == expected
+
+
+@pytest.mark.parametrize("case", ["timm_dinov3", "timm_eva02"])
+def test_the_temperature_of_rotary_positions_is_read(case, folder):
+    path = folder(case, model_args={"rope_temperature": 30})
+    assert checkpoints.infer_architecture(path, num_heads=3)[1]["rotary"]["theta"] == 30.0
+
+
+# Nine positions are those of a class token and 2x4 patches, or of 3x3 patches without one.
+@pytest.mark.parametrize(
+    "fields", [{"model_args": {"img_size": [2, 4]}}, {"pretrained_cfg": {"input_size": [3, 2, 4]}}]
+)
+def test_the_size_of_images_decides_the_grid(fields, folder):
+    side = load_file(GOLDEN / "timm_deit3.safetensors")["patch_embed.proj.weight"].shape[-1]
+    fields = json.loads(json.dumps(fields).replace("2, 4", f"{2 * side}, {4 * side}"))
+    path = folder(
+        "timm_deit3", lambda arrays: {**arrays, "pos_embed": arrays["pos_embed"][:, :1].repeat(9, 1)}, **fields
+    )
+    model = keras_vit.from_pretrained(path, num_heads=3)
+    assert (model.grid, model.arguments["class_token_position"]) == ((2, 4), True)
+
+
+def with_registers(arrays):
+    """Two registers, which have positions as in timm: after that of the class token."""
+    positions = arrays["pos_embed"]
+    row = np.arange(positions.shape[2], dtype="float32")
+    rows = [np.stack([row, 2 * row, 3 * row])[None], positions[:, -16:]]
+    return {**arrays, "reg_token": np.ones((1, 2, len(row)), "float32"), "pos_embed": np.concatenate(rows, axis=1)}
+
+
+def test_positions_of_registers_are_added_to_them(folder):
+    model = keras_vit.from_pretrained(folder("timm_deit3", with_registers), num_heads=3)
+    row = np.arange(model.hidden_size)
+    weights = {weight.path: keras.ops.convert_to_numpy(weight) for weight in model.weights}
+    registers, positions = (
+        next(v for k, v in weights.items() if x in k) for x in ("register_tokens/", "pos_embedding")
+    )
+    np.testing.assert_array_equal(registers[0], [1 + 2 * row, 1 + 3 * row])
+    np.testing.assert_array_equal(positions[0, 0], row)
+    assert positions.shape[1] == 17
+
+
+def test_an_attention_pooling_without_all_tokens_is_refused(folder):
+    path = folder("timm_siglip", lambda arrays: {**arrays, "cls_token": arrays["pos_embed"][:, :1]})
+    with pytest.raises(ValueError, match="leaves out the class token.*Received: global_pool='map'"):
+        keras_vit.from_pretrained(path, num_heads=3)
+
+
+@pytest.mark.parametrize("case, prefix", [("dino", ""), ("ijepa", ""), ("deit_distilled", "deit.")])
+def test_arrays_of_pre_training_are_not_used(case, prefix, folder):
+    def change(arrays):
+        width = len(arrays[f"{prefix}layernorm.bias"])
+        extra = {"embeddings.mask_token": np.ones((1, 1, width), "float32")}
+        if prefix:
+            extra |= {
+                "pooler.dense.weight": np.eye(width, dtype="float32"),
+                "pooler.dense.bias": np.ones(width, "float32"),
+            }
+        return {**arrays, **{prefix + name: array for name, array in extra.items()}}
+
+    keras_vit.from_pretrained(folder(case, change))
 
 
 def test_no_registers_may_be_an_empty_array(folder):

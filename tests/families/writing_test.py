@@ -1,5 +1,7 @@
 """Models are written as folders of timm and transformers, which load them and compute the same."""
 
+import dataclasses
+import json
 import os
 import shutil
 import subprocess
@@ -12,6 +14,7 @@ import pytest
 
 import keras_vit
 from keras_vit import checkpoints
+from keras_vit.families.dinov3 import ROTARY
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "families"
 # For each golden file, the formats that hold its model.
@@ -82,8 +85,13 @@ def test_a_written_folder_gives_the_same_model(case, form, tmp_path):
     (tmp_path / "from").mkdir()
     model = model_of(case, tmp_path / "from")
     checkpoints.save(model, tmp_path / "to", format=form)
-    assert sorted(path.name for path in (tmp_path / "to").iterdir()) == ["config.json", "model.safetensors"]
+    files = {"config.json", "model.safetensors", *(["preprocessor_config.json"] if form == "huggingface" else [])}
+    assert {path.name for path in (tmp_path / "to").iterdir()} == files
     again = keras_vit.from_pretrained(tmp_path / "to")
+    ours, theirs = (m.preprocessing.to_config() for m in (model, again))
+    np.testing.assert_allclose([*ours.pop("mean"), *ours.pop("std")], [*theirs.pop("mean"), *theirs.pop("std")])
+    if form == "huggingface":
+        assert ours == theirs
     images = images_of(model)
     assert_close(again(images), model(images))
     assert_close(keras_vit.features(again, images, tokens="all"), keras_vit.features(model, images, tokens="all"))
@@ -128,7 +136,8 @@ for folder in map(Path, sys.argv[1:]):
 def vit(folder, fine_tuned):
     """A Vision Transformer of the paper for images that are not square."""
     sizes = {"patch_size": 4, "num_layers": 2, "hidden_size": 12, "mlp_dim": 20, "num_heads": 3}
-    model = keras_vit.VisionTransformer(**sizes, input_shape=(12, 20, 3), classes=4, class_token_position=fine_tuned)
+    sizes |= {"attention_bias": "qkvo" if fine_tuned else "o", "input_shape": (12, 20, 3), "classes": 4}
+    model = keras_vit.VisionTransformer(**sizes, class_token_position=fine_tuned)
     random = np.random.default_rng(0)
     for weight in model.weights:
         weight.assign(random.normal(scale=0.3, size=weight.shape))
@@ -180,15 +189,74 @@ def test_other_libraries_load_what_is_written(key, written):
         assert_close(ours[name], expected)
 
 
+SIZES = {"patch_size": 8, "num_layers": 1, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2, "input_shape": (8, 8, 3)}
+WIDE = {"input_shape": (8, 16, 3), "exact_gelu": True}
+CLIP = {"pre_norm": True, "patch_bias": False, "epsilon": 1e-5, "mlp": "quick_gelu", "classes": 4}
+DINOV3 = {"rotary": ROTARY, "position_embedding": "none", "layer_scale": 1e-5, "mlp_norm": True, "include_top": False}
+
+
 @pytest.mark.one_backend
-def test_what_a_format_has_no_place_for_is_refused(tmp_path):
-    sizes = {"patch_size": 8, "num_layers": 1, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2, "input_shape": (8, 8, 3)}
-    model = keras_vit.VisionTransformer(**sizes, representation_size=5)
-    with pytest.raises(ValueError, match="No format of 'timm' holds this model. Received: model="):
-        checkpoints.save(model, tmp_path / "to", format="timm")
-    model = keras_vit.VisionTransformer(**sizes, mlp_bias=False)
-    with pytest.raises(ValueError, match="No format of 'huggingface' holds this model"):
-        checkpoints.save(model, tmp_path / "to", format="huggingface")
+@pytest.mark.parametrize(
+    "form, arguments, message",
+    [
+        ("timm", {"representation_size": 5}, ". Received: model="),
+        ("timm", {"attention_bias": "kvo"}, ". Received: model="),
+        ("huggingface", {"mlp_bias": False}, ": MLPs have biases in it. Received: "),
+        ("huggingface", {"attention_bias": "kvo"}, ": .* of transformers has biases in attention that the model lacks"),
+        (
+            "huggingface",
+            {"classifier": "gap", "representation_size": 5},
+            ".*IJepaForImageClassification .* has no pooler",
+        ),
+        ("huggingface", {**CLIP, "head_bias": 1.0}, ": it has no place for the head's bias"),
+        ("huggingface", {**CLIP, **WIDE}, ": CLIPVisionModelWithProjection of .* takes square images"),
+        ("huggingface", {**WIDE, "classifier": "map", "include_top": False}, ".*SiglipVisionModel of .* square images"),
+        ("huggingface", {**WIDE, "layer_scale": 1.0, "include_top": False}, ".*Dinov2Model of .* takes square images"),
+        ("huggingface", DINOV3, ".*no place for Transformer/encoderblock_0/MlpBlock_0/LayerNorm_0"),
+    ],
+)
+def test_what_a_format_has_no_place_for_is_refused(form, arguments, message, tmp_path):
+    model = keras_vit.VisionTransformer(**{**SIZES, **arguments})
+    with pytest.raises(ValueError, match=f"No format of '{form}' holds this model{message}"):
+        checkpoints.save(model, tmp_path / "to", format=form)
     assert not any((tmp_path / "to").iterdir())
+
+
+@pytest.mark.one_backend
+def test_a_format_that_is_not_known_is_refused(tmp_path):
     with pytest.raises(ValueError, match="`format` must be one of vit_jax, huggingface, timm. Received: format='flax'"):
-        checkpoints.save(model, tmp_path / "to", format="flax")
+        checkpoints.save(keras_vit.VisionTransformer(**SIZES), tmp_path / "to", format="flax")
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {
+            "resize": "shorter_side",
+            "crop_fraction": 0.9,
+            "interpolation": "bicubic",
+            "mean": [3, 4, 5],
+            "std": [1, 2, 3],
+        },
+        {"crop_fraction": 0.875, "interpolation": "bilinear"},
+        {},
+    ],
+)
+def test_a_written_folder_has_the_preprocessing(fields, tmp_path):
+    model = keras_vit.VisionTransformer(**SIZES, include_top=False, preprocessing=keras_vit.Preprocessing(**fields))
+    checkpoints.save(model, tmp_path, format="huggingface")
+    again = keras_vit.from_pretrained(tmp_path).preprocessing
+    np.testing.assert_allclose(again.mean + again.std, model.preprocessing.mean + model.preprocessing.std, rtol=1e-12)
+    assert dataclasses.replace(again, mean=(1, 1, 1), std=(1, 1, 1)) == dataclasses.replace(
+        model.preprocessing, mean=(1, 1, 1), std=(1, 1, 1)
+    )
+
+
+@pytest.mark.one_backend
+def test_biases_that_a_config_names_may_lack(tmp_path):
+    arguments = {**DINOV3, "mlp_norm": False, "attention_bias": "o", "mlp_bias": False, "exact_gelu": True}
+    checkpoints.save(keras_vit.VisionTransformer(**SIZES, **arguments), tmp_path, format="huggingface")
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert (config["query_bias"], config["proj_bias"], config["mlp_bias"]) == (False, True, False)
+    keras_vit.from_pretrained(tmp_path)
