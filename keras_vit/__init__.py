@@ -62,19 +62,7 @@ _FUNCTIONS = {
 }
 
 if typing.TYPE_CHECKING:  # what `__getattr__` gives, for type checkers, editors and the reference
-    from keras_vit import (
-        cost,
-        data,
-        evaluation,
-        export,
-        inspection,
-        losses,
-        optimizers,
-        recipes,
-        tasks,
-        tpu,
-        training,
-    )
+    from keras_vit import cost, data, evaluation, export, inspection, losses, optimizers, recipes, tasks, tpu, training
     from keras_vit.cost import flops
     from keras_vit.models.backbone import backbone
     from keras_vit.models.features import FeatureModel, features
@@ -82,22 +70,10 @@ if typing.TYPE_CHECKING:  # what `__getattr__` gives, for type checkers, editors
     from keras_vit.models.zero_shot import zero_shot
 
 __all__ = [
-    *_layers,
-    *_models,
-    *_constructors,
-    *_LAZY,
-    *_FUNCTIONS,
-    "Preprocessing",
-    "checkpoints",
-    "decode_predictions",
-    "families",
-    "from_pretrained",
-    "layers",
-    "models",
-    "preprocess_input",
-    "preprocessing",
-    "preprocessing_of",
-]
+    *_layers, *_models, *_constructors, *_LAZY, *_FUNCTIONS,
+    "Preprocessing", "checkpoints", "decode_predictions", "families", "from_pretrained", "layers", "models",
+    "preprocess_input", "preprocessing", "preprocessing_of",
+]  # fmt: skip
 
 
 for _name in _constructors:  # `keras_vit.models.ViT_B16` is the same function

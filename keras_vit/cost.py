@@ -20,14 +20,7 @@ _PRODUCT_LAYERS = (keras.layers.Attention, keras.layers.Dot)
 
 
 def flops(model: keras.Model, table_6: bool = False) -> int:
-    """Returns the FLOPs of one image on its way forward, two for each of its `multiply_accumulates`.
-
-    Args:
-        model, table_6: see `multiply_accumulates`.
-
-    Raises:
-        ValueError: see `multiply_accumulates`.
-    """
+    """Returns the FLOPs of one image on its way forward, two for each of its `multiply_accumulates`; see there."""
     return 2 * multiply_accumulates(model, table_6)
 
 
@@ -91,22 +84,12 @@ def _may_multiply(layer):
 
 
 def exaflops(forward: float, images: float) -> float:
-    """Returns the cost of training in 1e18 FLOPs, as in the paper's Table 6.
-
-    Args:
-        forward: multiply-accumulates of one image, with `table_6=True`.
-        images: images of all epochs together.
-    """
+    """Returns the cost of training in 1e18 FLOPs, as in Table 6, from `forward` with `table_6=True` and all images."""
     return 6 * forward * images / 1e18
 
 
 def build_abstract(build: Callable[..., keras.Model], *args: Any, **kwargs: Any) -> keras.Model:
-    """Builds a model without memory for its weights, to count its parameters and FLOPs. It cannot be called.
-
-    Args:
-        build: a function or class that returns a model.
-        *args, **kwargs: its arguments.
-    """
+    """Builds a model by `build(*args, **kwargs)` without memory for its weights, to count them; it cannot be called."""
 
     def build_in_scope():
         with keras.StatelessScope(initialize_variables=False):

@@ -7,33 +7,27 @@ from keras import ops
 
 
 def softmax(labels: keras.KerasTensor, logits: keras.KerasTensor) -> keras.KerasTensor:
-    """Cross-entropy with the softmax of the logits, for one right class or shares of several.
+    """Cross-entropy with the softmax of the logits, float32 `(B,)` in nats; a row of zeros has loss 0.
 
     Args:
-        labels: float `(B, classes)`, rows that sum to 1.
+        labels: float `(B, classes)`, rows that sum to 1: one right class, or shares of several.
         logits: float `(B, classes)`.
 
-    Returns:
-        float32 `(B,)`, in nats; a row of zeros has loss 0.
-
-    Reference: the JAX reference (`vit_jax`, https://github.com/google-research/vision_transformer), fine-tuning.
+    Reference: fine-tuning in `vit_jax` (https://github.com/google-research/vision_transformer).
     """
     labels, logits = ops.cast(labels, "float32"), ops.cast(logits, "float32")
     return -ops.sum(labels * ops.log_softmax(logits, axis=-1), axis=-1)
 
 
 def sigmoid(labels: keras.KerasTensor, logits: keras.KerasTensor) -> keras.KerasTensor:
-    """Cross-entropy of every class with the sigmoid of its logit, summed over the classes: any number of right ones.
+    """Cross-entropy of every class with the sigmoid of its logit, summed over the classes: float32 `(B,)` in nats.
 
     With many classes the head's bias should start low, or the wrong classes are all of the first loss: -10 for
     ImageNet-21k and JFT, -6.9 (minus the logarithm of 1,000) for ImageNet.
 
     Args:
-        labels: float `(B, classes)`, each in [0, 1].
+        labels: float `(B, classes)`, each in [0, 1]; any number of right classes.
         logits: float `(B, classes)`.
-
-    Returns:
-        float32 `(B,)`, in nats.
 
     Reference: big_vision's pre-training (`sigmoid_xent`).
     """

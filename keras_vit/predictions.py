@@ -55,9 +55,7 @@ def decode_predictions(
     if isinstance(top, bool) or not isinstance(top, int) or top < 1:
         raise ValueError(f"`top` must be an integer of 1 or more. Received: top={top!r}")
     if activation not in ("auto", "softmax", "sigmoid", "none"):
-        raise ValueError(
-            f'`activation` must be "auto", "softmax", "sigmoid" or "none". Received: activation={activation!r}'
-        )
+        raise ValueError(f"`activation` must be auto, softmax, sigmoid or none. Received: activation={activation!r}")
     predictions = ops.cast(predictions, "float32")
     if activation == "auto":
         is_probability = bool(ops.all((predictions >= 0) & (predictions <= 1)))

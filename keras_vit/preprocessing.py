@@ -151,7 +151,7 @@ def _check_pixels(images, white):
     if not np.isfinite(values).all() or highest > white + 0.5:  # a resize may round up
         hint = "" if white > 255 else "; those of 16 bits are for a model whose `preprocessing` has bit_depth=16"
         raise ValueError(
-            f"`preprocess_input` takes pixel values, [0, {white}]{hint}. Received: values in [{lowest:g}, {highest:g}]"
+            f"`preprocess_input` takes pixel values, [0, {white}]{hint}. Received: {lowest:g}, {highest:g}"
         )
     if lowest < 0 or (highest <= 1 and (values != np.floor(values)).any()):
         raise ValueError(
@@ -188,17 +188,11 @@ def range_error(values: np.ndarray, preprocessing: Preprocessing) -> str | None:
 
 
 def preprocessing_of(model: keras.Model) -> Preprocessing:
-    """How images must be prepared for a model: what its checkpoint was trained on.
+    """Returns how images must be prepared for a model: what its checkpoint was trained on.
 
     It is in the config of the model's layer `InputPreprocessing`, so it survives saving, `from_config` and
-    `clone_model`; it is found inside another model too. A model that scales or normalizes images itself says what it
-    expects by an `InputPreprocessing` of its own in front.
-
-    Args:
-        model: a model of this library, or one that has it inside.
-
-    Returns:
-        A `Preprocessing`.
+    `clone_model`; it is found inside another model too. A model that scales images itself says what it expects by an
+    `InputPreprocessing` of its own in front.
 
     Raises:
         ValueError: there is no such layer in the model, or images are changed before they come to it.

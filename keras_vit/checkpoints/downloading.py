@@ -16,14 +16,7 @@ _LEFTOVER_SECONDS = 24 * 3600  # after which a partial download counts as that o
 
 
 def fetch(url):
-    """Returns the local path of a file, downloading it into the cache if neither the mirror nor the cache has it.
-
-    Args:
-        url: an https, http or gs URL.
-
-    Raises:
-        ConnectionError: it could not be downloaded; the message says where to put it by hand.
-    """
+    """Returns the local path of a file, downloading it into the cache if neither the mirror nor the cache has it."""
     url = https(url)
     mirrored = _in_mirror(url)
     if mirrored is not None and mirrored.exists():

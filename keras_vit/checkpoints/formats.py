@@ -226,9 +226,7 @@ def _preprocessing_of(form, path):
         fields = _read_preprocessor(config, {**_DEFAULTS, **form.facts.get("preprocessing", {})})
         Preprocessing(**fields)
     except (AttributeError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"The preprocessor_config.json beside the file cannot be used: {error}. Received: {path}"
-        ) from error
+        raise ValueError(f"The preprocessor_config.json cannot be used: {error}. Received: {path}") from error
     return {"preprocessing": fields}
 
 

@@ -21,15 +21,7 @@ def is_repository(source):
 
 
 def fetch(repository):
-    """Returns the local folder of a repository's weights and configuration, downloaded into the hub's cache unless the
-    mirror has it.
-
-    The mirror is the folder `huggingface.co/<repository>` in the one that `KERAS_VIT_WEIGHTS` names.
-
-    Raises:
-        ValueError: there is no such repository, it is gated, or has no weights that can be read.
-        ConnectionError: it could not be downloaded.
-    """
+    """Returns the local folder of a repository: `huggingface.co/<repository>` in the mirror, or in the hub's cache."""
     folder = os.environ.get(MIRROR)
     mirrored = pathlib.Path(folder).expanduser() / "huggingface.co" / repository if folder else None
     if mirrored is not None and mirrored.is_dir():

@@ -27,16 +27,12 @@ def rows() -> list[PublishedWeights]:
 def find_published(
     source: str | os.PathLike, input_shape: tuple[int | None, ...] = (None, None, None), **sizes: Any
 ) -> PublishedWeights | None:
-    """Returns the row of published weights that a name means for a model that is not built yet.
+    """Returns the row of published weights that a name means for a model that is not built; None for paths and URLs.
 
     Args:
         source: a name, a path or a URL; only names have a row.
-        input_shape: `(height, width, channels)` of the model's images. The height chooses among files of one model;
-            the channels do not matter.
+        input_shape: `(height, width, channels)` of the model's images; the height chooses among files of one model.
         **sizes: arguments of the model, such as `patch_size`, `num_layers`, `hidden_size` and `resnet_blocks`.
-
-    Returns:
-        A `PublishedWeights`, or None for a path or a URL.
 
     Raises:
         ValueError: the name is known, but not for such a model.
@@ -45,10 +41,7 @@ def find_published(
 
 
 def fetch(source: str | os.PathLike, input_shape: tuple[int | None, ...] = (None, None, None), **sizes: Any) -> str:
-    """Returns the local file of a name, a path or a URL, downloaded if necessary, for a model that is not built yet.
-
-    Args:
-        source, input_shape, sizes: as of `find_published`.
+    """Returns the local file of a name, a path or a URL, downloaded if necessary; arguments as of `find_published`.
 
     Raises:
         ValueError: there is no such file and no such name, or the name has no file for such a model.

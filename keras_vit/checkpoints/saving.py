@@ -21,28 +21,21 @@ _TRAINING_ONLY = (
 
 
 def save(model: keras.Model, path: str | os.PathLike, format: str = "vit_jax") -> None:
-    """Writes the weights of a model as an .npz file in the layout of the published ones, or as a folder of another
-    library.
+    """Writes a model's weights as an .npz file in the layout of the published ones, or as another library's folder.
 
-    `vit_jax` and timm read it: the published numbering of modules, convolution kernels `(height, width, in, out)`,
-    GroupNorm arrays `(1, 1, 1, C)`, float32; a pre-activation BiT ResNet gets the names of the published BiT files.
-    `load` restores every number bit for bit. The archive's comment, which other readers ignore, holds what the layout
-    cannot say: the arguments of the model, its grid of patches, and another preprocessing than that of
-    the published files. `keras_vit.from_pretrained` rebuilds the model from it.
-
-    Parts that only big_vision has (a MAP head) get big_vision's names inside the same layout; a class token without a
-    position is written with a position of zeros, which is the same model.
+    `vit_jax` and timm read the .npz; `load` restores every number bit for bit. The archive's comment, which other
+    readers ignore, holds what the layout cannot say, and `keras_vit.from_pretrained` rebuilds the model from it. Parts
+    that only big_vision has (a MAP head) get big_vision's names; a class token without a position gets one of zeros.
 
     Args:
         model: a built model of `keras_vit.VisionTransformer`, `keras_vit.BiTResNet` or their variants.
-        path: a local path, ending in ".npz". An existing file is replaced once the new one is complete. For another
+        path: a local path, ending in ".npz"; an existing file is replaced once the new one is complete. For another
             format than "vit_jax" a folder, whose `model.safetensors` and `config.json` are replaced.
         format: "vit_jax", "timm" or "huggingface". `timm.create_model("local-dir:PATH", pretrained=True)` and
             `from_pretrained(PATH)` of the class of transformers that the `config.json` names load such folders.
 
     Raises:
-        ValueError: the path does not end in ".npz" or cannot be written, the model is of other layers, has adapters of
-            LoRA, or has a part that the format has no place for.
+        ValueError: the path is not as above or cannot be written, or the model has a part without a place.
     """
     path = os.fspath(path)
     if format == "vit_jax" and not path.endswith(".npz"):

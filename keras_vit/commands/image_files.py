@@ -10,8 +10,8 @@ from keras_vit import export
 from keras_vit.commands import shared_flags
 from keras_vit.data.sources.files import IMAGE_ENDINGS, printable
 from keras_vit.export.signatures import ACTIVATIONS
-from keras_vit.inspection.attention_maps import to_rgb
 from keras_vit.models.any_model import gives_probabilities, logits_activation_of
+from keras_vit.plots import to_pictures
 
 
 def find_images(sources):
@@ -78,4 +78,4 @@ class ImageFileReader:
         preprocessing = self._preprocessing
         white = 2**preprocessing.bit_depth - 1
         unit = (image * np.float32(preprocessing.std) + np.float32(preprocessing.mean)) / white
-        return image, np.uint8(np.rint(255 * to_rgb(2 * unit[None] - 1)[0]))
+        return image, np.uint8(np.rint(255 * to_pictures(2 * unit[None] - 1)[0]))

@@ -120,19 +120,14 @@ def verify(
     """Reads and decodes every example, as training would.
 
     Args:
-        sources: a `Source`, or a dict of them by the name of their split. With several splits, every name in the
-            report starts with "split: ".
+        sources: a `Source`, or a dict of them by split; with several, names in the report start with "split: ".
         progress: a function of an iterator over all examples to one that shows progress, such as `tqdm`.
-        **fields: fields of `Options`, such as `max_megapixels`, `channels` and `threads`, the number of examples that
-            are read at a time.
+        **fields: fields of `Options`, such as `max_megapixels`, `channels` and `threads`.
 
     Returns:
         A dict: `examples`, how many; `bad`, the names of unreadable examples; `reasons`, from such a name to why;
         `duplicates`, lists of the names of images that are equal byte for byte, also between splits; `empty_classes`,
         names.
-
-    Raises:
-        ValueError: an option is out of range or does not fit a source.
     """
     sources = {"": sources} if isinstance(sources, Source) else sources
     prefixes = {split: f"{split}: " if len(sources) > 1 else "" for split in sources}

@@ -103,18 +103,12 @@ def eval_batches(
     failures: dict[int, list[int]] | None = None,
     **fields: Any,
 ) -> tf.data.Dataset:
-    """Returns a dataset that holds every example once, in the order of `evaluation_order`.
-
-    Args:
-        source, batch_size, num_hosts, host_index, options, failures, **fields: as in `train_batches`.
+    """Returns a dataset that holds every example once, in the order of `evaluation_order`; see `train_batches`.
 
     Returns:
         A `tf.data.Dataset` of `(images, labels, weights)` as in training. A weight of 0 marks padding of the last
         batch, unreadable examples, and examples without a right answer (a row of zeros). All hosts have the same
         number of batches.
-
-    Raises:
-        ValueError: an option is out of range, or the batch does not divide among the hosts.
     """
     options = options or Options(**fields).resolve(source)
     host_slots = order.host_slice(batch_size, num_hosts, host_index)

@@ -181,15 +181,8 @@ def from_config(config: Mapping[str, Any], *, batch_size: int, seed: int) -> Inp
 def hide_accelerators_from_tensorflow() -> None:
     """Keeps TensorFlow off the GPUs and TPUs of this process, whose memory it would otherwise take.
 
-    Call it before the first TensorFlow operation; later it is a `ValueError` if TensorFlow has an accelerator.
+    Call it before the first TensorFlow operation; later it is a `RuntimeError` if TensorFlow has an accelerator.
     """
     for kind in ("GPU", "TPU"):
-        try:
+        if tf.config.get_visible_devices(kind):
             tf.config.set_visible_devices([], kind)
-        except RuntimeError as error:
-            visible = tf.config.get_visible_devices(kind)
-            if visible:
-                raise ValueError(
-                    f"TensorFlow already uses a {kind}, which is for JAX here; choose the devices of a run before "
-                    f"anything is computed with TensorFlow. Received: {visible}"
-                ) from error

@@ -164,9 +164,7 @@ def _check_understood(name, kind, fields):
     unused = [field for field, value in fields.items() if value != LOADING_DEFAULTS[field] and field not in understood]
     if unused:
         received = ", ".join(f"{field}={fields[field]!r}" for field in sorted(unused))
-        raise ValueError(
-            f"The dataset {name!r} is found by {', '.join(['name', 'split', *understood])} alone. Received: {received}"
-        )
+        raise ValueError(f"{name!r} is found by {', '.join(['name', 'split', *understood])}. Received: {received}")
 
 
 def _row(name, split, class_names, fields):

@@ -160,9 +160,7 @@ class Options:
                 f"Received: {crops}"
             )
         if self.image_size and keeps_size and not stored.is_compatible_with((self.image_size, self.image_size, None)):
-            raise ValueError(
-                f"A crop of 'none' keeps the size of the source's images, {stored[0]}x{stored[1]}. Received: {crops}"
-            )
+            raise ValueError(f"A crop of 'none' keeps the source's size, {stored[0]}x{stored[1]}. Received: {crops}")
         if self.randaugment_layers and self.channels not in (1, 3):
             raise ValueError(
                 "RandAugment changes colors, so `augreg` must be 'none' and `randaugment_layers` 0 for images of other "
@@ -170,14 +168,9 @@ class Options:
                 f"randaugment_layers={self.randaugment_layers}"
             )
         if stored[2] not in (None, self.channels) and (stored[2], self.channels) != (1, 3):
-            raise ValueError(
-                f"`channels` must be that of the source's images, {stored[2]}. Received: channels={self.channels}"
-            )
+            raise ValueError(f"`channels` must be the source's, {stored[2]}. Received: channels={self.channels}")
         if source.is_encoded and spec.shape.rank and self.channels % spec.shape[0]:
-            raise ValueError(
-                f"`channels` must divide among the {spec.shape[0]} files of an example. "
-                f"Received: channels={self.channels}"
-            )
+            raise ValueError(f"`channels` must divide among {spec.shape[0]} files. Received: channels={self.channels}")
         if self.bit_depth == 16 and not source.is_encoded:
             raise ValueError(
                 "`bit_depth` is of image files, and this source has values of its own dtype, "

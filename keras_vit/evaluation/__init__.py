@@ -102,9 +102,6 @@ class Evaluator:
             model: a `keras.Model`.
             inputs: the `data.InputPipeline` of the run, for an evaluator without a dataset of its own.
             engine: the `training.Engine` of the run; None outside of one.
-
-        Raises:
-            ValueError: there is no such dataset, it is not where it was looked for, or does not fit the model.
         """
         loaded = self._inputs(model, inputs)
         return self.kind.evaluate(model, loaded, engine if loaded is inputs else None)

@@ -182,7 +182,4 @@ def check_classes(model: keras.Model, inputs: data.InputPipeline) -> None:
     check_not_masked(model)
     shape, classes = output_shape_of(model), len(inputs.test.class_names)
     if len(shape) != 2 or shape[-1] != classes:
-        raise ValueError(
-            f"The model must have an output for each of the {classes} classes of the data. "
-            f"Received: output_shape={shape}"
-        )
+        raise ValueError(f"The model must have an output for each of {classes} classes. Received: output_shape={shape}")

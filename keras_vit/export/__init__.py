@@ -12,17 +12,6 @@ from keras_vit.export.verification import SelfTestError
 from keras_vit.export.versions import CARD, has_model, load, load_card, newest_version
 
 __all__ = [
-    "CARD",
-    "SIGNATURES",
-    "ExportReport",
-    "SelfTestError",
-    "check",
-    "default_signatures",
-    "has_model",
-    "litert",
-    "load",
-    "load_card",
-    "newest_version",
-    "onnx",
-    "saved_model",
-]
+    "CARD", "SIGNATURES", "ExportReport", "SelfTestError", "check", "default_signatures", "has_model", "litert",
+    "load", "load_card", "newest_version", "onnx", "saved_model",
+]  # fmt: skip

@@ -36,9 +36,7 @@ def inference_copy(model, precision="float32"):
         copy = type(model).from_config(config)
         copy.set_weights(model.get_weights())
     except (NotImplementedError, TypeError, KeyError, ValueError) as error:
-        raise ValueError(
-            f"The model cannot be rebuilt from its config ({error}). Received: model={model.name!r}"
-        ) from error
+        raise ValueError(f"The model cannot be rebuilt: {error}. Received: model={model.name!r}") from error
     return copy
 
 

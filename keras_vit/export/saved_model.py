@@ -152,10 +152,7 @@ def check(
     exif: bool | None = None,
     max_megapixels: float = 50.0,
 ) -> tuple[tuple[str, ...], Decoder | None]:
-    """Checks whether `saved_model` can export a model, without computing anything.
-
-    Args:
-        model, class_names, signatures, activation, rounding, exif, max_megapixels: as for `saved_model`.
+    """Checks whether `saved_model` can export a model, without computing anything; arguments as there.
 
     Returns:
         `(labels, decoder)`: the name of each class, and the `Decoder` of image files, None if no signature takes them.
@@ -181,10 +178,7 @@ def check(
 def _labels(class_names, classes):
     labels = tuple(map(str, range(classes) if class_names is None else class_names))
     if len(labels) != classes or any("\n" in label for label in labels):
-        raise ValueError(
-            f"`class_names` must have a name without line breaks for each of {classes} classes. "
-            f"Received: {len(labels)} names"
-        )
+        raise ValueError(f"`class_names` must be {classes} names without line breaks. Received: {len(labels)} names")
     return labels
 
 

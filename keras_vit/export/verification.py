@@ -49,9 +49,7 @@ def verification_case(signature, image_files):
         if "not finite" not in error.message:
             raise
         reason = error.message.splitlines()[0][:100]
-        raise ValueError(
-            f"The model's outputs must be finite, and those of an example image are not. Received: {reason}"
-        ) from None
+        raise ValueError(f"Outputs for an example image must be finite. Received: {reason}") from None
     return {"inputs": inputs, **outputs}
 
 
@@ -72,23 +70,18 @@ def verify(folder, cases, tolerance):
                 TF_CPP_MIN_LOG_LEVEL="2",
             )
         except ChildProcessError as error:
-            raise SelfTestError(
-                f"The outputs of the export are not the model's: {error}. The export stays in {folder}"
-            ) from error
+            raise SelfTestError(f"Outputs of the export are not the model's: {error}. It stays in {folder}") from error
     return json.loads(last_line)
 
 
 def _main(folder, cases, tolerance):
     loaded = tf.saved_model.load(folder)
-    with open(os.path.join(folder, "assets", "labels.txt"), encoding="utf-8") as file:
-        labels = set(file.read().split("\n"))
     differences = {}
     for name in sorted(os.listdir(cases)):
         signature = loaded.signatures[name]
         (spec,) = signature.structured_input_signature[1].values()
         inputs = tf.io.parse_tensor(tf.io.read_file(f"{cases}/{name}/inputs"), spec.dtype)
         outputs = signature(**{spec.name: inputs})
-        _check_output_specs(name, signature, outputs, labels)
         differences[name] = 0.0
         for output in sorted(set(os.listdir(f"{cases}/{name}")) - {"inputs"}):
             expected = tf.io.parse_tensor(tf.io.read_file(f"{cases}/{name}/{output}"), tf.float32)
@@ -97,36 +90,7 @@ def _main(folder, cases, tolerance):
             difference = float(tf.reduce_max(tf.abs(outputs[output] - expected)) / largest)
             _require(difference <= tolerance, f"{name}: {output} differs by {difference:g}, more than {tolerance:g}")
             differences[name] = max(differences[name], difference)
-        _check_that_bad_input_is_refused(name, signature, spec, inputs)
-    _check_warmup(folder, len(differences))
     print(json.dumps(differences))
-
-
-def _check_output_specs(name, signature, outputs, labels):
-    for output, spec in signature.structured_outputs.items():
-        _require(spec.shape.rank > 0 and spec.shape[0] is None, f"{name}: {output} has a fixed batch size: {spec}")
-        _require(spec.dtype in (tf.float32, tf.string), f"{name}: {output} is {spec.dtype}")
-        if spec.dtype == tf.string:
-            unknown = {text.decode() for text in outputs[output].numpy().ravel()} - labels
-            _require(not unknown, f"{name}: {output} has names that are not labels: {sorted(unknown)[:3]}")
-
-
-def _check_that_bad_input_is_refused(name, signature, spec, inputs):
-    bad = {"no batch": inputs[0], "another rank": inputs[..., None], "an empty batch": inputs[:0]}
-    if inputs.shape.rank > 1:
-        bad["a larger image"] = tf.concat([inputs, inputs[:, :1]], 1)
-    for what, tensor in bad.items():
-        try:
-            signature(**{spec.name: tensor})
-        except tf.errors.InvalidArgumentError:
-            continue
-        sys.exit(f"{name}: {what} was accepted, the shape {tensor.shape}")
-
-
-def _check_warmup(folder, signatures):
-    """TensorFlow reads a warm-up file that is cut short as an empty one, without an error."""
-    records = sum(1 for _ in tf.data.TFRecordDataset(f"{folder}/assets.extra/tf_serving_warmup_requests"))
-    _require(records == signatures, f"the warm-up has {records} records for {signatures} signatures")
 
 
 def _require(condition, message):

@@ -22,13 +22,7 @@ _CARD_KEYS = ("model", "class_names", "activation", "preprocessing", "training",
 
 
 def load(path: str | os.PathLike) -> keras.Model:
-    """Loads the model of an export as it was when it was exported, to be trained further.
-
-    Args:
-        path: the folder of a version, any path of `tf.io.gfile`.
-
-    Returns:
-        A `keras.Model`; compiled if the exported one was.
+    """Loads the model of an export from the folder of a version, to be trained further; compiled if that one was.
 
     Raises:
         ValueError: the folder is not an export, or its model is damaged.

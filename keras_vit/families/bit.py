@@ -88,12 +88,7 @@ FAMILY = register(
             )
             for size in ("R50x1", "R50x3", "R101x1", "R101x3", "R152x2", "R152x4")
         ),
-        rules={
-            "bit": (
-                "BiT-{S or M}-R{depth}x{width}, and -ILSVRC2012 or -run{0, 1, 2}-{task} after it",
-                parse,
-            )
-        },
+        rules={"bit": ("BiT-{S or M}-R{depth}x{width}, and -ILSVRC2012 or -run{0, 1, 2}-{task} after it", parse)},
         reference="https://github.com/google-research/big_transfer",
     )
 )

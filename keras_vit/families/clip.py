@@ -15,13 +15,7 @@ G = {"hidden_size": 1408, "num_layers": 40, "mlp_dim": 6144, "num_heads": 16}
 BIG_G = {"hidden_size": 1664, "num_layers": 48, "mlp_dim": 8192, "num_heads": 16}
 # Weights of OpenAI and DFN were trained with the quick GELU, those of LAION and DataComp with the exact one.
 _QUICK, _EXACT = {"mlp": "quick_gelu"}, {"mlp": "gelu"}
-_PARTS = {
-    "pre_norm": True,
-    "patch_bias": False,
-    "epsilon": 1e-5,
-    "position_resampling": "bicubic_antialias",
-    **_QUICK,
-}
+_PARTS = {"pre_norm": True, "patch_bias": False, "epsilon": 1e-5, "position_resampling": "bicubic_antialias", **_QUICK}
 
 _size = Sizes(VisionTransformer)
 CLIP_B32 = _size("CLIP-B/32", "87.5M parameters", patch_size=32, **_PARTS, **B)

@@ -7,7 +7,7 @@ from keras_vit.families.vit import IMAGENET, B, L, S
 from keras_vit.models.vision_transformer import VisionTransformer
 
 __all__ = [
-    *("DINOv3_S16", "DINOv3_Splus16", "DINOv3_B16", "DINOv3_L16", "DINOv3_Lplus16", "DINOv3_Hplus16", "DINOv3_7B16"),
+    *("DINOv3_S16", "DINOv3_Splus16", "DINOv3_B16", "DINOv3_L16", "DINOv3_Lplus16", "DINOv3_Hplus16", "DINOv3_7B16")
 ]
 
 ROTARY = {"style": "half", "coordinates": "centered", "theta": 100.0}

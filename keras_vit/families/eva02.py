@@ -61,12 +61,7 @@ def write_timm_config(arguments):
 
 
 _BLOCK = r"blocks\.(\d+)\."
-_FACTS = {
-    "epsilon": 1e-6,
-    "rotary": ROTARY,
-    "position_resampling": "bicubic_antialias",
-    "preprocessing": PREPROCESSING,
-}
+_FACTS = {"epsilon": 1e-6, "rotary": ROTARY, "position_resampling": "bicubic_antialias", "preprocessing": PREPROCESSING}
 # Queries, keys and values in one matrix and a packed SwiGLU, or separate ones with a norm inside the MLP; with timm's
 # names or, after a vertical bar, those of the authors.
 TIMM = Format(

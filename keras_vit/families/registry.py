@@ -36,13 +36,11 @@ class Sizes:
 
     Attributes:
         table: `{name: arguments}`, such as `{"ViT-B/16": {"patch_size": 16, ...}}`.
-        functions: `{name of the function: function}`, such as `{"ViT_B16": ...}`.
     """
 
     def __init__(self, constructor: Callable[..., keras.Model]) -> None:
         self.constructor = constructor
         self.table: dict[str, dict[str, Any]] = {}
-        self.functions: dict[str, Callable[..., keras.Model]] = {}
 
     def __call__(self, size: str, note: str, **arguments: Any) -> Callable[..., keras.Model]:
         """Adds a size by its name in papers, with a note for the docstring, and returns its constructor."""
@@ -69,7 +67,7 @@ class Sizes:
         build.__signature__ = inspect.Signature(parameters, return_annotation=keras.Model)  # type: ignore[attr-defined]
         build.__name__ = build.__qualname__ = constructor_name(size)
         build.__doc__ = f"{size}, {note}. Arguments: see `{self.constructor.__name__}`."
-        self.table[size], self.functions[build.__name__] = arguments, build
+        self.table[size] = arguments
         return build
 
 

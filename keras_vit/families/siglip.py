@@ -8,9 +8,7 @@ from keras_vit.families.registry import Sizes, register
 from keras_vit.families.vit import B, L
 from keras_vit.models.vision_transformer import VisionTransformer
 
-__all__ = [
-    *("SigLIP_B16", "SigLIP_B32", "SigLIP_L16", "SigLIP_So400m14", "SigLIP_So400m16", "SigLIP_g_opt16"),
-]
+__all__ = [*("SigLIP_B16", "SigLIP_B32", "SigLIP_L16", "SigLIP_So400m14", "SigLIP_So400m16", "SigLIP_g_opt16")]
 
 SO400M = {"hidden_size": 1152, "num_layers": 27, "mlp_dim": 4304, "num_heads": 16}
 G_OPT = {"hidden_size": 1536, "num_layers": 40, "mlp_dim": 6144, "num_heads": 16}

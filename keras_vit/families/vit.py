@@ -7,9 +7,7 @@ from keras_vit.checkpoints.registry import Family, Format, PublishedWeights
 from keras_vit.families.registry import Sizes, register, sizes
 from keras_vit.models.vision_transformer import VisionTransformer
 
-__all__ = [
-    *("ViT_B8", "ViT_B16", "ViT_B32", "ViT_H14", "ViT_L16", "ViT_L32", "ViT_S16", "ViT_S32", "ViT_Ti16"),
-]
+__all__ = [*("ViT_B8", "ViT_B16", "ViT_B32", "ViT_H14", "ViT_L16", "ViT_L32", "ViT_S16", "ViT_S32", "ViT_Ti16")]
 
 TI = {"hidden_size": 192, "num_layers": 12, "mlp_dim": 768, "num_heads": 3}
 S = {"hidden_size": 384, "num_layers": 12, "mlp_dim": 1536, "num_heads": 6}

@@ -17,16 +17,7 @@ from keras_vit.inspection.relevance import attention_relevance
 from keras_vit.inspection.scores import attention_scores
 
 __all__ = [
-    "attention_distance",
-    "attention_maps",
-    "attention_relevance",
-    "attention_rollout",
-    "attention_scores",
-    "filter_components",
-    "mean_distance",
-    "overlay",
-    "patch_components",
-    "position_similarity",
-    "token_attention",
+    "attention_distance", "attention_maps", "attention_relevance", "attention_rollout", "attention_scores",
+    "filter_components", "mean_distance", "overlay", "patch_components", "position_similarity", "token_attention",
     "upsample_maps",
-]
+]  # fmt: skip

@@ -12,12 +12,13 @@ from keras_vit.inspection.relevance import attention_relevance
 from keras_vit.inspection.scores import as_images, attention_scores, iterate_scores
 from keras_vit.models.any_model import find_vision_transformer
 from keras_vit.models.features import tokens_read
+from keras_vit.plots import to_pictures
 
 METHODS = ("rollout", "mean", "relevance")
 
 
 def attention_rollout(scores: np.ndarray, residual: bool = True) -> np.ndarray:
-    """The attention of all layers multiplied: how much of each input token is in each token of the output.
+    """Multiplies the attention of all layers: how much of each input token is in each token of the output.
 
     With the residual connections, `A_l = 0.5 (mean over heads + I)`; then `R_l = A_l R_(l-1)`, from `R_0 = I`.
 
@@ -27,9 +28,6 @@ def attention_rollout(scores: np.ndarray, residual: bool = True) -> np.ndarray:
 
     Returns:
         float64 `(..., N, N)`; rows sum to 1.
-
-    Raises:
-        ValueError: the scores are not of this shape.
 
     Reference: paper appendix D.8; Abnar and Zuidema, "Quantifying Attention Flow in Transformers".
     """
@@ -118,13 +116,9 @@ def token_row(model, matrix, patch=None):
 
 
 def token_attention(
-    model: keras.Model,
-    images: Any,
-    patch: tuple[int, int] | None = None,
-    layer: int = -1,
-    head: int | None = None,
+    model: keras.Model, images: Any, patch: tuple[int, int] | None = None, layer: int = -1, head: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """How much one token takes from each patch: through all layers, and in one of them.
+    """Computes how much one token takes from each patch: through all layers, and in one of them.
 
     Args:
         model, images: as of `attention_scores`.
@@ -135,12 +129,10 @@ def token_attention(
 
     Returns:
         `(rollout, attention)`, float32 `(B, rows, columns)` each, 0 or more: `attention_rollout` with the residual
-        connections, and the scores of the layer. Each sums to 1 over the patches and the class token, which is left
-        out.
+        connections, and the scores of the layer. Each sums to 1 with the class token, which is left out.
 
     Raises:
-        ValueError: there is no Vision Transformer in the model, no such patch, layer or head, or the images are not of
-            its size.
+        ValueError: as `attention_scores`, or there is no such patch, layer or head.
     """
     vit, images = as_images(model, images)
     layer, heads = vit.layer_number(layer, least=1), vit.num_heads
@@ -149,9 +141,7 @@ def token_attention(
         raise ValueError(f"`head` must be 1 to {heads}, or None for the mean. Received: head={head!r}")
     is_pair = isinstance(patch, Sequence) and len(patch) == 2 and all(isinstance(i, numbers.Integral) for i in patch)
     if patch is not None and not (is_pair and all(0 <= i < n for i, n in zip(patch, vit.grid))):
-        raise ValueError(
-            f"`patch` must be (row, column), below {vit.grid}, or None for the output. Received: patch={patch!r}"
-        )
+        raise ValueError(f"`patch` must be (row, column), below {vit.grid}, or None. Received: patch={patch!r}")
     rollout = attention = None
     for number, scores in iterate_scores(model, images):
         if number <= tokens_read(model)[1]:
@@ -182,10 +172,4 @@ def overlay(images: np.ndarray, maps: np.ndarray) -> np.ndarray:
     if images.shape[:3] != maps.shape:
         raise ValueError(f"There must be a map of its size for each image. Received: {images.shape} and {maps.shape}")
     largest = maps.max((1, 2), keepdims=True)
-    return to_rgb(images) * (maps / np.where(largest > 0, largest, 1))[..., None]
-
-
-def to_rgb(images):
-    """Images `(B, H, W, C)` in [-1, 1] to float32 `(B, H, W, 3)` in [0, 1]: the first three channels, or the one."""
-    channels = images[..., :3] if images.shape[-1] >= 3 else np.repeat(images[..., :1], 3, axis=-1)
-    return np.clip((np.asarray(channels, "float32") + 1) / 2, 0, 1)
+    return to_pictures(images) * (maps / np.where(largest > 0, largest, 1))[..., None]

@@ -11,11 +11,10 @@ from keras_vit.layers.validation import check_positive_int
 def attention_distance(
     model: keras.Model, images: np.ndarray, class_token: str = "out", batch_size: int = 8
 ) -> np.ndarray:
-    """The mean attention distance of every layer and head, over images and queries: Figures 7 (right) and 11.
+    """Computes the mean attention distance of every layer and head, over images and queries: Figures 7 (right) and 11.
 
     Args:
-        model: a `keras.Model` with a Vision Transformer in it, also wrapped inside other models.
-        images: `(N, H, W, C)`, as the model takes them; the paper takes 128.
+        model, images: as of `attention_scores`; the paper takes 128 images.
         class_token: see `mean_distance`.
         batch_size: images that are computed at a time; scores are never kept for more than one layer.
 
@@ -23,8 +22,7 @@ def attention_distance(
         float64 `(layers, heads)`, in pixels.
 
     Raises:
-        ValueError: there is no Vision Transformer in the model, no image, the images are not of its size, or
-            `batch_size` is not a positive integer.
+        ValueError: as `attention_scores`.
     """
     vit, images = as_images(model, images)
     check_positive_int("batch_size", batch_size)
@@ -44,23 +42,21 @@ def mean_distance(
     num_prefix_tokens: int = 0,
     class_token: str = "out",
 ) -> np.ndarray:
-    """The mean distance between a patch and what it attends to: the sum over keys of attention times distance.
+    """Computes the mean distance between a patch and what it attends to: the sum over keys of attention times distance.
 
     Args:
         scores: `(..., heads, N, N)`, attention after the softmax, from query to key.
         grid: `(rows, columns)` of the patches.
         patch_size: `(height, width)` of a patch, in pixels.
         num_prefix_tokens: tokens before those of the patches, 1 for a class token. They are no queries here.
-        class_token: what becomes of the attention to them: "out", it is left out, and the rest sums to 1 again; "in",
-            it counts as attention of distance 0.
+        class_token: "out" to leave attention to prefix tokens out, so that the rest sums to 1 again; "in" to count it
+            as attention of distance 0. The paper's appendix D.7 does not say.
 
     Returns:
         float32 `(..., heads)`, in pixels; a numpy array.
 
     Raises:
         ValueError: `class_token` is neither, or the scores do not fit the grid.
-
-    Reference: paper appendix D.7, which does not say what becomes of the class token.
     """
     scores = ops.convert_to_tensor(scores, "float32")
     tokens = grid[0] * grid[1] + num_prefix_tokens

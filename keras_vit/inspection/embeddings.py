@@ -12,14 +12,11 @@ from keras_vit.models.features import features
 
 
 def position_similarity(model: keras.Model) -> np.ndarray:
-    """The cosine similarity of the position embeddings of any two patches: Figures 7 (center) and 10.
-
-    Args:
-        model: a `keras.Model` with a Vision Transformer in it.
+    """Computes the cosine similarity of the position embeddings of any two patches: Figures 7 (center) and 10.
 
     Returns:
         float32 `(rows, columns, rows, columns)` in [-1, 1]: entry `[i, j]` is the map of patch (i, j); 0 for an
-        embedding of zeros. The class token's position is left out.
+        embedding of zeros.
 
     Raises:
         ValueError: there is no Vision Transformer in the model.
@@ -35,9 +32,7 @@ def position_similarity(model: keras.Model) -> np.ndarray:
 
 
 def filter_components(model: keras.Model, count: int = 28) -> np.ndarray:
-    """The first principal components of the filters that embed the patches: Figure 7 (left).
-
-    The filters are the samples, and their mean is subtracted, as in scikit-learn's PCA.
+    """Computes the first principal components of the filters that embed the patches: Figure 7 (left).
 
     Args:
         model: a `keras.Model` with a Vision Transformer in it, not a hybrid.
@@ -47,13 +42,11 @@ def filter_components(model: keras.Model, count: int = 28) -> np.ndarray:
         float32 `(count, P, P, C)`, each scaled to [0, 1].
 
     Raises:
-        ValueError: there is no Vision Transformer in the model, or it is a hybrid, whose patches are of features.
+        ValueError: there is no Vision Transformer in the model, or it is a hybrid.
     """
     vit = find_vision_transformer(model)
     if vit.stem is not None:
-        raise ValueError(
-            f"The patches of a hybrid are of features, and their filters are no images. Received: model={vit.name!r}"
-        )
+        raise ValueError(f"The patches of a hybrid are of features, not pixels. Received: model={vit.name!r}")
     patch_size, kernel = vit.patch_size, vit.patch_encoder.kernel
     filters = ops.convert_to_numpy(kernel).T.astype("float32")  # (D, P*P*C)
     components = _principal_components(filters, count).components_
@@ -61,11 +54,10 @@ def filter_components(model: keras.Model, count: int = 28) -> np.ndarray:
 
 
 def patch_components(model: keras.Model, images: np.ndarray, layer: int = -1, count: int = 3) -> np.ndarray:
-    """The first principal components of the tokens of patches: with three of them, a color for each patch.
+    """Computes the first principal components of the tokens of patches: with three of them, a color for each patch.
 
     Args:
-        model: a `keras.Model` with a Vision Transformer in it, also wrapped inside other models.
-        images: `(B, H, W, C)`, as the model takes them; the components are those of all of them together.
+        model, images: as of `attention_scores`; the components are those of all images together.
         layer: whose tokens, counted from 1; see `keras_vit.features`.
         count: how many components, 1 or more.
 

@@ -13,22 +13,20 @@ from keras_vit.models.features import find_feature_model, tokens_read
 def attention_relevance(
     model: keras.Model, images: np.ndarray, targets: np.ndarray | Sequence[int] | None = None
 ) -> np.ndarray:
-    """How relevant each input token is to each token of the output, for one class of each image.
+    """Computes how relevant each input token is to each token of the output, for one class of each image.
 
-    Of each layer, `A = mean over heads of max(0, gradient * attention)`, where the gradient is that of the output of
-    the class by the attention scores; then `R_l = R_(l-1) + A R_(l-1)`, from `R_0 = I`.
+    In each layer `A = mean over heads of max(0, gradient * attention)`, with the gradient of the class's output by the
+    scores; then `R_l = R_(l-1) + A R_(l-1)`, from `R_0 = I`.
 
     Args:
-        model: a `keras.Model` with a Vision Transformer in it, also wrapped, whose outputs are `(B, classes)`.
-        images: `(B, H, W, C)`, as the model takes them.
+        model, images: as of `attention_scores`; the model's outputs are `(B, classes)`.
         targets: integers `(B,)`, the class of each image; None for the one with the largest output.
 
     Returns:
         float64 `(B, N, N)` minus the identity, which says nothing of the image: 0 or more.
 
     Raises:
-        ValueError: there is no Vision Transformer in the model, its outputs are not `(B, classes)`, a target is not a
-            class, there is no image, or the images are not of the model's size.
+        ValueError: as `attention_scores`, the outputs are not `(B, classes)`, or a target is not a class.
 
     Reference: Chefer et al., "Generic Attention-model Explainability" (2021), equations 5 and 6, for self-attention.
     """
@@ -40,10 +38,7 @@ def attention_relevance(
     outputs = [ops.convert_to_numpy(output) for output in outputs]
     classes = outputs[0].shape[-1]
     targets = [output[0].argmax() for output in outputs] if targets is None else targets
-    try:
-        targets = np.asarray(targets)
-    except ValueError:  # lists of different lengths
-        targets = np.array(None)
+    targets = np.asarray(targets)
     in_range = targets.dtype.kind in "iu" and ((targets >= 0) & (targets < classes)).all()
     if targets.shape != (len(images),) or not in_range:
         raise ValueError(

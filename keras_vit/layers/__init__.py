@@ -20,19 +20,7 @@ from keras_vit.layers.tokens import ClassToken, LayerScale, RegisterTokens
 from keras_vit.layers.transformer_block import TransformerBlock
 
 __all__ = [
-    "AttentionPooling",
-    "AxialTransformerBlock",
-    "ClassToken",
-    "InputPreprocessing",
-    "LayerScale",
-    "NoPositionEmbedding",
-    "PatchEncoder",
-    "Patches",
-    "PositionEmbedding",
-    "PositionEmbedding2D",
-    "PreActivationResNet",
-    "RegisterTokens",
-    "ResNetStem",
-    "SinCosPositionEmbedding",
-    "TransformerBlock",
-]
+    "AttentionPooling", "AxialTransformerBlock", "ClassToken", "InputPreprocessing", "LayerScale",
+    "NoPositionEmbedding", "PatchEncoder", "Patches", "PositionEmbedding", "PositionEmbedding2D",
+    "PreActivationResNet", "RegisterTokens", "ResNetStem", "SinCosPositionEmbedding", "TransformerBlock",
+]  # fmt: skip

@@ -12,22 +12,13 @@ from keras_vit.layers.validation import check_positive_int, check_rank
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class AttentionPooling(keras.layers.Layer):
-    """A learned probe attends to all tokens: `(B, N, D)` to `(B, D)`.
-
-        x = attention(probe, tokens)
-        y = x + mlp(norm(x))
+    """Pools tokens by a probe, `x = attention(probe, tokens)`, then `x + mlp(norm(x))`: `(B, N, D)` to `(B, D)`.
 
     Args:
         num_heads: number of attention heads; must divide D.
         mlp_dim: size of the MLP's hidden layer, 1 or more.
         exact_gelu: whether the MLP uses the exact GELU instead of its tanh form, which is the reference's.
         epsilon: of the LayerNorm.
-
-    Call arguments:
-        tokens: `(B, N, D)`, float.
-
-    Returns:
-        `(B, D)` in the compute dtype.
 
     Raises:
         ValueError: an argument is out of range, `num_heads` does not divide D, or the tokens are not of rank 3.
@@ -78,10 +69,5 @@ class AttentionPooling(keras.layers.Layer):
         return attention + 2 * hidden_size * self.mlp_dim
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "mlp_dim": self.mlp_dim,
-            "exact_gelu": self.exact_gelu,
-            "epsilon": self.epsilon,
-        }
+        names = ("num_heads", "mlp_dim", "exact_gelu", "epsilon")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

@@ -11,28 +11,21 @@ from keras_vit.layers.validation import check_grid, check_grid_tokens, check_ran
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class AxialTransformerBlock(keras.layers.Layer):
-    """Two encoder blocks on a grid of tokens: one on each row by itself, then one on each column.
+    """Two encoder blocks on a grid of tokens, one on each row, then one on each column: `(B, N, D)` to `(B, N, D)`.
 
-    Each of them is a `TransformerBlock`, with attention, MLP and weights of its own, so that a block has twice the
-    parameters of a `TransformerBlock`; scores need the memory of rows + columns instead of rows * columns a token.
+    Each of them is a `TransformerBlock` with weights of its own. Scores need the memory of rows + columns instead of
+    rows * columns a token.
 
     Args:
-        grid: `(rows, columns)` of the tokens.
+        grid: `(rows, columns)` of the tokens, which come row by row.
         num_heads, mlp_dim, dropout, attention_dropout, stochastic_depth, exact_gelu, epsilon, remat: of both, see
             `TransformerBlock`. A residual branch is dropped for a row, or a column, of an example.
-
-    Call arguments:
-        tokens: `(B, N, D)`, float, row by row; N is `rows * columns`.
-        training: whether dropout and stochastic depth are active.
-
-    Returns:
-        `(B, N, D)` in the compute dtype.
 
     Raises:
         ValueError: an argument is out of range, `num_heads` does not divide D, or the tokens do not fit the grid.
 
-    Reference: paper appendix D.6, where row attention comes first. In a row the tokens of one row attend to each
-    other; Scenic's `EncoderAxial` calls the other direction so.
+    Reference: paper appendix D.6, where row attention (among the tokens of one row) is first; Scenic's `EncoderAxial`
+    calls the other direction so.
     """
 
     def __init__(

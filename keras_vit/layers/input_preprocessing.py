@@ -11,33 +11,20 @@ from keras_vit.preprocessing import Preprocessing, check_channels, concrete_valu
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class InputPreprocessing(keras.layers.Layer):
-    """Changes nothing, and says in its config how the images were prepared: `(B, H, W, C)` to `(B, H, W, C)`.
+    """Passes images `(B, H, W, C)` on, and records in its config how they were prepared and what the logits mean.
 
-    It stands first in every model here. What a checkpoint was trained on belongs to the model as its weights do, and
-    a layer's config is what survives saving, `from_config` and `clone_model`. `keras_vit.preprocessing_of` reads it.
+    It stands first in every model here, since a layer's config survives saving, `from_config` and `clone_model`.
+    `keras_vit.preprocessing_of` reads it. In an eager call it warns once about images that are pixel values, or that
+    were preprocessed twice.
 
     Args:
-        preprocessing: None for that of the JAX reference, a `keras_vit.Preprocessing`, or its fields as a dict. Where
-            all channels have one mean and one std, it holds for images of any number of channels.
+        preprocessing: None for that of the JAX reference, a `keras_vit.Preprocessing`, or its fields as a dict. If all
+            channels have one mean and one std, it holds for images of any number of channels. May be set later.
         logits_activation: the function that turns the model's logits into probabilities, "softmax" or "sigmoid";
             training sets the one of its loss, and exports and calibration use it.
 
-    Attributes:
-        preprocessing: the `Preprocessing`; may be set, as the argument.
-        logits_activation: the argument; may be set.
-
-    Call arguments:
-        images: `(B, H, W, C)`, float.
-
-    Returns:
-        The same images in the compute dtype.
-
     Raises:
-        ValueError: the dict has other keys, a value is out of range, `mean` and `std` are not of the images' channels,
-            or the images have other channels than those that the layer was built for.
-
-    Warns:
-        UserWarning: once, in an eager call, if images are pixel values or were preprocessed twice.
+        ValueError: the dict has other keys, a value is out of range, or the channels are not those of the images.
     """
 
     def __init__(

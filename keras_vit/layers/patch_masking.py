@@ -33,9 +33,7 @@ class PatchMasking(keras.layers.Layer):
         check_static_tokens("PatchMasking", input_shape, "a share of them is corrupted by count")
         hidden_size = input_shape[2]
         self.mask_embedding = self.add_weight(
-            name="mask_embedding",
-            shape=(1, 1, hidden_size),
-            initializer=keras.initializers.RandomNormal(stddev=0.02),
+            name="mask_embedding", shape=(1, 1, hidden_size), initializer=keras.initializers.RandomNormal(stddev=0.02)
         )
         self.built = True
 

@@ -10,19 +10,13 @@ from keras_vit.layers.validation import check_positive_int, check_rank, nearest_
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Patches(keras.layers.Layer):
-    """Cuts images into square patches and flattens each: `(B, H, W, C)` to `(B, N, P*P*C)`.
+    """Cuts images into square patches and flattens each: `(B, H, W, C)` to `(B, H/P * W/P, P*P*C)`.
 
-    Patches come in raster order, left to right and then down; inside a patch the order is row, column, channel,
-    which is the order of a convolution kernel `(P, P, C, D)` reshaped to `(P*P*C, D)`.
+    Patches come in raster order; inside a patch the order is row, column, channel, that of a convolution kernel
+    `(P, P, C, D)` reshaped to `(P*P*C, D)`.
 
     Args:
         patch_size: P, the side of a patch in pixels, 1 or more.
-
-    Call arguments:
-        images: `(B, H, W, C)`, any dtype; H and W are multiples of `patch_size`.
-
-    Returns:
-        `(B, H/P * W/P, P*P*C)`, the same values in the compute dtype.
 
     Raises:
         ValueError: `patch_size` is not a positive integer; the images are not of rank 4, or have a side that
@@ -70,18 +64,12 @@ class Patches(keras.layers.Layer):
 class PatchEncoder(keras.layers.Dense):
     """Projects flattened patches linearly to tokens: `(B, N, P*P*C)` to `(B, N, hidden_size)`.
 
-    After `Patches` it equals the strided convolution that the reference calls `embedding`; the kernel here is that
-    convolution's, `(P, P, C, D)`, reshaped to `(P*P*C, D)`.
+    After `Patches` it equals the strided convolution that the reference calls `embedding`, with its kernel
+    `(P, P, C, D)` reshaped to `(P*P*C, D)`.
 
     Args:
         hidden_size: D, the size of a token, 1 or more.
         use_bias: whether a bias is added.
-
-    Call arguments:
-        patches: `(B, N, P*P*C)`, float.
-
-    Returns:
-        `(B, N, hidden_size)` in the compute dtype.
 
     Raises:
         ValueError: `hidden_size` is not a positive integer, or the patches are not of rank 3.

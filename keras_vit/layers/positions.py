@@ -31,17 +31,11 @@ class _Positions(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PositionEmbedding(_Positions):
-    """Adds a learned vector to the token at each position: `(B, N, D)` to `(B, N, D)`.
+    """Adds a learned vector to the token at each position: `(B, N, D)` to `(B, N, D)`; N is static.
 
     Args:
-        grid: `(rows, columns)` of the patches, or None where it is not known. It changes no number; a checkpoint's
-            positions are resampled to it. There are `rows * columns` tokens, or one more with a class token in front.
-
-    Call arguments:
-        tokens: `(B, N, D)`, float; N is static, since every position has a vector.
-
-    Returns:
-        `(B, N, D)` in the compute dtype.
+        grid: `(rows, columns)` of the patches, to which a checkpoint's positions are resampled, or None. There are
+            `rows * columns` tokens, or one more with a class token in front.
 
     Raises:
         ValueError: the tokens are not of rank 3, have no static length, or a length that does not fit `grid`.
@@ -73,12 +67,6 @@ class PositionEmbedding2D(_Positions):
 
     Args:
         grid: `(rows, columns)` of the patches; N is their product, or one more with a class token in front.
-
-    Call arguments:
-        tokens: `(B, N, D)`, float; D is even.
-
-    Returns:
-        `(B, N, D)` in the compute dtype.
 
     Raises:
         ValueError: `grid` is not a pair of positive integers, the number of tokens does not fit it, or D is odd.
@@ -116,17 +104,10 @@ class SinCosPositionEmbedding(_Positions):
     """Adds fixed sines and cosines of a patch's column and row: `(B, N, D)` to `(B, N, D)`.
 
     D/4 frequencies w run geometrically from 1 to 1/10000; the D values are sin(w*column), cos(w*column), sin(w*row),
-    cos(w*row).
+    cos(w*row). A class token has no position and comes after this layer.
 
     Args:
         grid: `(rows, columns)` of the patches; N is their product.
-
-    Call arguments:
-        tokens: `(B, N, D)`, float, D a multiple of 4 and at least 8. There is no position for a class token, which
-            comes after this layer.
-
-    Returns:
-        `(B, N, D)` in the compute dtype.
 
     Raises:
         ValueError: `grid` is not a pair of positive integers, the number of tokens does not fit it, or D is not a
@@ -158,16 +139,10 @@ class SinCosPositionEmbedding(_Positions):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class NoPositionEmbedding(_Positions):
-    """Returns the tokens as they are, `(B, N, D)`: the place of a position embedding in a model that has none there.
+    """Returns the tokens `(B, N, D)` as they are, in place of a position embedding.
 
     Args:
         grid: `(rows, columns)` of the patches. It changes no number.
-
-    Call arguments:
-        tokens: `(B, N, D)`, float.
-
-    Returns:
-        `(B, N, D)`.
 
     Raises:
         ValueError: `grid` is not a pair of positive integers, or the tokens are not of rank 3.

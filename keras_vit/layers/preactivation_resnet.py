@@ -15,7 +15,7 @@ POOL_PADDINGS = ("zeros", "minus_infinity")
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PreActivationResNet(ResNetStem):
-    """A pre-activation ResNet (V2) without its head: images `(B, H, W, C)` to features `(B, h, w, F)`.
+    """A pre-activation ResNet (V2) without its head: images `(B, H, W, C)` to features `(B, h, w, F)`, 0 or more.
 
     The root is a bare 7x7 convolution and a 3x3 max-pool, each of stride 2; units normalize and activate before they
     convolve, and a last GroupNorm and ReLU close it. Sides are divided by the strides and rounded up, as those of
@@ -26,12 +26,6 @@ class PreActivationResNet(ResNetStem):
         width: channels of the root, a multiple of 32. The last of n stages has `4 * width * 2**(n-1)` output channels.
         pool_padding: the value around the border that the root's pool sees, "zeros" (as the published weights were
             trained) or "minus_infinity" (big_vision's form). They differ where the root's features are negative.
-
-    Call arguments:
-        images: `(B, H, W, C)`, float.
-
-    Returns:
-        `(B, h, w, F)` in the compute dtype, 0 or more.
 
     Raises:
         ValueError: an argument is out of range, or the images are not of rank 4.
@@ -101,11 +95,5 @@ class PreActivationUnit(BottleneckUnit):
 
 def _conv(filters, kernel_size, strides, name, policy):
     return StdConv2D(
-        filters,
-        kernel_size,
-        strides=strides,
-        padding="symmetric",
-        variance_epsilon=1e-10,
-        dtype=policy,
-        name=name,
+        filters, kernel_size, strides=strides, padding="symmetric", variance_epsilon=1e-10, dtype=policy, name=name
     )

@@ -22,21 +22,15 @@ BIT_UNITS = {
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ResNetStem(keras.layers.Layer):
-    """A ResNet without its head: images `(B, H, W, C)` to a grid of features `(B, h, w, F)`.
+    """A ResNet (V1) without its head: images `(B, H, W, C)` to a grid of features `(B, h, w, F)`, 0 or more.
 
     The root is a 7x7 convolution and a 3x3 max-pool, each of stride 2; then come stages of bottleneck units, each
     stage after the first of stride 2. Sides are divided by the strides and rounded up. Convolutions are
-    weight-standardized and have no bias; every one is followed by a GroupNorm of 32 groups (ResNet V1).
+    weight-standardized and have no bias; every one is followed by a GroupNorm of 32 groups.
 
     Args:
         blocks: number of units in each stage, such as `(3, 4, 9)`; `()` is the root alone.
         width: channels of the root, a multiple of 32. Stage i (from 1) has `4 * width * 2**(i-1)` output channels.
-
-    Call arguments:
-        images: `(B, H, W, C)`, float.
-
-    Returns:
-        `(B, h, w, F)` in the compute dtype, 0 or more (the last operation is ReLU or pooling after it).
 
     Raises:
         ValueError: a number of units or the width is out of range, or the images are not of rank 4.

@@ -16,7 +16,7 @@ def check_rotary(rotary):
         return None
     if "grid" not in rotary or set(rotary) - ROTARY:
         raise ValueError(
-            f"`rotary` must have `grid`, and may have {', '.join(sorted(ROTARY))}. Received: rotary={dict(rotary)}"
+            f"`rotary` needs `grid` and takes {', '.join(sorted(ROTARY))}. Received: rotary={dict(rotary)}"
         )
     return types.MappingProxyType({**rotary, "grid": check_grid(rotary["grid"])})
 

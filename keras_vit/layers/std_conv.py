@@ -48,11 +48,7 @@ class StdConv2D(keras.layers.Layer):
             x = pad_sides(x, (self.kernel_size - 1) // 2)
             padding = "valid"
         return ops.conv(
-            x,
-            ops.cast(kernel, self.compute_dtype),
-            strides=self.strides,
-            padding=padding,
-            data_format="channels_last",
+            x, ops.cast(kernel, self.compute_dtype), strides=self.strides, padding=padding, data_format="channels_last"
         )
 
     def compute_output_shape(self, input_shape):
@@ -65,14 +61,8 @@ class StdConv2D(keras.layers.Layer):
         return conv_multiply_accumulates(self, input_shape, (self.kernel_size,) * 2, (self.strides,) * 2)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "kernel_size": self.kernel_size,
-            "strides": self.strides,
-            "padding": self.padding,
-            "variance_epsilon": self.variance_epsilon,
-        }
+        names = ("filters", "kernel_size", "strides", "padding", "variance_epsilon")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 def group_norm(name, epsilon=1e-6, **kwargs):

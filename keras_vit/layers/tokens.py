@@ -10,13 +10,7 @@ from keras_vit.layers.validation import check_positive_int, check_rank
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ClassToken(keras.layers.Layer):
-    """Prepends one learned token to each sequence: `(B, N, D)` to `(B, 1+N, D)`.
-
-    Call arguments:
-        tokens: `(B, N, D)`, float.
-
-    Returns:
-        `(B, 1+N, D)` in the compute dtype; row 0 is the class token, the same for every example.
+    """Prepends one learned token, the same for every example, to each sequence: `(B, N, D)` to `(B, 1+N, D)`.
 
     Raises:
         ValueError: the tokens are not of rank 3.
@@ -48,12 +42,6 @@ class RegisterTokens(keras.layers.Layer):
     Args:
         count: number of registers, 1 or more.
         after: how many tokens stay before them, 1 for a class token.
-
-    Call arguments:
-        tokens: `(B, N, D)`, float.
-
-    Returns:
-        `(B, N+count, D)` in the compute dtype.
 
     Raises:
         ValueError: `count` is not a positive integer, or the tokens are not of rank 3.

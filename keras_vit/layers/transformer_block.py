@@ -16,7 +16,7 @@ from keras_vit.layers.validation import check_choice, check_positive_int, check_
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class TransformerBlock(keras.layers.Layer):
-    """A pre-norm encoder block: self-attention, then an MLP, each beside a residual connection.
+    """A pre-norm encoder block, self-attention and an MLP with residual connections: `(B, N, D)` to `(B, N, D)`.
 
         z' = z + attention(norm(z))        (paper, eq. 2)
         z  = z' + mlp(norm(z'))            (paper, eq. 3)
@@ -48,13 +48,6 @@ class TransformerBlock(keras.layers.Layer):
         attention_norm: whether the values of all heads go through a LayerNorm before the attention's projection.
         rotary: None, or rotary positions of patches, as `MultiHeadAttention` takes them.
         layer_scale: initial value of learned factors on both residual branches; None for none.
-
-    Call arguments:
-        tokens: `(B, N, D)`, float.
-        training: whether dropout and stochastic depth are active.
-
-    Returns:
-        `(B, N, D)`, or `(B, 1, D)` with `first_token_only`, in the compute dtype.
 
     Raises:
         ValueError: an argument is out of range, `num_heads` does not divide D, or the tokens are not of rank 3.

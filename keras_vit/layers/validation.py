@@ -45,9 +45,7 @@ def check_grid_tokens(grid, tokens, class_token=True):
     other = ", and there is no class token"
     if class_token:
         other = f", or {patches + 1} with a class token, or {patches + 2} with two"
-    raise ValueError(
-        f"A grid of {rows}x{columns} has {patches} tokens{other}. Received: tokens={tokens}, grid={tuple(grid)}"
-    )
+    raise ValueError(f"A grid of {rows}x{columns} has {patches} tokens{other}. Received: tokens={tokens}, grid={grid}")
 
 
 def check_static_tokens(layer, shape, reason):
@@ -60,6 +58,4 @@ def check_static_tokens(layer, shape, reason):
 def check_rank(layer, shape, axes):
     """Raises a `ValueError` unless `shape` has as many axes as the string `axes` names, such as "B, N, D"."""
     if len(shape) != len(axes.split(",")):
-        raise ValueError(
-            f"{layer} needs inputs of shape ({axes}), rank {len(axes.split(','))}. Received: shape={tuple(shape)}"
-        )
+        raise ValueError(f"{layer} needs inputs of shape ({axes}). Received: shape={tuple(shape)}")

@@ -12,17 +12,11 @@ from keras_vit.models.vision_transformer import VisionTransformer
 
 
 def load_keras_file(path: str | os.PathLike, compile: bool = True) -> keras.Model:
-    """The model of a local .keras file, which is data alone: code in it is never run.
+    """Loads the model of a local .keras file, which is data alone: code in it is never run.
 
     Version 0.1.0 saved a Vision Transformer as a plain `keras.Model`. Its weights become a `VisionTransformer` by
-    `keras_vit.checkpoints.save` and `keras_vit.from_pretrained`.
-
-    Args:
-        path: the file.
-        compile: whether a compiled model gets its optimizer, loss and metrics back.
-
-    Raises:
-        ValueError: there is no such file, it is damaged, or it holds code.
+    `keras_vit.checkpoints.save` and `keras_vit.from_pretrained`. With `compile`, a compiled model gets its optimizer,
+    loss and metrics back. Raises a `ValueError` if there is no such file, it is damaged, or it holds code.
     """
     try:
         return keras.saving.load_model(path, compile=compile, safe_mode=True)
@@ -185,9 +179,7 @@ def images_into(model, vit, images, training=False):
         model(inputs, training=training)
     received += embedded  # by a `FeatureModel`
     if len(received) != 1:
-        raise ValueError(
-            f"The model must call its Vision Transformer once. Received: {len(received)} calls, model={model.name!r}"
-        )
+        raise ValueError(f"A model must call its Vision Transformer once. Received: {len(received)} by {model.name!r}")
     return received[0]
 
 

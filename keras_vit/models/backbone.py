@@ -25,10 +25,6 @@ class Backbone(keras.Model):
             of two.
         norm: whether the LayerNorm after the last block is applied to each layer.
 
-    Call arguments:
-        images: `(B, H, W, C)`, as the model takes them.
-        training: whether dropout is active.
-
     Returns:
         A list of maps `(B, H / stride, W / stride, D)`; where a stride does not divide the side, the last values of a
         row or column are left out.
@@ -106,10 +102,7 @@ def _power_of_two(side, stride):
     for power in range(-8, 9):
         if side == stride * 2.0**power:
             return power
-    raise ValueError(
-        f"A stride must be the size of a patch, {side:g} pixels, times or divided by a power of two. "
-        f"Received: stride={stride}"
-    )
+    raise ValueError(f"A stride must be {side:g} pixels times or by a power of two. Received: stride={stride}")
 
 
 def _neck(power, hidden_size, name):

@@ -37,9 +37,6 @@ class BiTResNet(ImageModel):
         name: the model's name.
         dtype: its dtype policy; None for Keras' global one.
 
-    Call arguments:
-        images: `(B, H, W, C)`, float.
-
     Returns:
         float32 logits `(B, classes)`, or with `include_top=False` the mean over the last features, `(B, 2048 *
         width_factor)` with the default width, in the compute dtype.
@@ -93,11 +90,7 @@ class BiTResNet(ImageModel):
         x = resnet(layers.InputPreprocessing(preprocessing, name="expected_images", **policy)(images))
         x = keras.layers.GlobalAveragePooling2D(data_format="channels_last", name="pool", **policy)(x)
         x = add_head(
-            x,
-            include_top=include_top,
-            classes=arguments["classes"],
-            bias=head_bias,
-            activation=classifier_activation,
+            x, include_top=include_top, classes=arguments["classes"], bias=head_bias, activation=classifier_activation
         )
         super().__init__(images, x, arguments=arguments, name=name, **policy, **kwargs)
         self.resnet = resnet

@@ -66,10 +66,6 @@ class FeatureModel(keras.Model):
     Args:
         model, layers, tokens, grid, norm: as of `features`.
 
-    Call arguments:
-        images: `(B, H, W, C)`.
-        training: whether dropout is active.
-
     Returns:
         A tensor, or a list if `layers` is a list, in the compute dtype.
 
@@ -197,12 +193,8 @@ def _validate(vit, tokens, grid, norm):
     if tokens == "registers" and not vit.arguments["num_registers"]:
         raise ValueError(f"The model has no registers. Received: tokens='registers', model={vit.name!r}")
     if grid and tokens != "patch":
-        raise ValueError(
-            f"Only the tokens of patches are a grid: `tokens` must be 'patch'. Received: tokens={tokens!r}"
-        )
+        raise ValueError(f"Only tokens of patches are a grid: `tokens` must be 'patch'. Received: tokens={tokens!r}")
     if tokens == "pooled":
         vit.check_pools()
         if not norm:
-            raise ValueError(
-                "What the head reads is after the norm: pass norm=True. Received: tokens='pooled', norm=False"
-            )
+            raise ValueError("The head reads normed tokens: pass norm=True. Received: tokens='pooled', norm=False")

@@ -13,20 +13,16 @@ LORA_TARGETS = ("query", "key", "value", "out", "mlp_1", "mlp_2")
 
 
 def freeze(model: keras.Model, up_to: int | str = "head", write: Callable[[str], object] = print) -> int:
-    """Freezes a model from its input up to some layer of its Vision Transformer, and prints what still trains.
+    """Freezes a model from its input up to some layer of its Vision Transformer, and returns how many parameters train.
 
-    Layers of a model around the Vision Transformer are frozen if they come before it in `model.layers`.
-
-    A model that is compiled must be compiled again. `model.trainable = True` thaws everything.
+    Layers of a model around the Vision Transformer are frozen if they come before it. A compiled model must be compiled
+    again; `model.trainable = True` thaws everything.
 
     Args:
         model: a `keras.Model` with a Vision Transformer in it.
-        up_to: the last block that is frozen, counted from 1, or from the end for negative numbers, -1 the last; 0 for
-            the embedding alone. Or "head": everything that the head reads, which leaves a linear probe.
+        up_to: the last block that is frozen, counted from 1, or from the end for negative numbers; 0 for the embedding
+            alone. Or "head": everything that the head reads, which leaves a linear probe.
         write: takes the line that says what trains.
-
-    Returns:
-        How many parameters train.
 
     Raises:
         ValueError: there is no Vision Transformer in the model, or no such block.
@@ -53,9 +49,8 @@ def enable_lora(
 ) -> int:
     """Freezes a Vision Transformer but its head, and trains low-rank changes of some kernels of every block.
 
-    The adapters are Keras' own (`Dense.enable_lora`). Saving the model as `.keras` adds them to the kernels, and the
-    loaded model has none; `checkpoints.save` and exports need that model. A model that is compiled must be compiled
-    again.
+    The adapters are Keras' own (`Dense.enable_lora`). Saving the model as `.keras` adds them to the kernels;
+    `checkpoints.save` and exports need that model. A compiled model must be compiled again.
 
     Args:
         model: a `keras.Model` with a Vision Transformer in it.
@@ -68,8 +63,7 @@ def enable_lora(
         How many parameters train.
 
     Raises:
-        ValueError: there is no Vision Transformer in the model, the rank is not a positive integer, a target is
-            unknown, or the adapters are there already.
+        ValueError: there is no Vision Transformer in the model, a target is unknown, or it has adapters already.
 
     Reference: Hu et al., "LoRA" (2021), which adapts queries and values.
     """

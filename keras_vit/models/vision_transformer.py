@@ -111,10 +111,6 @@ class VisionTransformer(ImageModel):
         name: the model's name.
         dtype: its dtype policy; None for Keras' global one.
 
-    Call arguments:
-        images: `(B, H, W, C)`, float.
-        training: whether dropout and stochastic depth are active.
-
     Returns:
         float32 logits `(B, classes)`, `(B, N, classes)` for the unpooled classifiers; with `include_top=False` features
         `(B, F)` or `(B, N, F)` in the compute dtype, where F is `representation_size or hidden_size`.
@@ -206,7 +202,7 @@ class VisionTransformer(ImageModel):
         }
         check_choice("position_embedding", position_embedding, POSITION_EMBEDDINGS)
         make_positions = POSITION_EMBEDDINGS[position_embedding]
-        check_vision_transformer(**arguments, can_position_class_token=make_positions.has_class_token_position)
+        check_vision_transformer(arguments, make_positions.has_class_token_position)
         grid = patch_grid(input_shape, patch_size, resnet_blocks)
         has_class_token = classifier.startswith("token")
         num_class_tokens = int(has_class_token) + distilled
@@ -340,11 +336,7 @@ class VisionTransformer(ImageModel):
         return _run(self._first, images, training)[0]
 
     def run_block(
-        self,
-        number: int,
-        tokens: keras.KerasTensor,
-        training: bool = False,
-        all_tokens: bool = True,
+        self, number: int, tokens: keras.KerasTensor, training: bool = False, all_tokens: bool = True
     ) -> keras.KerasTensor:
         """The tokens of layer `number`, from 1, from those of the layer before: `(B, N, D)` to `(B, N, D)`.
 
@@ -395,18 +387,12 @@ class VisionTransformer(ImageModel):
     def intermediates(
         self, images: keras.KerasTensor, attention: bool = False, training: bool = False
     ) -> dict[str, Any]:
-        """Computes what is between images and logits.
-
-        Args:
-            images: `(B, H, W, C)`, as the model takes them.
-            attention: whether to compute the attention scores too.
-            training: whether dropout and stochastic depth are active.
+        """Computes what is between images `(B, H, W, C)` and logits.
 
         Returns:
-            A dict: "tokens", a list of the tokens of layers 0 to `num_layers`, `(B, N, D)` each; "attention", with
-            `attention`, a list of the scores of layers 1 to `num_layers`, float32 `(B, heads, N, N)`; "encoded", the
-            tokens of the last layer after `norm`; "pre_logits", what the head reads: `(B, F)`, or `(B, N, F)` of the
-            unpooled classifiers.
+            A dict: "tokens", a list of the tokens of layers 0 to `num_layers`, `(B, N, D)` each; with `attention`
+            "attention", a list of the scores of layers 1 to `num_layers`, float32 `(B, heads, N, N)`; "encoded", the
+            tokens of the last layer after `norm`; "pre_logits", what the head reads: `(B, F)`, unpooled `(B, N, F)`.
         """
         tokens, scores = [self.embed(images, training)], []
         for number in range(1, self.num_layers + 1):

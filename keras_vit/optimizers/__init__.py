@@ -11,17 +11,9 @@ from keras_vit.optimizers.schedules import DECAYS, Schedule
 from keras_vit.optimizers.sgd import SGD
 
 __all__ = [
-    "DECAYS",
-    "DECAY_MASKS",
-    "OPTIMIZERS",
-    "SGD",
-    "AdamW",
-    "Schedule",
-    "clip_by_global_norm",
-    "ema_update",
-    "get",
+    "DECAYS", "DECAY_MASKS", "OPTIMIZERS", "SGD", "AdamW", "Schedule", "clip_by_global_norm", "ema_update", "get",
     "global_norm",
-]
+]  # fmt: skip
 
 OPTIMIZERS = ("adamw", "sgd")
 """The names that `get` knows."""
@@ -37,17 +29,13 @@ def get(
     layer_decay: float = 1.0,
     momentum_dtype: str = "float32",
 ) -> keras.optimizers.Optimizer:
-    """The optimizer called `name`, with the paper's constants.
+    """Returns an optimizer, not built, with the paper's constants.
 
     Args:
         name: "adamw", with beta 0.9 and 0.999 and epsilon 1e-8; or "sgd", with momentum 0.9.
         schedule: a `Schedule`, or a learning rate.
         weight_decay, decay_mask, no_decay: see `AdamW`. The paper's SGD has no weight decay.
-        layer_decay: see `AdamW`.
-        momentum_dtype: see `AdamW` and `SGD`.
-
-    Returns:
-        A Keras optimizer, not built.
+        layer_decay, momentum_dtype: see `AdamW` and `SGD`.
 
     Raises:
         ValueError: the name is not known, or an argument is out of range.

@@ -20,17 +20,13 @@ class AdamW(Optimizer):
 
     Args:
         learning_rate: a learning rate, or a schedule of it.
-        weight_decay: 0 or more, before the multiplication by the learning rate; the numbers of the paper's Table 3.
+        weight_decay: 0 or more; the numbers of the paper's Table 3.
         beta_1, beta_2: in [0, 1).
         epsilon: above 0.
         decay_mask: which parameters decay: "all", or "kernels".
-        no_decay: names of parameters or layers that do not, separated by commas; see `decay_flags`.
-        layer_decay: see `layerwise_multipliers`; the decay of a parameter follows its learning rate.
-        momentum_dtype: "float32", or "bfloat16" to store m in half the memory, as big_vision does. The update uses m
-            before it is rounded.
-
-    Raises:
-        ValueError: an argument is out of range.
+        no_decay: names of parameters or layers that do not decay, separated by commas.
+        layer_decay: in (0, 1], the factor on the learning rate of each block, to the power of its distance to the head.
+        momentum_dtype: "float32", or "bfloat16" to store m in half the memory, as big_vision does.
 
     Reference: paper section 4.1 and Table 3; Loshchilov and Hutter, "Decoupled Weight Decay Regularization"; equal to
     optax's AdamW on the golden trajectory.

@@ -31,18 +31,11 @@ class Optimizer(keras.optimizers.Optimizer):
         if not decay >= 0:
             raise ValueError(f"`weight_decay` must be 0 or more. Received: weight_decay={decay}")
         if decay_mask not in DECAY_MASKS:
-            raise ValueError(
-                f"`decay_mask` must be one of {', '.join(DECAY_MASKS)}. Received: decay_mask={decay_mask!r}"
-            )
+            raise ValueError(f"`decay_mask` must be one of {', '.join(DECAY_MASKS)}. Received: decay_mask={decay_mask}")
         if not 0 < layer_decay <= 1:
-            raise ValueError(
-                "`layer_decay` must be in (0, 1], 1 for the same learning rate everywhere. "
-                f"Received: layer_decay={layer_decay}"
-            )
+            raise ValueError(f"`layer_decay` must be in (0, 1]. Received: layer_decay={layer_decay}")
         if momentum_dtype not in ("float32", "bfloat16"):
-            raise ValueError(
-                f"`momentum_dtype` must be float32 or bfloat16. Received: momentum_dtype={momentum_dtype!r}"
-            )
+            raise ValueError(f"`momentum_dtype` must be float32 or bfloat16. Received: momentum_dtype={momentum_dtype}")
         # Not Keras' own `weight_decay`, which would be subtracted at a learning rate without layer decay.
         self.decay = decay
         self.decay_mask = decay_mask

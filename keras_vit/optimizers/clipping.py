@@ -15,19 +15,13 @@ def global_norm(gradients: Sequence[keras.KerasTensor | None]) -> keras.KerasTen
 def clip_by_global_norm(
     gradients: Sequence[keras.KerasTensor | None], norm: float
 ) -> tuple[Sequence[keras.KerasTensor | None], keras.KerasTensor]:
-    """Scales gradients down so that their global norm is at most `norm`.
+    """Returns gradients scaled down to a global norm of at most `norm`, and the norm before, a float32 scalar.
 
     Under data parallelism call it after the sum over replicas: the gradient of one replica has another norm.
 
     Args:
         gradients: list of float tensors, or None.
         norm: the largest norm, above 0; 0 for no clipping.
-
-    Returns:
-        `(gradients, global_norm)`: the list, and the norm before clipping, a float32 scalar.
-
-    Raises:
-        ValueError: the norm is negative.
 
     Reference: fine-tuning in `vit_jax`: g if its norm is below c, else c * g / norm, without an epsilon.
     """
@@ -43,18 +37,9 @@ def clip_by_global_norm(
 
 
 def ema_update(old: keras.KerasTensor, new: keras.KerasTensor, decay: float) -> keras.KerasTensor:
-    """Returns `decay * old + (1 - decay) * new`, the next exponential moving average of a weight.
+    """Returns `decay * old + (1 - decay) * new`, the next exponential moving average, in the dtype of `old`.
 
-    The average starts as a copy of the weight, so it needs no correction.
-
-    Args:
-        old: the average so far, float tensor.
-        new: the weight after the update, of the same shape.
-        decay: in [0, 1); 0.9999 in the paper.
-
-    Returns:
-        A tensor of the dtype and shape of `old`.
-
+    The average starts as a copy of the weight, so it needs no correction. `decay` is in [0, 1); 0.9999 in the paper.
     Reference: paper section 4.1, "Polyak averaging"; Polyak and Juditsky (1992).
     """
     # A small step onto the average; the sum of two products would lose digits of a decay near 1.

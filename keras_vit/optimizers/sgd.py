@@ -10,22 +10,16 @@ from keras_vit.optimizers.base import Optimizer, check_coefficient
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class SGD(Optimizer):
-    """SGD with momentum, the learning rate outside of the momentum:
-
-        m <- g + momentum * m
-        w <- w - rate * m
+    """SGD with momentum, the learning rate outside of the momentum: `m <- g + momentum * m`, then `w <- w - rate * m`.
 
     Keras' own SGD has the learning rate inside, which is another update as soon as it changes.
 
     Args:
         learning_rate: a learning rate, or a schedule of it.
         momentum: in [0, 1).
-        momentum_dtype: "float32", or "bfloat16" to store m in half the memory, as the reference does. The update uses
-            m before it is rounded; `momentum * m` is then computed in bfloat16, where 0.9 is 0.8984375.
-        layer_decay: see `layerwise_multipliers`.
-
-    Raises:
-        ValueError: an argument is out of range.
+        momentum_dtype: "float32", or "bfloat16" to store m in half the memory, as the reference does; `momentum * m` is
+            then computed in bfloat16, where 0.9 is 0.8984375.
+        layer_decay: see `AdamW`.
 
     Reference: fine-tuning in [`vit_jax/train.py`](https://github.com/google-research/vision_transformer), and its
     golden trajectory.

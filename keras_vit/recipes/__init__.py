@@ -8,15 +8,6 @@ from keras_vit.recipes.presets import augreg, finetuning, parse_config_arg, pret
 from keras_vit.recipes.tables import AUGREG, NUM_EXAMPLES, TABLE_3, TABLE_4
 
 __all__ = [
-    "AUGREG",
-    "NUM_EXAMPLES",
-    "TABLE_3",
-    "TABLE_4",
-    "augreg",
-    "defaults",
-    "finetuning",
-    "model_fields",
-    "parse_config_arg",
-    "pretraining",
-    "rates",
-]
+    "AUGREG", "NUM_EXAMPLES", "TABLE_3", "TABLE_4", "augreg", "defaults", "finetuning", "model_fields",
+    "parse_config_arg", "pretraining", "rates",
+]  # fmt: skip

@@ -16,25 +16,19 @@ _PRETRAINING_DATA = {
 
 
 def parse_config_arg(text: str, example: str = "ViT-B/16,cifar10") -> tuple[str, str, dict[str, Any]]:
-    """What stands after the colon of `--config=pretrain:ViT-L/16,imagenet21k,epochs=30`.
-
-    Args:
-        text: the part after the colon.
-        example: a valid one, for the error message.
+    """Parses what stands after the colon of `--config=pretrain:ViT-L/16,imagenet21k,epochs=30`.
 
     Returns:
         `(model, dataset, choices)`: two names, and a dict in which what looks like a number is one.
 
     Raises:
-        ValueError: it does not have this form.
+        ValueError: it does not have this form; the message shows `example`.
     """
     model, _, rest = text.partition(",")
     dataset, *words = rest.split(",")
     choices = dict(word.split("=", 1) for word in words if "=" in word)
     if not model or not dataset or len(choices) != len(words):
-        raise ValueError(
-            f"A model and a dataset must be named, and then choices, such as {example}. Received: {text!r}"
-        )
+        raise ValueError(f"Name a model, a dataset, and then choices, such as {example}. Received: {text!r}")
     return model, dataset, {name: _number(value) for name, value in choices.items()}
 
 
@@ -138,9 +132,7 @@ def finetuning(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
     resolution = choices.get("resolution", plain)
     if set(choices) - {"resolution"} or resolution not in (plain, averaged):
         received = ", ".join(f"{name}={value}" for name, value in choices.items())
-        raise ValueError(
-            f"{model} is fine-tuned at resolution={plain}, or at {averaged} with averaging. Received: {received}"
-        )
+        raise ValueError(f"{model} takes resolution={plain}, or {averaged} with averaging. Received: {received}")
     recipe = f"fine-tuning of {model} on {dataset}, Table 4, {resolution} pixels"
     if plain == 378 and resolution == plain:
         recipe += " (384 are not filled by patches of 14)"

@@ -10,10 +10,7 @@ from keras_vit.tasks.classification import Classification
 from keras_vit.tasks.masked_patches import MaskedPatchPrediction
 from keras_vit.tasks.task import Task
 
-TASKS = {
-    "classification": Classification,
-    "masked_patches": MaskedPatchPrediction,
-}
+TASKS = {"classification": Classification, "masked_patches": MaskedPatchPrediction}
 """The classes of the tasks by the name that `config.task` has."""
 
 

@@ -49,8 +49,7 @@ class Classification(Task):
             if config.model.get(name, value) != value:
                 raise ValueError(
                     f"`config.model.{name}` is {value} in {config.architecture}; another size needs "
-                    f"`--config.architecture={self.family.constructor.__name__}`. "
-                    f"Received: {name}={config.model[name]}"
+                    f"`--config.architecture={self.family.constructor.__name__}`. Received: {name}={config.model[name]}"
                 )
         if config.model.get("classifier", "").endswith("unpooled"):
             raise ValueError(

@@ -60,10 +60,7 @@ class MaskedPatchPrediction(Task):
             raise ValueError(f"`target` must be one of {', '.join(TARGETS)}. Received: target={self.target!r}")
         classifier = config.model.get("classifier", "token")
         if classifier not in ("token", "gap"):
-            raise ValueError(
-                "`classifier` says whether there is a class token: token, or gap for none. "
-                f"Received: classifier={classifier!r}"
-            )
+            raise ValueError(f"`classifier` must be token, or gap for none. Received: classifier={classifier!r}")
         rate = config.model.get("masking_rate", 0.5)
         if isinstance(rate, bool) or not 0 < rate <= 1:
             raise ValueError(

@@ -51,15 +51,10 @@ class Task(abc.ABC):
         batch: tuple[keras.KerasTensor, keras.KerasTensor, keras.KerasTensor],
         training: bool = False,
     ) -> tuple[keras.KerasTensor, dict[str, keras.KerasTensor]]:
-        """The losses of single examples, and whatever else is measured of each.
+        """Computes the losses of single examples, and whatever else is measured of each, from a model and a batch.
 
         The engine applies the example weights and takes the means. Random numbers are drawn as `layers.dropout` does:
-        from `current_seeds()`, or from a `keras.random.SeedGenerator` where that is None.
-
-        Args:
-            model: a model of `build_model`.
-            batch: `(images, labels, example_weights)`.
-            training: whether dropout is active.
+        from `current_seeds()`, or from a `keras.random.SeedGenerator` if that is None.
 
         Returns:
             `(losses, metrics)`: float32 `(B,)`, and a dict of float32 `(B,)` by the names in `metrics`.

@@ -46,7 +46,7 @@ def topology_devices(topology):
         return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
     except jax.errors.JaxRuntimeError as error:
         raise ValueError(
-            f"libtpu has no such slice ({str(error).strip().splitlines()[0]}). Received: topology={topology!r}"
+            f"libtpu has no slice ({str(error).splitlines()[0]}). Received: topology={topology}"
         ) from error
     finally:
         os.environ.clear()

@@ -53,9 +53,6 @@ def get_topology(name: str) -> Topology:
     generation, _, shape = str(name).partition(":")
     sides = [int(side) for side in shape.split("x")] if re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", shape) else []
     if generation not in DEVICES or len(sides) != DIMENSIONS[generation]:
-        raise ValueError(
-            f"`topology` must be a generation and the chips along each side, such as {EXAMPLES}. "
-            f"Received: topology={name!r}"
-        )
+        raise ValueError(f"`topology` must be one such as {EXAMPLES}. Received: topology={name!r}")
     device = DEVICES[generation]
     return Topology(name, device, math.prod(sides) * device.devices_per_chip)

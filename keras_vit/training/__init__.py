@@ -15,17 +15,6 @@ from keras_vit.training.run import RunResult, has_checkpoint, load_checkpoint, r
 from keras_vit.training.workdir import Workdir, read_config
 
 __all__ = [
-    "EXIT_CODE",
-    "Engine",
-    "Preempted",
-    "RunResult",
-    "TrainOutputs",
-    "Workdir",
-    "choose_engine",
-    "has_checkpoint",
-    "is_chief",
-    "load_checkpoint",
-    "read_config",
-    "read_metrics",
-    "run",
-]
+    "EXIT_CODE", "Engine", "Preempted", "RunResult", "TrainOutputs", "Workdir", "choose_engine", "has_checkpoint",
+    "is_chief", "load_checkpoint", "read_config", "read_metrics", "run",
+]  # fmt: skip

@@ -223,10 +223,6 @@ class Engine(abc.ABC):
             reason = str(getattr(error, "message", error)).strip().split("\n")[0][:200]
             if "ResourceExhausted" in type(error).__name__ or "RESOURCE_EXHAUSTED" in reason:
                 raise ValueError(f"{OUT_OF_MEMORY} Received: {reason}") from error
-            if "transfer manager" in reason:
-                raise ValueError(
-                    "This TensorFlow has no XLA for its device: `xla` must be False. Received: xla=True"
-                ) from error
             raise
 
     @contextlib.contextmanager

@@ -76,9 +76,7 @@ class MetricsTable:
         self._path, self._columns = str(path), tuple(columns)
         header, lines = _line(("step", *self._columns)), _whole_lines(self._path)
         if lines and lines[0] != header:
-            raise ValueError(
-                f"The table must have the columns {header.strip()}. Received: {lines[0].strip()} in {self._path}"
-            )
+            raise ValueError(f"The table needs {header.strip()}. Received: {lines[0].strip()} in {self._path}")
         rows = {}
         for line in lines[1:]:  # a damaged disk may leave lines that are not rows
             number, *values = line.split(",")
@@ -132,17 +130,7 @@ def _explained(path):
 
 
 def read_metrics(path: str | os.PathLike) -> dict[str, np.ndarray]:
-    """Reads the columns of a table of metrics.
-
-    Args:
-        path: the file, local or remote.
-
-    Returns:
-        A dict of float64 `(rows,)` by column name.
-
-    Raises:
-        ValueError: there is no such file, nothing in it, or what is not a table of numbers.
-    """
+    """Reads the columns of a table of metrics, local or remote: a dict of float64 `(rows,)` by column name."""
     lines = _whole_lines(str(path))
     if not lines:
         raise ValueError(f"There is no table of metrics. Received: path={path}")

@@ -118,23 +118,12 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
     # Say what is about to run.
     for line in (*run_summary(config, engine=engine, inputs=inputs, total_steps=total_steps), *reports):
         write(line)
-    if config.batch_size > num_examples:
-        write(
-            f"warning: a batch of {config.batch_size} images repeats some of the {num_examples} training images; "
-            "--config.batch_size sets a smaller one"
-        )
 
     # Resume.
     counters = Counters(**checkpoints.restore())
     _check_continuation(counters, total_steps, inputs)
     counters.data = inputs.fingerprint()
-    devices = f"{engine.description}, devices: {engine.num_devices}, hosts: {engine.num_hosts}"
-    before = workdir.claim(devices)
-    if before and counters.step:
-        write(
-            f"warning: the devices were others before step {counters.step} ({before}) and are now {devices}: batches "
-            "stay the same, sums are rounded otherwise, and on TensorFlow dropout draws other masks"
-        )
+    workdir.claim()
 
     # Train, and evaluate the averages of the weights, which stay in the model.
     progress = Progress(total_steps, config.batch_size, engine.num_devices, write, start=start)
@@ -172,9 +161,7 @@ def has_checkpoint(path: str | os.PathLike) -> bool:
 def load_checkpoint(
     path: str | os.PathLike, write: Callable[[str], object] = terminal.write
 ) -> tuple[RunResult, ConfigDict]:
-    """Loads the model of a run: the last one if training ended, else that of the best checkpoint, or the newest.
-
-    The model is on one device, whatever the run was computed on.
+    """Loads the model of a run onto one device: the last one if training ended, else the best, or the newest.
 
     Args:
         path: the workdir of a run, finished or not, local or remote.

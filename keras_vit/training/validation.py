@@ -10,9 +10,7 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 def validate_config(config, num_devices):
     """Raises a `ValueError` unless the fields of a config describe a run on a number of devices."""
     if config.precision not in PRECISIONS:
-        raise ValueError(
-            f"`precision` must be one of {', '.join(PRECISIONS)}. Received: precision={config.precision!r}"
-        )
+        raise ValueError(f"`precision` must be one of {', '.join(PRECISIONS)}. Received: precision={config.precision}")
     if config.shard not in SHARDS:
         raise ValueError(f"`shard` must be one of {str(SHARDS)[1:-1]}. Received: shard={config.shard!r}")
     for names, least in (
@@ -51,8 +49,6 @@ def validate_evaluators(config, task, evaluators):
             "Every name in `evals` needs an evaluator: pass `evaluators=keras_vit.evaluation.get(config.evals)`. "
             f"Received: evals={tuple(config.evals)}, evaluators={tuple(evaluators)}"
         )
-    if len(set(config.evals)) < len(config.evals):
-        raise ValueError(f"`evals` must be different names. Received: evals={tuple(config.evals)}")
     known = ["loss", *task.metrics]
     known += [f"{name}/{metric}" for name in config.evals for metric in evaluators[name].METRICS]
     if config.best_metric not in known:

@@ -24,8 +24,7 @@ except ImportError:  # on Windows nothing is locked
     fcntl = None  # type: ignore[assignment]
 
 # Fields of a config that may differ from one start of a run to the next: where and how it is computed and logged. They
-# change no number but by rounding, except that on TensorFlow dropout masks follow the replica. So `Workdir.claim`
-# records the devices too, which `strategy="auto"` chooses anew at every start.
+# change no number but by rounding, except that on TensorFlow dropout masks follow the replica.
 FREE_FIELDS = (
     "recipe", "strategy", "shard", "tpu_address", "steps_per_call", "checkpoint_every_steps", "log_every_steps",
     "profile", "data.path", "data.prefetch", "data.threads",
@@ -69,31 +68,20 @@ class Workdir:
         """Writes the results, a flat dict of numbers; the run is done."""
         self._write_json("results.json", dict(results))
 
-    def claim(self, devices: str = "") -> str:
-        """Writes the config and the command; where the config or the devices are others than before, `changes.json`
-        gets an entry with the step of the last checkpoint and the old and new values.
-
-        Args:
-            devices: what the run is computed on, in words.
-
-        Returns:
-            The devices of the start before, where they were others; else "".
+    def claim(self) -> None:
+        """Writes the config and the command; `changes.json` gets an entry if the config is another than before.
 
         Raises:
             ValueError: the folder cannot be written, or a file in it is damaged.
         """
         with self._usable():
             files.make_dirs(self.path)
-            changes, before = self._changes, (self._read_json("command.json") or {}).get("devices", "")
-            if devices and before not in ("", devices):
-                changes = {**changes, "devices": [before, devices]}
-            if changes:
-                entry = {"step": max(finished_steps(self.checkpoints), default=0), "changes": changes}
+            if self._changes:
+                entry = {"step": max(finished_steps(self.checkpoints), default=0), "changes": self._changes}
                 self._write_json("changes.json", [*(self._read_json("changes.json") or []), entry])
             self._write_json("config.json", self._config)
             if self.results() is None:
-                self._write_json("command.json", {**_command(self._config), "devices": devices or before})
-        return before if "devices" in changes else ""
+                self._write_json("command.json", _command(self._config))
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:

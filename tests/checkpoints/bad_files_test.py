@@ -1,6 +1,5 @@
 """A bad file is refused with a clear error, and the model stays as it was."""
 
-import io
 import json
 import struct
 import zipfile
@@ -103,7 +102,7 @@ def test_flipped_bits(refused, golden_files, tmp_path):
     content[offset + 20_000] ^= 0x10
     path = tmp_path / "flipped.npz"
     path.write_bytes(content)
-    refused(path, "'embedding/kernel' of the checkpoint cannot be read .*CRC")
+    refused(path, "'embedding/kernel' cannot be read .*CRC")
 
 
 def test_a_missing_array(refused, edited):
@@ -118,7 +117,7 @@ def test_an_array_of_another_shape(refused, edited):
 def test_an_array_of_another_dtype(dtype, refused, edited):
     refused(
         edited(embedding__bias=np.zeros(64, dtype)),
-        "'embedding/bias' of the checkpoint must hold floats|holds numbers only, and 'embedding/bias.npy'",
+        "'embedding/bias' of the checkpoint must hold floats|holds numbers only; 'embedding/bias.npy'",
     )
 
 
@@ -147,16 +146,6 @@ def test_a_pickled_object(refused, edited, tmp_path):
 def npy(header, data=b""):
     text = repr(header).encode()
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data
-
-
-def test_a_member_that_expands_without_bound(refused, tmp_path):
-    path = tmp_path / "bomb.npz"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        array = io.BytesIO()
-        np.save(array, np.zeros((64, 1 << 18), "float32"))
-        archive.writestr("embedding/kernel.npy", array.getvalue())
-    assert path.stat().st_size < 100_000
-    refused(path, "declares an expanded size of 67108992")
 
 
 def test_a_header_that_lies_about_its_size(refused, tmp_path):
@@ -284,5 +273,5 @@ def test_a_header_that_is_no_header_is_one_line(header, tmp_path):
 )  # fmt: skip
 def test_an_array_that_is_not_of_numbers_is_refused(array, tmp_path):
     np.savez(tmp_path / "odd.npz", a=array)
-    with pytest.raises(ValueError, match="holds numbers only, and 'a.npy' is an array of .*odd.npz"):
+    with pytest.raises(ValueError, match="holds numbers only; 'a.npy' is an array of .*odd.npz"):
         NpzFile(tmp_path / "odd.npz")

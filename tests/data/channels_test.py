@@ -205,7 +205,7 @@ FOUR = data.arrays(np.zeros((2, 4, 4, 4), np.uint8), [0, 0], ["a"])
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "`channels` must be that of the source's images, 4. Received: channels=3"),
+        ({}, "`channels` must be the source's, 4. Received: channels=3"),
         ({"channels": 4, "augreg": "medium1"}, "`augreg` must be 'none'.*1 or 3 channels.*augreg='medium1'"),
         ({"channels": 4, "randaugment_layers": 1}, "randaugment_layers=1"),
         ({"channels": 4, "mean": (1.0, 2.0)}, r"`mean` must be .*mean=\(1.0, 2.0\), channels=4"),

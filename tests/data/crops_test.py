@@ -49,7 +49,7 @@ def test_files_without_image_size_are_refused_by_the_flag(tmp_path):
 
 def test_arrays_of_another_size_need_a_crop():
     source = data.arrays(np.zeros((2, 8, 8, 3), np.uint8), [0, 0], ["a"])
-    with pytest.raises(ValueError, match="keeps the size of the source's images, 8x8. Received: image_size=16"):
+    with pytest.raises(ValueError, match="keeps the source's size, 8x8. Received: image_size=16"):
         data.train_batches(source, batch_size=2, seed=0, image_size=16, train_crop="none")
 
 

@@ -415,7 +415,7 @@ def test_bad_requests_are_refused(model):
     for match, call in (
         ("evaluators are top1, .*Received: 'top2:digits'", lambda: evaluation.get(["top2:digits"])),
         ("needs a dataset, such as top1:digits", lambda: evaluation.evaluate(model, ["top1"])),
-        (r"each of the 4 classes of the data. Received: output_shape=\(None, 3\)",
+        (r"each of 4 classes. Received: output_shape=\(None, 3\)",
          lambda: evaluation.evaluate(model, ["top1"], four)),
         ("each of the 10 classes", lambda: evaluation.evaluate(model, ["calibration:digits"])),
         ("knn:nothing@FOLDER names a local copy.*Received: name='nothing'",

@@ -253,8 +253,8 @@ def test_lora_trains_its_adapters_alone():
     [
         ({"mlp": "relu"}, "`mlp` must be one of .*Received: mlp='relu'"),
         ({"attention_bias": "abc"}, "letters of .*Received: biases='abc'"),
-        ({"rotary": {"theta": 1.0}}, "`rotary` must have `grid`"),
-        ({"rotary": {"grid": (2, 3), "base": 1.0}}, "`rotary` must have `grid`, and may have"),
+        ({"rotary": {"theta": 1.0}}, "`rotary` needs `grid`"),
+        ({"rotary": {"grid": (2, 3), "base": 1.0}}, "`rotary` needs `grid`"),
         ({"rotary": {"grid": (2, 2)}}, "are of 4 tokens"),
         (
             {"rotary": {"grid": (2, 3), "prefix": 1, "style": "thirds"}},

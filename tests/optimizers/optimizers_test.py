@@ -200,9 +200,9 @@ def test_an_average_moves_a_share_of_the_way():
         ({"name": "sgd", "decay_mask": "kernels"}, "SGD has no weight decay: .* decay_mask='kernels'"),
         ({"name": "sgd", "no_decay": "bias"}, "SGD has no weight decay: .* no_decay='bias'"),
         ({"weight_decay": -1}, "`weight_decay` must be 0 or more.* Received: weight_decay=-1"),
-        ({"decay_mask": "biases"}, "`decay_mask` must be one of all, kernels. Received: decay_mask='biases'"),
+        ({"decay_mask": "biases"}, "`decay_mask` must be one of all, kernels. Received: decay_mask=biases"),
         ({"layer_decay": 0}, r"`layer_decay` must be in \(0, 1\].* Received: layer_decay=0"),
-        ({"momentum_dtype": "float16"}, "must be float32 or bfloat16. Received: momentum_dtype='float16'"),
+        ({"momentum_dtype": "float16"}, "must be float32 or bfloat16. Received: momentum_dtype=float16"),
         ({"no_decay": "cls,hed"}, "`no_decay` must name .* and none is called 'hed'. Received: no_decay='cls,hed'"),
     ],
 )

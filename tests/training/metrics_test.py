@@ -117,7 +117,7 @@ def test_a_damaged_table_is_named(content, tmp_path):
 def test_a_table_of_something_else_is_refused_and_stays(tmp_path):
     path = tmp_path / "metrics.csv"
     path.write_text("step,loss\n1,0.5\n")
-    with pytest.raises(ValueError, match="must have the columns step,loss,grad_norm. Received: step,loss in "):
+    with pytest.raises(ValueError, match="needs step,loss,grad_norm. Received: step,loss in "):
         MetricsTable(path, COLUMNS)
     assert path.read_text() == "step,loss\n1,0.5\n"
     with pytest.raises(ValueError, match="There is no table of metrics. Received: path="):

@@ -316,26 +316,6 @@ def test_a_run_does_not_go_on_with_other_data_or_with_fewer_steps_but_with_anoth
     assert counters["best_value"] == pytest.approx(evaluations["accuracy"][best])  # and not a loss
 
 
-@pytest.mark.full
-def test_a_run_that_goes_on_on_other_devices_says_so_and_records_it(tmp_path):
-    config = small_run.config_of("alone", accumulate_steps=1, total_steps=6, eval_every_steps=0, steps_per_call=2)
-    lines = []
-
-    def stop(line):
-        if line.startswith("step 6/6"):
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        training.run(config, training.Workdir(tmp_path, config.to_dict()), stop)
-    engine = tensorflow_engine.TensorFlowEngine(small_run.mirrored())
-    training.run(config, training.Workdir(tmp_path, config.to_dict()), lines.append, engine=engine)
-    one, two = "DefaultDistributionStrategy, devices: 1, hosts: 1", "MirroredStrategy, devices: 2, hosts: 1"
-    (line,) = [line for line in lines if "devices were others" in line]
-    assert line.startswith(f"warning: the devices were others before step 4 ({one}) and are now {two}: ")
-    changes = json.loads((tmp_path / "changes.json").read_text())
-    assert changes == [{"step": 4, "changes": {"devices": [one, two]}}]
-
-
 def test_a_tie_of_the_best_metric_goes_to_the_lower_loss():
     counters, best = Counters(), []
     for step, (accuracy, loss) in enumerate([(0.5, 9.0), (0.5, 0.9), (0.5, 1.0), (0.6, 2.0), (0.6, float("nan"))]):

@@ -73,7 +73,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
         Workdir(tmp_path / "file" / "run", CONFIG).claim()
 
 
-@pytest.mark.parametrize("name", ["config.json", "results.json", "changes.json", "command.json"])
+@pytest.mark.parametrize("name", ["config.json", "results.json", "changes.json"])
 @pytest.mark.parametrize("content", ["", '{"seed": 0', "\x00\x00", "3"])
 def test_a_damaged_file_is_named(name, content, tmp_path):
     Workdir(tmp_path, CONFIG).claim()
@@ -92,18 +92,6 @@ def test_what_changes_no_number_may_change_and_is_recorded(tmp_path):
         Workdir(tmp_path, {**CONFIG, "tpu_address": "b", "data": {"threads": 4}}).claim()
     changes = {"tpu_address": ["a", "b"], "data.threads": [0, 4]}
     assert json.loads((tmp_path / "changes.json").read_text()) == [{"step": 40, "changes": changes}]
-
-
-def test_other_devices_are_recorded_once_whether_the_strategy_is_named_or_not(tmp_path):
-    before = []
-    for strategy, devices in (("auto", "one"), ("auto", "one"), ("auto", "two"), ("mirrored", "two"), ("auto", "")):
-        before.append(Workdir(tmp_path, {**CONFIG, "strategy": strategy}).claim(devices))
-    assert before == ["", "", "one", "", ""]
-    changes = json.loads((tmp_path / "changes.json").read_text())
-    assert [entry["changes"] for entry in changes] == [
-        {"devices": ["one", "two"]}, {"strategy": ["auto", "mirrored"]}, {"strategy": ["mirrored", "auto"]}
-    ]  # fmt: skip
-    assert json.loads((tmp_path / "command.json").read_text())["devices"] == "two"
 
 
 def test_other_changes_are_made_on_purpose_and_not_to_a_run_that_is_done(tmp_path):

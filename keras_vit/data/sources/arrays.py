@@ -35,16 +35,13 @@ def arrays(images: np.ndarray, labels: np.ndarray, class_names: Sequence[str], m
     max_value = white_of(images.dtype, max_value)
     if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
         raise ValueError(
-            f"`labels` must be {len(images)} integers, one for each image. "
-            f"Received: dtype={labels.dtype}, shape={labels.shape}"
+            f"`labels` must be {len(images)} integers. Received: dtype={labels.dtype}, shape={labels.shape}"
         )
     check_labels(labels, class_names)
     lowest, highest = images.min(), images.max()
     if not (np.isfinite(lowest) and highest <= max_value):
         extreme = highest if np.isfinite(lowest) else lowest
-        raise ValueError(
-            f"Pixels must be finite and not exceed `max_value`, {max_value}. Received: a pixel of {extreme}"
-        )
+        raise ValueError(f"Pixels must be finite and at most `max_value`, {max_value}. Received: a pixel of {extreme}")
     image_tensor, label_tensor = tf.constant(images), tf.constant(labels, tf.int64)
 
     def read(index):

@@ -85,8 +85,7 @@ def folder(
     if not paths and any(images for images, _ in listed):
         raise ValueError(
             "The split has no images, as classes of one image are for training alone: set --config.data.test_share, or "
-            "make subfolders `train` and `test`. "
-            f"Received: split={split!r}, test_share={test_share}, path={path!r}"
+            f"make subfolders `train` and `test`. Received: split={split!r}, test_share={test_share}, path={path!r}"
         )
     if not paths:
         raise ValueError(f"A folder of images has {root}/<class>/<image>, and here are none. Received: path={path!r}")

@@ -173,6 +173,4 @@ def count_records(file):
     try:
         return sum(len(records) for records in tf.data.TFRecordDataset(file, buffer_size=_BUFFER).batch(64))
     except tf.errors.DataLossError:
-        raise ValueError(
-            f"A TFRecord file must be whole, and must not be compressed; gunzip uncompresses one. Received: {file!r}"
-        ) from None
+        raise ValueError(f"A TFRecord file must be whole and uncompressed. Received: {file!r}") from None

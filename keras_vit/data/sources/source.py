@@ -74,9 +74,7 @@ def subset(source: Source, indices: Sequence[int] | np.ndarray) -> Source:
     if read is None:
         raise ValueError("Only a source with access by index has subsets. Received: a source that is read in order")
     if indices.ndim != 1 or not len(indices) or indices.min() < 0 or indices.max() >= source.num_examples:
-        raise ValueError(
-            f"Indices must be in 0 to {source.num_examples - 1}, one or more. Received: {len(indices.ravel())} indices"
-        )
+        raise ValueError(f"Indices must be in 0 to {source.num_examples - 1}. Received: {indices.size} indices")
     index_of = tf.constant(indices, tf.int64)
     return dataclasses.replace(
         source,

@@ -15,19 +15,7 @@ _SHUTDOWN_SECONDS = 3600
 
 
 def choose_mesh(name="auto", tpu_address=""):
-    """The devices to train on, a `jax.sharding.Mesh` of the one axis "data", those of a process side by side.
-
-    TensorFlow, which makes the batches, is kept on the CPU. With several workers, call it before every other JAX
-    operation of the process.
-
-    Args:
-        name: "auto" (all devices, over the workers of TF_CONFIG if there is one), "default" (one device), "mirrored"
-            (all GPUs), "multi_worker" (all devices of the workers of TF_CONFIG) or "tpu" (all of the TPU).
-        tpu_address: must be "", since JAX uses the TPU of the machine that it runs on.
-
-    Raises:
-        ValueError: the name is not known, the devices are not there.
-    """
+    """Returns the devices for a name of `STRATEGIES`, a `jax.sharding.Mesh` of the one axis "data"."""
     if name not in STRATEGIES:
         raise ValueError(f"`strategy` must be one of {', '.join(STRATEGIES)}. Received: strategy={name!r}")
     if tpu_address:
@@ -37,7 +25,7 @@ def choose_mesh(name="auto", tpu_address=""):
         )
     if name == "multi_worker" and workers() is None:
         raise ValueError("TF_CONFIG does not name the workers. Received: strategy='multi_worker'")
-    hide_accelerators_from_tensorflow()
+    hide_accelerators_from_tensorflow()  # which makes the batches
     if name != "default" and workers() is not None:
         _join(*workers())
     try:
@@ -55,11 +43,6 @@ def choose_mesh(name="auto", tpu_address=""):
         raise ValueError(
             f'No GPU is visible to JAX, only {devices[0].device_kind!r}; pip install "keras_vit[cpu,jax-gpu]" where '
             "there is one. Received: strategy='mirrored'"
-        )
-    if jax.process_count() > 1 and workers() is None:
-        raise ValueError(
-            "This process is one of several that share a TPU: TF_CONFIG must name them all, on each of them. "
-            f"Received: jax.process_count()={jax.process_count()}"
         )
     return jax.sharding.Mesh(np.array(devices[:1] if name == "default" else devices), (AXIS,))
 

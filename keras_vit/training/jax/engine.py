@@ -78,11 +78,7 @@ class JaxEngine(Engine):
     def _set_state(self, state):
         """Makes arrays the state, and the values of the model's and the optimizer's variables."""
         self.state = state
-        variables = [
-            *self._model.trainable_variables,
-            *self._model.non_trainable_variables,
-            *self._optimizer.variables,
-        ]
+        variables = [*self._model.trainable_variables, *self._model.non_trainable_variables, *self._optimizer.variables]
         for variable, array in zip(variables, [*state.weights, *state.statistics, *state.slots]):
             variable.assign(array)
 
@@ -111,10 +107,7 @@ class JaxEngine(Engine):
             name: np.concatenate([more[name][: more["count"]] for more in outputs]) for name in ("metrics", "running")
         }
         return self._outputs(
-            **joined,
-            input_wait=waits,
-            peak_memory=self._peak_memory(),
-            stop_requested=outputs[0]["stop_requested"] > 0,
+            **joined, input_wait=waits, peak_memory=self._peak_memory(), stop_requested=outputs[0]["stop_requested"] > 0
         )
 
     def _next_batches(self, count, running):

@@ -18,19 +18,7 @@ TPU_PCI_DEVICES = ("0x0027", "0x005e", "0x0056", "0x0062", "0x0063", "0x006f", "
 
 
 def choose_strategy(name="auto", tpu_address=""):
-    """The `tf.distribute.Strategy` for the devices to train on.
-
-    On a TPU or several workers, call it before every other TensorFlow operation of the process.
-
-    Args:
-        name: "auto" (a TPU if there is one that can be used, else the workers of TF_CONFIG, else all GPUs if there are
-            several, else one device), "default" (one device), "mirrored" (all GPUs), "multi_worker" (TF_CONFIG) or
-            "tpu".
-        tpu_address: the name of a TPU, or its "grpc://host:port"; "" for TPU_NAME, or else this machine's.
-
-    Raises:
-        ValueError: the name is not known, or the device is not there.
-    """
+    """Returns the `tf.distribute.Strategy` for a name of `STRATEGIES`; call it before other TensorFlow operations."""
     if name not in STRATEGIES:
         raise ValueError(f"`strategy` must be one of {', '.join(STRATEGIES)}. Received: strategy={name!r}")
     if name == "tpu" or (name == "auto" and (tpu_address or "TPU_NAME" in os.environ)):

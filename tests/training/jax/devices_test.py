@@ -41,12 +41,6 @@ def _pretend(monkeypatch, platform, **attributes):
     monkeypatch.setattr(jax, "devices", lambda: [device])
 
 
-def test_a_process_of_several_that_nobody_named_is_refused(monkeypatch):
-    monkeypatch.setattr(jax, "process_count", lambda: 4)
-    with pytest.raises(ValueError, match=r"TF_CONFIG must name them all.*Received: jax.process_count\(\)=4"):
-        choose_mesh()
-
-
 def test_a_backend_that_does_not_start_is_an_error_in_one_line(monkeypatch):
     def fail():
         raise RuntimeError("Unable to initialize backend 'cuda': no driver\nand more")
