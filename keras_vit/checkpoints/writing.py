@@ -53,8 +53,8 @@ def write_folder(model, path, form_name, arrays):
                     os.replace(os.path.join(folder, name), os.path.join(path, name))
                 return
             problems.append((0, f"it does not say {different}={arguments.get(different)!r}"))
-    reason = f": {min(problems)[1]}" if problems else ""
-    raise ValueError(f"No format of {form_name!r} holds this model{reason}. Received: model={model.name!r}")
+    reason = min(problems)[1] if problems else "no class there has all of its parts"
+    raise ValueError(f"No format of {form_name!r} holds this model: {reason}. Received: model={model.name!r}")
 
 
 def _write_json(fields, folder, name):

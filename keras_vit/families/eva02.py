@@ -47,7 +47,8 @@ def write_timm_config(arguments):
     rotary = arguments["rotary"] or {}
     if {**rotary, "reference": 16} != ROTARY:
         return None, {}
-    is_packed = not arguments["mlp_norm"]
+    is_packed, registers = not arguments["mlp_norm"], arguments["num_registers"]
+    into_token = registers > 0 and arguments["class_token_position"]  # timm's registers would have a position too
     config = vit.timm_config(arguments, "eva02_base_patch14_224")
     config["model_args"] |= {
         "qkv_fused": False,
@@ -55,9 +56,12 @@ def write_timm_config(arguments):
         "scale_mlp": arguments["mlp_norm"],
         "scale_attn_inner": arguments["attention_norm"],
         "use_fc_norm": arguments["pool_norm"],
+        "num_reg_tokens": registers,
+        "no_embed_class": into_token or not arguments["class_token_position"],
         "ref_feat_shape": [rotary["reference"]] * 2,
     }
-    return config, {"skip": r".*attn\.[qv]_bias" + (r"|.*\.fc1_[gx]" if is_packed else "")}
+    skip = r".*attn\.[qv]_bias" + (r"|.*\.fc1_[gx]" if is_packed else "")
+    return config, {"skip": skip, "add_row": "into token" if into_token else ""}
 
 
 _BLOCK = r"blocks\.(\d+)\."

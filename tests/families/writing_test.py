@@ -15,6 +15,7 @@ import pytest
 import keras_vit
 from keras_vit import checkpoints
 from keras_vit.families.dinov3 import ROTARY
+from keras_vit.families.eva02 import ROTARY as EVA02
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "families"
 # For each golden file, the formats that hold its model.
@@ -199,8 +200,8 @@ DINOV3 = {"rotary": ROTARY, "position_embedding": "none", "layer_scale": 1e-5, "
 @pytest.mark.parametrize(
     "form, arguments, message",
     [
-        ("timm", {"representation_size": 5}, ". Received: model="),
-        ("timm", {"attention_bias": "kvo"}, ". Received: model="),
+        ("timm", {"representation_size": 5}, ": no class there has all of its parts. Received: model="),
+        ("timm", {"attention_bias": "kvo"}, ": no class there has all of its parts. Received: model="),
         ("huggingface", {"mlp_bias": False}, ": MLPs have biases in it. Received: "),
         ("huggingface", {"attention_bias": "kvo"}, ": .* of transformers has biases in attention that the model lacks"),
         (
@@ -260,3 +261,14 @@ def test_biases_that_a_config_names_may_lack(tmp_path):
     config = json.loads((tmp_path / "config.json").read_text())
     assert (config["query_bias"], config["proj_bias"], config["mlp_bias"]) == (False, True, False)
     keras_vit.from_pretrained(tmp_path)
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize("class_token_position", [True, False])
+def test_a_class_token_and_registers_of_eva_have_no_position(class_token_position, tmp_path):
+    parts = {"mlp": "swiglu", "attention_bias": "qvo", "rotary": EVA02, "exact_gelu": True, "include_top": False}
+    parts |= {"num_registers": 2, "class_token_position": class_token_position}
+    checkpoints.save(keras_vit.VisionTransformer(**SIZES, **parts), tmp_path, format="timm")
+    config = json.loads((tmp_path / "config.json").read_text())["model_args"]
+    assert (config["num_reg_tokens"], config["no_embed_class"]) == (2, True)
+    assert keras_vit.from_pretrained(tmp_path).arguments["num_registers"] == 2
