@@ -70,8 +70,8 @@ def load(
     architecture |= getattr(model, "arguments", {})
     resolved = resolve(source, registry.find_sizes(architecture), model.input_shape[1])
     with open_checkpoint(resolved.path, resolved.subtree, architecture.get("num_heads")) as checkpoint:
-        options = {"source": source, "head": head, "source_grid": source_grid, "channels": channels}
-        options["patches"] = resize_patches or architecture.get("position_resampling") == "bilinear_antialias"
+        patches = resize_patches or architecture.get("position_resampling") == "bilinear_antialias"
+        options = {"source": source, "head": head, "source_grid": source_grid, "channels": channels, "patches": patches}
         plan = LoadPlan(model, variables, shapes, checkpoint, **options)
         _check_numerics(model, checkpoint.facts, source)
         # The file is read twice, so that a bad array at its end leaves the model unchanged while only one array is in
