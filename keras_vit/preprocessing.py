@@ -151,7 +151,7 @@ def _check_pixels(images, white):
     if not np.isfinite(values).all() or highest > white + 0.5:  # a resize may round up
         hint = "" if white > 255 else "; those of 16 bits are for a model whose `preprocessing` has bit_depth=16"
         raise ValueError(
-            f"`preprocess_input` takes pixel values, [0, {white}]{hint}. Received: {lowest:g}, {highest:g}"
+            f"`preprocess_input` takes pixel values, [0, {white}]{hint}. Received: [{lowest:g}, {highest:g}]"
         )
     if lowest < 0 or (highest <= 1 and (values != np.floor(values)).any()):
         raise ValueError(

@@ -67,7 +67,7 @@ def test_preprocess_input_refuses_values_out_of_range(value):
     images = np.full((1, 16, 16, 3), 200.0)
     keras_vit.preprocess_input(images)
     images[0, 0, 0, 0] = value
-    with pytest.raises(ValueError, match=rf"takes pixel values, \[0, 255\]; .*Received: values in .*{value:g}\]$"):
+    with pytest.raises(ValueError, match=rf"takes pixel values, \[0, 255\]; .*Received: \[.*{value:g}\]$"):
         keras_vit.preprocess_input(images)
     deep = small(preprocessing=keras_vit.Preprocessing(mean=(32767.5,) * 3, std=(32767.5,) * 3, bit_depth=16))
     if value == 4000:

@@ -60,7 +60,8 @@ def open_checkpoint(path, subtree="", num_heads=None):
             is_weight = is_weight and 0 not in array.shape  # such as the tokens of no registers
             (inside if is_weight else others)[name.removeprefix(prefix) if is_weight else name] = array
         weights = _translate(inside, form, facts.get("num_heads") or num_heads)
-        _place_positions(weights, facts)
+        if form.layout == "pytorch":
+            _place_positions(weights, facts)
         shape = weights[names.EMBEDDING].shape if names.EMBEDDING in weights else None
         if form.layout == "pytorch" and shape and len(shape) != 4:
             raise ValueError(

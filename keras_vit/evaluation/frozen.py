@@ -133,6 +133,13 @@ def fit_and_score(x, y, x_test, y_test):
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import train_test_split
 
+    counts = np.bincount(y)
+    counts = counts[counts > 0]
+    if len(counts) < 2 or counts.min() < 2:
+        raise ValueError(
+            "A linear probe needs two classes or more, and two training examples or more of each. "
+            f"Received: {len(counts)} classes, the smallest of {counts.min()} examples"
+        )
     mean, deviation = x.mean(0), x.std(0) + 1e-6
     x, x_test = ((part - mean) / deviation for part in (x, x_test))
     held_out = max(len(x) // 10, len(np.unique(y)))

@@ -179,7 +179,9 @@ def images_into(model, vit, images, training=False):
         model(inputs, training=training)
     received += embedded  # by a `FeatureModel`
     if len(received) != 1:
-        raise ValueError(f"A model must call its Vision Transformer once. Received: {len(received)} by {model.name!r}")
+        raise ValueError(
+            f"The model must call its Vision Transformer once. Received: {len(received)} calls, {model.name!r}"
+        )
     return received[0]
 
 

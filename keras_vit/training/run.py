@@ -118,6 +118,11 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
     # Say what is about to run.
     for line in (*run_summary(config, engine=engine, inputs=inputs, total_steps=total_steps), *reports):
         write(line)
+    if config.batch_size > num_examples:
+        write(
+            f"warning: a batch of {config.batch_size} images repeats some of the {num_examples} training images; "
+            "--config.batch_size sets a smaller one"
+        )
 
     # Resume.
     counters = Counters(**checkpoints.restore())

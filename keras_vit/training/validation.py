@@ -10,7 +10,9 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 def validate_config(config, num_devices):
     """Raises a `ValueError` unless the fields of a config describe a run on a number of devices."""
     if config.precision not in PRECISIONS:
-        raise ValueError(f"`precision` must be one of {', '.join(PRECISIONS)}. Received: precision={config.precision}")
+        raise ValueError(
+            f"`precision` must be one of {', '.join(PRECISIONS)}. Received: precision={config.precision!r}"
+        )
     if config.shard not in SHARDS:
         raise ValueError(f"`shard` must be one of {str(SHARDS)[1:-1]}. Received: shard={config.shard!r}")
     for names, least in (

@@ -417,7 +417,7 @@ def test_bad_requests_are_refused(model):
         ("needs a dataset, such as top1:digits", lambda: evaluation.evaluate(model, ["top1"])),
         (r"each of 4 classes. Received: output_shape=\(None, 3\)",
          lambda: evaluation.evaluate(model, ["top1"], four)),
-        ("each of the 10 classes", lambda: evaluation.evaluate(model, ["calibration:digits"])),
+        ("each of 10 classes", lambda: evaluation.evaluate(model, ["calibration:digits"])),
         ("knn:nothing@FOLDER names a local copy.*Received: name='nothing'",
          lambda: evaluation.evaluate(model, ["knn:nothing@/data"])),
         ("real cannot have its dataset; real:imagenet2012_real@FOLDER",

@@ -147,8 +147,8 @@ def test_augreg_needs_every_choice():
         ),
         ("augreg", "R50x1", "imagenet2012", {}, "trains Vision Transformers and hybrids. Received: model='R50x1'"),
         ("finetuning", "ViT-B/16", "mnist", {}, "Table 4 has rows for imagenet2012, .*Received: dataset='mnist'"),
-        ("finetuning", "ViT-H/14", "pets", {"resolution": 512}, "at resolution=378, or at 518 .*: resolution=512"),
-        ("finetuning", "ViT-B/16", "pets", {"rate": 0.1}, "at resolution=384, or at 512 .*Received: rate=0.1"),
+        ("finetuning", "ViT-H/14", "pets", {"resolution": 512}, "takes resolution=378, or 518 .*: resolution=512"),
+        ("finetuning", "ViT-B/16", "pets", {"rate": 0.1}, "takes resolution=384, or 512 .*Received: rate=0.1"),
     ],
 )
 def test_what_the_tables_do_not_have_is_refused_with_what_they_have(preset, model, dataset, choices, message):
