@@ -109,7 +109,7 @@ def test_a_checkpoint_newer_than_the_export_is_used(tmp_path, capsys):
         expected = old if done else result.model
         for weight, value in zip(loaded.get_weights(), expected.get_weights(), strict=True):
             np.testing.assert_array_equal(weight, value)
-        printed = capsys.rea.errerr().out
+        printed = capsys.readouterr().err
         assert ("its export may be older: using the newest checkpoint" in printed) != done
 
 
