@@ -88,7 +88,7 @@ def test_the_site_loads_nothing_from_other_servers(site):
 
 def test_links_of_the_readme_lead_to_pages_of_the_site(site):
     home = (site / "index.html").read_text()
-    for target in ("training/", "notebooks/finetune/", "contributing/", "license/", "images/predictions.png"):
+    for target in ("your_photos/", "how_to/", "contributing/", "license/", "images/predictions.png"):
         assert f'"{target}"' in home, target
     assert ".md" not in re.findall(r'<a href="([^"]*)"', home)
 
@@ -155,5 +155,3 @@ def test_parameters_and_results_are_read_as_they_are_written(site):
     assert "remat, name, dtype</code>" in page
     page = _page(site, "models", "VisionTransformer")
     assert '"augreg:&lt;file name&gt;"' in page and "patch_size" in page
-    page = _page(site, "layers", "TransformerBlock")
-    assert "Call arguments:" in page and "<code>tokens</code>: <code>(B, N, D)</code>, float." in page

@@ -24,8 +24,7 @@ def escape(text):
 
 
 def rewrite(text, is_class):
-    """Call arguments become a list, names of parameters one line, and results keep what precedes a colon in them."""
-    text = re.sub(r"^Call arguments:\n((?:    .*\n?)+)", _call_arguments, text, flags=re.MULTILINE)
+    """Joins wrapped names of parameters in one line, and keeps the text before a colon in results."""
     wrapped = r"^(    (?:\**\w+, )*\**\w+,)\n +(?=\w)"
     while re.search(wrapped, text, re.MULTILINE):
         text = re.sub(wrapped, r"\1 ", text, flags=re.MULTILINE)
@@ -34,10 +33,6 @@ def rewrite(text, is_class):
             r"^Returns:\n((?:    .*\n?)+)", lambda match: _section("Returns", match[1]), text, flags=re.MULTILINE
         )
     return re.sub(r"^Returns:\n    ", "Returns:\n    : ", text, flags=re.MULTILINE)
-
-
-def _call_arguments(match):
-    return _section("Call arguments", re.sub(r"^    (\w+):", r"- `\1`:", match[1], flags=re.MULTILINE))
 
 
 def _section(title, text):
