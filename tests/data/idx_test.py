@@ -44,6 +44,17 @@ def test_first_examples_are_balanced_and_held_out_ones_apart(folder):
     assert (tune_train.num_examples, tune_val.num_examples) == (36, 4)
 
 
+@pytest.mark.parametrize("examples", [20, 4])
+def test_tiny_sets_have_no_tuning_splits(tmp_path, examples):
+    for prefix in IMAGES:
+        write(tmp_path, prefix, RNG.integers(0, 256, (examples, 6, 5), np.uint8), "images")
+        write(tmp_path, prefix, (np.arange(examples) % 10).astype(np.uint8), "labels")
+    train, test = data.load("idx", path=str(tmp_path))
+    assert train.num_examples == test.num_examples == examples
+    with pytest.raises(ValueError, match="splits of the idx are train, test, or"):
+        data.load_split("idx", "tune_val", path=str(tmp_path))
+
+
 def test_gray_images_are_resized_for_color_models(folder):
     fields = {"name": "idx", "path": str(folder), "image_size": 12, "train_crop": "resize", "eval_crop": "resize"}
     images, labels, _ = next(iter(data.from_config(fields, batch_size=4, seed=0).train_batches(start_step=0)))

@@ -1,5 +1,6 @@
 """Images held in memory: arrays, the handwritten digits of scikit-learn, and IDX files such as MNIST's."""
 
+import contextlib
 import gzip
 import math
 import os
@@ -85,7 +86,9 @@ def idx(path: str, class_names: Sequence[str] | None = None) -> dict[str, Source
         labels = _read_idx(os.path.join(path, f"{prefix}-labels-idx1-ubyte"), 1).astype(np.int64)
         parts[split] = images, labels
     names = class_names or [str(label) for label in range(parts["train"][1].max() + 1)]
-    parts["tune_train"], parts["tune_val"] = _divide(parts["train"], len(parts["train"][1]) // 10)
+    # A set too small to have every class in both parts has no tuning splits.
+    with contextlib.suppress(ValueError):
+        parts["tune_train"], parts["tune_val"] = _divide(parts["train"], len(parts["train"][1]) // 10)
     return {split: arrays(*part, names) for split, part in parts.items()}
 
 
