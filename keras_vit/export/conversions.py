@@ -114,15 +114,24 @@ def onnx(model: keras.Model, path: str | os.PathLike) -> ExportReport:
         import tf2onnx
     except ImportError as error:
         raise ImportError(f'{error.name} is not installed: pip install "keras_vit[onnx]"', name=error.name) from error
-    copy, spec = inference_copy(model), tf.TensorSpec((None, *shape), tf.float32, "images")
-    function = tf.function(
-        lambda images: {"logits": copy(images, training=False)}, input_signature=[spec], autograph=False
-    )
+    # tf2onnx copies constants in each of its passes, so the weights are inputs until it is done.
+    copy = inference_copy(model)
+    weights = {f"weight_{i}": variable for i, variable in enumerate(copy.variables)}
+    specs = [tf.TensorSpec((None, *shape), tf.float32, "images")]
+    specs += [tf.TensorSpec(variable.shape, variable.dtype, name) for name, variable in weights.items()]
+
+    def logits_of(images, *values):
+        with keras.StatelessScope(zip(copy.variables, values)):
+            return {"logits": copy(images, training=False)}
+
+    function = tf.function(logits_of, input_signature=specs, autograph=False)
     images = example_images(shape)
     try:
         converted, _ = tf2onnx.convert.from_function(
-            function, input_signature=[spec], opset=_OPSET, custom_op_handlers={"Erfc": (_erfc, [])}
+            function, input_signature=specs, opset=_OPSET, custom_op_handlers={"Erfc": (_erfc, [])}
         )
+        _insert_weights(converted.graph, {name: keras.ops.convert_to_numpy(value) for name, value in weights.items()})
+        _fold_constants(converted)
         _separate_pads_from_max_pools(converted.graph)
         content = converted.SerializeToString()
         # A conversion may succeed and still give a file that no runtime reads.
@@ -140,6 +149,45 @@ def _erfc(graph, node, name, _):
     outputs = node.output
     graph.remove_node(name)
     graph.make_node("Sub", [one.output[0], erf.output[0]], name=name, outputs=outputs)
+
+
+def _insert_weights(graph, weights):
+    """Replaces the inputs named in `weights` with initializers."""
+    from onnx import numpy_helper
+
+    images = [value for value in graph.input if value.name not in weights]
+    del graph.input[:]
+    graph.input.extend(images)
+    graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in weights.items())
+
+
+def _fold_constants(model):
+    """Computes the nodes that depend on weights alone, such as transposed kernels."""
+    import onnxruntime
+    from onnx import helper, numpy_helper
+
+    graph = model.graph
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    known = {"", *constants}
+    folded, kept = [], []
+    for node in graph.node:
+        constant = known.issuperset(node.input)
+        (folded if constant else kept).append(node)
+        if constant:
+            known.update(node.output)
+    read = {name for node in kept for name in node.input}
+    names = [name for node in folded for name in node.output if name in read]
+    if names:
+        outputs = [helper.make_empty_tensor_value_info(name) for name in names]
+        inputs = [constants[name] for name in {name for node in folded for name in node.input} & constants.keys()]
+        part = helper.make_graph(folded, "constants", [], outputs, inputs)
+        content = helper.make_model(part, opset_imports=model.opset_import, ir_version=model.ir_version)
+        session = onnxruntime.InferenceSession(content.SerializeToString(), providers=["CPUExecutionProvider"])
+        values = zip(names, session.run(names, {}))
+        constants |= {name: numpy_helper.from_array(value, name) for name, value in values}
+    del graph.node[:], graph.initializer[:]
+    graph.node.extend(kept)
+    graph.initializer.extend(tensor for name, tensor in constants.items() if name in read)
 
 
 def _separate_pads_from_max_pools(graph):

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 
+import keras_vit
 from keras_vit import export
 from keras_vit.export.conversions import compare, example_images
 
@@ -54,6 +55,22 @@ def test_onnx_gives_the_same_logits_also_with_exact_gelu(exact_gelu, tmp_path):
     for batch in (1, 5):
         (outputs,) = session.run(["logits"], {"images": images[:batch]})
         np.testing.assert_allclose(outputs, logits[:batch], atol=1e-5)
+
+
+@needs_onnx
+def test_onnx_computes_what_depends_on_weights_alone(tmp_path):
+    import onnx
+
+    model = keras_vit.VisionTransformer(
+        input_shape=(32, 32, 3), classes=5, stem="resnet", resnet_blocks=(1,), patch_size=1, num_layers=1,
+        hidden_size=16, mlp_dim=16, num_heads=2,
+    )  # fmt: skip
+    assert export.onnx(model, tmp_path / "model.onnx").largest_difference < 1e-5
+    graph = onnx.load(tmp_path / "model.onnx").graph
+    assert [value.name for value in graph.input] == ["images"]
+    weights = {tensor.name for tensor in graph.initializer}
+    read = {name for node in graph.node for name in node.input}
+    assert weights <= read and not any(weights.issuperset(node.input) for node in graph.node)
 
 
 def test_onnx_says_what_to_install(tmp_path, monkeypatch):
