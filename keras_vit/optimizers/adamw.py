@@ -79,14 +79,16 @@ class AdamW(Optimizer):
         velocity = (1 - self.beta_2) * ops.square(gradient) + self.beta_2 * velocity
         return [momentum, velocity]
 
-    def scaled_direction(
-        self, slots: list[keras.KerasTensor], rate: keras.KerasTensor, step: keras.KerasTensor
-    ) -> keras.KerasTensor:
-        momentum, velocity = slots
+    def factors(self, rate: keras.KerasTensor, step: keras.KerasTensor) -> tuple[keras.KerasTensor, keras.KerasTensor]:
         # Combine the corrections and the learning rate as scalars first: each pass over the weights costs time.
         step = ops.cast(step + 1, "float32")
-        rate_of_momentum = rate / (1 - ops.power(self.beta_1, step))
-        root_of_correction = ops.sqrt(1 - ops.power(self.beta_2, step))
+        return rate / (1 - ops.power(self.beta_1, step)), ops.sqrt(1 - ops.power(self.beta_2, step))
+
+    def scaled_direction(
+        self, slots: list[keras.KerasTensor], factors: tuple[keras.KerasTensor, keras.KerasTensor]
+    ) -> keras.KerasTensor:
+        momentum, velocity = slots
+        rate_of_momentum, root_of_correction = factors
         return rate_of_momentum * momentum / (ops.sqrt(velocity) / root_of_correction + self.epsilon)
 
     def get_config(self) -> dict[str, Any]:

@@ -63,8 +63,12 @@ class Optimizer(keras.optimizers.Optimizer):
         """The new values of the slots of one parameter, float32; assigns nothing."""
         raise NotImplementedError
 
-    def scaled_direction(self, slots, rate, step):
-        """`rate * direction` from the new slots; `step` is the number of updates before this one."""
+    def factors(self, rate, step):
+        """The scalars that `scaled_direction` needs; `step` is the number of updates before this one."""
+        return rate
+
+    def scaled_direction(self, slots, factors):
+        """`rate * direction` from the new slots and the result of `factors`."""
         raise NotImplementedError
 
     def guarded_update(self, state, gradients, weights, condition, where=ops.where):
@@ -72,10 +76,11 @@ class Optimizer(keras.optimizers.Optimizer):
         select = functools.partial(where, condition)
         positions = {id(variable): position for position, variable in enumerate(self.variables)}
         counter, rate = positions[id(self.iterations)], self.learning_rate_at(state)
-        new_state, new_weights, step = list(state), [], state[counter]
+        new_state, new_weights, step, known = list(state), [], state[counter], {}
         for index, (gradient, weight) in enumerate(zip(gradients, weights, strict=True)):
             places = [positions[id(slot)] for slot in self.slots_of(index)]
-            weight, slots = self._update(index, gradient, weight, [state[i] for i in places], rate, step, select)
+            scalars = self._scalars(index, rate, step, known)
+            weight, slots = self._update(index, gradient, weight, [state[i] for i in places], scalars, select)
             new_weights.append(weight)
             for position, slot in zip(places, slots):
                 new_state[position] = slot
@@ -91,19 +96,29 @@ class Optimizer(keras.optimizers.Optimizer):
         index = self._get_variable_index(variable)
         variables = [*self.slots_of(index), variable]
         *slots, weight = map(ops.convert_to_tensor, variables)
-        weight, slots = self._update(index, gradient, weight, slots, learning_rate, self.iterations)
+        scalars = self._scalars(index, learning_rate, self.iterations, {})
+        weight, slots = self._update(index, gradient, weight, slots, scalars)
         for variable, value in zip(variables, [*slots, weight]):
             self.assign(variable, value)
 
-    def _update(self, index, gradient, weight, slots, learning_rate, step, select=lambda new, old: new):
+    def _scalars(self, index, learning_rate, step, known):
+        """Returns `(factors, rate of the decay)` of one parameter; `known` is a cache by its multiplier and decay."""
+        # Every op of a graph takes time to trace, and most parameters share these.
+        key = multiplier, decay = self.layerwise_multipliers[index], self.decays[index]
+        if key not in known:
+            rate = ops.cast(learning_rate, "float32") * multiplier
+            known[key] = self.factors(rate, step), rate * decay
+        return known[key]
+
+    def _update(self, index, gradient, weight, slots, scalars, select=lambda new, old: new):
         """`(weight, slots)` after the update of parameter number `index`."""
-        rate = ops.cast(learning_rate, "float32") * self.layerwise_multipliers[index]
+        factors, rate_of_decay = scalars
         values = self.new_slots(ops.cast(gradient, "float32"), slots)
         # Read what is stored: with two versions of a value XLA would compute both, from a copy of the old slot.
         values = [select(value, ops.cast(slot, "float32")) for value, slot in zip(values, slots, strict=True)]
-        update = self.scaled_direction(values, rate, step)
+        update = self.scaled_direction(values, factors)
         if self.decays[index]:
-            update = update + (rate * self.decays[index]) * ops.cast(weight, "float32")
+            update = update + rate_of_decay * ops.cast(weight, "float32")
         weight = select(weight - ops.cast(update, weight.dtype), weight)
         return weight, [ops.cast(value, slot.dtype) for value, slot in zip(values, slots)]
 

@@ -42,11 +42,9 @@ class SGD(Optimizer):
         (momentum,) = slots
         return [gradient + ops.cast(self.momentum * momentum, "float32")]
 
-    def scaled_direction(
-        self, slots: list[keras.KerasTensor], rate: keras.KerasTensor, step: keras.KerasTensor
-    ) -> keras.KerasTensor:
+    def scaled_direction(self, slots: list[keras.KerasTensor], factors: keras.KerasTensor) -> keras.KerasTensor:
         (momentum,) = slots
-        return rate * momentum
+        return factors * momentum
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
