@@ -8,7 +8,7 @@
 import importlib
 import typing
 
-__version__ = "0.1.0"  # setup.cfg reads it from here
+__version__ = "0.2.0.dev0"  # setup.cfg reads it from here
 
 try:
     import keras as _keras

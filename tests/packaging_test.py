@@ -21,7 +21,9 @@ def _run(*command, **options):
 
 
 def test_the_version_has_one_place():
-    assert re.fullmatch(r"\d+\.\d+\.\d+", keras_vit.__version__)
+    number = re.fullmatch(r"(\d+\.\d+\.\d+)(\.dev0)?", keras_vit.__version__)
+    newest = re.search(r"^## (?:Unreleased \()?(\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert number[1] == newest[1]
     assert importlib.metadata.version("keras_vit") == keras_vit.__version__
     assert not [line for line in (ROOT / "setup.cfg").read_text().splitlines() if re.match(r"version = \d", line)]
 
