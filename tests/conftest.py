@@ -32,6 +32,7 @@ FULL = (
     "notebook_test.py",
     "packaging_test.py",
     "public_api_test.py",
+    "reference_examples_test.py",
     "serving",
     "tpu",
     "tasks/masked_patches_run_test.py",

@@ -95,7 +95,6 @@ SETUPS = {
     "keras_file": _keras_file,
     "model_and_names": lambda: {"model": _small_model(), "names": ["cat", "dog", "bird"]},
     "export": _export,
-    "images": lambda: {"images": _zeros(2, 224, 224, 3), "labels": np.array([1, 2])},
     "npz_file": lambda: _golden("vit_token.ckpt.npz", "model.npz"),
     "wide_images": lambda: {"images": _zeros(1, 384, 512, 3, dtype="uint8"), "keras_vit": keras_vit},
     "import": lambda: {"keras_vit": keras_vit},

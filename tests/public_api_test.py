@@ -60,7 +60,7 @@ def test_every_public_name_of_a_module_has_a_page_and_a_line_in_its_index(site, 
     assert names
     for name in names:
         page = _page(site, module, name)
-        title = re.search(rf"<h1[^>]*>(?:(?!</h1>).)*keras_vit\.{module}\.{name}\b", page, re.DOTALL)
+        title = re.search(rf"<h1[^>]*>(?:(?!</h1>).)*keras_vit\.(?:{module}\.)?{name}\b", page, re.DOTALL)
         assert title, f"{module}.{name}"
         text = page[title.end() :].split('class="md-footer"')[0]
         assert re.search(r"<p>\S|doc-contents", text), f"{module}.{name} has no docstring"
@@ -146,6 +146,13 @@ def test_the_parameters_that_a_docstring_describes_are_those_of_its_function(fil
         parameters = {argument.arg for argument in ast.walk(function.args) if isinstance(argument, ast.arg)}
         assert set(described) <= parameters, f"{function.name} has no {set(described) - parameters}"
         assert len(set(described)) == len(described), function.name
+
+
+def test_pages_have_the_names_that_users_type_and_examples(site):
+    page = _page(site, "families", "ViT_B16")
+    assert re.search(r"<h1[^>]*>(?:(?!</h1>).)*keras_vit\.ViT_B16\b", page, re.DOTALL)
+    assert "ViT_B16(classes=37)" in re.sub(r"<[^>]*>", "", page)
+    assert "features(model, images)" in re.sub(r"<[^>]*>", "", _page(site, "keras_vit", "features"))
 
 
 def test_parameters_and_results_are_read_as_they_are_written(site):

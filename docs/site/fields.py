@@ -19,7 +19,7 @@ HEADER = """# Config fields
 keras-vit train --config=digits --config.seed=1 --config.optimizer.weight_decay=0.05
 ```
 
-Every field of a config file can be set on the command line. A field that is 0, "" or False is off. A run prints the
+Every field of a config file can be set on the command line. 0, "" and False turn a field off. A run prints the
 fields that differ from these defaults and writes all of them to `config.json`. The fields of `model` are the arguments
 of the architecture, such as those of `keras_vit.VisionTransformer` ([Models](../models.md)).
 

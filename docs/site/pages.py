@@ -11,25 +11,14 @@ import re
 from pathlib import Path
 
 import griffe
+from docstrings import resolve  # next to this file
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parent.parent.parent
-# The order of the reference: what users type comes first.
+# The order of the reference: what users type first comes first.
 MODULES = (
-    *(
-        "",
-        "families",
-        "models",
-        "layers",
-        "checkpoints",
-        "preprocessing",
-        "data",
-        "recipes",
-        "tasks",
-        "losses",
-        "optimizers",
-    ),
-    *("training", "training.plots", "evaluation", "evaluation.plots", "inspection", "inspection.plots"),
+    *("families", "", "models", "layers", "checkpoints", "preprocessing", "data", "recipes", "tasks", "losses"),
+    *("optimizers", "training", "training.plots", "evaluation", "evaluation.plots", "inspection", "inspection.plots"),
     *("inspection.report", "export", "cost", "tpu"),
 )
 
@@ -39,7 +28,7 @@ def on_config(config):
     extensions = griffe.load_extensions(str(ROOT / "docs/site/docstrings.py"))
     package = griffe.load("keras_vit", search_paths=[str(ROOT)], extensions=extensions)
     homes = {}  # the page of each object: what the package has of a module is on the module's page alone
-    sections = {module: _section(package, module, homes) for module in (*MODULES[1:], MODULES[0])}
+    sections = {module: _section(package, module, homes) for module in sorted(MODULES, key=lambda name: not name)}
     sections = [sections[module] for module in MODULES]
     pages = {path: text for section in sections for _, path, text in section}
     config.extra["pages"] = {**_project(), **_notebooks(), **pages}
@@ -109,11 +98,13 @@ def _section(package, name, homes):
     folder = f"reference/{name.replace('.', '/') or 'keras_vit'}"
     rows, pages = [], {}
     for public in _public_names(package, module):
-        found = _resolve(package, f"{module.path}.{public}")
+        found = resolve(package, f"{module.path}.{public}")
         if found.path not in homes:
             # Names that differ in capitals alone share a page: some file systems could not tell two apart.
             page = next((page for page in pages if page.lower() == public.lower()), public)
-            pages.setdefault(page, []).append(_entry(found, f"{module.path}.{public}"))
+            typed = package.members.get(public)
+            short = typed is not None and typed.canonical_path == found.canonical_path
+            pages.setdefault(page, []).append(_entry(found, f"{package.path if short else module.path}.{public}"))
             homes[found.path] = f"{folder}/{page}.md"
         link = posixpath.relpath(homes[found.path], folder)
         rows.append(f"| [`{public}`]({link}) | {_first_sentence(found)} |")
@@ -123,7 +114,9 @@ def _section(package, name, homes):
 
 
 def _entry(found, public):
-    options = json.dumps({"heading": public, "toc_label": public.rpartition(".")[2]})
+    options = json.dumps(
+        {"heading": public, "toc_label": public.rpartition(".")[2], "show_attribute_values": not found.is_attribute}
+    )
     return f"::: {found.path}\n    options: {options}"
 
 
@@ -145,10 +138,3 @@ def _public_names(package, module):
 
 def _is_public(name, member):
     return not name.startswith("_") and not member.is_alias and (member.is_function or member.is_class)
-
-
-def _resolve(package, path):
-    """The object that a public name means. A function may be called as the module that it is in, which hides it."""
-    parent, _, name = path.rpartition(".")
-    module = package[parent.removeprefix("keras_vit.")] if parent != "keras_vit" else package
-    return _resolve(package, module.imports[name]) if name in module.imports else module.members[name]

@@ -50,6 +50,17 @@ def test_a_folder_of_hugging_face_gives_its_logits(tmp_path):
 
 
 @pytest.mark.one_backend
+def test_a_constructor_has_no_head_for_a_file_without_one(tmp_path):
+    shutil.copy(GOLDEN / "families/dinov2.safetensors", tmp_path / "model.safetensors")
+    shutil.copy(GOLDEN / "families/dinov2.config.json", tmp_path / "config.json")
+    _, arguments = checkpoints.infer_architecture(tmp_path)
+    tiny = families.Sizes(keras_vit.VisionTransformer)("Tiny/14", "", **{**arguments, "include_top": True})
+    assert tiny(weights=tmp_path).output_shape == (None, arguments["hidden_size"])
+    with pytest.raises(ValueError, match="head/kernel"):
+        tiny(weights=tmp_path, classes=3)
+
+
+@pytest.mark.one_backend
 def test_overrides_replace_what_the_file_says():
     source = GOLDEN / "vit_token.ckpt.npz"
     model = keras_vit.from_pretrained(
