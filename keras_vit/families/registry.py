@@ -1,6 +1,7 @@
 """The registry of families: constructors of named sizes, fields of configs, and models from files."""
 
 import collections.abc
+import contextlib
 import inspect
 import os
 import typing
@@ -55,8 +56,8 @@ class Sizes:
                 names = find_sizes(found)
                 names = [size] if size in names else names  # other families' files may be of the same sizes
                 row = published.find(weights, names, side)
-                arguments = {**self.table[size], **(row.arguments if row else {}), **kwargs}
                 published.resolve(weights, names, side)
+                arguments = {**self.table[size], **(row.arguments if row else _of_file(weights, arguments)), **kwargs}
             return self.constructor(**arguments, name=name)
 
         parameters = [
@@ -69,6 +70,15 @@ class Sizes:
         build.__doc__ = f"{size}, {note}. Arguments: see `{self.constructor.__name__}`."
         self.table[size] = arguments
         return build
+
+
+def _of_file(path, arguments):
+    """What a file that is not published decides: without a head, the model has none unless it is to have classes."""
+    with contextlib.suppress(ValueError):  # it shows too little, which its load reports
+        found = inference.find_arguments(path, arguments["num_heads"])[1] if "num_heads" in arguments else {}
+        if found.get("include_top") is False and arguments.get("classes") is None:
+            return {"include_top": False}
+    return {}
 
 
 def constructor_name(size: str) -> str:
