@@ -103,7 +103,7 @@ def test_imports_are_allowed(room):
                 assert other == room or other in FLOORS[room], f"{file} imports {module}"
 
 
-def test_there_is_no_row_without_its_room():
+def test_every_row_of_the_table_has_a_folder():
     assert set(FLOORS) <= set(_rooms())
     for path in (*MAY_IMPORT_TENSORFLOW, *MAY_IMPORT_JAX):
         assert (PACKAGE / path).exists()

@@ -133,7 +133,7 @@ def test_the_flops_of_a_model_of_ones_own():
     assert keras_vit.flops(model) == 2 * (11 * 8 * 3 * 4 + 4 * 3 * 4 * 5 + 5 * 2)
 
 
-def test_what_is_called_twice_counts_twice():
+def test_a_layer_called_twice_counts_twice():
     inputs, shared = keras.Input((8,)), keras.layers.Dense(8)
     inner = keras.Sequential([keras.Input((8,)), shared])
     assert keras_vit.flops(keras.Model(inputs, shared(shared(inputs)))) == 2 * 2 * 8 * 8
@@ -152,7 +152,7 @@ def test_what_is_called_twice_counts_twice():
     ],
     ids=str,
 )
-def test_products_of_a_convolution_with_the_zeros_around_an_image_do_not_count(options, products):
+def test_products_with_padding_do_not_count(options, products):
     shape = (4, 8, 7) if "data_format" in options else (8, 7, 4)
     inputs = keras.Input(shape)
     model = keras.Model(inputs, keras.layers.Conv2D(6, 3, groups=2, **options)(inputs))

@@ -132,7 +132,7 @@ def test_the_table_of_models_has_every_size():
 
 
 @pages
-def test_what_a_page_names_exists(page):
+def test_names_on_a_page_exist(page):
     text = page.read_text()
     for name in set(re.findall(r"\bkeras_vit\.(\w+)", text)) - {"git"}:
         assert hasattr(keras_vit, name), name

@@ -32,7 +32,7 @@ def test_a_file_is_written_and_read_back(folder):
     assert files.list_dir(folder) == ["a.txt", "b.bin"]
 
 
-def test_what_was_there_stays_until_the_new_file_is_whole(folder):
+def test_the_old_file_stays_until_the_new_one_is_complete(folder):
     files.write_json(folder / "x.json", {"a": 1})
     with pytest.raises(KeyError), files.atomic_write(folder / "x.json") as file:
         file.write("{")
@@ -41,7 +41,7 @@ def test_what_was_there_stays_until_the_new_file_is_whole(folder):
     assert files.list_dir(folder) == ["x.json"]
 
 
-def test_a_path_beside_keeps_the_ending_and_is_taken_once(tmp_path):
+def test_a_sibling_path_keeps_the_ending_and_is_unique(tmp_path):
     with files.atomic_path(tmp_path / "m.keras") as first, files.atomic_path(tmp_path / "m.keras") as second:
         assert first != second
         assert os.path.dirname(first) == str(tmp_path)
@@ -108,7 +108,7 @@ def test_a_child_process_gives_its_last_line():
         files.run_python(["-c", "import sys; sys.exit(7)"])
 
 
-def test_a_staging_folder_stays_only_if_it_is_renamed_or_to_be_examined(tmp_path):
+def test_a_staging_folder_is_deleted_unless_kept(tmp_path):
     with files.staging_dir(tmp_path) as folder:
         files.write_json(os.path.join(folder, "x.json"), 1)
         os.rename(folder, tmp_path / "whole")

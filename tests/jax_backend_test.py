@@ -21,7 +21,7 @@ PARTS = (
         "inspection/attention_test.py::test_relevance_has_the_gradients_of_finite_differences[wrapped]",
         "inspection/embeddings_test.py::test_positions_are_compared_without_the_class_token",
         "evaluation/evaluators_test.py::test_accuracies_count_every_example_once_and_any_right_label",
-        "evaluation/evaluators_test.py::test_features_are_computed_of_the_drawn_examples_alone_and_once",
+        "evaluation/evaluators_test.py::test_fewshot_computes_features_of_drawn_examples_once",
     ),
     ("training/jax",),
 )

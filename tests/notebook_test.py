@@ -62,7 +62,7 @@ def test_the_notebook_of_dinov2_runs_with_a_small_file(tmp_path):
 
 @both
 @pytest.mark.parametrize("installed, extras", [(["tensorflow"], ""), ([], ",cpu"), (["tensorflow", "keras_vit"], None)])
-def test_the_first_cell_installs_what_is_missing(name, installed, extras, monkeypatch):
+def test_the_first_cell_installs_missing_packages(name, installed, extras, monkeypatch):
     notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
     code = next(cell.source for cell in notebook.cells if cell.cell_type == "code")
     commands = []

@@ -28,7 +28,7 @@ def test_the_version_has_one_place():
     assert not [line for line in (ROOT / "setup.cfg").read_text().splitlines() if re.match(r"version = \d", line)]
 
 
-def test_the_report_for_a_defect_names_versions_backend_and_devices():
+def test_info_prints_versions_backend_and_devices():
     report = _run(sys.executable, "-m", "keras_vit", cwd=ROOT)
     assert report.startswith(f"keras_vit {keras_vit.__version__}, Python 3.")
     assert re.search(r"^backend: (tensorflow|jax) \(devices: .*\bcpu:0", report, re.MULTILINE)
@@ -37,7 +37,7 @@ def test_the_report_for_a_defect_names_versions_backend_and_devices():
     assert _run(sys.executable, "-m", "keras_vit", "info", cwd=ROOT) == report
 
 
-def test_what_is_built_holds_every_module_and_installs(tmp_path):
+def test_the_wheel_has_every_module_and_installs(tmp_path):
     pytest.importorskip("setuptools")
     source = tmp_path / "source"  # a build leaves files behind
     shutil.copytree(ROOT / "keras_vit", source / "keras_vit", ignore=shutil.ignore_patterns("__pycache__"))

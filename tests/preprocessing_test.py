@@ -37,7 +37,7 @@ def test_pixels_become_minus_one_to_one(dtype):
     np.testing.assert_allclose(keras.ops.convert_to_numpy(result).ravel(), [-1, -0.6, 1], atol=1e-6)
 
 
-def test_a_models_own_range_is_used_where_the_model_is_given():
+def test_preprocess_input_uses_the_models_range():
     images = np.full((2, 4, 4, 3), 200, "uint8")
     result = keras.ops.convert_to_numpy(keras_vit.preprocess_input(images, special()))
     np.testing.assert_allclose(result[0, 0, 0], [2.0, 1.5, 80 / 70], rtol=1e-6)
@@ -56,7 +56,7 @@ def test_images_of_another_rank_or_channels_are_refused():
 
 
 @pytest.mark.parametrize("scale", [lambda x: x / 127.5 - 1, lambda x: x / 255])
-def test_preprocess_input_refuses_what_is_no_pixel_value(scale):
+def test_preprocess_input_refuses_impossible_pixels(scale):
     pixels = np.random.default_rng(0).integers(0, 256, (1, 4, 4, 3))
     with pytest.raises(ValueError, match=r"takes pixel values.*Received: values in \["):
         keras_vit.preprocess_input(scale(pixels))
@@ -97,7 +97,7 @@ def _wrapped(*steps):
     return keras.Model(inputs, x)
 
 
-def test_a_model_that_prepares_images_itself_must_say_what_it_expects():
+def test_a_model_with_its_own_rescaling_must_declare_it():
     pixels = keras_vit.Preprocessing(mean=(0, 0, 0), std=(1, 1, 1))
     rescaling = keras.layers.Rescaling(1 / 127.5, -1)
     normalization = keras.layers.Normalization(mean=127.5, variance=127.5**2)
@@ -147,7 +147,7 @@ def test_the_preprocessing_survives_a_file_and_another_process(tmp_path):
     assert done.stdout.strip() == str(keras_vit.Preprocessing(**SPECIAL).to_config())
 
 
-def test_what_is_returned_cannot_change_the_model():
+def test_returned_values_cannot_change_the_model():
     model = special()
     config = model.get_layer("expected_images").get_config()["preprocessing"]
     config["mean"][0] = 0.0
@@ -203,7 +203,7 @@ def test_a_load_of_published_weights_sets_it(tmp_path, monkeypatch):
     assert keras_vit.preprocessing_of(model) == keras_vit.Preprocessing(**SPECIAL)
 
 
-def test_a_model_that_says_nothing_is_refused():
+def test_a_model_without_preprocessing_is_refused():
     with pytest.raises(ValueError, match="does not say how images must be prepared"):
         keras_vit.preprocessing_of(keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)]))
 

@@ -54,7 +54,7 @@ def _page(site, module, name):
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_every_public_name_of_a_module_has_a_page_and_a_line_in_its_index(site, module):
+def test_public_names_have_a_page_and_an_index_line(site, module):
     index = (site / "reference" / module.replace(".", "/") / "index.html").read_text()
     names = _public_names(module)
     assert names
@@ -136,7 +136,7 @@ def _functions(tree, of=None):
 
 
 @pytest.mark.parametrize("file", sorted(PACKAGE.rglob("*.py")), ids=lambda file: file.stem)
-def test_the_parameters_that_a_docstring_describes_are_those_of_its_function(file):
+def test_docstring_parameters_match_the_signature(file):
     for function, text in _functions(ast.parse(file.read_text())):
         section = re.search(r"^Args:\n((?:    .*\n|\n)+)", text + "\n", re.MULTILINE)
         if section is None:

@@ -37,14 +37,14 @@ def test_a_bar_is_drawn_below_the_lines_and_leaves_nothing(set_stderr, capsys):
     assert capsys.readouterr().out == "step 150\n"
 
 
-def test_what_is_short_has_no_bar(set_stderr):
+def test_short_loops_have_no_bar(set_stderr):
     stderr = set_stderr(Terminal())
     terminal.show_bars()
     assert list(terminal.track([1, 2, 3], "reading", "arrays")) == [1, 2, 3]
     assert "reading" not in stderr.getvalue()
 
 
-def test_elsewhere_there_are_only_lines(set_stderr, capsys):
+def test_without_a_terminal_only_lines_are_printed(set_stderr, capsys):
     stderr = set_stderr(Terminal())
     with terminal.progress_bar("training", 200, "steps", delay=0) as update:  # nobody asked for bars
         update(150)

@@ -63,7 +63,7 @@ def test_a_saved_file_keeps_its_gelu_and_epsilon(small, tmp_path):
 
 
 @pytest.mark.one_backend
-def test_hugging_faces_config_says_gelu_epsilon_and_heads(golden_files, small, tmp_path):
+def test_hugging_face_configs_give_gelu_epsilon_and_heads(golden_files, small, tmp_path):
     path = tmp_path / "model.safetensors"
     path.write_bytes((golden_files / "hf_token.safetensors").read_bytes())
     config = tmp_path / "config.json"
@@ -160,9 +160,7 @@ def test_halves_are_read_exactly_from_both_formats(
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("prefix", ["opt/target/", "params/", "params/img/", "img/"])
-def test_weights_below_a_prefix_are_loaded_and_an_optimizers_state_is_unused(
-    prefix, golden_files, small, arrays, tmp_path
-):
+def test_prefixed_weights_load_without_optimizer_state(prefix, golden_files, small, arrays, tmp_path):
     original = arrays(golden_files / "vit_token.ckpt.npz")
     moved = {prefix + name: array for name, array in original.items()}
     moved |= {f"opt/state/{name}/grad_ema": array for name, array in original.items()}
@@ -230,7 +228,7 @@ def test_group_norms_of_both_shapes_are_the_same(golden_files, small, arrays, va
 
 @pytest.mark.full
 @pytest.mark.one_backend
-def test_a_published_bit_file_is_read_with_its_numbered_convolutions(tmp_path, arrays, values):
+def test_bit_files_with_numbered_convolutions_load(tmp_path, arrays, values):
     model = keras_vit.BiT_R50x1(input_shape=(32, 32, 3), classes=4)
     for variable in model.weights:
         variable.assign(np.random.default_rng(0).standard_normal(variable.shape))

@@ -68,7 +68,7 @@ def test_two_folders_with_a_file_of_one_name_are_two_files(server):
     assert len(paths) == 2
 
 
-def test_a_download_cut_half_way_leaves_nothing_and_the_next_one_is_whole(server, home):
+def test_an_interrupted_download_leaves_nothing(server, home):
     server.truncate = True
     with pytest.raises(ConnectionError, match="could not be downloaded"):
         downloading.fetch(f"{server.url}/x.npz")
@@ -77,7 +77,7 @@ def test_a_download_cut_half_way_leaves_nothing_and_the_next_one_is_whole(server
     assert Path(downloading.fetch(f"{server.url}/x.npz")).read_bytes() == CONTENT
 
 
-def test_a_leftover_of_a_killed_process_is_never_taken_for_the_file(server, home):
+def test_leftovers_of_a_killed_download_are_ignored(server, home):
     url = f"{server.url}/x.npz"
     target = downloading.cache_path(url)
     target.parent.mkdir(parents=True)
@@ -90,7 +90,7 @@ def test_a_leftover_of_a_killed_process_is_never_taken_for_the_file(server, home
     assert new.exists() and not old.exists()  # another process may be writing the new one
 
 
-def test_the_message_without_a_network_says_what_to_fetch_and_where_to_put_it(server, monkeypatch, tmp_path):
+def test_offline_message_names_the_url_and_the_folder(server, monkeypatch, tmp_path):
     url = f"{server.url}/missing/ViT-B_16.npz"
     with pytest.raises(ConnectionError) as refused:
         downloading.fetch(url)

@@ -16,7 +16,7 @@ def names_of(entries):
     return {entry[0] for entry in entries}
 
 
-def test_keep_loads_every_array_and_says_so(golden_files, small, arrays):
+def test_keep_loads_and_reports_every_array(golden_files, small, arrays):
     report = checkpoints.load(small(), golden_files / "vit_token.ckpt.npz")
     assert len(report.loaded) == len(arrays(golden_files / "vit_token.ckpt.npz"))
     assert not (report.resampled or report.new or report.dropped or report.unused)
@@ -69,12 +69,12 @@ def test_new_starts_a_pre_logits_that_the_file_lacks(golden_files, small, values
     np.testing.assert_array_equal(values(model)["pre_logits/kernel"], before)
 
 
-def test_keep_refuses_pre_logits_that_the_model_lacks_and_says_what_to_build(golden_files, small):
+def test_keep_refuses_pre_logits_that_the_model_lacks(golden_files, small):
     with pytest.raises(ValueError, match=r"unused \(pre_logits/bias, pre_logits/kernel\).*representation_size=48"):
         checkpoints.load(small(), golden_files / "vit_token_prelogits.ckpt.npz")
 
 
-def test_a_model_without_a_head_leaves_the_files_head_and_nothing_else(golden_files, small):
+def test_a_headless_model_leaves_only_the_files_head(golden_files, small):
     source = golden_files / "vit_token_prelogits.ckpt.npz"
     report = checkpoints.load(small(include_top=False, representation_size=48), source)
     assert names_of(report.dropped) == {"head/kernel", "head/bias"}
@@ -120,12 +120,12 @@ def test_new_gives_a_class_token_that_the_file_lacks(golden_files, small, values
         ("vit_token.ckpt.npz", {"representation_size": 64}, "representation_size=0"),
     ],
 )
-def test_keep_says_what_to_build_instead(file, arguments, hint, golden_files, small):
+def test_keep_names_the_model_to_build_instead(file, arguments, hint, golden_files, small):
     with pytest.raises(ValueError, match=f"(missing|unused).*{hint}"):
         checkpoints.load(small(**arguments), golden_files / file)
 
 
-def test_an_all_zero_head_warns_where_it_is_kept_only(golden_files, small, arrays, tmp_path):
+def test_an_all_zero_head_warns_only_if_it_is_kept(golden_files, small, arrays, tmp_path):
     changed = arrays(golden_files / "vit_token.ckpt.npz")
     changed["head/kernel"] *= 0
     np.savez(tmp_path / "zero.npz", **changed)
@@ -140,7 +140,7 @@ def test_another_word_for_the_head_is_refused(golden_files, small):
         checkpoints.load(small(), golden_files / "vit_token.ckpt.npz", head="drop")
 
 
-def test_weights_of_a_run_load_beside_its_config(golden_files, small, arrays, tmp_path):
+def test_weights_of_a_run_load_next_to_its_config(golden_files, small, arrays, tmp_path):
     mask = {"mask_patches/mask_embedding": np.zeros((1, 1, 64), np.float32)}
     np.savez(tmp_path / "weights.npz", **arrays(golden_files / "vit_token.ckpt.npz"), **mask)
     (tmp_path / "config.json").write_text('{"architecture": "VisionTransformer"}')

@@ -104,7 +104,7 @@ def test_a_repository_of_hugging_face_is_loaded(hub, repository):
     assert checkpoints.find_preprocessing("someone/dinov2") == preprocessing
 
 
-def test_a_repository_of_timm_says_its_preprocessing(hub, repository):
+def test_a_timm_repository_gives_its_preprocessing(hub, repository):
     cfg = {"mean": [0.5] * 3, "std": [0.25] * 3, "interpolation": "bilinear", "crop_pct": 0.9, "crop_mode": "squash"}
     config = {"architecture": "vit_giant_patch14_dinov2", "pretrained_cfg": cfg}
     repository("timm/vit_giant_patch14_dinov2.lvd142m", "timm_dinov2_swiglu", config=config)
@@ -170,7 +170,7 @@ def test_the_mirror_goes_first(hub, repository, tmp_path, monkeypatch):
         (TimeoutError(), ConnectionError, r"downloaded \(TimeoutError\)"),
     ],
 )
-def test_what_goes_wrong_is_one_line(error, kind, message, hub):
+def test_failures_are_one_line_errors(error, kind, message, hub):
     hub.error = error
     with pytest.raises(kind, match=message) as raised:
         keras_vit.from_pretrained("a/b")

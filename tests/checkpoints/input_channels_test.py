@@ -85,7 +85,7 @@ def test_one_channel_becomes_rgb_again(golden_files, small, values, arrays, tmp_
         np.testing.assert_allclose(logits(rgb, images.repeat(3, axis=-1)), logits(gray, images), atol=1e-5)
 
 
-def test_only_the_first_kernel_is_adapted_and_the_report_says_how(golden_files, small, values):
+def test_only_the_first_kernel_is_adapted_and_reported(golden_files, small, values):
     source = golden_files / "vit_token.ckpt.npz"
     rgb, model = small(weights=source), small(input_shape=(32, 32, 4))
     report = checkpoints.load(model, source, channels="tile")
@@ -101,7 +101,7 @@ def test_only_the_first_kernel_is_adapted_and_the_report_says_how(golden_files, 
             np.testing.assert_array_equal(value, expected[name])
 
 
-def test_a_rule_changes_nothing_where_the_channels_are_the_same(golden_files, small, values):
+def test_a_rule_changes_nothing_for_equal_channels(golden_files, small, values):
     model = small()
     report = checkpoints.load(model, golden_files / "vit_token.ckpt.npz", channels="sum")
     assert not report.adapted and len(report.loaded) == 40
@@ -110,7 +110,7 @@ def test_a_rule_changes_nothing_where_the_channels_are_the_same(golden_files, sm
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_standardized_root_keeps_its_response_to_gray_images_up_to_a_factor_for_each_filter(version, tmp_path):
+def test_a_standardized_root_keeps_its_gray_response(version, tmp_path):
     def build(channels):
         return keras_vit.BiTResNet(depth=26, version=version, input_shape=(32, 32, channels), classes=3)
 
@@ -135,9 +135,7 @@ def test_a_standardized_root_keeps_its_response_to_gray_images_up_to_a_factor_fo
     ("vit_token.ckpt.npz", 1, {}), ("vit_token.ckpt.npz", 12, {}),
     ("hybrid_2stage.ckpt.npz", 4, {"input_shape": (64, 64), **HYBRID}),
 ])  # fmt: skip
-def test_other_channels_are_refused_without_a_rule_and_the_options_are_named(
-    file, channels, arguments, golden_files, small, values
-):
+def test_other_channels_need_a_rule(file, channels, arguments, golden_files, small, values):
     sides = arguments.get("input_shape", (32, 32))
     model = small(**{**arguments, "input_shape": (*sides, channels)})
     before = values(model)

@@ -105,7 +105,7 @@ def test_each_axis_is_resampled_on_its_own():
         np.testing.assert_allclose(result, expected, atol=1e-6)
 
 
-def test_the_border_keeps_its_value_where_scipy_rounds_past_it():
+def test_the_border_keeps_its_value_unlike_in_scipy():
     ones = np.ones((1, 28 * 28, 2), "float32")
     np.testing.assert_allclose(position_embeddings.resample(ones, (28, 28), (48, 48)), 1, atol=1e-6)
 
@@ -137,7 +137,7 @@ def test_a_saved_file_holds_a_grid_that_is_not_square(small, values, tmp_path):
     np.testing.assert_array_equal(values(square)[POSITIONS], expected)
 
 
-def test_the_grid_can_be_given_where_the_file_does_not_say(golden_files, small, values, arrays):
+def test_the_grid_can_be_given(golden_files, small, values, arrays):
     model = small()
     report = checkpoints.load(model, golden_files / "vit_token.ckpt.npz", source_grid=(2, 8))
     assert report.resampled[0][2] == ((2, 8), (4, 4))
@@ -147,7 +147,7 @@ def test_the_grid_can_be_given_where_the_file_does_not_say(golden_files, small, 
         checkpoints.load(model, golden_files / "vit_token.ckpt.npz", source_grid=(3, 5))
 
 
-def test_a_class_tokens_position_goes_into_the_token_where_the_model_has_no_row(golden_files, small, values, arrays):
+def test_a_class_tokens_position_is_added_to_the_token(golden_files, small, values, arrays):
     source = golden_files / "vit_token.ckpt.npz"
     with_row = small(weights=source)
     without = small(weights=source, class_token_position=False)

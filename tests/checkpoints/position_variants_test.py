@@ -73,7 +73,7 @@ def test_an_axis_keeps_its_ends_and_lines_stay_straight():
     np.testing.assert_allclose(resample_axis(line, 2)[0, :, 1], [3, -1])
 
 
-def test_what_would_fit_is_said_and_what_cannot_be_resampled_is_refused(tmp_path):
+def test_positions_that_cannot_be_resampled_are_refused(tmp_path):
     path = tmp_path / "model.npz"
     checkpoints.save(build(position_embedding="relative"), path)
     with pytest.raises(ValueError, match='build the model with .*`position_embedding="relative"`'):

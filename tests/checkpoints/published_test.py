@@ -13,7 +13,7 @@ pytestmark = pytest.mark.one_backend  # nothing of it is Keras
 PUBLISHED = published.rows()
 
 
-def test_every_row_has_what_a_row_needs():
+def test_every_row_is_complete():
     assert len({row.url for row in PUBLISHED}) == len(PUBLISHED)
     for row in PUBLISHED:
         assert row.model in families.sizes()
@@ -29,7 +29,7 @@ def test_every_row_has_what_a_row_needs():
             assert not families.is_bit(row.model) and row.resolution in (224, 384)
 
 
-def test_the_collections_hold_what_was_published():
+def test_the_collections_have_all_published_files():
     count = {name: sum(row.collection == name for row in PUBLISHED) for name in {r.collection for r in PUBLISHED}}
     assert count == {
         "imagenet21k": 9,
@@ -87,7 +87,7 @@ def test_a_name_means_a_file(source, model, url):
     assert published.find(source, model).url == "https://storage.googleapis.com/" + url
 
 
-def test_the_resolution_chooses_where_a_collection_has_two_files_of_a_model():
+def test_the_resolution_chooses_between_two_files():
     collection = "imagenet21k+imagenet2012"
     assert published.find(collection, "ViT-B/16", 224).name == "ViT-B_16-224"
     assert published.find(collection, "ViT-B/16", 384).name == "ViT-B_16"
@@ -95,7 +95,7 @@ def test_the_resolution_chooses_where_a_collection_has_two_files_of_a_model():
     assert published.find(collection + ":ViT-B_16-224", "ViT-B/16", 384).name == "ViT-B_16-224"
 
 
-def test_an_augreg_name_says_what_the_file_is():
+def test_an_augreg_name_describes_the_file():
     name = "Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0--cifar100-steps_10k-lr_0.03-res_384"
     row = published.find(f"augreg:{name}.npz", "ViT-Ti/16")
     assert (row.model, row.classes, row.resolution, row.representation_size) == ("ViT-Ti/16", 100, 384, 0)
@@ -115,7 +115,7 @@ def test_an_augreg_name_says_what_the_file_is():
         ("imagenet21k:ViT-B_7", "ViT-B/16", "must be one of ViT-B_16, ViT-B_32"),
     ],
 )
-def test_a_name_that_means_nothing_is_answered_with_those_that_do(source, model, message):
+def test_an_unknown_name_is_refused_with_the_known_ones(source, model, message):
     with pytest.raises(ValueError, match=message):
         published.find(source, model)
 
@@ -126,7 +126,7 @@ def test_an_unknown_name_lists_those_of_the_model():
         checkpoints.load(model, "imagenet22k")
 
 
-def test_a_folder_of_the_same_name_does_not_hide_published_weights(tmp_path, monkeypatch):
+def test_a_folder_does_not_hide_published_weights(tmp_path, monkeypatch):
     (tmp_path / "sam").mkdir()
     monkeypatch.chdir(tmp_path)
     numbers = {"patch_size": 16, "num_layers": 12, "hidden_size": 768, "resnet_blocks": None}

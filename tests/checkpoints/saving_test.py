@@ -94,7 +94,7 @@ def test_the_grid_is_in_the_file(small, tmp_path, arrays):
     assert positions.shape == stored.shape and not np.allclose(positions, stored)  # resampled, from 4x6 to 3x8
 
 
-def test_no_file_remains_where_one_cannot_be_written(small, tmp_path):
+def test_a_failed_write_leaves_no_file(small, tmp_path):
     (tmp_path / "folder.npz").mkdir()
     with pytest.raises(ValueError, match="cannot be written"):
         checkpoints.save(small(), tmp_path / "folder.npz")

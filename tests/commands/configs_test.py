@@ -110,7 +110,7 @@ def test_a_page_runs_two_steps(page, request_, tmp_path):
 
 
 @pages
-def test_every_field_of_a_page_can_be_overridden_with_its_own_value(page, request_):
+def test_every_config_field_can_be_overridden(page, request_):
     values = flags.FlagValues()
     name = f"{CONFIGS / page}.py" + (f":{request_}" if request_ else "")
     config_flags.DEFINE_config_file("config", name, flag_values=values)
@@ -141,7 +141,7 @@ def test_a_dataset_that_forbids_a_crop_is_fine_tuned_without_it():
     assert _module("finetune").get_config("ViT-B/16,vtab/dtd").data.train_crop == "resize_crop"
 
 
-def test_fine_tuning_starts_from_what_is_published_of_the_size():
+def test_fine_tuning_starts_from_published_weights():
     page = _module("finetune")
     assert page.get_config("ViT-B/16,pets").weights == "imagenet21k"
     assert page.get_config("ViT-S/16,pets").weights == "augreg"

@@ -60,7 +60,7 @@ def _grid(flags):
     return tuple(map(int, grids[0].split(","))) if grids else None
 
 
-def test_the_command_converts_a_keras_file_to_the_layout_of_vit_jax(convert, tmp_path):
+def test_convert_writes_the_layout_of_vit_jax(convert, tmp_path):
     model = keras_vit.VisionTransformer(
         input_shape=(32, 32, 3), patch_size=8, hidden_size=64, num_layers=2, num_heads=4, mlp_dim=128, classes=10,
         weights=GOLDEN / "vit_token.ckpt.npz",

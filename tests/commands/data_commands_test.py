@@ -32,7 +32,7 @@ def run(scripts):
     return run
 
 
-def test_a_sound_folder_passes_and_a_broken_one_is_reported_with_exit_code_1(photos, run, tmp_path):
+def test_verify_data_exits_with_1_for_a_broken_folder(photos, run, tmp_path):
     assert run("verify-data", f"--data={photos}")[0] == 0
     (photos / "a" / "2.jpg").write_bytes((photos / "a" / "1.jpg").read_bytes())
     (photos / "b" / "2.jpg").write_text("no image")
@@ -47,7 +47,7 @@ def test_a_sound_folder_passes_and_a_broken_one_is_reported_with_exit_code_1(pho
     assert f"bad: {bad}: " in said and "no examples: c" in said and "the same: " in said
 
 
-def test_all_splits_of_a_folder_are_read_with_the_classes_of_each(photos, run, tmp_path):
+def test_all_splits_of_a_folder_are_read(photos, run, tmp_path):
     (tmp_path / "both").mkdir()
     shutil.copytree(photos, tmp_path / "both" / "train")
     shutil.copytree(photos / "a", tmp_path / "both" / "val" / "a")
@@ -67,7 +67,7 @@ def test_data_is_named_as_in_the_main_job(photos, run):
     assert code == 1 and "4 examples: 4 bad" in said and "bad: train: " in said, errors
 
 
-def test_a_source_that_is_not_there_is_one_line_and_an_exit_code(run, tmp_path):
+def test_a_missing_source_is_a_one_line_error(run, tmp_path):
     code, _, errors = run("verify-data", f"--data={tmp_path}/nowhere")
     assert code == 2 and len(errors) == 1 and "no such folder" in errors[0]
 

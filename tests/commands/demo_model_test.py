@@ -57,7 +57,7 @@ def _values(page, image):
     return list(probabilities.values())
 
 
-def test_what_is_shown_is_what_the_model_sees():
+def test_shown_images_are_those_that_the_model_gets():
     preprocessing = Preprocessing(mean=(10, 20, 30), std=(40, 50, 60), resize="shorter_side")
     reader = image_files.ImageFileReader(Decoder((16, 24, 3), preprocessing))
     content = _png(16, 24, 3)
@@ -80,7 +80,7 @@ def test_probabilities_are_those_that_the_model_was_trained_for():
     np.testing.assert_allclose(probabilities, ends_in_softmax(image[None])[0], atol=1e-6)  # and not twice
 
 
-def test_a_model_without_attention_says_so():
+def test_a_model_without_attention_is_refused():
     resnet = keras_vit.BiTResNet(depth=26, input_shape=(32, 32, 3), classes=3)
     page = demo.DemoModel(resnet, {"class_names": NAMES}, "resnet")
     assert not page.layers and "no attention to show" in page.facts

@@ -137,7 +137,7 @@ def _click(browser, css, x, y):
     ActionChains(browser).move_to_element_with_offset(element, *offset).click().perform()
 
 
-def test_a_page_shows_classes_and_what_a_patch_attends_to(browser, server, photos):
+def test_the_demo_shows_classes_and_patch_attention(browser, server, photos):
     browser.get(server)
     _upload(browser, photos, "one.png")
     image = _wait(browser, "#rollout img")
@@ -218,7 +218,7 @@ def _error(*arguments):
     return done.stderr.splitlines()[-1]
 
 
-def test_what_cannot_be_shown_is_one_line(model):
+def test_models_that_cannot_be_shown_are_one_line_errors(model):
     pytest.importorskip("gradio")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

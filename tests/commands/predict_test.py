@@ -52,7 +52,7 @@ def _predict(source, paths, batch_size=3):
     return {path.name: row for path, row in rows}
 
 
-def test_a_run_its_export_and_its_file_say_the_same(run, photos, capsys):
+def test_a_run_its_export_and_its_file_agree(run, photos, capsys):
     paths = image_files.find_images([photos])
     found = [str(path.relative_to(photos)) for path in paths]
     assert found == ["a b.png", "alpha.png", "class/broken.jpg", "class/deeper/gray, too.jpg", "class/gray.PNG"]
@@ -77,7 +77,7 @@ def test_images_are_those_of_the_evaluation(run, photos):
 
 
 @pytest.mark.parametrize("how", ["json", "csv", ""])
-def test_what_is_written_can_be_read_again(how, run, photos, scripts, tmp_path):
+def test_written_files_can_be_read(how, run, photos, scripts, tmp_path):
     output = tmp_path / "predictions"
     flags = [f"--{how}"] if how else []
     done = scripts.run(

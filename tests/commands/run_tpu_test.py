@@ -86,7 +86,7 @@ def test_the_answers_of_the_export_are_as_good_as_the_model(finished):
     assert accuracy == pytest.approx(json.loads((workdir / "results.json").read_text())["test/accuracy"], abs=1e-6)
 
 
-def test_the_picture_is_drawn_where_matplotlib_is(finished):
+def test_the_picture_needs_matplotlib(finished):
     workdir, output = finished
     try:
         import matplotlib  # noqa: F401
@@ -98,7 +98,7 @@ def test_the_picture_is_drawn_where_matplotlib_is(finished):
             assert (workdir / picture).read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_same_command_again_says_that_it_is_done(finished, run):
+def test_a_finished_run_is_reported_as_done(finished, run):
     workdir, _ = finished
     before = {file: file.stat().st_mtime_ns for file in workdir.rglob("*") if file.name != "config.json"}
     done = run(f"--workdir={workdir}", *TINY)
@@ -156,7 +156,7 @@ def test_an_extended_run_exports_its_new_model(finished, run, tmp_path):
     assert card["weights_sha256"] == weights_digest(export.load(workdir / "export" / "2")) != before["weights_sha256"]
 
 
-def test_a_diverged_run_that_skips_steps_ends_with_results_and_no_export(run, tmp_path):
+def test_a_diverged_run_writes_results_but_no_export(run, tmp_path):
     diverges = ["--config.schedule.base=1e30", "--config.clip_norm=0", "--config.skip_nonfinite"]
     done = run(f"--workdir={tmp_path}/run", *TINY, *diverges)
     assert done.returncode == 0, done.stderr
@@ -201,7 +201,7 @@ def test_evaluators_are_checked_before_the_first_step(evals, message, run, tmp_p
     assert "step" not in done.stdout and not (tmp_path / "run" / "metrics.csv").exists()
 
 
-def test_a_run_that_is_asked_to_end_saves_says_so_and_goes_on(scripts, tmp_path):
+def test_a_stopped_run_saves_and_resumes(scripts, tmp_path):
     workdir = tmp_path / "stopped"
     # So many steps that the signal comes before the last one.
     steps = "--config.total_steps=500"
@@ -267,7 +267,7 @@ def test_bad_input_ends_in_one_line(arguments, message, run, tmp_path):
     assert not (tmp_path / "run" / "results.json").exists()
 
 
-def test_a_workdir_of_another_config_or_that_cannot_be_written_is_refused(finished, run, tmp_path):
+def test_an_unusable_workdir_is_refused(finished, run, tmp_path):
     assert "seed was 0 and is 1. Choose another workdir" in _error(
         run(f"--workdir={finished[0]}", *TINY, "--config.seed=1")
     )
@@ -281,7 +281,7 @@ def test_the_help_names_both_flags(run):
 
 
 @pytest.mark.slow
-def test_after_a_good_run_of_two_workers_nobody_is_said_to_have_crashed(tmp_path):
+def test_two_workers_finish_without_a_crash_report(tmp_path):
     ports = []
     for _ in range(2):
         with socket.socket() as free:

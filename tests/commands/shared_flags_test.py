@@ -39,7 +39,7 @@ def model(tmp_path_factory):
     ("source", "metrics"),
     [("model.keras", None), ("run", {}), ("run/", {}), ("run/export/9", {"version": 9}), ("run/export", {})],
 )
-def test_a_model_of_a_remote_file_system_is_the_one_that_was_written(source, metrics, model):
+def test_a_remote_model_is_the_one_that_was_written(source, metrics, model):
     loaded, details = shared_flags.load_model(f"{ROOT}/{source}")
     for weight, expected in zip(loaded.get_weights(), model.get_weights(), strict=True):
         np.testing.assert_array_equal(weight, expected)
@@ -59,7 +59,7 @@ def test_a_model_of_a_remote_file_system_is_the_one_that_was_written(source, met
         ("empty_card", "The card of an export must have model, class_names"),
     ],
 )
-def test_what_is_no_model_is_refused_in_one_line(source, message, model):
+def test_other_files_are_refused_in_one_line(source, message, model):
     files.make_dirs(f"{ROOT}/unfinished")
     files.write_json(f"{ROOT}/unfinished/config.json", {})
     for name, content in (("damaged", "{"), ("empty_card", "{}")):

@@ -33,7 +33,7 @@ def _rows(accuracies, losses=(1.0, 1.0, 1.0)):
     return sweep.make_rows(train, rates=(0.1, 0.2, 0.3), seeds=(0, 1), tune_seed=7, held_out=held_out), runs
 
 
-def test_rates_are_compared_on_the_held_out_part_and_the_best_is_run_on_everything():
+def test_a_sweep_chooses_the_rate_on_held_out_data():
     rows, runs = _rows([0.5, 0.7, 0.6])
     for _, changes in runs[:3]:
         assert changes["data.train_split"] == "tune_train" and changes["data.test_split"] == "tune_val"
@@ -51,7 +51,7 @@ def test_of_equal_accuracies_the_lower_loss_is_the_better():
     assert rows[-1]["rate"] == 0.3
 
 
-def test_where_the_loss_decides_the_lowest_is_the_best():
+def test_the_lowest_loss_is_the_best():
     rows = [{"rate": rate, "loss": loss, "accuracy": 0.5} for rate, loss in ((0.1, 2.0), (0.2, 1.0), (0.3, 3.0))]
     assert sweep.best_rate(rows, "loss") == 0.2
 
@@ -80,7 +80,7 @@ def test_rates_equal_to_six_digits_have_folders_of_their_own():
     assert names[:3] == ["rate=0.1234567", "rate=0.1234568", "rate=0.1"]
 
 
-def test_the_table_ends_with_mean_and_deviation_and_is_written_whole(tmp_path):
+def test_the_table_ends_with_mean_and_deviation(tmp_path):
     rows, _ = _rows([0.5, 0.7, 0.6])
     assert sweep.summary(rows)[-1] == "final accuracy: 81.25 % +- 8.84 % over 2 seeds, the deviation of one run"
     assert "+-" not in sweep.summary(rows[:-1])[-1]
@@ -104,7 +104,7 @@ def run_sweep(scripts):
     return lambda *arguments: scripts.run("-m", "keras_vit", "sweep", *arguments, cwd=ROOT)
 
 
-def test_the_command_makes_the_runs_that_are_not_done_and_prints_one_table(run_sweep, tmp_path):
+def test_the_command_makes_missing_runs_and_one_table(run_sweep, tmp_path):
     config = digits.get_config()
     config.update_from_flattened_dict(TINY)
     for rate, accuracy in ((0.001, 0.25), (0.01, 0.5)):
@@ -125,7 +125,7 @@ def test_the_command_makes_the_runs_that_are_not_done_and_prints_one_table(run_s
 
 
 @pytest.mark.parametrize("to_all", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["kill", "terminal"])
-def test_an_interrupted_sweep_stops_its_run_and_frees_its_workdir(to_all, tmp_path):
+def test_an_interrupted_sweep_frees_its_workdir(to_all, tmp_path):
     """SIGINT for the sweep alone, and as the terminal sends it, to all of its processes."""
     changes = {**TINY, "total_steps": 100_000, "log_every_steps": 1, "steps_per_call": 1}
     overrides = [f"--config.{name}={value}" for name, value in changes.items()]
@@ -187,7 +187,7 @@ def test_a_signal_ends_the_sweep_however_its_run_ends(action, number, code, line
     assert (output.out + output.err).strip() == line
 
 
-def test_what_nohup_ignores_stays_ignored_while_a_run_is_made(fake_train):
+def test_signals_ignored_by_nohup_stay_ignored(fake_train):
     fake_train("import os, signal; os.kill(os.getppid(), signal.SIGHUP)")
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

@@ -116,7 +116,7 @@ def test_an_example_without_a_right_answer_is_not_bad():
     assert weights.tolist() == [0, 1, 0, 1] and bad.count == 0
 
 
-def test_the_scan_finds_what_is_broken_twice_or_empty(photos, broken, images_of):
+def test_the_scan_finds_broken_duplicate_and_empty(photos, broken, images_of):
     (photos / "bee" / "twin.jpg").write_bytes(images_of(0))
     (photos / "dog").mkdir()
     report = data.verify(data.folder(photos))
@@ -126,7 +126,7 @@ def test_the_scan_finds_what_is_broken_twice_or_empty(photos, broken, images_of)
     assert report["empty_classes"] == ["dog"]
 
 
-def test_the_reasons_of_a_scan_are_one_line_and_its_graph_is_traced_once(photos, images_of, monkeypatch):
+def test_a_scan_gives_one_line_reasons_and_traces_once(photos, images_of, monkeypatch):
     png = tf.io.encode_png(np.random.default_rng(0).integers(0, 256, (20, 28, 3)).astype(np.uint8)).numpy()
     bad = {
         "text": b"this is no image", "half.jpg": images_of(0)[:300], "half.png": png[: len(png) // 2],
@@ -171,7 +171,7 @@ def in_order(files, labels=None, missing=0):
     return data.Source(None, shards.num_examples, ("a", "b"), shards=shards)
 
 
-def test_the_same_broken_record_counts_once_an_epoch_by_its_own_name(images_of):
+def test_a_broken_record_counts_once_per_epoch(images_of):
     files = [b"no image" if number == 7 else images_of(number) for number in range(23)]
     inputs, said = pipeline(in_order(files), max_bad_share=1.5 / 23, shuffle_buffer=6), []
     bad, weights = count(inputs, "train", enumerate(inputs.train_batches().take(46)), said)  # ten epochs
@@ -179,7 +179,7 @@ def test_the_same_broken_record_counts_once_an_epoch_by_its_own_name(images_of):
     assert said[0] == "bad example 1, counted with weight 0: example 7: cannot be read"
 
 
-def test_without_access_by_index_no_right_answer_is_not_bad_and_missing_examples_are(images_of):
+def test_bad_examples_of_sources_without_index_access(images_of):
     files, labels = [images_of(number) for number in range(9)], [[0], []] * 4 + [[1, 0]]
     files[2] = b"no image"
     inputs, said = pipeline(in_order(files, labels, missing=2), batch_size=4), []
@@ -205,7 +205,7 @@ def flaky(source, failures):
     return dataclasses.replace(source, read=read), reads
 
 
-def test_what_can_be_read_the_second_time_is_not_lost(photos):
+def test_a_second_read_that_succeeds_loses_nothing(photos):
     source, reads = flaky(data.folder(photos), {3: 1, 8: 1, 20: 1})
     inputs, said = pipeline(source), []
     bad, weights = count(inputs, "test", enumerate(inputs.eval_batches()), said)
@@ -213,7 +213,7 @@ def test_what_can_be_read_the_second_time_is_not_lost(photos):
     assert reads[8] == reads[20] == 2
 
 
-def test_what_can_be_read_again_only_later_says_so(photos, broken):
+def test_temporary_read_failures_are_reported(photos, broken):
     source, _ = flaky(data.folder(photos), {0: 2, 8: 2})
     inputs, said = pipeline(source), []
     bad, weights = count(inputs, "test", enumerate(inputs.eval_batches()), said)

@@ -62,7 +62,7 @@ def options(kind):
 
 
 @KINDS
-def test_an_epoch_sees_every_example_once_and_each_in_another_order(kind):
+def test_epochs_are_different_permutations(kind):
     source = kind(numbered())
     epochs = []
     stream = np.concatenate([numbers(batch[0]) for batch in take(train(source, kind), 3 * N // 4 + 1)])
@@ -101,7 +101,7 @@ def test_from_any_step_come_the_batches_of_the_uninterrupted_run(kind, start):
     ],
 )
 @pytest.mark.parametrize("hosts", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_hosts_share_each_batch_and_together_give_what_one_gives(kind, mixing, hosts):
+def test_hosts_divide_the_batches_of_one_host(kind, mixing, hosts):
     source = kind(numbered())
     one = take(train(source, kind, start_step=3, **mixing), 9)
     parts = [take(train(source, kind, start_step=3, num_hosts=hosts, host_index=i, **mixing), 9) for i in range(hosts)]
@@ -109,7 +109,7 @@ def test_hosts_share_each_batch_and_together_give_what_one_gives(kind, mixing, h
     same(one, together)
 
 
-def test_the_number_of_threads_and_the_global_seed_change_nothing():
+def test_threads_and_the_global_seed_change_nothing():
     for kind in (lambda s: s, in_order):
         tf.random.set_seed(1)
         one = take(train(kind(numbered()), kind, threads=1), 12)
@@ -128,7 +128,7 @@ def test_another_seed_gives_another_order():
 @KINDS
 @pytest.mark.parametrize("hosts", [1, 2])
 @pytest.mark.parametrize("n", [1, 8, 23])
-def test_evaluation_scores_every_example_once_and_pads_with_weight_0(kind, n, hosts):
+def test_evaluation_batches_have_every_example_once(kind, n, hosts):
     source = kind(numbered(n))
     more = {"image_size": 2, "eval_crop": "resize"} if kind is in_order else {}
     seen, batches = [], []
@@ -155,7 +155,7 @@ def test_images_keep_their_labels_and_are_float32():
         assert labels.sum(-1).tolist() == weights.tolist() == [1] * 4
 
 
-def test_a_shift_moves_the_image_by_up_to_its_pixels_and_fills_with_black():
+def test_a_shift_fills_with_black():
     image = np.zeros((1, 5, 5, 3), np.uint8)
     image[0, 2, 2] = 10
     source = data.arrays(image, [0], ["dot"], max_value=10)
@@ -166,7 +166,7 @@ def test_a_shift_moves_the_image_by_up_to_its_pixels_and_fills_with_black():
 
 
 @KINDS
-def test_no_more_batches_are_made_ahead_than_those_that_are_ready_and_two(kind):
+def test_at_most_two_more_batches_are_prefetched(kind):
     sound, condition, highest = numbered(90), threading.Condition(), [-1]
 
     def note(index):
@@ -298,7 +298,7 @@ def test_a_broken_example_moves_no_other_without_access_by_index():
     assert lost in (len(broken), len(broken) + 1)  # 24 examples: an epoch and one
 
 
-def test_what_is_mixed_with_a_broken_example_stays_as_it_is():
+def test_mixup_with_a_broken_example_changes_nothing():
     source = breaking(numbered(), list(range(0, N, 3)))
     plain = take(data.train_batches(source, batch_size=6, seed=2), 8)
     mixed = take(data.train_batches(source, batch_size=6, seed=2, mixup_alpha=0.5), 8)
@@ -327,7 +327,7 @@ def test_a_label_without_a_class_has_weight_0():
     assert np.flatnonzero(weights[:N] == 0).tolist() == [3]
 
 
-def test_several_right_labels_are_several_ones_and_none_is_weight_0():
+def test_several_labels_are_ones_and_no_label_is_weight_0():
     source = numbered()
 
     def read(index):
@@ -347,7 +347,7 @@ def test_missing_records_have_weight_0_and_move_no_epoch():
         assert sorted(numbers(images[part][weights[part] > 0])) == list(range(N))
 
 
-def test_images_of_0_and_1_are_stretched_before_anything_is_rounded():
+def test_unit_range_images_are_scaled_before_rounding():
     png = tf.io.encode_png(np.uint8([[[0], [1]], [[0], [0]]]))
     read = lambda i: {"image": tf.identity(png), "label": tf.constant(0, tf.int64)}  # noqa: E731
     source = data.Source(read, 1, ("a",), max_value=1)
@@ -375,6 +375,6 @@ def test_a_million_examples_are_reached_at_once():
         ({"batch_size": 8, "train_crop": "inception"}, "image_size=0"),
     ],
 )
-def test_bad_arguments_say_what_would_be_right(wrong, message):
+def test_errors_of_bad_arguments_name_the_remedy(wrong, message):
     with pytest.raises(ValueError, match=message):
         data.train_batches(numbered(), **{"seed": 0, **wrong})

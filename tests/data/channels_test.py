@@ -48,7 +48,7 @@ def batches_of(source, **options):
         *[pytest.param(channels, "float32", 1.0, marks=pytest.mark.slow) for channels in (1, 2, 4)],
     ],
 )
-def test_arrays_of_any_channels_and_dtype_become_minus_one_to_one(channels, dtype, white):
+def test_arrays_of_any_dtype_become_minus_one_to_one(channels, dtype, white):
     values = (RNG.random((3, 4, 5, channels)) * white).astype(dtype)
     source = data.arrays(values, [0, 1, 0], ["a", "b"], max_value=0 if dtype != "float32" else white)
     evaluated, trained = batches_of(source, channels=channels)
@@ -91,7 +91,7 @@ def test_files_go_through_crops_and_resizes_channel_by_channel(channels, crops, 
 
 
 @pytest.mark.parametrize("channels", [1, 4, *[pytest.param(channels, marks=pytest.mark.slow) for channels in (2, 3)]])
-def test_a_png_of_16_bits_keeps_them_only_where_asked(channels):
+def test_a_16_bit_png_keeps_its_bits_on_request(channels):
     values = RNG.integers(0, 65536, (5, 6, channels), dtype=np.uint16)
     deep = images.decode(tf.constant(png(values)), channels=channels, bit_depth=16)
     assert deep.dtype == tf.float32
@@ -115,7 +115,7 @@ def test_batches_of_16_bits_are_those_of_the_values():
     assert -1 <= augmented.min() < augmented.max() <= 1
 
 
-def test_colors_become_gray_and_of_a_jpeg_of_one_channel_only_the_window_is_decoded():
+def test_colors_become_gray_and_jpegs_decode_a_window():
     coarse = np.random.default_rng(5).integers(0, 256, (4, 5, 3), dtype=np.uint8)
     rgb = np.asarray(Image.fromarray(coarse).resize((40, 32), Image.BICUBIC))
     luma = rgb @ np.array([0.299, 0.587, 0.114])
@@ -240,7 +240,7 @@ def test_randaugment_of_one_channel_is_that_of_three_equal_ones():
         assert np.abs(actual.astype(int) - expected[..., :1]).max() <= tolerance, name
 
 
-def test_the_preprocessing_for_a_model_has_all_facts_of_evaluation(tmp_path):
+def test_model_preprocessing_has_all_evaluation_options(tmp_path):
     (tmp_path / "a").mkdir()
     for i in range(2):
         (tmp_path / "a" / f"{i}.png").write_bytes(png(RNG.integers(0, 65536, (9, 9, 1), dtype=np.uint16)))

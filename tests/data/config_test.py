@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 from keras_vit import Preprocessing, data
 
 
-def test_the_defaults_are_the_digits_and_every_field_can_stand_in_a_config_dict():
+def test_defaults_are_digits_and_fit_a_config_dict():
     config = ConfigDict(data.defaults(shift=1))
     inputs = data.from_config(config, batch_size=64, seed=3)
     (batch,) = inputs.train_batches(start_step=7).take(1)
@@ -26,7 +26,7 @@ def test_the_shape_of_images_is_known_before_any_is_read(photos):
     assert data.from_config({}, batch_size=2, seed=0).image_shape == (8, 8, 3)
 
 
-def test_every_field_of_options_is_documented_and_in_the_defaults():
+def test_every_option_is_documented_and_a_default():
     for field in data.Options.__dataclass_fields__:
         assert field in data.defaults() and f"        {field}: " in data.Options.__doc__
 
@@ -47,7 +47,7 @@ def test_a_field_that_cannot_be_is_refused_at_the_start(fields, message):
         data.from_config(fields, batch_size=8, seed=0)
 
 
-def test_a_folder_of_photographs_is_divided_trained_on_and_scored(photos):
+def test_a_folder_of_photographs_is_trained_on_and_scored(photos):
     fields = {"name": "folder", "path": str(photos), "test_share": 0.25, "image_size": 8, "augreg": "medium2"}
     inputs = data.from_config(fields, batch_size=6, seed=0)
     images, labels, weights = next(iter(inputs.train_batches()))
@@ -73,7 +73,7 @@ def test_a_model_gets_the_preprocessing_of_test_images(fields, resize, crop_frac
     assert digits == Preprocessing()  # of files of 0 to 255, whatever white is in the scans
 
 
-def test_randaugment_of_values_far_below_255_stays_in_the_range_of_the_model():
+def test_randaugment_of_small_values_stays_in_range():
     inputs = data.from_config({"name": "digits", "augreg": "medium1", "image_size": 8}, batch_size=32, seed=0)
     images, _, weights = next(iter(inputs.train_batches()))
     assert weights.numpy().all()

@@ -23,7 +23,7 @@ def test_no_scan_is_in_both_parts_twice_over():
     np.testing.assert_array_equal(np.sort(together.dot(range(64))), np.sort(scans.dot(range(64))))
 
 
-def test_train_is_divided_once_more_to_choose_what_is_best():
+def test_train_is_divided_again_for_tuning():
     train, validation = data.load("digits", train_split="tune_train", test_split="tune_val")
     assert (train.num_examples, validation.num_examples) == (1150, 287)
     together = np.concatenate([train.labels, validation.labels])
@@ -45,7 +45,7 @@ def test_a_few_digits_are_as_many_of_each_class_and_part_of_more():
         data.load_split("digits", "train[:2000]")
 
 
-def test_pixels_are_divided_by_eight_less_one_in_three_equal_channels():
+def test_pixels_are_scaled_in_three_equal_channels():
     _, test = data.load("digits")
     images, labels, weights = next(iter(data.eval_batches(test, batch_size=360)))
     pixels = np.stack([test.read(i)["image"] for i in range(360)])

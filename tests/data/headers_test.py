@@ -169,7 +169,7 @@ def png_with_text(name, content, count):
     return PNG[:8] + b"".join(chunk(*part) for part in [chunks[0], *[(name, content)] * count, *chunks[1:]])
 
 
-def test_a_file_far_larger_than_its_pixels_is_refused_by_a_server():
+def test_a_server_refuses_files_far_larger_than_their_pixels():
     file = png_with_text(b"tEXt", b"k\0" + bytes(300_000), 30)
     assert images.decode(tf.constant(file)).shape == (22, 31, 3)  # one of one's own is trusted
     with pytest.raises(tf.errors.InvalidArgumentError, match="far larger than its pixels"):

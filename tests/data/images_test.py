@@ -60,7 +60,7 @@ if hasattr(tf.io, "decode_webp"):
 
 
 @pytest.mark.parametrize(("kind", "mode"), KINDS, ids=lambda value: value)
-def test_lossless_files_become_the_three_channels_that_pillow_reads(kind, mode):
+def test_lossless_files_decode_as_in_pillow(kind, mode):
     data = encoded(kind, mode, **({"lossless": True} if kind == "WEBP" else {}))
     expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGBA" if "A" in mode else "RGB"))[..., :3]
     np.testing.assert_array_equal(in_dataset(images.decode, data), expected)
@@ -96,7 +96,7 @@ def test_of_a_gif_the_first_picture_is_read_and_no_other(frames):
     assert in_dataset(images.header_size, data).numpy().tolist() == [22 * frames, 31]
 
 
-def test_a_gif_whose_picture_is_larger_than_the_file_says_is_refused_by_the_picture():
+def test_a_gif_larger_than_its_header_is_refused():
     data = bytearray(encoded("GIF", "P", image=np.zeros((300, 515, 3), np.uint8)))
     data[6:10] = bytes([8, 0, 8, 0])
     assert in_dataset(images.header_size, bytes(data)).numpy().tolist() == [300, 515]
@@ -106,7 +106,7 @@ def test_a_gif_whose_picture_is_larger_than_the_file_says_is_refused_by_the_pict
         images.decode(tf.constant(bytes(data)), max_megapixels=0.1)
 
 
-def test_a_gif_that_is_cut_short_anywhere_is_an_image_or_an_error():
+def test_a_truncated_gif_is_an_image_or_an_error():
     data = encoded("GIF", "P")
     decode = tf.function(images.decode, input_signature=[tf.TensorSpec((), tf.string)])
     for length in [4, 9, 12, 14, 100, *range(770, len(data), 40)]:
@@ -137,7 +137,7 @@ def test_a_window_is_that_part_of_the_whole(kind):
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("order", ["big", "little"])
-def test_exif_orientation_is_followed_only_where_asked(orientation, order):
+def test_exif_orientation_is_followed_on_request(orientation, order):
     exif = Image.Exif()
     exif.endian = ">" if order == "big" else "<"
     exif[0x0112] = orientation
@@ -164,12 +164,12 @@ BROKEN = {
 
 @pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN.keys())
 @pytest.mark.parametrize("windowed", [True, False], ids=["windowed", "whole"])
-def test_what_is_no_whole_image_is_refused(data, windowed):
+def test_incomplete_images_are_refused(data, windowed):
     with pytest.raises(tf.errors.InvalidArgumentError):
         in_dataset(decode_one_pixel if windowed else images.decode, data)
 
 
-def test_an_image_of_too_many_pixels_is_refused_before_it_is_decoded():
+def test_too_large_images_are_refused_before_decoding():
     with pytest.raises(tf.errors.InvalidArgumentError, match="megapixels"):
         in_dataset(lambda data: images.decode(data, max_megapixels=22 * 31 / 1e6 - 1e-6), encoded("PNG"))
     in_dataset(lambda data: images.decode(data, max_megapixels=22 * 31 / 1e6), encoded("PNG"))

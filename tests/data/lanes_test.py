@@ -88,7 +88,7 @@ def test_evaluation_is_dealt_to_hosts_and_its_order_is_known():
     assert set(reads.values()) == {1} and len(reads) == 320
 
 
-def test_a_resumed_run_opens_no_shard_that_is_done_and_reads_no_more_than_it_needs():
+def test_a_resumed_run_skips_finished_shards():
     source, reads = sharded((100,) * 24), collections.Counter()
     counted = noted(source, lambda *place: reads.update([place]))
     whole = indices(lanes_of(source, 24), source, range(24), 92)
@@ -99,7 +99,7 @@ def test_a_resumed_run_opens_no_shard_that_is_done_and_reads_no_more_than_it_nee
 
 
 @pytest.mark.full
-def test_the_order_of_shards_is_drawn_anew_in_every_epoch_and_for_every_seed():
+def test_shard_order_depends_on_epoch_and_seed():
     source, orders = sharded((2,) * 64), []
     for seed in (0, 1):
         rows = indices(lanes_of(source, 1, seed, shuffle_buffer=1), source, [0], 3 * 128)
@@ -133,7 +133,7 @@ def read_steps(source):
     return [np.stack(part) for part in zip(*rows)]
 
 
-def test_a_record_that_is_lost_takes_the_rest_of_its_shard_and_no_other_with_it():
+def test_a_lost_record_loses_the_rest_of_its_shard_only():
     def fail(shard, number):
         if shard == 4 and number >= 6:
             raise OSError("HTTP 404")
@@ -147,7 +147,7 @@ def test_a_record_that_is_lost_takes_the_rest_of_its_shard_and_no_other_with_it(
 
 
 @pytest.mark.full
-def test_batches_of_shards_that_are_sorted_by_class_have_their_classes_nearly_as_by_chance():
+def test_batches_of_sorted_shards_mix_classes():
     source = sharded((40,) * 64)
     classes = indices(lanes_of(source, 64), source, range(64), 40) // 512
     counts = np.stack([np.bincount(row, minlength=5) for row in classes])

@@ -94,7 +94,7 @@ def records(tmp_path, images_of):
 
 @pytest.mark.full
 @pytest.mark.parametrize("number", [0, 4])
-def test_a_flipped_bit_in_the_first_or_the_last_record_is_one_bad_example(number, records, images_of):
+def test_a_flipped_bit_is_one_bad_example(number, records, images_of):
     content = bytearray(records.read_bytes())
     content[content.index(images_of(number)) + 200] ^= 1
     records.write_bytes(content)
@@ -133,7 +133,7 @@ def test_no_dataset_is_tuned_or_trained_on_its_test_images():
 
 
 @pytest.mark.parametrize("divided", [True, False])
-def test_a_folder_is_divided_for_tuning_within_its_training_split(divided, photos, images_of):
+def test_tuning_splits_divide_the_training_split(divided, photos, images_of):
     if divided:
         for name in ("ant", "bee", "cat"):
             (photos / "train").mkdir(exist_ok=True)

@@ -51,7 +51,7 @@ def test_solarize_inverts_from_the_threshold_up():
 
 
 @pytest.mark.parametrize("threshold", [256, 384, 512])
-def test_a_threshold_of_256_or_more_changes_nothing_unless_it_wraps(threshold):
+def test_solarize_above_255_changes_nothing_unless_it_wraps(threshold):
     np.testing.assert_array_equal(ra.solarize(tf.constant(IMAGE), threshold), IMAGE)
     wrapped = np.where(threshold % 256 > IMAGE, IMAGE, 255 - IMAGE)
     np.testing.assert_array_equal(ra.solarize(tf.constant(IMAGE), threshold, original=True), wrapped)
@@ -68,7 +68,7 @@ def blend(start, factor):
 
 
 @pytest.mark.parametrize("factor", [0.1, 0.64, 1.0, 2.8])
-def test_color_contrast_brightness_and_sharpness_blend_from_where_they_should(factor):
+def test_color_operations_blend_from_the_right_image(factor):
     gray = tf.image.rgb_to_grayscale(IMAGE).numpy()
     luma = IMAGE @ np.array([0.2989, 0.587, 0.114])
     assert np.abs(gray[..., 0] - luma).max() <= 1
@@ -148,7 +148,7 @@ def test_cutout_grays_a_square_up_to_the_edge():
     np.testing.assert_array_equal(ra.cutout(tf.constant(IMAGE), 5, 2, 25), expected)
 
 
-def test_there_are_sixteen_operations_in_the_originals_order_each_with_its_strength():
+def test_the_sixteen_operations_match_the_original():
     actual = ra.operations(15)
     assert list(actual) == [
         "AutoContrast", "Equalize", "Invert", "Rotate", "Posterize", "Solarize", "Color", "Contrast", "Brightness",

@@ -87,7 +87,7 @@ def draws_of(number):
     }
 
 
-def test_draws_for_neighboring_examples_and_of_other_uses_are_unrelated():
+def test_draws_of_neighbors_and_other_uses_are_independent():
     n = 2000
     batches = tf.data.Dataset.range(n).map(draws_of).batch(n)
     draws = {name: values.numpy() for name, values in next(iter(batches)).items()}

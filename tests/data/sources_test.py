@@ -14,7 +14,7 @@ def read_all(source):
     return [source.read(tf.constant(i, tf.int64)) for i in range(source.num_examples)]
 
 
-def test_a_folder_is_its_classes_and_files_in_the_order_of_their_names(photos, images_of):
+def test_a_folder_is_sorted_by_class_and_file_name(photos, images_of):
     source = data.folder(photos)
     assert source.class_names == ("ant", "bee", "cat") and source.num_examples == 23
     examples = read_all(source)
@@ -35,7 +35,7 @@ def test_a_folder_with_splits_gives_each(tmp_path, images_of):
         data.folder(tmp_path, "val")
 
 
-def test_a_hashed_split_divides_each_class_and_follows_nothing_but_its_seed(photos):
+def test_a_hashed_split_divides_each_class_by_seed(photos):
     def names(split, seed=0):
         source = data.folder(photos, split, test_share=0.25, split_seed=seed)
         return [source.name_of(i) for i in range(source.num_examples)], source.labels
@@ -125,7 +125,7 @@ def write(path, content):
         (lambda p: data.tfrecords(write(p / "text", "no file of records, by far"), ["a"]), "broken at .* byte 0"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_trained_on_is_refused_before_training(photos, tmp_path, make, message):
+def test_unusable_data_is_refused_before_training(photos, tmp_path, make, message):
     with pytest.raises(ValueError, match=message):
         make(tmp_path)
 
@@ -139,7 +139,7 @@ def test_tfrecords_of_other_features_or_labels_are_refused(tmp_path, images_of):
     data.tfrecords(tmp_path / "r", ["a", "b", "c"], image_key="jpeg", label_key="class", label_offset=1)
 
 
-def test_the_scan_finds_a_label_out_of_range_between_records_in_range(tmp_path, images_of):
+def test_a_scan_finds_a_label_out_of_range(tmp_path, images_of):
     write_records(tmp_path / "r", map(images_of, range(4)), [0, 1, 7, 0])
     report = data.verify(data.tfrecords(tmp_path / "r", ["a", "b"]))
     assert report["bad"] == [f"{tmp_path}/r record 2"]
@@ -154,7 +154,7 @@ def test_the_scan_finds_a_label_out_of_range_between_records_in_range(tmp_path, 
         ("cifar10", {"test_share": 0.5}, r"'cifar10'.*test_share=0.5"),
     ],
 )
-def test_what_would_have_no_effect_on_a_dataset_is_refused(name, details, message):
+def test_fields_without_effect_on_a_dataset_are_refused(name, details, message):
     with pytest.raises(ValueError, match=message):
         data.load(name, **details)
 
@@ -258,7 +258,7 @@ def test_both_spellings_of_an_accent_are_one_class(tmp_path, images_of):
 
 
 @pytest.mark.parametrize("name", ["list", "tfrecords"])
-def test_splits_that_need_a_name_say_which_field_has_it(name, photos):
+def test_splits_without_a_name_name_the_field(name, photos):
     fields = {"classes": 3} if name == "tfrecords" else {}
     with pytest.raises(ValueError, match="--config.data.train_split and --config.data.test_split.*train_split='train'"):
         data.load(name, path=str(photos), **fields)
@@ -280,7 +280,7 @@ def test_the_number_of_local_records_is_checked(tmp_path, images_of):
         data.tfrecords(tmp_path / "r", ["a", "b"], num_examples=3)
 
 
-def test_a_batch_larger_than_the_data_is_said(photos, caplog):
+def test_a_batch_larger_than_the_data_is_reported(photos, caplog):
     data.from_config({"name": "folder", "path": str(photos), "image_size": 8}, batch_size=32, seed=0)
     assert "a smaller --config.batch_size" in caplog.text and "batch_size=32" in caplog.text
 

@@ -50,7 +50,7 @@ def flat_numbers(source):
     return [round(127.5 * (1 + float(image[0, 0, 0]))) for images, *_ in batches for image in images]
 
 
-def test_a_dataset_elsewhere_is_read_in_order_by_the_lengths_that_tfds_knows(prepared, monkeypatch):
+def test_a_remote_tfds_dataset_is_read_in_order(prepared, monkeypatch):
     monkeypatch.setattr(sources.tfds, "_are_local", lambda files: False)
     source = data.load_split("tfds:flat", "train[3:]+test[:3]", path=prepared)
     assert source.read is None and source.num_examples == 20 and sum(source.shards.lengths) == 20
@@ -107,7 +107,7 @@ def test_an_example_without_label_stays_without_one():
         ({"name": "cifar11", "split": "train"}, "cifar100.*tfds:NAME.*'cifar11'"),
     ],
 )
-def test_what_tfds_does_not_have_is_refused(prepared, arguments, message):
+def test_unknown_tfds_datasets_are_refused(prepared, arguments, message):
     with pytest.raises(ValueError, match=message):
         data.load_split(arguments.pop("name"), arguments.pop("split"), path=prepared, **arguments)
 
@@ -116,7 +116,7 @@ ROWS = {name: row for name, row in data.DATASETS.items() if row.tfds}
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_a_row_agrees_with_what_tfds_knows(name, tmp_path):
+def test_a_row_agrees_with_tfds(name, tmp_path):
     row = ROWS[name]
     info = tfds.builder(row.tfds, data_dir=str(tmp_path)).info
     assert row.image in info.features
@@ -127,7 +127,7 @@ def test_a_row_agrees_with_what_tfds_knows(name, tmp_path):
         assert getattr(other, "feature", other).num_classes == row.classes
 
 
-def test_vtab_has_its_19_tasks_with_800_and_200_examples_at_the_specified_places():
+def test_vtab_has_19_tasks_with_800_and_200_examples():
     tasks = {name.removeprefix("vtab/"): row for name, row in data.DATASETS.items() if name.startswith("vtab/")}
     assert {name: (row.splits["tune_val"], row.splits["test"], row.classes) for name, row in tasks.items()} == {
         "caltech101": ("train[2753:2953]", "test", 102), "cifar100": ("train[45000:45200]", "test", 100),
@@ -162,7 +162,7 @@ def depths(values):
 @pytest.mark.parametrize(
     ("nearest", "label"), [(7.9, 0), (8.0, 0), (8.1, 1), (8.6, 2), (9.2, 3), (9.8, 4), (10.0, 4), (11.0, 5)]
 )
-def test_clevrs_labels_are_the_number_of_objects_and_the_depth_of_the_nearest(nearest, label):
+def test_clevr_labels_are_object_count_and_nearest_depth(nearest, label):
     objects = {"color": np.zeros(7), "pixel_coords": depths([12.0, nearest])}
     assert datasets._clevr_distance({"objects": objects}) == label
     assert datasets._clevr_count({"objects": objects}) == 4
@@ -177,7 +177,7 @@ def test_kittis_label_is_the_depth_of_the_nearest_vehicle(values, kinds, label):
     assert datasets._kitti_distance({"objects": objects}) == label
 
 
-def test_dsprites_labels_are_bins_of_2_places_and_of_two_and_a_half_angles():
+def test_dsprites_labels_are_bins_of_places_and_angles():
     location = lambda x: int(datasets._dsprites_location({"label_x_position": tf.constant(x)}))  # noqa: E731
     angle = lambda x: int(datasets._dsprites_orientation({"label_orientation": tf.constant(x)}))  # noqa: E731
     assert [location(x) for x in (0, 1, 2, 31)] == [0, 0, 1, 15]

@@ -36,7 +36,7 @@ def resized(function, image, height, width):
 
 
 @pytest.mark.parametrize("size", [(7, 9), (30, 40)])
-def test_resize_is_bilinear_at_half_pixels_without_antialiasing_or_rounding(size):
+def test_resize_is_bilinear_at_half_pixels(size):
     actual = transforms.resize(IMAGE, size)
     assert actual.dtype == tf.float32
     np.testing.assert_allclose(actual, resized(bilinear_1d, IMAGE, *size), atol=1e-3)
@@ -70,18 +70,18 @@ def test_rounding_to_uint8_cuts_the_fraction_off():
 @pytest.mark.parametrize(
     ("shape", "smaller", "expected"), [((13, 22), 6, (6, 10)), ((22, 13), 6, (10, 6)), ((10, 25), 5, (5, 12))]
 )
-def test_resize_small_keeps_the_aspect_by_areas_and_rounds_halves_to_even(shape, smaller, expected):
+def test_resize_small_keeps_the_aspect_ratio(shape, smaller, expected):
     image = RNG.integers(0, 256, (*shape, 3), dtype=np.uint8)
     actual = transforms.resize_small(image, smaller)
     assert actual.shape == (*expected, 3)
     np.testing.assert_allclose(actual, resized(area_1d, image, *expected), atol=2e-3)
 
 
-def test_the_central_crop_leaves_the_odd_pixel_at_the_bottom_right():
+def test_a_central_crop_leaves_the_odd_pixel_bottom_right():
     np.testing.assert_array_equal(transforms.central_crop(IMAGE, (6, 7)), IMAGE[3:9, 7:14])
 
 
-def test_the_value_range_is_minus_one_to_one_as_the_reference_computes_it():
+def test_the_value_range_is_that_of_the_reference():
     values = np.arange(256, dtype=np.uint8)
     expected = (values.astype(np.float32) - np.float32(127.5)) / np.float32(127.5)
     np.testing.assert_array_equal(transforms.normalize(values, Preprocessing()), expected)
@@ -89,7 +89,7 @@ def test_the_value_range_is_minus_one_to_one_as_the_reference_computes_it():
     assert transforms.normalize(np.uint8([0, 4, 16]), digits).numpy().tolist() == [-1, -0.5, 1]
 
 
-def test_inception_windows_cover_the_areas_and_aspects_they_should():
+def test_inception_windows_cover_their_areas_and_aspects():
     windows = np.array([transforms.inception_window([300, 400], [7, i]) for i in range(400)])
     y, x, height, width = windows.T
     assert (y >= 0).all() and (x >= 0).all() and (y + height <= 300).all() and (x + width <= 400).all()
@@ -106,7 +106,7 @@ def test_the_flip_mirrors_above_a_half():
     np.testing.assert_array_equal(transforms.random_flip(IMAGE, tf.constant(0.5)), IMAGE)
 
 
-def test_a_random_shift_moves_by_whole_pixels_and_brings_black_in():
+def test_a_random_shift_moves_whole_pixels():
     seen = set()
     padded = np.pad(IMAGE, [[1, 1], [1, 1], [0, 0]])
     windows = {(y, x): padded[y : y + 13, x : x + 22].tobytes() for y in range(3) for x in range(3)}

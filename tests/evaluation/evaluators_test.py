@@ -88,7 +88,7 @@ def test_frozen_features_tell_colors_apart(model, caplog):
     assert "3 of 3 classes have fewer than 25 training images" in caplog.text
 
 
-def test_features_are_computed_of_the_drawn_examples_alone_and_once(model, monkeypatch):
+def test_fewshot_computes_features_of_drawn_examples_once(model, monkeypatch):
     sizes = []
     real = frozen.representations
 
@@ -187,7 +187,7 @@ def test_pictures_show_a_spread_of_classes_and_no_padding(known):
     assert len(images) == 45 and (shown.sum(1) == 1).all()
 
 
-def test_real_labels_of_the_file_count_any_right_one_and_skip_empty_ones(tmp_path):
+def test_real_counts_any_label_and_skips_images_without_one(tmp_path):
     inputs = inputs_of(test=4)
     answers = inputs.test.labels.tolist()
     order = [3, 0, 2, 1]  # the number of each image, from 1, is not its index
@@ -208,7 +208,7 @@ def test_real_labels_of_the_file_count_any_right_one_and_skip_empty_ones(tmp_pat
         accuracy.real_from_file(mean_color(), inputs, path=path)
 
 
-def test_what_cannot_be_read_is_left_out_and_counted(caplog):
+def test_unreadable_files_are_skipped_and_counted(caplog):
     inputs = inputs_of(test=5)
     read = inputs.test.read
     none = read(0)["label"][None][:0]
@@ -258,7 +258,7 @@ def in_order(source, missing=0):
 
 
 @pytest.mark.full
-def test_an_image_that_cannot_be_read_changes_no_draw_but_its_own(model, monkeypatch):
+def test_an_unreadable_image_changes_no_other_draw(model, monkeypatch):
     drawn = []
 
     def note(x, y, x_test, num_classes):
@@ -278,7 +278,7 @@ def test_an_image_that_cannot_be_read_changes_no_draw_but_its_own(model, monkeyp
 
 
 @pytest.mark.full
-def test_where_a_label_cannot_be_read_other_examples_are_drawn_and_it_is_said(model, caplog):
+def test_fewshot_replaces_unreadable_examples(model, caplog):
     inputs = unreadable(inputs_of(train=90), "train", [5], "by index")
     inputs = dataclasses.replace(inputs, train=in_order(inputs.train, missing=2))
     with caplog.at_level(logging.WARNING, "keras_vit"):
@@ -287,7 +287,7 @@ def test_where_a_label_cannot_be_read_other_examples_are_drawn_and_it_is_said(mo
 
 
 @pytest.mark.full
-def test_evaluators_count_and_name_what_they_cannot_read_and_allow_a_share_of_it(caplog):
+def test_evaluators_report_unreadable_images_up_to_a_share(caplog):
     broken = unreadable(inputs_of(test=20), "test", [3, 7])
     with caplog.at_level(logging.WARNING, "keras_vit"):
         assert evaluation.evaluate(mean_color(), ["top1"], broken)["top1/accuracy"] == 1
@@ -309,7 +309,7 @@ def test_calibration_refuses_several_right_labels():
 
 
 @pytest.mark.full
-def test_real_labels_need_a_folder_of_images_and_no_thousand_subfolders(tmp_path):
+def test_real_reads_a_flat_folder_of_images(tmp_path):
     tmp_path /= "a+b"  # a plus stands between datasets, and may stand in a path
     folder = tmp_path / "images" / "val"
     folder.mkdir(parents=True)
@@ -332,7 +332,7 @@ def test_real_labels_need_a_folder_of_images_and_no_thousand_subfolders(tmp_path
         evaluation.evaluate(mean_color(), [name])
 
 
-def test_digits_are_found_by_name_and_prepared_as_the_model_says():
+def test_digits_load_with_the_models_preprocessing():
     model = keras_vit.VisionTransformer(
         input_shape=(16, 16, 3), patch_size=8, num_layers=1, hidden_size=8, mlp_dim=12, num_heads=2, classes=10,
         preprocessing={"mean": [0, 0, 0], "std": [255, 255, 255], "resize": "stretch", "crop_fraction": 1.0},
@@ -345,7 +345,7 @@ def test_digits_are_found_by_name_and_prepared_as_the_model_says():
     assert 0 <= evaluator.evaluate(model)["accuracy"] < 0.5
 
 
-def test_the_share_of_an_image_that_a_model_is_shown_is_cut_out_at_any_size():
+def test_crop_fraction_applies_at_any_size():
     sizes = {"patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "classes": 10}
     cropped = keras_vit.Preprocessing(crop_fraction=0.5)
     for side in (8, 12):  # the digits have 8 pixels
@@ -359,7 +359,7 @@ def test_the_share_of_an_image_that_a_model_is_shown_is_cut_out_at_any_size():
         np.testing.assert_allclose(np.asarray(next(iter(inputs.eval_batches()))[0]), middle, atol=1e-6)
 
 
-def test_sequential_models_say_their_images_and_subclasses_are_to_be_made_functional():
+def test_sequential_models_work_and_subclasses_are_refused():
     vit = keras_vit.VisionTransformer(
         input_shape=(8, 8, 3), patch_size=4, num_layers=1, hidden_size=8, mlp_dim=12, num_heads=2, classes=10
     )
@@ -393,7 +393,7 @@ def test_a_head_of_ones_own_is_left_out():
     np.testing.assert_array_equal(representation_model(model)(images), expected)
 
 
-def test_one_mean_and_deviation_that_is_not_half_of_white_is_that_of_the_model():
+def test_a_single_mean_and_std_are_the_models():
     model = keras_vit.VisionTransformer(
         input_shape=(8, 8, 3), patch_size=4, num_layers=1, hidden_size=8, mlp_dim=12, num_heads=2, classes=10,
         preprocessing={"mean": [51] * 3, "std": [51] * 3, "resize": "stretch", "crop_fraction": 1.0},

@@ -144,7 +144,7 @@ def test_factors_are_uniform_and_independent():
         assert ((counts - expected) ** 2 / expected).sum() < classes + 4 * math.sqrt(2 * classes)  # chi squared
 
 
-def test_splits_and_seeds_have_other_images_and_the_smaller_part_is_in_the_larger():
+def test_splits_and_seeds_differ_and_parts_are_nested():
     def first(split, seed=0, count=3):
         source = data.load_split("shapes", split, split_seed=seed)
         return np.stack([source.read(index)["image"] for index in range(count)])
@@ -179,6 +179,6 @@ def test_shapes_are_batches_like_other_data():
         ("shapes", "train", {"split_seed": -1}, "`split_seed` must be an int32, 0 or more. Received: split_seed=-1"),
     ],
 )
-def test_what_there_is_not_is_refused(name, split, arguments, message):
+def test_unknown_names_are_refused(name, split, arguments, message):
     with pytest.raises(ValueError, match=message):
         data.load_split(name, split, **arguments)

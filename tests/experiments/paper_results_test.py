@@ -20,7 +20,7 @@ def test_averages_are_those_that_the_paper_prints():
         assert results.TABLE_2[name][6] == pytest.approx(row[-1], abs=0.051)
 
 
-def test_what_stands_in_two_tables_is_the_same():
+def test_facts_in_two_tables_agree():
     of_table_6 = {(row.model, row.epochs): row for row in results.TABLE_6}
     fields = {"CIFAR-10": "cifar10", "CIFAR-100": "cifar100", "ImageNet": "imagenet", "ReaL": "real"}
     fields |= {"Flowers": "flowers", "Pets": "pets"}

@@ -66,7 +66,7 @@ def test_several_seeds_are_runs_of_their_own():
 
 
 @pytest.mark.skipif(keras.backend.backend() == "jax", reason="slow; tests/training/jax runs what a study runs")
-def test_a_killed_study_goes_on_and_repeats_no_finished_run(tmp_path):
+def test_a_killed_study_resumes_without_repeating_runs(tmp_path):
     study, scale = studies.get("self_supervision"), SCALES["tiny"]
     names = [run.name for run in study.runs(scale)]
     assert names == ["mean_color", "mean_color-20-labels", "from-scratch-20-labels"]
@@ -117,7 +117,7 @@ def test_every_study_finishes_at_tiny_scale(name, tmp_path):
     assert ("inspection/index.html" in (tmp_path / "index.html").read_text()) == studies.get(name).inspected
 
 
-def test_a_row_has_the_metric_that_was_measured_and_the_paper_beside_it():
+def test_a_row_has_our_metric_and_the_paper_s():
     metrics = {"5-shot": ("fewshot:digits/5shot", "accuracy"), "loss": "loss"}
     study = Study("t", "q", None, metrics, ("bars", "", "", ""))
     runs = [
@@ -141,7 +141,7 @@ def test_a_row_has_the_metric_that_was_measured_and_the_paper_beside_it():
     assert report.as_csv(rows).splitlines()[2].startswith("b,2,0.125,,,7,1e-06,4")
 
 
-def test_a_run_starts_from_the_best_of_those_that_were_searched_and_its_row_says_which():
+def test_a_run_starts_from_the_best_searched_one():
     study = Study("t", "q", None, {"accuracy": "accuracy"}, ("bars", "", "", ""))
     runs = [
         Run("a", {}, {"decay": 0.1}, is_row=False),
@@ -156,7 +156,7 @@ def test_a_run_starts_from_the_best_of_those_that_were_searched_and_its_row_says
     assert row["decay"] == 0.3 and row["family"] == "ViT" and row["accuracy"] == 0.6
 
 
-def test_regularization_is_searched_on_held_out_images_where_the_paper_searched():
+def test_regularization_is_searched_on_held_out_images():
     runs = studies.get("fig3").runs(SCALES["paper"])
     searched = {run.name: run for run in runs if not run.is_row}
     for run in runs:
@@ -190,7 +190,7 @@ def test_the_families_of_small_scale_cost_about_the_same():
     assert costs["ViT"] == pytest.approx(6 * 64_000 * 1_032_384 / 1e18)
 
 
-def test_the_speed_of_a_model_is_measured_and_a_file_of_a_tpu_stands_beside_it(tmp_path):
+def test_speed_is_measured_and_shown_next_to_a_tpus(tmp_path):
     study = studies.get("fig12")
     run, *_ = study.runs(SCALES["tiny"])
     results = study.measure(runner.config_of(run))
@@ -212,7 +212,7 @@ def test_the_speed_of_a_model_is_measured_and_a_file_of_a_tpu_stands_beside_it(t
     assert (row["images/s"], row["batch"], row["largest batch"]) == (900.0, None, 512)
 
 
-def test_a_line_goes_through_the_best_of_each_seed_and_their_mean():
+def test_a_line_is_the_mean_of_the_best_of_each_seed():
     points = [("A", 1, 0.2, 0), ("A", 1, 0.4, 0), ("A", 1, 0.6, 1), ("A", 10, 0.9, 0), ("B", 1, 0.1, 0)]
     rows = [{"family": f, "images": x, "accuracy": y, "seed": s} for f, x, y, s in points]
     lines = {"A": [(1, [0.4, 0.6]), (10, [0.9])], "B": [(1, [0.1])]}
@@ -227,7 +227,7 @@ def test_a_line_goes_through_the_best_of_each_seed_and_their_mean():
         ({"name": "small", "steps": 3}, "`steps` must be 20 or more. Received: steps=3"),
     ],
 )
-def test_what_there_is_not_is_refused(arguments, message):
+def test_unknown_names_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         studies.Scale(**arguments)
     with pytest.raises(ValueError, match="`study` must be one of table8, .*Received: study='table0'"):

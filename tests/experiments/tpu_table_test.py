@@ -36,12 +36,12 @@ def test_a_table_has_every_cell_once_and_sizes_that_patches_fill():
         ((["ViT-B/16"], ["v3:2x2"], []), "needs a model, a slice"),
     ],
 )
-def test_what_is_not_known_is_refused_before_the_first_cell(arguments, message):
+def test_unknown_names_are_refused_before_the_first_cell(arguments, message):
     with pytest.raises(ValueError, match=message):
         table.cells(*arguments)
 
 
-def test_a_stopped_table_computes_what_is_missing(tmp_path, monkeypatch):
+def test_a_stopped_table_computes_the_missing_cells(tmp_path, monkeypatch):
     path, computed = tmp_path / "tpu.csv", []
 
     def run_python(arguments, **environment):
@@ -102,7 +102,7 @@ def test_a_cell_has_the_estimate_at_its_batch(monkeypatch, mode):
     assert row.images_per_second == pytest.approx(row.batch_per_device / seconds, rel=5e-3)
 
 
-def test_what_does_not_fit_or_compile_says_so(monkeypatch):
+def test_steps_that_do_not_fit_or_compile_are_reported(monkeypatch):
     monkeypatch.setattr(table, "programs_class", lambda: _Programs)
     for changes, expected in (({"per_image": 20 * GIB}, table.NOTHING_FITS), ({"error": "no"}, "no")):
         for name, value in changes.items():

@@ -26,7 +26,7 @@ def _to_digits(config):
     config.data = data.defaults(name="digits")
 
 
-def test_tasks_are_the_nineteen_of_the_datasets_with_the_recipe_of_the_paper():
+def test_the_nineteen_tasks_have_the_paper_s_recipe():
     assert len(vtab.TASKS) == 19
     assert {f"vtab/{task}" for task in vtab.TASKS} == {name for name in data.DATASETS if name.startswith("vtab/")}
     model = keras_vit.VisionTransformer(**SIZES | {"patch_size": 2, "resnet_blocks": ()}, classifier="gap")
@@ -38,7 +38,7 @@ def test_tasks_are_the_nineteen_of_the_datasets_with_the_recipe_of_the_paper():
 
 
 @pytest.mark.slow
-def test_it_goes_on_where_it_stopped_and_keeps_to_its_model(tmp_path):
+def test_a_study_resumes_with_its_model(tmp_path):
     model, lines = keras_vit.VisionTransformer(**SIZES), []
     tasks = ("svhn", "eurosat")
     options = {"edit": _to_digits, "write": lines.append}
@@ -88,7 +88,7 @@ def test_a_missing_dataset_is_named_before_any_task_is_trained(monkeypatch, tmp_
     assert not trained
 
 
-def test_a_moved_folder_goes_on_with_the_models_normalization(monkeypatch, tmp_path):
+def test_a_moved_folder_keeps_the_models_normalization(monkeypatch, tmp_path):
     trained = []
 
     def run(config, folder, *_, **__):

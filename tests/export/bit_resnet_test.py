@@ -35,7 +35,7 @@ def exported(resnet, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["features", "attention"])
-def test_what_only_a_vision_transformer_has_is_refused(resnet, tmp_path, name):
+def test_vision_transformer_features_of_others_are_refused(resnet, tmp_path, name):
     with pytest.raises(ValueError, match="has no Vision Transformer"):
         export.saved_model(resnet, tmp_path, class_names="abcde", signatures=[name])
     assert not list(tmp_path.iterdir())

@@ -75,7 +75,7 @@ def test_images_too_large_for_the_memory_are_refused():
 
 @pytest.mark.full
 @pytest.mark.parametrize(("channels", "bit_depth"), [(1, 8), (4, 8), (1, 16)])
-def test_files_of_other_channels_are_prepared_as_in_the_evaluation(channels, bit_depth, tmp_path):
+def test_files_with_other_channels_decode_as_in_evaluation(channels, bit_depth, tmp_path):
     dtype = np.uint8 if bit_depth == 8 else np.uint16
     for split in ("train", "test"):
         (tmp_path / split / "thing").mkdir(parents=True)
@@ -106,7 +106,7 @@ def test_a_file_of_an_array_is_that_array_whatever_its_white_was(dtype, white, f
     np.testing.assert_allclose(decoder(tf.stack(files)), images, rtol=0, atol=1.001 / np.iinfo(file_dtype).max)
 
 
-def test_with_randaugment_files_are_still_prepared_as_in_the_evaluation(folder):
+def test_files_decode_as_in_evaluation_with_randaugment(folder):
     fields = {"name": "folder", "path": str(folder), "image_size": 6, "augreg": "light1"}
     inputs = data.from_config(fields, batch_size=len(SIZES), seed=0)
     ((images, *_),) = inputs.eval_batches()

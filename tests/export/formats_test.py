@@ -58,7 +58,7 @@ def test_onnx_gives_the_same_logits_also_with_exact_gelu(exact_gelu, tmp_path):
 
 
 @needs_onnx
-def test_onnx_computes_what_depends_on_weights_alone(tmp_path):
+def test_onnx_folds_constant_expressions(tmp_path):
     import onnx
 
     model = keras_vit.VisionTransformer(
@@ -73,7 +73,7 @@ def test_onnx_computes_what_depends_on_weights_alone(tmp_path):
     assert weights <= read and not any(weights.issuperset(node.input) for node in graph.node)
 
 
-def test_onnx_says_what_to_install(tmp_path, monkeypatch):
+def test_onnx_names_the_package_to_install(tmp_path, monkeypatch):
     real = builtins.__import__
 
     def hide(name, *args):
@@ -98,7 +98,7 @@ def test_bad_arguments_are_refused_and_nothing_is_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_on_another_backend_an_error_says_what_to_do(tmp_path, monkeypatch):
+def test_the_error_on_another_backend_names_the_remedy(tmp_path, monkeypatch):
     model = tiny_model()
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     for call, path in ((export.litert, tmp_path / "a.tflite"), (export.onnx, tmp_path / "a.onnx")):
@@ -106,7 +106,7 @@ def test_on_another_backend_an_error_says_what_to_do(tmp_path, monkeypatch):
             call(model, path)
 
 
-def test_a_conversion_that_gives_other_shapes_or_no_numbers_is_refused():
+def test_a_wrong_conversion_is_refused():
     model = tiny_model()
     images, logits = logits_of(model)
     assert compare("x", 1, model, images, logits).largest_difference == 0

@@ -16,7 +16,7 @@ def nested():
 
 
 @pytest.mark.parametrize("make", [tiny_model, nested])
-def test_a_copy_in_bfloat16_keeps_variables_and_the_last_layer_in_float32(make):
+def test_a_bfloat16_copy_has_float32_variables_and_head(make):
     copy = inference_copy(make(), "bfloat16")
     model = copy if make is tiny_model else copy.layers[-1]
     dtypes = {layer.name: layer.compute_dtype for layer in model.layers}
@@ -27,7 +27,7 @@ def test_a_copy_in_bfloat16_keeps_variables_and_the_last_layer_in_float32(make):
 
 
 @pytest.mark.parametrize("make", [tiny_model, nested])
-def test_a_copy_in_float32_is_the_same_model_with_its_own_weights(make):
+def test_a_float32_copy_has_its_own_weights(make):
     model = make()
     copy = inference_copy(model)
     np.testing.assert_array_equal(copy(IMAGES), model(IMAGES))

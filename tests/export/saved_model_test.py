@@ -43,7 +43,7 @@ def resized(file):
     return (tf.image.resize(image, SHAPE[:2]) - 127.5) / 127.5
 
 
-def test_every_signature_has_named_inputs_and_outputs_and_a_free_batch(signatures):
+def test_signatures_have_names_and_a_free_batch_size(signatures):
     def dtypes_and_shapes(specs):
         return {key: (spec.dtype.name, spec.shape.as_list()) for key, spec in specs.items()}
 
@@ -87,7 +87,7 @@ def test_image_files_give_probabilities_and_names(exported, signatures):
 
 
 @pytest.mark.full
-def test_classify_gives_for_examples_what_their_files_give(signatures):
+def test_classify_gives_the_same_as_for_files(signatures):
     features = [
         tf.train.Features(feature={"image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[file]))})
         for file in FILES
@@ -211,7 +211,7 @@ def test_a_bad_argument_is_refused_and_nothing_written(arguments, message, tmp_p
     assert not (tmp_path / "model").exists()
 
 
-def test_models_that_have_no_probabilities_or_other_channels_are_refused(tmp_path):
+def test_models_that_cannot_be_exported_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"logits or probabilities \(B, classes\)"):
         export.saved_model(tiny_model(classifier="unpooled"), tmp_path)
     with pytest.raises(ValueError, match=r"none, softmax or sigmoid. Received: activation='tanh'"):
@@ -323,7 +323,7 @@ def test_models_of_a_strategy_or_of_jax_are_exported_alike(kind, backend, export
     np.testing.assert_allclose(outputs, expected(exported[1], tf.stack([resized(file) for file in FILES])), atol=1e-5)
 
 
-def test_the_card_says_what_the_model_is(exported):
+def test_the_card_describes_the_model(exported):
     path, model = exported
     card = json.loads(Path(path, "assets.extra/model_card.json").read_text(encoding="utf-8"))
     assert card["architecture"]["parameters"] == model.count_params()

@@ -22,7 +22,7 @@ def test_the_next_version_is_after_the_largest_number(tmp_path):
     assert versions.next_version(tmp_path) == 11
 
 
-def test_while_it_is_written_no_number_is_there_and_others_may_read_it_later(tmp_path):
+def test_a_version_gets_its_number_when_complete(tmp_path):
     with versions.staging_dir(str(tmp_path / "model")) as folder:
         write(folder)
         assert not [name for name in os.listdir(tmp_path / "model") if name.isdecimal()]
@@ -64,7 +64,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
         versions.staging_dir(str(tmp_path / "file" / "model")).__enter__()
 
 
-def test_where_there_is_no_rename_the_marker_comes_last(monkeypatch):
+def test_without_rename_the_marker_is_written_last(monkeypatch):
     copied, real = [], tf.io.gfile.copy
     monkeypatch.setattr(tf.io.gfile, "copy", lambda source, target: (copied.append(target), real(source, target)))
     for number in (1, 2):

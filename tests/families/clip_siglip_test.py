@@ -284,7 +284,7 @@ def preprocessing_from(config, tmp_path):
 
 
 @pytest.mark.one_backend
-def test_what_a_preprocessor_config_cannot_say_is_reported(tmp_path):
+def test_unsupported_preprocessor_configs_are_reported(tmp_path):
     for changes, words in (({"resample": 1}, "resample=1 "), ({"do_resize": False}, "do_resize=False ")):
         with pytest.warns(UserWarning, match=f"without following {words}of preprocessor_config.json"):
             preprocessing_from(changes, tmp_path)

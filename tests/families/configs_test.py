@@ -124,7 +124,7 @@ ARCHITECTURE = {"architecture": "vit_base_patch16_224"}
         ("dinov3", {"image_size": [48, 32]}, {"input_shape": (48, 32, 3)}),
     ],
 )
-def test_what_a_config_says_is_followed(case, fields, expected, folder):
+def test_a_config_json_is_followed(case, fields, expected, folder):
     _, arguments = checkpoints.infer_architecture(folder(case, **fields), num_heads=3)
     assert {name: arguments.get(name) for name in expected} == expected
 

@@ -229,7 +229,7 @@ def test_a_model_of_other_parts_is_refused(case, arguments, message, head, folde
 
 
 @pytest.mark.one_backend
-def test_what_does_not_fit_is_one_line(folder, tmp_path):
+def test_a_model_that_does_not_fit_is_a_one_line_error(folder, tmp_path):
     path = folder("dinov2_registers")
     with pytest.raises(ValueError, match="sizes that work are 35 and 42. Received: height=40"):
         keras_vit.from_pretrained(path, input_shape=(40, 42, 3))
@@ -243,7 +243,7 @@ def test_what_does_not_fit_is_one_line(folder, tmp_path):
 
 
 @pytest.mark.one_backend
-def test_files_say_how_images_are_prepared(folder):
+def test_files_give_the_preprocessing(folder):
     model = keras_vit.from_pretrained(folder("dinov2"))
     preprocessing = keras_vit.preprocessing_of(model)
     np.testing.assert_allclose(preprocessing.mean, (123.675, 116.28, 103.53))

@@ -61,7 +61,7 @@ def test_a_constructor_has_no_head_for_a_file_without_one(tmp_path):
 
 
 @pytest.mark.one_backend
-def test_overrides_replace_what_the_file_says():
+def test_overrides_replace_the_files_arguments():
     source = GOLDEN / "vit_token.ckpt.npz"
     model = keras_vit.from_pretrained(
         source, head="new", classes=3, input_shape=(48, 32, 1), channels="sum", dropout=0.1
@@ -118,7 +118,7 @@ def test_a_published_file_is_named_with_its_collection(tmp_path, monkeypatch):
         ("bigvision_tok_sincos.ckpt.npz", "give `input_shape`"),
     ],
 )
-def test_what_a_file_does_not_show_is_asked_for(file, message):
+def test_facts_missing_from_a_file_are_asked_for(file, message):
     heads = {} if "token.s" in file else {"num_heads": 4}
     with pytest.raises(ValueError, match=message):
         keras_vit.from_pretrained(GOLDEN / file, **heads)
@@ -139,7 +139,7 @@ def test_a_file_of_an_unknown_family_is_named(tmp_path):
 
 
 @pytest.mark.one_backend
-def test_what_stands_in_place_of_weights_is_named(tmp_path):
+def test_a_file_in_place_of_weights_is_named(tmp_path):
     path = tmp_path / "model.safetensors"
     for content, message in (
         (b"", "The file is empty"),

@@ -22,7 +22,7 @@ def test_every_size_has_a_constructor(name, monkeypatch):
     assert function.__doc__.startswith(f"{name}, ") and family.constructor.__name__ in function.__doc__
 
 
-def test_there_are_as_many_constructors_as_sizes():
+def test_constructors_and_sizes_match():
     assert sorted(map(families.constructor_name, NAMES)) == sorted(families.CONSTRUCTORS)
 
 
@@ -57,7 +57,7 @@ def test_a_constructor_takes_its_own_collections_only(weights):
         keras_vit.SigLIP_B16(weights=weights)
 
 
-def test_every_published_file_is_of_a_size_and_only_some_sizes_are_not_published():
+def test_every_published_file_has_a_size():
     models = {row.model for row in published.rows()}
     assert models <= set(NAMES)
     ijepa = {"IJEPA-H/14", "IJEPA-H/16", "IJEPA-g/16"}  # `from_pretrained` takes their repositories
@@ -95,7 +95,7 @@ def test_a_config_of_a_size_has_its_arguments(name):
     signature.bind(**{**config["model"], "input_shape": (224, 224, 3)})
 
 
-def test_a_config_has_what_is_changed():
+def test_a_config_has_the_changes():
     config = families.model_config("R50+ViT-B/16", input_shape=(384, 256, 3), pre_logits=True, dropout=0.1)
     model = config["model"]
     assert model["resnet_blocks"] == (3, 4, 9) and model["stem"] == "resnet" and model["dropout"] == 0.1

@@ -179,7 +179,7 @@ def written(tmp_path_factory):
 @pytest.mark.full
 @pytest.mark.one_backend
 @pytest.mark.parametrize("key", WRITTEN, ids=str)
-def test_other_libraries_load_what_is_written(key, written):
+def test_other_libraries_load_written_files(key, written):
     model, images, folder = written[key]
     assert not (folder / "error.txt").exists(), (folder / "error.txt").read_text()
     theirs = dict(np.load(folder / "outputs.npz"))
@@ -216,7 +216,7 @@ DINOV3 = {"rotary": ROTARY, "position_embedding": "none", "layer_scale": 1e-5, "
         ("huggingface", DINOV3, ".*no place for Transformer/encoderblock_0/MlpBlock_0/LayerNorm_0"),
     ],
 )
-def test_what_a_format_has_no_place_for_is_refused(form, arguments, message, tmp_path):
+def test_parts_that_a_format_lacks_are_refused(form, arguments, message, tmp_path):
     model = keras_vit.VisionTransformer(**{**SIZES, **arguments})
     with pytest.raises(ValueError, match=f"No format of '{form}' holds this model{message}"):
         checkpoints.save(model, tmp_path / "to", format=form)

@@ -32,7 +32,7 @@ def images_of(model, count=2):
 @pytest.mark.parametrize(
     "changes", [{}, {"classifier": "gap"}, {"resnet_blocks": (1,), "patch_size": 2}], ids=["token", "gap", "hybrid"]
 )
-def test_scores_of_every_token_sum_to_one_and_give_what_the_block_computes(changes):
+def test_scores_sum_to_one_and_reproduce_the_block(changes):
     model = build(**changes)
     images, tokens = images_of(model), 6 + ("classifier" not in changes)
     scores = inspection.attention_scores(model, images)
@@ -189,7 +189,7 @@ def test_relevance_of_the_predicted_class_is_the_default():
         np.testing.assert_array_equal(old, new)
 
 
-def test_overlays_are_dark_where_nothing_is_attended_to():
+def test_overlays_are_dark_without_attention():
     images = np.ones((1, 4, 6, 3), "float32")
     maps = np.zeros((1, 4, 6), "float32")
     maps[0, 1, 2] = 0.25
@@ -250,7 +250,7 @@ def test_the_attention_of_one_token_is_a_row_of_all_scores(changes):
         ({"layer": 4}, "The layers of .* are 1 to 3"),
     ],
 )
-def test_there_must_be_such_a_token(arguments, message):
+def test_an_unknown_token_is_refused(arguments, message):
     model = build()
     with pytest.raises(ValueError, match=message):
         inspection.token_attention(model, images_of(model), **arguments)

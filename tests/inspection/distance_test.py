@@ -16,7 +16,7 @@ def test_uniform_attention_has_the_distance_of_the_grid(side, patch, out, kept):
     np.testing.assert_allclose(inspection.mean_distance(scores, *arguments, class_token="in"), kept, atol=0.005)
 
 
-def test_identity_has_none_and_neighbors_have_the_side_of_a_patch_that_is_not_square():
+def test_distances_of_identity_and_neighbor_attention():
     identity = np.eye(6, dtype="float32")[None]
     assert inspection.mean_distance(identity, (3, 2), (8, 5)).tolist() == [0]
     right, below = np.zeros((2, 6, 6), "float32")
@@ -26,7 +26,7 @@ def test_identity_has_none_and_neighbors_have_the_side_of_a_patch_that_is_not_sq
     np.testing.assert_allclose(inspection.mean_distance(np.stack([right, below]), (3, 2), (8, 5)), [5, 8], atol=1e-5)
 
 
-def test_a_model_has_the_mean_over_its_images_whatever_the_batches():
+def test_distances_do_not_depend_on_the_batch_size():
     model = keras_vit.VisionTransformer(
         input_shape=(24, 16, 3), patch_size=8, num_layers=2, hidden_size=12, mlp_dim=20, num_heads=3, classes=4
     )

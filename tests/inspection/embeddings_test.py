@@ -35,7 +35,7 @@ def test_fixed_sines_are_compared_too():
     assert rows[0, 0] > rows[1, 0] > rows[1, 1]  # nearer ones are more alike
 
 
-def test_components_of_filters_are_those_of_a_singular_value_decomposition():
+def test_filter_components_match_an_svd():
     model = keras_vit.VisionTransformer(**SIZES)
     components = inspection.filter_components(model, 5)
     assert components.shape == (5, 8, 8, 3) and components.min() == 0 and components.max() == 1

@@ -43,7 +43,7 @@ def test_the_page_shows_every_picture(tmp_path):
     assert any("head of zeros" in line for line in lines)  # a new model's head is
 
 
-def test_a_hybrid_has_no_pictures_of_filters_and_a_model_of_two_outputs_none_of_relevance(tmp_path, monkeypatch):
+def test_pictures_that_a_model_cannot_have_are_left_out(tmp_path, monkeypatch):
     model = keras_vit.VisionTransformer(**SIZES | {"patch_size": 2, "classifier": "gap"}, resnet_blocks=(1,))
     model.get_layer("head").kernel.assign(np.random.default_rng(0).standard_normal((12, 4)))
     pixels = keras.Input(model.image_shape)
@@ -57,7 +57,7 @@ def test_a_hybrid_has_no_pictures_of_filters_and_a_model_of_two_outputs_none_of_
     assert not (tmp_path / "filters.png").exists() and "filters.png" not in (tmp_path / "index.html").read_text()
 
 
-def test_an_overlay_is_drawn_where_it_is_attended_to(tmp_path):
+def test_an_overlay_is_drawn_at_attended_places(tmp_path):
     from matplotlib.image import imread
 
     images, maps = np.ones((1, 8, 12, 3)), np.zeros((1, 8, 12))

@@ -7,7 +7,7 @@ from keras_vit.layers import attention
 
 
 @pytest.mark.parametrize("queries", [None, 7])
-def test_a_long_sequence_in_chunks_has_the_outputs_and_gradients_of_a_whole_one(queries, monkeypatch):
+def test_chunked_attention_matches_full_attention(queries, monkeypatch):
     layer = attention.MultiHeadAttention(num_heads=2)
     layer.build((None, 11, 8))
     tokens = np.random.default_rng(0).normal(size=(3, 11, 8)).astype("float32")
@@ -29,7 +29,7 @@ def test_a_long_sequence_in_chunks_has_the_outputs_and_gradients_of_a_whole_one(
 
 
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "float32"])
-def test_half_precision_on_jax_gpus_takes_keras_attention_and_has_its_numbers(dtype, monkeypatch):
+def test_half_precision_on_jax_gpus_uses_keras_attention(dtype, monkeypatch):
     layer = attention.MultiHeadAttention(num_heads=2, dropout=0.1, dtype=dtype)
     layer.build((None, 11, 8))
     tokens = np.random.default_rng(0).normal(size=(3, 11, 8)).astype("float32")

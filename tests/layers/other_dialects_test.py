@@ -98,7 +98,7 @@ def test_the_two_ways_to_standardise_a_kernel_show_on_small_ones(variance_epsilo
     )
 
 
-def test_symmetric_padding_is_one_pixel_on_every_side_at_stride_two():
+def test_symmetric_padding_is_one_pixel_on_every_side():
     layer = StdConv2D(1, 3, strides=2, padding="symmetric")
     layer.build((None, 4, 4, 1))
     kernel = np.arange(9.0).reshape(3, 3, 1, 1)

@@ -113,7 +113,7 @@ PARTS = [
 
 
 @pytest.mark.parametrize("arguments", PARTS, ids=str)
-def test_a_block_computes_what_numpy_does(arguments):
+def test_a_block_matches_numpy(arguments):
     rotary = arguments.get("rotary")
     options = {**arguments, **({"rotary": {**ROTARY[rotary], "grid": (2, 3), "prefix": 1}} if rotary else {})}
     block = layers.TransformerBlock(**BASE, **options)
@@ -184,7 +184,7 @@ def build(kind, **changes):
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_a_model_of_the_parts_computes_what_numpy_does(kind):
+def test_a_model_of_all_parts_matches_numpy(kind):
     model, options = build(kind), MODELS[kind]
     w = {f"{layer.name}/{name}": value for layer in model.layers for name, value in weights_of_layer(layer).items()}
     images = np.random.default_rng(2).uniform(-1, 1, (2, 8, 12, 3))

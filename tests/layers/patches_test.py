@@ -5,7 +5,7 @@ import pytest
 from keras_vit.layers import PatchEncoder, Patches
 
 
-def test_patches_come_in_raster_order_and_hold_rows_columns_channels():
+def test_patches_are_in_raster_order():
     images = np.arange(2 * 4 * 6 * 3, dtype="float32").reshape(2, 4, 6, 3)
     patches = keras.ops.convert_to_numpy(Patches(2)(images))
     for row in range(2):
@@ -37,7 +37,7 @@ def test_sides_may_be_unknown_until_the_call():
         ((1, 8, 3, 3), "divide the width.*nearest sizes that work are 4. Received: width=3, patch_size=4"),
     ],
 )
-def test_a_side_that_the_patch_does_not_divide_is_refused_with_the_nearest_that_work(shape, message):
+def test_sides_must_be_multiples_of_the_patch_size(shape, message):
     with pytest.raises(ValueError, match=message):
         Patches(4)(np.zeros(shape, "float32"))
 

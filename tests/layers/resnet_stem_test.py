@@ -12,7 +12,7 @@ def _numpy(tensor):
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-5])
-def test_a_kernel_is_standardized_with_the_epsilon_on_the_deviation(scale):
+def test_standardization_adds_epsilon_to_the_deviation(scale):
     # A kernel of deviation 1e-5 has a result of half the size: the epsilon, 1e-5, shows, and where it stands.
     random = np.random.default_rng(0)
     kernel = (scale * random.normal(3, 1, size=(3, 3, 4, 6))).astype("float32")
@@ -26,7 +26,7 @@ def test_a_kernel_is_standardized_with_the_epsilon_on_the_deviation(scale):
     np.testing.assert_allclose(_numpy(layer(images))[0, 1, 1], middle, rtol=2e-3, atol=1e-4)
 
 
-def test_the_kernel_is_standardized_in_float32_under_mixed_precision():
+def test_standardization_is_float32_under_mixed_precision():
     # A mean far above the deviation: in half precision the kernel would be constant.
     kernel = (1000 + np.random.default_rng(0).normal(size=(1, 1, 64, 2)) * 0.1).astype("float32")
     layer = StdConv2D(2, 1, dtype="mixed_bfloat16")

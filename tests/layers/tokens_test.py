@@ -7,7 +7,7 @@ import pytest
 from keras_vit.layers import ClassToken, PositionEmbedding
 
 
-def test_the_class_token_comes_first_and_is_the_same_for_every_example():
+def test_the_class_token_comes_first():
     tokens = np.random.default_rng(0).normal(size=(3, 4, 5)).astype("float32")
     layer = ClassToken()
     layer.build(tokens.shape)
@@ -24,7 +24,7 @@ def test_positions_are_added():
     np.testing.assert_array_equal(result, tokens + keras.ops.convert_to_numpy(layer.pos_embedding))
 
 
-def test_positions_start_normal_and_not_truncated_the_class_token_with_zeros():
+def test_initial_positions_and_class_token():
     positions = PositionEmbedding()
     positions.build((None, 400, 250))
     values = keras.ops.convert_to_numpy(positions.pos_embedding)

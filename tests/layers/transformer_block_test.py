@@ -63,7 +63,7 @@ def test_the_first_token_alone_is_the_same_token():
     np.testing.assert_allclose(_numpy(first(tokens)), _numpy(whole(tokens))[:, :1], atol=1e-6)
 
 
-def test_attention_starts_at_glorots_limit_for_the_flattened_matrix():
+def test_attention_is_initialized_as_a_flat_glorot_matrix():
     layer = MultiHeadAttention(num_heads=12)
     layer.build((None, 4, 192))
     limit = np.sqrt(6 / (192 + 192))
@@ -128,7 +128,7 @@ def test_dropout_acts_in_training_only_and_keeps_the_mean():
     assert not np.allclose(moved[0], moved[1])
 
 
-def test_stochastic_depth_leaves_out_whole_branches_of_single_examples_and_scales_the_kept():
+def test_stochastic_depth_drops_branches_per_example():
     tokens = np.tile(_tokens((1, 4, 8)), (512, 1, 1))
     block = TransformerBlock(2, 16, stochastic_depth=0.25)
     block.build(tokens.shape)

@@ -43,7 +43,7 @@ def masked_attention(monkeypatch):
     return use
 
 
-def test_a_block_is_two_blocks_of_full_attention_with_the_masks_of_rows_and_of_columns(masked_attention):
+def test_an_axial_block_is_two_masked_attention_blocks(masked_attention):
     axial = layers.AxialTransformerBlock((ROWS, COLUMNS), num_heads=2, mlp_dim=12)
     tokens = np.random.default_rng(0).normal(size=(3, 6, 8)).astype("float32")
     axial(tokens)
@@ -57,7 +57,7 @@ def test_a_block_is_two_blocks_of_full_attention_with_the_masks_of_rows_and_of_c
 
 
 @pytest.mark.one_backend
-def test_a_patch_of_another_row_and_column_is_seen_after_one_block():
+def test_an_axial_block_reaches_every_patch():
     axial = layers.AxialTransformerBlock((ROWS, COLUMNS), num_heads=2, mlp_dim=12)
     tokens = np.random.default_rng(0).normal(size=(1, 6, 8)).astype("float32")
     other = tokens.copy()
@@ -116,6 +116,6 @@ def test_it_is_a_task():
         ({"stochastic_depth": 1.0}, r"`stochastic_depth` must be a number in \[0, 1\)"),
     ],
 )
-def test_what_is_not_possible_is_refused(arguments, message):
+def test_impossible_arguments_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         build(**arguments)

@@ -8,7 +8,7 @@ SIZES = {"patch_size": 8, "num_layers": 4, "hidden_size": 16, "mlp_dim": 24, "nu
 
 
 @pytest.mark.one_backend
-def test_maps_have_their_strides_and_all_of_it_trains_and_is_saved(tmp_path):
+def test_a_backbone_has_its_strides_trains_and_saves(tmp_path):
     vit = keras_vit.VisionTransformer(**SIZES, input_shape=(32, 48, 3))
     backbone = keras_vit.backbone(vit, layers=[1, 2, 3, 4], strides=[2, 4, 8, 16])
     images = np.random.default_rng(0).uniform(-1, 1, (2, 32, 48, 3)).astype("float32")

@@ -58,7 +58,7 @@ def test_version_1_has_the_logits_of_bit_py():
 
 
 @pytest.mark.one_backend
-def test_version_2_with_minus_infinity_has_the_logits_of_bit_paper_py():
+def test_version_2_matches_the_paper_s_bit_code():
     model = keras_vit.BiT_R50x1(pool_padding="minus_infinity", input_shape=(64, 64, 3), classes=10)
     assert model.count_params() == 23_520_842
     deterministic(model, wide_norms=True)
@@ -81,7 +81,7 @@ def test_both_versions_agree_at_224_pixels():
 
 
 @pytest.mark.one_backend
-def test_a_resnet_composed_of_the_layers_has_the_logits_of_the_reference():
+def test_a_resnet_built_from_layers_matches_the_reference():
     inputs = x = keras.Input((64, 64, 3))
     x = keras_vit.ResNetStem((1, 1, 1, 1), name="resnet_stem")(x)
     x = keras_vit.Patches(1, name="patches")(x)
@@ -99,7 +99,7 @@ def test_a_resnet_composed_of_the_layers_has_the_logits_of_the_reference():
     np.testing.assert_allclose(sums, [-1.33047, -1.65406], atol=1e-4)
 
 
-def test_the_padding_of_the_pool_shows_at_the_border_of_version_2():
+def test_pool_padding_changes_the_border_of_version_2():
     inputs = images(1, 64)
     outputs = {}
     for padding in ("zeros", "minus_infinity"):

@@ -93,7 +93,7 @@ def test_every_layer_is_that_of_a_model_that_ends_there(kind):
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("options", [{"representation_size": 7}, {"classifier": "gap"}, {"classifier": "map"}], ids=str)
-def test_pooled_is_what_the_head_reads(options):
+def test_pooled_is_the_input_of_the_head(options):
     model = build(**options)
     images = images_of(model)
     pooled = keras_vit.features(model, images, tokens="pooled")
@@ -105,7 +105,7 @@ def test_pooled_is_what_the_head_reads(options):
 @pytest.mark.parametrize(
     "how", ["twice", *(pytest.param(how, marks=pytest.mark.one_backend) for how in ("sequential", "subclass"))]
 )
-def test_a_wrapped_model_is_seen_through_with_what_comes_before_it(how):
+def test_features_of_a_wrapped_model_include_earlier_layers(how):
     vit = build()
     images = images_of(vit)
     wrapped = wrap(vit, how)
@@ -239,7 +239,7 @@ def test_models_of_its_layers_but_another_class_are_refused():
 
 
 @pytest.mark.one_backend
-def test_a_model_with_the_features_of_another_one_inside_has_features_itself():
+def test_a_model_on_features_has_features_itself():
     model = build()
     images = images_of(model)
     inner = keras_vit.backbone(model, layers=[1, 3], strides=[8, 8])

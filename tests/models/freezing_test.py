@@ -28,7 +28,7 @@ def _trainable_layers(model):
         pytest.param(-1, {"encoder_norm", "head"}, marks=pytest.mark.one_backend),
     ],
 )
-def test_what_is_frozen_keeps_its_weights_and_the_rest_is_counted(up_to, trained):
+def test_frozen_weights_stay_and_trainable_ones_are_counted(up_to, trained):
     model, lines = keras_vit.VisionTransformer(**SIZES), []
     count = keras_vit.freeze(model, up_to=up_to, write=lines.append)
     assert _trainable_layers(model) == trained
@@ -43,7 +43,7 @@ def test_what_is_frozen_keeps_its_weights_and_the_rest_is_counted(up_to, trained
         np.testing.assert_array_equal(old, new)
 
 
-def test_a_wrapped_model_trains_what_is_around_it():
+def test_a_wrapped_model_trains_the_outer_layers():
     vit, lines = keras_vit.VisionTransformer(**SIZES, include_top=False), []
     model = keras.Sequential([vit, keras.layers.Dense(2, name="mine")])
     model.build((None, 16, 24, 3))
@@ -62,7 +62,7 @@ def test_layers_in_front_of_the_model_are_frozen(up_to, trained):
     assert {next(part for part in path if part not in (vit.name, model.name)) for path in paths} == trained
 
 
-def test_lora_trains_adapters_and_the_head_and_is_saved_as_plain_weights(tmp_path):
+def test_lora_trains_adapters_and_saves_plain_weights(tmp_path):
     model, lines = keras_vit.VisionTransformer(**SIZES), []
     images = np.random.default_rng(0).uniform(-1, 1, (4, 16, 24, 3)).astype("float32")
     untouched = np.array(model(images))

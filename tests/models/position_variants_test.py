@@ -102,7 +102,7 @@ def test_logits_are_those_of_numpy(arguments):
     np.testing.assert_allclose(np.asarray(model(images())), expected, rtol=2e-4, atol=2e-5)
 
 
-def test_relative_equals_absolute_attention_where_its_table_is_zero():
+def test_relative_attention_with_a_zero_table_is_plain():
     relative, none = build(position_embedding="relative"), build(position_embedding="none")
     values = {variable.path.partition("/")[0] + variable.path: variable for variable in none.weights}
     for variable in relative.weights:
@@ -163,6 +163,6 @@ def test_features_and_attention_are_those_of_the_model(arguments):
         ({"position_embedding": "learned2d", "hidden_size": 9, "num_heads": 3}, "its size must be even"),
     ],
 )
-def test_what_is_not_defined_is_refused(arguments, message):
+def test_undefined_values_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         build(**arguments)

@@ -93,7 +93,7 @@ def test_models_come_back_bit_equal_in_a_fresh_process(tmp_path):
     ],
     ids=lambda layer: type(layer).__name__,
 )
-def test_the_config_of_a_layer_is_the_arguments_of_its_constructor(layer):
+def test_layer_configs_match_their_constructors(layer):
     # A layer without a constructor has Keras' arguments, which differ between versions.
     keras_own = {"args", "kwargs", "activity_regularizer", "autocast", "name", "trainable", "dtype"}
     config = layer.get_config()

@@ -140,7 +140,7 @@ def test_a_named_size_has_the_parameters_of_the_reference(name, count):
 
 
 @pytest.mark.parametrize("name", GAP_COUNTS)
-def test_a_named_size_without_a_class_token_has_the_parameters_of_the_reference(name, count):
+def test_sizes_without_a_class_token_match_the_reference(name, count):
     build = functools.partial(getattr(keras_vit, name), classifier="gap")
     _check(_columns(count, build, {"S": 384, "B": 768}[name[4]], 384), GAP_COUNTS[name])
 

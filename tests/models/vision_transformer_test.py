@@ -76,7 +76,7 @@ def test_the_classifier_activation_is_applied():
     np.testing.assert_allclose(probabilities, 0.2, rtol=1e-6)
 
 
-def test_stochastic_depth_grows_linearly_from_the_first_block_to_the_last():
+def test_stochastic_depth_grows_linearly_over_blocks():
     model = _tiny(num_layers=5, stochastic_depth=0.2)
     rates = [model.get_layer(f"encoderblock_{i}").stochastic_depth for i in range(5)]
     np.testing.assert_allclose(rates, [0, 0.05, 0.1, 0.15, 0.2])
@@ -99,7 +99,7 @@ def test_every_rate_reaches_its_layers():
     assert block.drop_path.rate == 0.3
 
 
-def test_the_token_classifier_computes_the_last_block_for_one_token_only():
+def test_the_last_block_computes_one_token_only():
     model = _tiny()
     assert model.get_layer("encoderblock_0").output.shape == (None, 7, 16)
     assert model.get_layer("encoderblock_1").output.shape == (None, 1, 16)
@@ -113,7 +113,7 @@ def test_the_token_classifier_computes_the_last_block_for_one_token_only():
     [{}, pytest.param({"resnet_blocks": (1,), "patch_size": 2}, marks=pytest.mark.one_backend)],
     ids=["vit", "hybrid"],
 )
-def test_under_mixed_precision_logits_are_float32_and_close_and_gradients_finite(policy, arguments):
+def test_mixed_precision_gives_close_float32_logits(policy, arguments):
     images, labels = _images(4), np.arange(4)
     weights = [w.shape for w in _tiny(**arguments).weights]
     random = np.random.default_rng(1)

@@ -44,7 +44,7 @@ GRADIENTS = [
 ]
 
 
-def test_sgd_stores_its_momentum_in_bfloat16_as_the_reference_does():
+def test_sgd_stores_a_bfloat16_momentum_like_the_reference():
     schedule = optimizers.Schedule("cosine", 0.1, total_steps=10, warmup_steps=2)
     optimizer = optimizers.get("sgd", schedule, momentum_dtype="bfloat16")
     expected = [
@@ -57,7 +57,7 @@ def test_sgd_stores_its_momentum_in_bfloat16_as_the_reference_does():
     np.testing.assert_allclose(_train(optimizer, START, GRADIENTS), expected, atol=2e-7)
 
 
-def test_adamw_with_a_bfloat16_momentum_and_decaying_kernels_is_that_of_big_vision():
+def test_adamw_matches_big_vision():
     schedule = optimizers.Schedule("cosine", 1e-3, total_steps=10, warmup_steps=2)
     optimizer = optimizers.get("adamw", schedule, weight_decay=0.1, decay_mask="kernels", momentum_dtype="bfloat16")
     expected = [
@@ -96,7 +96,7 @@ def test_epsilon_is_added_to_the_corrected_moment():
         ({"decay_mask": "kernels", "no_decay": "head"}, set()),
     ],
 )
-def test_a_mask_says_which_parameters_decay(options, kept):
+def test_a_mask_selects_the_parameters_that_decay(options, kept):
     model = _model()
     optimizer = optimizers.get("adamw", 0.1, weight_decay=0.5, **options)
     optimizer.build(model.trainable_variables)
@@ -142,7 +142,7 @@ def test_an_optimizer_survives_serialization(name):
 
 
 @pytest.mark.parametrize("name", ["adamw", pytest.param("sgd", marks=pytest.mark.full)])
-def test_fit_trains_and_a_saved_model_goes_on_with_the_optimizer_s_state(name, tmp_path):
+def test_fit_resumes_a_saved_model_with_its_optimizer(name, tmp_path):
     model = _model()
     images = np.random.default_rng(0).uniform(-1, 1, (9, 8, 12, 3)).astype("float32")
     schedule = optimizers.Schedule("cosine", 0.01, 20, 2)
@@ -171,7 +171,7 @@ def test_clipping_is_by_the_norm_of_all_gradients_together():
 
 
 @pytest.mark.parametrize("norm", [0.0, 5.0, 6.0])
-def test_what_is_not_longer_than_the_norm_is_not_touched(norm):
+def test_gradients_within_the_norm_are_not_changed(norm):
     gradients = [np.array([3.0], "float32"), np.array([4.0], "float32")]
     clipped, before = optimizers.clip_by_global_norm(gradients, norm)
     assert float(before) == 5

@@ -20,7 +20,7 @@ def test_a_constant_rate_is_constant_after_the_warm_up():
     np.testing.assert_allclose([float(schedule(s)) for s in (0, 1, 4, 9, 20)], [0, 0.025, 0.1, 0.1, 0.1], rtol=1e-6)
 
 
-def test_rsqrt_falls_with_the_root_of_the_updates_whatever_their_total():
+def test_rsqrt_does_not_depend_on_the_total_steps():
     for total in (50, 100_000):
         schedule = optimizers.Schedule("rsqrt", 0.1, total, warmup_steps=10, timescale=30)
         np.testing.assert_allclose([float(schedule(s)) for s in (5, 10, 40, 100, 280)],

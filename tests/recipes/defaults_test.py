@@ -3,7 +3,7 @@ import pytest
 from keras_vit import families, recipes
 
 
-def test_a_change_of_a_field_leaves_the_others_and_the_defaults_as_they_are():
+def test_a_change_leaves_other_fields_and_the_defaults():
     changed = recipes.defaults(seed=3, optimizer={"weight_decay": 0.5}, model={"patch_size": 4})
     assert changed["seed"] == 3 and changed["model"]["patch_size"] == 4 and recipes.defaults()["model"] == {}
     assert changed["optimizer"] == {**recipes.defaults()["optimizer"], "weight_decay": 0.5}
@@ -12,7 +12,7 @@ def test_a_change_of_a_field_leaves_the_others_and_the_defaults_as_they_are():
     assert recipes.defaults()["schedule"]["base"] != 7
 
 
-def test_optimizer_and_schedule_have_the_fields_that_their_constructors_take():
+def test_optimizer_and_schedule_fields_match_constructors():
     import inspect
 
     from keras_vit import optimizers
@@ -53,7 +53,7 @@ def test_a_size_brings_its_fields():
         recipes.defaults(architecture="ViT-B/15")
 
 
-def test_a_model_has_all_fields_of_its_task_and_another_task_has_its_own():
+def test_model_fields_depend_on_the_task():
     model = recipes.defaults(model={"patch_size": 4})["model"]
     assert model["exact_gelu"] is False and model["epsilon"] == 1e-6 and "num_layers" not in model
     assert recipes.defaults(architecture="BiTResNet", model={"depth": 50})["model"]["version"] == 2

@@ -81,14 +81,14 @@ def test_every_row_of_table_4_is_a_dataset_that_is_known():
             assert recipes.rates(name) == (0.01,)
 
 
-def test_patches_of_14_are_fine_tuned_at_378_pixels_and_the_recipe_says_so():
+def test_patches_of_14_are_fine_tuned_at_378_pixels():
     config = recipes.finetuning("ViT-H/14", "cifar10")
     assert config["data"]["image_size"] == 378
     assert "378 pixels (384 are not filled by patches of 14)" in config["recipe"]
 
 
 @pytest.mark.parametrize(("model", "pixels"), [("ViT-L/16", 512), ("ViT-H/14", 518)])
-def test_larger_images_are_fine_tuned_with_an_average_of_the_weights(model, pixels):
+def test_larger_images_are_fine_tuned_with_ema(model, pixels):
     config = recipes.finetuning(model, "imagenet2012", resolution=pixels)
     assert (config["ema_decay"], config["data"]["image_size"]) == (0.9999, pixels)
 
@@ -102,7 +102,7 @@ def test_every_size_fits_the_images_it_is_fine_tuned_on(name):
     assert min(patch_grid(2 * (config["data"]["image_size"],), size["patch_size"], size.get("resnet_blocks"))) > 1
 
 
-def test_a_resnet_is_called_by_both_of_its_names_and_has_no_dropout():
+def test_a_bit_resnet_has_two_names_and_no_dropout():
     for name in ("R50x1", "BiT-R50x1"):
         config = recipes.pretraining(name, "jft300m")
         assert config["recipe"] == "pre-training of BiT-R50x1 on jft300m, Table 3"
@@ -151,7 +151,7 @@ def test_augreg_needs_every_choice():
         ("finetuning", "ViT-B/16", "pets", {"rate": 0.1}, "takes resolution=384, or 512 .*Received: rate=0.1"),
     ],
 )
-def test_what_the_tables_do_not_have_is_refused_with_what_they_have(preset, model, dataset, choices, message):
+def test_unknown_rows_are_refused_with_the_known_ones(preset, model, dataset, choices, message):
     with pytest.raises(ValueError, match=message):
         getattr(recipes, preset)(model, dataset, **choices)
 

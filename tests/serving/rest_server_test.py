@@ -35,7 +35,7 @@ def _assert_golden(client, served, malformed):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_tensors_in_rows_and_in_columns_give_the_probabilities_of_the_jax_reference(path, client, served):
+def test_tensors_match_the_reference_in_rows_and_columns(path, client, served):
     images = served.images.tolist()
     for body, key in (
         ({"instances": images}, "predictions"),
@@ -49,7 +49,7 @@ def test_tensors_in_rows_and_in_columns_give_the_probabilities_of_the_jax_refere
         np.testing.assert_allclose(response[key], served.expected, atol=1e-4)
 
 
-def test_files_in_rows_and_in_columns_give_the_models_probabilities_and_names(client, served, malformed):
+def test_files_match_the_model_in_rows_and_columns(client, served, malformed):
     files = [malformed.PNG, malformed.JPEG, malformed.GIF]
     expected = served.of_files(files)
     best = np.argsort(-expected, -1)
@@ -106,7 +106,7 @@ def test_status_and_metadata_describe_the_model(client):
     assert signatures["serving_default"]["inputs"]["image_bytes"]["dtype"] == "DT_STRING"
 
 
-def test_every_signature_was_warmed_up_before_the_server_listened(server):
+def test_every_signature_is_warmed_up_before_serving(server):
     assert server.warm_up_requests >= 3
 
 
@@ -118,7 +118,7 @@ def test_the_largest_number_is_served(rest_server, exported, tmp_path):
         assert status["model_version_status"][0]["version"] == "10"
 
 
-def test_a_server_without_an_export_or_with_a_broken_one_ends_with_an_error(rest_server, exported, tmp_path):
+def test_a_server_without_a_valid_export_fails(rest_server, exported, tmp_path):
     with pytest.raises(ValueError, match="There is no version to serve in"), rest_server.RestServer(tmp_path):
         pass
     (tmp_path / "1").mkdir()
@@ -127,7 +127,7 @@ def test_a_server_without_an_export_or_with_a_broken_one_ends_with_an_error(rest
         pass
 
 
-def test_without_a_compiler_the_error_says_what_to_install(rest_server, monkeypatch):
+def test_without_a_compiler_the_error_names_the_package(rest_server, monkeypatch):
     monkeypatch.setenv("PATH", "")
     with pytest.raises(ValueError, match=r"g\+\+, which is not installed .*apt-get install g\+\+"):
         rest_server.build()
@@ -275,7 +275,7 @@ def test_idle_connections_hold_no_request_up(rest_server, exported):
                 assert connection.getresponse().read()
 
 
-def test_slow_clients_get_a_deadline_and_the_bytes_of_all_bodies_are_bounded(rest_server, exported):
+def test_slow_clients_and_total_body_bytes_are_limited(rest_server, exported):
     flags = {"rest_api_num_threads": 6, "max_request_megabytes": 1, "request_seconds": 2}
     with rest_server.RestServer(exported, **flags) as server, contextlib.ExitStack() as stack:
 
@@ -295,7 +295,7 @@ def test_slow_clients_get_a_deadline_and_the_bytes_of_all_bodies_are_bounded(res
         assert _get(server, "/v1/models/model")["model_version_status"]
 
 
-def test_a_body_above_the_limit_is_refused_and_the_client_reads_why(client, served, malformed):
+def test_too_large_a_body_is_refused_with_the_reason(client, served, malformed):
     code, response = client.request("POST", ":predict", b"0" * (65 << 20))
     assert code == 413 and "A body may have" in response["error"]
     _assert_golden(client, served, malformed)

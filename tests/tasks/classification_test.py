@@ -70,7 +70,7 @@ def test_each_of_several_right_answers_is_right():
         np.testing.assert_array_equal(keras.ops.convert_to_numpy(metrics["accuracy"]), expected)
 
 
-def test_the_shape_of_the_images_comes_from_the_data_unless_the_config_has_one():
+def test_the_image_shape_comes_from_data_or_config():
     assert _task().build_model(_inputs((4, 16, 1))).input_shape == (None, 4, 16, 1)
     fixed = _task(model={**VIT, "input_shape": (8, 8, 3)})
     model = fixed.build_model(_inputs((4, 16, 1)))
@@ -95,7 +95,7 @@ def test_another_size_than_the_architectures_is_named():
         tasks.get(ConfigDict({**recipes.defaults(architecture="ViT-B/16"), "model": {"depth": 3}}))
 
 
-def test_what_a_config_cannot_ask_for_is_refused():
+def test_impossible_configs_are_refused():
     with pytest.raises(ValueError, match="`loss` must be one of .*Received: loss='hinge'"):
         _task(loss="hinge")
     with pytest.raises(ValueError, match="`task` must be one of classification.*Received: task='detection'"):
@@ -103,7 +103,7 @@ def test_what_a_config_cannot_ask_for_is_refused():
 
 
 @pytest.mark.one_backend
-def test_weights_decide_what_the_config_leaves_open():
+def test_weights_decide_fields_at_their_defaults():
     golden = Path(__file__).parent.parent / "golden"
     sizes = {"patch_size": 8, "hidden_size": 64, "mlp_dim": 128, "num_heads": 4, "num_layers": 2}
     weights = str(golden / "hf_token.safetensors")

@@ -21,7 +21,7 @@ CONFIG = {
 }
 
 
-def test_on_two_replicas_a_run_that_goes_on_ends_as_one_that_did_not_stop(tmp_path):
+def test_resume_on_two_replicas_is_bit_exact(tmp_path):
     lines = []
     write = small_run.writer(tmp_path / "whole", "step 3/4", tmp_path / "stopped", lines.append)
     whole = small_run.start("mirrored", tmp_path / "whole", write, **CONFIG)

@@ -68,7 +68,7 @@ def test_patches_are_masked_by_count_in_every_image(patches, counts):
     np.testing.assert_array_equal(corrupted_tokens[is_other][:, 0], -corrupted_tokens[is_other][:, 1])
 
 
-def test_what_is_masked_is_a_function_of_the_seed_of_the_step_and_uniform():
+def test_masks_are_uniform_and_keyed_by_the_seed():
     tokens = np.arange(200 * 20, dtype="float32").reshape(200, 20, 1)
     first, again, other = (masked(tokens, number) for number in (0, 0, 1))
     np.testing.assert_array_equal(first[0], again[0])
@@ -82,7 +82,7 @@ def test_what_is_masked_is_a_function_of_the_seed_of_the_step_and_uniform():
 
 
 @pytest.mark.one_backend
-def test_masks_of_small_seeds_neighboring_steps_and_images_of_a_batch_share_no_more_than_chance():
+def test_masks_of_neighboring_seeds_are_independent():
     tokens = np.tile(np.arange(20, dtype="float32")[:, None], (16, 1, 1))
     layer = PatchMasking()
     layer.build(tokens.shape)
@@ -106,7 +106,7 @@ def test_masks_of_small_seeds_neighboring_steps_and_images_of_a_batch_share_no_m
     assert abs(neighbors.mean() - 19 * 10 * 9 / (20 * 19)) < 5 * neighbors.std() / np.sqrt(len(images))
 
 
-def test_in_evaluation_every_image_has_the_same_places_whatever_the_batch():
+def test_evaluation_masks_do_not_depend_on_the_batch():
     tokens = np.arange(5 * 20, dtype="float32").reshape(5, 20, 1)
     whole, half = masked(tokens, training=False), masked(tokens[2:], training=False)
     np.testing.assert_array_equal(whole[0][2:], half[0])
@@ -169,7 +169,7 @@ def test_losses_are_those_of_numpy(target, training):
         np.testing.assert_allclose(keras.ops.convert_to_numpy(metrics["accuracy"]), right, atol=1e-6)
 
 
-def test_colors_are_those_of_the_values_before_they_were_normalized():
+def test_colors_are_those_before_normalization():
     task = task_of()
     task.build_model(inputs(preprocessing=Preprocessing(mean=(255, 0, 51), std=(255, 255, 102))))
     patches = np.full((1, 1, 4, 4, 3), [-0.5, 0.25, 1.0], "float32")  # 127.5, 63.75 and 153
@@ -234,6 +234,6 @@ def test_its_representation_is_the_mean_of_the_patches(classifier):
         ({"masking_rate": 0.0}, None, r"masking_rate` must be in \(0, 1\]. Received: masking_rate=0.0"),
     ],
 )
-def test_what_is_not_defined_is_refused(model, shape, message):
+def test_undefined_values_are_refused(model, shape, message):
     with pytest.raises(ValueError, match=message):
         task_of(**model).build_model(inputs(shape))

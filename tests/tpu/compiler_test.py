@@ -62,7 +62,7 @@ def test_another_refusal_is_not_one_of_memory():
 
 
 @tensorflow_only
-def test_a_function_with_a_dynamic_shape_is_refused_with_the_reason(tpu_compiler):
+def test_a_dynamic_shape_is_refused_with_the_reason(tpu_compiler):
     import tensorflow as tf
 
     from keras_vit.tpu.tensorflow_programs import compile_function

@@ -58,7 +58,7 @@ def test_accumulation_is_counted_for_every_micro_batch(tiny, tpu_compiler):
 
 @tensorflow_only
 @pytest.mark.slow
-def test_a_batch_that_cannot_fit_is_refused_with_the_number_that_can(tiny, tpu_compiler):
+def test_too_large_a_batch_is_refused_with_one_that_fits(tiny, tpu_compiler):
     check = _check(tiny, "v2:2x2", 8 * 2**20, precision="float32", optimizer={"name": "sgd"})
     assert check.compiles and not check.fits and check.memory_bytes > check.memory_limit_bytes
     number = check.fitting_batch_per_device
@@ -124,7 +124,7 @@ def without_compiler(monkeypatch):
     monkeypatch.setattr(estimate, "programs_class", lambda: _Programs)
 
 
-def test_the_search_finds_what_remat_and_accumulation_allow(tiny, without_compiler):
+def test_the_search_tries_remat_and_accumulation(tiny, without_compiler):
     check = _check(tiny, "v3:2x2", 8 * 24, search=True)
     assert not check.fits and check.fitting_batch_per_device == 14
     assert check.changes == (("accumulate_steps=2", 24), ("remat=True", 28))
@@ -132,7 +132,7 @@ def test_the_search_finds_what_remat_and_accumulation_allow(tiny, without_compil
     assert "14 images a device fit (batch_size=112)" in lines and "with accumulate_steps=2: 24 images" in lines
 
 
-def test_the_search_finds_what_accumulation_allows_beyond_a_batch_that_fits(tiny, without_compiler):
+def test_the_search_uses_accumulation(tiny, without_compiler):
     check = _check(tiny, "v3:2x2", 8 * 7, search=True)
     fitting = check.fitting_batch_per_device
     assert check.fits and 7 < fitting <= 14
@@ -140,7 +140,7 @@ def test_the_search_finds_what_accumulation_allows_beyond_a_batch_that_fits(tiny
     assert check.changes[1][0] == "remat=True" and fitting < check.changes[1][1] <= 28
 
 
-def test_if_not_one_image_fits_there_is_nothing_to_accumulate(tiny, without_compiler, monkeypatch):
+def test_accumulation_needs_one_image_that_fits(tiny, without_compiler, monkeypatch):
     refused = Program(False, "RESOURCE_EXHAUSTED: much", True, required_bytes=100 * GIB)
     monkeypatch.setattr(_Programs, "train", lambda *arguments: refused)
     check = _check(tiny, "v3:2x2", 8 * 4, search=True)
@@ -150,7 +150,7 @@ def test_if_not_one_image_fits_there_is_nothing_to_accumulate(tiny, without_comp
     assert lines[-1] == "with remat=True: not one image fits"
 
 
-def test_a_task_with_arguments_of_its_own_is_searched_with_the_recipe(tiny, without_compiler):
+def test_a_custom_task_is_searched_with_its_recipe(tiny, without_compiler):
     config = tiny.config()
 
     class Scaled(type(tiny.task(config))):
@@ -194,7 +194,7 @@ def _fake(train, evaluation=None, **changes):
     return Check(**{**fields, **changes})
 
 
-def test_the_estimate_is_the_longer_of_two_times_and_the_sum_of_gradients():
+def test_the_estimate_is_a_roofline_plus_the_all_reduce():
     compute = _fake(Program(True, argument_bytes=1100, flops=61.5e12, bytes_accessed=45e9))
     assert (compute.compute_seconds, compute.bandwidth_seconds) == (1.0, 0.1)
     assert compute.all_reduce_seconds == pytest.approx(2 * 7 / 8 * 1e-3)
@@ -224,20 +224,20 @@ def test_the_evaluation_step_of_tensorflow_is_of_a_micro_batch():
     assert speeds == [2.0, 8.0]
 
 
-def test_a_step_that_does_not_compile_says_why_first_line_first():
+def test_a_step_that_does_not_compile_gives_the_reason():
     check = _fake(Program(False, "UNIMPLEMENTED: this\nand that"))
     assert not check.compiles and not check.fits and check.images_per_second_estimate == 0
     assert report(check)[1:] == ["the training step does not compile: UNIMPLEMENTED: this", "and that"]
 
 
-def test_of_two_refused_steps_the_one_that_memory_would_not_help_is_named():
+def test_the_error_names_the_step_that_memory_cannot_fix():
     large = Program(False, "RESOURCE_EXHAUSTED: memory", out_of_memory=True)
     check = _fake(large, Program(False, "UNIMPLEMENTED: this"))
     assert not check.compiles
     assert report(check)[1:] == ["the evaluation step does not compile: UNIMPLEMENTED: this"]
 
 
-def test_a_report_says_what_float32_costs():
+def test_the_report_has_the_cost_of_float32():
     check = _fake(Program(True, flops=1.0))
     for precision, number in (("float32", 1), ("mixed_bfloat16", 0)):
         lines = report(dataclasses.replace(check, precision=precision))

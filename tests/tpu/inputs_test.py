@@ -23,5 +23,5 @@ def test_generated_datasets_are_asked():
         _examples(name="digits", train_split="train[:10%]")
 
 
-def test_what_the_recipe_says_comes_first():
+def test_the_recipe_takes_precedence():
     assert _examples(name="imagenet2012", image_size=224, train_split="train[:10]+train[20:]", num_examples=7) == 7

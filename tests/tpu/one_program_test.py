@@ -116,7 +116,7 @@ def test_a_step_is_one_replicated_program(traced):
         assert nodes and all("_tpu_replicate" in node.attr for node in nodes)
 
 
-def test_the_host_only_collects_what_a_step_gives(traced):
+def test_the_host_only_collects_the_outputs_of_a_step(traced):
     outputs = {node.name for node in traced.loop_body if node.op == "TPUReplicatedOutput"}
     assert len(outputs) == 3  # metrics, running, stop_requested
     reached, todo = set(), set(outputs)

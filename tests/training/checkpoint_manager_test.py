@@ -58,12 +58,12 @@ def test_the_newest_comes_back_and_two_and_the_best_are_kept(place, state, tmp_p
     assert lines == [f"going on from step 40, {folder}/000000040"]
 
 
-def test_nothing_is_restored_where_there_is_nothing(state, tmp_path):
+def test_nothing_is_restored_without_a_checkpoint(state, tmp_path):
     assert CheckpointManager(tmp_path / "none", _engine(state)).restore() == {}
 
 
 @pytest.mark.parametrize("with_state", [True, False])
-def test_a_checkpoint_that_was_never_finished_does_not_count_and_is_cleared_away(with_state, state, tmp_path):
+def test_an_unfinished_checkpoint_is_ignored_and_deleted(with_state, state, tmp_path):
     checkpoints, _ = _saved(tmp_path, state, 10, 20)
     (tmp_path / "000000020" / "finished").unlink()
     if not with_state:
@@ -89,7 +89,7 @@ def _damaged(path, damage):
 
 
 @pytest.mark.parametrize("damage", ["a flipped bit", "half the data", "no data", "no counters"])
-def test_a_corrupt_checkpoint_is_named_and_the_one_before_is_used(damage, state, tmp_path):
+def test_a_corrupt_checkpoint_falls_back_to_the_previous(damage, state, tmp_path):
     checkpoints, lines = _saved(tmp_path, state, 10, 20)
     _damaged(tmp_path / "000000020", damage)
     _at(state, 0)
@@ -109,7 +109,7 @@ def test_odd_counters_are_damage(state, tmp_path):
         assert any("000000020 is corrupt and not used: " in line and "finished" in line for line in lines), content
 
 
-def test_counters_of_a_saved_step_may_change_and_then_the_best_is_another(state, tmp_path):
+def test_new_counters_can_change_the_best_checkpoint(state, tmp_path):
     checkpoints, _ = _saved(tmp_path, state, 10, 20, 30, best_step=10)
     checkpoints.update(30, {**COUNTERS, "best_step": 30})
     assert checkpoints.restore() == {**COUNTERS, "best_step": 30, "step": 30} and checkpoints.steps() == [20, 30]
@@ -143,7 +143,7 @@ def test_a_checkpoint_of_another_model_is_not_called_corrupt(state, tiny, tmp_pa
     assert [file.name for file in tmp_path.iterdir()] == ["000000010"]
 
 
-def test_a_run_that_was_not_scaled_goes_on_with_a_scaled_loss(state, tiny, tmp_path):
+def test_an_unscaled_run_resumes_with_loss_scaling(state, tiny, tmp_path):
     _saved(tmp_path, state, 10)
     scaled = tiny.new_state(tiny.strategy_of(1), averaged=True, scaled=True)
     assert CheckpointManager(tmp_path, _engine(scaled), write=lambda line: None).restore()["step"] == 10
@@ -183,7 +183,7 @@ def _restored_on_two_hosts(tiny, folders):
         return list(pool.map(restore, managers)), states
 
 
-def test_a_host_follows_the_chief_to_an_older_checkpoint(state, tiny, tmp_path):
+def test_hosts_follow_process_0_to_an_older_checkpoint(state, tiny, tmp_path):
     """The chief finds 20 corrupt, or does not see it; the other host can read it, and must not."""
     _saved(tmp_path / "a", state, 10)
     _saved(tmp_path / "b", state, 10, 20)
@@ -191,7 +191,7 @@ def test_a_host_follows_the_chief_to_an_older_checkpoint(state, tiny, tmp_path):
     assert [c["step"] for c in counters] == [10, 10] and all(_is_at(s, 10) for s in states)
 
 
-def test_a_host_that_does_not_see_the_checkpoint_of_the_chief_fails(state, tiny, tmp_path):
+def test_a_host_without_the_shared_checkpoint_fails(state, tiny, tmp_path):
     _saved(tmp_path / "a", state, 10, 20)
     _saved(tmp_path / "b", state, 10)
     ((chief, other), _) = _restored_on_two_hosts(tiny, [tmp_path / "a", tmp_path / "b"])
@@ -220,7 +220,7 @@ def test_weights_that_are_not_finite_are_not_saved(state, tmp_path):
     assert checkpoints.steps() == [10]
 
 
-def test_only_the_chief_leaves_files(state, tmp_path):
+def test_only_process_0_leaves_files(state, tmp_path):
     _saved(tmp_path / "checkpoints", state, 10, host_index=1)
     assert not list(tmp_path.iterdir())
 

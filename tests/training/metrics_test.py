@@ -40,7 +40,7 @@ def test_rows_are_in_the_file_as_soon_as_they_are_appended(tmp_path):
     ["", "6,0.1", "6,0.16666667163372,1.0\n", "\0\0\0\0\n2,0.5,0.5\n"],
     ids=["whole", "half a line", "one more", "no row"],
 )
-def test_a_run_that_goes_on_leaves_no_step_twice(end, tmp_path):
+def test_a_resumed_run_writes_no_step_twice(end, tmp_path):
     path = tmp_path / "metrics.csv"
     uninterrupted, killed = tmp_path / "uninterrupted.csv", MetricsTable(path, COLUMNS)
     killed.append(1, _values(1, 2, 3, 4, 5))
@@ -79,7 +79,7 @@ def test_a_remote_table_works_as_a_local_one():
     np.testing.assert_array_equal(read_metrics("ram://run/metrics.csv")["step"], [1, 2, 3, 4])
 
 
-def test_a_remote_table_is_written_when_it_is_flushed_and_not_at_every_row():
+def test_a_remote_table_is_written_on_flush():
     tf.io.gfile.makedirs("ram://flushed")
     table = MetricsTable("ram://flushed/metrics.csv", COLUMNS)
     file, flushes = table._file, []
@@ -95,7 +95,7 @@ def test_a_remote_table_is_written_when_it_is_flushed_and_not_at_every_row():
     table.close()
 
 
-def test_a_full_disk_is_said_in_one_line(tmp_path):
+def test_a_full_disk_is_a_one_line_error(tmp_path):
     table = MetricsTable(tmp_path / "metrics.csv", COLUMNS)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
@@ -124,7 +124,7 @@ def test_a_table_of_something_else_is_refused_and_stays(tmp_path):
         read_metrics(tmp_path / "nothing.csv")
 
 
-def test_evaluations_may_change_their_columns_and_no_step_stands_twice(tmp_path):
+def test_evaluation_columns_may_change_and_steps_are_unique(tmp_path):
     path = tmp_path / "evaluations.csv"
     write_evaluation(path, 5, {"loss": 0.5, "knn/accuracy": 0.25})
     write_evaluation(path, 10, {"loss": 0.9, "knn/accuracy": 0.9})

@@ -32,7 +32,7 @@ def test_a_value_that_is_no_number_leaves_the_rest_of_the_curve():
     np.testing.assert_array_equal(smooth, [1.5, np.nan, np.nan, 4.5, 5.5])
 
 
-def test_the_curve_has_a_plot_of_bad_examples_only_if_there_are_any(tmp_path, monkeypatch):
+def test_the_curve_plots_bad_examples_only_if_any(tmp_path, monkeypatch):
     titles = []
 
     class Noting(plots.figure_class()):

@@ -31,7 +31,7 @@ def test_a_second_ctrl_c_ends_at_once():
         os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_what_is_ignored_stays_ignored():
+def test_ignored_signals_stay_ignored():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` does
     try:
         with catch_stop_signals() as request:

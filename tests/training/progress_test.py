@@ -27,7 +27,7 @@ def test_a_line_gives_the_metrics_speed_memory_and_time_left():
     )
 
 
-def test_a_line_gives_any_metrics_waiting_and_the_share_of_a_device():
+def test_a_line_has_metrics_input_wait_and_device_speed():
     assert _line({"distance": 0.5}, devices=4, input_wait=0.4) == (
         "step  200/1000  distance 0.5000  gradient 1.5  memory 1.2 GB  waiting for input 10 %  400 images/s\n"
         "    (100 a device)  0:16 left"
@@ -45,7 +45,7 @@ def test_a_line_fits_its_screen_whatever_the_metrics():
     assert wrap(f"exported to {path}").splitlines()[-1].strip() == path  # it can be copied
 
 
-def test_the_time_from_the_command_to_the_first_step_is_said_once():
+def test_the_time_to_the_first_step_is_printed_once():
     lines, times = [], iter([12.0, 15.5, 20.0])
     progress = Progress(1000, 8, 1, lines.append, clock=lambda: next(times), start=10.0)
     progress.begin()

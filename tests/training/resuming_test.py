@@ -70,22 +70,20 @@ def _assert_it_ends_as_the_whole_run(workdir, kind, step, whole):
         pytest.param("mirrored", "after step 5", 5, marks=pytest.mark.slow),
     ],
 )
-def test_after_kill_9_the_losses_and_the_weights_are_those_of_the_whole_run(
-    kind, moment, step, whole, scripts, tmp_path
-):
+def test_resume_after_kill_9_is_bit_exact(kind, moment, step, whole, scripts, tmp_path):
     died = scripts.run(SCRIPT, kind, tmp_path, moment)
     assert died.returncode == -9, died.stderr
     assert len((tmp_path / "metrics.csv").read_text().splitlines()) > step
     _assert_it_ends_as_the_whole_run(tmp_path, kind, step, whole)
 
 
-def test_a_run_of_two_replicas_goes_on_from_what_it_was_after_a_step(whole):
+def test_resume_of_two_replicas_is_bit_exact(whole):
     _, _, copy = whole("mirrored")
     assert finished_steps(copy / "checkpoints") == [4, 5]
     _assert_it_ends_as_the_whole_run(copy, "mirrored", 5, whole)
 
 
-def test_sigterm_saves_and_the_same_call_goes_on(whole, tmp_path):
+def test_sigterm_saves_and_the_same_call_resumes(whole, tmp_path):
     def write(line):
         if line.startswith("step  2/11"):
             os.kill(os.getpid(), signal.SIGTERM)
@@ -100,7 +98,7 @@ def test_sigterm_saves_and_the_same_call_goes_on(whole, tmp_path):
     assert _files(tmp_path) == _files(whole("alone")[0])
 
 
-def test_an_evaluation_that_fails_or_is_interrupted_loses_nothing_and_comes_again(whole, tmp_path):
+def test_a_failed_or_interrupted_evaluation_is_repeated(whole, tmp_path):
     calls = []
 
     def evaluate(model, inputs, engine):
@@ -141,7 +139,7 @@ def _workers(scripts, workdir, moment="", copy=""):
 
 
 @pytest.mark.parametrize("killed", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_two_workers_that_go_on_end_as_two_that_did_not_stop(killed, scripts, tmp_path):
+def test_resume_of_two_workers_is_bit_exact(killed, scripts, tmp_path):
     moment = "step  7/11"
     ended = [process.wait() for process in _workers(scripts, tmp_path / "whole", moment, tmp_path / "stopped")]
     assert "MultiWorkerMirroredStrategy: 2 x 160 images a step" in ended[0].stdout, ended

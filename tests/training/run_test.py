@@ -33,7 +33,7 @@ def _start(workdir, **changes):
         return str(error), lines
 
 
-def test_a_loss_that_is_not_finite_ends_the_run_with_its_step_and_layer(tmp_path):
+def test_a_nonfinite_loss_stops_with_its_step_and_layer(tmp_path):
     schedule = {"decay": "constant", "base": 1e30}
     error, _ = _start(tmp_path, schedule=schedule, checkpoint_every_steps=1, ema_decay=0.0)
     assert error.startswith(
@@ -66,7 +66,7 @@ def test_fine_tuning_keeps_the_normalization_of_the_weights(tmp_path):
 
 
 @pytest.mark.full
-def test_a_run_starts_from_weights_with_a_head_of_zeros_and_writes_a_trace(tmp_path):
+def test_fine_tuning_starts_with_a_zero_head_and_traces(tmp_path):
     sizes = small_run.MODEL
     source = keras_vit.VisionTransformer(classes=7, **sizes)
     keras_vit.checkpoints.save(source, tmp_path / "source.npz")
@@ -127,7 +127,7 @@ def test_a_full_memory_is_reported_with_three_settings_that_help(monkeypatch):
         ),
     ],
 )
-def test_a_config_of_what_cannot_be_is_refused(changes, message, tmp_path):
+def test_an_impossible_config_is_refused(changes, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         small_run.start("alone", tmp_path, **changes)
 
@@ -141,7 +141,7 @@ def test_weights_are_downloaded_before_the_model_is_built(tmp_path, monkeypatch)
 
 
 @pytest.mark.full
-def test_weights_for_one_channel_start_a_run_on_rgb_by_the_rule_of_the_config(tmp_path):
+def test_one_channel_weights_start_an_rgb_run(tmp_path):
     sizes = small_run.MODEL
     gray = keras_vit.VisionTransformer(classes=7, **{**sizes, "input_shape": (*sizes["input_shape"][:2], 1)})
     keras_vit.checkpoints.save(gray, tmp_path / "gray.npz")
@@ -182,7 +182,7 @@ def _folder(path, broken):
 
 @pytest.mark.parametrize("broken", [2, *[pytest.param(broken, marks=pytest.mark.slow) for broken in (0, 6)]])
 @pytest.mark.full
-def test_an_evaluation_says_how_many_images_it_scored_and_names_those_that_it_cannot_read(broken, tmp_path):
+def test_evaluation_prints_counts_and_names_unreadable_images(broken, tmp_path):
     changes = _folder(tmp_path / "images", broken)
     fields = data.defaults(name="folder", path=str(tmp_path / "images"), image_size=8, max_bad_share=1.0)
     result, lines = _start(tmp_path / "run", data=fields, **changes)
@@ -205,7 +205,7 @@ def test_too_many_unreadable_test_images_end_the_run(tmp_path):
     assert "More than 20 % of 6 examples are bad" in error
 
 
-def test_evaluators_stand_beside_the_task_and_may_decide_which_checkpoint_is_best(tmp_path):
+def test_an_evaluators_metric_can_choose_the_best_checkpoint(tmp_path):
     worse_and_worse = iter([0.9, 0.5, 0.7])
     toy = types.SimpleNamespace(
         METRICS=("score",), evaluate=lambda model, inputs, engine: {"score": next(worse_and_worse)}
@@ -221,7 +221,7 @@ def test_evaluators_stand_beside_the_task_and_may_decide_which_checkpoint_is_bes
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["000000005", "000000010", "000000011"]
 
 
-def test_what_a_run_prints_first_is_what_differs_from_the_defaults(tmp_path):
+def test_a_run_first_prints_the_changed_fields(tmp_path):
     _, lines = _start(tmp_path, total_steps=1, eval_every_steps=0, schedule={})
     first = "\n".join(lines[:7])
     assert "  run: accumulate_steps=2 batch_size=320 checkpoint_every_steps=4 clip_norm=1.0 ema_decay=0.5" in first
@@ -249,7 +249,7 @@ def test_metrics_that_nobody_measures_are_refused(changes, message, tmp_path):
 
 
 @pytest.mark.full
-def test_a_resnet_trains_resumes_and_says_what_it_costs(tmp_path):
+def test_a_resnet_trains_resumes_and_prints_its_cost(tmp_path):
     changes = {
         "architecture": "BiTResNet",
         "model": {"depth": 8},
@@ -289,7 +289,7 @@ def test_bad_examples_are_counted_over_all_hosts():
     assert _count_bad(engine, counters, bad_examples, 20, 1) == [1]  # the next epoch
 
 
-def test_a_run_does_not_go_on_with_other_data_or_with_fewer_steps_but_with_another_metric(tmp_path):
+def test_which_changes_a_run_can_resume_with(tmp_path):
     def stop(line):
         if line.startswith("step  6/11"):
             raise KeyError
@@ -349,7 +349,7 @@ def test_values_that_are_not_numbers_are_never_the_best():
 
 
 @pytest.mark.full
-def test_a_model_carries_the_preprocessing_of_its_data_whatever_weights_it_starts_from(tmp_path, monkeypatch):
+def test_a_model_carries_the_preprocessing_of_its_data(tmp_path, monkeypatch):
     def load(model, *_, **__):
         layer = model.get_layer("expected_images")
         layer.preprocessing = dataclasses.replace(layer.preprocessing, crop_fraction=0.5)
@@ -363,7 +363,7 @@ def test_a_model_carries_the_preprocessing_of_its_data_whatever_weights_it_start
 
 
 @pytest.mark.full
-def test_statistics_of_a_layer_stay_finite_where_steps_are_skipped(tmp_path):
+def test_layer_statistics_stay_finite_if_steps_are_skipped(tmp_path):
     class Normalized(tasks.Classification):
         """Some batches are not finite."""
 

@@ -84,7 +84,7 @@ def test_a_damaged_file_is_named(name, content, tmp_path):
         workdir.claim()
 
 
-def test_what_changes_no_number_may_change_and_is_recorded(tmp_path):
+def test_free_fields_may_change_and_are_recorded(tmp_path):
     Workdir(tmp_path, {**CONFIG, "tpu_address": "a", "data": {"threads": 0}}).claim()
     (tmp_path / "checkpoints" / "000000040").mkdir(parents=True)
     (tmp_path / "checkpoints" / "000000040" / "finished").write_text("{}")
@@ -94,7 +94,7 @@ def test_what_changes_no_number_may_change_and_is_recorded(tmp_path):
     assert json.loads((tmp_path / "changes.json").read_text()) == [{"step": 40, "changes": changes}]
 
 
-def test_other_changes_are_made_on_purpose_and_not_to_a_run_that_is_done(tmp_path):
+def test_other_changes_need_change_and_an_unfinished_run(tmp_path):
     Workdir(tmp_path, CONFIG).claim()
     changed = {**CONFIG, "clip_norm": 1.0}
     with pytest.raises(ValueError, match="clip_norm was 0.0 and is 1.0"):
@@ -133,7 +133,7 @@ with workdir_lock(sys.argv[1]):
 
 
 @pytest.mark.full
-def test_one_run_at_a_time_is_in_a_workdir_and_a_dead_one_holds_nothing(tmp_path):
+def test_a_workdir_is_locked_by_a_live_run_only(tmp_path):
     other = subprocess.Popen(
         [sys.executable, "-c", HOLD, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -113,7 +113,7 @@ def test_twenty_steps_are_those_of_tensorflow(runs):
 
 
 @pytest.mark.parametrize("begun_on", ["tensorflow", "jax"])
-def test_a_workdir_begun_on_one_backend_goes_on_on_the_other(begun_on, runs):
+def test_a_workdir_resumes_on_the_other_backend(begun_on, runs):
     source, _ = runs[begun_on]
     workdir, result = runs[f"begun on {begun_on}"]
     other = "jax" if begun_on == "tensorflow" else "tensorflow"

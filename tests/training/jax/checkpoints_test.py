@@ -43,7 +43,7 @@ def _same(ours, theirs):
     ("written_by", "read_by"),
     [((1, ""), (4, "parameters")), ((4, "parameters"), (2, "optimizer")), ((2, "optimizer"), (1, ""))],
 )
-def test_any_layout_reads_what_any_other_wrote_to_the_bit(written_by, read_by, engines, tmp_path):
+def test_any_layout_reads_any_other_exactly(written_by, read_by, engines, tmp_path):
     writer, reader = engines[written_by], engines[read_by]
     expected, shardings = _numbers(writer), [array.sharding for array in reader.state.slots]
     assert not _same(_numbers(reader), expected)
@@ -56,7 +56,7 @@ def test_any_layout_reads_what_any_other_wrote_to_the_bit(written_by, read_by, e
     reader.train(3, 1)
 
 
-def test_what_is_divided_is_written_in_parts_and_what_is_not_once(engines, tmp_path):
+def test_sharded_arrays_are_written_in_parts(engines, tmp_path):
     from keras_vit.checkpoints.readers import NpzFile
 
     engines[4, "parameters"].save(str(tmp_path / "state"))
@@ -71,7 +71,7 @@ def test_what_is_divided_is_written_in_parts_and_what_is_not_once(engines, tmp_p
     assert names == ["slots/0/adamw/iteration"]
 
 
-def test_parts_of_several_hosts_are_read_together_and_a_missing_one_is_named(tmp_path):
+def test_a_checkpoint_needs_the_parts_of_all_hosts(tmp_path):
     whole = np.arange(12.0, dtype="float32").reshape(4, 3)
     path = str(tmp_path / "state")
     for host in (0, 1):
@@ -95,7 +95,7 @@ def test_parts_of_several_hosts_are_read_together_and_a_missing_one_is_named(tmp
 
 
 @pytest.mark.parametrize("damage", ["cut", "bits", "gone"])
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(damage, engines, tmp_path):
+def test_a_damaged_checkpoint_falls_back_to_the_previous(damage, engines, tmp_path):
     engine, lines = engines[1, ""], []
     checkpoints = CheckpointManager(tmp_path, engine, write=lines.append)
     checkpoints.save(3, COUNTERS)
@@ -117,7 +117,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(damage, engine
     assert _same(_numbers(engine), expected)
 
 
-def test_a_checkpoint_of_another_model_is_refused_before_anything_changes(engines, tmp_path, tiny, jax_engines):
+def test_a_checkpoint_of_another_model_is_refused(engines, tmp_path, tiny, jax_engines):
     keras.utils.clear_session()
     other = jax_engines.engine_of(1, tiny.input_of(), model={"mlp_dim": 10}, weights=_weights_of(10, jax_engines))
     other.save(str(tmp_path / "state"))

@@ -31,7 +31,7 @@ def test_all_devices_or_one():
         (("auto", "node-1"), "`tpu_address` must be empty: .*Received: tpu_address='node-1'"),
     ],
 )
-def test_what_is_not_there_is_refused(arguments, message):
+def test_missing_names_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         choose_mesh(*arguments)
 
@@ -50,7 +50,7 @@ def test_a_backend_that_does_not_start_is_an_error_in_one_line(monkeypatch):
         choose_mesh()
 
 
-def test_the_workers_of_tf_config_join_at_the_address_of_the_first(monkeypatch):
+def test_tf_config_workers_join_the_first_one(monkeypatch):
     calls = []
     monkeypatch.setattr(jax.distributed, "is_initialized", lambda: False)
     monkeypatch.setattr(jax.distributed, "initialize", lambda *args, **kwargs: calls.append((args, kwargs)))
@@ -69,7 +69,7 @@ def test_the_workers_of_tf_config_join_at_the_address_of_the_first(monkeypatch):
         choose_mesh()
 
 
-def test_the_engine_of_the_jax_backend_says_what_it_runs_on(jax_engines, tiny):
+def test_the_jax_engine_names_its_devices(jax_engines, tiny):
     engine = training.choose_engine(jax_engines.config_of())
     assert (engine.num_devices, engine.num_hosts, engine.host_index) == (4, 1, 0)
     engine = jax_engines.engine_of(4, tiny.input_of())

@@ -32,7 +32,7 @@ def test_every_example_counts_once_whatever_their_number(devices, examples, part
     assert engine.evaluate() == metrics
 
 
-def test_averages_start_from_loaded_weights_and_trade_places_with_them(tiny, jax_engines, monkeypatch):
+def test_ema_starts_from_loaded_weights_and_is_swapped_in(tiny, jax_engines, monkeypatch):
     from keras_vit.training.jax import state
 
     monkeypatch.setattr(state, "MIN_SHARDED_SIZE", 1)

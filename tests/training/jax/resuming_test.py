@@ -44,7 +44,7 @@ def whole(tmp_path_factory):
     ("moment", "step"),
     [("", 5), *[pytest.param(*case, marks=pytest.mark.slow) for case in (("step  7/11", 5), ("saving", 4))]],
 )
-def test_from_any_moment_the_losses_and_the_weights_are_those_of_the_whole_run(moment, step, whole, scripts, tmp_path):
+def test_resume_is_bit_exact_from_any_step(moment, step, whole, scripts, tmp_path):
     workdir, expected, copy = whole
     if moment:
         died = scripts.run(SCRIPT, "alone", tmp_path, moment)
@@ -64,7 +64,7 @@ def test_from_any_moment_the_losses_and_the_weights_are_those_of_the_whole_run(m
 
 
 @pytest.mark.slow
-def test_sigterm_saves_and_the_same_call_goes_on(whole, tmp_path):
+def test_sigterm_saves_and_the_same_call_resumes(whole, tmp_path):
     def write(line):
         if line.startswith("step  2/11"):
             os.kill(os.getpid(), signal.SIGTERM)
@@ -103,7 +103,7 @@ def pair(scripts, tmp_path_factory):
     return workdir
 
 
-def test_two_processes_of_two_devices_have_the_numbers_of_one_of_four_masks_included(pair, tmp_path):
+def test_two_processes_of_two_devices_equal_one_of_four(pair, tmp_path):
     small_run.start("workers", tmp_path, write=lambda line: None, strategy="auto")
     for name in ("metrics.csv", "evaluations.csv"):
         ours, theirs = (training.read_metrics(workdir / name) for workdir in (pair, tmp_path))
@@ -130,7 +130,7 @@ def test_two_processes_that_were_killed_end_as_two_that_were_not(pair, scripts, 
         np.testing.assert_array_equal(ours[name], theirs[name])
 
 
-def test_two_processes_that_divide_the_weights_have_the_numbers_of_two_that_do_not(pair, scripts, tmp_path):
+def test_sharded_weights_equal_replicated_ones(pair, scripts, tmp_path):
     ended = [process.wait() for process in _workers(scripts, tmp_path, kind="sharded_workers")]
     layout = "weights and optimizer divided among them"
     assert f"JAX on 4 x cpu of 2 hosts, {layout}: 4 x 80 images a step" in ended[0].stdout, ended

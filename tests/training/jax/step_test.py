@@ -59,7 +59,7 @@ def test_the_numbers_are_those_of_one_device_masks_included(devices, shard, alon
                 assert array.addressable_shards[0].data.size == array.size // devices
 
 
-def test_micro_batches_steps_per_call_remat_and_divided_weights_change_no_number(tiny, jax_engines):
+def test_execution_options_do_not_change_a_step(tiny, jax_engines):
     plain = jax_engines.engine_of(1, tiny.input_of())
     rows, _ = jax_engines.train(plain)
     moved = [np.abs(np.asarray(a) - b).max() for a, b in zip(plain.state.weights, jax_engines.initial_weights())]
@@ -84,7 +84,7 @@ def test_steps_of_one_call_and_of_several_are_equal_to_the_bit(tiny, jax_engines
         np.testing.assert_array_equal(array, theirs[name])
 
 
-def test_masks_differ_between_examples_micro_batches_and_steps_and_are_the_same_again(tiny, jax_engines):
+def test_dropout_masks_are_unique_and_reproducible(tiny, jax_engines):
     """Every example of the batch is the same one: only masks can make a difference."""
     seen = []
 
@@ -116,7 +116,7 @@ def test_shard_changes_nothing_on_one_device(shard, tiny, jax_engines):
 
 
 @pytest.mark.parametrize("skip", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_step_that_is_not_finite_changes_nothing_and_ends_the_call(skip, tiny, jax_engines, tmp_path):
+def test_a_nonfinite_step_changes_nothing_and_stops(skip, tiny, jax_engines, tmp_path):
     weights = [*jax_engines.initial_weights()[:-1], np.array([np.inf, 0, 0], "float32")]
     engine = jax_engines.engine_of(2, tiny.input_of(), weights=weights, skip_nonfinite=skip, steps_per_call=4)
     before = jax_engines.arrays_of(engine)
@@ -132,7 +132,7 @@ def test_a_step_that_is_not_finite_changes_nothing_and_ends_the_call(skip, tiny,
     assert not list(tmp_path.iterdir())
 
 
-def test_float16_lowers_its_scale_until_the_gradient_is_finite_and_raises_it_again(tiny, jax_engines, monkeypatch):
+def test_float16_adapts_its_loss_scale(tiny, jax_engines, monkeypatch):
     monkeypatch.setattr(update, "LOSS_SCALE_GROWTH_STEPS", 3)
     monkeypatch.setattr(state_module, "INITIAL_LOSS_SCALE", 2.0**26)
     engine = jax_engines.engine_of(2, tiny.input_of(), precision="mixed_float16", clip_norm=0.0, ema_decay=0.0)

@@ -51,7 +51,7 @@ def test_every_example_counts_once_whatever_their_number(replicas, examples, tin
 
 @pytest.mark.parametrize("replicas", [pytest.param(1, marks=pytest.mark.slow), 2])
 @pytest.mark.full
-def test_evaluation_computes_a_batch_in_as_many_parts_as_training_does(replicas, tiny):
+def test_evaluation_uses_the_micro_batches_of_training(replicas, tiny):
     sizes = []
 
     def compute(model, batch):
@@ -65,7 +65,7 @@ def test_evaluation_computes_a_batch_in_as_many_parts_as_training_does(replicas,
 
 
 @pytest.mark.full
-def test_evaluation_that_does_not_fit_into_memory_says_what_would_help(tiny):
+def test_evaluation_out_of_memory_names_the_remedy(tiny):
     def sums(*batch):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
 
@@ -77,7 +77,7 @@ def test_evaluation_that_does_not_fit_into_memory_says_what_would_help(tiny):
 
 @pytest.mark.parametrize("replicas", [pytest.param(1, marks=pytest.mark.slow), 2])
 @pytest.mark.full
-def test_averages_start_from_loaded_weights_and_trade_places_with_them(replicas, tiny):
+def test_ema_starts_from_loaded_weights_and_is_swapped_in(replicas, tiny):
     engine = _engine(tiny, replicas, tiny.input_of(), ema_decay=0.5)
     weights = [variable.numpy() for variable in engine.model.trainable_variables]
     for average, weight in zip(engine.state.averages, weights):
@@ -103,7 +103,7 @@ def test_averages_start_from_loaded_weights_and_trade_places_with_them(replicas,
         np.testing.assert_array_equal(average.numpy(), value)
 
 
-def test_without_an_example_to_count_there_is_no_mean(tiny):
+def test_metrics_without_examples_have_no_mean(tiny):
     inputs = tiny.input_of(test=3)
     labeled = inputs.test.read
     no_label = tf.zeros([0], tf.int64)

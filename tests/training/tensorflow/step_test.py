@@ -46,7 +46,7 @@ def alone(tiny):
         *[pytest.param("sgd", replicas, 1, marks=pytest.mark.slow) for replicas in (2, 4)],
     ],
 )
-def test_loss_norm_weights_and_averages_are_those_of_one_replica_and_one_part(optimizer, replicas, parts, alone, tiny):
+def test_replicas_and_micro_batches_do_not_change_a_step(optimizer, replicas, parts, alone, tiny):
     options = {**OPTIONS, "accumulate_steps": parts}
     result = tiny.train(replicas, optimizer=optimizer, rate=RATES[optimizer], options=options)
     _assert_same(tiny, result, alone[optimizer])
@@ -75,7 +75,7 @@ def test_several_steps_a_call_are_the_same_steps(tiny):
 
 
 @pytest.mark.parametrize("dropped", [{"dropout": 0.3, "attention_dropout": 0.3}, {"stochastic_depth": 0.6}])
-def test_masks_differ_between_replicas_micro_batches_and_steps_and_are_the_same_again(dropped, tiny):
+def test_dropout_masks_are_unique_and_reproducible(dropped, tiny):
     from keras_vit.training.tensorflow.gradients import make_replica_gradients
 
     strategy = tiny.strategy_of(2)
@@ -146,7 +146,7 @@ def test_xla_changes_no_number_without_dropout(alone, tiny, xla):
     _assert_same(tiny, tiny.train(2, options=options), alone["sgd"])
 
 
-def test_a_step_that_is_not_finite_changes_nothing_and_ends_the_call(tiny):
+def test_a_nonfinite_step_changes_nothing_and_stops(tiny):
     def poisoned(**what):
         state = tiny.new_state(tiny.strategy_of(2), averaged=True)
         state.model.get_layer("head").bias.assign([np.inf, 0, 0])
@@ -163,7 +163,7 @@ def test_a_step_that_is_not_finite_changes_nothing_and_ends_the_call(tiny):
     assert len(rows) == 5 and outputs["running"].numpy().all() and not np.isfinite(rows[:, 0]).any()
 
 
-def test_float16_lowers_its_scale_until_the_gradient_is_finite_and_raises_it_again(tiny, monkeypatch):
+def test_float16_adapts_its_loss_scale(tiny, monkeypatch):
     monkeypatch.setattr(update, "LOSS_SCALE_GROWTH_STEPS", 3)
     state = tiny.new_state(tiny.strategy_of(2), scaled=True, policy="mixed_float16")
     state.variables.scaling[0].assign(2.0**26)

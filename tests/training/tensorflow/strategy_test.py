@@ -19,7 +19,7 @@ def test_one_device_is_the_default_strategy(no_tpu):
         assert choose_strategy(name) is tf.distribute.get_strategy()
 
 
-def test_what_is_not_there_is_refused(no_tpu):
+def test_missing_names_are_refused(no_tpu):
     with pytest.raises(ValueError, match="There is no TPU: .*Received: strategy='tpu'"):
         choose_strategy("tpu")
     with pytest.raises(ValueError, match="No GPU is visible"):
@@ -33,7 +33,7 @@ def test_what_is_not_there_is_refused(no_tpu):
         choose_strategy("multi_worker")
 
 
-def test_a_tpu_is_what_has_the_ids_of_one_on_the_bus(tmp_path):
+def test_a_tpu_is_found_by_its_pci_ids(tmp_path):
     """Not an NPU of a laptop, whose file is /dev/accel0 too, nor Google's network card."""
     ids = {"npu": ("0x8086", "0x7d1d"), "nic": ("0x1ae0", "0x0042")}
     ids |= {"v5e": ("0x1ae0", "0x0063"), "v3": ("0x1ae0", "0x0027")}
@@ -46,7 +46,7 @@ def test_a_tpu_is_what_has_the_ids_of_one_on_the_bus(tmp_path):
     assert strategy._tpu_chips(tmp_path / "none") == []
 
 
-def test_a_tpu_that_cannot_be_used_leaves_auto_to_the_other_devices(no_tpu, monkeypatch, caplog):
+def test_auto_skips_a_tpu_that_cannot_be_used(no_tpu, monkeypatch, caplog):
     def refuse(**kwargs):
         raise RuntimeError("no TPU in this TensorFlow")
 
@@ -85,9 +85,7 @@ def calls(monkeypatch):
         ("tpu", "node-1", "my-tpu", "node-1"),
     ],
 )
-def test_a_tpu_is_resolved_connected_initialized_and_used_in_this_order(
-    name, address, environment, used, calls, monkeypatch
-):
+def test_a_tpu_is_initialized_in_order(name, address, environment, used, calls, monkeypatch):
     if environment:
         monkeypatch.setenv("TPU_NAME", environment)
     assert choose_strategy(name, address) == "a TPU strategy"
@@ -133,7 +131,7 @@ def _tf_config(kind, index, **cluster):
         (_tf_config("worker", 0, chief=["a:1"], worker=["b:1"]), (2, 1)),
     ],
 )
-def test_tf_config_says_who_trains_together(tf_config, expected, no_tpu, calls, monkeypatch):
+def test_tf_config_names_the_workers(tf_config, expected, no_tpu, calls, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", tf_config)
     assert hosts.workers() == (*expected, "a:1")
     assert hosts.is_chief() == (expected[1] == 0)
@@ -153,7 +151,7 @@ def test_a_malformed_tf_config_is_refused(tf_config, no_tpu, monkeypatch):
         choose_strategy("auto")
 
 
-def test_one_device_is_one_host_whatever_TF_CONFIG_says(monkeypatch):
+def test_one_device_ignores_tf_config(monkeypatch):
     task = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(task))
     engine = TensorFlowEngine(choose_strategy("default"))
