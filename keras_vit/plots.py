@@ -45,9 +45,13 @@ def figure_class() -> Any:
     return Figure
 
 
-def to_pictures(images: np.ndarray) -> np.ndarray:
-    """Converts images `(N, H, W, C)` of any range and number of channels to RGB, float32 in [0, 1]."""
+def to_pictures(images: np.ndarray, preprocessing: Any = None) -> np.ndarray:
+    """Converts images `(N, H, W, C)`, normalized as `preprocessing` specifies if given, to RGB, float32 in [0, 1]."""
     images = np.asarray(images, "float32")
+    if preprocessing is not None:
+        preprocessing = preprocessing.for_channels(images.shape[-1])
+        white = 2**preprocessing.bit_depth - 1
+        images = 2 * (images * np.float32(preprocessing.std) + np.float32(preprocessing.mean)) / white - 1
     images = images[..., :3] if images.shape[-1] >= 3 else np.repeat(images[..., :1], 3, axis=-1)
     low, high = min(images.min(initial=0), -1), max(images.max(initial=0), 1)
     return (images - low) / (high - low)

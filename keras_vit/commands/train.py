@@ -18,6 +18,7 @@ from keras_vit import evaluation, export, families, files, tasks, training
 from keras_vit.commands import command_line
 from keras_vit.evaluation.collecting import load_run_inputs, spread_of_classes
 from keras_vit.evaluation.plots import predictions
+from keras_vit.plots import to_pictures
 from keras_vit.training import preemption
 from keras_vit.training.plots import training_curve
 from keras_vit.training.progress import format_metrics
@@ -158,7 +159,8 @@ def predict(version, inputs, picture, number=32):
     # Of several right labels, the picture names the one that the model finds the most probable.
     most_probable = np.where(labels > 0, probabilities, -1).argmax(-1)
     rows = pick(probabilities, most_probable, number)
-    shown = images[rows], most_probable[rows], probabilities[rows]
+    pictures = to_pictures(images[rows], inputs.model_preprocessing())
+    shown = pictures, most_probable[rows], probabilities[rows]
     predictions(picture, *shown, names, names=[files_of[row] for row in rows])
 
 

@@ -5,24 +5,24 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_vit.plots import figure_class, plain_text, shortened, to_pictures
+from keras_vit.plots import figure_class, plain_text, shortened
 
 
 def predictions(
     path: str | os.PathLike,
-    images: np.ndarray,
+    pictures: np.ndarray,
     labels: np.ndarray,
     probabilities: np.ndarray,
     class_names: Sequence[str],
     columns: int = 8,
     names: Sequence[str] = (),
 ) -> None:
-    """Draws images `(N, H, W, C)` with the model's predictions, green if right, red if wrong; `names` are of files."""
-    rows, columns = -(-len(images) // columns), min(columns, len(images))
+    """Draws pictures `(N, H, W, 3)` in [0, 1] with predictions, green if right, red if wrong; `names` are of files."""
+    rows, columns = -(-len(pictures) // columns), min(columns, len(pictures))
     figure = figure_class()(figsize=(1.75 * columns, (2.35 if any(names) else 2.15) * rows), layout="constrained")
     for axes in figure.subplots(rows, columns, squeeze=False).flat:
         axes.set_axis_off()
-    for axes, picture, label, row in zip(figure.axes, to_pictures(images), labels, probabilities):
+    for axes, picture, label, row in zip(figure.axes, pictures, labels, probabilities):
         prediction = int(np.argmax(row))
         axes.imshow(picture)
         title = f"{shortened(class_names[prediction], 17)}  {100 * row[prediction]:.0f} %"

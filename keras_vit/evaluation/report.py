@@ -4,7 +4,7 @@ import numpy as np
 
 from keras_vit import data
 from keras_vit.evaluation import calibration, plots
-from keras_vit.plots import Page
+from keras_vit.plots import Page, to_pictures
 
 
 def write_report(model, inputs, output, title="model", data_title="", table=(), worst=32, write=print):
@@ -25,7 +25,7 @@ def write_report(model, inputs, output, title="model", data_title="", table=(), 
     matrix = calibration.confusion_matrix(probabilities, labels)
     # The right class has the smallest probability.
     order = np.argsort(probabilities[np.arange(len(labels)), labels], kind="stable")[:worst]
-    images = _images(inputs, indices[order])
+    pictures = to_pictures(_images(inputs, indices[order]), inputs.model_preprocessing())
     files = [inputs.test.short_name(int(index)) for index in indices[order]]
     page = Page(output, f"{title} on {data_title}" if data_title else title, write)
     page.draw(
@@ -40,7 +40,7 @@ def write_report(model, inputs, output, title="model", data_title="", table=(), 
     )  # fmt: skip
     page.draw(
         "worst.png", "Worst images", "The images whose right class has the smallest probability, worst first.",
-        plots.predictions, images, labels[order], probabilities[order], names, 8, files, wide=True,
+        plots.predictions, pictures, labels[order], probabilities[order], names, 8, files, wide=True,
     )  # fmt: skip
     accuracy = float((probabilities.argmax(1) == labels).mean())
     items = [

@@ -45,7 +45,7 @@ def write_report(
     """
     vit, images = as_images(model, np.asarray(images, "float32"))
     page = Page(output, title, write)
-    few, photographs = images[:shown], to_pictures(images[:shown])
+    few, photographs = images[:shown], to_pictures(images[:shown], vit.preprocessing)
     maps = {
         "rollout": attention_maps(model, few),
         "rollout without residual": attention_maps(model, few, residual=False),
