@@ -26,6 +26,7 @@ def get_config(request=""):
             recipe=f"fine-tuning of {model} on {dataset}, small data: ours, not the paper's",
             batch_size=128,
             total_steps=2000,
+            log_every_steps=20,
             clip_norm=1.0,
             weights=published.collection_of(families.canonical_name(model), "augreg", "bit_m"),
             **families.model_config(model, **stochastic_depth),

@@ -77,7 +77,9 @@ class BadExamples:
         if epoch != self._epoch:
             self._epoch, self._epoch_count = epoch, 0
         self._epoch_count += count
-        if self._epoch_count > self._max_share * self._source.num_examples:
+        # One bad example in a small folder does not end a run, unless none is allowed.
+        allowed = max(self._max_share * self._source.num_examples, 1 if self._max_share else 0)
+        if self._epoch_count > allowed:
             raise ValueError(
                 f"More than {100 * self._max_share:g} % of {self._source.num_examples} examples are bad; "
                 "--config.data.max_bad_share allows more, and `keras-vit verify-data` lists them all. "

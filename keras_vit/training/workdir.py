@@ -126,6 +126,8 @@ class Workdir:
             advice = ", or go on from the last checkpoint with the new values by --change"
             if self.results() is not None:
                 advice = ": the run is done"
+            elif not files.exists(self.checkpoints):
+                advice = ", or delete this one: the run has no checkpoint"
             raise ValueError(
                 f"The workdir belongs to a run with another config: {difference}. Choose another workdir{advice}. "
                 f"Received: workdir={self.path}"

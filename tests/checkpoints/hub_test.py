@@ -146,6 +146,8 @@ def test_a_collection_names_a_repository(hub, repository, monkeypatch):
             np.testing.assert_allclose(keras_vit.features(model, io["images"]), io["pooler_output"], atol=1e-4)
     assert keras_vit.from_pretrained("lvd142m:tiny").output_shape == (None, 24)
     assert model.preprocessing.crop_fraction == 224 / 256
+    build = families.dinov2._size("DINOv2-Tiny/7", "tiny", **size)
+    assert build(weights=hub.folder / "facebook" / "tiny").output_shape == (None, 24)
     with pytest.raises(ValueError, match=r'2 missing .*head/bias.*`include_top=False`, or load with head="new"'):
         keras_vit.VisionTransformer(**size, weights="lvd142m", classes=5)
     model = keras_vit.from_pretrained("facebook/tiny", include_top=True, classes=5, head="new")

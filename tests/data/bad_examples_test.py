@@ -98,6 +98,16 @@ def test_the_share_is_of_one_epoch_and_of_all_hosts():
         bad.check(53, 3)
 
 
+@pytest.mark.parametrize("max_share", [0.01, 0.0])
+def test_one_bad_example_does_not_end_a_small_run(max_share):
+    source = data.arrays(np.zeros([20, 4, 4, 3], np.uint8), np.zeros(20, int), ["a"])
+    bad = data.BadExamples(source, {}, None, batch_size=4, max_share=max_share)
+    if max_share:
+        bad.check(0, 1)
+    with pytest.raises(ValueError, match=f"Received: {1 + (max_share > 0)} bad"):
+        bad.check(1, 1)
+
+
 def test_ten_bad_examples_are_named():
     source = data.arrays(np.zeros([100, 4, 4, 3], np.uint8), np.zeros(100, int), ["a"])
     source, said = dataclasses.replace(source, read=None), []

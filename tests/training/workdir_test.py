@@ -18,11 +18,11 @@ def test_a_workdir_belongs_to_its_config(tmp_path):
     assert not list(tmp_path.iterdir())  # a run that is refused leaves it to others
     Workdir(tmp_path / "a" / "run", CONFIG).claim()
     Workdir(tmp_path / "a" / "run", CONFIG).claim()
-    with pytest.raises(
-        ValueError,
-        match="another config: model.dropout was 0.0 and is 0.1, seed was 0 and is 1. .* by --change",
-    ):
-        Workdir(tmp_path / "a" / "run", {"seed": 1, "model": {"input_shape": (8, 8, 3), "dropout": 0.1}})
+    for checkpoints, advice in ((False, "or delete this one"), (True, "by --change")):
+        if checkpoints:
+            (tmp_path / "a" / "run" / "checkpoints").mkdir()
+        with pytest.raises(ValueError, match=f"model.dropout was 0.0 and is 0.1, seed was 0 and is 1. .* {advice}"):
+            Workdir(tmp_path / "a" / "run", {"seed": 1, "model": {"input_shape": (8, 8, 3), "dropout": 0.1}})
     with pytest.raises(ValueError, match="extra was None and is 2"):
         Workdir(tmp_path / "a" / "run", {**CONFIG, "extra": 2})
     assert json.loads((tmp_path / "a" / "run" / "config.json").read_text())["model.input_shape"] == [8, 8, 3]
