@@ -81,7 +81,6 @@ SETUPS = {
     "cat": lambda: keras.utils.save_img("cat.jpg", _zeros(30, 40, 3)),
     "timm_file": lambda: _golden("timm_token.safetensors", "vit.safetensors"),
     "square_images": lambda: {"images": _zeros(1, 384, 384, 3, dtype="uint8")},
-    "x_y": lambda: {"x": _zeros(4, 32, 32, 3), "y": np.arange(4)},
     "photos": _photos,
     "model": lambda: {"model": _small_model(), "images": _zeros(2, 16, 24, 3)},
     "dinov2": lambda: _golden_folder("dinov2", "facebook/dinov2-base"),
