@@ -1,4 +1,4 @@
-"""The floors of the package: who may import whom, and who may import which framework."""
+"""Which parts of the package may import which others, and which frameworks."""
 
 import ast
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "keras_vit"
 
-# A file or folder of the package, and the others that it may import from. Every one has a row.
+# Each file or folder of the package, and the others that it may import. Every one has a row.
 FLOORS = {
     "files": set(),
     "terminal": set(),
@@ -76,7 +76,7 @@ def _files(room):
 
 
 def _imports(file):
-    """Every module that a file imports, also inside functions, as a dotted name; not what only type checkers read."""
+    """Returns the dotted names of all modules that a file imports, except those for type checkers only."""
     tree = ast.parse(file.read_text())
     blocks = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)]
     skipped = {node for block in blocks for node in ast.walk(block)}

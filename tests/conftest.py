@@ -1,4 +1,4 @@
-"""What tests of every room share."""
+"""Fixtures and settings of all tests."""
 
 import gc
 import importlib.util
@@ -7,8 +7,8 @@ import signal
 from pathlib import Path
 
 if importlib.util.find_spec("libtpu"):
-    # The TPU's compiler is here for the tests of `keras_vit.tpu`, and JAX must not look for a TPU. This must
-    # precede the import of JAX, by Keras or in a child process.
+    # libtpu is installed for the tests of `keras_vit.tpu`; JAX must not look for a TPU. This must come before JAX is
+    # imported, by Keras or in a child process.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import keras
@@ -41,15 +41,15 @@ FULL = (
 )
 
 for number in (signal.SIGINT, signal.SIGHUP):
-    # A shell starts what runs in the background without SIGINT, and nohup without SIGHUP; the commands that are tested
-    # would inherit that, and those that are sent the signal would go on.
+    # A shell ignores SIGINT in background jobs, and nohup ignores SIGHUP. Tested commands would inherit that and
+    # not react to these signals.
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
 
-    # Several replicas on one machine. This must precede TensorFlow's first operation, so it is for all tests.
+    # Several replicas on one machine. This must come before TensorFlow's first operation.
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(4)])
 
@@ -60,7 +60,7 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """A file runs in one process, each test of the long tests/jax_backend_test.py in any, and these start first."""
+    """Runs each file in one process, except the long tests of jax_backend_test.py, which start first in any process."""
 
     missing = [path for path in FULL if not (TESTS / path).exists()]
     if missing:
@@ -78,14 +78,14 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """What was imported stays, and is looked at by no garbage collection, of which there are fewer."""
+    """Excludes imported modules from garbage collection, and collects less often."""
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture
 def golden():
-    """Opens a file of numbers of the JAX reference: `golden("vit_token.io")`; `.path(name)` gives its path."""
+    """Loads numbers of the JAX reference: `golden("vit_token.io")`; `.path(name)` returns the path."""
 
     def load(name):
         with np.load(GOLDEN / f"{name}.npz", allow_pickle=False) as file:
@@ -99,7 +99,7 @@ def golden():
 def clean_keras():
     """Every test starts with the same seed, the default policy and fresh layer names."""
     keras.config.set_dtype_policy("float32")
-    keras.utils.clear_session(free_memory=False)  # collecting garbage took half a second a test
+    keras.utils.clear_session(free_memory=False)  # collecting garbage takes half a second per test
     keras.utils.set_random_seed(0)
     yield
     keras.config.set_dtype_policy("float32")
@@ -107,7 +107,7 @@ def clean_keras():
 
 @pytest.fixture(scope="session")
 def scripts(tmp_path_factory):
-    """Runs scripts in processes of their own: `scripts.run("-m", "keras_vit", "evaluate", cwd=ROOT)`."""
+    """Runs scripts in separate processes: `scripts.run("-m", "keras_vit", "evaluate", cwd=ROOT)`."""
     server = ScriptServer(tmp_path_factory.mktemp("scripts"))
     yield server
     server.close()
@@ -115,7 +115,7 @@ def scripts(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def xla():
-    """Skips a test, by name, where the backend cannot compile with XLA for this machine's processor."""
+    """Skips a test if the backend cannot compile with XLA for this machine's processor."""
     if keras.backend.backend() != "tensorflow":
         return
     import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Counts against the paper's Table 6, against the products that XLA is given, and by hand."""
+"""Costs compared with the paper's Table 6, with the products in the program for XLA, and with counts by hand."""
 
 import keras
 import numpy as np
@@ -7,7 +7,7 @@ import pytest
 import keras_vit
 from keras_vit import cost, families
 
-# Of each row of Table 6: epochs, forward G multiply-accumulates, exaFLOPs here and in the paper.
+# Each row of Table 6: epochs, forward G multiply-accumulates, exaFLOPs here and in the paper.
 TABLE_6 = [
     ("ViT-B/32", 7, 4.4084, 56.1, 55),
     ("ViT-B/16", 7, 17.5631, 223.5, 224),
@@ -73,7 +73,7 @@ SMALL = {
 
 
 def _products(jaxpr):
-    """The products of a jaxpr. Of a convolution of ones, each output is the number of its products with no zero."""
+    """Counts the products of a jaxpr; a convolution of ones counts those without padding."""
     import jax
 
     count = 0
@@ -129,7 +129,7 @@ def test_the_flops_of_a_model_of_ones_own():
     outputs = keras.layers.Dense(5)(keras.layers.Flatten()(x))
     inner = keras.Model(inputs, outputs)
     model = keras.Model(inputs, keras.layers.Dense(2)(inner(inputs)))
-    # Of the 4 x 3 outputs' 12 rows and 9 columns of products, the last row and the last column are of zeros.
+    # The 4 x 3 outputs have 12 rows and 9 columns of products; the last row and column multiply padding.
     assert keras_vit.flops(model) == 2 * (11 * 8 * 3 * 4 + 4 * 3 * 4 * 5 + 5 * 2)
 
 

@@ -1,4 +1,4 @@
-"""README.md and the pages of docs/ say what is so: tables, names, links, commands and code.
+"""Tables, names, links, commands and code in README.md and docs/ are correct.
 
 Above each block of Python is a comment for the test: `<!-- test: run -->`, `<!-- test: run after NAME -->` with a row
 of `SETUPS`, or `<!-- test: not run, REASON -->`. `run with published files` uses small files in their place; `run with`
@@ -76,7 +76,7 @@ def _keras_file():
     return {"images": _zeros(2, 16, 24, 3)}
 
 
-# What the reader of a block is taken to have, by the name after `run after`: files, and the variables returned.
+# Files and variables that a block needs, by the name after `run after`.
 SETUPS = {
     "cat": lambda: keras.utils.save_img("cat.jpg", _zeros(30, 40, 3)),
     "timm_file": lambda: _golden("timm_token.safetensors", "vit.safetensors"),
@@ -103,7 +103,7 @@ pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
 
 def _python_blocks(page):
-    """The marker and the code of every block."""
+    """Returns the marker and code of each block."""
     blocks = re.findall(r"(?:<!-- test: (.*?) -->\n)?```python\n(.*?)```", page.read_text(), re.DOTALL)
     return [pytest.param(marker, code, id=f"{page.stem}{i}") for i, (marker, code) in enumerate(blocks)]
 
@@ -167,7 +167,7 @@ def test_a_command_names_a_script_and_flags_that_are_there(page):
 
 
 def _commands(text):
-    """The commands and scripts that a page starts, in blocks and within sentences, and the arguments of each."""
+    """Yields the commands and scripts on a page, in blocks and sentences, with their arguments."""
     parts = re.findall(r"```sh\n(.*?)```|`((?:python|keras-vit) [^`]+)`", text, re.DOTALL)
     for block, sentence in parts:
         for line in (block.replace("\\\n", " ") or " ".join(sentence.split())).splitlines():
@@ -177,7 +177,7 @@ def _commands(text):
 
 
 def _flags(command):
-    """The names of the flags of a command or a script, by its source."""
+    """Returns the flags of a command or script, from its source."""
     path = ROOT / command
     if command in keras_vit_cli.COMMANDS:
         path = ROOT / "keras_vit" / "commands" / f"{keras_vit_cli.COMMANDS[command][0]}.py"
@@ -197,7 +197,7 @@ def test_a_flag_of_another_command_is_not_one_of_this():
 
 @pytest.fixture
 def published_files(tmp_path_factory, monkeypatch):
-    """Small files in the place of those published for ViT-B/16, and a size of that name which they fit."""
+    """Small files in place of those published for ViT-B/16, and a small size of that name."""
     folder = tmp_path_factory.mktemp("published")
     small = {**families.vit.FAMILY.sizes["ViT-B/16"], "num_layers": 1, "hidden_size": 12, "mlp_dim": 8}
     monkeypatch.setitem(families.vit.FAMILY.sizes, "ViT-B/16", small)
@@ -217,7 +217,7 @@ def published_files(tmp_path_factory, monkeypatch):
 
 @pytest.mark.parametrize("marker, code", [block for page in PAGES for block in _python_blocks(page)])
 @pytest.mark.filterwarnings("ignore:The structure of `inputs`")
-@pytest.mark.filterwarnings("ignore:The head of .* is all zeros")  # the small files are of models not trained
+@pytest.mark.filterwarnings("ignore:The head of .* is all zeros")  # the small files are from untrained models
 def test_the_code_of_a_page_runs(marker, code, tmp_path, monkeypatch, request):
     ast.parse(code)
     if marker.startswith("not run, "):
@@ -229,7 +229,7 @@ def test_the_code_of_a_page_runs(marker, code, tmp_path, monkeypatch, request):
         request.getfixturevalue("published_files")
     elif needs:
         pytest.importorskip(needs)
-    # Twelve layers compile for half a minute.
+    # Twelve layers take half a minute to compile.
     small = {**families.vit.FAMILY.sizes["ViT-Ti/16"], "num_layers": 1}
     monkeypatch.setitem(families.vit.FAMILY.sizes, "ViT-Ti/16", small)
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""Files appear whole or not at all, local or remote, and a child process says its last line."""
+"""Files appear whole or not at all, local or remote, and child processes report their last line."""
 
 import os
 import time
@@ -13,12 +13,12 @@ needs_tensorflow = pytest.mark.skipif(keras.backend.backend() != "tensorflow", r
 
 @pytest.fixture(params=["local", pytest.param("remote", marks=needs_tensorflow)])
 def folder(request, tmp_path):
-    """A folder that is there: on this disk, or in TensorFlow's file system in memory."""
+    """An existing folder, on disk or in TensorFlow's in-memory file system."""
     if request.param == "local":
         return files.as_path(tmp_path)
     folder = files.as_path(f"ram://{tmp_path.name}")
     files.make_dirs(folder)
-    files.write_json(folder / "first.json", {})  # ram:// knows a folder by what is in it
+    files.write_json(folder / "first.json", {})  # on ram://, a folder exists if it has files
     files.remove(folder / "first.json")
     return folder
 

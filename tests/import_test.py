@@ -1,4 +1,4 @@
-"""`import keras_vit` is as light as `import keras`, and says what is missing."""
+"""`import keras_vit` is as light as `import keras`, and names missing packages."""
 
 import importlib.util
 import json
@@ -54,7 +54,7 @@ def test_the_import_adds_nothing_to_keras_own(backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_without_a_backend_the_error_names_the_line_to_type(backend, tmp_path):
-    # A finder that knows no such package stands for a machine where it is not installed.
+    # Simulates a machine without the package.
     hide = (
         "import sys, importlib.abc\n"
         "class Hide(importlib.abc.MetaPathFinder):\n"

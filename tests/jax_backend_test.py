@@ -1,4 +1,4 @@
-"""Everything that is pure Keras passes the same tests on JAX, and the engine on JAX its own on four devices."""
+"""All pure Keras code passes the same tests on JAX, and the JAX engine its tests on four devices."""
 
 import importlib.util
 import os
@@ -10,7 +10,7 @@ import keras
 import pytest
 
 TESTS = Path(__file__).parent
-# What shares a process.
+# Tests that share a process.
 PARTS = (
     ("layers",),
     ("models",),
@@ -26,7 +26,7 @@ PARTS = (
     ("training/jax",),
 )
 MARKS = "not slow and not one_backend"
-# What is compiled runs for milliseconds and need not be fast.
+# Compiled programs run for milliseconds and need not be fast.
 FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 # For the engine: four virtual devices, which wait for each other however busy the machine is. Without
 # JAX_COMPILATION_CACHE_DIR: programs for several CPU devices hang when they are read from there.

@@ -1,4 +1,4 @@
-"""The notebooks run from their first cell to their last, and are stored as they were run."""
+"""The notebooks run from the first to the last cell, and are stored with those outputs."""
 
 import importlib.util
 import json
@@ -24,7 +24,7 @@ def _printed(notebook):
 
 
 def _check(notebook):
-    """What every execution must print and draw."""
+    """Checks the printed results and pictures of an execution."""
     printed = _printed(notebook)
     assert float(re.search(r"accuracy on the photos: ([\d.]+)", printed)[1]) >= 0.9
     for fruit in ("lime", "plum", "tomato"):
@@ -40,7 +40,7 @@ def _execute(path, folder):
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
     NotebookClient(notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
-    # TensorFlow's startup log is no warning.
+    # TensorFlow's startup log is not a warning.
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     errors = "".join(output.text for output in outputs if output.get("name") == "stderr")
     assert not re.search("Warning|Error|Traceback", errors), errors

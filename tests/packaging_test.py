@@ -1,4 +1,4 @@
-"""The package installs from its built files, and says what it is."""
+"""The package builds, installs and reports its version."""
 
 import importlib.metadata
 import os

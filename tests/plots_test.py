@@ -1,4 +1,4 @@
-"""Pictures of images as they were before the model's normalization."""
+"""Pictures show images as they were before normalization."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""The outputs of a model come out as names."""
+"""`decode_predictions` names the classes of outputs."""
 
 import numpy as np
 import pytest

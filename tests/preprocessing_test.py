@@ -1,4 +1,4 @@
-"""Pixel values go into a model as it expects them, and the model says what that is."""
+"""Pixels are prepared as a model expects them, and the model records how."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Every public name has a docstring that fits it, annotations that hold, and a page of the site."""
+"""Every public name has a correct docstring, annotations that hold, and a page on the site."""
 
 import ast
 import importlib
@@ -24,7 +24,15 @@ MODULES = (*(name for name in keras_vit.__all__ if inspect.ismodule(getattr(kera
 def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder],  # --quiet would count no warning
+        [
+            sys.executable,
+            "-m",
+            "mkdocs",
+            "build",
+            "--strict",
+            "--site-dir",
+            folder,
+        ],  # with --quiet, --strict would ignore warnings
         cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Runs Python scripts as a user does, each in a process of its own, without the seconds of importing TensorFlow.
+"""Runs Python scripts as a user does, each in its own process, without waiting for TensorFlow's import.
 
 The processes are copies of a server that has imported it and has done nothing else. What a script says while it imports
 is for other tests: those that start Python themselves.

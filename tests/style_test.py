@@ -1,4 +1,4 @@
-"""The code is as ruff would have it."""
+"""The code passes ruff."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Bars on a terminal, and nothing but lines elsewhere."""
+"""Progress bars on a terminal, and plain lines elsewhere."""
 
 import io
 import sys

@@ -11,7 +11,7 @@ import keras_vit
 from keras_vit import checkpoints
 from keras_vit.checkpoints.readers import NpzFile
 
-pytestmark = pytest.mark.one_backend  # what is read is numpy
+pytestmark = pytest.mark.one_backend  # files are read with numpy
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def refused(small, values):
 
 @pytest.fixture
 def edited(golden_files, arrays, tmp_path):
-    """A golden file with some arrays replaced, or taken out where the new one is None."""
+    """Writes a golden file with some arrays replaced, or removed if the new one is None."""
 
     def write(**changes):
         content = arrays(golden_files / "vit_token.ckpt.npz")
@@ -53,7 +53,7 @@ def test_a_file_that_is_not_an_npz(refused, tmp_path):
 
 
 def test_a_damaged_directory_of_the_archive(refused, golden_files, tmp_path):
-    """Every byte of the end of the file in turn; some damages are no harm, and none may end in another exception."""
+    """Damages each of the last bytes in turn; a load succeeds or raises a ValueError."""
     whole = (golden_files / "vit_token.ckpt.npz").read_bytes()
     path = tmp_path / "damaged.npz"
     random = np.random.default_rng(0)
@@ -191,7 +191,7 @@ def header_of(path):
 
 @pytest.fixture
 def edited_header(golden_files, tmp_path):
-    """A .safetensors file whose header a function has changed."""
+    """Writes a .safetensors file whose header is changed by a function."""
 
     def write(change):
         header, data = header_of(golden_files / "timm_token.safetensors")

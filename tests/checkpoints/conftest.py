@@ -1,4 +1,4 @@
-"""The small models that the golden files are of."""
+"""The small models of the golden files."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def golden_files():
 
 @pytest.fixture
 def small():
-    """Builds the model of the golden files, with other arguments where they are given."""
+    """Builds the model of the golden files; arguments replace those of the golden model."""
 
     def build(**arguments):
         defaults = {

@@ -10,7 +10,7 @@ import pytest
 
 from keras_vit.checkpoints import downloading
 
-pytestmark = pytest.mark.one_backend  # nothing of it is Keras
+pytestmark = pytest.mark.one_backend  # does not use Keras
 
 CONTENT = bytes(range(256)) * 1024  # 0.25 MiB
 
@@ -24,7 +24,7 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def server():
-    """A server on this machine; `requests` counts, `truncate` ends the answer half way."""
+    """A server on this machine: `requests` counts requests, `truncate` cuts responses in half."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):

@@ -1,4 +1,4 @@
-"""What a load does with the head, `pre_logits` and the class token, and what it says about it."""
+"""How the head, `pre_logits` and the class token are loaded and reported."""
 
 import logging
 
@@ -38,7 +38,7 @@ def test_keep_refuses_another_number_of_classes(golden_files, small):
 
 
 def test_new_gives_any_number_of_classes_a_zero_head(golden_files, small, values):
-    for classes in (7, 10):  # the head is replaced even where it would fit
+    for classes in (7, 10):  # the head is replaced even if it would fit
         model = small(classes=classes, head_bias=-3.0)
         for variable in model.get_layer("head").weights:
             variable.assign(np.ones(variable.shape))

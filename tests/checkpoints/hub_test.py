@@ -1,4 +1,4 @@
-"""Names of the Hugging Face hub resolve to files, and what goes wrong is one line."""
+"""Names on the Hugging Face hub resolve to files, and failures are one-line errors."""
 
 import json
 import shutil
@@ -40,7 +40,7 @@ class LocalEntryNotFoundError(FileNotFoundError, EntryNotFoundError):
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """A stand-in for huggingface_hub whose repositories are folders; `hub.error` is raised instead, if it is set."""
+    """A fake huggingface_hub whose repositories are folders; raises `hub.error` if it is set."""
     module = types.ModuleType("huggingface_hub")
     module.errors = types.ModuleType("huggingface_hub.errors")
     for error in (HfHubHTTPError, RepositoryNotFoundError, GatedRepoError, EntryNotFoundError, LocalEntryNotFoundError):

@@ -79,7 +79,7 @@ def test_one_channel_becomes_rgb_again(golden_files, small, values, arrays, tmp_
         np.testing.assert_array_equal(values(again)[name], value)
     assert checkpoints.infer_architecture(tmp_path / "gray.npz")[1]["input_shape"] == (32, 32, 1)
     images = random(2, 32, 32, 1)
-    for rule in ("sum", "tile"):  # of one channel they are the same
+    for rule in ("sum", "tile"):  # for one channel they are the same
         rgb = small()
         checkpoints.load(rgb, tmp_path / "gray.npz", channels=rule)
         np.testing.assert_allclose(logits(rgb, images.repeat(3, axis=-1)), logits(gray, images), atol=1e-5)

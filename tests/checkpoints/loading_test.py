@@ -19,7 +19,7 @@ def arrays(golden):
 
 
 def _expect_refusal(path, message, model=None):
-    """The load is refused with the message, and nothing changed in the model."""
+    """Checks that a load raises the message and leaves the model unchanged."""
     model = model or _small()
     before = model.get_weights()
     with pytest.raises(ValueError, match=message):

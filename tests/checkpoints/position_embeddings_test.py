@@ -1,4 +1,4 @@
-"""Positions go to any grid, from any grid, with and without a class token's row."""
+"""Positions are resampled between any two grids, with and without a class token's row."""
 
 import numpy as np
 import pytest
@@ -90,7 +90,7 @@ def test_every_golden_grid_is_tested(golden):
 
 
 def test_each_axis_is_resampled_on_its_own():
-    # A plane stays the same plane between the same corners, whatever the grid.
+    # A linear ramp stays the same ramp on any grid.
     def plane(rows, columns):
         y, x = np.meshgrid(np.linspace(0, 1, rows), np.linspace(0, 1, columns), indexing="ij")
         return np.stack([y, x, 2 * y - 3 * x + 1], axis=-1).reshape(1, rows * columns, 3)

@@ -1,4 +1,4 @@
-"""Positions of two axes, of every layer and of distances are saved and loaded; all but these are resampled."""
+"""2D, per-layer and relative positions are saved and loaded; relative ones are not resampled."""
 
 import numpy as np
 import pytest

@@ -8,7 +8,7 @@ from keras_vit import checkpoints, families
 from keras_vit.checkpoints import published
 from keras_vit.checkpoints.registry import find_sizes
 
-pytestmark = pytest.mark.one_backend  # nothing of it is Keras
+pytestmark = pytest.mark.one_backend  # does not use Keras
 
 PUBLISHED = published.rows()
 

@@ -87,7 +87,7 @@ def test_the_grid_is_in_the_file(small, tmp_path, arrays):
     assert facts[0]["constructor"] == "VisionTransformer" and facts[0]["arguments"]["epsilon"] == 1e-6
     # A strict reader, such as the reference's, finds the same arrays in both.
     assert set(arrays(tmp_path / "wide.npz")) == set(arrays(tmp_path / "square.npz"))
-    narrow = small(input_shape=(24, 64, 3))  # as many patches, which a file without its grid would not tell apart
+    narrow = small(input_shape=(24, 64, 3))  # the same number of patches, so only the stored grid tells the two apart
     checkpoints.load(narrow, tmp_path / "wide.npz")
     positions = np.asarray(narrow.get_layer("position_embedding").pos_embedding)
     stored = arrays(tmp_path / "wide.npz")["Transformer/posembed_input/pos_embedding"]

@@ -1,4 +1,4 @@
-"""The command that asks for a TPU without one."""
+"""The command `keras-vit check-tpu`."""
 
 import importlib.util
 import json

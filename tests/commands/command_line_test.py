@@ -1,4 +1,4 @@
-"""How a command ends: one line and an exit code for what a user can mend, a traceback for a defect."""
+"""Commands end with one line and an exit code for user errors, and with a traceback for bugs."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Every page of experiments/configs builds and runs two steps."""
+"""Every config file builds a model and runs two steps."""
 
 import dataclasses
 import importlib.util
@@ -11,7 +11,7 @@ from ml_collections import config_flags
 from keras_vit import data, families, recipes, training
 
 CONFIGS = Path(__file__).parents[2] / "experiments" / "configs"  # which are those of the package
-# Arguments of each page, after the colon of `--config`.
+# Arguments of each config file, after the colon of `--config`.
 REQUESTS = {
     "digits": ("",),
     "fashion": ("",),
@@ -29,7 +29,7 @@ REQUESTS = {
     ),
     "small_data": ("ViT-B/16,pets", "BiT-R50x1,pets"),
 }
-# Large models and data that is not there become small ones.
+# Replaces large models and missing data by small ones.
 TINY_MODEL = {
     "patch_size": 8, "num_layers": 1, "hidden_size": 16, "mlp_dim": 16, "num_heads": 2,
 }  # fmt: skip

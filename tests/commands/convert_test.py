@@ -14,7 +14,7 @@ GOLDEN = ROOT / "tests" / "golden"
 
 @pytest.fixture
 def convert(scripts):
-    """Runs the command; returns its exit code and what it printed, on standard error if it failed."""
+    """Runs the command; returns its exit code and its standard output, or standard error if it failed."""
 
     def run(source, target, *arguments):
         done = scripts.run("-m", "keras_vit", "convert", source, target, *arguments, cwd=ROOT)

@@ -1,4 +1,4 @@
-"""The commands that look at data, run as a user runs them."""
+"""The commands `verify-data` and `show-batch`, run as a user runs them."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ def photos(tmp_path):
 
 @pytest.fixture
 def run(scripts):
-    """Runs a command; gives its exit code, what it printed, and its lines of errors."""
+    """Runs a command; returns its exit code, standard output and lines of standard error."""
 
     def run(command, *arguments):
         done = scripts.run("-m", "keras_vit", command, *arguments, cwd=ROOT)

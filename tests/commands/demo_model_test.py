@@ -1,4 +1,4 @@
-"""What the page of `keras-vit demo` shows, without the page: predictions, attention and pictures."""
+"""The predictions, attention maps and pictures of `keras-vit demo`, without a browser."""
 
 import keras
 import numpy as np

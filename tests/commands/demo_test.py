@@ -1,4 +1,4 @@
-"""The page of `keras-vit demo` in a browser, and how its command refuses."""
+"""The page of `keras-vit demo` in a browser, and errors of the command."""
 
 import json
 import os
@@ -21,7 +21,7 @@ OPTIONS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1300,1400",
 )  # fmt: skip
-# Runs the command, and says so if it looks for another machine.
+# Runs the command, and reports any attempt to reach another machine.
 WATCHED = """
 import runpy, sys
 
@@ -56,7 +56,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(model, tmp_path_factory):
-    """The address of the page of a small model; at the end the server stops as it should."""
+    """The address of the page of a small model; checks at the end that the server stops cleanly."""
     pytest.importorskip("gradio")
     port, errors = _free_port(), tmp_path_factory.mktemp("server") / "errors.txt"
     command = _command(f"--model={model}", f"--port={port}")
@@ -71,7 +71,7 @@ def server(model, tmp_path_factory):
             process.send_signal(signal.SIGINT)
             rest = process.stdout.read()
     assert process.returncode == 0 and rest == "stopped\n"
-    # TensorFlow itself warns of every image that it refuses.
+    # TensorFlow warns about every image that it cannot decode.
     assert not [line for line in errors.read_text().splitlines() if line.startswith(("outside", "Traceback"))]
 
 
@@ -103,7 +103,7 @@ def photos(tmp_path_factory):
 
 
 def _wait(browser, css, condition=lambda element: True):
-    """The element that a selector finds, once it is there and as it should be."""
+    """Waits for the element of a selector to fulfill a condition, and returns it."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         for element in browser.find_elements("css selector", css):

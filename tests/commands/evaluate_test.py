@@ -1,4 +1,4 @@
-"""The commands that evaluate and inspect: what they write, and how they refuse."""
+"""The commands `evaluate` and `inspect`: their outputs and errors."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Weights of other code are fine-tuned by a command line alone: the page, and what their model needs."""
+"""Weights of other libraries are fine-tuned from the command line alone."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("file", COMMANDS)
 def test_a_command_line_fine_tunes_the_weights_of_other_code(file, tmp_path):
-    # A tuple that is given twice is put together, not replaced.
+    # A tuple given twice is concatenated, not replaced.
     fields = dict(field.split("=", 1) for field in (*TINY, *COMMANDS[file], f"weights={GOLDEN / file}"))
     overrides = [f"--config.{name}={value}" for name, value in fields.items()]
     values = flags.FlagValues()

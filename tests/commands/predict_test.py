@@ -1,4 +1,4 @@
-"""What `keras-vit predict` writes, and that a run, its export and its .keras file say the same."""
+"""The outputs of `keras-vit predict`; a run, its export and its .keras file agree."""
 
 import csv
 import json
@@ -28,7 +28,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
-    """Files of every kind, as in a folder of somebody's photos."""
+    """A folder of photos with files of every kind."""
     folder = tmp_path_factory.mktemp("photos")
     (folder / "class" / "deeper").mkdir(parents=True)
     pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 4)).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""The main job as a user runs it: a command, its folder and its messages."""
+"""The training script as a user runs it: its command, workdir and messages."""
 
 import importlib.util
 import json
@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 
 ROOT = Path(__file__).parent.parent.parent
-# A run of seconds: a model that learns little.
+# A run that takes seconds.
 TINY = [
     "--config.total_epochs=0",
     "--config.total_steps=60",
@@ -136,7 +136,7 @@ def test_a_run_that_lost_its_results_keeps_its_export(finished, run, tmp_path):
 
 
 def test_an_extended_run_exports_its_new_model(finished, run, tmp_path):
-    """It died after the export, and goes on to more steps; a picture that cannot be drawn does not stop it."""
+    """The run died after its export and resumes for more steps, even if a picture cannot be drawn."""
     from keras_vit import export
     from keras_vit.models.any_model import weights_digest
 
@@ -220,7 +220,7 @@ def test_a_stopped_run_saves_and_resumes(scripts, tmp_path):
     done = scripts.run(*words[words.index(Path(sys.executable).name) + 1 :], cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert "going on from step " in done.stdout
-    # No step is there twice or missing; that the numbers are those of a run that was not stopped has tests of its own.
+    # No step is missing or there twice; tests/training checks that the numbers are exact.
     lines = (workdir / "metrics.csv").read_text().splitlines()[1:]
     assert [int(line.split(",")[0]) for line in lines] == list(range(1, 501))
     assert (workdir / "results.json").exists()

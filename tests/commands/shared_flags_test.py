@@ -1,4 +1,4 @@
-"""What `--model` takes, from a file system that is not local: files, exports, and the workdirs of runs."""
+"""`--model` accepts files, exports and workdirs on a remote file system."""
 
 import shutil
 import sys
@@ -73,7 +73,7 @@ def test_other_files_are_refused_in_one_line(source, message, model):
 
 @pytest.mark.parametrize("best, stopped", [(True, True), (True, False), (False, False)])
 def test_a_run_without_export_is_taken_at_a_checkpoint(best, stopped, tmp_path, capsys, monkeypatch):
-    """The averages of its last one if training ended, else of its best if it was evaluated, else its newest."""
+    """The last checkpoint if training ended, otherwise the best if it was evaluated, otherwise the newest."""
     evaluations = {"eval_every_steps": 5} if best else {"eval_every_steps": 0, "checkpoint_every_steps": 8}
     config = small_run.config_of(total_steps=9, loss="sigmoid", schedule={"base": 1e-2}, **evaluations)
     if stopped:  # before the last evaluation
@@ -96,7 +96,7 @@ def test_a_run_without_export_is_taken_at_a_checkpoint(best, stopped, tmp_path, 
 
 
 def test_a_checkpoint_newer_than_the_export_is_used(tmp_path, capsys):
-    """A run that was exported, continued with --change and stopped is not its old export."""
+    """The checkpoint of a run that was continued with --change and stopped is preferred to its old export."""
     config = small_run.config_of(total_steps=3, eval_every_steps=0)
     result = training.run(config, training.Workdir(tmp_path, config.to_dict()), lambda line: None)
     names = result.inputs.test.class_names

@@ -1,4 +1,4 @@
-"""The sweep over learning rates: what it runs, what it chooses, and the command as a user runs it."""
+"""The learning-rate sweep: its runs, its choice, and the command."""
 
 import csv
 import json
@@ -126,7 +126,7 @@ def test_the_command_makes_missing_runs_and_one_table(run_sweep, tmp_path):
 
 @pytest.mark.parametrize("to_all", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["kill", "terminal"])
 def test_an_interrupted_sweep_frees_its_workdir(to_all, tmp_path):
-    """SIGINT for the sweep alone, and as the terminal sends it, to all of its processes."""
+    """SIGINT to the sweep alone, or to all of its processes, as a terminal sends it."""
     changes = {**TINY, "total_steps": 100_000, "log_every_steps": 1, "steps_per_call": 1}
     overrides = [f"--config.{name}={value}" for name, value in changes.items()]
     command = [
@@ -152,8 +152,8 @@ def test_an_interrupted_sweep_frees_its_workdir(to_all, tmp_path):
     lines = rest.splitlines()
     (place,) = (number for number, line in enumerate(lines) if line.startswith("stopped by "))
     assert lines[place].startswith("stopped by SIG") and "saved; the same command goes on" in lines[place]
-    assert "keras_vit sweep " in lines[place + 1] and len(lines) == place + 2  # nothing was begun after it
-    assert [path.name for path in (tmp_path / "sweep").iterdir()] == ["rate=0.001"]  # the next one was not begun
+    assert "keras_vit sweep " in lines[place + 1] and len(lines) == place + 2  # nothing started after it
+    assert [path.name for path in (tmp_path / "sweep").iterdir()] == ["rate=0.001"]  # the next one did not start
     assert (tmp_path / "sweep" / "rate=0.001" / "lock").read_text() == ""
     with workdir_lock(tmp_path / "sweep" / "rate=0.001"):
         pass
@@ -174,7 +174,7 @@ signal.sigwait([signal.SIGTERM])
         ("sys.exit(3)", "SIGTERM", 3, ""),  # diverged, and was asked to stop
         ("sys.exit(0)", "SIGHUP", 75, "stopped by SIGHUP after runs/x:\n  keras-vit sweep"),
         ("os.kill(os.getpid(), signal.SIGKILL)", "SIGTERM", 137, ""),
-        ("sys.exit(2)", "SIGINT", 2, ""),  # the run has said why
+        ("sys.exit(2)", "SIGINT", 2, ""),  # the run printed the reason
     ],
 )
 def test_a_signal_ends_the_sweep_however_its_run_ends(action, number, code, line, fake_train, capsys):

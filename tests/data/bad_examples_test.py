@@ -1,4 +1,4 @@
-"""Broken files: counted, named with a reason, too many end the run; and the scan that finds them all beforehand."""
+"""Broken files are counted and named, too many end the run, and a scan finds them beforehand."""
 
 import collections
 import dataclasses
@@ -200,7 +200,7 @@ def test_bad_examples_of_sources_without_index_access(images_of):
 
 
 def flaky(source, failures):
-    """The same source, of which the first reads of some examples fail: `failures[index]` of them."""
+    """The same source, but the first `failures[index]` reads of some examples fail."""
     reads = collections.Counter()
 
     def fails(index):

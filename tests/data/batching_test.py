@@ -15,7 +15,7 @@ N = 23
 
 
 def numbered(n=N, classes=5):
-    """A source whose images tell their index: 2x3 pixels of it."""
+    """A source whose images of 2x3 pixels have their index as value."""
     images = np.broadcast_to(np.arange(n, dtype=np.uint8)[:, None, None, None], (n, 2, 3, 3)).copy()
     return data.arrays(images, np.arange(n) % classes, [f"class {i}" for i in range(classes)], max_value=100)
 
@@ -54,7 +54,7 @@ SMALL = {
     "shuffle_buffer": 16,
     "threads": 2,
     "image_size": 2,
-}  # `image_size` only says it where nothing is read by index
+}  # `image_size` is needed only if nothing is read by index
 
 
 def options(kind):
@@ -247,7 +247,7 @@ def breaking_in_order(source, broken):
     def read(index):
         return {"image": tf.gather(encoded, index), "label": tf.gather(source.labels, index)}
 
-    return in_order(dataclasses.replace(source, read=read, max_value=255), [11, 12])  # one lane
+    return in_order(dataclasses.replace(source, read=read, max_value=255), [11, 12])  # one reader
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,7 @@ def test_unit_range_images_are_scaled_before_rounding():
     read = lambda i: {"image": tf.identity(png), "label": tf.constant(0, tf.int64)}  # noqa: E731
     source = data.Source(read, 1, ("a",), max_value=1)
     ((images, *_),) = data.eval_batches(source, batch_size=1, image_size=4, rounding="uint8")
-    row = [0, 63, 191, 255]  # a bilinear step from 0 to 255, its fractions cut off
+    row = [0, 63, 191, 255]  # a bilinear step from 0 to 255, truncated
     np.testing.assert_allclose(images[0, 0, :, 0], (np.array(row) - 127.5) / 127.5, atol=1e-6)
     assert images.shape == (1, 4, 4, 3)
 

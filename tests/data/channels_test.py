@@ -77,7 +77,7 @@ def test_every_channel_has_its_own_mean_and_std():
     ],
 )
 def test_files_go_through_crops_and_resizes_channel_by_channel(channels, crops, tmp_path):
-    """The batches of the last channel are those of an RGB image of three times this channel."""
+    """A gray batch equals that of an RGB image with three equal channels."""
     values = RNG.integers(0, 256, (3, 16, 20, channels), dtype=np.uint8)
     some = {"image_size": 8, "train_crop": crops[0], "eval_crop": crops[1], "resize_size": 10, "flip": "on"}
 

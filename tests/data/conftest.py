@@ -6,7 +6,7 @@ import tensorflow as tf
 
 
 def jpeg(number, height=20, width=28):
-    """A JPEG that no other number has; its mean grows with the number."""
+    """A JPEG that is unique for each number; its mean grows with the number."""
     image = np.random.default_rng(number).integers(0, 60, (height, width, 3)) + 3 * number
     return tf.io.encode_jpeg(image.astype(np.uint8), quality=95).numpy()
 

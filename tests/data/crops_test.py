@@ -1,4 +1,4 @@
-"""Crops: files that keep their size, and what small images get by default."""
+"""Crops of files that keep their size, and the defaults for small images."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The fingerprint of a run's data: it differs if a file does, and not if the folder moves."""
+"""The fingerprint of a run's data changes if a file does, but not if the folder moves."""
 
 import numpy as np
 

@@ -92,7 +92,7 @@ def size_of(file):
 
 @tf.function(input_signature=[tf.TensorSpec((), tf.string)])
 def decoded_size(file):
-    """As the decoders themselves have it, without a look at the header; the pictures of a GIF one below the other."""
+    """The size from the decoders, without the header; the frames of a GIF are stacked."""
     start = tf.strings.substr(file, 0, 4)
     if start == b"GIF8":
         shape = tf.shape(tf.io.decode_gif(file))
@@ -115,7 +115,7 @@ def test_the_size_in_a_header_is_that_of_the_decoded_image(kind, count):
             height, width = size_of(file).numpy()
         except tf.errors.InvalidArgumentError:
             height = width = 0
-        # What is refused by its header may be of any size.
+        # Files refused by their header may have any size.
         if not 0 < int(height) * int(width) <= 1_000_000:
             outcomes["refused"] += 1
             continue
@@ -124,7 +124,7 @@ def test_the_size_in_a_header_is_that_of_the_decoded_image(kind, count):
         except tf.errors.OpError:
             outcomes["not decoded"] += 1
             continue
-        if kind == "GIF":  # pictures behind damage are in the size, though the decoder does not come to them
+        if kind == "GIF":  # frames after the damage count in the size, although the decoder does not reach them
             assert np.prod(size) <= height * width, file
         else:
             assert size == [height, width], file
@@ -146,7 +146,7 @@ def test_a_png_whose_header_is_not_first_is_not_an_image():
 @pytest.mark.skipif(not hasattr(tf.io, "decode_webp"), reason="TensorFlow has no WebP")
 def test_a_webp_without_the_name_of_its_picture_is_not_an_image():
     file = encoded("WEBP")
-    bare = file[:12] + file[20:]  # the decoder finds the picture all the same
+    bare = file[:12] + file[20:]  # the decoder still finds the picture
     assert size_of(bare).numpy().tolist() == [0, 0]
 
 
@@ -171,7 +171,7 @@ def png_with_text(name, content, count):
 
 def test_a_server_refuses_files_far_larger_than_their_pixels():
     file = png_with_text(b"tEXt", b"k\0" + bytes(300_000), 30)
-    assert images.decode(tf.constant(file)).shape == (22, 31, 3)  # one of one's own is trusted
+    assert images.decode(tf.constant(file)).shape == (22, 31, 3)  # users' own sources are trusted
     with pytest.raises(tf.errors.InvalidArgumentError, match="far larger than its pixels"):
         Decoder((4, 4, 3), Preprocessing())(tf.constant([file]))
 

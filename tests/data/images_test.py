@@ -1,4 +1,4 @@
-"""Decoding: every kind of file, its size from the header, windows, orientation, and what is refused."""
+"""Decoding of every kind of file: size from the header, windows, orientation, and errors."""
 
 import contextlib
 import functools
@@ -30,7 +30,7 @@ def in_dataset(function, value):
 
 @functools.cache
 def _pipeline(function):
-    """A list for a value, and the iterator that takes it from there: to build one takes a second."""
+    """A list for inputs and an iterator over it, built once because that takes a second."""
     values, options = [], tf.data.Options()
     options.autotune.enabled = False  # nothing is read ahead
     take = lambda _: tf.ensure_shape(tf.numpy_function(values.pop, [], tf.string), ())  # noqa: E731
@@ -130,7 +130,7 @@ def test_a_window_is_that_part_of_the_whole(kind):
     data = encoded(kind, quality=90)
     window = in_dataset(lambda data: images.decode(data, window=lambda size: tf.concat([[3, 5], size - 10], 0)), data)
     whole = in_dataset(images.decode, data)[3:15, 5:26]
-    # At its edges the decoder knows no colors of the neighbours.
+    # At the window's edges the decoder does not know the neighbors' colors.
     edge = 1 if kind == "JPEG" else 0
     np.testing.assert_array_equal(window[:, edge : 21 - edge], whole[:, edge : 21 - edge])
 

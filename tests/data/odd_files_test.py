@@ -1,4 +1,4 @@
-"""Odd names, links, pipes, encodings and damaged records: each is counted and named, or refused in one line."""
+"""Odd names, links, pipes, encodings and damaged records are counted and named, or refused in one line."""
 
 import os
 

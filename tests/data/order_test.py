@@ -1,4 +1,4 @@
-"""Which example stands where: arithmetic alone, but for the shuffle itself."""
+"""The position of each example, computed by arithmetic except for the shuffle."""
 
 import numpy as np
 import pytest

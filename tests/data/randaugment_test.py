@@ -40,7 +40,7 @@ def test_invert_and_posterize_are_pillows():
     np.testing.assert_array_equal(ra.invert(tf.constant(IMAGE)), pillow(ImageOps.invert, IMAGE))
     for bits in (1, 4, 6, 8):
         np.testing.assert_array_equal(ra.posterize(IMAGE, bits), pillow(ImageOps.posterize, IMAGE, bits))
-    # At magnitude 0 no bit would be left; TensorFlow's shift keeps the highest.
+    # At magnitude 0 no bit would remain; TensorFlow's shift keeps the highest.
     np.testing.assert_array_equal(ra.posterize(IMAGE, 0), IMAGE & 0x80)
     np.testing.assert_array_equal(ra.posterize(IMAGE, 12), IMAGE)
 

@@ -1,4 +1,4 @@
-"""What is random about the input looks random: orders, keys and draws, within five standard deviations of chance."""
+"""Orders, keys and draws look random: within five standard deviations of chance."""
 
 import itertools
 
@@ -18,7 +18,7 @@ def epochs_of(num_examples, seed):
 
 
 def correlation(one, other):
-    """In standard deviations of that of two independent orders."""
+    """The correlation of two orders, in standard deviations of independent ones."""
     return np.corrcoef(one, other)[0, 1] * np.sqrt(len(one) - 1)
 
 
@@ -71,7 +71,7 @@ def test_keys_of_small_seeds_and_epochs_share_nothing():
 
 
 def draws_of(number):
-    """What is drawn for the example or the step of a number: `{name: values in [0, 1)}`."""
+    """Returns all draws for an example or step: `{name: values in [0, 1)}`."""
     key = tf.stack([tf.constant(0, tf.int64), number])
     window = tf.cast(transforms.inception_window([1000, 1000], key + examples.CROP), tf.float32)
     spot = tf.reshape(tf.range(99, dtype=tf.float32), (9, 11, 1))

@@ -1,4 +1,4 @@
-"""Folders, lists, TFRecords and arrays: what they hold, in which order, and what they refuse."""
+"""Folders, lists, TFRecords and arrays: their contents, order and errors."""
 
 import re
 
@@ -174,7 +174,7 @@ def test_a_class_may_lack_test_but_not_training_examples(tmp_path, images_of, ca
 
 
 def test_a_hashed_split_tests_each_class_of_two(tmp_path, images_of, caplog):
-    """One image is trained on; of two, one is for testing whatever the share."""
+    """A single image is for training; one of two is for testing, whatever the share."""
     for name, count in (("one", 1), ("two", 2), ("ten", 10)):
         (tmp_path / name).mkdir()
         for i in range(count):
@@ -312,7 +312,7 @@ def test_the_digits_are_divided_the_same_way_always():
 
 @pytest.fixture
 def remote(images_of, monkeypatch, tmp_path):
-    """The pattern of three remote files of 5 records, in a cache folder of their own."""
+    """The pattern of three remote files of 5 records, with a separate cache folder."""
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "cache"))
     for number in range(3):
         write_records(f"ram://{tmp_path.name}/train-{number}", [images_of(i) for i in range(5)], [number] * 5)

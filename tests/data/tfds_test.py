@@ -8,7 +8,7 @@ from keras_vit import data
 from keras_vit.data import datasets, sources
 
 tfds = pytest.importorskip("tensorflow_datasets")
-# TFDS and its mocks warn of their own and their dependencies' affairs.
+# TFDS and its mocks emit unrelated warnings.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -45,7 +45,7 @@ def test_a_prepared_dataset_and_its_sub_splits_are_read_by_index(prepared, split
 
 
 def flat_numbers(source):
-    """What is trained on in two epochs: the number of each image."""
+    """Returns the image numbers of two training epochs."""
     batches = data.train_batches(source, batch_size=4, seed=0, image_size=4, train_crop="resize").take(10)
     return [round(127.5 * (1 + float(image[0, 0, 0]))) for images, *_ in batches for image in images]
 

@@ -1,4 +1,4 @@
-"""Resizes, crops and ranges against computations of their own, in numpy."""
+"""Resizes, crops and ranges compared with a second implementation in numpy."""
 
 import numpy as np
 import pytest

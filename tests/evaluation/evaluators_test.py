@@ -1,4 +1,4 @@
-"""Evaluators on a model whose answers are known, alone and in a run."""
+"""Evaluators of a model with known outputs, alone and in a run."""
 
 import dataclasses
 import json
@@ -21,7 +21,7 @@ CLASSES = 3
 
 
 def inputs_of(train=60, test=11, classes=CLASSES, seed=0):
-    """Images of one color a class, which a random model tells apart."""
+    """Images of one color per class, which a random model can distinguish."""
     random = np.random.default_rng(seed)
     colors = np.array([[200, 30, 30], [30, 200, 30], [30, 30, 200]])
     names = [f"class {i}" for i in range(classes)]
@@ -84,7 +84,7 @@ def test_frozen_features_tell_colors_apart(model, caplog):
         metrics = evaluation.evaluate(model, ["fewshot", "knn", "linear_probe"], inputs)
     assert metrics["fewshot/25shot"] == metrics["knn/accuracy"] == metrics["linear_probe/accuracy"] == 1
     assert 1 / 3 <= metrics["fewshot/1shot"] <= 1
-    # Of 20 examples a class, 25 shots are all there are.
+    # With 20 examples per class, 25 shots use all of them.
     assert "3 of 3 classes have fewer than 25 training images" in caplog.text
 
 
@@ -109,7 +109,7 @@ def test_neighbors_vote_by_their_similarity():
     test = np.array([[2.0, 0.1]])
     assert frozen.nearest_classes(x, y, test, 2).tolist() == [0]  # three of the five are of class 1, but far
     assert frozen.nearest_classes(x, y, test, 2, temperature=99).tolist() == [1]
-    # Of training examples that are equally near the first ones vote.
+    # Among equally near training examples, the first ones vote.
     x, order = np.repeat([[1.0, 0.0], [0.0, 1.0]], [1000, 1], axis=0), np.random.default_rng(0).permutation(1000)
     y = np.append((np.arange(1000) >= 11)[order], 0).astype(int)
     for test in ([1.0, 0.0], [1.0, 0.5]):
@@ -117,7 +117,7 @@ def test_neighbors_vote_by_their_similarity():
 
 
 def test_probabilities_are_known_by_their_numbers():
-    """However a model comes by them."""
+    """The metrics do not depend on where the softmax is computed."""
     model, inputs = mean_color(), inputs_of()
     softmax, logits = keras.layers.Softmax(), model.output
     expected = evaluation.evaluate(model, ["calibration"], inputs)
@@ -173,7 +173,7 @@ def test_calibration_is_that_of_the_definition():
 
 @pytest.mark.parametrize("known", [True, False])
 def test_pictures_show_a_spread_of_classes_and_no_padding(known):
-    """Of examples sorted by class, whether or not the source knows its labels, and no weight of 0."""
+    """Draws from examples sorted by class, with and without known labels, never one of weight 0."""
     labels = np.repeat(np.arange(3), 15)
     source = data.arrays(
         np.full((45, 8, 8, 3), 9, np.uint8) * labels[:, None, None, None].astype("uint8"), labels, "abc"
@@ -222,7 +222,7 @@ def test_unreadable_files_are_skipped_and_counted(caplog):
 
 
 def unreadable(inputs, split, broken, kind="known"):
-    """The same inputs as files, of a split of which some cannot be decoded, and whose labels may have to be read."""
+    """The same inputs as files, some of which cannot be decoded, with or without known labels."""
     sources = {name: encoded(getattr(inputs, name), broken if name == split else []) for name in ("train", "test")}
     if kind != "known":
         sources[split] = dataclasses.replace(sources[split], labels=None)
@@ -242,7 +242,7 @@ def encoded(source, broken):
 
 
 def in_order(source, missing=0):
-    """The same source in two shards without access by index, of which the second one promises more than it has."""
+    """The same source in two shards without access by index; the second has fewer records than it declares."""
     first, n = source.num_examples // 3, source.num_examples
 
     def open_shard(shard, skip):
@@ -310,7 +310,7 @@ def test_calibration_refuses_several_right_labels():
 
 @pytest.mark.full
 def test_real_reads_a_flat_folder_of_images(tmp_path):
-    tmp_path /= "a+b"  # a plus stands between datasets, and may stand in a path
+    tmp_path /= "a+b"  # a plus separates datasets, and may be part of a path
     folder = tmp_path / "images" / "val"
     folder.mkdir(parents=True)
     for number, color in enumerate(([200, 30, 30], [30, 200, 30]), start=1):
@@ -381,7 +381,7 @@ def test_sequential_models_work_and_subclasses_are_refused():
 
 
 def test_a_head_of_ones_own_is_left_out():
-    """What is before the last dense layer represents an image where the Vision Transformer's own pooling is unknown."""
+    """The features are the input of the last dense layer if the pooling is not known."""
     vit = keras_vit.VisionTransformer(
         input_shape=(8, 8, 3), patch_size=4, num_layers=1, hidden_size=8, mlp_dim=12, num_heads=2, classes=5,
         classifier="unpooled",
@@ -448,6 +448,6 @@ def test_several_right_labels_are_not_taken_for_one(model, name):
 def test_a_model_of_nan_has_no_score(name):
     broken = keras.models.clone_model(mean_color())
     broken.get_layer("head").set_weights([np.full((3, 3), np.nan), np.zeros(3)])
-    deeper = keras.Model(broken.input, keras.layers.Dense(3)(broken.output))  # knn reads what the last layer reads
+    deeper = keras.Model(broken.input, keras.layers.Dense(3)(broken.output))  # knn uses the input of the last layer
     with pytest.raises(ValueError, match="must be finite"):
         evaluation.evaluate(deeper, [name], inputs_of())

@@ -53,6 +53,6 @@ def test_every_example_is_drawn_equally_often():
         counts[draw_shots(labels, 2, 3, seed)] += 1
     # 400 on average, with a deviation of 18.
     assert abs(counts - 400).max() < 90
-    # The picks that are drawn in one class say nothing of those in another.
+    # Draws in different classes are independent.
     picks = np.array([draw_shots(labels, 1, 3, seed) - [0, 10, 20] for seed in range(500)])
     assert abs(np.corrcoef(picks.T)[np.triu_indices(3, 1)]).max() < 0.15

@@ -1,4 +1,4 @@
-"""Drawn images: those of a second implementation, pixel by pixel, in plain Python and float64."""
+"""Drawn images compared with a second implementation, pixel by pixel, in plain Python and float64."""
 
 import math
 
@@ -102,7 +102,7 @@ def expected_image(seed, split, index, image_shape):
 
 @pytest.mark.parametrize("image_shape", [(32, 32, 3), (18, 27, 1)])
 def test_images_are_those_of_a_second_implementation(image_shape):
-    """Away from edges, where that one has no antialiasing, within the rounding of colors, and with the same noise."""
+    """Compares pixels away from edges, since the second implementation has no antialiasing."""
     source = data.load_split("shapes", "test", image_shape=image_shape, split_seed=7)
     far = 0
     for index in range(7):

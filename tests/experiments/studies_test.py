@@ -1,4 +1,4 @@
-"""Every study builds its runs; one is made, killed and gone on with; and what is made of results."""
+"""Every study builds its runs, one is killed and resumed, and results become tables."""
 
 import csv
 import dataclasses
@@ -101,7 +101,7 @@ def test_a_killed_study_resumes_without_repeating_runs(tmp_path):
     page = (tmp_path / "index.html").read_text()
     assert "Self-supervision" in page and "Two steps of every run" in page and "picture.png" in page
     assert (tmp_path / "picture.png").stat().st_size > 5000
-    # A study of other runs does not take the folder for its own.
+    # A study of other runs refuses the folder.
     with pytest.raises(ValueError, match="The workdir belongs to a run with another config"):
         studies.make(study, SCALES["small"], tmp_path, lines.append)
 
@@ -148,7 +148,7 @@ def test_a_run_starts_from_the_best_searched_one():
         Run("b", {}, {"decay": 0.3}, is_row=False),
         Run("c", {}, {"family": "ViT"}, start=("a", "b")),
     ]
-    # Of the best one's own test, not of the run that starts from it, and not of another metric.
+    # The test metric of the best run itself, not of the run that starts from it.
     results = {"a": {"test/accuracy": 0.5, "test/loss": 0.1}, "b": {"test/accuracy": 0.75}, "c": {"test/accuracy": 0.6}}
     assert start_of(runs[2], runs, results) is runs[1]
     assert start_of(runs[0], runs, results) is None

@@ -1,4 +1,4 @@
-"""VTAB-1k fine-tunes task by task, and goes on where it stopped; the digits stand for its datasets."""
+"""VTAB-1k fine-tunes task by task and resumes; the digits replace its datasets."""
 
 import types
 

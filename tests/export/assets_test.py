@@ -1,4 +1,4 @@
-"""The files of a version that are not its graph, as a server and its user read them."""
+"""The files of a version next to its graph, as a server and users read them."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Models with axial attention and other positions, and what was pre-trained on masked patches, are exported."""
+"""Models with axial attention, with other positions, and pre-trained on masked patches, are exported."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""A BiT ResNet is exported as a Vision Transformer is."""
+"""A BiT ResNet is exported like a Vision Transformer."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""What the tests of exports share: one small export with all signatures."""
+"""A small export with all signatures for all tests."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""Image files inside a served graph: as in the evaluation, and bounded."""
+"""Image files are decoded in a served graph as in the evaluation, with limits."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ def test_files_are_prepared_as_in_the_evaluation(crop, rounding, folder):
     assert weights.numpy().tolist() == [1] * len(SIZES)
     decoder = Decoder((6, 6, 3), inputs.model_preprocessing())
     files = [path.read_bytes() for path in sorted((folder / "test" / "thing").iterdir())]
-    # Not more than the last digit: a graph divides by a constant as it multiplies by its reciprocal.
+    # At most the last digit: a graph multiplies by the reciprocal of a constant instead of dividing.
     np.testing.assert_allclose(decoder(tf.constant(files)), images, rtol=0, atol=1.2e-7)
 
 

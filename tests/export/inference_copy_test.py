@@ -1,4 +1,4 @@
-"""Copies of models in one precision: which layer computes in which."""
+"""Copies of models in one precision, and the precision of each layer."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""`export.load` gives back the model that was exported."""
+"""`export.load` returns the exported model."""
 
 import shutil
 from pathlib import Path

@@ -20,7 +20,7 @@ def api_message(name):
 
 
 def example_log():
-    """A record with something in every field that a request has."""
+    """A record with a value in every field of a request."""
     log = messages.PredictionLog()
     request = log.predict_log.request
     request.model_spec.name, request.model_spec.version.value = "digits", 3

@@ -1,4 +1,4 @@
-"""A whole export: its outputs, what it refuses, and when it gets its version number."""
+"""A whole export: its outputs, its errors, and when it gets its version number."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def signatures(exported):
 
 @pytest.fixture
 def unverified(monkeypatch):
-    """Exports without the child process that verifies them, where the test is not about it."""
+    """Exports without verification in a child process, if a test is not about it."""
     monkeypatch.setattr(module, "verify", lambda *_: {})
 
 
@@ -110,7 +110,7 @@ def test_features_and_attention_are_those_of_the_model(exported, signatures):
     np.testing.assert_allclose(maps, inspection.attention_maps(model, images), atol=1e-6)
 
 
-# That a wrong rank raises and does not abort is verified in a child process by every export.
+# Every export verifies in a child process that a wrong rank raises and does not abort.
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [

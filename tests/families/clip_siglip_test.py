@@ -15,7 +15,7 @@ from keras_vit.checkpoints import names, position_embeddings
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "families"
 TOLERANCE = 2e-5
-# For each golden file: further arguments, and for each output of the reference what of the model gives it.
+# For each golden file: further arguments, and the model's output for each output of the reference.
 _TIMM = {"tokens": "encoded", "output": "output"}
 CASES = {
     "clip": ({}, {"last_hidden_state": "last", "pooler_output": "pooled", "image_embeds": "output", "hidden_1": "1"}),
@@ -174,7 +174,7 @@ def eva02_original():
     ) | {"rope.freqs_cos": np.ones(3, "float32")}
 
 
-# The golden file, the arrays with other names, and the config.json beside them.
+# The golden file, the renamed arrays, and the config.json next to them.
 DIALECTS = {
     "clip original": ("clip", clip_original, {}),
     "clip timm": ("clip", lambda: tower_as_timm("clip"), {"architecture": "vit_base_patch32_clip_quickgelu_224"}),

@@ -1,4 +1,4 @@
-"""The config.json beside a file says what no array shows: pooling, heads, activations."""
+"""The config.json next to a file gives what no array shows: pooling, heads, activations."""
 
 import json
 import re

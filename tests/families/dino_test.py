@@ -20,7 +20,7 @@ TOLERANCE = 2e-5
 
 @pytest.fixture
 def folder(tmp_path):
-    """Makes a folder of Hugging Face's of a golden file."""
+    """Makes a Hugging Face folder from a golden file."""
 
     def make(case):
         shutil.copy(GOLDEN / f"{case}.safetensors", tmp_path / "model.safetensors")
@@ -92,7 +92,7 @@ def original(case, packed=True):
         block = name.partition("attn.")[0]
         for ending in ("weight", "bias"):
             parts = [arrays.pop(f"{block}attn.{n}.{ending}", None) for n in _parts(name)]
-            parts = [np.full_like(parts[0], 9) if part is None else part for part in parts]  # a bias that is masked
+            parts = [np.full_like(parts[0], 9) if part is None else part for part in parts]  # a masked bias
             arrays[f"{block}attn.qkv.{ending}"] = np.concatenate(parts)
     return arrays
 

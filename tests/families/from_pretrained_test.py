@@ -1,4 +1,4 @@
-"""A file alone gives the model that it is of, and its logits."""
+"""`from_pretrained` builds the model of a file alone, with the right logits."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Everything works on the models of every family: tiny ones, from their golden files."""
+"""Everything works on tiny models of every family, from their golden files."""
 
 import importlib.util
 import shutil

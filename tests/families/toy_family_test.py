@@ -1,4 +1,4 @@
-"""A family that only this file knows: rotary positions, SwiGLU and two registers. No file of the package knows it."""
+"""A family defined in this file alone: rotary positions, SwiGLU and two registers."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Models are written as folders of timm and transformers, which load them and compute the same."""
+"""timm and transformers load written folders and compute the same outputs."""
 
 import dataclasses
 import json
@@ -18,7 +18,7 @@ from keras_vit.families.dinov3 import ROTARY
 from keras_vit.families.eva02 import ROTARY as EVA02
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "families"
-# For each golden file, the formats that hold its model.
+# The formats that can represent the model of each golden file.
 CASES = {
     "clip": ("huggingface", "timm"),
     "clip_gelu": ("huggingface", "timm"),
@@ -41,7 +41,7 @@ CASES = {
     "timm_dinov3": ("huggingface", "timm"),
     "mae": ("huggingface",),
     "ijepa": ("huggingface", "timm"),
-    "dino": ("huggingface",),  # its epsilon is none of timm's
+    "dino": ("huggingface",),  # timm does not use its epsilon
 }
 PAIRS = [(case, form) for case, forms in CASES.items() for form in forms]
 TOLERANCE = 2e-5

@@ -1,4 +1,4 @@
-"""Attention scores and maps: golden numbers, properties, and the same inside of other models."""
+"""Attention scores and maps: golden numbers, properties, and models inside other models."""
 
 import concurrent.futures
 import re
@@ -120,7 +120,7 @@ def test_relevance_has_the_gradients_of_finite_differences(kind, monkeypatch):
         gradient[head, query, key] = (outputs[0] - outputs[1]) / (2 * step)
     object.__delattr__(block, "scores")
     first = np.maximum(gradient * scores[0], 0).mean(0)
-    # Two layers: R = (I + A2) (I + A1) - I, so what is left beside A2 follows from A1.
+    # Two layers: R = (I + A2) (I + A1) - I, so the rest besides A2 follows from A1.
     second = np.linalg.solve((np.eye(tokens) + first).T, (relevance[0] + np.eye(tokens)).T).T - np.eye(tokens)
     assert np.abs(first).max() > 1e-3 and np.abs(second).max() > 1e-3
     assert second.min() > -2e-3 * np.abs(second).max()

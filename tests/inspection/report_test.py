@@ -1,4 +1,4 @@
-"""All pictures and the page, of models whose images are not square."""
+"""All pictures and the page, for models whose images are not square."""
 
 import keras
 import numpy as np

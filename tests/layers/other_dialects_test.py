@@ -1,4 +1,4 @@
-"""What checkpoints of other code need of the layers: exact GELU, other epsilons, fixed positions, other paddings."""
+"""Layer options for other libraries' checkpoints: exact GELU, epsilons, fixed positions, paddings."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""The parts of a block that later families have, by a second implementation in numpy."""
+"""The block parts of later families, compared with a second implementation in numpy."""
 
 import math
 
@@ -66,7 +66,7 @@ def turn(x, kind):
 
 
 def block_in_numpy(tokens, w, heads, mlp="gelu_tanh", rotary=None, prefix=1, epsilon=1e-6):
-    """What a block computes; its norms, biases and factors are those that there are weights of."""
+    """Computes a block in numpy; weights decide which norms, biases and factors it has."""
     x = norm(tokens, w, "norm_1", epsilon)
     q, k, v = (
         np.einsum("bnd,dhk->bhnk", x, w[f"attention/{part}/kernel"])

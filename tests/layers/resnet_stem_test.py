@@ -13,7 +13,7 @@ def _numpy(tensor):
 
 @pytest.mark.parametrize("scale", [1.0, 1e-5])
 def test_standardization_adds_epsilon_to_the_deviation(scale):
-    # A kernel of deviation 1e-5 has a result of half the size: the epsilon, 1e-5, shows, and where it stands.
+    # A kernel of deviation 1e-5 is scaled to half the size, which shows the epsilon of 1e-5 and its place.
     random = np.random.default_rng(0)
     kernel = (scale * random.normal(3, 1, size=(3, 3, 4, 6))).astype("float32")
     images = random.normal(size=(1, 3, 3, 4)).astype("float32")
@@ -49,7 +49,7 @@ def test_scale_and_mean_of_a_kernel_do_not_matter():
 
 
 def test_gradients_flow_through_the_standardization():
-    # Since the mean of a kernel does not matter, its gradient has mean 0: it would not, past the standardization.
+    # The mean of a kernel does not matter, so its gradient has mean 0 if it passes through the standardization.
     random = np.random.default_rng(0)
     model = keras.Sequential([keras.Input((4, 4, 3)), StdConv2D(2, 3)])
     kernel = _numpy(model.layers[0].kernel)

@@ -14,7 +14,7 @@ def test_a_backbone_has_its_strides_trains_and_saves(tmp_path):
     images = np.random.default_rng(0).uniform(-1, 1, (2, 32, 48, 3)).astype("float32")
     maps = backbone(images)
     assert [tuple(x.shape) for x in maps] == [(2, 16, 24, 16), (2, 8, 12, 16), (2, 4, 6, 16), (2, 2, 3, 16)]
-    # The map of the patches' own stride is the tokens as they are; the next one keeps the largest of four.
+    # At the stride of the patches the map is the tokens; the next one takes the maximum of four.
     np.testing.assert_allclose(maps[2], keras_vit.features(vit, images, 3, "patch", grid=True), atol=1e-5)
     last = keras_vit.features(vit, images, 4, "patch", grid=True)
     np.testing.assert_allclose(maps[3], last.reshape(2, 2, 2, 3, 2, 16).max((2, 4)), atol=1e-5)
@@ -27,7 +27,7 @@ def test_a_backbone_has_its_strides_trains_and_saves(tmp_path):
 @pytest.mark.full
 @pytest.mark.one_backend
 def test_a_segmentation_head_learns_shapes():
-    # The ten lines of docs/features.md.
+    # The segmentation head of docs/features.md.
     vit = keras_vit.VisionTransformer(**SIZES | {"num_layers": 2}, input_shape=(32, 32, 3))
     inputs = keras.Input((32, 32, 3))
     maps = keras_vit.backbone(vit, layers=[1, 2], strides=[4, 8])(inputs)

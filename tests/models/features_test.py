@@ -1,4 +1,4 @@
-"""Representations agree with sub-models of the same layers, wherever the Vision Transformer is."""
+"""Features agree with sub-models of the same layers, also inside other models."""
 
 import concurrent.futures
 
@@ -207,7 +207,7 @@ def test_bad_input_is_told_apart():
 
 
 def test_patches_of_a_hybrid_are_as_far_apart_as_its_stride():
-    """Also where the stride does not divide the image: the last patches reach beyond it."""
+    """Also if the stride does not divide the image, so that the last patches extend beyond it."""
     model = build(input_shape=(36, 20, 3), patch_size=1, resnet_blocks=(1, 1))
     assert model.grid == (5, 3) and model.patch_stride == 8
 

@@ -1,4 +1,4 @@
-"""The models give the numbers of the JAX reference (`vit_jax`) with its weights."""
+"""With its weights, models reproduce the numbers of the JAX reference (`vit_jax`)."""
 
 import zlib
 

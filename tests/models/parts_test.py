@@ -1,4 +1,4 @@
-"""Parts of later families: a second class token with its head, and norms in other places."""
+"""Parts of later families: a second class token with its head, and additional norms."""
 
 import keras
 import numpy as np

@@ -114,7 +114,7 @@ def test_relative_attention_with_a_zero_table_is_plain():
 
 @pytest.mark.one_backend
 def test_without_positions_a_model_sees_a_bag_of_patches():
-    """It gives the same for patches in another order, and with relative positions something else."""
+    """The output does not depend on the order of patches without positions, but does with relative ones."""
     batch = images()
     mirrored = np.concatenate([batch[:, 4:], batch[:, :4]], 1)  # the rows of patches, the other way around
     for variant, same in (("none", True), ("relative", False), ("learned2d", False)):

@@ -1,4 +1,4 @@
-"""The arguments that other code's models need of `VisionTransformer`."""
+"""The arguments of `VisionTransformer` for other libraries' models."""
 
 import keras
 import numpy as np

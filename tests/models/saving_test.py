@@ -1,4 +1,4 @@
-"""What is saved comes back the same to the bit, in another process."""
+"""Saved models are bit-exact when loaded in another process."""
 
 import inspect
 import itertools

@@ -1,4 +1,4 @@
-"""Guarded updates: the plain update to the bit, or none."""
+"""A guarded update is exactly the plain update, or nothing."""
 
 import contextlib
 

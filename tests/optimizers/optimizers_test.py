@@ -187,7 +187,7 @@ def test_a_norm_that_is_no_number_stays_visible():
 def test_an_average_moves_a_share_of_the_way():
     old, new = np.array([1.0, 2.0], "float32"), np.array([3.0, 2.0], "float32")
     np.testing.assert_allclose(optimizers.ema_update(old, new, 0.75), [1.5, 2.0])
-    # A weight that stays where it is moves no digit.
+    # A constant weight does not change by rounding.
     third = np.array([1 / 3], "float32")
     np.testing.assert_array_equal(optimizers.ema_update(third, third, 0.9999), third)
 

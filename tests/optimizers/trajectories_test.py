@@ -1,4 +1,4 @@
-"""Twenty steps of training by the JAX reference (`vit_jax`), on each backend."""
+"""Twenty training steps compared with the JAX reference (`vit_jax`), on each backend."""
 
 import keras
 import numpy as np

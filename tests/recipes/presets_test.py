@@ -1,4 +1,4 @@
-"""The recipes say what the papers' tables say."""
+"""The recipes agree with the papers' tables."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""An export whose outputs are known, and servers of it."""
+"""An export with known outputs, and servers of it."""
 
 import contextlib
 import fcntl

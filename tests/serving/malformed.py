@@ -1,4 +1,4 @@
-"""Odd and malformed requests: each must get an error or the right output, and none may crash the server."""
+"""Odd and malformed requests. Each must get an error or the right output, and none may crash the server."""
 
 import io
 import json

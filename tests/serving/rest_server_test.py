@@ -1,4 +1,4 @@
-"""The C++ server: an export gives the model's probabilities there, and no request ends its process."""
+"""The C++ server returns the model's probabilities, and no request ends its process."""
 
 import base64
 import contextlib
@@ -269,7 +269,7 @@ def test_idle_connections_hold_no_request_up(rest_server, exported):
         kept = [http.client.HTTPConnection("localhost", server.port, timeout=60) for _ in range(4)]
         for connection in kept:
             stack.callback(connection.close)
-        for _ in range(2):  # in turns, on connections that were idle meanwhile
+        for _ in range(2):  # in turn, on connections that were idle in between
             for connection in kept:
                 connection.request("GET", "/v1/models/model")
                 assert connection.getresponse().read()

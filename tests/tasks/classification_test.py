@@ -1,4 +1,4 @@
-"""The losses and metrics of classification are those of a second implementation in numpy, on every backend."""
+"""Losses and metrics of classification agree with a second implementation in numpy."""
 
 import types
 from pathlib import Path
@@ -15,7 +15,7 @@ RESNET = {"depth": 26, "width_factor": 1}
 
 
 def _inputs(image_shape=(8, 12, 3), classes=5):
-    """What a task asks of an `InputPipeline`."""
+    """The part of an `InputPipeline` that a task uses."""
     return types.SimpleNamespace(
         image_shape=image_shape,
         train=types.SimpleNamespace(class_names=tuple(map(str, range(classes)))),
@@ -61,7 +61,7 @@ def test_losses_and_accuracy_are_those_of_numpy(loss, training):
 
 
 def test_each_of_several_right_answers_is_right():
-    """In evaluation any label above 0, so that ReaL's count; in training the largest of a mixture."""
+    """In evaluation, any label above 0 counts, as for ReaL; in training, the largest of a mixture."""
     answers = keras.Sequential([keras.Input((5,)), keras.layers.Identity()])  # the images are the logits
     logits = 9.0 * np.eye(5, dtype="float32")[[0, 4, 3, 2, 2, 1]]
     labels = np.array([[1, 0, 0, 0, 1], [1, 0, 0, 0, 1], *4 * [[0, 0, 0.25, 0.75, 0]]], "float32")

@@ -1,4 +1,4 @@
-"""Masked patch prediction as a run on two replicas, that stops and goes on."""
+"""A run of masked patch prediction on two replicas that stops and resumes."""
 
 import importlib.util
 from pathlib import Path

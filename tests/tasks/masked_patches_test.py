@@ -73,7 +73,7 @@ def test_masks_are_uniform_and_keyed_by_the_seed():
     first, again, other = (masked(tokens, number) for number in (0, 0, 1))
     np.testing.assert_array_equal(first[0], again[0])
     assert (first[1] != other[1]).any()
-    assert (first[1][0] != first[1][1:]).any(1).all()  # every image has places of its own
+    assert (first[1][0] != first[1][1:]).any(1).all()  # every image has its own places
     counts = first[1].sum(0)  # of each place in 200 images: 100, deviation 7
     assert np.abs(counts - 100).max() < 5 * 7.1
     replaced = (first[0] != tokens)[..., 0] & (first[0] != 100)[..., 0]

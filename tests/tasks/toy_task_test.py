@@ -1,4 +1,4 @@
-"""A task that only this file knows trains, evaluates, resumes and averages, on one and on two replicas."""
+"""A task defined in this file alone trains, evaluates, resumes and averages, on one and two replicas."""
 
 import importlib.util
 from pathlib import Path

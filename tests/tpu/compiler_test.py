@@ -1,4 +1,4 @@
-"""What the compiler says, and the versions of JAX whose private names are used."""
+"""The compiler's messages, and the versions of JAX whose private names are used."""
 
 import configparser
 import importlib.metadata

@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 from keras_vit import data, recipes, tasks
 from keras_vit.tpu.inputs import InputShapes
 
-# Sides of 128, which a TPU does not fill up with zeros.
+# Sizes of 128, which a TPU does not pad.
 TINY_MODEL = {
     "input_shape": (8, 8, 3), "patch_size": 4, "num_layers": 1, "hidden_size": 128, "mlp_dim": 256, "num_heads": 2,
 }  # fmt: skip
@@ -39,7 +39,7 @@ def tiny():
 
 @pytest.fixture(scope="session")
 def tpu_compiler():
-    """Skips a test, by name, where the extra `aot` is not installed."""
+    """Skips a test if the extra `aot` is not installed."""
     missing = [name for name in ("jax", "libtpu") if importlib.util.find_spec(name) is None]
     if missing:
         pytest.skip(f"no {' and '.join(missing)}: pip install -e '.[cpu,aot]'")

@@ -30,7 +30,7 @@ def test_a_tiny_step_compiles_and_fits(tiny, tpu_compiler):
     assert (check.batch_size_per_device, check.fitting_batch_per_device) == (4, 4)
     # Weights, their averages and two moments in float32, and little else.
     assert 4 * check.all_reduce_bytes <= check.state_bytes < 6 * check.all_reduce_bytes
-    # Variables are updated in place: beside the state there is room for about as much, and not for new variables too.
+    # Variables are updated in place: temporary memory is about as large as the state, without a second copy.
     assert check.train.argument_bytes + check.train.temporary_bytes < 2.5 * check.state_bytes
     assert check.evaluation.argument_bytes < check.train.argument_bytes
     assert check.train.flops > 0.98 * check.model_flops > 0

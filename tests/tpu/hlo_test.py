@@ -55,7 +55,7 @@ ENTRY %main.1 (images: bf16[4,197,768], kernel: bf16[768,100,1]) -> f32[] {
 def test_traffic_is_that_of_hbm_with_padded_tiles():
     sizes = dict(traffic(MODULE))
     product = 2 * 4 * 200 * 128  # 197 rows of 100 numbers fill 25 times 8 rows of 128
-    # The kernel is read once, on its way to the small memory.
+    # The kernel is read once, into VMEM.
     assert sizes["bf16[768,100,1]"] == 2 * 768 * 128
     assert sizes["bf16[4,197,768]"] == 2 * 4 * 200 * 768
     assert sizes["bf16[4,197,100]"] == 4 * product

@@ -1,4 +1,4 @@
-"""What is known of a dataset that is not on this machine."""
+"""The facts of a dataset that is not on this machine."""
 
 import pytest
 from ml_collections import ConfigDict

@@ -1,4 +1,4 @@
-"""What the JAX engine's programs are refused for. These tests run in a child process, where Keras' backend is JAX."""
+"""Errors of the JAX engine's programs. These tests run in a child process with the JAX backend."""
 
 import os
 import subprocess

@@ -21,7 +21,7 @@ from keras_vit.training.tensorflow.step import make_train_steps
 
 REPLICAS = 2
 BATCH = 8
-# What replicas exchange values by. A sum is `CrossReplicaSum`; a broadcast is an `AllToAll` of copies.
+# The operations by which replicas exchange values. A sum is `CrossReplicaSum`; a broadcast is an `AllToAll` of copies.
 EXCHANGES = ("AllToAll", "CollectivePermute", "CrossReplicaSum", "TPUCollective", "XlaAllReduce", "XlaReduceScatter")
 
 
@@ -128,7 +128,7 @@ def test_the_host_only_collects_the_outputs_of_a_step(traced):
             if node.name not in reached and any(name.split(":")[0].lstrip("^") in todo for name in node.input)
         }
     consumers = collections.Counter(node.op for node in traced.loop_body if node.name in reached - outputs)
-    # The rows of the call are stored; nothing is decided by them, and no program takes them.
+    # The metrics of the call are stored; no program uses them.
     assert set(consumers) <= {"Identity", "ConcatV2", "TensorListSetItem", "NoOp"}
 
 

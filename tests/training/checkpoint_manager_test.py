@@ -95,7 +95,7 @@ def test_a_corrupt_checkpoint_falls_back_to_the_previous(damage, state, tmp_path
     _at(state, 0)
     assert checkpoints.restore()["step"] == 10 and _is_at(state, 10)
     assert any(line.startswith(f"the checkpoint {tmp_path}/000000020 is corrupt and not used: ") for line in lines)
-    _saved(tmp_path, state, 15)  # the run goes on from 10, without 20
+    _saved(tmp_path, state, 15)  # the run resumes from 10, without 20
     assert checkpoints.restore()["step"] == 15
     _saved(tmp_path, state, 20)
     assert checkpoints.restore()["step"] == 20 and checkpoints.steps() == [15, 20]
@@ -151,7 +151,7 @@ def test_an_unscaled_run_resumes_with_loss_scaling(state, tiny, tmp_path):
 
 
 class Hosts:
-    """Engines of two hosts, of which each is asked in its own thread; `gather_hosts` waits for both."""
+    """Engines of two hosts, each in its own thread; `gather_hosts` waits for both."""
 
     def __init__(self, *engines):
         self._barrier, self._rows = threading.Barrier(2, timeout=60), {}
@@ -184,7 +184,7 @@ def _restored_on_two_hosts(tiny, folders):
 
 
 def test_hosts_follow_process_0_to_an_older_checkpoint(state, tiny, tmp_path):
-    """The chief finds 20 corrupt, or does not see it; the other host can read it, and must not."""
+    """Process 0 finds 20 corrupt or missing; the other host could read it, but must not."""
     _saved(tmp_path / "a", state, 10)
     _saved(tmp_path / "b", state, 10, 20)
     counters, states = _restored_on_two_hosts(tiny, [tmp_path / "a", tmp_path / "b"])
@@ -197,7 +197,7 @@ def test_a_host_without_the_shared_checkpoint_fails(state, tiny, tmp_path):
     ((chief, other), _) = _restored_on_two_hosts(tiny, [tmp_path / "a", tmp_path / "b"])
     assert chief["step"] == 20 and "does not have the counters of step 20" in other
     ((chief, other), _) = _restored_on_two_hosts(tiny, [tmp_path / "none", tmp_path / "b"])
-    assert chief == other == {}  # the chief starts from the first step, and so do all
+    assert chief == other == {}  # process 0 starts from the first step, and so do all others
 
 
 def test_a_full_disk_leaves_the_last_one_as_it_was(state, tmp_path):

@@ -24,7 +24,7 @@ def strategy_of(replicas):
     """The default strategy, or one over several of this machine's logical devices."""
     if replicas == 1:
         return tf.distribute.get_strategy()
-    # Without collective operations, which allow one number of replicas in a process; two workers are tested with them.
+    # Collective operations, tested with two workers, allow only one number of replicas per process.
     return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)], tf.distribute.ReductionToOneDevice())
 
 
@@ -58,7 +58,7 @@ def classification(**changes):
 
 
 def train(replicas=1, steps=5, steps_per_call=None, state=None, inputs=None, options=(), **what):
-    """Trains from the start; gives the `State`, the metrics `(steps, 4)`, and all outputs of the last call."""
+    """Trains from the start; returns the `State`, the metrics `(steps, 4)`, and all outputs of the last call."""
     strategy = strategy_of(replicas)
     state = state or new_state(strategy, averaged="ema_decay" in dict(options), **what)
     train_steps = make_train_steps(strategy, state, classification(), batch_size=BATCH, **{"seed": 0, **dict(options)})

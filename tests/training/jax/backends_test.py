@@ -80,7 +80,7 @@ def _assert_same_metrics(ours, theirs, rtol=1e-5):
         ours_, theirs_ = (training.read_metrics(workdir / name) for workdir in (ours, theirs))
         assert list(ours_) == list(theirs_) and len(ours_["step"]) > 0
         for column, values in ours_.items():
-            # Adam makes steps of the rounding of gradients that are truly zero, which the norm counts: 1e-5 to 2.2e-5
+            # Adam turns the rounding errors of zero gradients into steps, which change the norm by 1e-5 to 2.2e-5
             # was seen of the same two runs, by the threads of the machine.
             tolerance = 5 * rtol if column == "grad_norm" else rtol
             np.testing.assert_allclose(values, theirs_[column], rtol=tolerance, atol=1e-7, err_msg=f"{name}: {column}")
@@ -91,7 +91,7 @@ def _assert_same_weights(ours, theirs):
     arrays = [_arrays(workdir / "checkpoints" / "000000020" / "state") for workdir in (ours, theirs)]
     assert len(arrays[0]) == len(arrays[1]) > 90
     for name, array in arrays[0].items():
-        # The true gradient of a key's bias is zero, and Adam makes steps of its rounding.
+        # The true gradient of a key's bias is zero, and Adam turns its rounding errors into steps.
         atol = 1e-3 if "key/bias" in name else 1e-5
         np.testing.assert_allclose(array, arrays[1][name], atol=atol, rtol=1e-4, err_msg=name)
 

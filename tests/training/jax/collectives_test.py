@@ -33,7 +33,7 @@ def _shapes(text):
 def test_divided_weights_are_gathered_and_no_images_or_tokens(tiny, jax_engines, monkeypatch):
     monkeypatch.setattr(state, "MIN_SHARDED_SIZE", 64)
     options = {"precision": "mixed_bfloat16", "accumulate_steps": 2, "remat": True}
-    model = {"hidden_size": 48, "mlp_dim": 96}  # so many that to exchange tokens is less
+    model = {"hidden_size": 48, "mlp_dim": 96}  # so many that exchanging tokens moves less
     engine = jax_engines.engine_of(4, tiny.input_of(), model, batch_size=BATCH, shard="parameters", **options)
     exchanges = _exchanges(engine)
     assert {opcode for opcode, _, _ in exchanges} <= {"all-gather", "all-reduce", "reduce-scatter"}

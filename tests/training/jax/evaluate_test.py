@@ -1,4 +1,4 @@
-"""Evaluation on devices: every example counts once, with the averages of the weights where there are any."""
+"""Evaluation on devices counts every example once, and uses the averages of the weights if there are any."""
 
 import numpy as np
 import pytest

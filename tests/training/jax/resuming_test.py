@@ -1,4 +1,4 @@
-"""A run that was killed and started again is, bit for bit, the run that was not killed."""
+"""A killed and restarted run is bit for bit the same as an uninterrupted one."""
 
 import importlib.util
 import json
@@ -34,7 +34,7 @@ def _weights(model):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A run that nobody killed, on four devices: `(workdir, RunResult)`, and a copy of the workdir after step 7."""
+    """An uninterrupted run on four devices: `(workdir, RunResult)`, and a copy of the workdir after step 7."""
     folder = tmp_path_factory.mktemp("whole")
     write = small_run.writer(folder / "run", "step  7/11", folder / "copy", write=lambda line: None)
     return folder / "run", small_run.start("alone", folder / "run", write), folder / "copy"
@@ -95,7 +95,7 @@ def _workers(scripts, workdir, moment="", kind="workers"):
 
 @pytest.fixture(scope="module")
 def pair(scripts, tmp_path_factory):
-    """The workdir of two processes that nobody killed."""
+    """The workdir of two uninterrupted processes."""
     workdir = tmp_path_factory.mktemp("pair")
     ended = [process.wait() for process in _workers(scripts, workdir)]
     line = "JAX on 4 x cpu of 2 hosts, weights and optimizer whole on each: 4 x 80 images a step"
@@ -118,7 +118,7 @@ def test_two_processes_of_two_devices_equal_one_of_four(pair, tmp_path):
 def test_two_processes_that_were_killed_end_as_two_that_were_not(pair, scripts, tmp_path):
     killed = _workers(scripts, tmp_path, moment="step  7/11")
     ended = [killed[0].wait()]
-    os.kill(killed[1].pid, signal.SIGKILL)  # it would find out by itself, after a while
+    os.kill(killed[1].pid, signal.SIGKILL)  # it would notice by itself, after a while
     ended.append(killed[1].wait())
     assert ended[0].returncode == -9, ended
     ended = [process.wait() for process in _workers(scripts, tmp_path)]

@@ -1,4 +1,4 @@
-"""Steps of training: the same numbers however they are divided, and what must differ."""
+"""Training steps give the same numbers however they are divided."""
 
 import jax
 import numpy as np
@@ -19,14 +19,14 @@ def small_arrays_are_divided(monkeypatch):
 
 def _assert_same(ours, theirs, atol=1e-5):
     for name, array in ours.items():
-        # The true gradient of a key's bias is zero, and Adam makes steps of its rounding.
+        # The true gradient of a key's bias is zero, and Adam turns its rounding errors into steps.
         allowed = 1e-3 if "key/bias" in name else atol
         np.testing.assert_allclose(array, theirs[name], atol=allowed, rtol=0, err_msg=name)
 
 
 @pytest.fixture(scope="module")
 def alone(tiny, jax_engines):
-    """What one device does, with dropout: its metrics and arrays."""
+    """The metrics and arrays of one device with dropout."""
     engine = jax_engines.engine_of(1, tiny.input_of(), model=DROPOUT, **ADAMW)
     rows, outputs = jax_engines.train(engine)
     assert (rows[:, 2] > 1.5).sum() >= 2, "clipping must act"

@@ -1,4 +1,4 @@
-"""The main job on JAX as a user runs it, from digits to a SavedModel, and its one line where that cannot be."""
+"""The training script on JAX as a user runs it, from digits to a SavedModel, and its one-line errors."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Every page of experiments/configs compiles for a TPU, with its own model cut to two blocks."""
+"""Every config file compiles for a TPU, with its model reduced to two blocks."""
 
 import importlib.util
 from pathlib import Path
@@ -36,7 +36,7 @@ def _config(page, request):
     constructor = families.find_family(config.architecture).constructor.__name__
     config.architecture = constructor
     if constructor == "BiTResNet":
-        config.model.depth = 26  # the fewest units that there are
+        config.model.depth = 26  # the smallest slice
     else:
         config.model.num_layers = 2
         if config.model.resnet_blocks:

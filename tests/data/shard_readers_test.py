@@ -1,4 +1,4 @@
-"""Sources in order: each host reads its own shards, a resumed run starts in the middle, and all lanes read at once."""
+"""Sources read in order: hosts have their own shards, a resumed run starts in the middle, all readers run at once."""
 
 import collections
 import dataclasses
@@ -42,7 +42,7 @@ def lanes_of(source, batch_size=8, seed=1, shuffle_buffer=16):
 
 
 def indices(source_lanes, source, slots, count, first_step=0):
-    """Which examples stand in some slots of `count` steps, `(count, slots)`."""
+    """Returns the examples in some slots of `count` steps, `(count, slots)`."""
     rows = source_lanes.steps(slots, first_step).take(count)
     return np.stack([numbers.numpy() for numbers, _ in rows]) % source.num_examples
 
@@ -72,8 +72,8 @@ def test_each_host_opens_the_shards_of_its_part_and_no_other():
         counted = noted(source, lambda shard, number, count=count: count.update([(shard, number)]))
         indices(lanes_of(counted, 16), source, range(8 * host, 8 * host + 8), 20)  # one epoch
     for count in reads:
-        assert len({shard for shard, _ in count}) <= 16 + 1 + 8  # its own, one at a border, the next epoch's
-        assert sum(count.values()) <= 160 + 8 * 10  # of each lane some are read ahead
+        assert len({shard for shard, _ in count}) <= 16 + 1 + 8  # its own, one at a border, and the next epoch's
+        assert sum(count.values()) <= 160 + 8 * 10  # each reader reads some ahead
     assert len(set().union(*reads)) == 320
 
 
@@ -94,7 +94,7 @@ def test_a_resumed_run_skips_finished_shards():
     whole = indices(lanes_of(source, 24), source, range(24), 92)
     resumed = indices(lanes_of(counted, 24), source, range(24), 2, first_step=90)  # of 100 steps of the epoch
     np.testing.assert_array_equal(whole[90:], resumed)
-    assert len({shard for shard, _ in reads}) <= 2 * 12  # of 12 lanes, each at most at a border
+    assert len({shard for shard, _ in reads}) <= 2 * 12  # 12 readers, each at most at a border
     assert sum(reads.values()) <= 12 * 3 * 16  # of 2,160 examples before and 48 after
 
 
@@ -110,7 +110,7 @@ def test_shard_order_depends_on_epoch_and_seed():
 
 
 def test_reads_of_all_lanes_are_in_flight_at_the_same_time():
-    """A read waits until as many others wait as there are lanes: with fewer at a time nothing would ever come."""
+    """Each read waits until all readers wait, so fewer concurrent readers would deadlock."""
     source, condition, waiting = sharded((10,) * 32), threading.Condition(), [0, 0]
 
     def wait(shard, number):
