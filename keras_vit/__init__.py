@@ -22,7 +22,7 @@ except ImportError as error:
         ) from error
     raise
 
-from keras_vit import checkpoints, families, layers, models, preprocessing
+from keras_vit import checkpoints, families, layers, models, naflex, preprocessing
 from keras_vit.families import CONSTRUCTORS as _constructors
 from keras_vit.families import from_pretrained
 from keras_vit.families.bit import *  # noqa: F403
@@ -37,6 +37,7 @@ from keras_vit.families.hybrid import *  # noqa: F403
 from keras_vit.families.ijepa import *  # noqa: F403
 from keras_vit.families.mae import *  # noqa: F403
 from keras_vit.families.siglip import *  # noqa: F403
+from keras_vit.families.siglip2_naflex import *  # noqa: F403
 from keras_vit.families.vit import *  # noqa: F403
 from keras_vit.layers import *  # noqa: F403
 from keras_vit.layers import __all__ as _layers
@@ -72,7 +73,7 @@ if typing.TYPE_CHECKING:  # what `__getattr__` gives, for type checkers, editors
 __all__ = [
     *_layers, *_models, *_constructors, *_LAZY, *_FUNCTIONS,
     "Preprocessing", "checkpoints", "decode_predictions", "families", "from_pretrained", "layers", "models",
-    "preprocess_input", "preprocessing", "preprocessing_of",
+    "naflex", "preprocess_input", "preprocessing", "preprocessing_of",
 ]  # fmt: skip
 
 

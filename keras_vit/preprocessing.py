@@ -8,6 +8,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit import naflex
+
 
 @dataclasses.dataclass(frozen=True)
 class Preprocessing:
@@ -20,7 +22,8 @@ class Preprocessing:
         mean, std: a number for each channel, on the scale of image files, [0, 255], or [0, 65535] with a bit depth of
             16; whatever the value of white was in the data that the model was trained on.
         resize: "stretch" (both sides to the model's over `crop_fraction`, bilinear, without antialiasing, as in the JAX
-            reference `vit_jax`) or "shorter_side" (that side, the aspect kept, by the mean over areas).
+            reference `vit_jax`), "shorter_side" (that side, the aspect kept, by the mean over areas) or "naflex" (to
+            patches of any grid, see `keras_vit.naflex`).
         crop_fraction: the share of the resized image's side that is kept, in (0, 1].
         interpolation: "bilinear" or "bicubic", antialiased, as Pillow, PyTorch and `jax.image` resize; "" for what
             `resize` says.
@@ -53,7 +56,7 @@ class Preprocessing:
         if not 0 < self.crop_fraction <= 1:
             raise ValueError(f"`crop_fraction` must be in (0, 1]. Received: crop_fraction={self.crop_fraction}")
         for field, known in (
-            ("resize", ("stretch", "shorter_side")),
+            ("resize", ("stretch", "shorter_side", "naflex")),
             ("rounding", ("float", "uint8")),
             ("exif", (True, False)),
             ("bit_depth", (8, 16)),
@@ -108,12 +111,13 @@ def preprocess_input(images: np.ndarray | keras.KerasTensor, model: keras.Model 
     """[0, 255] to float32 in [-1, 1], the range every model here expects.
 
     Args:
-        images: `(B, H, W, C)` or `(H, W, C)`, of any dtype, values in [0, 255]; already of the model's size.
+        images: `(B, H, W, C)` or `(H, W, C)`, of any dtype, values in [0, 255]; already of the model's size. For a
+            NaFlex model a list of images `(H, W, C)` of any sizes, which become a batch as of `keras_vit.naflex`.
         model: None, or the model that gets the images, where its weights were trained on another range. Where its
             `Preprocessing` has a bit depth of 16, values are in [0, 65535].
 
     Returns:
-        A float32 tensor of the same shape.
+        A float32 tensor of the same shape, for a NaFlex model `(B, max_patches, P*P + 2, C)`.
 
     Raises:
         ValueError: the images are not of rank 3 or 4, do not have the channels of the model, or hold values that are
@@ -121,10 +125,21 @@ def preprocess_input(images: np.ndarray | keras.KerasTensor, model: keras.Model 
 
     Reference: the JAX reference's (https://github.com/google-research/vision_transformer) `(x - 127.5) / 127.5`.
     """
+    preprocessing = None if model is None else preprocessing_of(model)
+    if preprocessing is not None and preprocessing.resize == "naflex":
+        for image in images:
+            _check_pixels(image, 2**preprocessing.bit_depth - 1)
+        shape = model.input_shape[1:]
+        batch = naflex.preprocess(images, preprocessing.mean, preprocessing.std, naflex.patch_size_of(shape), shape[0])
+        return ops.convert_to_tensor(batch)
+    if isinstance(images, list) and len({np.shape(image) for image in images}) > 1:
+        raise ValueError(
+            "Only a NaFlex model takes images of several sizes; resize them to the model's. "
+            f"Received: shapes={[np.shape(image) for image in images]}"
+        )
     images = ops.cast(ops.convert_to_tensor(images), "float32")
     if len(images.shape) not in (3, 4):
         raise ValueError(f"Images must be (B, H, W, C) or (H, W, C). Received: shape={tuple(images.shape)}")
-    preprocessing = None if model is None else preprocessing_of(model)
     _check_pixels(images, 2 ** (8 if preprocessing is None else preprocessing.bit_depth) - 1)
     if preprocessing is None:
         return (images - 127.5) / 127.5

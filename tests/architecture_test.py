@@ -12,15 +12,16 @@ PACKAGE = ROOT / "keras_vit"
 FLOORS = {
     "files": set(),
     "terminal": set(),
-    "layers": {"preprocessing"},
+    "naflex": set(),
+    "layers": {"naflex", "preprocessing"},
     "losses": set(),
     "optimizers": set(),
     "recipes": {"families"},
     "checkpoints": {"files", "terminal", "preprocessing"},
-    "data": {"files", "preprocessing"},
-    "preprocessing": set(),
+    "data": {"files", "naflex", "preprocessing"},
+    "preprocessing": {"naflex"},
     "predictions": {"checkpoints"},  # class names come through the cache of weights
-    "models": {"layers", "checkpoints", "preprocessing"},
+    "models": {"layers", "checkpoints", "naflex", "preprocessing"},
     "families": {"layers", "checkpoints", "models"},
     "cost": {"layers", "models"},
     "plots": {"files"},
@@ -41,17 +42,17 @@ FLOORS = {
         "preprocessing",
     },
     "evaluation": {
-        *("checkpoints", "data", "files", "layers", "models", "plots", "preprocessing", "recipes", "terminal"),
-        "training",
+        *("checkpoints", "data", "files", "layers", "models", "naflex", "plots", "preprocessing", "recipes"),
+        *("terminal", "training"),
     },
-    "tpu": {"families", "cost", "data", "files", "plots", "recipes", "tasks", "training", "layers"},
+    "tpu": {"families", "cost", "data", "files", "plots", "recipes", "tasks", "training", "layers", "naflex"},
     "configs": {"checkpoints", "data", "families", "recipes"},
     "commands": {
         *("checkpoints", "configs", "data", "evaluation", "export", "families", "files", "inspection", "models"),
         *("plots", "preprocessing", "recipes", "tasks", "terminal", "tpu", "training"),
     },
     "__main__": {"commands"},
-    "__init__": {"checkpoints", "families", "layers", "models", "predictions", "preprocessing"},
+    "__init__": {"checkpoints", "families", "layers", "models", "naflex", "predictions", "preprocessing"},
 }
 # Files and folders that may import TensorFlow; all others run on any backend.
 MAY_IMPORT_TENSORFLOW = (

@@ -71,6 +71,11 @@ def _zero_shot():
     _golden("families/siglip_zeroshot.npz", "classes.npz")
 
 
+def _naflex():
+    _golden_folder("siglip2_naflex", "google/siglip2-base-patch16-naflex")
+    return {"wide": _zeros(20, 90, 3, dtype="uint8"), "tall": _zeros(80, 30, 3, dtype="uint8")}
+
+
 def _keras_file():
     _small_model(num_layers=7).save("mine.keras")
     return {"images": _zeros(2, 16, 24, 3)}
@@ -90,6 +95,7 @@ SETUPS = {
         "model": keras_vit.from_pretrained(GOLDEN / "families/timm_deit3.safetensors", num_heads=3),
         "keras_vit": keras_vit,
     },
+    "naflex": _naflex,
     "zero_shot": _zero_shot,
     "keras_file": _keras_file,
     "model_and_names": lambda: {"model": _small_model(), "names": ["cat", "dog", "bird"]},

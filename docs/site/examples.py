@@ -129,6 +129,17 @@ grid = keras_vit.ResNetStem(blocks=(2, 2))(keras.ops.zeros((1, 64, 64, 3)))  # (
 # %% keras_vit.layers.PreActivationResNet
 grid = keras_vit.PreActivationResNet(blocks=(2, 2))(keras.ops.zeros((1, 64, 64, 3)))  # (1, 8, 8, 512)
 
+# %% keras_vit.naflex.batch_shape
+model_input = keras.Input(keras_vit.naflex.batch_shape(max_patches=256, patch_size=16))  # (None, 256, 258, 3)
+
+# %% keras_vit.naflex.pack
+patches, shapes = np.zeros((1, 6, 8 * 8 * 3)), np.array([[2, 2]])  # as of transformers' Siglip2ImageProcessor
+batch = keras_vit.naflex.pack(patches, shapes)  # (1, 6, 66, 3); the last two patches are padding
+
+# %% keras_vit.naflex.preprocess
+wide, tall = np.zeros((20, 90, 3), "uint8"), np.zeros((80, 30, 3), "uint8")
+batch = keras_vit.naflex.preprocess([wide, tall], [127.5] * 3, [127.5] * 3, patch_size=16, max_patches=64)
+
 # %% keras_vit.checkpoints.load
 model = keras_vit.VisionTransformer(
     patch_size=8, num_layers=2, hidden_size=32, mlp_dim=64, num_heads=4, input_shape=(32, 48, 3), classes=37

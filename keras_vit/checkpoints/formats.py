@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import re
 import warnings
@@ -60,14 +61,9 @@ def open_checkpoint(path, subtree="", num_heads=None):
             is_weight = is_weight and 0 not in array.shape  # such as the tokens of no registers
             (inside if is_weight else others)[name.removeprefix(prefix) if is_weight else name] = array
         weights = _translate(inside, form, facts.get("num_heads") or num_heads)
+        _shape_naflex(weights, facts, path)
         if form.layout == "pytorch":
             _place_positions(weights, facts)
-        shape = weights[names.EMBEDDING].shape if names.EMBEDDING in weights else None
-        if form.layout == "pytorch" and shape and len(shape) != 4:
-            raise ValueError(
-                "The embedding of patches must be a convolution; that of a NaFlex model, for images of any shape, is "
-                f"not. Received: shape={shape} in {path}"
-            )
         kind = str(config.get("model_type") or config.get("architecture") or "")
         unknown_kind = "" if re.search(_KINDS, kind, re.IGNORECASE) else kind
         yield Checkpoint(form, weights, others, facts, unknown_kind)
@@ -111,6 +107,27 @@ def _translate(arrays, form, num_heads):
             name = names.canonical_name(path)
             weights[name] = _without_axes_of_one(name, part)
     return weights
+
+
+def _shape_naflex(weights, facts, path):
+    """Gives the matrix of patches of a NaFlex model the shape of a convolution's kernel, and its table of positions
+    that of a sequence."""
+    channels, kernel = facts.pop("num_channels", 3), weights.get(names.EMBEDDING)
+    if kernel is None or len(kernel.shape) == 4:
+        return
+    side = math.isqrt(kernel.shape[0] // channels) if len(kernel.shape) == 2 else 0
+    if not side or side**2 * channels != kernel.shape[0]:
+        raise ValueError(
+            "The embedding of patches must be a convolution, or for NaFlex a matrix of square patches. "
+            f"Received: shape={kernel.shape} in {path}"
+        )
+    weights[names.EMBEDDING] = kernel.reshape((side, side, channels, kernel.shape[1]))
+    facts.setdefault("max_patches", 256)  # of the published ones
+    positions = weights.get(names.POSITIONS)
+    if positions is not None and len(positions.shape) == 3 and positions.shape[0] > 1:  # of big_vision
+        rows, columns, hidden_size = positions.shape
+        weights[names.POSITIONS] = positions.reshape((1, rows * columns, hidden_size))
+        facts["grid"] = rows, columns
 
 
 def _place_positions(weights, facts):

@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from keras_vit.checkpoints import names, published, registry
+from keras_vit.checkpoints import published, registry
 from keras_vit.checkpoints.formats import open_checkpoint
 from keras_vit.preprocessing import Preprocessing
 
@@ -43,11 +43,6 @@ def find_arguments(source, num_heads=None, grid=None):
             facts["grid"] = grid
         if num_heads is not None:
             facts["num_heads"] = num_heads
-        if len(checkpoint.shapes.get(names.EMBEDDING, (0,) * 4)) != 4:
-            raise ValueError(
-                "The file's patches are embedded by a matrix, as those of SigLIP 2 NaFlex, which is not supported; use "
-                f"a model of a fixed size. Received: {source}"
-            )
         family, arguments = registry.infer(checkpoint.shapes, facts)
         unknown_kind = checkpoint.unknown_kind
     missing = [name for name in registry.STRUCTURE if name in arguments and arguments[name] is None]

@@ -148,5 +148,7 @@ def _set_preprocessing(model, fields):
     # How files are decoded is a matter of the data, not of the weights.
     fields = {"interpolation": "", **{key: value for key, value in fields.items() if key not in _OF_DATA}}
     known = getattr(model, "preprocessing", None)
+    if known and "naflex" in (known.resize, fields["resize"]):  # which the model decides
+        fields |= {"resize": known.resize, "crop_fraction": known.crop_fraction}
     if known and (len({*zip(fields["mean"], fields["std"])}) == 1 or len(fields["mean"]) == known.channels):
         model.preprocessing = dataclasses.replace(known, **fields)

@@ -14,6 +14,7 @@ from keras_vit.checkpoints.formats import rename
 _CHECKED = (
     *("patch_size", "hidden_size", "num_layers", "mlp_dim", "num_heads", "input_shape", "classifier", "pool_norm"),
     *("position_embedding", "attention_bias", "mlp_bias", "epsilon", "rotary", "include_top", *registry.PARTS),
+    "max_patches",
 )
 _DEFAULTS = {"attention_bias": "qkvo", "epsilon": 1e-6, "patch_bias": True, "mlp_bias": True}
 

@@ -75,6 +75,7 @@ class DemoModel:
         self.facts = f"{model.count_params():,} parameters; images of {width} x {height} pixels"
         try:
             vit = find_vision_transformer(model)
+            vit.check_grid()
         except ValueError:
             self.facts += "; no tokens that attend to one another, so there is no attention to show"
         else:

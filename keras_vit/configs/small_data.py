@@ -3,6 +3,7 @@
     keras-vit train --config=small_data:ViT-B/16,pets
     keras-vit train --config=small_data:ViT-S/16,folder --config.data.path=photos
     keras-vit train --config=small_data:DINOv2-B/14,folder --config.data.path=photos
+    keras-vit train --config=small_data:SigLIP2-NaFlex-B/16,folder --config.data.path=photos
 
 Lower layers learn more slowly, kernels alone decay, and images and labels are varied: what later fine-tuning of
 Vision Transformers has in common. Any dataset of `keras_vit.data` will do.
@@ -20,6 +21,8 @@ def get_config(request=""):
         raise ValueError(f"This page takes a model and a dataset, no choices. Received: {', '.join(choices)}")
     # A ResNet has no blocks to drop and no depth that the optimizer knows.
     bit = families.is_bit(model)
+    fields = families.model_fields(model)
+    patches = {name: fields[name] for name in ("max_patches", "patch_size") if fields.get("max_patches")}  # of NaFlex
     stochastic_depth = {} if bit else {"stochastic_depth": 0.1}
     return ConfigDict(
         recipes.defaults(
@@ -30,7 +33,7 @@ def get_config(request=""):
             clip_norm=1.0,
             weights=published.collection_of(families.canonical_name(model), "augreg", "bit_m"),
             **families.model_config(model, **stochastic_depth),
-            data=data.defaults(name=dataset, image_size=224, augreg="light1", label_smoothing=0.1),
+            data=data.defaults(name=dataset, **(patches or {"image_size": 224}), augreg="light1", label_smoothing=0.1),
             optimizer={
                 "name": "adamw",
                 "weight_decay": 0.05,

@@ -22,7 +22,9 @@ def train_example(example, seed, source, options):
     window = (lambda shape: transforms.inception_window(shape, seed + CROP)) if crop == "inception" else None
     shape = options.image_shape(source) if crop == "none" else None
     image, white = decode_pixels(example["image"], source, options, window, shape)
-    if crop == "resize_small_crop":
+    if options.max_patches:
+        image = transforms.resize_to_patches(image, options.image_shape(source))
+    elif crop == "resize_small_crop":
         image = transforms.resize_small(image, options.resize_size, rounding)
     elif crop == "resize_crop":
         image = transforms.resize(image, (options.resize_size,) * 2, rounding)
@@ -35,7 +37,9 @@ def train_example(example, seed, source, options):
     image = transforms.random_shift(image, options.shift, seed + SHIFT)
     if options.randaugment_layers:
         image = _randaugment(image, white, seed + RANDAUGMENT, options)
-    return transforms.normalize(image, options.preprocessing(source, white)), one_hot(example["label"], source)
+    image = transforms.normalize(image, options.preprocessing(source, white))
+    image = transforms.pack(image, options.image_shape(source)) if options.max_patches else image
+    return image, one_hot(example["label"], source)
 
 
 def eval_example(example, source, options):

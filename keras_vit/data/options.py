@@ -4,6 +4,7 @@ import dataclasses
 
 import tensorflow as tf
 
+from keras_vit import naflex
 from keras_vit.data.order import FORMS
 from keras_vit.data.randaugment import LEVELS
 from keras_vit.data.sources.source import Source
@@ -20,6 +21,9 @@ class Options:
 
     Attributes:
         image_size: height and width of the images in a batch, in pixels; 0 keeps the size of images in memory.
+        max_patches: 0, or the patches of an image in batches for a NaFlex model, instead of `image_size`; see
+            `keras_vit.naflex`.
+        patch_size: side of these patches, in pixels.
         channels: number of channels. Files are converted to 1 or 3; with other numbers, files must have that many.
             Gray arrays are repeated to three channels.
         bit_depth: 8, or 16 for PNG files of 16 bits.
@@ -59,6 +63,8 @@ class Options:
     """
 
     image_size: int = 0
+    max_patches: int = 0
+    patch_size: int = 16
     channels: int = 3
     bit_depth: int = 8
     mean: tuple = ()
@@ -94,7 +100,7 @@ class Options:
         lowest = {
             "image_size": 0, "channels": 1, "resize_size": 0, "shift": 0, "randaugment_layers": 0,
             "randaugment_magnitude": 0, "mixup_alpha": 0, "cutmix_alpha": 0, "shuffle_buffer": 1, "prefetch": 1,
-            "threads": 0,
+            "threads": 0, "max_patches": 0, "patch_size": 1,
         }  # fmt: skip
         rules = [
             (field, getattr(self, field) in of, f"one of {', '.join(map(str, of))}") for field, of in known.items()
@@ -130,6 +136,8 @@ class Options:
         Raises:
             ValueError: the options do not fit the source.
         """
+        if self.max_patches:
+            self = self._for_naflex()
         small = 0 < self.image_size < _SMALL
         defaults = {"train_crop": "resize" if small else "inception", "eval_crop": "resize", "flip": "on"}
         defaults |= source.options
@@ -148,13 +156,30 @@ class Options:
         resolved._check_fits(source, self.augreg)
         return resolved
 
+    def _for_naflex(self):
+        """These options with the crops of NaFlex in place of "auto"."""
+        off = ("image_size", "resize_size", "shift", "mixup_alpha", "cutmix_alpha")
+        wrong = {name: getattr(self, name) for name in off if getattr(self, name)}
+        crops = {"train_crop": ("auto", "resize", "inception"), "eval_crop": ("auto", "resize")}
+        wrong |= {name: getattr(self, name) for name, known in crops.items() if getattr(self, name) not in known}
+        if LEVELS.get(self.augreg, (0, 0, 0))[2]:
+            wrong["augreg"] = self.augreg
+        if wrong:
+            raise ValueError(
+                "With `max_patches` (NaFlex) images, or their inception crops, are resized to patches and not mixed: "
+                f"leave these fields at their defaults. Received: {', '.join(f'{k}={v!r}' for k, v in wrong.items())}"
+            )
+        train_crop = "resize" if self.train_crop == "auto" else self.train_crop
+        return dataclasses.replace(self, train_crop=train_crop, eval_crop="resize")
+
     def _check_fits(self, source, augreg):
         """Raises a `ValueError` unless resolved options fit their source."""
         spec = source.image_spec
         stored = spec.shape if spec.shape.rank == 3 else tf.TensorShape([None] * 3)
         crops = f"image_size={self.image_size}, train_crop={self.train_crop!r}, eval_crop={self.eval_crop!r}"
         keeps_size = "none" in (self.train_crop, self.eval_crop)
-        if not self.image_size and not (self.train_crop == self.eval_crop == "none" and stored.is_fully_defined()):
+        has_size = self.image_size or self.max_patches
+        if not has_size and not (self.train_crop == self.eval_crop == "none" and stored.is_fully_defined()):
             raise ValueError(
                 "The height and width of the images in a batch must be set, as with --config.data.image_size=224. "
                 f"Received: {crops}"
@@ -181,6 +206,8 @@ class Options:
 
     def image_shape(self, source: Source) -> tuple[int, int, int]:
         """`(H, W, C)` of the images in a batch."""
+        if self.max_patches:
+            return naflex.batch_shape(self.max_patches, self.patch_size, self.channels)
         if self.image_size:
             return self.image_size, self.image_size, self.channels
         return (*source.image_spec.shape[:2], self.channels)
@@ -199,10 +226,11 @@ class Options:
         white = stored if white is None else white
         scale = white / stored
         middle = (white / 2,) * self.channels
+        resize = "shorter_side" if self.eval_crop == "resize_small_crop" else "stretch"
         return Preprocessing(
             mean=tuple(value * scale for value in self.mean) or middle,
             std=tuple(value * scale for value in self.std) or middle,
-            resize="shorter_side" if self.eval_crop == "resize_small_crop" else "stretch",
+            resize="naflex" if self.max_patches else resize,
             crop_fraction=self.image_size / self.resize_size if self.eval_crop.endswith("_crop") else 1.0,
             rounding=self.rounding,
             interpolation=self.interpolation,

@@ -4,6 +4,9 @@
 """
 
 import tensorflow as tf
+import tensorflow.experimental.numpy as tnp
+
+from keras_vit import naflex
 
 # As `tf.image.sample_distorted_bounding_box` and so the JAX reference have it: 4/3, to two digits.
 ASPECT_RATIO = (0.75, 1.33)
@@ -11,6 +14,8 @@ ASPECT_RATIO = (0.75, 1.33)
 
 def evaluation_image(image, size, preprocessing):
     """Prepares an evaluation image for a model: float32 `(height, width, C)`. Data and exports share it."""
+    if preprocessing.resize == "naflex":
+        return pack(normalize(resize_to_patches(image, size), preprocessing), size)
     if size:
         resized = tuple(round(side / preprocessing.crop_fraction) for side in size)
         if preprocessing.resize == "stretch":
@@ -55,6 +60,25 @@ def resize(image, size, rounding="float", interpolation="", method="bilinear"):
 def truncate(image):
     """float32 to uint8 as big_vision casts: clipped to [0, 255], without the fraction."""
     return tf.cast(tf.clip_by_value(image, 0, 255), tf.uint8)
+
+
+def resize_to_patches(image, shape):
+    """Resizes to whole patches of the most pixels that a NaFlex batch of a shape holds; see `naflex.target_grid`."""
+    side = naflex.patch_size_of(shape)
+    height, width = tf.unstack(tf.cast(tf.shape(image)[:2], tf.float64))
+    grid = tf.stack(naflex.target_grid(height, width, side, shape[0], tnp))
+    return resize(image, side * tf.cast(grid, tf.int32), interpolation="bilinear")
+
+
+def pack(image, shape):
+    """Cuts an image of whole patches into one of a NaFlex batch, float32 `(S, P*P + 2, C)`."""
+    side, channels = naflex.patch_size_of(shape), image.shape[2]
+    rows, columns = tf.unstack(tf.shape(image)[:2] // side)
+    x = tf.transpose(tf.reshape(image, (rows, side, columns, side, channels)), (0, 2, 1, 3, 4))
+    places = tf.stack(tf.meshgrid(1 + tf.range(rows), 1 + tf.range(columns), indexing="ij"), -1)
+    places = tf.repeat(tf.reshape(tf.cast(places, tf.float32), (-1, 2, 1)), channels, -1)
+    x = tf.concat([tf.reshape(x, (-1, side * side, channels)), places], 1)
+    return tf.ensure_shape(tf.pad(x, [[0, shape[0] - rows * columns], [0, 0], [0, 0]]), (*shape[:2], channels))
 
 
 def resize_small(image, smaller, rounding="float"):

@@ -11,6 +11,7 @@ from keras import ops
 
 from keras_vit import data, terminal
 from keras_vit.models.any_model import check_images_known, check_not_masked, output_shape_of
+from keras_vit.naflex import patch_size_of
 from keras_vit.preprocessing import find_preprocessing
 
 log = logging.getLogger("keras_vit")
@@ -63,8 +64,11 @@ def _options_for(model, source):
     """The fields of `data.Options` with which images of a source become those of a model."""
     height, width, channels = check_images_known(model)
     options: dict[str, Any] = {"channels": channels}
-    stored = tuple(source.image_spec.shape) if source.image_spec.shape.rank == 3 else None
     preprocessing = find_preprocessing(model)
+    if preprocessing is not None and preprocessing.resize == "naflex":
+        patches = {"max_patches": height, "patch_size": patch_size_of((height, width))}
+        return {**options, **patches, **{name: getattr(preprocessing, name) for name in ("exif", "bit_depth")}}
+    stored = tuple(source.image_spec.shape) if source.image_spec.shape.rank == 3 else None
     is_cropped = preprocessing is not None and preprocessing.crop_fraction < 1
     if height != width and (stored != (height, width, channels) or is_cropped):
         raise ValueError(

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from keras_vit import files
 from keras_vit.export.graph import inference_copy, require_tensorflow, write_graph
-from keras_vit.models.any_model import check_images_known
+from keras_vit.models.any_model import check_images_known, is_naflex
 
 _OPSET = 18  # the newest that tf2onnx writes
 
@@ -63,7 +63,7 @@ def litert(model: keras.Model, path: str | os.PathLike, *, quantization: str = "
     if quantization not in ("none", "int8"):
         raise ValueError(f"`quantization` must be one of none, int8. Received: quantization={quantization!r}")
     require_tensorflow("A LiteRT file")
-    shape = check_images_known(model)
+    shape = _shape_of_images(model)
     copy, spec = inference_copy(model), tf.TensorSpec((None, *shape), tf.float32, "images")
     with tempfile.TemporaryDirectory() as folder:
         write_graph(folder, copy, {"logits": (lambda images: {"logits": copy(images, training=False)}, spec)})
@@ -76,6 +76,12 @@ def litert(model: keras.Model, path: str | os.PathLike, *, quantization: str = "
             raise _cannot_convert("LiteRT", model, error) from error
     images = example_images(shape)
     return _write_compared(path, content, model, images, run_litert(content, images))
+
+
+def _shape_of_images(model):
+    if is_naflex(model):
+        raise ValueError(f"A NaFlex model is exported as a SavedModel only. Received: model={model.name!r}")
+    return check_images_known(model)
 
 
 def run_litert(content, images):
@@ -108,7 +114,7 @@ def onnx(model: keras.Model, path: str | os.PathLike) -> ExportReport:
     """
     path = _checked_path(path, ".onnx", "an ONNX file")
     require_tensorflow("An ONNX file")
-    shape = check_images_known(model)
+    shape = _shape_of_images(model)
     try:
         import onnxruntime
         import tf2onnx

@@ -7,10 +7,12 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from keras_vit.data.transforms import evaluation_image
 from keras_vit.export.decoding import Decoder
 from keras_vit.inspection.attention_maps import rollout_map
-from keras_vit.models.any_model import check_not_masked, gives_probabilities, last_activation_of
+from keras_vit.models.any_model import check_not_masked, gives_probabilities, is_naflex, last_activation_of
 from keras_vit.models.features import FeatureModel
+from keras_vit.preprocessing import preprocessing_of
 
 ENCODED = "image/encoded"  # the feature of a tf.train.Example that holds an image file
 ACTIVATIONS = {"softmax": tf.nn.softmax, "sigmoid": tf.nn.sigmoid}
@@ -41,7 +43,9 @@ class ServedModel:
 
         def function(images):
             tokens = features(images, training=False)
-            patches = tf.reshape(tokens[:, vit.num_prefix_tokens :], (-1, *vit.grid, vit.hidden_size))
+            patches = tokens[:, vit.num_prefix_tokens :]
+            if not vit.arguments["max_patches"]:
+                patches = tf.reshape(patches, (-1, *vit.grid, vit.hidden_size))
             return tf.cast(vit.pool(tokens), tf.float32), tf.cast(patches, tf.float32)
 
         return self.wrap(function)
@@ -95,6 +99,9 @@ def _tensor(served):
 
     def example_inputs(image_files):
         decoded = [tf.io.decode_image(file, expand_animations=False) for file in image_files]
+        if is_naflex(served.model):
+            preprocessing = preprocessing_of(served.model)
+            return tf.stack([evaluation_image(image, (height, width), preprocessing) for image in decoded])
         images = [tf.image.resize(image, (height, width)) / 127.5 - 1.0 for image in decoded]
         return tf.repeat(tf.reduce_mean(images, -1, keepdims=True), channels, -1)
 

@@ -19,6 +19,7 @@ from keras_vit.families import (  # noqa: F401
     ijepa,
     mae,
     siglip,
+    siglip2_naflex,
     vit,
 )
 from keras_vit.families.bit import *  # noqa: F403
@@ -47,15 +48,18 @@ from keras_vit.families.registry import (
     sizes,
 )
 from keras_vit.families.siglip import *  # noqa: F403
+from keras_vit.families.siglip2_naflex import *  # noqa: F403
 from keras_vit.families.vit import *  # noqa: F403
 
 CONSTRUCTORS = (
     *(*vit.__all__, *hybrid.__all__, *bit.__all__, *dino.__all__, *dinov2.__all__, *dinov3.__all__, *ijepa.__all__),
-    *(*mae.__all__, *clip.__all__, *deit.__all__, *eva02.__all__, *siglip.__all__, *flexivit.__all__),
+    *(*mae.__all__, *clip.__all__, *deit.__all__, *eva02.__all__, *siglip.__all__, *siglip2_naflex.__all__),
+    *flexivit.__all__,
 )
 __all__ = [
     *vit.__all__, *hybrid.__all__, *bit.__all__, *dino.__all__, *dinov2.__all__, *dinov3.__all__, *ijepa.__all__,
     *mae.__all__, *siglip.__all__, *eva02.__all__, *deit.__all__, *clip.__all__, *flexivit.__all__,
+    *siglip2_naflex.__all__,
     "FAMILIES", "Family", "Format", "PublishedWeights", "Sizes", "canonical_name", "constructor_arguments",
     "constructor_name", "find_family", "find_size", "from_pretrained", "is_bit", "model_config", "model_fields",
     "parameters_of", "register", "sizes",

@@ -112,7 +112,7 @@ HUGGING_FACE_GAP = dataclasses.replace(
     write_config=None,
 )
 
-_BUCKET = "https://storage.googleapis.com/big_vision"
+BUCKET = "https://storage.googleapis.com/big_vision"
 # Of SigLIP, the steps of a training stand in the name of the file. Images of 384 pixels are 27 patches of 14 pixels.
 _FILES = {
     "siglip": {
@@ -139,10 +139,10 @@ def _rows():
                 name = f"{'webli' if collection == 'siglip' else collection}_{file}"
                 side = int(next(part for part in file.split("_") if part in ("224", "256", "384", "512")))
                 side -= side % _size.table[model]["patch_size"]
-                url = f"{_BUCKET}/{collection}/{name}.npz"
+                url = f"{BUCKET}/{collection}/{name}.npz"
                 yield PublishedWeights(collection, name, model, url, 0, side, preprocessing=_PREPROCESSING)
     name = "webli_i18n_b16_256_66117334"
-    url = f"{_BUCKET}/siglip/{name}.npz"
+    url = f"{BUCKET}/siglip/{name}.npz"
     yield PublishedWeights("siglip_i18n", name, "SigLIP-B/16", url, 0, 256, preprocessing=_PREPROCESSING)
 
 

@@ -107,6 +107,7 @@ def rollout_step(rollout, scores, residual=True):
 def token_row(model, matrix, patch=None):
     """From `(B, N, N)` to what one token takes of each patch: that of a patch, or what the output reads."""
     vit = find_vision_transformer(model)
+    vit.check_grid()
     prefix = vit.num_prefix_tokens
     if patch is not None:
         rows = matrix[:, prefix + patch[0] * vit.grid[1] + patch[1]]

@@ -25,6 +25,7 @@ def attention_distance(
         ValueError: as `attention_scores`.
     """
     vit, images = as_images(model, images)
+    vit.check_grid()
     check_positive_int("batch_size", batch_size)
     patch_size = (vit.patch_stride, vit.patch_stride)
     totals = np.zeros((vit.num_layers, vit.num_heads))

@@ -22,6 +22,7 @@ def position_similarity(model: keras.Model) -> np.ndarray:
         ValueError: there is no Vision Transformer in the model.
     """
     vit = find_vision_transformer(model)
+    vit.check_grid()
     # Added to zeros, the embedding itself, whatever its kind.
     tokens = math.prod(vit.grid) + vit.num_class_tokens * vit.arguments["class_token_position"]
     positions = ops.convert_to_numpy(ops.cast(vit.positions[0](ops.zeros((1, tokens, vit.hidden_size))), "float32"))

@@ -26,7 +26,8 @@ class MultiHeadAttention(keras.layers.Layer):
     """Multi-head attention, by default self-attention: `(B, N, D)` to `(B, N, D)` in the compute dtype.
 
     The softmax is always in float32 or more. Except in bfloat16, the products run over flattened tokens, which
-    TensorFlow executes faster than the equivalent einsum.
+    TensorFlow executes faster than the equivalent einsum. `real`, bool `(B, N)`, says which tokens are attended to; the
+    others are padding.
 
     Args:
         num_heads: number of heads; must divide D.
@@ -133,15 +134,15 @@ class MultiHeadAttention(keras.layers.Layer):
         self.out.build((*input_shape[:-1], self.num_heads, head_size))
         self.built = True
 
-    def call(self, tokens, queries=None, training=False, score_change=None):
+    def call(self, tokens, queries=None, training=False, score_change=None, real=None):
         query = self._positioned(self.query(tokens if queries is None else queries), self.query_norm)
         key = self._positioned(self.key(tokens), self.key_norm)
         value = self.value(tokens)
         needs_scores = (training and self.dropout > 0) or self.relative_positions or score_change is not None
         if keras.backend.backend() != "jax" or needs_scores:
-            mixed = self._attend(query, key, value, training, score_change)
+            mixed = self._attend(query, key, value, training, score_change, real)
         else:
-            mixed = self._attend_without_scores(query, key, value)
+            mixed = self._attend_without_scores(query, key, value, real)
         if self.out_norm is not None:
             flat = ops.reshape(mixed, (-1, mixed.shape[1], tokens.shape[-1]))
             mixed = ops.reshape(self.out_norm(flat), (-1, *mixed.shape[1:]))
@@ -153,24 +154,26 @@ class MultiHeadAttention(keras.layers.Layer):
             x = norm(x)
         return x if self.rotary is None else rotate(x, self._cosines, self._sines, self.rotary.get("style", "half"))
 
-    def _attend(self, query, key, value, training=False, score_change=None):
+    def _attend(self, query, key, value, training=False, score_change=None, real=None):
         """The values by the scores of their keys, of the shape of `query`."""
-        scores = self.scores(query, key)
+        scores = self.scores(query, key, real=real)
         if score_change is not None:
             scores = scores + ops.cast(score_change, scores.dtype)
         scores = self.drop(scores, training=training)
         mixed = ops.matmul(scores, ops.transpose(value, (0, 2, 1, 3)))  # (B, heads, M, D/heads)
         return ops.transpose(mixed, (0, 2, 1, 3))
 
-    def _attend_without_scores(self, query, key, value):
+    def _attend_without_scores(self, query, key, value, real=None):
         """`_attend` on JAX, without an array of all scores where that is faster or the array would be large."""
         if self.compute_dtype in ("float16", "bfloat16") and runs_on_gpu():
-            return ops.dot_product_attention(query, key, value)  # cuDNN's kernel, where Keras finds that it fits
+            # cuDNN's kernel, where Keras finds that it fits.
+            mask = None if real is None else real[:, None, None, :]
+            return ops.dot_product_attention(query, key, value, mask=mask)
         if (query.shape[1] or 0) > LONG_SEQUENCE:
-            return self._attend_in_chunks(query, key, value)
-        return self._attend(query, key, value)
+            return self._attend_in_chunks(query, key, value, real)
+        return self._attend(query, key, value, real=real)
 
-    def _attend_in_chunks(self, query, key, value):
+    def _attend_in_chunks(self, query, key, value, real=None):
         """`_attend`, for some of the queries at a time."""
         batch, queries, heads, size = query.shape
         batch = ops.shape(query)[0] if batch is None else batch
@@ -178,16 +181,16 @@ class MultiHeadAttention(keras.layers.Layer):
         length = -(-queries // chunks)
         query = ops.pad(query, ((0, 0), (0, chunks * length - queries), (0, 0), (0, 0)))
         query = ops.transpose(ops.reshape(query, (batch, chunks, length, heads, size)), (1, 0, 2, 3, 4))
-        mixed = ops.map(keras.remat(lambda part: self._attend(part, key, value)), query)
+        mixed = ops.map(keras.remat(lambda part: self._attend(part, key, value, real=real)), query)
         mixed = ops.reshape(ops.transpose(mixed, (1, 0, 2, 3, 4)), (batch, chunks * length, heads, size))
         return mixed[:, :queries]
 
-    def scores_of(self, tokens):
+    def scores_of(self, tokens, real=None):
         """What each token takes from each other one, after the softmax: `(B, N, D)` to float32 `(B, heads, N, N)`."""
         query = self._positioned(self.query(tokens), self.query_norm)
-        return self.scores(query, self._positioned(self.key(tokens), self.key_norm), dtype="float32")
+        return self.scores(query, self._positioned(self.key(tokens), self.key_norm), dtype="float32", real=real)
 
-    def scores(self, query, key, dtype=None):
+    def scores(self, query, key, dtype=None, real=None):
         """Returns the softmax `(B, heads, M, N)` of each query over the keys; `dtype` None is the compute dtype."""
         query = query * (query.shape[-1] ** -0.5)
         query = ops.transpose(query, (0, 2, 1, 3))  # (B, heads, M, D/heads)
@@ -197,6 +200,8 @@ class MultiHeadAttention(keras.layers.Layer):
             scores = scores + self._distance_scores(query)
         if self.compute_dtype in ("float16", "bfloat16"):
             scores = ops.cast(scores, "float32")
+        if real is not None:
+            scores = ops.where(real[:, None, None, :], scores, -1e9)  # finite, for images without any token
         return ops.cast(ops.softmax(scores, axis=-1), dtype or self.compute_dtype)
 
     def _distance_scores(self, query):

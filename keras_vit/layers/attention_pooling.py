@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_vit.layers.attention import MultiHeadAttention
 from keras_vit.layers.mlp import mlp_dense
+from keras_vit.layers.naflex import real_tokens
 from keras_vit.layers.validation import check_positive_int, check_rank
 
 
@@ -19,6 +20,7 @@ class AttentionPooling(keras.layers.Layer):
         mlp_dim: size of the MLP's hidden layer, 1 or more.
         exact_gelu: whether the MLP uses the exact GELU instead of its tanh form, which is the reference's.
         epsilon: of the LayerNorm.
+        masked: whether tokens of zeros are padding, which is left out.
 
     Raises:
         ValueError: an argument is out of range, `num_heads` does not divide D, or the tokens are not of rank 3.
@@ -27,7 +29,13 @@ class AttentionPooling(keras.layers.Layer):
     """
 
     def __init__(
-        self, num_heads: int, mlp_dim: int, exact_gelu: bool = False, epsilon: float = 1e-6, **kwargs: Any
+        self,
+        num_heads: int,
+        mlp_dim: int,
+        exact_gelu: bool = False,
+        epsilon: float = 1e-6,
+        masked: bool = False,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         check_positive_int("num_heads", num_heads)
@@ -36,6 +44,7 @@ class AttentionPooling(keras.layers.Layer):
         self.mlp_dim = mlp_dim
         self.exact_gelu = exact_gelu
         self.epsilon = epsilon
+        self.masked = masked
 
     def build(self, input_shape: tuple) -> None:
         check_rank("AttentionPooling", input_shape, "B, N, D")
@@ -55,7 +64,8 @@ class AttentionPooling(keras.layers.Layer):
     def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
         batch, _, hidden_size = ops.shape(tokens)
         probe = ops.broadcast_to(self.probe, (batch, 1, hidden_size))
-        x = self.attention(tokens, queries=probe)  # (B, 1, D)
+        real = real_tokens(tokens) if self.masked else None
+        x = self.attention(tokens, queries=probe, real=real)  # (B, 1, D)
         y = ops.gelu(self.mlp_1(self.norm(x)), approximate=not self.exact_gelu)
         return ops.squeeze(x + self.mlp_2(y), axis=1)
 
@@ -69,5 +79,5 @@ class AttentionPooling(keras.layers.Layer):
         return attention + 2 * hidden_size * self.mlp_dim
 
     def get_config(self) -> dict[str, Any]:
-        names = ("num_heads", "mlp_dim", "exact_gelu", "epsilon")
+        names = ("num_heads", "mlp_dim", "exact_gelu", "epsilon", "masked")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}

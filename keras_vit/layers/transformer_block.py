@@ -9,6 +9,7 @@ from keras import ops
 from keras_vit.layers.attention import MultiHeadAttention
 from keras_vit.layers.dropout import Dropout, current_seeds, seed_scope
 from keras_vit.layers.mlp import ACTIVATIONS, MLPS, mlp_dense
+from keras_vit.layers.naflex import real_tokens, with_zero_padding
 from keras_vit.layers.rotary import check_rotary
 from keras_vit.layers.tokens import LayerScale
 from keras_vit.layers.validation import check_choice, check_positive_int, check_rank, check_rate
@@ -48,6 +49,7 @@ class TransformerBlock(keras.layers.Layer):
         attention_norm: whether the values of all heads go through a LayerNorm before the attention's projection.
         rotary: None, or rotary positions of patches, as `MultiHeadAttention` takes them.
         layer_scale: initial value of learned factors on both residual branches; None for none.
+        masked: whether tokens of zeros are padding, which no token attends to and which stays zero.
 
     Raises:
         ValueError: an argument is out of range, `num_heads` does not divide D, or the tokens are not of rank 3.
@@ -75,6 +77,7 @@ class TransformerBlock(keras.layers.Layer):
         rotary: Mapping[str, Any] | None = None,
         layer_scale: float | None = None,
         attention_norm: bool = False,
+        masked: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -103,6 +106,7 @@ class TransformerBlock(keras.layers.Layer):
         self.rotary = check_rotary(rotary)
         self.layer_scale = layer_scale
         self.attention_norm = attention_norm
+        self.masked = masked
 
     def build(self, input_shape: tuple) -> None:
         check_rank("TransformerBlock", input_shape, "B, N, D")
@@ -158,17 +162,19 @@ class TransformerBlock(keras.layers.Layer):
     ) -> keras.KerasTensor:
         """What `call` computes, without rematerialization, for every token or for the first one; `score_change` is
         that of the attention."""
+        real = real_tokens(tokens) if self.masked else None
         x = self.norm_1(tokens)
         queries = None
         if first_token_only:
             queries, tokens = x[:, :1], tokens[:, :1]
-        x = self.attention(x, queries=queries, training=training, score_change=score_change)
+        x = self.attention(x, queries=queries, training=training, score_change=score_change, real=real)
         x = self.drop(x, training=training)
         x = x if self.scale_1 is None else self.scale_1(x)
         tokens = tokens + self.drop_path(x, training=training)  # eq. 2
         x = self.mlp(self.norm_2(tokens), training=training)
         x = x if self.scale_2 is None else self.scale_2(x)
-        return tokens + self.drop_path(x, training=training)  # eq. 3
+        tokens = tokens + self.drop_path(x, training=training)  # eq. 3
+        return tokens if real is None else with_zero_padding(tokens, real)
 
     def _rematerialized(self, tokens):
         # Not `keras.RematScope`: it fails on a functional model inside `tf.function`, and the masks of Keras' own
@@ -218,7 +224,7 @@ class TransformerBlock(keras.layers.Layer):
         names = (
             *("num_heads", "mlp_dim", "dropout", "attention_dropout", "stochastic_depth", "first_token_only"),
             *("exact_gelu", "epsilon", "relative_positions", "remat", "mlp_norm", "mlp_bias", "attention_bias"),
-            *("qk_norm", "layer_scale", "attention_norm"),
+            *("qk_norm", "layer_scale", "attention_norm", "masked"),
         )
         config = {name: getattr(self, name) for name in names}
         rotary = None if self.rotary is None else dict(self.rotary)

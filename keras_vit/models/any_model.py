@@ -131,6 +131,11 @@ def _input_preprocessings(model):
             yield layer
 
 
+def is_naflex(model: keras.Model) -> bool:
+    """Whether a model takes NaFlex batches."""
+    return any(layer.preprocessing.resize == "naflex" for layer in _input_preprocessings(model))
+
+
 def find_vision_transformer(model: keras.Model) -> VisionTransformer:
     """The one `VisionTransformer` that a model is or has inside, at any depth."""
     found = {id(vit): vit for vit in _find(model)}
@@ -197,6 +202,7 @@ def layers_before(model, vit):
 
 def check_images(model, vit, images):
     """Raises a `ValueError` unless images `(B, H, W, C)` are of the model's size and are floats if it is the `vit`."""
+    vit.check_naflex(images)
     shape, dtype = tuple(images.shape), keras.backend.standardize_dtype(images.dtype)
     expected = image_shape_of(model)
     if len(shape) != 4 or any(want not in (None, have) for want, have in zip(expected, shape[1:])):

@@ -52,6 +52,7 @@ class Backbone(keras.Model):
                 f"Received: layers={layers}, strides={strides}"
             )
         vit = find_vision_transformer(model)
+        vit.check_grid()
         sides = [count * vit.patch_stride for count in vit.grid]
         if max(strides) > min(sides):
             raise ValueError(f"A stride must not be above the side of the image, {min(sides):g}. Received: {strides}")

@@ -194,6 +194,8 @@ def _validate(vit, tokens, grid, norm):
         raise ValueError(f"The model has no registers. Received: tokens='registers', model={vit.name!r}")
     if grid and tokens != "patch":
         raise ValueError(f"Only tokens of patches are a grid: `tokens` must be 'patch'. Received: tokens={tokens!r}")
+    if grid:
+        vit.check_grid()
     if tokens == "pooled":
         vit.check_pools()
         if not norm:

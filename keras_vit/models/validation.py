@@ -58,6 +58,12 @@ def check_vision_transformer(arguments, can_position_class_token):
             'A distilled model needs classifier="token", no `representation_size` and 1-D positions, added once.',
             *("classifier", "representation_size", "position_embedding", "position_embedding_at"),
         )
+    if a.max_patches:
+        check_positive_int("max_patches", a.max_patches)
+        needed = {"classifier": "map", "position_embedding": "learned", "position_embedding_at": "stem"}
+        needed |= dict.fromkeys(("num_registers", "rotary", "masking_rate", "pre_norm", "pool_norm", "resnet_blocks"))
+        if other := [name for name, value in needed.items() if (arguments[name] or None) != value]:
+            refuse('A NaFlex model has classifier="map", learned positions and only patches as tokens.', *other)
     if a.pool_norm and "unpooled" in a.classifier:
         refuse("`pool_norm` needs a classifier that pools.", "classifier")
     if a.classifier.startswith("token") and a.class_token_position and not can_position_class_token:

@@ -2,21 +2,31 @@
 
 import contextlib
 import contextvars
+import dataclasses
 import numbers
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_vit import checkpoints, layers
 from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.naflex import (
+    MaskedLayerNormalization,
+    NaFlexPatchEncoder,
+    NaFlexPatches,
+    NaFlexPositionEmbedding,
+    real_tokens,
+)
 from keras_vit.layers.patch_masking import PatchMasking
 from keras_vit.layers.resnet_stem import resolve_stem
 from keras_vit.layers.validation import check_choice
 from keras_vit.models.image_model import ImageModel, add_head, kept_arguments, policy_of
 from keras_vit.models.validation import check_vision_transformer, patch_grid
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.naflex import batch_shape
+from keras_vit.preprocessing import Preprocessing, concrete_values
 
 # From the grid of the patches, `(rows, columns)`, to a layer on tokens `(B, N, D)`. To add one, write the layer and
 # its row here; its `has_class_token_position` says whether it can stand after the class token.
@@ -108,6 +118,9 @@ class VisionTransformer(ImageModel):
             that tokens have none.
         distilled: whether a second class token, which stands after the first, has a head of its own, and the logits
             are the mean of both heads' (DeiT). What the heads read is both tokens, `(B, 2D)`.
+        max_patches: 0, or the patches of an image of a NaFlex model, for images of any aspect ratio: its input is a
+            batch as of `keras_vit.naflex`, `(B, max_patches, P*P + 2, C)`, and the positions are a table of the grid
+            of `input_shape`, resized to that of each image. It needs `classifier="map"`.
         name: the model's name.
         dtype: its dtype policy; None for Keras' global one.
 
@@ -178,6 +191,7 @@ class VisionTransformer(ImageModel):
         attention_norm: bool = False,
         pool_norm: bool = False,
         distilled: bool = False,
+        max_patches: int = 0,
         name: str = "vision_transformer",
         dtype: Any = None,
         **kwargs: Any,
@@ -211,9 +225,16 @@ class VisionTransformer(ImageModel):
 
         # Layer 0: patches become tokens with positions, after class tokens and registers (eq. 1).
         preparation = layers.InputPreprocessing(preprocessing, name="expected_images", **policy)
+        preparation.autocast &= not max_patches  # bfloat16 has no places above 256
         resnet = None if resnet_blocks is None else layers.ResNetStem(resnet_blocks, name="resnet_stem", **policy)
-        patches = layers.Patches(patch_size, name="patches", **policy)
-        patch_encoder = layers.PatchEncoder(hidden_size, patch_bias, name="embedding", **policy)
+        make_patches, make_encoder, make_norm = layers.Patches, layers.PatchEncoder, keras.layers.LayerNormalization
+        if max_patches:
+            make_patches, make_encoder, make_norm = NaFlexPatches, NaFlexPatchEncoder, MaskedLayerNormalization
+            make_positions = NaFlexPositionEmbedding
+            input_shape = batch_shape(max_patches, patch_size, input_shape[2])
+            preparation.preprocessing = dataclasses.replace(preparation.preprocessing, resize="naflex")
+        patches = make_patches(patch_size, name="patches", **policy)
+        patch_encoder = make_encoder(hidden_size, patch_bias, name="embedding", **policy)
         masking = PatchMasking(masking_rate, name="mask_patches", **policy) if masking_rate else None
         positions = make_positions(grid, name="position_embedding", **policy)
         class_token = layers.ClassToken(name="class_token", **policy) if has_class_token else None
@@ -248,6 +269,7 @@ class VisionTransformer(ImageModel):
                     # Nothing reads the other tokens of the last block: about 7 % of ViT-B/16's arithmetic.
                     first_token_only=classifier == "token" and i == num_layers - 1 and not distilled,
                     relative_positions=position_embedding == "relative",
+                    masked=bool(max_patches),
                     name=f"encoderblock_{i}",
                     **block,
                     **policy,
@@ -256,7 +278,7 @@ class VisionTransformer(ImageModel):
             x = blocks[-1](x)
 
         # What the head reads, one representation of an image unless the classifier is unpooled (eq. 4), and the head.
-        norm: Any = keras.layers.LayerNormalization(epsilon=epsilon, name="encoder_norm", **policy)
+        norm: Any = make_norm(epsilon=epsilon, name="encoder_norm", **policy)
         norm_after_pool: Any = None
         if pool_norm:
             norm = keras.layers.Identity(name="encoder_norm", **policy)
@@ -271,7 +293,7 @@ class VisionTransformer(ImageModel):
             pool = keras.layers.GlobalAveragePooling1D(data_format="channels_last", name="pool", **policy)
         elif classifier == "map":
             exact = exact_gelu if mlp is None else mlp == "gelu"
-            pool = layers.AttentionPooling(num_heads, mlp_dim, exact, epsilon, name="pool", **policy)
+            pool = layers.AttentionPooling(num_heads, mlp_dim, exact, epsilon, bool(max_patches), name="pool", **policy)
         x = x if pool is None else pool(x)
         x = x if norm_after_pool is None else norm_after_pool(x)
         x = add_head(
@@ -292,7 +314,7 @@ class VisionTransformer(ImageModel):
         self.mlp_dim, self.num_heads, self.classifier = mlp_dim, num_heads, classifier
         self.grid, self.patch_stride = grid, patch_size * (1 if resnet is None else resnet.stride)
         self.num_class_tokens, self.num_prefix_tokens = num_class_tokens, num_prefix_tokens
-        self.num_tokens = num_prefix_tokens + grid[0] * grid[1]
+        self.num_tokens = max_patches or num_prefix_tokens + grid[0] * grid[1]
         self.stem, self.patch_encoder, self.class_token = resnet, patch_encoder, class_token
         self.positions, self.blocks = (positions, *later_positions), tuple(blocks)
         self.norm, self.pool_layer, self.pool_norm = norm, pool, norm_after_pool
@@ -300,6 +322,42 @@ class VisionTransformer(ImageModel):
         self._first = tuple(first)
         if weights is not None:
             checkpoints.load(self, weights)
+
+    def __call__(self, inputs: keras.KerasTensor, *args: Any, **kwargs: Any) -> Any:
+        self.check_naflex(inputs)
+        return super().__call__(inputs, *args, **kwargs)
+
+    def check_naflex(self, images: Any) -> None:
+        """Raises a `ValueError` if a NaFlex model gets other images or, eagerly, one of no patch, or if another model
+        gets a NaFlex batch."""
+        shape = tuple(getattr(images, "shape", ()))
+        if len(shape) != 4:
+            return
+        if shape[1:] == self.image_shape:
+            places = images[:, :, -2:] if self.arguments["max_patches"] else None
+            places = places if places is None or isinstance(places, np.ndarray) else concrete_values(places)
+            if places is not None and not (places > 0).any((1, 2, 3)).all():
+                raise ValueError(f"An image of the batch has no patch: its mask is all zeros. Received: shape={shape}")
+            return
+        if self.arguments["max_patches"]:
+            raise ValueError(
+                f"A NaFlex model of {self.image_shape[0]} patches takes batches of shape (B, "
+                f"{', '.join(map(str, self.image_shape))}): `keras_vit.preprocess_input(list_of_images, model)`. "
+                f"Received: images of shape {shape}"
+            )
+        if shape[2] == self.arguments["patch_size"] ** 2 + 2:
+            raise ValueError(
+                f"A NaFlex batch is for a model that is built with `max_patches`; {self.name!r} takes images of shape "
+                f"(B, {', '.join(map(str, self.image_shape))}). Received: images of shape {shape}"
+            )
+
+    def check_grid(self) -> None:
+        """Raises a `ValueError` for a NaFlex model, whose images have grids of their own."""
+        if self.arguments["max_patches"]:
+            raise ValueError(
+                "The images of a NaFlex model have grids of their own, so its tokens are no maps of one size. "
+                f"Received: model={self.name!r}"
+            )
 
     def call(self, inputs: keras.KerasTensor, training: bool | None = None, mask: Any = None) -> Any:
         model, function, _ = _FORWARD.get()
@@ -354,8 +412,9 @@ class VisionTransformer(ImageModel):
         """The attention of layer `number`, from 1, after the softmax, from the tokens of the layer before: float32 `(B,
         heads, N, N)`, from query to key."""
         block = self.blocks[number - 1]
+        real = real_tokens(tokens) if block.masked else None
         x = block.norm_1(self._with_positions(number, tokens))
-        return block.attention.scores_of(x)
+        return block.attention.scores_of(x, real)
 
     def _with_positions(self, number, tokens):
         positions = self.positions[number - 1] if number > 1 else None

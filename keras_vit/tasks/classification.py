@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from keras_vit.data import InputPipeline
 
 # Arguments that fine-tuning may choose otherwise than the weights had them.
-_FREE = ("position_resampling", "classes", "include_top", "input_shape", "representation_size", "width")
+_FREE = ("position_resampling", "classes", "include_top", "input_shape", "representation_size", "width", "max_patches")
 
 
 class Classification(Task):
@@ -69,10 +69,23 @@ class Classification(Task):
         return model
 
     def _arguments(self, inputs):
-        return {
+        shape = self.input_shape(inputs)
+        arguments = {
             **families.constructor_arguments(self.family, self.config.model),
             **self._arguments_of_weights(),
-            "input_shape": self.input_shape(inputs),
+        }
+        side = arguments.get("patch_size") or 0
+        if inputs.image_shape[1] == side**2 + 2:  # NaFlex
+            arguments["max_patches"] = inputs.image_shape[0]
+            shape = arguments.get("input_shape") or (16 * side, 16 * side, inputs.image_shape[2])
+        elif arguments.get("max_patches"):
+            raise ValueError(
+                f"A NaFlex model needs its batches: --config.data.max_patches=256 --config.data.patch_size={side}. "
+                f"Received: images of shape {inputs.image_shape}"
+            )
+        return {
+            **arguments,
+            "input_shape": shape,
             "classes": len(inputs.train.class_names),
             "preprocessing": inputs.model_preprocessing(),
         }
@@ -93,7 +106,8 @@ class Classification(Task):
             )
         defaults, result = families.model_fields(self.family.constructor.__name__), {}
         for name, value in arguments.items():
-            if name in _FREE or name not in defaults or str(value).endswith("unpooled"):
+            of_table = name == "input_shape" and arguments.get("max_patches")  # the positions' of NaFlex
+            if (name in _FREE and not of_table) or name not in defaults or str(value).endswith("unpooled"):
                 continue
             ours = self.config.model.get(name, defaults[name])
             ours = ours.to_dict() if hasattr(ours, "to_dict") else ours

@@ -1,0 +1,55 @@
+"""The image towers of SigLIP 2 NaFlex, for images of any aspect ratio: pooled by attention, without a head."""
+
+import dataclasses
+
+from keras_vit.checkpoints.registry import Family, PublishedWeights
+from keras_vit.families import siglip, vit
+from keras_vit.families.registry import Sizes, register
+from keras_vit.families.vit import B
+from keras_vit.models.vision_transformer import VisionTransformer
+
+__all__ = ["SigLIP2_NaFlex_B16", "SigLIP2_NaFlex_So400m16"]
+
+_NAFLEX = {"patch_size": 16, "classifier": "map", "max_patches": 256, "input_shape": (256, 256, 3)}
+_size = Sizes(VisionTransformer)
+SigLIP2_NaFlex_B16 = _size("SigLIP2-NaFlex-B/16", "92.9M parameters", **_NAFLEX, **B)
+SigLIP2_NaFlex_So400m16 = _size("SigLIP2-NaFlex-So400m/16", "427.8M parameters", **_NAFLEX, **siglip.SO400M)
+
+_PREPROCESSING = {"mean": [127.5] * 3, "std": [127.5] * 3, "resize": "naflex", "crop_fraction": 1.0}
+
+
+def read_huggingface_config(config):
+    """The facts in the config.json of `Siglip2Model` or `Siglip2VisionModel`."""
+    tower = siglip.tower_of(config)
+    facts = {"max_patches": tower.get("num_patches", 256), "num_channels": tower.get("num_channels", 3)}
+    return {**siglip.read_huggingface_config(config), **facts}
+
+
+def _is_naflex(shapes, config):
+    return any(name.endswith("patch_embedding.weight") and len(shape) == 2 for name, shape in shapes.items())
+
+
+HUGGING_FACE = dataclasses.replace(
+    siglip.HUGGING_FACE,
+    facts={"epsilon": 1e-6, "position_resampling": "bilinear_antialias", "preprocessing": _PREPROCESSING},
+    read_config=read_huggingface_config,
+    fits=_is_naflex,
+    write_config=None,
+)
+_FILES = {"SigLIP2-NaFlex-B/16": "siglip2_b16_naflex", "SigLIP2-NaFlex-So400m/16": "siglip2_so400m16_naflex"}
+
+FAMILY = register(
+    Family(
+        VisionTransformer,
+        sizes=_size.table,
+        identity=(*vit.IDENTITY, "classifier", "mlp_dim", "max_patches"),
+        formats=(HUGGING_FACE,),
+        published=tuple(
+            PublishedWeights(
+                "siglip2", file, model, f"{siglip.BUCKET}/siglip2/{file}.npz", 0, 256, preprocessing=_PREPROCESSING
+            )
+            for model, file in _FILES.items()
+        ),
+        reference="https://github.com/huggingface/transformers",
+    )
+)

@@ -1,0 +1,132 @@
+"""Layers for NaFlex batches, `(B, S, P*P + 2, C)`, in which images have grids of their own; see `keras_vit.naflex`.
+
+Tokens of padding are zeros after every layer, and by that the layers know them.
+"""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_vit.layers.patches import PatchEncoder
+from keras_vit.layers.validation import check_grid, check_positive_int, check_rank
+from keras_vit.naflex import linear_weights
+
+
+def real_tokens(tokens: keras.KerasTensor) -> keras.KerasTensor:
+    """Returns which tokens are not padding: `(B, N, D)` to bool `(B, N)`."""
+    return ops.any(ops.not_equal(tokens, 0), axis=-1)
+
+
+def with_zero_padding(values: keras.KerasTensor, mask: keras.KerasTensor) -> keras.KerasTensor:
+    """Returns values `(B, N, D)` with zeros for padding, by a mask `(B, N)`."""
+    return values * ops.cast(mask, values.dtype)[..., None]
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class NaFlexPatches(keras.layers.Layer):
+    """Unpacks batches `(B, S, P*P + 2, C)` to patches `(B, S, P*P*C)` and places int32 `(B, S, 2)`, zeros for padding.
+
+    Args:
+        patch_size: P, the side of a patch in pixels, 1 or more.
+
+    Raises:
+        ValueError: the batch has another shape.
+    """
+
+    def __init__(self, patch_size: int, **kwargs: Any) -> None:
+        super().__init__(autocast=False, **kwargs)  # bfloat16 has no places above 256
+        check_positive_int("patch_size", patch_size)
+        self.patch_size = patch_size
+
+    def build(self, input_shape: tuple) -> None:
+        check_rank("NaFlexPatches", input_shape, "B, S, P*P+2, C")
+        if input_shape[2] != self.patch_size**2 + 2:
+            raise ValueError(
+                f"Patches of {self.patch_size} pixels are a batch (B, S, {self.patch_size**2 + 2}, C). "
+                f"Received: shape={tuple(input_shape)}"
+            )
+        self.built = True
+
+    def call(self, batch: keras.KerasTensor) -> tuple[keras.KerasTensor, keras.KerasTensor]:
+        _, budget, values, channels = batch.shape
+        places = ops.maximum(ops.cast(ops.round(batch[:, :, -2:, 0]), "int32"), 0)
+        return ops.reshape(batch[:, :, :-2], (-1, budget, (values - 2) * channels)), places
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        config.pop("autocast", None)
+        return {**config, "patch_size": self.patch_size}
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class NaFlexPatchEncoder(PatchEncoder):
+    """`PatchEncoder` of what `NaFlexPatches` returns; passes the places on."""
+
+    def __init__(self, hidden_size: int, use_bias: bool = True, **kwargs: Any) -> None:
+        super().__init__(hidden_size, use_bias, **kwargs)
+        self.input_spec = None  # of one input
+
+    def build(self, input_shape: tuple) -> None:
+        super().build(input_shape[0])
+        self.input_spec = None  # of one input
+
+    def call(self, inputs: tuple, training: bool | None = None) -> tuple[keras.KerasTensor, keras.KerasTensor]:
+        patches, places = inputs
+        return super().call(patches), places
+
+    def compute_output_spec(self, inputs: tuple, training: bool | None = None) -> tuple:
+        patches, places = inputs
+        shape = (*patches.shape[:-1], self.hidden_size)
+        return keras.KerasTensor(shape, self.compute_dtype), keras.KerasTensor(places.shape, "int32")
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class NaFlexPositionEmbedding(keras.layers.Layer):
+    """Adds a learned table of positions, resized to the grid of each image: `((B, S, D), (B, S, 2))` to `(B, S, D)`.
+
+    The resize is bilinear and antialiased, as two products with matrices of each image, in float32.
+
+    Args:
+        grid: `(rows, columns)` of the table.
+
+    Reference: SigLIP 2; equal to `Siglip2VisionEmbeddings` of transformers.
+    """
+
+    has_class_token_position = False
+
+    def __init__(self, grid: tuple[int, int], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.grid = check_grid(grid)
+
+    def build(self, input_shape: tuple) -> None:
+        shape = (1, self.grid[0] * self.grid[1], input_shape[0][-1])
+        initializer = keras.initializers.RandomNormal(stddev=0.02)
+        self.pos_embedding = self.add_weight(name="pos_embedding", shape=shape, initializer=initializer)
+        self.built = True
+
+    def call(self, inputs: tuple) -> keras.KerasTensor:
+        tokens, places = inputs
+        real = ops.max(places, axis=-1) > 0
+        sides = ops.cast(ops.maximum(ops.max(places, axis=1, keepdims=True), 1), "float32")  # (B, 1, 2)
+        places = ops.cast(ops.maximum(places - 1, 0), "float32")
+        rows, columns = (linear_weights(places[..., axis], sides[..., axis], self.grid[axis], ops) for axis in (0, 1))
+        weights = rows[..., :, None] * columns[..., None, :]  # (B, S, rows, columns)
+        table = ops.cast(self.pos_embedding[0], "float32")
+        positions = ops.matmul(ops.reshape(weights, (-1, tokens.shape[1], self.grid[0] * self.grid[1])), table)
+        return with_zero_padding(tokens + ops.cast(positions, tokens.dtype), real)
+
+    def multiply_accumulates(self, input_shape: tuple) -> int:
+        """Multiply-accumulates of one example; the shape is `(B, S, D)`."""
+        return self.grid[0] * self.grid[1] * input_shape[1] * input_shape[2]
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "grid": self.grid}
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class MaskedLayerNormalization(keras.layers.LayerNormalization):
+    """A LayerNorm that leaves the zeros of padding: `(B, N, D)` to `(B, N, D)`."""
+
+    def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
+        return with_zero_padding(super().call(tokens), real_tokens(tokens))

@@ -1,0 +1,122 @@
+"""NaFlex of SigLIP 2: images of any size and aspect ratio as sequences of patches of one length.
+
+A batch is one float32 array `(B, S, P*P + 2, C)`, S patches an image: the pixels of each patch, row by row, then its
+row and its column in the grid of its image, counted from 1, in every channel. Padding is zeros.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+__all__ = ["batch_shape", "pack", "preprocess"]
+
+_SCALES = 1e-6, 100.0  # between which the largest one that fits is searched, to 1e-5
+_HALVINGS = 24
+
+
+def batch_shape(max_patches: int, patch_size: int, channels: int = 3) -> tuple[int, int, int]:
+    """Returns the shape of one image of a batch, `(S, P*P + 2, C)`."""
+    return max_patches, patch_size**2 + 2, channels
+
+
+def patch_size_of(shape: Sequence[int]) -> int:
+    """Returns P of a shape that begins with that of `batch_shape`."""
+    return math.isqrt(shape[1] - 2)
+
+
+def target_grid(height: Any, width: Any, patch_size: int, max_patches: int, xp: Any = np) -> tuple[Any, Any]:
+    """Returns the `(rows, columns)` of patches to which an image is resized.
+
+    The largest scale is searched at which both sides, rounded up to whole patches, have at most `max_patches`. Every
+    image fits; one that is longer than `max_patches` times its width becomes a strip of that many patches.
+
+    Args:
+        height, width: of the image in pixels, float64.
+        patch_size, max_patches: P and S.
+        xp: a module with the functions of numpy, such as `tf.experimental.numpy`.
+
+    Reference: `get_image_size_for_max_num_patches` of transformers.
+    """
+
+    def patches(scale, side):
+        return xp.maximum(xp.ceil(scale * side / patch_size), 1.0)
+
+    low, high = _SCALES
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        fits = patches(middle, height) * patches(middle, width) <= max_patches
+        low, high = xp.where(fits, middle, low), xp.where(fits, high, middle)
+    return patches(low, height), patches(low, width)
+
+
+def linear_weights(places: Any, new: Any, old: int, xp: Any = np) -> Any:
+    """Returns the weights `(..., old)` of an axis for its `places`, 0 to `new` - 1, after a resize from `old` to `new`:
+    bilinear, antialiased. `new` is a number or of the shape of `places`."""
+    centers = (places + 0.5) * old / new
+    widths = xp.maximum(old / new, 1.0 + 0.0 * centers)  # of the shape of `places`
+    weights = xp.maximum(1 - xp.abs(xp.arange(0.5, old) - centers[..., None]) / widths[..., None], 0.0)
+    return weights / xp.sum(weights, axis=-1, keepdims=True)
+
+
+def pack(patches: np.ndarray, shapes: np.ndarray, mask: np.ndarray | None = None, channels: int = 3) -> np.ndarray:
+    """Returns a batch from the arrays that transformers' `Siglip2ImageProcessor` gives.
+
+    Args:
+        patches: `pixel_values`, float `(B, S, P*P*C)`.
+        shapes: `spatial_shapes`, the `(rows, columns)` of each image, integers `(B, 2)`.
+        mask: `pixel_attention_mask`, `(B, S)`, 1 for the first `rows * columns` patches of each image and 0 for the
+            padding; None for that.
+        channels: C.
+
+    Raises:
+        ValueError: an array has another shape, an image has no patch or more than S, or the mask is another one.
+    """
+    patches, shapes = np.asarray(patches, "float32"), np.asarray(shapes)
+    if patches.ndim != 3 or shapes.shape != (len(patches), 2) or patches.shape[2] % channels:
+        raise ValueError(
+            "`patches` must be (B, S, P*P*C) and `shapes` (B, 2). "
+            f"Received: patches of shape {patches.shape}, shapes of shape {shapes.shape}, channels={channels}"
+        )
+    batch, budget, _ = patches.shape
+    if (shapes < 1).any() or (shapes.prod(1) > budget).any():
+        raise ValueError(f"An image must have 1 to {budget} patches. Received: shapes={shapes.tolist()}")
+    real = np.arange(budget) < shapes.prod(1)[:, None]
+    if mask is not None and not np.array_equal(np.asarray(mask), real):
+        empty = "; that of an image is all zeros" if not np.asarray(mask).any(-1).all() else ""
+        raise ValueError(
+            f"`mask` must be 1 for the first rows * columns patches of each image, and 0 for padding{empty}. "
+            f"Received: {np.asarray(mask).sum(-1).tolist()} patches for shapes={shapes.tolist()}"
+        )
+    number, columns = np.arange(budget), shapes[:, 1:]
+    places = np.stack([number // columns + 1, number % columns + 1], axis=-1)  # (B, S, 2)
+    places = np.repeat(places[..., None], channels, axis=-1)
+    packed = np.concatenate([patches.reshape(batch, budget, -1, channels), places], axis=2)
+    return (packed * real[:, :, None, None]).astype("float32")
+
+
+def preprocess(
+    images: Sequence[np.ndarray], mean: Sequence[float], std: Sequence[float], patch_size: int, max_patches: int
+) -> np.ndarray:
+    """Returns a batch from images `(H, W, C)` of any sizes: resized by `target_grid`, bilinearly and antialiased, then
+    `(image - mean) / std`."""
+    if type(max_patches) is not int or max_patches < 1:
+        raise ValueError(f"`max_patches` must be an integer of 1 or more. Received: max_patches={max_patches!r}")
+    channels, patches, shapes = len(mean), [], []
+    for image in images:
+        image = np.asarray(image, "float32")
+        if image.ndim != 3 or image.shape[2] != channels or 0 in image.shape:
+            raise ValueError(f"Images must be (H, W, {channels}). Received: shape={image.shape}")
+        grid = [int(side) for side in target_grid(*map(np.float64, image.shape[:2]), patch_size, max_patches)]
+        for axis, count in enumerate(grid):
+            new, old = count * patch_size, image.shape[axis]
+            weights = linear_weights(np.arange(new), new, old).astype("float32")
+            image = np.moveaxis(np.tensordot(weights, image, (1, axis)), 0, axis)
+        image = (image - np.float32(mean)) / np.float32(std)
+        cut = image.reshape(grid[0], patch_size, grid[1], patch_size, channels).transpose(0, 2, 1, 3, 4)
+        cut = cut.reshape(grid[0] * grid[1], -1)
+        patches.append(np.pad(cut, ((0, max_patches - len(cut)), (0, 0))))
+        shapes.append(grid)
+    values = patch_size**2 * channels
+    return pack(np.reshape(patches, (-1, max_patches, values)), np.reshape(shapes, (-1, 2)), channels=channels)
