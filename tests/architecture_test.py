@@ -123,7 +123,7 @@ def _is_under(file, paths):
 
 
 @rooms
-def test_only_the_rooms_that_need_a_framework_import_it(room):
+def test_only_parts_that_need_a_framework_import_it(room):
     for file in _files(room):
         for module in _imports(file):
             top = module.split(".")[0]

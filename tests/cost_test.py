@@ -122,7 +122,7 @@ def test_table_6_counts_all_tokens_of_the_last_block_and_no_head():
     assert keras_vit.flops(model, table_6=True) - keras_vit.flops(model) == 2 * (saved - d * 7)
 
 
-def test_the_flops_of_a_model_of_ones_own():
+def test_the_flops_of_a_custom_model():
     inputs = keras.Input((8, 6, 3))
     x = keras.layers.Conv2D(4, 3, strides=2, padding="same")(inputs)
     x = keras.layers.BatchNormalization()(x)
@@ -201,7 +201,7 @@ def test_a_model_without_a_graph_or_a_shape_is_refused():
         keras_vit.flops(keras.Model(inputs, keras.layers.Conv2D(2, 3)(inputs)))
 
 
-def test_a_layer_of_ones_own_counts_its_products():
+def test_a_custom_layer_counts_its_products():
     class Counted(_Table):
         def multiply_accumulates(self, input_shape):
             return input_shape[1] * input_shape[2] * 3

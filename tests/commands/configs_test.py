@@ -59,17 +59,17 @@ def _config(page, request):
     return get_config(request) if request else get_config()
 
 
-def test_every_page_is_tested():
+def test_every_config_file_is_tested():
     assert {page.stem for page in CONFIGS.glob("*.py")} == set(REQUESTS)
 
 
 @pytest.mark.parametrize("page", REQUESTS)
-def test_a_page_opens_with_its_command(page):
+def test_a_config_file_opens_with_its_command(page):
     assert f"keras-vit train --config={page}" in _module(page).__doc__
 
 
 @pages
-def test_a_page_has_every_field_of_a_config_and_no_other(page, request_):
+def test_a_config_file_has_exactly_the_fields_of_a_config(page, request_):
     config, fields = _config(page, request_), recipes.defaults()
     assert set(config) == set(fields)
     for group in ("optimizer", "schedule"):
@@ -78,7 +78,7 @@ def test_a_page_has_every_field_of_a_config_and_no_other(page, request_):
 
 
 @pages
-def test_the_input_of_a_page_is_possible(page, request_):
+def test_the_input_of_a_config_file_is_possible(page, request_):
     group = _config(page, request_)["data"]
     data.Options(**{field.name: group[field.name] for field in dataclasses.fields(data.Options)})
     # The images decide the shape of the model.
@@ -88,7 +88,7 @@ def test_the_input_of_a_page_is_possible(page, request_):
 @pytest.mark.parametrize(
     ("page", "request_"), [*((page, requests[0]) for page, requests in REQUESTS.items()), ("pretrain", "R50x1,jft300m")]
 )
-def test_a_page_runs_two_steps(page, request_, tmp_path):
+def test_a_config_file_runs_two_steps(page, request_, tmp_path):
     config = _config(page, request_)
     config.total_epochs, config.total_steps, config.schedule.warmup_steps = 0.0, 2, 1
     if page != "digits":

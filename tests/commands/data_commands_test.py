@@ -58,7 +58,7 @@ def test_all_splits_of_a_folder_are_read(photos, run, tmp_path):
     assert [[name.split(":")[0] for name in names] for names in report["duplicates"]] == [["train", "val"]] * 2
 
 
-def test_data_is_named_as_in_the_main_job(photos, run):
+def test_data_is_named_as_in_training(photos, run):
     page = "small_data:ViT-Ti/16,folder"
     config = [f"--config={page}", f"--config.data.path={photos}", "--config.data.test_share=0.5"]
     code, said, errors = run("verify-data", *config)

@@ -109,7 +109,7 @@ def test_shard_order_depends_on_epoch_and_seed():
     assert np.abs(correlations[np.triu_indices(7, 1)]).max() < 4.5 / 8  # deviations of chance are 1 / sqrt(64)
 
 
-def test_reads_of_all_lanes_are_in_flight_at_the_same_time():
+def test_all_shard_readers_read_at_the_same_time():
     """Each read waits until all readers wait, so fewer concurrent readers would deadlock."""
     source, condition, waiting = sharded((10,) * 32), threading.Condition(), [0, 0]
 

@@ -380,7 +380,7 @@ def test_sequential_models_work_and_subclasses_are_refused():
         evaluation.evaluate(Mine(), ["top1"], inputs_of())
 
 
-def test_a_head_of_ones_own_is_left_out():
+def test_a_custom_head_is_left_out():
     """The features are the input of the last dense layer if the pooling is not known."""
     vit = keras_vit.VisionTransformer(
         input_shape=(8, 8, 3), patch_size=4, num_layers=1, hidden_size=8, mlp_dim=12, num_heads=2, classes=5,

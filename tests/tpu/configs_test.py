@@ -44,12 +44,12 @@ def _config(page, request):
     return config
 
 
-def test_every_page_is_tested():
+def test_every_config_file_is_tested():
     assert {page.stem for page in CONFIGS.glob("*.py")} == set(REQUESTS)
 
 
 @pages
-def test_the_input_of_a_page_is_known_without_its_dataset(page, request_):
+def test_the_input_of_a_config_file_needs_no_dataset(page, request_):
     from keras_vit.tpu.inputs import input_shapes
 
     config = _config(page, request_)
@@ -73,7 +73,7 @@ def test_the_input_of_a_page_is_known_without_its_dataset(page, request_):
 @pytest.mark.slow
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="of the TensorFlow backend")
 @pages
-def test_a_page_compiles_and_fits(page, request_, tpu_compiler):
+def test_a_config_file_compiles_and_fits(page, request_, tpu_compiler):
     config = _config(page, request_)
     check = tpu.check(tasks.get(config), config, 8, "v3:2x2")
     assert check.fits, check.error
