@@ -46,11 +46,12 @@ def _of_constructor(obj):
     return f"""{size}, {note}.
 
 ```python
-model = keras_vit.{obj.name}(classes=37)  # random weights, images (B, 224, 224, 3) to logits (B, 37)
+# Random weights; from images (B, 224, 224, 3) to logits (B, 37)
+model = keras_vit.{obj.name}(classes=37)
 ```
 
-Arguments are those of [`{base}`](../models/{base}.md), which loads published weights by `weights=`;
-[Models](../../models.md) and [Families](../../families.md) list their names."""
+Takes the arguments of [`{base}`](../models/{base}.md). Published weights are loaded by `weights=` and their name, listed in
+[Weights](../../weights.md) and [Families](../../families.md)."""
 
 
 def escape(text):

@@ -7,7 +7,8 @@ it only checks the names and arguments of those marked "not run".
 
 # %% keras_vit.from_pretrained
 model = keras_vit.from_pretrained("facebook/dinov2-base", input_shape=(224, 280, 3))
-model = keras_vit.from_pretrained("facebook/dinov2-base", classes=37, head="new")  # to fine-tune it
+# To fine-tune it
+model = keras_vit.from_pretrained("facebook/dinov2-base", classes=37, head="new")
 
 # %% keras_vit.preprocess_input
 x = keras_vit.preprocess_input(pixels, model)  # [0, 255] to what the model was trained on
@@ -19,7 +20,8 @@ keras_vit.decode_predictions(
 )  # [[(0, "cat", 0.9), ...], ...]
 
 # %% keras_vit.Preprocessing
-imagenet = keras_vit.Preprocessing(mean=(123.7, 116.3, 103.5), std=(58.4, 57.1, 57.4))  # on the scale [0, 255]
+# On the scale [0, 255]
+imagenet = keras_vit.Preprocessing(mean=(123.7, 116.3, 103.5), std=(58.4, 57.1, 57.4))
 model = keras_vit.ViT_Ti16(preprocessing=imagenet)
 
 # %% keras_vit.preprocessing_of
@@ -27,7 +29,8 @@ mean, std = keras_vit.preprocessing_of(model).mean, keras_vit.preprocessing_of(m
 
 # %% keras_vit.features
 vectors = keras_vit.features(model, images)  # (N, D), the class token after the last norm
-maps = keras_vit.features(model, images, layers=[1, -1], tokens="patch", grid=True)  # two of (N, rows, columns, D)
+# Two of (N, rows, columns, D)
+maps = keras_vit.features(model, images, layers=[1, -1], tokens="patch", grid=True)
 
 # %% keras_vit.FeatureModel
 pooled = keras_vit.FeatureModel(model, tokens="pooled")
@@ -40,14 +43,17 @@ fine, coarse = backbone(images)  # (B, H/4, W/4, D) and (B, H/8, W/8, D)
 
 # %% keras_vit.freeze
 keras_vit.freeze(model)  # all but the head
-keras_vit.freeze(model, up_to=1)  # the first block and everything before it; the rest trains
+# The first block and everything before it; the rest trains
+keras_vit.freeze(model, up_to=1)
 
 # %% keras_vit.enable_lora
-keras_vit.enable_lora(model, rank=4)  # trains the head, and adapters of rank 4 for queries and values
+# Trains the head, and adapters of rank 4 for queries and values
+keras_vit.enable_lora(model, rank=4)
 
 # %% keras_vit.zero_shot
 tower = keras_vit.from_pretrained("google/siglip2-base-patch16-224")
-classifier = keras_vit.zero_shot(tower, "classes.npz")  # names and text embeddings of the classes
+# Names and text embeddings of the classes
+classifier = keras_vit.zero_shot(tower, "classes.npz")
 
 # %% keras_vit.flops
 keras_vit.flops(model)  # of one image
@@ -56,7 +62,8 @@ keras_vit.flops(model)  # of one image
 keras_vit.cost.multiply_accumulates(model)  # of one image, half its FLOPs
 
 # %% keras_vit.cost.exaflops
-keras_vit.cost.exaflops(keras_vit.flops(model, table_6=True), images=90 * 1_281_167)  # 90 epochs of ImageNet
+# 90 epochs of ImageNet
+keras_vit.cost.exaflops(keras_vit.flops(model, table_6=True), images=90 * 1_281_167)
 
 # %% keras_vit.cost.build_abstract
 huge = keras_vit.cost.build_abstract(keras_vit.DINOv3_7B16)  # allocates nothing
@@ -66,7 +73,8 @@ huge.count_params()
 model = keras_vit.VisionTransformer(
     patch_size=8, num_layers=4, hidden_size=64, mlp_dim=128, num_heads=4, input_shape=(32, 48, 3), classes=10
 )
-out = model.intermediates(keras.ops.zeros((1, 32, 48, 3)), attention=True)  # "tokens", "attention", "pre_logits", ...
+# "tokens", "attention", "pre_logits", ...
+out = model.intermediates(keras.ops.zeros((1, 32, 48, 3)), attention=True)
 
 # %% keras_vit.models.AxialVisionTransformer
 model = keras_vit.AxialVisionTransformer(
@@ -102,7 +110,8 @@ tokens = keras_vit.NoPositionEmbedding(grid=(2, 3))(keras.ops.zeros((2, 6, 64)))
 tokens = keras_vit.ClassToken()(keras.ops.zeros((2, 6, 64)))  # (2, 7, 64)
 
 # %% keras_vit.layers.RegisterTokens
-tokens = keras_vit.RegisterTokens(4, after=1)(keras.ops.zeros((2, 7, 64)))  # (2, 11, 64), after the class token
+# (2, 11, 64), after the class token
+tokens = keras_vit.RegisterTokens(4, after=1)(keras.ops.zeros((2, 7, 64)))
 
 # %% keras_vit.layers.TransformerBlock
 block = keras_vit.TransformerBlock(num_heads=4, mlp_dim=128, dropout=0.1, stochastic_depth=0.1)
@@ -116,18 +125,22 @@ tokens = block(keras.ops.zeros((2, 6, 64)))
 tokens = keras_vit.LayerScale(init=0.1)(keras.ops.ones((2, 7, 64)))
 
 # %% keras_vit.layers.AttentionPooling
-vectors = keras_vit.AttentionPooling(num_heads=4, mlp_dim=128)(keras.ops.zeros((2, 6, 64)))  # (2, 64)
+# (2, 64)
+vectors = keras_vit.AttentionPooling(num_heads=4, mlp_dim=128)(keras.ops.zeros((2, 6, 64)))
 
 # %% keras_vit.layers.InputPreprocessing
 inputs = keras.Input((32, 32, 3))
-x = keras_vit.InputPreprocessing(keras_vit.Preprocessing(mean=(0, 0, 0), std=(1, 1, 1)))(inputs)  # takes [0, 255]
+# Takes [0, 255]
+x = keras_vit.InputPreprocessing(keras_vit.Preprocessing(mean=(0, 0, 0), std=(1, 1, 1)))(inputs)
 model = keras.Model(inputs, keras.layers.Dense(10)(keras.layers.Flatten()(x)))
 
 # %% keras_vit.layers.ResNetStem
-grid = keras_vit.ResNetStem(blocks=(2, 2))(keras.ops.zeros((1, 64, 64, 3)))  # (1, 8, 8, 512)
+# (1, 8, 8, 512)
+grid = keras_vit.ResNetStem(blocks=(2, 2))(keras.ops.zeros((1, 64, 64, 3)))
 
 # %% keras_vit.layers.PreActivationResNet
-grid = keras_vit.PreActivationResNet(blocks=(2, 2))(keras.ops.zeros((1, 64, 64, 3)))  # (1, 8, 8, 512)
+# (1, 8, 8, 512)
+grid = keras_vit.PreActivationResNet(blocks=(2, 2))(keras.ops.zeros((1, 64, 64, 3)))
 
 # %% keras_vit.naflex.batch_shape
 model_input = keras.Input(keras_vit.naflex.batch_shape(max_patches=256, patch_size=16))  # (None, 256, 258, 3)
@@ -144,7 +157,8 @@ batch = keras_vit.naflex.preprocess([wide, tall], [127.5] * 3, [127.5] * 3, patc
 model = keras_vit.VisionTransformer(
     patch_size=8, num_layers=2, hidden_size=32, mlp_dim=64, num_heads=4, input_shape=(32, 48, 3), classes=37
 )
-print(keras_vit.checkpoints.load(model, "model.npz", head="new"))  # reports what was done with every array
+# Reports what was done with every array
+print(keras_vit.checkpoints.load(model, "model.npz", head="new"))
 
 # %% keras_vit.checkpoints.save
 keras_vit.checkpoints.save(model, "mine.npz")  # the layout of vit_jax
@@ -186,7 +200,8 @@ fields = keras_vit.families.model_config("ViT-B/16", dropout=0.1)
 config = keras_vit.recipes.defaults(**fields)
 
 # %% keras_vit.families.model_fields
-keras_vit.families.model_fields("VisionTransformer")  # {"patch_size": <class 'int'>, "dropout": 0.0, ...}
+# {"patch_size": <class 'int'>, "dropout": 0.0, ...}
+keras_vit.families.model_fields("VisionTransformer")
 
 # %% keras_vit.families.constructor_arguments
 family = keras_vit.families.find_family("ViT-B/16")
@@ -201,7 +216,8 @@ Tiny_8 = size("Tiny/8", "mine", patch_size=8, num_layers=2, hidden_size=32, mlp_
 keras_vit.families.register(keras_vit.families.Family(keras_vit.VisionTransformer, sizes=size.table))
 
 # %% keras_vit.data.arrays
-source = keras_vit.data.arrays(pixels, labels, class_names=["cat", "dog"])  # uint8 (N, H, W, C), int (N,)
+# uint8 (N, H, W, C), int (N,)
+source = keras_vit.data.arrays(pixels, labels, class_names=["cat", "dog"])
 
 # %% keras_vit.data.folder
 train = keras_vit.data.folder("photos", "train", test_share=0.2)  # photos/<class>/*
@@ -226,7 +242,8 @@ train, test = keras_vit.data.load("folder", path="photos", test_share=0.2)
 test = keras_vit.data.load_split("digits", "test")
 
 # %% keras_vit.data.load_splits
-sources = keras_vit.data.load_splits(keras_vit.data.defaults(name="digits"))  # {"train": ..., "test": ...}
+# {"train": ..., "test": ...}
+sources = keras_vit.data.load_splits(keras_vit.data.defaults(name="digits"))
 
 # %% keras_vit.data.check_splits
 train, test = keras_vit.data.load("digits")
@@ -257,17 +274,20 @@ images, labels, weights = next(iter(batches))  # (64, 8, 8, 3), (64, 10), (64,)
 # %% keras_vit.data.eval_batches
 source = keras_vit.data.load_split("digits", "test")
 batches = keras_vit.data.eval_batches(source, batch_size=64)
-images, labels, weights = next(iter(batches))  # weights are 0 for examples that fill up the last batch
+# Weights are 0 for examples that fill up the last batch
+images, labels, weights = next(iter(batches))
 
 # %% keras_vit.data.evaluation_order
 source = keras_vit.data.load_split("digits", "test")
-keras_vit.data.evaluation_order(source, batch_size=64)  # the index of each example in eval_batches
+# The index of each example in eval_batches
+keras_vit.data.evaluation_order(source, batch_size=64)
 
 # %% keras_vit.data.verify
 report = keras_vit.data.verify(keras_vit.data.folder_splits("photos"))
 
 # %% keras_vit.data.hide_accelerators_from_tensorflow (not run: changes the process)
-keras_vit.data.hide_accelerators_from_tensorflow()  # before TensorFlow's first operation, to train on JAX
+# Before TensorFlow's first operation, to train on JAX
+keras_vit.data.hide_accelerators_from_tensorflow()
 
 # %% keras_vit.recipes.defaults
 config = keras_vit.recipes.defaults(total_steps=100, data=keras_vit.data.defaults(name="digits"))
@@ -288,16 +308,19 @@ keras_vit.recipes.finetuning("ViT-B/16", "cifar10", resolution=512)
 keras_vit.recipes.rates("cifar10")  # (0.001, 0.003, 0.01, 0.03)
 
 # %% keras_vit.recipes.parse_config_arg
-keras_vit.recipes.parse_config_arg("ViT-L/16,imagenet21k,epochs=30")  # ("ViT-L/16", "imagenet21k", {"epochs": 30})
+# ("ViT-L/16", "imagenet21k", {"epochs": 30})
+keras_vit.recipes.parse_config_arg("ViT-L/16,imagenet21k,epochs=30")
 
 # %% keras_vit.tasks.get
 task = keras_vit.tasks.get(config)  # of config.task
 
 # %% keras_vit.losses.softmax
-loss = keras_vit.losses.softmax(keras.ops.one_hot([0, 2], 3), keras.ops.zeros((2, 3)))  # (2,)
+# (2,)
+loss = keras_vit.losses.softmax(keras.ops.one_hot([0, 2], 3), keras.ops.zeros((2, 3)))
 
 # %% keras_vit.losses.sigmoid
-loss = keras_vit.losses.sigmoid(keras.ops.array([[1.0, 0.0, 1.0]]), keras.ops.zeros((1, 3)))  # (1,)
+# (1,)
+loss = keras_vit.losses.sigmoid(keras.ops.array([[1.0, 0.0, 1.0]]), keras.ops.zeros((1, 3)))
 
 # %% keras_vit.losses.get
 loss = keras_vit.losses.get("sigmoid")
@@ -347,7 +370,8 @@ keras_vit.training.has_checkpoint("runs/digits")
 config = keras_vit.training.read_config("runs/digits")
 
 # %% keras_vit.training.read_metrics
-columns = keras_vit.training.read_metrics("runs/digits/metrics.csv")  # {"step": ..., "loss": ...}
+# {"step": ..., "loss": ...}
+columns = keras_vit.training.read_metrics("runs/digits/metrics.csv")
 
 # %% keras_vit.training.is_chief
 if keras_vit.training.is_chief():
@@ -359,7 +383,8 @@ keras_vit.training.plots.training_curve("curve.png", columns)
 
 # %% keras_vit.evaluation.evaluate
 model = keras_vit.training.load_checkpoint("runs/digits")[0].model
-keras_vit.evaluation.evaluate(model, ["top1:digits", "calibration:digits"])  # {"top1:digits/accuracy": 0.9, ...}
+# {"top1:digits/accuracy": 0.9, ...}
+keras_vit.evaluation.evaluate(model, ["top1:digits", "calibration:digits"])
 
 # %% keras_vit.evaluation.get
 evaluators = keras_vit.evaluation.get(["fewshot:digits"])
@@ -398,13 +423,15 @@ scores = keras_vit.inspection.attention_scores(model, images, reduce="mean")
 rollout = keras_vit.inspection.attention_rollout(scores)  # (B, N, N)
 
 # %% keras_vit.inspection.attention_relevance
-relevance = keras_vit.inspection.attention_relevance(model, images, targets=[0, 2])  # (B, N, N), for these classes
+# (B, N, N), for these classes
+relevance = keras_vit.inspection.attention_relevance(model, images, targets=[0, 2])
 
 # %% keras_vit.inspection.token_attention
 rollout, attention = keras_vit.inspection.token_attention(model, images, patch=(1, 2), layer=1, head=1)
 
 # %% keras_vit.inspection.upsample_maps
-maps = keras_vit.inspection.attention_maps(model, images, upsample=False)  # (B, rows, columns)
+# (B, rows, columns)
+maps = keras_vit.inspection.attention_maps(model, images, upsample=False)
 maps = keras_vit.inspection.upsample_maps(maps, size=(16, 24))
 
 # %% keras_vit.inspection.overlay
@@ -412,7 +439,8 @@ maps = keras_vit.inspection.attention_maps(model, images)
 pictures = keras_vit.inspection.overlay(images, maps)  # (B, H, W, 3) in [0, 1]
 
 # %% keras_vit.inspection.attention_distance
-distances = keras_vit.inspection.attention_distance(model, images)  # (layers, heads), in pixels
+# (layers, heads), in pixels
+distances = keras_vit.inspection.attention_distance(model, images)
 
 # %% keras_vit.inspection.mean_distance
 scores = keras_vit.inspection.attention_scores(model, images)
@@ -422,10 +450,12 @@ keras_vit.inspection.mean_distance(scores, model.grid, patch_size=(8, 8), num_pr
 filters = keras_vit.inspection.filter_components(model, count=8)  # (8, P, P, C) in [0, 1]
 
 # %% keras_vit.inspection.patch_components
-colors = keras_vit.inspection.patch_components(model, images)  # (B, rows, columns, 3) in [0, 1]
+# (B, rows, columns, 3) in [0, 1]
+colors = keras_vit.inspection.patch_components(model, images)
 
 # %% keras_vit.inspection.position_similarity
-similarity = keras_vit.inspection.position_similarity(model)  # (rows, columns, rows, columns)
+# (rows, columns, rows, columns)
+similarity = keras_vit.inspection.position_similarity(model)
 
 # %% keras_vit.inspection.plots.attention
 maps = keras_vit.inspection.attention_maps(model, images)
@@ -452,10 +482,12 @@ colors = keras_vit.inspection.patch_components(model, images)
 keras_vit.inspection.plots.patch_components("patches.png", (images + 1) / 2, colors)
 
 # %% keras_vit.inspection.report.write_report
-keras_vit.inspection.report.write_report(model, images, "inspection")  # inspection/index.html
+# Inspection/index.html
+keras_vit.inspection.report.write_report(model, images, "inspection")
 
 # %% keras_vit.export.saved_model
-path = keras_vit.export.saved_model(model, "served/pets", class_names=["cat", "dog", "bird"])  # served/pets/1
+# Served/pets/1
+path = keras_vit.export.saved_model(model, "served/pets", class_names=["cat", "dog", "bird"])
 
 # %% keras_vit.export.onnx (not run: needs tf2onnx)
 report = keras_vit.export.onnx(model, "pets.onnx")
@@ -479,7 +511,8 @@ keras_vit.export.newest_version("runs/digits/export")  # "runs/digits/export/1"
 keras_vit.export.has_model("runs/digits/export/1", model, class_names=["cat", "dog", "bird"])
 
 # %% keras_vit.export.check
-keras_vit.export.check(model, class_names=["cat", "dog", "bird"])  # raises a ValueError if it cannot be exported
+# Raises a ValueError if it cannot be exported
+keras_vit.export.check(model, class_names=["cat", "dog", "bird"])
 
 # %% keras_vit.export.default_signatures
 keras_vit.export.default_signatures(model)  # ("serving_default", "tensor")
@@ -491,7 +524,8 @@ keras_vit.preprocessing.check_channels(images.shape, 3)
 keras_vit.preprocessing.concrete_values(keras.ops.zeros((2, 3)))  # a numpy array
 
 # %% keras_vit.preprocessing.range_error
-keras_vit.preprocessing.range_error(images, keras_vit.Preprocessing())  # None: they are in [-1, 1]
+# None: they are in [-1, 1]
+keras_vit.preprocessing.range_error(images, keras_vit.Preprocessing())
 
 # %% keras_vit.preprocessing.find_preprocessing
 keras_vit.preprocessing.find_preprocessing(model)
