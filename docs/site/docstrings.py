@@ -50,8 +50,8 @@ def _of_constructor(obj):
 model = keras_vit.{obj.name}(classes=37)
 ```
 
-Takes the arguments of [`{base}`](../models/{base}.md). Published weights are loaded by `weights=` and their name, listed in
-[Weights](../../weights.md) and [Families](../../families.md)."""
+Takes the arguments of [`{base}`](../models/{base}.md). `weights=` loads published weights by the names
+in [Weights](../../weights.md) and [Families](../../families.md)."""
 
 
 def escape(text):

@@ -29,7 +29,7 @@ mean, std = keras_vit.preprocessing_of(model).mean, keras_vit.preprocessing_of(m
 
 # %% keras_vit.features
 vectors = keras_vit.features(model, images)  # (N, D), the class token after the last norm
-# Two of (N, rows, columns, D)
+# Returns two of (N, rows, columns, D)
 maps = keras_vit.features(model, images, layers=[1, -1], tokens="patch", grid=True)
 
 # %% keras_vit.FeatureModel
@@ -73,7 +73,7 @@ huge.count_params()
 model = keras_vit.VisionTransformer(
     patch_size=8, num_layers=4, hidden_size=64, mlp_dim=128, num_heads=4, input_shape=(32, 48, 3), classes=10
 )
-# "tokens", "attention", "pre_logits", ...
+# Returns "tokens", "attention", "pre_logits", ...
 out = model.intermediates(keras.ops.zeros((1, 32, 48, 3)), attention=True)
 
 # %% keras_vit.models.AxialVisionTransformer
@@ -110,7 +110,7 @@ tokens = keras_vit.NoPositionEmbedding(grid=(2, 3))(keras.ops.zeros((2, 6, 64)))
 tokens = keras_vit.ClassToken()(keras.ops.zeros((2, 6, 64)))  # (2, 7, 64)
 
 # %% keras_vit.layers.RegisterTokens
-# (2, 11, 64), after the class token
+# Returns (2, 11, 64), after the class token
 tokens = keras_vit.RegisterTokens(4, after=1)(keras.ops.zeros((2, 7, 64)))
 
 # %% keras_vit.layers.TransformerBlock
@@ -125,7 +125,7 @@ tokens = block(keras.ops.zeros((2, 6, 64)))
 tokens = keras_vit.LayerScale(init=0.1)(keras.ops.ones((2, 7, 64)))
 
 # %% keras_vit.layers.AttentionPooling
-# (2, 64)
+# Returns (2, 64)
 vectors = keras_vit.AttentionPooling(num_heads=4, mlp_dim=128)(keras.ops.zeros((2, 6, 64)))
 
 # %% keras_vit.layers.InputPreprocessing
@@ -135,11 +135,11 @@ x = keras_vit.InputPreprocessing(keras_vit.Preprocessing(mean=(0, 0, 0), std=(1,
 model = keras.Model(inputs, keras.layers.Dense(10)(keras.layers.Flatten()(x)))
 
 # %% keras_vit.layers.ResNetStem
-# (1, 8, 8, 512)
+# Returns (1, 8, 8, 512)
 grid = keras_vit.ResNetStem(blocks=(2, 2))(keras.ops.zeros((1, 64, 64, 3)))
 
 # %% keras_vit.layers.PreActivationResNet
-# (1, 8, 8, 512)
+# Returns (1, 8, 8, 512)
 grid = keras_vit.PreActivationResNet(blocks=(2, 2))(keras.ops.zeros((1, 64, 64, 3)))
 
 # %% keras_vit.naflex.batch_shape
@@ -200,7 +200,7 @@ fields = keras_vit.families.model_config("ViT-B/16", dropout=0.1)
 config = keras_vit.recipes.defaults(**fields)
 
 # %% keras_vit.families.model_fields
-# {"patch_size": <class 'int'>, "dropout": 0.0, ...}
+# Returns {"patch_size": <class 'int'>, "dropout": 0.0, ...}
 keras_vit.families.model_fields("VisionTransformer")
 
 # %% keras_vit.families.constructor_arguments
@@ -216,7 +216,7 @@ Tiny_8 = size("Tiny/8", "mine", patch_size=8, num_layers=2, hidden_size=32, mlp_
 keras_vit.families.register(keras_vit.families.Family(keras_vit.VisionTransformer, sizes=size.table))
 
 # %% keras_vit.data.arrays
-# uint8 (N, H, W, C), int (N,)
+# Arrays: uint8 (N, H, W, C), int (N,)
 source = keras_vit.data.arrays(pixels, labels, class_names=["cat", "dog"])
 
 # %% keras_vit.data.folder
@@ -242,7 +242,7 @@ train, test = keras_vit.data.load("folder", path="photos", test_share=0.2)
 test = keras_vit.data.load_split("digits", "test")
 
 # %% keras_vit.data.load_splits
-# {"train": ..., "test": ...}
+# Returns {"train": ..., "test": ...}
 sources = keras_vit.data.load_splits(keras_vit.data.defaults(name="digits"))
 
 # %% keras_vit.data.check_splits
@@ -308,18 +308,18 @@ keras_vit.recipes.finetuning("ViT-B/16", "cifar10", resolution=512)
 keras_vit.recipes.rates("cifar10")  # (0.001, 0.003, 0.01, 0.03)
 
 # %% keras_vit.recipes.parse_config_arg
-# ("ViT-L/16", "imagenet21k", {"epochs": 30})
+# Returns ("ViT-L/16", "imagenet21k", {"epochs": 30})
 keras_vit.recipes.parse_config_arg("ViT-L/16,imagenet21k,epochs=30")
 
 # %% keras_vit.tasks.get
 task = keras_vit.tasks.get(config)  # of config.task
 
 # %% keras_vit.losses.softmax
-# (2,)
+# Returns (2,)
 loss = keras_vit.losses.softmax(keras.ops.one_hot([0, 2], 3), keras.ops.zeros((2, 3)))
 
 # %% keras_vit.losses.sigmoid
-# (1,)
+# Returns (1,)
 loss = keras_vit.losses.sigmoid(keras.ops.array([[1.0, 0.0, 1.0]]), keras.ops.zeros((1, 3)))
 
 # %% keras_vit.losses.get
@@ -370,7 +370,7 @@ keras_vit.training.has_checkpoint("runs/digits")
 config = keras_vit.training.read_config("runs/digits")
 
 # %% keras_vit.training.read_metrics
-# {"step": ..., "loss": ...}
+# Returns {"step": ..., "loss": ...}
 columns = keras_vit.training.read_metrics("runs/digits/metrics.csv")
 
 # %% keras_vit.training.is_chief
@@ -383,7 +383,7 @@ keras_vit.training.plots.training_curve("curve.png", columns)
 
 # %% keras_vit.evaluation.evaluate
 model = keras_vit.training.load_checkpoint("runs/digits")[0].model
-# {"top1:digits/accuracy": 0.9, ...}
+# Returns {"top1:digits/accuracy": 0.9, ...}
 keras_vit.evaluation.evaluate(model, ["top1:digits", "calibration:digits"])
 
 # %% keras_vit.evaluation.get
@@ -423,14 +423,14 @@ scores = keras_vit.inspection.attention_scores(model, images, reduce="mean")
 rollout = keras_vit.inspection.attention_rollout(scores)  # (B, N, N)
 
 # %% keras_vit.inspection.attention_relevance
-# (B, N, N), for these classes
+# Returns (B, N, N), for these classes
 relevance = keras_vit.inspection.attention_relevance(model, images, targets=[0, 2])
 
 # %% keras_vit.inspection.token_attention
 rollout, attention = keras_vit.inspection.token_attention(model, images, patch=(1, 2), layer=1, head=1)
 
 # %% keras_vit.inspection.upsample_maps
-# (B, rows, columns)
+# Returns (B, rows, columns)
 maps = keras_vit.inspection.attention_maps(model, images, upsample=False)
 maps = keras_vit.inspection.upsample_maps(maps, size=(16, 24))
 
@@ -439,7 +439,7 @@ maps = keras_vit.inspection.attention_maps(model, images)
 pictures = keras_vit.inspection.overlay(images, maps)  # (B, H, W, 3) in [0, 1]
 
 # %% keras_vit.inspection.attention_distance
-# (layers, heads), in pixels
+# Returns (layers, heads), in pixels
 distances = keras_vit.inspection.attention_distance(model, images)
 
 # %% keras_vit.inspection.mean_distance
@@ -450,11 +450,11 @@ keras_vit.inspection.mean_distance(scores, model.grid, patch_size=(8, 8), num_pr
 filters = keras_vit.inspection.filter_components(model, count=8)  # (8, P, P, C) in [0, 1]
 
 # %% keras_vit.inspection.patch_components
-# (B, rows, columns, 3) in [0, 1]
+# Returns (B, rows, columns, 3) in [0, 1]
 colors = keras_vit.inspection.patch_components(model, images)
 
 # %% keras_vit.inspection.position_similarity
-# (rows, columns, rows, columns)
+# Returns (rows, columns, rows, columns)
 similarity = keras_vit.inspection.position_similarity(model)
 
 # %% keras_vit.inspection.plots.attention
@@ -482,11 +482,11 @@ colors = keras_vit.inspection.patch_components(model, images)
 keras_vit.inspection.plots.patch_components("patches.png", (images + 1) / 2, colors)
 
 # %% keras_vit.inspection.report.write_report
-# Inspection/index.html
+# Writes inspection/index.html
 keras_vit.inspection.report.write_report(model, images, "inspection")
 
 # %% keras_vit.export.saved_model
-# Served/pets/1
+# Writes served/pets/1
 path = keras_vit.export.saved_model(model, "served/pets", class_names=["cat", "dog", "bird"])
 
 # %% keras_vit.export.onnx (not run: needs tf2onnx)
@@ -524,7 +524,7 @@ keras_vit.preprocessing.check_channels(images.shape, 3)
 keras_vit.preprocessing.concrete_values(keras.ops.zeros((2, 3)))  # a numpy array
 
 # %% keras_vit.preprocessing.range_error
-# None: they are in [-1, 1]
+# Returns None: they are in [-1, 1]
 keras_vit.preprocessing.range_error(images, keras_vit.Preprocessing())
 
 # %% keras_vit.preprocessing.find_preprocessing
