@@ -33,6 +33,7 @@ def test_info_prints_versions_backend_and_devices():
     assert report.startswith(f"keras_vit {keras_vit.__version__}, Python 3.")
     assert re.search(r"^backend: (tensorflow|jax) \(devices: .*\bcpu:0", report, re.MULTILINE)
     assert f"keras {importlib.metadata.version('keras')}, " in report
+    assert f"ml-collections {importlib.metadata.version('ml-collections')}" in report
     assert len(report.splitlines()) == 5
     assert _run(sys.executable, "-m", "keras_vit", "info", cwd=ROOT) == report
 

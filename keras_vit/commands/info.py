@@ -32,7 +32,7 @@ def main():
         devices = ", ".join(map(str, keras.distribution.list_devices())) or "none"
     except Exception as error:  # a report must not end in a traceback
         devices = f"{type(error).__name__}: {error}"
-    installed = {found.name.lower(): found.version for found in importlib.metadata.distributions()}
+    installed = {found.name.lower().replace("_", "-"): found.version for found in importlib.metadata.distributions()}
     print(f"keras_vit {keras_vit.__version__}, Python {platform.python_version()}, {platform.platform()}")
     print(f"backend: {keras.backend.backend()} (devices: {devices}), {os.cpu_count()} processors")
     print("installed: " + ", ".join(f"{name} {installed[name]}" for name in PACKAGES if name in installed))
