@@ -55,17 +55,17 @@ in [Weights](../../weights.md) and [Families](../../families.md)."""
 
 
 def escape(text):
-    """`"augreg:<file name>"` would be a tag of HTML; within backticks it is not."""
+    """Escapes `<` outside of backticks, where `<file name>` would be an HTML tag."""
     parts = text.split("`")
     return "`".join(part if i % 2 else re.sub(r"<(?=[A-Za-z/])", "&lt;", part) for i, part in enumerate(parts))
 
 
 def rewrite(text, is_class):
-    """Joins wrapped names of parameters in one line, and keeps the text before a colon in results."""
+    """Joins wrapped names of parameters into one line, and keeps text before a colon in results."""
     wrapped = r"^(    (?:\**\w+, )*\**\w+,)\n +(?=\w)"
     while re.search(wrapped, text, re.MULTILINE):
         text = re.sub(wrapped, r"\1 ", text, flags=re.MULTILINE)
-    if is_class:  # of a call, for which there is no annotation here
+    if is_class:  # the result of a call, which has no annotation here
         return re.sub(
             r"^Returns:\n((?:    .*\n?)+)", lambda match: _section("Returns", match[1]), text, flags=re.MULTILINE
         )

@@ -23,7 +23,7 @@ Every field of a config file can be set on the command line. 0, "" and False tur
 fields that differ from these defaults and writes all of them to `config.json`. The fields of `model` are the arguments
 of the architecture, such as those of `keras_vit.VisionTransformer` ([Models](../models.md)).
 
-`python docs/site/fields.py` wrote this page from the code.
+`python docs/site/fields.py` generates this page from the code.
 """
 
 
@@ -50,7 +50,7 @@ def page() -> str:
 
 
 def _of_docstring(documented):
-    """`(field, default, meaning)` of the arguments or attributes of a function or class that are fields of `data`."""
+    """Returns `(field, default, meaning)` of the arguments or attributes that are fields of `data`."""
     fields = data.defaults()
     doc = inspect.getdoc(documented)
     section = re.search(r"(?:Args|Attributes):\n((?:    .*\n?|\n)+?)(?=\S|\Z)", doc)[1]

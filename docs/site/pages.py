@@ -1,8 +1,8 @@
-"""The pages of the site that are no files of docs/: a hook of MkDocs, named in mkdocs.yml.
+"""Generates the pages of the site that are not files of docs/: a hook of MkDocs, named in mkdocs.yml.
 
-README.md is the first page, CONTRIBUTING.md and others are pages of the project, the notebooks are shown as they were
-run, and every public name of the package has a page in the reference, made from its docstring. The package is parsed
-and not imported, so the site builds without a Keras backend.
+README.md is the first page, CONTRIBUTING.md and others are pages of the project, the notebooks are shown with their
+outputs, and every public name of the package has a page in the reference, from its docstring. The package is parsed, not
+imported, so the site builds without a Keras backend.
 """
 
 import json
@@ -24,10 +24,10 @@ MODULES = (
 
 
 def on_config(config):
-    """The pages of the reference join the navigation."""
+    """Adds the pages of the reference to the navigation."""
     extensions = griffe.load_extensions(str(ROOT / "docs/site/docstrings.py"))
     package = griffe.load("keras_vit", search_paths=[str(ROOT)], extensions=extensions)
-    homes = {}  # the page of each object: what the package has of a module is on the module's page alone
+    homes = {}  # the page of each object; names of a module are on the module's page only
     sections = {module: _section(package, module, homes) for module in sorted(MODULES, key=lambda name: not name)}
     sections = [sections[module] for module in MODULES]
     pages = {path: text for section in sections for _, path, text in section}
@@ -38,19 +38,19 @@ def on_config(config):
 
 
 def on_files(files, config):
-    """The pages stand beside those of docs/."""
+    """Adds the generated pages to those of docs/."""
     for path, text in config.extra.pop("pages").items():
         files.append(File.generated(config, path, content=text))
     return files
 
 
 def on_page_markdown(markdown, **_):
-    """Links to notebooks lead to their pages."""
+    """Points links to notebooks at their pages."""
     return re.sub(r"\]\((notebooks/\w+)\.ipynb\)", r"](\1.md)", markdown)
 
 
 def _project():
-    """README.md and its like, with links as they are in the site."""
+    """Returns README.md and other files of the root, with the links of the site."""
 
     def read(name):
         text = (ROOT / name).read_text()
@@ -77,7 +77,7 @@ def _notebooks():
 
 
 def _notebook(path):
-    """A notebook as Markdown: its text, its code, and what that printed and drew when it was run."""
+    """Returns a notebook as Markdown: text, code and outputs."""
     parts = []
     for cell in json.loads(path.read_text())["cells"]:
         # The site loads nothing from other servers: badges are plain links here.
@@ -93,7 +93,7 @@ def _notebook(path):
 
 
 def _section(package, name, homes):
-    """A module's index and the pages of its public names: `(title, path, text)` of each."""
+    """Returns the index of a module and the pages of its public names, each as `(title, path, text)`."""
     module, title = (package[name], name) if name else (package, "keras_vit")
     folder = f"reference/{name.replace('.', '/') or 'keras_vit'}"
     rows, pages = [], {}
@@ -127,7 +127,7 @@ def _first_sentence(found):
 
 
 def _public_names(package, module):
-    """What a module exports; of the package what it has of its own beside its rooms, models and layers."""
+    """Returns the exports of a module; for the package, the names that are not those of its subpackages."""
     if module is package:
         targets = {name: target for name, target in module.imports.items() if not name.startswith("_")}
         return sorted(name for name, target in targets.items() if name in target.split(".")[2:])
