@@ -1,8 +1,8 @@
 """Generates the pages of the site that are not files of docs/: a hook of MkDocs, named in mkdocs.yml.
 
 README.md is the first page, CONTRIBUTING.md and others are pages of the project, the notebooks are shown with their
-outputs, and every public name of the package has a page in the reference, from its docstring. The package is parsed, not
-imported, so the site builds without a Keras backend.
+outputs, and every public name of the package has a page in the reference, from its docstring. The package is parsed and
+not imported, so the site builds without a Keras backend.
 """
 
 import json
