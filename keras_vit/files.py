@@ -16,6 +16,8 @@ import tempfile
 import time
 import uuid
 
+from keras_vit.terminal import first_line
+
 _PART = re.compile(r"\.[0-9a-f]{12}\.part(\.|$)")  # of a name that `atomic_path` makes
 
 
@@ -85,9 +87,10 @@ def read_text(path):
         return file.read()
 
 
-def open_to_append(path):
-    """A text file opened at its end, to be closed by the caller; see `os_errors`."""
-    return _gfile("GFile", path, "a") if is_remote(path) else open(path, "a", encoding="utf-8")
+def append_text(path, text):
+    """Adds text to the end of a UTF-8 file."""
+    with _opened(path, "a") as file:
+        file.write(text)
 
 
 @contextlib.contextmanager
@@ -138,6 +141,15 @@ def remove_leftovers(folder, older_than_seconds):
         with contextlib.suppress(FileNotFoundError):  # another process renames or removes files too
             if _PART.search(file.name) and time.time() - file.stat().st_mtime > older_than_seconds:
                 file.unlink()
+
+
+@contextlib.contextmanager
+def explained_errors(problem, advice, received):
+    """Turns an `OSError` into a `ValueError` with the problem, the reason, the advice and what was received."""
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"{problem} ({first_line(error.strerror or error)}). {advice} Received: {received}") from error
 
 
 def read_json(path):
@@ -194,11 +206,6 @@ def _gfile(function, *arguments, **options):
 
     with _as_os_error():
         return getattr(tf.io.gfile, function)(*map(str, arguments), **options)
-
-
-def os_errors(path):
-    """A context in which the errors of a file that `open_to_append` opened are `OSError`s."""
-    return _as_os_error() if is_remote(path) else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

@@ -27,6 +27,11 @@ def write(text, file=None):
     file.flush()
 
 
+def first_line(error, length=200):
+    """Returns the first line of an exception's message, or of a text, cut to `length` characters."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:length]
+
+
 @contextlib.contextmanager
 def progress_bar(name, total, unit, done=0, delay=0.5):
     """Shows a bar after `delay` seconds; yields `update(done)`, which sets how many `unit`s of `total` are done."""

@@ -10,7 +10,7 @@ PACKAGE = ROOT / "keras_vit"
 
 # Each file or folder of the package, and the others that it may import. Every one has a row.
 FLOORS = {
-    "files": set(),
+    "files": {"terminal"},
     "terminal": set(),
     "naflex": set(),
     "layers": {"naflex", "preprocessing"},
@@ -45,7 +45,7 @@ FLOORS = {
         *("checkpoints", "data", "files", "layers", "models", "naflex", "plots", "preprocessing", "recipes"),
         *("terminal", "training"),
     },
-    "tpu": {"families", "cost", "data", "files", "plots", "recipes", "tasks", "training", "layers", "naflex"},
+    "tpu": {"families", "cost", "data", "files", "plots", "recipes", "tasks", "terminal", "training", "layers"},
     "configs": {"checkpoints", "data", "families", "recipes"},
     "commands": {
         *("checkpoints", "configs", "data", "evaluation", "export", "families", "files", "inspection", "models"),

@@ -78,9 +78,7 @@ def test_only_old_leftovers_of_an_unfinished_file_are_removed(tmp_path):
 
 def test_appending_copying_removing(folder):
     files.write_json(folder / "a", 1)
-    file = files.open_to_append(folder / "a")
-    file.write("2\n")
-    file.close()
+    files.append_text(folder / "a", "2\n")
     files.copy(folder / "a", folder / "b")
     files.copy(folder / "a", folder / "b")
     assert files.read_text(folder / "b") == "1\n2\n"

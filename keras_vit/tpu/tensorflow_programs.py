@@ -30,14 +30,9 @@ class TensorFlowPrograms(Programs):
         size = batch_size // self.topology.num_devices
         options = {name: self._config[name] for name in STEP_OPTIONS}
         options |= {"batch_size": size, "accumulate_steps": accumulate_steps}
-        replica_step = make_replica_step(self._engine.strategy, self._engine.state, self._task, **options)
-
-        def step(number, first, stop_requested, *batch):
-            return replica_step(number, first, stop_requested, batch)
-
+        step = make_replica_step(self._engine.strategy, self._engine.state, self._task, **options)
         scalars = [tf.TensorSpec((), dtype) for dtype in (tf.int32, tf.int32, tf.float32)]
-        specs = [*scalars, *self._batch(size)]
-        return compile_function(step, specs, self.topology.name)
+        return compile_function(step, [*scalars, *self._batch(size)], self.topology.name)
 
     def evaluation(self, batch_size, accumulate_steps):
         replica_sums = make_replica_sums(self.model, make_task_metrics(self._task))
@@ -47,7 +42,7 @@ class TensorFlowPrograms(Programs):
     @property
     def state_bytes(self):
         state = self._engine.state
-        return sum(_bytes(v) for v in [*state.model.variables, *state.optimizer.variables, *state.averages])
+        return sum(_bytes(v) for v in [*state.model.variables, *state.optimizer.variables, *state.variables.averages])
 
     def _batch(self, size):
         return [tf.TensorSpec((size, *shape), tf.float32) for shape in self._batch_shapes]

@@ -1,6 +1,5 @@
 """The checkpoints of a run: written whole or not at all, and read only if they are sound."""
 
-import contextlib
 import re
 
 import keras
@@ -39,19 +38,18 @@ class CheckpointManager:
 
     def save(self, step, counters):
         """Saves the engine's state; keeps the two newest checkpoints and that of the best evaluation."""
-        path = self.path(step)
-        with _explained(path, "written", "make room if the disk is full, and repeat the same command"):
+        with self._explained_errors(step):
             if self._chief:
                 self._remove(step)
-                files.make_dirs(path)
-            self._engine.save(f"{path}/state")
+                files.make_dirs(self.path(step))
+            self._engine.save(f"{self.path(step)}/state")
         self.update(step, counters)
 
     def update(self, step, counters):
         """Writes the counters of a checkpoint whose state is saved, and removes checkpoints that are not kept."""
         if not self._chief:
             return
-        with _explained(self.path(step), "written", "make room if the disk is full, and repeat the same command"):
+        with self._explained_errors(step):
             content = {**counters, "step": step, "backend": keras.backend.backend()}
             files.write_json(f"{self.path(step)}/{MARKER}", content)
             finished = self.steps()
@@ -62,7 +60,8 @@ class CheckpointManager:
 
     def restore(self):
         """Restores the newest sound checkpoint, on all hosts the one that the chief chooses; returns its counters."""
-        with _explained(self.folder, "read", "nothing was changed; repeat the same command"):
+        advice = "Nothing was changed: repeat the same command."
+        with files.explained_errors("A checkpoint cannot be read", advice, self.folder):
             counters = self._restore_newest() if self._chief else {}
             (step,), *_ = self._engine.gather_hosts([counters.get("step", 0)])
             return self._restore(step) if step and not self._chief else counters
@@ -71,11 +70,9 @@ class CheckpointManager:
         steps = self.steps()
         for step in reversed(steps):
             try:
-                counters = self._restore(step)
+                return self._restore(step)
             except CorruptCheckpointError as error:
                 self._write(f"the checkpoint {self.path(step)} is corrupt and not used: {error}")
-            else:
-                return counters
         if steps:
             raise ValueError(
                 "No checkpoint of this run can be read. Delete them to train from the start, or choose another "
@@ -98,6 +95,10 @@ class CheckpointManager:
         self._write(f"going on from step {step}, {path}{'' if written_on in ('', backend) else note}")
         return counters
 
+    def _explained_errors(self, step):
+        advice = "Earlier ones are as they were: make room if the disk is full, and repeat the same command."
+        return files.explained_errors("A checkpoint cannot be written", advice, self.path(step))
+
     def _remove(self, step):
         path = self.path(step)
         if files.exists(f"{path}/{MARKER}"):
@@ -111,14 +112,3 @@ def _step_folders(folder):
     if not files.is_dir(folder):
         return []
     return sorted(int(name) for name in files.list_dir(folder) if re.fullmatch(r"\d{9,}", name))
-
-
-@contextlib.contextmanager
-def _explained(path, action, advice):
-    try:
-        yield
-    except OSError as error:
-        reason = str(error).split("\n")[0][:200]
-        raise ValueError(
-            f"A checkpoint cannot be {action} ({reason}). Earlier ones are as they were: {advice}. Received: {path}"
-        ) from error

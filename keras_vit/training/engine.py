@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 from keras_vit import optimizers
 from keras_vit.data import InputPipeline
 from keras_vit.tasks import Task
+from keras_vit.terminal import first_line
 from keras_vit.training.diagnosis import first_nonfinite_layer
 
 # What `config.strategy` may be, on every backend.
@@ -88,19 +89,19 @@ class Engine(abc.ABC):
         self._task_metrics = make_task_metrics(task)
         self._evaluations: dict = {}
         with self._building():
-            model = task.build_model(inputs)
+            self.model = task.build_model(inputs)
             if load_weights is not None:
-                load_weights(model)
+                load_weights(self.model)
             optimizer = make_optimizer(config, total_steps)
-            optimizer.build(model.trainable_variables)
-        self._place(model, optimizer, averaged=config.ema_decay > 0, scaled=config.precision == "mixed_float16")
+            optimizer.build(self.model.trainable_variables)
+        self._place(optimizer, averaged=config.ema_decay > 0, scaled=config.precision == "mixed_float16")
 
     @abc.abstractmethod
     def _building(self):
         """The context in which `build` creates variables."""
 
     @abc.abstractmethod
-    def _place(self, model, optimizer, averaged, scaled):
+    def _place(self, optimizer, averaged, scaled):
         """Puts the state of a run on the devices and makes its step."""
 
     @abc.abstractmethod
@@ -209,8 +210,8 @@ class Engine(abc.ABC):
 
     def diagnose(self, step: int) -> str:
         """A phrase that names the layer in which this host's part of the batch of a step stops being finite."""
-        host = {"num_hosts": self.num_hosts, "host_index": self.host_index}
-        images, *_ = next(iter(self._inputs.train_batches(step, **host)))
+        batches = self._inputs.train_batches(step, num_hosts=self.num_hosts, host_index=self.host_index)
+        images, *_ = next(iter(batches))
         pieces = self.num_devices * self._config.accumulate_steps
         return first_nonfinite_layer(self.gather_model(), np.asarray(images), pieces)
 
@@ -220,21 +221,13 @@ class Engine(abc.ABC):
         try:
             yield
         except Exception as error:
-            reason = str(getattr(error, "message", error)).strip().split("\n")[0][:200]
+            reason = first_line(getattr(error, "message", error))
             if "ResourceExhausted" in type(error).__name__ or "RESOURCE_EXHAUSTED" in reason:
                 raise ValueError(f"{OUT_OF_MEMORY} Received: {reason}") from error
             raise
 
-    @contextlib.contextmanager
     def _profiled(self, folder):
-        if folder is None:
-            yield
-            return
-        self._start_trace(str(folder))
-        try:
-            yield
-        finally:
-            self._stop_trace()
+        return contextlib.nullcontext() if folder is None else self._trace(str(folder))
 
 
 def step_metrics(task):

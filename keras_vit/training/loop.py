@@ -1,6 +1,5 @@
 """The training loop: calls of the engine, reports, checkpoints, evaluations, and every way in which a run can end."""
 
-import contextlib
 import dataclasses
 import logging
 import math
@@ -39,9 +38,7 @@ def train(
     chief, alone = engine.host_index == 0, engine.num_hosts == 1
     bad_examples = inputs.bad_examples("train", write if chief else log.warning)
     profile_folders = iter([None, workdir.tensorboard if config.profile else None])  # traces the second call
-    bar = contextlib.nullcontext(lambda done: None)
-    if chief:
-        bar = terminal.progress_bar("training", total_steps, "steps", counters.step, delay=0)
+    bar = terminal.progress_bar("training", total_steps, "steps", counters.step, delay=0)
 
     def stop(request):
         raise preemption.Preempted(
@@ -89,10 +86,8 @@ def train(
             skipped = int((~np.isfinite(list(outputs.metrics.values())).all(0)).sum())
             if skipped:
                 counters.skipped_steps += skipped
-                write(
-                    f"{skipped} of {counters.step - first} steps were skipped, {counters.skipped_steps} so far: not "
-                    "finite"
-                )
+                count = counters.step - first
+                write(f"{skipped} of {count} steps were not finite and skipped, {counters.skipped_steps} so far")
 
             # Save, also before an evaluation, which takes long and may fail. Rows precede the checkpoint of their step.
             stopping = outputs.stop_requested or (alone and bool(request.signal))
@@ -173,8 +168,7 @@ def note_best(counters, name, metrics):
     if counters.best_metric != name:  # --change: values of two metrics cannot be compared
         counters.best_metric, counters.best_value = name, None
     value, loss = metrics[name], metrics["loss"]
-    both_nan = counters.best_value is not None and math.isnan(value) and math.isnan(counters.best_value)
-    tie = (both_nan or value == counters.best_value) and is_better("loss", loss, counters.best_loss)
+    tie = value == counters.best_value and is_better("loss", loss, counters.best_loss)
     if tie or is_better(name, value, counters.best_value):
         counters.best_value, counters.best_loss, counters.best_step = value, loss, counters.step
 

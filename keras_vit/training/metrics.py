@@ -1,6 +1,5 @@
 """What a run reports about its steps: `metrics.csv`, `evaluations.csv`, TensorBoard's scalars, and lines."""
 
-import contextlib
 import csv
 import os
 
@@ -65,7 +64,7 @@ class MetricWriter:
 
     def close(self):
         if self._enabled:
-            self._metrics.close()
+            self._metrics.flush()
             self._scalars.close()
 
 
@@ -84,24 +83,19 @@ class MetricsTable:
                 rows.setdefault(int(number), line)
         with files.atomic_write(self._path) as file:
             file.write("".join([header, *rows.values()]))
-        self._file = files.open_to_append(self._path)
+        self._pending = ""
 
     def append(self, step, metrics):
-        """Writes the rows of the steps from number `step` on: a dict of equally long sequences, one for each column."""
+        """Adds the rows of the steps from number `step` on: a dict of equally long sequences, one for each column."""
         rows = zip(*(metrics[name] for name in self._columns))
-        text = "".join(_line((number, *row)) for number, row in enumerate(rows, start=step))
-        with _explained(self._path):
-            self._file.write(text)
-        if not files.is_remote(self._path):
+        self._pending += "".join(_line((number, *row)) for number, row in enumerate(rows, start=step))
+        if not files.is_remote(self._path):  # an object store would rewrite the whole file
             self.flush()
 
     def flush(self):
+        text, self._pending = self._pending, ""
         with _explained(self._path):
-            self._file.flush()
-
-    def close(self):
-        with _explained(self._path):
-            self._file.close()
+            files.append_text(self._path, text)
 
 
 def write_evaluation(path, step, metrics):
@@ -116,29 +110,18 @@ def write_evaluation(path, step, metrics):
         writer.writerows(rows)
 
 
-@contextlib.contextmanager
 def _explained(path):
-    try:
-        with files.os_errors(path):
-            yield
-    except OSError as error:
-        reason = str(error.strerror or error).split("\n")[0]
-        raise ValueError(
-            f"The metrics cannot be written ({reason}). Make room if the disk is full, and repeat the same "
-            f"command, which goes on from the last checkpoint. Received: {path}"
-        ) from error
+    advice = "Make room if the disk is full, and repeat the same command, which goes on from the last checkpoint."
+    return files.explained_errors("The metrics cannot be written", advice, path)
 
 
 def read_metrics(path: str | os.PathLike) -> dict[str, np.ndarray]:
     """Reads the columns of a table of metrics, local or remote: a dict of float64 `(rows,)` by column name."""
-    lines = _whole_lines(str(path))
-    if not lines:
-        raise ValueError(f"There is no table of metrics. Received: path={path}")
-    names, *rows = csv.reader(lines)
     try:
+        names, *rows = csv.reader(_whole_lines(str(path)))
         columns = np.array(rows, np.float64).reshape(len(rows), len(names))
     except ValueError as error:
-        raise ValueError(f"The table of metrics is damaged ({error}). Received: path={path}") from error
+        raise ValueError(f"The table of metrics is missing or damaged ({error}). Received: path={path}") from error
     return dict(zip(names, columns.T))
 
 
@@ -152,10 +135,7 @@ def _whole_lines(path):
     """The lines of a file that end in a line break; none if there is no file."""
     if not files.exists(path):
         return []
-    try:
-        return [line for line in files.read_text(path).splitlines(keepends=True) if line.endswith("\n")]
-    except UnicodeDecodeError as error:
-        raise ValueError(f"The table of metrics is damaged ({error}). Received: path={path}") from error
+    return [line for line in files.read_text(path).splitlines(keepends=True) if line.endswith("\n")]
 
 
 class Scalars:

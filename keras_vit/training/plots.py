@@ -31,7 +31,7 @@ def training_curve(
         axes.plot(steps, values, color="tab:blue", alpha=0.3 if noisy else 1, linewidth=0.8)
         if noisy:
             width = len(values) // 50
-            smooth = _running_mean(values, width)
+            smooth = np.convolve(values, np.full(width, 1 / width), "valid")
             axes.plot(steps[width // 2 :][: len(smooth)], smooth, color="tab:blue")
         if evaluations is not None and name in evaluations:
             axes.plot(evaluations["step"], evaluations[name], "o-", color="tab:orange", label="evaluation")
@@ -42,8 +42,3 @@ def training_curve(
     for axes in figure.axes[len(names) :]:
         axes.set_axis_off()
     figure.savefig(path, dpi=100)
-
-
-def _running_mean(values, width):
-    """The mean of each `width` neighbors: `(N,)` to `(N - width + 1,)`."""
-    return np.lib.stride_tricks.sliding_window_view(values, width).mean(-1)

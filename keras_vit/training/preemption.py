@@ -4,12 +4,13 @@ import contextlib
 import os
 import signal
 import threading
+import types
 
 EXIT_CODE = 75
 """The exit code of a run that was stopped and saved, "try again" in sysexits.h: the same command goes on. A run that
 was killed unsaved ends with 143 or 137 instead."""
 
-_STOP_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Preempted(Exception):
@@ -17,12 +18,6 @@ class Preempted(Exception):
 
     exit_code = EXIT_CODE  # of a command that ends with it
     resumable = True
-
-
-class StopRequest:
-    """`signal` is the name of the stop signal that this process received, such as "SIGTERM", or ""."""
-
-    signal = ""
 
 
 @contextlib.contextmanager
@@ -39,8 +34,8 @@ def raise_on_stop_signals(doing):
 
 @contextlib.contextmanager
 def catch_stop_signals():
-    """Notes SIGTERM, SIGHUP and the first Ctrl-C in the `StopRequest` that it yields; a second Ctrl-C raises."""
-    request = StopRequest()
+    """Yields an object whose `signal` names the stop signal that came, such as "SIGTERM"; a second Ctrl-C raises."""
+    request = types.SimpleNamespace(signal="")
 
     def note(signum, frame):
         if request.signal and signum == signal.SIGINT:

@@ -70,11 +70,10 @@ class StateReader:
         missing = sorted(set(expected) - {name for name, _, _ in existing})
         if missing:
             raise CorruptCheckpointError(f"a file is missing: {missing[0]}")
-        self._pieces, self._last = {}, (None, None)
+        self._pieces = {}
         with contextlib.ExitStack() as stack:
             for name in expected:
-                file = _open(_local(name, stack), stack)
-                for member, array in file.arrays.items():
+                for member, array in _arrays(name, stack).items():
                     whole, _, start = member.rpartition("@")
                     if not re.fullmatch(r"\d+(,\d+)*", start):
                         whole, start = member, ""
@@ -98,8 +97,8 @@ class StateReader:
         inside = all(len(end) == len(shape) and all(e <= s for e, s in zip(end, shape)) for end in ends)
         if not pieces or not inside or covered != int(np.prod(shape)):
             raise ValueError(
-                f"The checkpoint is of another model: it must have {name!r} of shape {tuple(shape)}. "
-                f"Received: {[array.shape for _, array in pieces]}"
+                f"The checkpoint is of another model, optimizer or `ema_decay`: it must have {name!r} of shape "
+                f"{tuple(shape)}. Received: {[array.shape for _, array in pieces]}"
             )
         return True
 
@@ -112,19 +111,12 @@ class StateReader:
             high = [min(b, s + n) for (_, b), s, n in zip(index, start, array.shape)]
             if any(a >= b for a, b in zip(low, high)):
                 continue
-            part = self._read_piece(name, start, array)
-            part = part[tuple(slice(a - s, b - s) for a, b, s in zip(low, high, start))]
+            with _corruption():
+                part = array.read()[tuple(slice(a - s, b - s) for a, b, s in zip(low, high, start))]
             if result is None:
                 result = np.empty([b - a for a, b in index], part.dtype)
             result[tuple(slice(a - first, b - first) for a, b, (first, _) in zip(low, high, index))] = part
         return result
-
-    def _read_piece(self, name, start, array):
-        # Kept, since several devices may ask for parts of it, one after the other.
-        if self._last[0] != (name, start):
-            with _corruption():
-                self._last = (name, start), array.read()
-        return self._last[1]
 
 
 def _key(name):
@@ -145,11 +137,15 @@ def _existing(path):
     return [(f"{folder}/{match[0]}", int(match[1]), int(match[2])) for match in matches if match]
 
 
-def _open(path, stack):
-    """An `NpzFile`, open until the stack is closed."""
+def _arrays(path, stack):
+    """The `LazyArray`s of a file by name, until the stack is closed; a remote file is copied to this machine."""
+    if files.is_remote(path):
+        local = stack.enter_context(tempfile.TemporaryDirectory()) + "/state.npz"
+        files.copy(path, local)
+        path = local
     open(path, "rb").close()  # an OSError is no damage
     with _corruption():
-        return stack.enter_context(NpzFile(path))
+        return stack.enter_context(NpzFile(path)).arrays
 
 
 @contextlib.contextmanager
@@ -158,12 +154,3 @@ def _corruption():
         yield
     except ValueError as error:
         raise CorruptCheckpointError(str(error)) from error
-
-
-def _local(path, stack):
-    """A path on this machine of a file that may be remote; a copy is there until the stack is closed."""
-    if not files.is_remote(path):
-        return path
-    folder = stack.enter_context(tempfile.TemporaryDirectory())
-    files.copy(path, f"{folder}/state.npz")
-    return f"{folder}/state.npz"

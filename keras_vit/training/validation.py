@@ -24,11 +24,7 @@ def validate_config(config, num_devices):
                 raise ValueError(f"`{name}` must be {least} or more. Received: {name}={config[name]}")
     if config.seed >= 2**31:
         raise ValueError(f"`seed` must be below 2**31. Received: seed={config.seed}")
-    if config.weights_channels and not config.weights:
-        raise ValueError(
-            "`weights_channels` adapts the kernel of `weights`, which are not given. "
-            f"Received: weights_channels={config.weights_channels!r}, weights=''"
-        )
+
     if not 0 <= config.ema_decay < 1:
         raise ValueError(f"`ema_decay` must be in [0, 1). Received: ema_decay={config.ema_decay}")
     if config.batch_size % (num_devices * config.accumulate_steps):

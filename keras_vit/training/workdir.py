@@ -1,6 +1,7 @@
 """The folder of one run: its config, its checkpoints and its results."""
 
 import contextlib
+import fcntl
 import json
 import math
 import os
@@ -17,11 +18,6 @@ from ml_collections import ConfigDict
 from keras_vit import data, files, recipes, tasks
 from keras_vit.training.checkpoint_manager import finished_steps
 from keras_vit.training.hosts import is_chief
-
-try:
-    import fcntl
-except ImportError:  # on Windows nothing is locked
-    fcntl = None  # type: ignore[assignment]
 
 # Fields of a config that may differ from one start of a run to the next: where and how it is computed and logged. They
 # change no number but by rounding, except that on TensorFlow dropout masks follow the replica.
@@ -95,19 +91,15 @@ class Workdir:
                 with self._usable():
                     files.make_dirs(self.path)
                     stack.enter_context(workdir_lock(self.path))
-                    self._remove_leftovers()
+                    if not files.is_remote(self.path):  # files of a killed process
+                        files.remove_leftovers(self.path, 0)
+                        for folder in self.export.glob("partial-????????"):
+                            files.remove_tree(folder)
             self._locks += 1
             try:
                 yield
             finally:
                 self._locks -= 1
-
-    def _remove_leftovers(self):
-        """Removes what a killed process of this run left in part."""
-        if not files.is_remote(self.path):
-            files.remove_leftovers(self.path, 0)
-            for folder in self.export.glob("partial-????????"):
-                files.remove_tree(folder)
 
     def _compare(self, change):
         """What differs from the config of the run so far: `{name: [before, now]}`."""
@@ -119,15 +111,11 @@ class Workdir:
         names = sorted(n for n in self._config.keys() | existing.keys() if self._config.get(n) != existing.get(n))
         changes = {name: [existing.get(name), self._config.get(name)] for name in names}
         fixed = {name: values for name, values in changes.items() if name not in FREE_FIELDS}
-        if change:
-            _check_state_fields(fixed)
-        if fixed and (not change or self.results() is not None):
+        is_done = self.results() is not None
+        if fixed and (not change or is_done):
             difference = ", ".join(f"{name} was {before!r} and is {now!r}" for name, (before, now) in fixed.items())
-            advice = ", or go on from the last checkpoint with the new values by --change"
-            if self.results() is not None:
-                advice = ": the run is done"
-            elif not files.exists(self.checkpoints):
-                advice = ", or delete this one: the run has no checkpoint"
+            change_it = ", or go on from the last checkpoint with the new values by --change"
+            advice = ": the run is done" if is_done else change_it
             raise ValueError(
                 f"The workdir belongs to a run with another config: {difference}. Choose another workdir{advice}. "
                 f"Received: workdir={self.path}"
@@ -135,14 +123,11 @@ class Workdir:
         return changes
 
     def _read_json(self, name):
-        path, damaged = self.path / name, "A file of the workdir is damaged; repair it, or choose another workdir."
         with self._usable():
-            try:
-                content = files.read_json(path)
-            except ValueError as error:
-                raise ValueError(f"{damaged} {error}") from error
-        if content is not None and not isinstance(content, list if name == "changes.json" else dict):
-            raise ValueError(f"{damaged} Received: {path}, which holds {type(content).__name__}")
+            content = files.read_json(self.path / name)
+        kind = list if name == "changes.json" else dict
+        if content is not None and not isinstance(content, kind):
+            raise ValueError(f"A file of the workdir must hold a {kind.__name__}. Received: {self.path / name}")
         return content
 
     def _write_json(self, name, content):
@@ -150,21 +135,15 @@ class Workdir:
             with self._usable():
                 files.write_json(self.path / name, content)
 
-    @contextlib.contextmanager
     def _usable(self):
-        try:
-            yield
-        except OSError as error:
-            raise ValueError(
-                f"The workdir must be a folder that can be written ({error.strerror or error}). "
-                f"Received: workdir={self.path}"
-            ) from error
+        advice = "It must be a folder that can be written."
+        return files.explained_errors("The workdir cannot be used", advice, f"workdir={self.path}")
 
 
 @contextlib.contextmanager
 def workdir_lock(folder):
     """While it is open, no other process can open it for the same folder; a remote folder is not locked."""
-    if fcntl is None or files.is_remote(folder):
+    if files.is_remote(folder):
         yield
         return
     with open(files.as_path(folder) / "lock", "a+", encoding="utf-8", errors="replace") as file:
@@ -186,17 +165,6 @@ def workdir_lock(folder):
         finally:
             # The file stays: a process that has opened it already would lock one that nobody else finds.
             file.truncate(0)
-
-
-def _check_state_fields(changes):
-    """Raises a `ValueError` if a checkpoint lacks the state that a changed field needs."""
-    for name, (before, now) in changes.items():
-        averages = name == "ema_decay" and bool(before) != bool(now)
-        if averages or name in ("optimizer.name", "optimizer.momentum_dtype"):
-            raise ValueError(
-                f"`{name}` cannot change within a run, because its checkpoints hold other optimizer slots or averages; "
-                f"choose another workdir, or restore --config.{name}={before!r}. Received: {name}={now!r}"
-            )
 
 
 def _command(config):

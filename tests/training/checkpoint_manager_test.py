@@ -30,12 +30,12 @@ def state(tiny):
 
 def _at(state, step):
     """Gives the state numbers that belong to a step."""
-    for variable in (*state.model.trainable_variables, *state.averages):
+    for variable in (*state.model.trainable_variables, *state.variables.averages):
         variable.assign(tf.fill(variable.shape, float(step)))
 
 
 def _is_at(state, step):
-    values = [variable.numpy() for variable in (*state.model.trainable_variables, *state.averages)]
+    values = [variable.numpy() for variable in (*state.model.trainable_variables, *state.variables.averages)]
     return all((value == step).all() for value in values)
 
 
@@ -126,7 +126,7 @@ def test_without_one_that_can_be_read_nothing_is_started_over(state, tmp_path):
 def test_a_failure_to_read_that_is_not_damage_ends_the_run(state, tmp_path):
     checkpoints, _ = _saved(tmp_path, state, 10, 20)
     checkpoints._engine.restore = lambda path: _raise(OSError("503 service unavailable"))
-    with pytest.raises(ValueError, match=r"cannot be read \(503 service unavailable\).*nothing was.*Received: "):
+    with pytest.raises(ValueError, match=r"cannot be read \(503 service unavailable\).*Nothing was.*Received: "):
         checkpoints.restore()
     assert sorted(file.name for file in tmp_path.iterdir()) == ["000000010", "000000020"]
 
@@ -143,7 +143,17 @@ def test_a_checkpoint_of_another_model_is_not_called_corrupt(state, tiny, tmp_pa
     assert [file.name for file in tmp_path.iterdir()] == ["000000010"]
 
 
-def test_an_unscaled_run_resumes_with_loss_scaling(state, tiny, tmp_path):
+@pytest.mark.parametrize("changes", [{"optimizer": "adamw"}, {"averaged": True}])
+def test_slots_or_averages_that_are_not_saved_are_named(changes, tiny, tmp_path):
+    _saved(tmp_path, tiny.new_state(tiny.strategy_of(1)), 10)
+    other = tiny.new_state(tiny.strategy_of(1), **changes)
+    with pytest.raises(
+        ValueError, match="another model, optimizer or `ema_decay`.* must have '(slots/.*/adamw|averages)/"
+    ):
+        CheckpointManager(tmp_path, _engine(other), write=lambda line: None).restore()
+
+
+def test_a_run_that_was_not_scaled_goes_on_with_a_scaled_loss(state, tiny, tmp_path):
     _saved(tmp_path, state, 10)
     scaled = tiny.new_state(tiny.strategy_of(1), averaged=True, scaled=True)
     assert CheckpointManager(tmp_path, _engine(scaled), write=lambda line: None).restore()["step"] == 10

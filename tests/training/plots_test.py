@@ -27,12 +27,7 @@ def test_a_curve_is_drawn_of_any_number_of_steps(rows, tmp_path):
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_value_that_is_no_number_leaves_the_rest_of_the_curve():
-    smooth = plots._running_mean(np.array([1.0, 2.0, np.nan, 4.0, 5.0, 6.0]), 2)
-    np.testing.assert_array_equal(smooth, [1.5, np.nan, np.nan, 4.5, 5.5])
-
-
-def test_the_curve_plots_bad_examples_only_if_any(tmp_path, monkeypatch):
+def test_the_curve_has_a_plot_of_bad_examples_only_if_there_are_any(tmp_path, monkeypatch):
     titles = []
 
     class Noting(plots.figure_class()):

@@ -69,7 +69,7 @@ def test_leftovers_of_a_killed_run_are_removed(tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="must be a folder that can be written .*Received: workdir=.*/file/run"):
+    with pytest.raises(ValueError, match="must be a folder that can be written. Received: workdir=.*/file/run"):
         Workdir(tmp_path / "file" / "run", CONFIG).claim()
 
 
@@ -78,7 +78,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
 def test_a_damaged_file_is_named(name, content, tmp_path):
     Workdir(tmp_path, CONFIG).claim()
     (tmp_path / name).write_text(content)
-    with pytest.raises(ValueError, match=f"A file of the workdir is damaged .*|.* Received: .*{name}"):
+    with pytest.raises(ValueError, match=f"must .*Received: .*{name}"):
         workdir = Workdir(tmp_path, {**CONFIG, "recipe": "new words"})
         workdir.results()
         workdir.claim()
@@ -106,21 +106,6 @@ def test_other_changes_need_change_and_an_unfinished_run(tmp_path):
     workdir.write_results({})
     with pytest.raises(ValueError, match="clip_norm was 1.0 and is None. Choose another workdir: the run is done"):
         Workdir(tmp_path, CONFIG, change=True)
-
-
-@pytest.mark.parametrize(
-    ("name", "before", "now"),
-    [("optimizer.name", "adamw", "sgd"), ("optimizer.momentum_dtype", "float32", "bfloat16"), ("ema_decay", 0.0, 0.9)],
-)
-def test_fields_that_shape_the_state_cannot_change(name, before, now, tmp_path):
-    Workdir(tmp_path, {**CONFIG, name: before}).claim()
-    with pytest.raises(ValueError, match=rf"`{name}` cannot change .*--config.{name}={before!r}. Received: {name}="):
-        Workdir(tmp_path, {**CONFIG, name: now}, change=True)
-
-
-def test_a_nonzero_ema_decay_may_change(tmp_path):
-    Workdir(tmp_path, {**CONFIG, "ema_decay": 0.9}).claim()
-    Workdir(tmp_path, {**CONFIG, "ema_decay": 0.99}, change=True)
 
 
 HOLD = """

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 
 from keras_vit.data import hide_accelerators_from_tensorflow
+from keras_vit.terminal import first_line
 from keras_vit.training.engine import STRATEGIES
 from keras_vit.training.hosts import workers
 
@@ -31,8 +32,7 @@ def choose_mesh(name="auto", tpu_address=""):
     try:
         devices = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
     except RuntimeError as error:
-        reason = str(error).strip().split("\n")[0][:200]
-        raise ValueError(f"JAX cannot use its devices ({reason}). Received: strategy={name!r}") from error
+        raise ValueError(f"JAX cannot use its devices ({first_line(error)}). Received: strategy={name!r}") from error
     platform = devices[0].platform
     if name == "tpu" and platform != "tpu":
         raise ValueError(
@@ -56,5 +56,5 @@ def _join(count, index, address):
             address, num_processes=count, process_id=index, shutdown_timeout_seconds=_SHUTDOWN_SECONDS
         )
     except RuntimeError as error:
-        reason = str(error).strip().split("\n")[0][:200]
+        reason = first_line(error)
         raise ValueError(f"The workers of TF_CONFIG do not find each other ({reason}). Received: {address}") from error

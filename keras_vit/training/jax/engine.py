@@ -33,8 +33,7 @@ class JaxEngine(Engine):
         state: the `TrainState`, once `build` was called. Its arrays are the values of the model's variables.
     """
 
-    _start_trace = staticmethod(jax.profiler.start_trace)
-    _stop_trace = staticmethod(jax.profiler.stop_trace)
+    _trace = staticmethod(jax.profiler.trace)
 
     def __init__(self, mesh):
         self.mesh = mesh
@@ -54,17 +53,13 @@ class JaxEngine(Engine):
         layout = f", {layout}" if self.num_devices > 1 else ""
         return f"JAX on {self.num_devices} x {self.mesh.devices.flat[0].device_kind}{hosts}{layout}"
 
-    @property
-    def model(self):
-        return self._model
-
     def _building(self):
         # The weights begin in the memory of the host: whole, they may be too much for one device.
         return jax.default_device(_host_device())
 
-    def _place(self, model, optimizer, averaged, scaled):
-        config = self._config
-        self._model, self._optimizer = model, optimizer
+    def _place(self, optimizer, averaged, scaled):
+        config, model = self._config, self.model
+        self._optimizer = optimizer
         state = initial_state(model, optimizer, averaged, scaled)
         self._shardings = state_shardings(self.mesh, state, config.shard)
         self._set_state(put(state, self._shardings))
@@ -78,14 +73,13 @@ class JaxEngine(Engine):
     def _set_state(self, state):
         """Makes arrays the state, and the values of the model's and the optimizer's variables."""
         self.state = state
-        variables = [*self._model.trainable_variables, *self._model.non_trainable_variables, *self._optimizer.variables]
+        variables = [*self.model.trainable_variables, *self.model.non_trainable_variables, *self._optimizer.variables]
         for variable, array in zip(variables, [*state.weights, *state.statistics, *state.slots]):
             variable.assign(array)
 
     def train(self, first, steps, *, stop_requested=False, profile_folder=None):
         if self._batches is None:
-            host = {"num_hosts": self.num_hosts, "host_index": self.host_index}
-            dataset = self._inputs.train_batches(first, **host)
+            dataset = self._inputs.train_batches(first, num_hosts=self.num_hosts, host_index=self.host_index)
             self._batches = DeviceBatches(self.mesh, dataset, ahead=self._steps_per_execution + 1)
         local_devices = self.num_devices // self.num_hosts
         (stop,) = put_batch(self.mesh, [np.full(local_devices, stop_requested, np.float32)])
@@ -103,12 +97,10 @@ class JaxEngine(Engine):
                 outputs.append({**more, "count": count})
             outputs = [{name: np.asarray(output) for name, output in more.items()} for more in outputs]
         self._set_state(state)
-        joined = {
-            name: np.concatenate([more[name][: more["count"]] for more in outputs]) for name in ("metrics", "running")
-        }
-        return self._outputs(
-            **joined, input_wait=waits, peak_memory=self._peak_memory(), stop_requested=outputs[0]["stop_requested"] > 0
+        metrics, flags = (
+            np.concatenate([more[name][: more["count"]] for more in outputs]) for name in ("metrics", "running")
         )
+        return self._outputs(metrics, flags, waits, self._peak_memory(), outputs[0]["stop_requested"] > 0)
 
     def _next_batches(self, count, running):
         """Returns the next batches, and the seconds in which the devices waited for them."""
@@ -125,7 +117,7 @@ class JaxEngine(Engine):
 
     def _make_sums(self, compute):
         parts = self._config.accumulate_steps  # what fits into memory in training fits here
-        return make_sums(self.mesh, self._model, compute, self._shardings.weights, parts)
+        return make_sums(self.mesh, self.model, compute, self._shardings.weights, parts)
 
     def _batch_sums(self, sums):
         inputs, pending = self._inputs, collections.deque()
@@ -167,32 +159,27 @@ class JaxEngine(Engine):
 
     def gather_model(self):
         # Copies: whoever computes with the model may donate its arrays, as `keras.Model.predict` does.
-        variables = [*self._model.trainable_variables, *self._model.non_trainable_variables]
+        variables = [*self.model.trainable_variables, *self.model.non_trainable_variables]
         for variable, array in zip(variables, [*self.state.weights, *self.state.statistics]):
-            if self.num_hosts > 1:
-                whole = array if array.is_fully_replicated else multihost_utils.process_allgather(array, tiled=True)
-                variable.assign(np.asarray(whole))
-            else:
-                variable.assign(jnp.copy(array))
-        return self._model
+            if self.num_hosts > 1 and not array.is_fully_replicated:
+                array = multihost_utils.process_allgather(array, tiled=True)
+            variable.assign(np.asarray(array) if self.num_hosts > 1 else jnp.copy(array))
+        return self.model
 
     def restore(self, path):
         with state_files.StateReader(path) as reader:
 
-            def read(name, array, sharding):
+            def read(name, array):
                 if not reader.check(name, array.shape):
                     return array
 
                 def part(index):
                     return np.asarray(reader.read(name, array.shape, index), array.dtype)
 
-                return jax.make_array_from_callback(array.shape, sharding, part)
+                return jax.make_array_from_callback(array.shape, array.sharding, part)
 
-            fields = {
-                field: list(map(read, names, getattr(self.state, field), getattr(self._shardings, field)))
-                for field, names in self._names().items()
-            }
-        self._set_state(TrainState(**fields))
+            state = jax.tree.map(read, TrainState(**self._names()), self.state)
+        self._set_state(state)
 
     def gather_hosts(self, values):
         if self.num_hosts == 1:
@@ -201,7 +188,7 @@ class JaxEngine(Engine):
         return [tuple(map(int, row)) for row in rows]
 
     def _names(self):
-        return state_files.state_names(self._model, self._optimizer, self.state)
+        return state_files.state_names(self.model, self._optimizer, self.state)
 
     def _peak_memory(self):
         statistics = self.mesh.local_devices[0].memory_stats() or {}

@@ -25,8 +25,7 @@ class TensorFlowEngine(Engine):
         state: the `State`, once `build` was called.
     """
 
-    _start_trace = staticmethod(tf.profiler.experimental.start)
-    _stop_trace = staticmethod(tf.profiler.experimental.stop)
+    _trace = staticmethod(tf.profiler.experimental.Profile)
 
     def __init__(self, strategy):
         self.strategy = strategy
@@ -37,13 +36,7 @@ class TensorFlowEngine(Engine):
 
     @property
     def description(self):
-        name = type(self.strategy).__name__
-        # TensorFlow's public names of two of its classes.
-        return {"CollectiveAllReduceStrategy": "MultiWorkerMirroredStrategy"}.get(name, name.lstrip("_"))
-
-    @property
-    def model(self):
-        return self.state.model
+        return type(self.strategy).__name__.lstrip("_")
 
     def build(self, config, task, inputs, total_steps, load_weights=None):
         if config.xla and isinstance(self.strategy, tf.distribute.TPUStrategy):
@@ -58,9 +51,9 @@ class TensorFlowEngine(Engine):
     def _building(self):
         return self.strategy.scope()
 
-    def _place(self, model, optimizer, averaged, scaled):
+    def _place(self, optimizer, averaged, scaled):
         with self.strategy.scope():
-            self.state = State(model, optimizer, averaged, scaled)
+            self.state = State(self.model, optimizer, averaged, scaled)
         self._swap_ema = make_swap_ema(self.strategy, self.state)
         options = {name: self._config[name] for name in STEP_OPTIONS}
         self._train_steps = make_train_steps(self.strategy, self.state, self._task, **options)
@@ -132,10 +125,9 @@ class TensorFlowEngine(Engine):
         try:
             rows = self._sum_over_replicas(tf.constant(rows)).numpy()
         except tf.errors.OpError as error:
-            reason = error.message.split("\n")[0][:200]
+            reason = terminal.first_line(error)
             raise ValueError(f"Another host has ended; its log says why. Received: {reason}") from error
-        rows = rows * self.num_hosts / self.num_devices
-        return [tuple(map(int, row)) for row in rows]
+        return [tuple(map(int, row)) for row in rows * self.num_hosts / self.num_devices]
 
 
 def make_replica_sums(model, compute):

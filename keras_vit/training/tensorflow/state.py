@@ -24,23 +24,18 @@ class State:
             scaling=[_variable(np.float32(INITIAL_LOSS_SCALE)), _variable(np.int64(0))] if scaled else [],
         )
 
-    @property
-    def averages(self):
-        """The averages of the weights, `tf.Variable`s."""
-        return self.variables.averages
-
 
 def make_swap_ema(strategy, state):
     """The function that exchanges weights and averages on the devices; without averages it does nothing."""
 
     @tf.autograph.experimental.do_not_convert
     def replica_swap():
-        for average, weight in zip(state.averages, state.variables.weights):
+        for average, weight in zip(state.variables.averages, state.variables.weights):
             old = tf.identity(weight)
             weight.assign(average)
             average.assign(old)
 
-    if not state.averages:
+    if not state.variables.averages:
         return lambda: None
     return tf.function(lambda: strategy.run(replica_swap), autograph=False)
 

@@ -18,27 +18,21 @@ def make_replica_step(
     statistics = [variable for variable in state.variables.statistics if variable.dtype.is_floating]
     variables = dataclasses.replace(state.variables, statistics=statistics)
 
+    def tensors(values):
+        return [tf.identity(value) for value in values]
+
     @tf.autograph.experimental.do_not_convert
-    def replica_step(step, first, stop_requested, batch):
+    def replica_step(step, first, stop_requested, *batch):
         running = state.running | (step == first)
-        statistics_before = [tf.identity(variable) for variable in statistics]
-        scaling = [tf.identity(variable) for variable in variables.scaling]
+        before = TrainState(*(tensors(getattr(variables, field.name)) for field in dataclasses.fields(TrainState)))
 
         # Forward and backward, summed over replicas.
-        gradients, means = replica_gradients(step, batch, scaling[0] if scaling else None)
+        gradients, means = replica_gradients(step, batch, before.scaling[0] if before.scaling else None)
         *gradients, means = all_reduce_sum([*gradients, tf.concat([means, [stop_requested]], 0)])
         means, stop_requested = means[:-1], means[-1]
 
-        before = TrainState(
-            weights=[tf.convert_to_tensor(variable) for variable in variables.weights],
-            statistics=statistics_before,
-            slots=[tf.convert_to_tensor(variable) for variable in variables.slots],
-            averages=[tf.convert_to_tensor(variable) for variable in variables.averages],
-            scaling=scaling,
-        )
-        new_statistics = [tf.convert_to_tensor(variable) for variable in statistics]
         after, running, metrics = update(
-            state.optimizer, before, gradients, means, new_statistics, running, where=where, **options
+            state.optimizer, before, gradients, means, tensors(statistics), running, where=where, **options
         )
         for field in dataclasses.fields(TrainState):
             for variable, old, new in zip(*(getattr(each, field.name) for each in (variables, before, after))):
@@ -64,13 +58,6 @@ def make_train_steps(strategy, state, task, **options):
     """The function that trains; arguments as `make_replica_step`."""
     replica_step = make_replica_step(strategy, state, task, **options)
 
-    @tf.autograph.experimental.do_not_convert
-    def replica_outputs(step, first, stop_requested, *batch):
-        return replica_step(step, first, stop_requested, batch)
-
-    def unreplicate(value):
-        return strategy.experimental_local_results(value)[0]
-
     @tf.function
     def train_steps(iterator, first, steps, stop_requested):
         outputs = [tf.TensorArray(dtype, size=steps) for dtype in (tf.float32, tf.bool, tf.float32)]
@@ -80,18 +67,14 @@ def make_train_steps(strategy, state, task, **options):
             start = tf.timestamp()
             with tf.control_dependencies([start]):
                 batch = next(iterator)
-            with tf.control_dependencies(
-                [tf.identity(part) for part in strategy.experimental_local_results(batch[-1])]
-            ):
+            parts = strategy.experimental_local_results(batch[-1])
+            with tf.control_dependencies([tf.identity(part) for part in parts]):
                 input_wait += tf.timestamp() - start
-            row = strategy.run(replica_outputs, args=(first + i, first, stop_requested, *batch))
-            outputs = [array.write(i, unreplicate(value)) for array, value in zip(outputs, row)]
+            row = strategy.run(replica_step, args=(first + i, first, stop_requested, *batch))
+            row = [strategy.experimental_local_results(value)[0] for value in row]
+            outputs = [array.write(i, value) for array, value in zip(outputs, row)]
         metrics, running, stops = (array.stack() for array in outputs)
-        return {
-            "metrics": metrics,
-            "running": running,
-            "input_wait": input_wait,
-            "stop_requested": tf.reduce_any(stops > 0),
-        }
+        stop_requested = tf.reduce_any(stops > 0)
+        return {"metrics": metrics, "running": running, "input_wait": input_wait, "stop_requested": stop_requested}
 
     return train_steps

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from keras_vit.terminal import first_line
 from keras_vit.training.engine import STRATEGIES
 from keras_vit.training.hosts import workers
 
@@ -64,5 +65,4 @@ def _tpu_strategy(address):
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
     except (tf.errors.OpError, OSError, RuntimeError) as error:
-        reason = str(error).strip().split("\n")[0][:200]
-        raise ValueError(f"The TPU cannot be used ({reason}). Received: tpu_address={address!r}") from error
+        raise ValueError(f"The TPU cannot be used ({first_line(error)}). Received: tpu_address={address!r}") from error

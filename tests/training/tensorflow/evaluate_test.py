@@ -80,10 +80,10 @@ def test_evaluation_out_of_memory_names_the_remedy(tiny):
 def test_ema_starts_from_loaded_weights_and_is_swapped_in(replicas, tiny):
     engine = _engine(tiny, replicas, tiny.input_of(), ema_decay=0.5)
     weights = [variable.numpy() for variable in engine.model.trainable_variables]
-    for average, weight in zip(engine.state.averages, weights):
+    for average, weight in zip(engine.state.variables.averages, weights):
         np.testing.assert_array_equal(average.numpy(), weight)
         average.assign(average + 1.0)
-    averages = [average.numpy() for average in engine.state.averages]
+    averages = [average.numpy() for average in engine.state.variables.averages]
 
     def model_has(expected):
         for variable, value in zip(engine.model.trainable_variables, expected):
@@ -99,7 +99,7 @@ def test_ema_starts_from_loaded_weights_and_is_swapped_in(replicas, tiny):
     assert engine.evaluate() == plain
     engine.swap_ema()
     model_has(averages)
-    for average, value in zip(engine.state.averages, weights):
+    for average, value in zip(engine.state.variables.averages, weights):
         np.testing.assert_array_equal(average.numpy(), value)
 
 

@@ -21,7 +21,9 @@ def _assert_same(tiny, ours, theirs, atol=1e-5):
     allowed = lambda name: 1e-3 if "key/bias" in name else atol  # noqa: E731
     for name, weight in tiny.weights_of(state).items():
         np.testing.assert_allclose(weight, expected[name], atol=allowed(name), err_msg=name)
-    for variable, average, other_average in zip(state.model.trainable_variables, state.averages, other.averages):
+    for variable, average, other_average in zip(
+        state.model.trainable_variables, state.variables.averages, other.variables.averages
+    ):
         close = {"atol": allowed(variable.path), "err_msg": variable.path}
         np.testing.assert_allclose(average.numpy(), other_average.numpy(), **close)
 
@@ -58,7 +60,7 @@ def test_the_weights_move_and_the_averages_follow_them(alone, tiny):
     assert outputs["input_wait"].numpy() > 0
     before = tiny.new_state(tiny.strategy_of(1))
     for variable, first, average in zip(
-        state.model.trainable_variables, before.model.trainable_variables, state.averages
+        state.model.trainable_variables, before.model.trainable_variables, state.variables.averages
     ):
         moved = variable.numpy() - first.numpy()
         if not variable.path.endswith("key/bias"):
