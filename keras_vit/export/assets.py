@@ -1,16 +1,15 @@
 """The files of a version next to its graph, for the server and for the user of the model."""
 
-import importlib.metadata
-import json
-import os
 import platform
+from pathlib import Path
 
 import keras
 import tensorflow as tf
 
+import keras_vit
 from keras_vit.checkpoints import names, registry
 from keras_vit.export import messages
-from keras_vit.export.versions import CARD, MODEL
+from keras_vit.export.versions import MODEL
 
 LABELS = "assets/labels.txt"
 _ELSEWHERE = ("include_top", "input_shape")  # arguments that the card has under other names
@@ -21,7 +20,8 @@ _README = """\
 
 {description}.
 
-- {parameters:,} parameters, images of {height} x {width} pixels, {classes} classes, computed in {precision}
+- {model[parameters]:,} parameters, {classes} classes, computed in {card[precision]}
+- images of {model[image_shape][0]} x {model[image_shape][1]} pixels
 - `assets/labels.txt`: the name of each class; `assets.extra/model_card.json`: everything else
 
 The lines below are for this folder; `cd` into it first.
@@ -32,7 +32,7 @@ The lines below are for this folder; `cd` into it first.
 docker run --rm -p 8500:8500 -p 8501:8501 -v "$(dirname "$PWD")":/models/{name} -e MODEL_NAME={name} tensorflow/serving
 ```
 
-A request holds 1 to {max_batch_size} images.
+A request holds 1 to {card[max_batch_size]} images.
 
 ## Signatures
 
@@ -77,23 +77,20 @@ The requests and responses of gRPC are in `keras_vit.export.messages`.
 
 def write_assets(folder, *, name, model, card, signatures, image_files):
     """Writes the labels, an example image, the `.keras` file, the warm-up and the README."""
+    folder, is_jpeg = Path(folder), model.input_shape[-1] not in (2, 4)
+    example = f"assets.extra/example.{'jpg' if is_jpeg else 'png'}"
     for part in ("assets", "assets.extra"):
-        os.makedirs(os.path.join(folder, part), exist_ok=True)
-    _write_text(folder, LABELS, "\n".join(card["class_names"]) + "\n")
-    with open(os.path.join(folder, _example_path(model.input_shape[-1])), "wb") as file:
-        file.write(image_files[0])
-    model.save(os.path.join(folder, MODEL))
-    _write_warmup(folder, name, signatures, image_files[:1])
-    _write_readme(folder, name, card, signatures)
+        (folder / part).mkdir(exist_ok=True)
+    (folder / LABELS).write_text("\n".join(card["class_names"]) + "\n", encoding="utf-8")
+    (folder / example).write_bytes(image_files[0])
+    model.save(folder / MODEL)
+    _write_warmup(folder / _WARMUP, name, signatures, image_files[:1])
+    (folder / "README.md").write_text(_readme(name, card, signatures, example), encoding="utf-8")
 
 
-def _example_path(channels):
-    return f"assets.extra/example.{'png' if channels in (2, 4) else 'jpg'}"  # JPEG has 1 or 3 channels
-
-
-def _write_warmup(folder, name, signatures, image_files):
+def _write_warmup(path, name, signatures, image_files):
     """Writes a request for every signature, which a server runs before it is ready; a graph's first run is slow."""
-    with tf.io.TFRecordWriter(os.path.join(folder, _WARMUP)) as file:
+    with tf.io.TFRecordWriter(str(path)) as file:
         for signature_name, signature in signatures.items():
             log = messages.PredictionLog()
             request = log.predict_log.request
@@ -117,7 +114,7 @@ def model_card(model, **details):
         },
         **details,
         "versions": {
-            "keras_vit": _version("keras_vit"),
+            "keras_vit": keras_vit.__version__,
             "keras": keras.version(),
             "tensorflow": tf.__version__,
             "python": platform.python_version(),
@@ -125,44 +122,16 @@ def model_card(model, **details):
     }
 
 
-def write_card(folder, card):
-    """Writes a card into the folder of a version."""
-    # A path of the recipe may have bytes that are not UTF-8, which this writes as JSON has them.
-    _write_text(folder, CARD, json.dumps(card, indent=2, ensure_ascii=False) + "\n", errors="backslashreplace")
-
-
-def _write_readme(folder, name, card, signatures):
+def _readme(name, card, signatures, example):
     lines = [
         f"- `{signature_name}`: `{signature.spec.name}`, {signature.spec.dtype.name} "
         f"({', '.join('B' if side is None else str(side) for side in signature.spec.shape)})"
         for signature_name, signature in signatures.items()
     ]
-    height, width, channels = card["architecture"]["image_shape"]
-    description = card["architecture"]["description"]
-    takes_files = "serving_default" in signatures
-    text = _README.format(
-        name=name,
-        description=description[0].upper() + description[1:],
-        parameters=card["architecture"]["parameters"],
-        height=height,
-        width=width,
-        classes=len(card["class_names"]),
-        precision=card["precision"],
-        max_batch_size=card["max_batch_size"],
-        signatures="\n".join(lines),
-        rest=_REST.format(name=name, example=_example_path(channels)) if takes_files else "",
-        predict=_PREDICT.format(example=_example_path(channels)) if takes_files else "",
-    )
-    _write_text(folder, "README.md", text)
-
-
-def _write_text(folder, name, text, errors="strict"):
-    with open(os.path.join(folder, name), "w", encoding="utf-8", errors=errors) as file:
-        file.write(text)
-
-
-def _version(package):
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
+    description, takes_files = card["architecture"]["description"], "serving_default" in signatures
+    return _README.format(
+        name=name, card=card, model=card["architecture"], description=description[0].upper() + description[1:],
+        classes=len(card["class_names"]), signatures="\n".join(lines),
+        rest=_REST.format(name=name, example=example) if takes_files else "",
+        predict=_PREDICT.format(example=example) if takes_files else "",
+    )  # fmt: skip

@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from keras_vit import files
 from keras_vit.export.graph import inference_copy, require_tensorflow, write_graph
-from keras_vit.models.any_model import check_images_known, is_naflex
+from keras_vit.models.any_model import check_images_known
+from keras_vit.terminal import first_line
 
 _OPSET = 18  # the newest that tf2onnx writes
 
@@ -59,14 +60,11 @@ def litert(model: keras.Model, path: str | os.PathLike, *, quantization: str = "
         ValueError: an argument is out of range, the file cannot be written, the backend is not TensorFlow, or the model
             cannot be converted.
     """
-    path = _checked_path(path, ".tflite", "a LiteRT file")
     if quantization not in ("none", "int8"):
         raise ValueError(f"`quantization` must be one of none, int8. Received: quantization={quantization!r}")
-    require_tensorflow("A LiteRT file")
-    shape = _shape_of_images(model)
-    copy, spec = inference_copy(model), tf.TensorSpec((None, *shape), tf.float32, "images")
+    path, copy, function, spec = _inference_graph(model, path, ".tflite", "A LiteRT file")
     with tempfile.TemporaryDirectory() as folder:
-        write_graph(folder, copy, {"logits": (lambda images: {"logits": copy(images, training=False)}, spec)})
+        write_graph(folder, copy, {"logits": (function, spec)})
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=["logits"])
         if quantization == "int8":
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
@@ -74,7 +72,7 @@ def litert(model: keras.Model, path: str | os.PathLike, *, quantization: str = "
             content = converter.convert()
         except Exception as error:  # LiteRT's compiler has its own exception types
             raise _cannot_convert("LiteRT", model, error) from error
-    images = example_images(shape)
+    images = example_images(spec.shape[1:])
     return _write_compared(path, content, model, images, run_litert(content, images))
 
 
@@ -112,26 +110,22 @@ def onnx(model: keras.Model, path: str | os.PathLike) -> ExportReport:
             cannot be converted.
         ImportError: tf2onnx or onnxruntime is not installed.
     """
-    path = _checked_path(path, ".onnx", "an ONNX file")
-    require_tensorflow("An ONNX file")
-    shape = _shape_of_images(model)
+    path, copy, _, spec = _inference_graph(model, path, ".onnx", "An ONNX file")
     try:
         import onnxruntime
         import tf2onnx
     except ImportError as error:
         raise ImportError(f'{error.name} is not installed: pip install "keras_vit[onnx]"', name=error.name) from error
     # tf2onnx copies constants in each of its passes, so the weights are inputs until it is done.
-    copy = inference_copy(model)
     weights = {f"weight_{i}": variable for i, variable in enumerate(copy.variables)}
-    specs = [tf.TensorSpec((None, *shape), tf.float32, "images")]
-    specs += [tf.TensorSpec(variable.shape, variable.dtype, name) for name, variable in weights.items()]
+    specs = [spec, *(tf.TensorSpec(variable.shape, variable.dtype, name) for name, variable in weights.items())]
 
     def logits_of(images, *values):
         with keras.StatelessScope(zip(copy.variables, values)):
             return {"logits": copy(images, training=False)}
 
     function = tf.function(logits_of, input_signature=specs, autograph=False)
-    images = example_images(shape)
+    images = example_images(spec.shape[1:])
     try:
         converted, _ = tf2onnx.convert.from_function(
             function, input_signature=specs, opset=_OPSET, custom_op_handlers={"Erfc": (_erfc, [])}
@@ -237,21 +231,22 @@ def compare(path, size_bytes, model, images, logits):
 
 def _write_compared(path, content, model, images, logits):
     report = compare(path, len(content), model, images, logits)
-    try:
-        with files.atomic_write(path, "wb") as file:
-            file.write(content)
-    except OSError as error:
-        raise ValueError(f"The file cannot be written ({error.strerror or error}). Received: path={path!r}") from error
+    explained = files.explained_errors("The file cannot be written", "Choose another path.", f"path={path!r}")
+    with explained, files.atomic_write(path, "wb") as file:
+        file.write(content)
     return report
 
 
-def _checked_path(path, ending, what):
+def _inference_graph(model, path, ending, format_name):
+    """Checks the arguments; returns the path, a copy of the model, its function from images and their spec."""
     path = os.fspath(path)
     if not path.endswith(ending):
-        raise ValueError(f'The path of {what} must end in "{ending}". Received: path={path!r}')
-    return path
+        raise ValueError(f'The path must end in "{ending}". Received: path={path!r}')
+    require_tensorflow(format_name)
+    spec = tf.TensorSpec((None, *check_images_known(model)), tf.float32, "images")
+    copy = inference_copy(model)
+    return path, copy, lambda images: {"logits": copy(images, training=False)}, spec
 
 
 def _cannot_convert(converter, model, error):
-    reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
-    return ValueError(f"{converter} cannot convert the model ({reason}). Received: model={model.name!r}")
+    return ValueError(f"{converter} cannot convert the model ({first_line(error)}). Received: model={model.name!r}")

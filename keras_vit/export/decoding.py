@@ -39,37 +39,28 @@ class Decoder:
         area = tf.reduce_sum(tf.reduce_prod(tf.cast(sizes, tf.float32), 1))
         most = _REQUEST_IMAGES * self.max_megapixels
         message = f"the images of a request have more than {most:g} megapixels together; their pixels:"
-        with tf.control_dependencies([tf.raw_ops.Assert(condition=area <= most * 1e6, data=[message, area])]):
-            encoded = tf.identity(encoded)
+        encoded = checked(encoded, area <= most * 1e6, message, area)
         return tf.map_fn(self.image, encoded, fn_output_signature=tf.TensorSpec(self.image_shape, tf.float32))
 
     def image(self, encoded):
         """One image file, a scalar string, to float32 `(H, W, C)`."""
-        preprocessing = self.preprocessing
-        with tf.control_dependencies([_check_length(encoded)]):
-            encoded = tf.identity(encoded)
-        image = images.decode(
-            encoded,
-            self.max_megapixels,
-            exif=preprocessing.exif,
-            channels=preprocessing.channels,
-            bit_depth=preprocessing.bit_depth,
-        )
-        with tf.control_dependencies([_check_aspect(image)] if preprocessing.resize == "shorter_side" else []):
-            image = transforms.evaluation_image(image, self.image_shape[:2], preprocessing)
+        p = self.preprocessing
+        # All bytes of a file are read, so one far larger than its pixels is refused first.
+        area = tf.reduce_prod(tf.cast(images.header_size(encoded), tf.int64))
+        length = tf.cast(tf.strings.length(encoded), tf.int64)
+        message = "a file far larger than its pixels; its bytes:"
+        encoded = checked(encoded, length <= 16 * area + _MOST_EXTRA_BYTES, message, length)
+        image = images.decode(encoded, self.max_megapixels, exif=p.exif, channels=p.channels, bit_depth=p.bit_depth)
+        if p.resize == "shorter_side":
+            size = tf.shape(image)[:2]
+            narrow = tf.reduce_max(size) <= _MAX_ASPECT_RATIO * tf.reduce_min(size)
+            message = f"an image more than {_MAX_ASPECT_RATIO} times as long as it is wide; its height and width:"
+            image = checked(image, narrow, message, size)
+        image = transforms.evaluation_image(image, self.image_shape[:2], p)
         return tf.ensure_shape(image, self.image_shape)
 
 
-def _check_length(encoded):
-    """An assertion that a file is not far larger than its pixels, since all of it is read."""
-    area = tf.reduce_prod(tf.cast(images.header_size(encoded), tf.int64))
-    length = tf.cast(tf.strings.length(encoded), tf.int64)
-    message = "a file far larger than its pixels; its bytes:"
-    return tf.raw_ops.Assert(condition=length <= 16 * area + _MOST_EXTRA_BYTES, data=[message, length])
-
-
-def _check_aspect(image):
-    size = tf.shape(image)[:2]
-    right = tf.reduce_max(size) <= _MAX_ASPECT_RATIO * tf.reduce_min(size)
-    message = f"an image more than {_MAX_ASPECT_RATIO} times as long as it is wide; its height and width:"
-    return tf.raw_ops.Assert(condition=right, data=[message, size])
+def checked(tensor, condition, message, value):
+    """Returns a tensor whose computation fails with a message and a value if a condition does not hold."""
+    with tf.control_dependencies([tf.raw_ops.Assert(condition=condition, data=[message, value])]):
+        return tf.identity(tensor)

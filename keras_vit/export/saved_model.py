@@ -11,9 +11,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_vit import files, terminal
+from keras_vit import files
 from keras_vit.export import versions
-from keras_vit.export.assets import model_card, write_assets, write_card
+from keras_vit.export.assets import model_card, write_assets
 from keras_vit.export.decoding import Decoder
 from keras_vit.export.graph import inference_copy, write_graph
 from keras_vit.export.signatures import ServedModel, build_signatures, check_names, check_outputs
@@ -92,7 +92,11 @@ def saved_model(
     serving = {
         "signatures": signatures, "precision": precision, "activation": activation, "max_batch_size": max_batch_size,
     }  # fmt: skip
-    for argument, value in (("top", top), ("max_batch_size", max_batch_size)):
+    for argument, value in (
+        ("version", 1 if version is None else version),
+        ("top", top),
+        ("max_batch_size", max_batch_size),
+    ):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"`{argument}` must be an integer of 1 or more. Received: {argument}={value!r}")
     if not re.fullmatch(r"[\w.-]+", name):
@@ -117,22 +121,17 @@ def saved_model(
         preprocessing={"model": decoder and decoder.preprocessing.to_config(), **decoding},
         training=recipe or {}, metrics=metrics or {},
     )  # fmt: skip
-    with (
-        versions.staging_dir(base_dir, kept_after=SelfTestError) as folder,
-        terminal.progress_bar("exporting", 3, "parts") as update,
-    ):
+    with versions.staging_dir(base_dir, kept_after=SelfTestError) as folder:
         write_graph(folder, copy, {key: (signature.function, signature.spec) for key, signature in written.items()})
-        update(1)
         write_assets(folder, name=name, model=model, card=card, signatures=written, image_files=image_files)
-        update(2)
         tolerance = tolerance_of(model, precision)
         cases = {
             key: verification_case(signature, image_files)
             for key, signature in build_signatures(signatures, reference, max_batch_size).items()
         }
         differences = verify(folder, cases, tolerance)
-        update(3)
-        write_card(folder, {**card, "self_test": {"largest_differences": differences, "tolerance": tolerance}})
+        card["self_test"] = {"largest_differences": differences, "tolerance": tolerance}
+        files.write_json(os.path.join(folder, versions.CARD), card)
         return versions.publish(folder, base_dir, version)
 
 
@@ -168,10 +167,11 @@ def check(
     labels = _labels(class_names, model.output_shape[-1])
     if signatures == ("tensor",):
         return labels, None
-    instead: dict[str, Any] = {
-        field: value for field, value in (("rounding", rounding), ("exif", exif)) if value is not None
-    }
-    preprocessing = dataclasses.replace(preprocessing_of(model), **instead)
+    preprocessing = preprocessing_of(model)
+    if rounding is not None:
+        preprocessing = dataclasses.replace(preprocessing, rounding=rounding)
+    if exif is not None:
+        preprocessing = dataclasses.replace(preprocessing, exif=exif)
     return labels, Decoder(tuple(model.input_shape[1:]), preprocessing, max_megapixels)
 
 

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from keras_vit.data.transforms import evaluation_image
-from keras_vit.export.decoding import Decoder
+from keras_vit.export.decoding import Decoder, checked
 from keras_vit.inspection.attention_maps import rollout_map
 from keras_vit.models.any_model import check_not_masked, gives_probabilities, is_naflex, last_activation_of
 from keras_vit.models.features import FeatureModel
@@ -126,12 +125,7 @@ def _classify(served):
 
 def _features(served):
     compute = served.features
-
-    def function(image_bytes):
-        representation, patches = compute(served.decoder(image_bytes))
-        return {"representation": representation, "patches": patches}
-
-    return _of_files(function)
+    return _of_files(lambda files: dict(zip(("representation", "patches"), compute(served.decoder(files)))))
 
 
 def _attention(served):
@@ -140,12 +134,9 @@ def _attention(served):
 
 
 SIGNATURES = {
-    "serving_default": _serving_default,
-    "tensor": _tensor,
-    "classify": _classify,
-    "features": _features,
+    "serving_default": _serving_default, "tensor": _tensor, "classify": _classify, "features": _features,
     "attention": _attention,
-}
+}  # fmt: skip
 """The functions that build the signatures of a SavedModel, by their names; see `saved_model`."""
 
 
@@ -184,7 +175,6 @@ def _with_input_check(signature, max_batch_size):
         size = tf.shape(inputs)[0]
         message = f"a batch must hold 1 to {max_batch_size} images; it holds:"
         in_range = (size > 0) & (size <= max_batch_size)
-        with tf.control_dependencies([tf.raw_ops.Assert(condition=in_range, data=[message, size])]):
-            return signature.function(tf.identity(inputs))
+        return signature.function(checked(inputs, in_range, message, size))
 
     return dataclasses.replace(signature, function=function)

@@ -1,6 +1,5 @@
 """Folders of versions, as a server watches them: `<base_dir>/<integer>`, of which the largest is served."""
 
-import contextlib
 import errno
 import os
 import tempfile
@@ -83,28 +82,18 @@ def next_version(base_dir):
 
 
 def check_version(base_dir, version):
-    """Raises a `ValueError` unless `version` is None or a positive integer that no version has yet."""
-    if version is None:
-        return
-    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-        raise ValueError(f"`version` must be an integer of 1 or more. Received: version={version!r}")
-    target = os.path.join(base_dir, str(version))
-    if files.exists(target):
-        raise ValueError(f"An exported version is never overwritten. Received: {target}, which exists")
+    """Raises a `ValueError` if `version` exists."""
+    if version is not None and files.exists(os.path.join(base_dir, str(version))):
+        raise ValueError(f"An exported version is never overwritten. Received: {base_dir}/{version}, which exists")
 
 
-@contextlib.contextmanager
 def staging_dir(base_dir, kept_after=()):
-    """Yields a local folder to write a version in; its name is not a number, which a server would serve unfinished."""
-    if not files.is_remote(base_dir):
-        try:
-            os.makedirs(base_dir, exist_ok=True)
-        except OSError as error:
-            raise ValueError(
-                f"The folder of the versions must be one that can be written ({error.strerror}). Received: {base_dir}"
-            ) from error
-    with files.staging_dir(None if files.is_remote(base_dir) else base_dir, kept_after) as folder:
-        yield folder
+    """Makes a local folder to write a version in; its name is not a number, which a server would serve unfinished."""
+    if files.is_remote(base_dir):
+        return files.staging_dir(None, kept_after)
+    with files.explained_errors("The folder of the versions cannot be made", "It must be writable.", base_dir):
+        os.makedirs(base_dir, exist_ok=True)
+    return files.staging_dir(base_dir, kept_after)
 
 
 def publish(folder, base_dir, version):
