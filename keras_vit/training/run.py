@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import logging
 import os
 import random
 import time
@@ -13,7 +14,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from keras_vit import data, files, tasks, terminal
-from keras_vit.checkpoints import fetch, find_preprocessing, load
+from keras_vit.checkpoints import find_preprocessing, load
 from keras_vit.layers import InputPreprocessing
 from keras_vit.training import validation
 from keras_vit.training.checkpoint_manager import MARKER, CheckpointManager, finished_steps
@@ -23,6 +24,8 @@ from keras_vit.training.loop import Counters, make_evaluate, note_best, train
 from keras_vit.training.metrics import MetricWriter
 from keras_vit.training.progress import Progress, run_summary
 from keras_vit.training.workdir import Workdir, read_config
+
+log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +89,7 @@ def run(
     validation.validate_config(config, engine.num_devices)
     validation.validate_evaluators(config, task, evaluators)
     if engine.host_index:
-        write = _discard
+        write = log.debug  # process 0 writes for all
     with workdir.lock():
         return _run(config, workdir, write, task, evaluators, engine, check, start)
 
@@ -102,7 +105,7 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
         total_steps = validation.total_steps(config, num_examples)
         validation.validate_length(config, total_steps, num_examples)
         checkpoints = CheckpointManager(workdir.checkpoints, engine, write)
-        load_weights = None if checkpoints.steps() else _weights_loader(config, inputs, reports.append)
+        load_weights = None if checkpoints.steps() else _weights_loader(config, reports.append)
         engine.build(config, task, inputs, total_steps, load_weights)
 
     # Refuse before the first step what would fail after the last.
@@ -116,13 +119,13 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
             function(engine.model, inputs)
 
     # Say what is about to run.
-    for line in (*run_summary(config, engine=engine, inputs=inputs, total_steps=total_steps), *reports):
-        write(line)
     if config.batch_size > num_examples:
-        write(
+        reports.append(
             f"warning: a batch of {config.batch_size} images repeats some of the {num_examples} training images; "
             "--config.batch_size sets a smaller one"
         )
+    for line in (*run_summary(config, engine=engine, inputs=inputs, total_steps=total_steps), *reports):
+        write(line)
 
     # Resume.
     counters = Counters(**checkpoints.restore())
@@ -188,7 +191,7 @@ def load_checkpoint(
     checkpoints = CheckpointManager(folder / "checkpoints", engine, write)
     with _global_state(config):
         inputs = data.from_config(config.data, batch_size=config.batch_size, seed=config.seed)
-        inputs = _normalized_as_weights(inputs, config, _discard)
+        inputs = _normalized_as_weights(inputs, config, log.debug)
         total_steps = validation.total_steps(config, inputs.train.num_examples)
         engine.build(config, tasks.get(config), inputs, total_steps)
     newest = files.read_json(f"{checkpoints.newest_path()}/{MARKER}")
@@ -209,9 +212,8 @@ def _check_continuation(counters, total_steps, inputs):
             f"The run has done {counters.step} steps, more than there are to do now; `total_steps` must be at least "
             f"that many. Received: total_steps={total_steps}"
         )
-    known = tuple(counters.data)  # of an older version without the checksum of files
-    if known and known != inputs.fingerprint()[: len(known)]:
-        train, test, *_ = known
+    if counters.data and tuple(counters.data) != inputs.fingerprint():
+        train, test, *_ = counters.data
         raise ValueError(
             f"The data are not those of the run so far, which had {train} training and {test} test examples, or have "
             "other classes, labels, or names or sizes of files. Restore them, or choose another workdir. "
@@ -242,14 +244,10 @@ def _normalization(preprocessing):
     return rows[:1] if (rows == rows[0]).all() else rows
 
 
-def _weights_loader(config, inputs, write):
+def _weights_loader(config, write):
     """A function that gives a model the weights that training starts from; None for its initial ones."""
     if not config.weights:
         return None
-    # Download before the model is built.
-    sizes = {name: value for name, value in config.model.items() if name != "input_shape"}
-    sizes["resnet_blocks"] = sizes["resnet_blocks"] if sizes.get("stem") else None
-    fetch(config.weights, config.model.get("input_shape") or inputs.image_shape, **sizes)
 
     def load_weights(model):
         layers = [layer for layer in model.layers if isinstance(layer, InputPreprocessing)]
@@ -274,7 +272,3 @@ def _global_state(config):
         keras.config.set_dtype_policy(policy)
         random.setstate(states[0])
         np.random.set_state(states[1])
-
-
-def _discard(line):
-    """Of several workers only the first one writes lines."""

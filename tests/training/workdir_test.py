@@ -6,7 +6,7 @@ import sys
 import keras
 import pytest
 
-from keras_vit import data, files, recipes
+from keras_vit import files
 from keras_vit.training import Workdir
 from keras_vit.training.workdir import workdir_lock
 
@@ -43,18 +43,6 @@ def test_results_that_are_not_finite_are_valid_json(tmp_path):
     assert json.loads(text, parse_constant=pytest.fail) == {"test/accuracy": 0.5, "test/loss": None, "test/knn": None}
     results = Workdir(tmp_path, CONFIG).results()
     assert math.isnan(results["test/loss"]) and results["test/accuracy"] == 0.5
-
-
-def test_a_field_that_is_newer_than_the_run_has_its_default(tmp_path):
-    full = {**recipes.defaults(architecture="ViT-Ti/16"), "data": data.defaults()}
-    Workdir(tmp_path, full).claim()
-    stored = json.loads((tmp_path / "config.json").read_text())
-    for name in ("skip_nonfinite", "optimizer.no_decay", "data.split_seed", "model.layer_scale"):
-        del stored[name]
-    (tmp_path / "config.json").write_text(json.dumps(stored))
-    Workdir(tmp_path, full)
-    with pytest.raises(ValueError, match="another config: skip_nonfinite was False and is True"):
-        Workdir(tmp_path, {**full, "skip_nonfinite": True})
 
 
 def test_leftovers_of_a_killed_run_are_removed(tmp_path):
