@@ -21,10 +21,10 @@ from ml_collections import ConfigDict
 
 from keras_vit import cost, data, families, files, recipes, tasks
 from keras_vit.commands import command_line
+from keras_vit.terminal import first_line
 from keras_vit.tpu import compiler
 from keras_vit.tpu.estimate import programs_class
 from keras_vit.tpu.inputs import InputShapes
-from keras_vit.tpu.program import first_line
 from keras_vit.tpu.results import roofline_seconds
 from keras_vit.tpu.search import largest_batch
 from keras_vit.tpu.topologies import get_topology

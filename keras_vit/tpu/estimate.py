@@ -3,7 +3,6 @@
 import copy
 import dataclasses
 import functools
-import numbers
 
 import keras
 from ml_collections import ConfigDict
@@ -43,11 +42,9 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
         ValueError: the slice is unknown, or the config cannot be satisfied on it.
         ChildProcessError: the compiler died.
     """
-    if not isinstance(batch_size, numbers.Integral):
-        raise ValueError(f"`batch_size` must be an integer. Received: batch_size={batch_size!r}")
     slice_ = get_topology(topology)
     devices = slice_.num_devices
-    config = _changed(recipe, batch_size=int(batch_size))
+    config = _changed(recipe, batch_size=batch_size)
     validate_config(config, devices)
     compiler.check_installed()
     inputs = input_shapes(config)
@@ -75,18 +72,10 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
     except ValueError:
         model_flops = 0.0  # the model has layers whose products are unknown
     result = Check(
-        topology=slice_,
-        backend=keras.backend.backend(),
-        batch_size=int(batch_size),
-        accumulate_steps=parts,
-        precision=config.precision,
-        train=train,
-        evaluation=evaluation,
-        state_bytes=programs.state_bytes,
-        all_reduce_bytes=programs.gradient_bytes,
-        model_flops=model_flops,
-        total_steps=steps,
-    )
+        topology=slice_, backend=keras.backend.backend(), batch_size=batch_size, accumulate_steps=parts,
+        precision=config.precision, train=train, evaluation=evaluation, state_bytes=programs.state_bytes,
+        all_reduce_bytes=programs.gradient_bytes, model_flops=model_flops, total_steps=steps,
+    )  # fmt: skip
     result = dataclasses.replace(result, fitting_batch_per_device=size if result.fits else 0)
     if not result.compiles or (result.fits and not search):
         return result

@@ -57,8 +57,3 @@ def refused_program(error):
         out_of_memory="RESOURCE_EXHAUSTED" in text,
         required_bytes=int(float(needed[1]) * _UNITS[needed[2]]) if needed else 0,
     )
-
-
-def first_line(error):
-    """Returns the first line of an exception's message, or of a text."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)

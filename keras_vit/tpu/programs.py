@@ -1,6 +1,5 @@
 """What both backends share: the steps of a run, compiled for a slice."""
 
-import contextlib
 import math
 
 import keras
@@ -15,8 +14,12 @@ class Programs:
         self._config, self._task, self.topology = config, task, topology
         self._image_shape = inputs.image_shape
         self._batch_shapes = (inputs.image_shape, (len(inputs.train.class_names),), ())  # images, labels, weights
-        with dtype_policy(config.precision):
+        policy = keras.config.dtype_policy()
+        keras.config.set_dtype_policy(config.precision)
+        try:
             self.model = self._build(inputs, total_steps)
+        finally:
+            keras.config.set_dtype_policy(policy)
 
     def _build(self, inputs, total_steps):
         """Builds the model and what else a step needs; returns the model."""
@@ -34,14 +37,3 @@ class Programs:
     def gradient_bytes(self):
         """Bytes of the gradients in float32."""
         return 4 * sum(math.prod(weight.shape) for weight in self.model.trainable_weights)
-
-
-@contextlib.contextmanager
-def dtype_policy(name):
-    """Sets Keras' dtype policy while it is open."""
-    policy = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(name)
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(policy)

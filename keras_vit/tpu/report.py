@@ -1,6 +1,6 @@
 """A `Check` in words."""
 
-from keras_vit.tpu.program import first_line
+from keras_vit.terminal import first_line
 from keras_vit.tpu.search import MOST_IMAGES
 
 

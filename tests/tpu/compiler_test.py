@@ -9,8 +9,9 @@ from pathlib import Path
 import keras
 import pytest
 
+from keras_vit.terminal import first_line
 from keras_vit.tpu import compiler
-from keras_vit.tpu.program import first_line, refused_program
+from keras_vit.tpu.program import refused_program
 
 ROOT = Path(__file__).parent.parent.parent
 OUT_OF_MEMORY = (

@@ -173,12 +173,6 @@ def test_a_step_that_does_not_compile_fits_no_image(tiny, without_compiler, monk
     assert not check.compiles and check.fitting_batch_per_device == 0
 
 
-@pytest.mark.parametrize("batch_size", [8.0, "8", None])
-def test_a_batch_that_is_no_integer_is_refused(tiny, batch_size):
-    with pytest.raises(ValueError, match="`batch_size` must be an integer. Received"):
-        _check(tiny, "v3:2x2", batch_size)
-
-
 def test_without_a_search_a_number_that_fits_is_enough(tiny, without_compiler):
     check = _check(tiny, "v3:2x2", 8 * 24)
     assert not check.fits and 0 < check.fitting_batch_per_device <= 14 and not check.changes

@@ -8,7 +8,7 @@ SCRIPT = """
 import jax, numpy as np, jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from keras_vit.tpu import compiler
-from keras_vit.tpu.program import first_line
+from keras_vit.terminal import first_line
 from keras_vit.tpu.jax_programs import compile_function
 
 mesh = Mesh(np.array(compiler.topology_devices("v3:2x2")), ("data",))
