@@ -85,17 +85,14 @@ def _main(folder, cases, tolerance):
         differences[name] = 0.0
         for output in sorted(set(os.listdir(f"{cases}/{name}")) - {"inputs"}):
             expected = tf.io.parse_tensor(tf.io.read_file(f"{cases}/{name}/{output}"), tf.float32)
-            _require(outputs[output].shape == expected.shape, f"{name}: {output} has the shape {outputs[output].shape}")
+            if outputs[output].shape != expected.shape:
+                sys.exit(f"{name}: {output} has the shape {outputs[output].shape}")
             largest = tf.maximum(tf.reduce_max(tf.abs(expected)), 1.0)
             difference = float(tf.reduce_max(tf.abs(outputs[output] - expected)) / largest)
-            _require(difference <= tolerance, f"{name}: {output} differs by {difference:g}, more than {tolerance:g}")
+            if not difference <= tolerance:
+                sys.exit(f"{name}: {output} differs by {difference:g}, more than {tolerance:g}")
             differences[name] = max(differences[name], difference)
     print(json.dumps(differences))
-
-
-def _require(condition, message):
-    if not condition:
-        sys.exit(message)
 
 
 if __name__ == "__main__":

@@ -57,12 +57,8 @@ def has_model(path: str | os.PathLike, model: keras.Model, class_names: Sequence
         card = load_card(path)
     except ValueError:
         return False
-    expected = {
-        "weights_sha256": weights_digest(model),
-        "activation": logits_activation_of(model),
-        "class_names": list(class_names),
-    }
-    return all(card.get(key) == value for key, value in expected.items())
+    same_names = card["class_names"] == list(class_names) and card["activation"] == logits_activation_of(model)
+    return same_names and card.get("weights_sha256") == weights_digest(model)
 
 
 def newest_version(base_dir: str | os.PathLike) -> str | None:

@@ -110,14 +110,12 @@ def _numbers(executable):
     """Returns the sizes and FLOPs of an executable of JAX, public or private."""
     is_public = hasattr(executable, "memory_analysis")
     memory = executable.memory_analysis() if is_public else executable.get_compiled_memory_stats()
-    cost = executable.cost_analysis()
-    cost = cost[0] if isinstance(cost, list) else cost
     results = memory.output_size_in_bytes - memory.alias_size_in_bytes
     return {
         "argument_bytes": memory.argument_size_in_bytes,
         "temporary_bytes": memory.temp_size_in_bytes + max(results, 0),
         "program_bytes": memory.generated_code_size_in_bytes,
-        "flops": cost.get("flops", 0.0),
+        "flops": executable.cost_analysis().get("flops", 0.0),
     }
 
 

@@ -106,10 +106,8 @@ class JaxEngine(Engine):
         """Returns the next batches, and the seconds in which the devices waited for them."""
         batches, waited = [], 0.0
         for _ in range(count):
-            if self._batches.ready():
-                batches.append(next(self._batches))
-                continue
-            jax.block_until_ready(running)
+            if not self._batches.ready():
+                jax.block_until_ready(running)
             start = time.perf_counter()
             batches.append(next(self._batches))
             waited += time.perf_counter() - start
