@@ -1,9 +1,9 @@
-"""Training: a loop that knows neither the task nor the framework, and engines that compute its steps.
+"""Training: a loop that is independent of task and framework, and engines that compute its steps.
 
-`run(config, workdir)` is the way in. `loop.train` is the loop, `engine` the contract of both sides, `update.update` the
-update of a step; `training/tensorflow` computes under `tf.distribute`, `training/jax` by one function of the whole
-batch. The loss is `sum(losses * example_weights) / global batch size`; randomness is keyed by (seed, step, micro-batch)
-and the device on TensorFlow, the position in the batch on JAX.
+`run(config, workdir)` is the entry point. `loop.train` is the loop, `engine` the interface between loop and engines,
+`update.update` the update of one step. `training/tensorflow` runs under `tf.distribute`; `training/jax` compiles one
+function of the whole batch. The loss is `sum(losses * example_weights) / global batch size`. Random numbers are keyed
+by seed, step and micro-batch, and by the replica on TensorFlow or the position in the batch on JAX.
 """
 
 from keras_vit.training.engine import Engine, TrainOutputs

@@ -1,4 +1,4 @@
-"""Where a step stops being finite."""
+"""Finds the layer where a step stops being finite."""
 
 import keras
 import numpy as np
@@ -6,20 +6,20 @@ from keras import ops
 
 
 class Diverged(ValueError):
-    """Training cannot go on, since the loss, the gradients or the weights are not finite."""
+    """Raised when loss, gradients or weights are not finite."""
 
-    exit_code = 3  # of a command that ends with it
+    exit_code = 3  # of a command that ends with this error
 
 
 def first_nonfinite_layer(model, images, pieces):
-    """A phrase that names the first layer whose output for images, computed in `pieces`, is not finite."""
+    """Returns a phrase naming the first layer whose output for the images, computed in `pieces`, is not finite."""
     try:
         all_outputs = keras.Model(model.input, [layer.output for layer in model.layers])
     except (AttributeError, ValueError):
-        return "the layer is not known, since the model is not functional"
+        return "the layer is unknown because the model is not functional"
     for piece in np.array_split(images, min(pieces, len(images))):
         for layer, outputs in zip(model.layers, all_outputs(piece, training=False)):
-            if not all(map(_is_finite, keras.tree.flatten(outputs))):  # a layer may return several tensors
+            if not all(map(_is_finite, keras.tree.flatten(outputs))):
                 if not all(_is_finite(weight.value) for weight in layer.weights):
                     return f"the weights of the layer {layer.name!r} are not finite"
                 return f"the first layer whose output is not finite is {layer.name!r}"

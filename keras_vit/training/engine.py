@@ -1,4 +1,4 @@
-"""The engine: how a run is computed. The contract with the loop, and what the backends share."""
+"""The interface between the training loop and the engines, and the code that both engines share."""
 
 import abc
 import contextlib
@@ -17,16 +17,14 @@ from keras_vit.tasks import Task
 from keras_vit.terminal import first_line
 from keras_vit.training.diagnosis import first_nonfinite_layer
 
-# What `config.strategy` may be, on every backend.
+# The values of `config.strategy`, on every backend.
 STRATEGIES = ("auto", "default", "mirrored", "multi_worker", "tpu")
-# What `config.shard` may have divided among the devices of JAX: nothing, the optimizer's state and the averages, or
-# these and the weights.
+# The values of `config.shard`: JAX divides nothing, optimizer state and EMA, or these and the weights among devices.
 SHARDS = ("", "optimizer", "parameters")
 
 OUT_OF_MEMORY = (
-    "The memory of a device is full. Three settings help, the first two without changing a number of the training: "
-    "accumulate_steps=8 computes the batch in parts, remat=True computes the blocks twice instead of keeping what is "
-    "in them, and precision='mixed_bfloat16' halves what is kept; so does half the batch_size."
+    "A device is out of memory. accumulate_steps=8 splits the batch into micro-batches and remat=True recomputes "
+    "activations; neither changes results. precision='mixed_bfloat16' or half the batch_size halves activations."
 )
 
 
@@ -35,11 +33,11 @@ class TrainOutputs:
     """Outputs of a call of `Engine.train` that did S steps.
 
     Attributes:
-        metrics: "loss", the task's metrics, "grad_norm" (before clipping) and "learning_rate": float32 `(S,)` by name.
+        metrics: dict of float32 `(S,)`: "loss", the task's metrics, "grad_norm" (before clipping), "learning_rate".
         input_wait: seconds spent waiting for batches.
-        peak_memory: peak bytes in use so far: of the first accelerator if there is one, else of this process.
+        peak_memory: peak bytes in use so far, of the first accelerator if there is one, else of this process.
         stop_requested: whether any process asked for a stop.
-        can_go_on: False if the last of the steps was not finite, and that must not be skipped.
+        can_go_on: False if the last step was not finite and must not be skipped.
     """
 
     metrics: dict
@@ -50,12 +48,12 @@ class TrainOutputs:
 
 
 class Engine(abc.ABC):
-    """How a run is computed: devices, state and steps. Its methods take and return numpy and plain Python.
+    """Manages devices, state and steps. Its methods take and return numpy arrays and plain Python values.
 
     Attributes:
-        description: the devices, for people.
-        num_devices: devices that share a batch, over all hosts.
-        num_hosts, host_index: the processes that share a batch, and which one this is.
+        description: the devices, for logs.
+        num_devices: number of devices that share a batch, over all hosts.
+        num_hosts, host_index: number of processes that share a batch, and the index of this one.
         model: the model, once `build` was called.
     """
 
@@ -73,17 +71,17 @@ class Engine(abc.ABC):
         total_steps: int,
         load_weights: Callable[[keras.Model], object] | None = None,
     ) -> None:
-        """Creates model, optimizer and averages on the devices.
+        """Creates model, optimizer and EMA on the devices.
 
         Args:
             config: the recipe.
             task: the `tasks.Task`.
             inputs: the `data.InputPipeline`.
-            total_steps: steps of the whole run, for the schedule.
-            load_weights: `load_weights(model)` is called before averages are taken; None for the initial weights.
+            total_steps: number of steps of the whole run, for the schedule.
+            load_weights: `load_weights(model)` is called before the EMA is initialized; None for random weights.
 
         Raises:
-            ValueError: the config cannot be satisfied.
+            ValueError: the config is invalid.
         """
         self._config, self._task, self._inputs = config, task, inputs
         self._task_metrics = make_task_metrics(task)
@@ -98,31 +96,30 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def _building(self):
-        """The context in which `build` creates variables."""
+        """Returns the context in which `build` creates variables."""
 
     @abc.abstractmethod
     def _place(self, optimizer, averaged, scaled):
-        """Puts the state of a run on the devices and makes its step."""
+        """Puts the state on the devices and creates the step function."""
 
     @abc.abstractmethod
     def train(
         self, first: int, steps: int, *, stop_requested: bool = False, profile_folder: str | None = None
     ) -> TrainOutputs:
-        """Does steps number `first` to `first + steps - 1`; ends early only at a step that is not finite.
+        """Runs steps `first` to `first + steps - 1`; ends early only at a step that is not finite.
 
         Args:
-            first: the first step. The first call decides where the input begins; every other one continues the call
-                before.
-            steps: how many, 1 or more.
+            first: number of the first step, which positions the input at the first call; later calls continue.
+            steps: number of steps, 1 or more.
             stop_requested: whether this process was asked to stop.
-            profile_folder: where to write a trace of the call for TensorBoard; None for no trace.
+            profile_folder: folder for a TensorBoard trace of the call; None for no trace.
 
         Raises:
-            ValueError: the devices cannot do it; the message says what would help.
+            ValueError: a device is out of memory.
         """
 
     def _outputs(self, metrics, running, input_wait, peak_memory, stop_requested):
-        """`TrainOutputs` of a call: arrays of all its steps, of which the one that ended it is the last that counts."""
+        """Returns the `TrainOutputs` of a call from arrays of all its steps, cut after the step that ended it."""
         count = min(int(running.sum()) + 1, len(running))
         return TrainOutputs(
             metrics=dict(zip(step_metrics(self._task), metrics[:count].T)),
@@ -133,17 +130,17 @@ class Engine(abc.ABC):
         )
 
     def evaluate(self, compute: Callable | None = None) -> dict[str, float]:
-        """Weighted means over all evaluation examples, exact whatever the batches.
+        """Computes exact weighted means over all evaluation examples.
 
         Args:
-            compute: `compute(model, batch)` to a dict of float32 `(B,)`, in `keras.ops`; None for "loss" and the
+            compute: `compute(model, batch)`, in `keras.ops`, returns a dict of float32 `(B,)`; None for "loss" and the
                 metrics of the task.
 
         Returns:
-            A dict of floats, with "examples": how many can be read and have a label.
+            A dict of floats, with "examples": the number of readable examples with a label.
 
         Raises:
-            ValueError: no example can be read, or none has a label.
+            ValueError: no example is readable and has a label.
         """
         compute = compute or self._task_metrics
         if compute not in self._evaluations:
@@ -153,19 +150,19 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def _make_sums(self, compute):
-        """The compiled function that evaluates a batch: weighted sums by name, and the sum of the example weights."""
+        """Returns a compiled function from a batch to `({name: weighted sum}, sum of example weights)`."""
 
     @abc.abstractmethod
     def _batch_sums(self, sums):
-        """What such a function returns for each evaluation batch, an iterator."""
+        """Iterates over the outputs of such a function for all evaluation batches."""
 
     @abc.abstractmethod
     def swap_ema(self) -> None:
-        """Exchanges the weights and their averages on the devices; changes nothing without averages."""
+        """Swaps weights and EMA on the devices; does nothing without EMA."""
 
     @contextlib.contextmanager
     def ema_scope(self) -> Iterator[None]:
-        """While it is open, the model has the averages as its weights, if there are any."""
+        """A context in which the model has the EMA as its weights, if there is one."""
         self.swap_ema()
         try:
             yield
@@ -176,11 +173,11 @@ class Engine(abc.ABC):
     def save(self, path: str | os.PathLike) -> None:
         """Writes the state to files whose names begin with `path`; see `state_files`.
 
-        Every host must call it with the same path: some variables are read by all together.
+        Every host must call it with the same path, because hosts read some variables together.
 
         Raises:
             Diverged: a weight is not finite.
-            OSError: it cannot be written.
+            OSError: a file cannot be written.
         """
 
     @abc.abstractmethod
@@ -189,27 +186,27 @@ class Engine(abc.ABC):
 
         Raises:
             CorruptCheckpointError: the files are damaged.
-            ValueError: they are those of another model.
-            OSError: they cannot be read now.
+            ValueError: the files hold the state of another model or optimizer.
+            OSError: a file cannot be read now.
         """
 
     def gather_model(self) -> keras.Model:
-        """Returns the model, its weights whole in the memory of this host. Every host must call it."""
+        """Returns the model with unsharded weights in this host's memory. Every host must call it."""
         return self.model
 
     def gather_hosts(self, values: Sequence[int]) -> list[tuple[int, ...]]:
-        """Returns the `values` of every host, in their order; all hosts must call it together.
+        """Returns the `values` of every host, in order; all hosts must call it together.
 
         Args:
-            values: a list of integers of at least 0 and below 2^32, of the same length on every host.
+            values: list of integers in [0, 2^32), of the same length on every host.
 
         Raises:
-            ValueError: another host has ended.
+            ValueError: another host has exited.
         """
         return [tuple(values)]
 
     def diagnose(self, step: int) -> str:
-        """A phrase that names the layer in which this host's part of the batch of a step stops being finite."""
+        """Returns a phrase naming the layer whose output first stops being finite for this host's batch of a step."""
         batches = self._inputs.train_batches(step, num_hosts=self.num_hosts, host_index=self.host_index)
         images, *_ = next(iter(batches))
         pieces = self.num_devices * self._config.accumulate_steps
@@ -217,7 +214,7 @@ class Engine(abc.ABC):
 
     @contextlib.contextmanager
     def _explained_errors(self):
-        """Turns the errors of a device that a setting would prevent into one line."""
+        """Turns out-of-memory errors of a device into a `ValueError` with advice."""
         try:
             yield
         except Exception as error:
@@ -231,18 +228,18 @@ class Engine(abc.ABC):
 
 
 def step_metrics(task):
-    """The names of the metrics of a step, in the order of its columns."""
+    """Returns the names of a step's metrics, in the order of its columns."""
     return ("loss", *task.metrics, "grad_norm", "learning_rate")
 
 
 def make_optimizer(config, total_steps):
-    """The optimizer of a config, not built."""
+    """Returns the optimizer of a config, not built."""
     schedule = optimizers.Schedule(total_steps=total_steps, **config.schedule)
     return optimizers.get(schedule=schedule, **config.optimizer)
 
 
 def make_task_metrics(task):
-    """The `compute` of `Engine.evaluate` for "loss" and the metrics of a task."""
+    """Returns the default `compute` of `Engine.evaluate`: "loss" and the metrics of the task."""
 
     def task_metrics(model, batch):
         losses, metrics = task.losses_and_metrics(model, batch, training=False)
@@ -252,18 +249,18 @@ def make_task_metrics(task):
 
 
 def weighted_means(sums, num_examples):
-    """The means of an evaluation from `(weighted sums by name, sum of weights)` of each batch."""
+    """Returns the means of an evaluation from `({name: weighted sum}, sum of weights)` of each batch."""
     totals, weight = {}, 0.0
     for batch_sums, batch_weight in sums:
-        # In float64: float32 would stop counting single examples at 2^24.
+        # In float64, because float32 cannot count beyond 2^24.
         weight += float(np.asarray(batch_weight))
         for name, value in batch_sums.items():
             totals[name] = totals.get(name, 0.0) + float(np.asarray(value))
     if not weight:
-        raise ValueError(f"No evaluation example can be read and has a label. Received: {num_examples} examples")
+        raise ValueError(f"No evaluation example is readable and has a label. Received: {num_examples} examples")
     return {**{name: value / weight for name, value in totals.items()}, "examples": weight}
 
 
 def process_peak_memory():
-    """Bytes that this process had in use at its peak."""
+    """Returns the peak memory of this process in bytes."""
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts in KiB

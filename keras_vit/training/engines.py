@@ -1,4 +1,4 @@
-"""Choosing the engine of Keras' backend."""
+"""Chooses the engine for Keras' backend."""
 
 import keras
 from ml_collections import ConfigDict
@@ -7,12 +7,12 @@ from keras_vit.training.engine import Engine
 
 
 def choose_engine(config: ConfigDict) -> Engine:
-    """Returns the engine for Keras' backend, on the devices that a config asks for.
+    """Returns the engine for Keras' backend on the devices specified by a config.
 
-    With several hosts or a TPU, call it before every other operation of the backend in the process.
+    With several hosts or a TPU, call it before any other operation of the backend in the process.
 
     Raises:
-        ValueError: there is no engine for this backend, or the devices are not there.
+        ValueError: there is no engine for this backend, or the devices are not available.
     """
     backend = keras.backend.backend()
     if backend == "tensorflow":
@@ -24,6 +24,6 @@ def choose_engine(config: ConfigDict) -> Engine:
 
         return JaxEngine(choose_mesh(config.strategy, config.tpu_address))
     raise ValueError(
-        "Training runs on the backends TensorFlow and JAX: set KERAS_BACKEND=tensorflow or KERAS_BACKEND=jax. "
+        "Training supports the TensorFlow and JAX backends: set KERAS_BACKEND=tensorflow or KERAS_BACKEND=jax. "
         f"Received: backend={backend!r}"
     )

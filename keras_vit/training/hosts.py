@@ -1,11 +1,11 @@
-"""The processes that train together, as the environment variable TF_CONFIG names them."""
+"""The processes that train together, as specified by the environment variable TF_CONFIG."""
 
 import json
 import os
 
 
 def workers():
-    """`(count, index, address of the first)` of the processes that train together; None without a TF_CONFIG."""
+    """Returns the number of processes, this one's index and the first one's address; None without TF_CONFIG."""
     text = os.environ.get("TF_CONFIG", "")
     if not text:
         return None
@@ -20,10 +20,10 @@ def workers():
         pass
     raise ValueError(
         'TF_CONFIG must be like {"cluster": {"worker": ["host:port", "other:port"]}, "task": {"type": "worker", '
-        f'"index": 0}}}}, with nothing but workers and perhaps a chief. Received: TF_CONFIG={text}'
+        f'"index": 0}}}}, with workers and at most a chief. Received: TF_CONFIG={text}'
     )
 
 
 def is_chief() -> bool:
-    """Whether this process writes the files of a run; of several workers the first one does."""
+    """Returns whether this is process 0, which writes the files of a run."""
     return (workers() or (1, 0))[1] == 0

@@ -1,4 +1,4 @@
-"""The training loop: calls of the engine, reports, checkpoints, evaluations, and every way in which a run can end."""
+"""The training loop: engine calls, logging, checkpoints, evaluations, and early ends."""
 
 import dataclasses
 import logging
@@ -16,9 +16,9 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass
 class Counters:
-    """The numbers that a run keeps from step to step, in its checkpoints."""
+    """The progress of a run, stored in its checkpoints."""
 
-    step: int = 0  # steps that are done, which is also the position in the data
+    step: int = 0  # steps done, which is also the position in the data
     evaluated_step: int = 0
     skipped_steps: int = 0  # steps that were not finite and changed nothing
     train_seconds: float = 0.0  # without evaluations
@@ -26,24 +26,24 @@ class Counters:
     best_value: float | None = None
     best_metric: str = ""
     best_loss: float | None = None  # breaks ties
-    data: tuple = ()  # the `fingerprint` of the run's data
-    all_bad_examples: int = 0  # on all hosts
+    data: tuple = ()  # `InputPipeline.fingerprint()`
+    all_bad_examples: int = 0  # over all hosts
 
 
 def train(
     config, engine, inputs, counters,
     *, total_steps, evaluate, checkpoints, metric_writer, progress, workdir, write,
 ):  # fmt: skip
-    """Trains from the step of the counters, which it updates; raises `Preempted` or `Diverged`."""
+    """Trains from `counters.step` to `total_steps`, updating the counters; raises `Preempted` or `Diverged`."""
     chief, alone = engine.host_index == 0, engine.num_hosts == 1
     bad_examples = inputs.bad_examples("train", write if chief else log.warning)
-    profile_folders = iter([None, workdir.tensorboard if config.profile else None])  # traces the second call
+    profile_folders = iter([None, workdir.tensorboard if config.profile else None])  # only the second call is traced
     bar = terminal.progress_bar("training", total_steps, "steps", counters.step, delay=0)
 
     def stop(request):
         raise preemption.Preempted(
             f"stopped by {request.signal or 'another host'} after step {counters.step} and saved; the same command "
-            "goes on from there"
+            "resumes it"
         )
 
     def evaluate_if_due(request):
@@ -59,24 +59,24 @@ def train(
         counters.evaluated_step = step
         metric_writer.flush()
         checkpoints.update(step, dataclasses.asdict(counters))
-        if request.signal and alone:  # several hosts agree on a stop in a call of training
+        if request.signal and alone:  # several hosts agree on a stop inside `engine.train`
             stop(request)
 
     with preemption.catch_stop_signals() as request, bar as update_bar:
-        # An interruption between a checkpoint and the end of its evaluation leaves the evaluation to do.
+        # A run interrupted after a checkpoint may still owe its evaluation.
         evaluate_if_due(request)
         progress.begin()
         clock = time.monotonic()
         while counters.step < total_steps:
-            # Train up to the next step at which something is due.
+            # Train up to the next step at which a log line, checkpoint or evaluation is due.
             first, profile_folder = counters.step, next(profile_folders, None)
             steps = _next_stop(config, first, total_steps) - first
             outputs = engine.train(first, steps, stop_requested=bool(request.signal), profile_folder=profile_folder)
             counters.step += len(outputs.metrics["loss"])
 
-            # Report. Metrics are written before a step that is not finite ends the run.
+            # Log metrics before a non-finite step ends the run.
             if profile_folder:
-                write(f"wrote a trace of some steps: tensorboard --logdir {profile_folder}")
+                write(f"wrote a profiler trace: tensorboard --logdir {profile_folder}")
             progress.report_first(counters.step - first)
             update_bar(counters.step)
             bad_counts = _count_bad(engine, counters, bad_examples, first, counters.step - first)
@@ -89,7 +89,7 @@ def train(
                 count = counters.step - first
                 write(f"{skipped} of {count} steps were not finite and skipped, {counters.skipped_steps} so far")
 
-            # Save, also before an evaluation, which takes long and may fail. Rows precede the checkpoint of their step.
+            # Save, also before an evaluation, which may fail. Metrics reach the disk before their checkpoint.
             stopping = outputs.stop_requested or (alone and bool(request.signal))
             counters.train_seconds += time.monotonic() - clock
             every = (config.checkpoint_every_steps, config.eval_every_steps)
@@ -103,7 +103,7 @@ def train(
 
 
 def make_evaluate(config, engine, inputs, evaluators, write):
-    """Returns `evaluate()`, which evaluates the model of a run as it is; all hosts must call it together."""
+    """Returns `evaluate()`, which evaluates the current model; all hosts must call it together."""
     written = set()
 
     def warn(line):
@@ -112,7 +112,7 @@ def make_evaluate(config, engine, inputs, evaluators, write):
             (write if engine.host_index == 0 else log.warning)(f"test: {line}")
 
     def count_bad_examples():
-        """How many test examples could not be read on all hosts; a `ValueError` if more than `max_bad_share`."""
+        """Returns the number of unreadable test examples; a `ValueError` if their share exceeds `max_bad_share`."""
         bad_examples = inputs.bad_examples("test", warn)
         for step in range(-(-inputs.test.num_examples // inputs.batch_size)):
             bad_examples.update(step)
@@ -124,7 +124,7 @@ def make_evaluate(config, engine, inputs, evaluators, write):
         try:
             metrics = engine.evaluate()
         except ValueError:
-            count_bad_examples()  # which may be the reason
+            count_bad_examples()  # the likely cause, with a clearer error
             raise
         metrics["bad_examples"] = count_bad_examples()
         model = engine.gather_model() if config.evals else None
@@ -137,7 +137,7 @@ def make_evaluate(config, engine, inputs, evaluators, write):
 
 
 def _count_bad(engine, counters, bad_examples, first, steps):
-    """How many examples of each step from number `first` on could not be read, on all hosts."""
+    """Returns the number of unreadable examples, over all hosts, of each of `steps` steps from `first`."""
     counts = [bad_examples.update(first + i) for i in range(steps)]
     totals = [sum(of_step) for of_step in zip(*engine.gather_hosts(counts))]
     for i, total in enumerate(totals):
@@ -147,25 +147,25 @@ def _count_bad(engine, counters, bad_examples, first, steps):
 
 
 def _next_stop(config, step, total_steps):
-    """The step at which the next call ends: the same whether or not the run was interrupted."""
+    """Returns the step at which the next call ends, the same whether or not the run was interrupted."""
     every = (config.steps_per_call, config.log_every_steps, config.eval_every_steps, config.checkpoint_every_steps)
     return min([total_steps, *(step - step % n + n for n in every if n)])
 
 
 def _nonfinite_message(engine, checkpoints, step, metrics):
-    # The update of the last step was not applied: the weights are those that it started with.
+    # The update of the last step was not applied, so the weights are those before it.
     layer, last = engine.diagnose(step - 1), checkpoints.newest_path()
     kept = "there is no checkpoint yet" if last is None else f"the last good checkpoint is {last}"
     return (
-        f"Loss or gradients are not finite at step {step}: {layer}; {kept}. A lower learning rate "
-        "(--config.schedule.base), --config.clip_norm=1, or another --config.precision may help. "
+        f"Loss or gradients are not finite at step {step}: {layer}; {kept}. Try a lower learning rate "
+        "(--config.schedule.base), --config.clip_norm=1 or another --config.precision. "
         f"Received: {', '.join(f'{name}={values[-1].item()}' for name, values in metrics.items())}"
     )
 
 
 def note_best(counters, name, metrics):
-    """Makes the evaluation of `counters.step` the best one if its metric `name` is; the lower loss wins a tie."""
-    if counters.best_metric != name:  # --change: values of two metrics cannot be compared
+    """Records the evaluation at `counters.step` as the best if its metric `name` is; ties go to the lower loss."""
+    if counters.best_metric != name:  # changed by --change; values of different metrics cannot be compared
         counters.best_metric, counters.best_value = name, None
     value, loss = metrics[name], metrics["loss"]
     tie = value == counters.best_value and is_better("loss", loss, counters.best_loss)
@@ -174,7 +174,7 @@ def note_best(counters, name, metrics):
 
 
 def is_better(name, value, best):
-    """Returns whether a metric is better than the best so far: lower if its name ends in "loss" or "error"."""
+    """Returns whether `value` is better than `best`: lower if the name ends in "loss" or "error", else higher."""
     if best is None or math.isnan(best):
         return not math.isnan(value) or best is None
     return value < best if name.endswith(("loss", "error")) else value > best

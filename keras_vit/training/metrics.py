@@ -1,4 +1,4 @@
-"""What a run reports about its steps: `metrics.csv`, `evaluations.csv`, TensorBoard's scalars, and lines."""
+"""The metrics of a run: `metrics.csv`, `evaluations.csv`, TensorBoard scalars and log lines."""
 
 import csv
 import os
@@ -10,7 +10,7 @@ from keras_vit.training.progress import format_metrics, wrap
 
 
 class MetricWriter:
-    """Writes the metrics of steps and evaluations; nothing unless `enabled`."""
+    """Writes the metrics of steps and evaluations; does nothing unless `enabled`."""
 
     def __init__(
         self, workdir, counters, columns, progress, *, log_every_steps, total_steps, test_examples, write, enabled=True
@@ -27,7 +27,7 @@ class MetricWriter:
         self._since_line, self._input_wait = {name: [] for name in columns}, 0.0
 
     def write_steps(self, step, outputs, bad_counts):
-        """Writes the `TrainOutputs` of the steps up to number `step`, and a line if one is due."""
+        """Writes the `TrainOutputs` of the steps up to `step`, and a log line if one is due."""
         if not self._enabled:
             return
         metrics = outputs.metrics
@@ -46,7 +46,7 @@ class MetricWriter:
         self._since_line, self._input_wait = {name: [] for name in metrics}, 0.0
 
     def write_evaluation(self, step, metrics):
-        """Writes the metrics of an evaluation after `step` steps, a dict of floats."""
+        """Writes the metrics of an evaluation after `step` steps: a dict of floats."""
         if not self._enabled:
             return
         write_evaluation(self._evaluations, step, metrics)
@@ -58,7 +58,7 @@ class MetricWriter:
         self._write(wrap(f"after step {step}: {format_metrics(shown)} of {count} test images{missing}"))
 
     def flush(self):
-        """Brings all rows to the files; call it before the checkpoint of their last step is saved."""
+        """Flushes all rows; call it before saving the checkpoint of their last step."""
         if self._enabled:
             self._metrics.flush()
 
@@ -69,15 +69,15 @@ class MetricWriter:
 
 
 class MetricsTable:
-    """A CSV table with a row for each step; a run that is resumed from `step` cuts the rows of later steps."""
+    """A CSV table with a row per step; opening it for a run resumed from `step` drops the rows of later steps."""
 
     def __init__(self, path, columns, step=0):
         self._path, self._columns = str(path), tuple(columns)
         header, lines = _line(("step", *self._columns)), _whole_lines(self._path)
         if lines and lines[0] != header:
-            raise ValueError(f"The table needs {header.strip()}. Received: {lines[0].strip()} in {self._path}")
+            raise ValueError(f"The header must be {header.strip()}. Received: {lines[0].strip()} in {self._path}")
         rows = {}
-        for line in lines[1:]:  # a damaged disk may leave lines that are not rows
+        for line in lines[1:]:  # a crash may leave lines that are not rows
             number, *values = line.split(",")
             if number.isdecimal() and int(number) <= step and len(values) == len(self._columns):
                 rows.setdefault(int(number), line)
@@ -86,7 +86,7 @@ class MetricsTable:
         self._pending = ""
 
     def append(self, step, metrics):
-        """Adds the rows of the steps from number `step` on: a dict of equally long sequences, one for each column."""
+        """Adds the rows of consecutive steps from `step` on, given as a dict of equally long columns."""
         rows = zip(*(metrics[name] for name in self._columns))
         self._pending += "".join(_line((number, *row)) for number, row in enumerate(rows, start=step))
         if not files.is_remote(self._path):  # an object store would rewrite the whole file
@@ -99,7 +99,7 @@ class MetricsTable:
 
 
 def write_evaluation(path, step, metrics):
-    """Adds a row to a small table, without the rows of this and later steps; it may have other columns than those."""
+    """Adds a row to a small table and drops the rows of this and later steps; its columns may differ from theirs."""
     read = csv.DictReader(_whole_lines(path))
     rows = [row for row in read if row["step"].isdecimal() and int(row["step"]) < step]
     rows.append({"step": step, **{name: repr(np.asarray(value).item()) for name, value in metrics.items()}})
@@ -111,12 +111,12 @@ def write_evaluation(path, step, metrics):
 
 
 def _explained(path):
-    advice = "Make room if the disk is full, and repeat the same command, which goes on from the last checkpoint."
+    advice = "Free disk space if the disk is full, and repeat the same command to resume from the last checkpoint."
     return files.explained_errors("The metrics cannot be written", advice, path)
 
 
 def read_metrics(path: str | os.PathLike) -> dict[str, np.ndarray]:
-    """Reads the columns of a table of metrics, local or remote: a dict of float64 `(rows,)` by column name."""
+    """Reads a table of metrics, local or remote, as a dict from column name to float64 `(rows,)`."""
     try:
         names, *rows = csv.reader(_whole_lines(str(path)))
         columns = np.array(rows, np.float64).reshape(len(rows), len(names))
@@ -126,31 +126,31 @@ def read_metrics(path: str | os.PathLike) -> dict[str, np.ndarray]:
 
 
 def _line(values):
-    # `repr` has every digit: reading it gives the same number.
+    # `repr` is exact: reading it back returns the same number.
     words = (value if isinstance(value, str) else repr(np.asarray(value).item()) for value in values)
     return ",".join(words) + "\n"
 
 
 def _whole_lines(path):
-    """The lines of a file that end in a line break; none if there is no file."""
+    """Returns the lines of a file that end in a line break; [] if the file does not exist."""
     if not files.exists(path):
         return []
     return [line for line in files.read_text(path).splitlines(keepends=True) if line.endswith("\n")]
 
 
 class Scalars:
-    """Writes scalars for `tensorboard --logdir FOLDER`; of a resumed run TensorBoard may show some steps twice."""
+    """Writes scalars for `tensorboard --logdir FOLDER`, which may show some steps of a resumed run twice."""
 
     def __init__(self, folder):
-        import tensorflow as tf  # its writer needs no package of TensorBoard
+        import tensorflow as tf  # its writer works without the tensorboard package
 
         self._tf = tf
         self._writer = tf.summary.create_file_writer(str(folder))
 
     def write(self, step, values):
-        """Writes the numbers of one step, a dict of names such as "train/loss", to the file at once."""
+        """Writes the values of one step, a dict with keys such as "train/loss", and flushes them."""
         tf = self._tf
-        # What `tf.summary.scalar` does, which exists only where the package tensorboard is installed.
+        # The same as `tf.summary.scalar`, which requires the tensorboard package.
         metadata = tf.compat.v1.SummaryMetadata(
             plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars"), data_class="DATA_CLASS_SCALAR"
         )

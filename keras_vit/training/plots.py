@@ -1,4 +1,4 @@
-"""The picture of how training went."""
+"""A plot of the metrics of a run."""
 
 import os
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ from keras_vit.plots import figure_class
 def training_curve(
     path: str | os.PathLike, columns: Mapping[str, np.ndarray], evaluations: Mapping[str, np.ndarray] | None = None
 ) -> None:
-    """Draws every metric over the steps, each in a plot of its own; bad examples only if there are any.
+    """Plots every metric over the steps, one plot per metric; bad examples only if there are any.
 
     Args:
-        path: the file to write; its ending decides the format.
-        columns: what `training.read_metrics` returns for `metrics.csv`.
-        evaluations: the same for `evaluations.csv`; points in the plots of the same names.
+        path: the image file to write; its extension selects the format.
+        columns: the output of `training.read_metrics` for `metrics.csv`.
+        evaluations: the same for `evaluations.csv`, drawn as points in the plots of the same names.
 
     Raises:
         ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).

@@ -1,4 +1,4 @@
-"""Ending early, with everything saved, when the machine is about to be taken away."""
+"""Handles stop signals, such as those of a machine about to be preempted, so that the run is saved first."""
 
 import contextlib
 import os
@@ -7,26 +7,26 @@ import threading
 import types
 
 EXIT_CODE = 75
-"""The exit code of a run that was stopped and saved, "try again" in sysexits.h: the same command goes on. A run that
-was killed unsaved ends with 143 or 137 instead."""
+"""The exit code of a run that was stopped and saved (EX_TEMPFAIL of sysexits.h); the same command resumes it. A run
+that was killed without saving exits with 143 or 137 instead."""
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Preempted(Exception):
-    """A run was asked to end before its last step, and is saved."""
+    """Raised when a run was asked to stop before its last step, and is saved."""
 
-    exit_code = EXIT_CODE  # of a command that ends with it
+    exit_code = EXIT_CODE  # of a command that ends with this error
     resumable = True
 
 
 @contextlib.contextmanager
 def raise_on_stop_signals(doing):
-    """While it is open, SIGTERM, SIGHUP and Ctrl-C raise `Preempted`. For what follows the last checkpoint of a run."""
+    """A context in which SIGTERM, SIGHUP and Ctrl-C raise `Preempted`; for work after the last checkpoint of a run."""
 
     def stop(signum, frame):
         name = signal.Signals(signum).name
-        raise Preempted(f"stopped by {name} during {doing}; training is saved, and the same command continues")
+        raise Preempted(f"stopped by {name} during {doing}; training is saved, and the same command resumes it")
 
     with _handlers(stop):
         yield
@@ -34,7 +34,7 @@ def raise_on_stop_signals(doing):
 
 @contextlib.contextmanager
 def catch_stop_signals():
-    """Yields an object whose `signal` names the stop signal that came, such as "SIGTERM"; a second Ctrl-C raises."""
+    """Yields an object whose `signal` becomes the name of a received stop signal; a second Ctrl-C raises."""
     request = types.SimpleNamespace(signal="")
 
     def note(signum, frame):
@@ -42,8 +42,8 @@ def catch_stop_signals():
             raise KeyboardInterrupt
         request.signal = signal.Signals(signum).name
         if signum == signal.SIGINT:
-            with contextlib.suppress(OSError):  # straight to standard error, which may be in the middle of a line
-                os.write(2, b"\nsaving after the steps in progress; Ctrl-C again ends at once, unsaved\n")
+            with contextlib.suppress(OSError):  # unbuffered, since a print may be in progress
+                os.write(2, b"\nsaving after the current steps; Ctrl-C again exits at once without saving\n")
 
     with _handlers(note):
         yield request
@@ -51,7 +51,7 @@ def catch_stop_signals():
 
 @contextlib.contextmanager
 def _handlers(handler):
-    """Installs a handler of the stop signals that are not ignored, if this is the main thread: others may not."""
+    """Installs a handler for the stop signals that are not ignored; only the main thread may."""
     is_main = threading.current_thread() is threading.main_thread()
     signals = [number for number in _STOP_SIGNALS if is_main and signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, handler) for number in signals}

@@ -1,4 +1,4 @@
-"""What a run prints: the fields that differ from the defaults and the cost first, then how training is going."""
+"""The log of a run: a summary of its config and cost, then the progress of training."""
 
 import textwrap
 import time
@@ -7,21 +7,23 @@ import numpy as np
 
 from keras_vit import cost, data, recipes, tasks
 
-COLUMNS = 100  # of a line, at most
+COLUMNS = 100  # the longest line
 
 
 def run_summary(config, *, engine, inputs, total_steps):
-    """The lines that a run with a built engine starts with, a list of texts."""
+    """Returns the first lines of a run's log, given a built engine."""
     model = recipes.model_fields(config.task, config.architecture) if config.task in tasks.TASKS else {}
     defaults = {**recipes.defaults(), "data": data.defaults(), "model": model}
     groups = {name: value for name, value in config.items() if hasattr(value, "items")}
     groups = {"run": {name: value for name, value in config.items() if name not in groups}, **groups}
-    lines = ["config, where it differs from the defaults (config.json has every field):"]
+    # List the config fields that differ from their defaults.
+    lines = ["config fields that differ from the defaults (config.json has all fields):"]
     for group, fields in groups.items():
         known = defaults if group == "run" else defaults.get(group, {})
         changed = [f"{name}={value!r}" for name, value in fields.items() if name not in known or value != known[name]]
         if changed:
             lines.append(f"  {group}: {' '.join(changed)}")
+    # Describe data, devices and cost.
     lines += [class_summary(inputs), inputs.summary()]
     num_examples = inputs.train.num_examples
     lines.append(
@@ -34,12 +36,12 @@ def run_summary(config, *, engine, inputs, total_steps):
         lines.append(f"{cost.flops(engine.model) / 1e9:.4g} GFLOPs an image forward")
         lines.append(f"{total:.3g} exaFLOPs for the whole training, counted as in the paper's Table 6")
     except ValueError:
-        pass  # the model has layers whose products are unknown
+        pass  # the model has layers of unknown cost
     return [wrap(line) for line in lines]
 
 
 def class_summary(inputs, shown=10):
-    """How many classes and images there are, as a line: "3 classes (cat 9, dog 8, owl 7), 24 ..."."""
+    """Returns a line with the numbers of classes and images: "3 classes (cat 9, dog 8, owl 7), 24 ..."."""
     train, test = inputs.train, inputs.test
     names = list(map(str, train.class_names))
     if train.labels is not None:
@@ -49,7 +51,7 @@ def class_summary(inputs, shown=10):
 
 
 class Progress:
-    """Prints a line for each stretch of steps: metrics, speed and the time left, measured by `clock()` in seconds."""
+    """Prints metrics, speed and remaining time every few steps; `clock()` returns seconds."""
 
     def __init__(self, total_steps, batch_size, devices, write=print, clock=time.monotonic, start=None):
         self._total_steps, self._batch_size, self._devices = total_steps, batch_size, devices
@@ -59,24 +61,24 @@ class Progress:
         self._reported_first = False
 
     def begin(self):
-        """Notes that training begins now."""
+        """Marks the start of training."""
         self._start = self._training_start = self._clock()
 
     def report_first(self, steps):
-        """Prints, at its first call, how long it took from the command to the end of the first `steps` steps."""
+        """Prints, once, the startup time and the time of the first `steps` steps."""
         if self._reported_first:
             return
         self._reported_first = True
         before, took = self._training_start - self._command_start, self._clock() - self._training_start
         what = "step" if steps == 1 else f"{steps} steps"
-        self._write(f"training began after {before:.1f} s; its first {what} took {took:.1f} s, compiling included")
+        self._write(f"training began after {before:.1f} s; the first {what} took {took:.1f} s, including compilation")
 
     def exclude(self, seconds):
-        """Does not count seconds in which there was no training."""
+        """Excludes seconds without training, such as those of an evaluation, from the speed."""
         self._start += seconds
 
     def report(self, step, steps, metrics, input_wait, peak_memory):
-        """Prints the line of the last `steps` steps, up to number `step`."""
+        """Prints the line for the last `steps` steps, up to number `step`."""
         now = self._clock()
         seconds, self._start = max(now - self._start, 1e-9), now
         speed = steps * self._batch_size / seconds
@@ -96,7 +98,7 @@ class Progress:
 
 
 def format_metrics(metrics, separator=", ", percent=".2f"):
-    """Metrics for people: accuracies in percent, counts of examples as they are, all others with four decimals."""
+    """Formats metrics: accuracies in percent, counts of examples as integers, others with four decimals."""
 
     def number(name, value):
         if name.endswith("examples"):
@@ -107,14 +109,14 @@ def format_metrics(metrics, separator=", ", percent=".2f"):
 
 
 def format_seconds(seconds):
-    """Seconds as `m:ss`, or `h:mm:ss` from an hour on."""
+    """Formats seconds as `m:ss`, or as `h:mm:ss` from one hour on."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
 def wrap(line):
-    """A line as several of at most 100 columns, each but the first indented; long words stay whole."""
+    """Wraps a line at 100 columns with a hanging indent; long words are not broken."""
     indent = " " * (len(line) - len(line.lstrip())) + "    "
     return "\n".join(
         textwrap.wrap(line, COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

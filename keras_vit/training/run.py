@@ -30,14 +30,14 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class RunResult:
-    """What a run made.
+    """The result of a run.
 
     Attributes:
-        model: the trained `keras.Model`, with the averages of its weights if there are any.
+        model: the trained `keras.Model`; its weights are the EMA if the config asks for one.
         inputs: the `data.InputPipeline` that it was trained and evaluated on.
-        metrics: floats by name: `test/loss` and `test/` with each metric of the task and of the evaluators,
-            `test/examples` and `test/bad_examples` (how many were scored, and could not be read),
-            `train/bad_examples`, `train/skipped_steps`, `train/seconds` and `train/images_per_second`.
+        metrics: dict of floats: `test/loss`, `test/NAME` for each metric of the task and the evaluators,
+            `test/examples` (scored), `test/bad_examples` (unreadable), `train/bad_examples`, `train/skipped_steps`,
+            `train/seconds` and `train/images_per_second`.
     """
 
     model: keras.Model
@@ -56,30 +56,29 @@ def run(
     check: Callable[[keras.Model, data.InputPipeline], object] | None = None,
     start: float | None = None,
 ) -> RunResult:
-    """Trains a model as a config says and evaluates it; goes on where an interrupted run of the workdir stopped.
+    """Trains and evaluates a model according to a config; resumes an interrupted run of the same workdir.
 
-    Keras' global dtype policy and the global random states are left as they were.
+    Keras' global dtype policy and the global random states are restored at the end.
 
     Args:
-        config: a recipe, as in `experiments/configs/digits.py`; `keras_vit/recipes/defaults.py` has its fields.
+        config: a recipe, as in `experiments/configs/digits.py`; `keras_vit/recipes/defaults.py` lists the fields.
         workdir: the run's `Workdir`.
-        write: takes the lines that say how it is going.
-        task: a `tasks.Task` instead of the one that `config.task` names.
-        evaluators: by the names in `config.evals`, what has `METRICS` and `evaluate(model, inputs, engine)`, as
-            `keras_vit.evaluation.get` gives them; their metrics stand beside the task's own. One with a method
-            `check(model, inputs)` is asked before the first step whether it can evaluate the model.
-        engine: an `Engine` instead of the one that the config asks for.
+        write: called with each line of the log.
+        task: a `tasks.Task` that replaces the one named by `config.task`.
+        evaluators: dict from each name in `config.evals` to an evaluator, as `keras_vit.evaluation.get` returns it: an
+            object with `METRICS` and `evaluate(model, inputs, engine)`. Its optional method `check(model, inputs)` is
+            called before the first step and raises a `ValueError` if it cannot evaluate the model.
+        engine: an `Engine` that replaces the one chosen by the config.
         check: called with the model and the inputs before the first step; raises a `ValueError` to refuse the run, for
-            example because its model cannot be exported.
-        start: when the command was given, by `time.monotonic`, for the line that says how long it took to begin; None
-            for now.
+            example because the model cannot be exported.
+        start: the time at which the command started, by `time.monotonic`, to report the startup time; None for now.
 
     Returns:
         A `RunResult`.
 
     Raises:
-        ValueError: the config cannot be satisfied, or training cannot go on.
-        Preempted: SIGTERM came; the run is saved, and the same call goes on.
+        ValueError: the config is invalid, or training cannot continue.
+        Preempted: the process received a stop signal. The run is saved, and the same call resumes it.
     """
     start = time.monotonic() if start is None else start
     engine = engine or choose_engine(config)
@@ -96,7 +95,7 @@ def run(
 
 def _run(config, workdir, write, task, evaluators, engine, check, start):
     chief = engine.host_index == 0
-    # Data, model and optimizer.
+    # Build data, model and optimizer.
     with _global_state(config):
         inputs = data.from_config(config.data, batch_size=config.batch_size, seed=config.seed)
         reports = []
@@ -108,21 +107,21 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
         load_weights = None if checkpoints.steps() else _weights_loader(config, reports.append)
         engine.build(config, task, inputs, total_steps, load_weights)
 
-    # Refuse before the first step what would fail after the last.
+    # Fail before the first step rather than after the last.
     if engine.model.input_shape[1:] != inputs.image_shape:
         raise ValueError(
-            f"The model takes images of {engine.model.input_shape[1:]}; `model.input_shape` and `data.image_size` must "
-            f"agree. Received: images of {inputs.image_shape}"
+            f"The model expects images of shape {engine.model.input_shape[1:]}; `model.input_shape` and "
+            f"`data.image_size` must agree. Received: images of shape {inputs.image_shape}"
         )
     for function in (check, *(getattr(evaluators[name], "check", None) for name in config.evals)):
         if function is not None:
             function(engine.model, inputs)
 
-    # Say what is about to run.
+    # Log the setup.
     if config.batch_size > num_examples:
         reports.append(
             f"warning: a batch of {config.batch_size} images repeats some of the {num_examples} training images; "
-            "--config.batch_size sets a smaller one"
+            "set a smaller --config.batch_size"
         )
     for line in (*run_summary(config, engine=engine, inputs=inputs, total_steps=total_steps), *reports):
         write(line)
@@ -133,7 +132,7 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
     counters.data = inputs.fingerprint()
     workdir.claim()
 
-    # Train, and evaluate the averages of the weights, which stay in the model.
+    # Train, then swap the EMA into the model and evaluate it.
     progress = Progress(total_steps, config.batch_size, engine.num_devices, write, start=start)
     metric_writer = MetricWriter(
         workdir, counters, step_metrics(task), progress, log_every_steps=config.log_every_steps,
@@ -162,24 +161,26 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
 
 
 def has_checkpoint(path: str | os.PathLike) -> bool:
-    """Whether the workdir of a run, local or remote, has a finished checkpoint."""
+    """Returns whether the workdir of a run, local or remote, has a finished checkpoint."""
     return bool(finished_steps(files.as_path(path) / "checkpoints"))
 
 
 def load_checkpoint(
     path: str | os.PathLike, write: Callable[[str], object] = terminal.write
 ) -> tuple[RunResult, ConfigDict]:
-    """Loads the model of a run onto one device: the last one if training ended, else the best, or the newest.
+    """Loads the model of a run onto one device.
+
+    A finished run loads its last checkpoint; an unfinished one its best, or its newest if none is evaluated.
 
     Args:
         path: the workdir of a run, finished or not, local or remote.
-        write: takes a line that names the checkpoint.
+        write: called with a line that names the checkpoint.
 
     Returns:
         `(result, config)`: a `RunResult` without metrics, and the config of the run.
 
     Raises:
-        ValueError: the folder has no config or no checkpoint, the checkpoint is damaged, or the data are gone.
+        ValueError: the folder has no config or no checkpoint, the checkpoint is damaged, or the data are missing.
     """
     folder = files.as_path(path)
     config = read_config(folder)
@@ -195,7 +196,7 @@ def load_checkpoint(
         total_steps = validation.total_steps(config, inputs.train.num_examples)
         engine.build(config, tasks.get(config), inputs, total_steps)
     newest = files.read_json(f"{checkpoints.newest_path()}/{MARKER}")
-    # A run that trained to its end reports, and exports, its last model.
+    # A finished run reports and exports its last model.
     best = newest.get("best_step") if isinstance(newest, dict) and steps[-1] < total_steps else None
     step = best if best in steps else steps[-1]
     which = f"best checkpoint by {newest['best_metric']}" if best in steps else "newest checkpoint"
@@ -206,23 +207,23 @@ def load_checkpoint(
 
 
 def _check_continuation(counters, total_steps, inputs):
-    """Raises a `ValueError` unless a run can go on from its counters to a number of steps with some data."""
+    """Raises a `ValueError` unless the run can continue to `total_steps` with these inputs."""
     if counters.step > total_steps:
         raise ValueError(
-            f"The run has done {counters.step} steps, more than there are to do now; `total_steps` must be at least "
-            f"that many. Received: total_steps={total_steps}"
+            f"The run has already done {counters.step} steps; `total_steps` must be at least that. "
+            f"Received: total_steps={total_steps}"
         )
     if counters.data and tuple(counters.data) != inputs.fingerprint():
         train, test, *_ = counters.data
         raise ValueError(
-            f"The data are not those of the run so far, which had {train} training and {test} test examples, or have "
-            "other classes, labels, or names or sizes of files. Restore them, or choose another workdir. "
+            f"The data have changed since the run began with {train} training and {test} test examples: their number, "
+            "classes, labels, file names or file sizes differ. Restore them, or choose another workdir. "
             f"Received: {inputs.train.num_examples} training and {inputs.test.num_examples} test examples"
         )
 
 
 def _normalized_as_weights(inputs, config, write):
-    """The input with the mean and std of the weights that training starts from, unless `config.data` has its own."""
+    """Returns the inputs normalized as the initial weights expect, unless `config.data` sets mean and std."""
     expected = find_preprocessing(config.weights) if config.weights else None
     if expected is None:
         return inputs
@@ -232,20 +233,20 @@ def _normalized_as_weights(inputs, config, write):
     rounded = {name: tuple(round(value, 3) for value in getattr(expected, name)) for name in ("mean", "std")}
     numbers = ", ".join(f"{name}={values}" for name, values in rounded.items())
     if config.data.mean or config.data.std or len(theirs) not in (1, inputs.image_shape[-1]):
-        write(f"warning: images are normalized otherwise than those of the weights, which had {numbers}")
+        write(f"warning: images are not normalized as the weights expect, which is {numbers}")
         return inputs
-    write(f"images are normalized as those of the weights: {numbers}")
+    write(f"images are normalized as the weights expect: {numbers}")
     return inputs.normalized_as(expected)
 
 
 def _normalization(preprocessing):
-    """`(mean, std)` of each channel as shares of white; one row if all channels have the same."""
+    """Returns `(mean, std)` per channel, as fractions of white; one row if all channels are equal."""
     rows = np.array([preprocessing.mean, preprocessing.std]).T / (2**preprocessing.bit_depth - 1)
     return rows[:1] if (rows == rows[0]).all() else rows
 
 
 def _weights_loader(config, write):
-    """A function that gives a model the weights that training starts from; None for its initial ones."""
+    """Returns a function that loads `config.weights` into a model, or None if the config has none."""
     if not config.weights:
         return None
 
@@ -254,18 +255,18 @@ def _weights_loader(config, write):
         preprocessings = [layer.preprocessing for layer in layers]
         write(str(load(model, config.weights, head="new", channels=config.weights_channels or None)))
         for layer, preprocessing in zip(layers, preprocessings):
-            layer.preprocessing = preprocessing  # what it is trained on, not what the published weights were
+            layer.preprocessing = preprocessing  # of the training data, not of the loaded weights
 
     return load_weights
 
 
 @contextlib.contextmanager
 def _global_state(config):
-    """While it is open, Keras has the config's dtype policy, and initializers draw from the config's seed."""
+    """Sets Keras' dtype policy and the seed of the initializers from the config, and restores both."""
     policy, states = keras.config.dtype_policy(), (random.getstate(), np.random.get_state())
     try:
         keras.config.set_dtype_policy(config.precision)
-        random.seed(config.seed)  # where Keras' initializers take their seeds from
+        random.seed(config.seed)  # Keras' initializers draw their seeds from it
         np.random.seed(config.seed)
         yield
     finally:

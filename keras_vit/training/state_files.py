@@ -1,7 +1,7 @@
-"""The files of a checkpoint, the same for every backend: named arrays, in as many .npz files as hosts wrote.
+"""The files of a checkpoint, the same for every backend: named arrays in one .npz file per host.
 
-`state-00001-of-00002.npz` has what host 1 of 2 wrote: `weights/3/head/kernel` is a whole array, and
-`weights/3/head/kernel@384,0` its part from row 384 and column 0 on. Groups are the fields of `update.TrainState`.
+`state-00001-of-00002.npz` is the file of host 1 of 2: `weights/3/head/kernel` is a whole array,
+`weights/3/head/kernel@384,0` the part that starts at row 384, column 0. Groups are the fields of `update.TrainState`.
 """
 
 import contextlib
@@ -17,11 +17,11 @@ from keras_vit.training.diagnosis import Diverged
 
 
 class CorruptCheckpointError(ValueError):
-    """The content of a checkpoint is damaged or a file is missing: reading it again would not help."""
+    """Raised when a checkpoint is damaged or incomplete, so that reading it again would not help."""
 
 
 def state_names(model, optimizer, state):
-    """The names of the arrays of a `TrainState`: `{field: [name]}`, each list in the order of the variables."""
+    """Returns the names of a `TrainState`'s arrays: `{field: [name]}`, each list in the order of the variables."""
 
     def numbered(group, variables):
         return [f"{group}/{i}/{variable.path}" for i, variable in enumerate(variables)]
@@ -36,9 +36,9 @@ def state_names(model, optimizer, state):
 
 
 def write_state(path, pieces, host_index=0, num_hosts=1):
-    """Writes what one host has of a state."""
+    """Writes one host's `(name, start, array)` pieces of a state; `start` is None for a whole array."""
     target = _file_name(path, host_index, num_hosts)
-    if files.is_remote(target):  # an archive is not written from its beginning to its end
+    if files.is_remote(target):  # zip archives are not written sequentially
         with tempfile.TemporaryDirectory() as folder:
             write_state(f"{folder}/state", pieces)
             files.copy(_file_name(f"{folder}/state", 0, 1), target)
@@ -52,24 +52,26 @@ def write_state(path, pieces, host_index=0, num_hosts=1):
 
 
 def check_finite(name, array):
-    """Raises a `Diverged` for weights or statistics that are not finite."""
+    """Raises a `Diverged` if the array is a weight or a statistic and not finite."""
     if name.startswith(("weights/", "statistics/")) and array.dtype.kind == "f" and not np.isfinite(array).all():
         raise Diverged(
-            "The weights are not finite any more, and are not saved. A lower learning rate (--config.schedule.base) "
-            f"may help. Received: {name}"
+            "The weights are no longer finite and are not saved. Try a lower learning rate (--config.schedule.base). "
+            f"Received: {name}"
         )
 
 
 class StateReader:
-    """Reads what `write_state` wrote on any number of hosts; a context manager that closes the files."""
+    """Reads the files that `write_state` wrote on any number of hosts; a context manager that closes them."""
 
     def __init__(self, path):
+        # Check that the files of all hosts exist.
         existing = _existing(path)
         number = max((hosts for _, _, hosts in existing), default=1)
         expected = [_file_name(path, host, number) for host in range(number)]
         missing = sorted(set(expected) - {name for name, _, _ in existing})
         if missing:
             raise CorruptCheckpointError(f"a file is missing: {missing[0]}")
+        # Collect the pieces of every array: `{key: [(start, LazyArray)]}`.
         self._pieces = {}
         with contextlib.ExitStack() as stack:
             for name in expected:
@@ -88,9 +90,9 @@ class StateReader:
         self._stack.close()
 
     def check(self, name, shape):
-        """Whether the files have this array; a `ValueError` if it is missing or has another shape."""
+        """Returns whether the files have this array; a `ValueError` if it is missing or has another shape."""
         pieces = self._pieces.get(_key(name), [])
-        if not pieces and name.startswith("scaling/"):  # the loss scale starts anew in a run that was not scaled
+        if not pieces and name.startswith("scaling/"):  # a run that was not scaled starts with the initial loss scale
             return False
         covered = sum(int(np.prod(array.shape)) for _, array in pieces)
         ends = [tuple(np.add(start, array.shape)) for start, array in pieces]
@@ -103,10 +105,11 @@ class StateReader:
         return True
 
     def read(self, name, shape, index=()):
-        """The part `index` (a tuple of slices, () for all) of an array of `shape`; bfloat16 and float16 as float32."""
+        """Returns part `index` (a tuple of slices; () for all) of an array of `shape`; 16-bit floats as float32."""
         index = [s.indices(n)[:2] for s, n in zip(index or (slice(None),) * len(shape), shape)]
         result = None
         for start, array in self._pieces[_key(name)]:
+            # Copy the intersection of the piece with the part.
             low = [max(a, s) for (a, _), s in zip(index, start)]
             high = [min(b, s + n) for (_, b), s, n in zip(index, start, array.shape)]
             if any(a >= b for a, b in zip(low, high)):
@@ -120,7 +123,7 @@ class StateReader:
 
 
 def _key(name):
-    """The name without the numbers that Keras appends to names in a process: `dense_1/kernel` is `dense/kernel`."""
+    """Removes the numbers that Keras appends to repeated names: `dense_1/kernel` becomes `dense/kernel`."""
     *prefix, path = name.split("/", 2)
     return "/".join([*prefix, re.sub(r"_\d+(?=/|$)", "", path)])
 
@@ -138,12 +141,12 @@ def _existing(path):
 
 
 def _arrays(path, stack):
-    """The `LazyArray`s of a file by name, until the stack is closed; a remote file is copied to this machine."""
+    """Returns `{name: LazyArray}` of a file, readable until the stack is closed; a remote file is copied first."""
     if files.is_remote(path):
         local = stack.enter_context(tempfile.TemporaryDirectory()) + "/state.npz"
         files.copy(path, local)
         path = local
-    open(path, "rb").close()  # an OSError is no damage
+    open(path, "rb").close()  # an OSError is not damage
     with _corruption():
         return stack.enter_context(NpzFile(path)).arrays
 

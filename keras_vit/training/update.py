@@ -1,12 +1,12 @@
 """The update of a training step, on lists of tensors; both engines call it.
 
     unscale     gradients / loss_scale, in float16 only
-    clip        by the global norm of the whole batch
+    clip        by the global norm over the whole batch
     check       loss, metrics and norm are finite, and no earlier step ended this call
     optimizer   new weights and slots
-    average     average + (1 - ema_decay) * (weight - average)
+    EMA         average + (1 - ema_decay) * (weight - average)
 
-Every assignment is guarded: if the check fails, the new state equals the old one to the bit.
+If the check fails, the new state equals the old one bit for bit.
 """
 
 import dataclasses
@@ -17,18 +17,18 @@ from keras import ops
 from keras_vit import optimizers
 
 INITIAL_LOSS_SCALE = 2.0**15
-# The scale doubles after this many finite steps in a row, and halves after one that is not.
+# The scale doubles after this many finite steps in a row, and halves after a step that is not finite.
 LOSS_SCALE_GROWTH_STEPS = 2000
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainState:
-    """Everything that a step changes, as lists in the order of the variables; a checkpoint holds it."""
+    """Everything that a step changes, as lists in the order of the variables; checkpoints store it."""
 
     weights: list[Any]  # of `model.trainable_variables`
     statistics: list[Any]  # of `model.non_trainable_variables`, which layers write in the forward pass
-    slots: list[Any]  # of `optimizer.variables`, the number of updates included
-    averages: list[Any]  # one for each weight, initially a copy; empty without averages
+    slots: list[Any]  # of `optimizer.variables`, including the number of updates
+    averages: list[Any]  # the EMA of each weight, initially a copy; empty without EMA
     scaling: list[Any]  # `[loss_scale, good_steps]` in float16, else empty
 
 
@@ -38,21 +38,32 @@ def update(
 ):  # fmt: skip
     """Returns `(state, running, metrics)` after one update of a `TrainState` of tensors.
 
-    A step that is not finite changes nothing. It ends its call, unless `skip_nonfinite` is set or only the scale of a
-    float16 loss was too large: `running` becomes False, and later steps of the call change nothing. `gradients` are of
-    the (scaled) mean loss of the whole batch, `means` float32 `(1 + metrics,)`; `where(condition, new, old)` selects.
+    A step that is not finite changes nothing. Unless `skip_nonfinite` is set, or only the scale of a float16 loss was
+    too large, it also ends the call: `running` becomes False, and later steps of the call change nothing.
+
+    Args:
+        optimizer: a built optimizer of `keras_vit.optimizers`.
+        state: the `TrainState` before the step.
+        gradients: of the (scaled) mean loss of the whole batch, one per weight.
+        means: float32 `(1 + metrics,)`, the mean loss and metrics.
+        statistics: `state.statistics` after the forward pass.
+        running: scalar bool; False if an earlier step ended the call.
+        clip_norm: the largest global norm; 0 for no clipping.
+        ema_decay: decay of the EMA.
+        skip_nonfinite: whether training continues after a step that is not finite.
+        where: `where(condition, new, old)`, which selects tensors.
     """
     learning_rate = optimizer.learning_rate_at(state.slots)
     loss_scale, good_steps = state.scaling or (None, None)
 
-    # Unscale and clip. The gradients are those of the whole batch, so the norm is too.
+    # Unscale and clip. Gradients and norm are those of the whole batch.
     if loss_scale is not None:
         gradients = [gradient / loss_scale for gradient in gradients]
     gradients, norm = optimizers.clip_by_global_norm(gradients, clip_norm)
     finite = ops.logical_and(ops.all(ops.isfinite(means)), ops.isfinite(norm))
     use = ops.logical_and(running, finite)
 
-    # Weights, slots, averages and statistics keep their values unless `use`.
+    # Update weights, slots, EMA and statistics; they keep their values unless `use`.
     weights, slots = optimizer.guarded_update(state.slots, gradients, state.weights, use, where)
     averages = [
         where(use, optimizers.ema_update(average, weight, ema_decay), average)
@@ -60,10 +71,11 @@ def update(
     ]
     statistics = [where(use, new, old) for new, old in zip(statistics, state.statistics, strict=True)]
 
+    # Decide whether the call continues, and adapt the loss scale.
     can_go_on, scaling = ops.logical_or(finite, skip_nonfinite), []
     if loss_scale is not None:
         scaling = list(update_loss_scale(loss_scale, good_steps, finite, running))
-        # The loss is fine and the scale can still fall: the gradients overflowed because of the scale.
+        # If the loss is finite and the scale can still fall, the scale made the gradients overflow.
         lowered = ops.logical_and(ops.isfinite(means[0]), scaling[0] >= 1.0)
         can_go_on = ops.logical_or(can_go_on, lowered)
     metrics = ops.concatenate([means, ops.stack([norm, learning_rate])])
@@ -71,7 +83,7 @@ def update(
 
 
 def update_loss_scale(loss_scale, good_steps, finite, running):
-    """The next `(loss_scale, good_steps)`, finite steps since the scale changed; unchanged unless `running`."""
+    """Returns the next `(loss_scale, good_steps)`, finite steps since the last change; unchanged unless `running`."""
     good = ops.where(finite, good_steps + 1, 0)
     growth = ops.where(ops.equal(good, LOSS_SCALE_GROWTH_STEPS), 2.0, 1.0)
     new_scale = ops.where(running, loss_scale * ops.where(finite, growth, 0.5), loss_scale)

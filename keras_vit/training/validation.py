@@ -1,4 +1,4 @@
-"""Checks of a config's own fields, and what follows from them."""
+"""Checks of a config."""
 
 import math
 
@@ -8,7 +8,7 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
 
 def validate_config(config, num_devices):
-    """Raises a `ValueError` unless the fields of a config describe a run on a number of devices."""
+    """Raises a `ValueError` unless the fields of a config are valid on a number of devices."""
     if config.precision not in PRECISIONS:
         raise ValueError(
             f"`precision` must be one of {', '.join(PRECISIONS)}. Received: precision={config.precision!r}"
@@ -20,7 +20,7 @@ def validate_config(config, num_devices):
         (("seed", "checkpoint_every_steps", "eval_every_steps", "clip_norm"), 0),
     ):
         for name in names:
-            if not config[name] >= least:  # nor is it not a number
+            if not config[name] >= least:  # also true of NaN
                 raise ValueError(f"`{name}` must be {least} or more. Received: {name}={config[name]}")
     if config.seed >= 2**31:
         raise ValueError(f"`seed` must be below 2**31. Received: seed={config.seed}")
@@ -29,18 +29,19 @@ def validate_config(config, num_devices):
         raise ValueError(f"`ema_decay` must be in [0, 1). Received: ema_decay={config.ema_decay}")
     if config.batch_size % (num_devices * config.accumulate_steps):
         raise ValueError(
-            f"The batch must divide among {num_devices} replicas, and there into {config.accumulate_steps} parts. "
+            f"`batch_size` must be divisible by {num_devices} replicas times {config.accumulate_steps} micro-batches. "
             f"Received: batch_size={config.batch_size}, accumulate_steps={config.accumulate_steps}"
         )
     if (config.total_steps > 0) == (config.total_epochs > 0) or config.total_epochs == math.inf:
         raise ValueError(
-            "One of `total_steps` and `total_epochs` must be more than 0, and finite, the other 0. "
+            "One of `total_steps` and `total_epochs` must be positive and finite, the other 0. "
             f"Received: total_steps={config.total_steps}, total_epochs={config.total_epochs}"
         )
 
 
 def validate_evaluators(config, task, evaluators):
-    """Raises a `ValueError` unless there is an evaluator for each name in `evals`, and `best_metric` is measured."""
+    """Raises a `ValueError` unless each name in `evals` has an evaluator, and one of them or the task measures
+    `best_metric`."""
     missing = [name for name in config.evals if name not in evaluators]
     if missing:
         raise ValueError(
@@ -51,7 +52,7 @@ def validate_evaluators(config, task, evaluators):
     known += [f"{name}/{metric}" for name in config.evals for metric in evaluators[name].METRICS]
     if config.best_metric not in known:
         raise ValueError(
-            f"`best_metric` must be one of {', '.join(known)}; `evals` adds those of further evaluators. "
+            f"`best_metric` must be one of {', '.join(known)}; `evals` adds metrics of other evaluators. "
             f"Received: best_metric={config.best_metric!r}, evals={tuple(config.evals)}"
         )
 
@@ -61,7 +62,7 @@ def validate_length(config, total_steps, num_examples):
     warmup_steps = config.schedule.get("warmup_steps", 0)
     if not 0 <= warmup_steps < total_steps:
         raise ValueError(
-            f"The warm-up must end before training does, which has {total_steps} steps of {config.batch_size} images "
+            f"The warm-up must end before training, which takes {total_steps} steps of {config.batch_size} images "
             f"({num_examples:,} training images). Use fewer warm-up steps (--config.schedule.warmup_steps), smaller "
             "batches (--config.batch_size), or train longer. "
             f"Received: schedule.warmup_steps={warmup_steps}, total_steps={total_steps}, batch_size={config.batch_size}"
@@ -69,5 +70,5 @@ def validate_length(config, total_steps, num_examples):
 
 
 def total_steps(config, num_examples):
-    """The steps of a run, from `total_steps` or `total_epochs`."""
+    """Returns the number of steps of a run, from `total_steps` or `total_epochs`."""
     return config.total_steps or max(1, round(config.total_epochs * num_examples / config.batch_size))

@@ -19,8 +19,8 @@ from keras_vit import files
 from keras_vit.training.checkpoint_manager import finished_steps
 from keras_vit.training.hosts import is_chief
 
-# Fields of a config that may differ from one start of a run to the next: where and how it is computed and logged. They
-# change no number but by rounding, except that on TensorFlow dropout masks follow the replica.
+# Fields of a config that may change when a run resumes: where and how it is computed and logged. They change results
+# only by rounding, except that on TensorFlow dropout masks depend on the replica.
 FREE_FIELDS = (
     "recipe", "strategy", "shard", "tpu_address", "steps_per_call", "checkpoint_every_steps", "log_every_steps",
     "profile", "data.path", "data.prefetch", "data.threads",
@@ -28,18 +28,18 @@ FREE_FIELDS = (
 
 
 class Workdir:
-    """A folder that belongs to one config.
+    """The folder of a run, which belongs to one config.
 
-    Creating one reads, and writes nothing; `claim` writes the config, once it is known that the run can start.
+    The constructor only reads; `claim` writes the config once the run is known to start.
 
     Args:
-        path: the folder, local or remote ("gs://bucket/run"). All hosts of a run share it, and the chief writes.
+        path: the folder, local or remote ("gs://bucket/run"), shared by all hosts of a run.
         config: nested dict of plain values, the recipe of the run.
-        change: whether a run that is not done continues with another config. The `FREE_FIELDS` may always differ.
+        change: whether an unfinished run may continue with another config. The `FREE_FIELDS` may always change.
 
     Attributes:
-        path, checkpoints, export, tensorboard: the folder and folders in it, which `/` extends.
-        is_chief: whether this process writes: of several hosts the first one.
+        path, checkpoints, export, tensorboard: the folder and its subfolders, as paths that support `/`.
+        is_chief: whether this is process 0, which writes the files.
 
     Raises:
         ValueError: the folder belongs to a run with another config, or a file in it is damaged.
@@ -50,22 +50,22 @@ class Workdir:
         self.checkpoints = self.path / "checkpoints"
         self.export = self.path / "export"
         self.tensorboard = self.path / "tensorboard"
-        self.is_chief = is_chief()  # until an engine knows better
+        self.is_chief = is_chief()  # `run` replaces it by what the engine knows
         self._locks = 0
-        self._config = json.loads(json.dumps(_flat(config)))  # as it will be read back: a tuple becomes a list
+        self._config = json.loads(json.dumps(_flat(config)))  # as it is read back: tuples become lists
         self._changes = self._compare(change)
 
     def results(self) -> dict[str, Any] | None:
-        """The results of the run if it is done, else None; numbers that are not finite are NaN."""
+        """Returns the results of a finished run, else None; numbers that are not finite are NaN."""
         results = self._read_json("results.json")
         return results and {name: math.nan if value is None else value for name, value in results.items()}
 
     def write_results(self, results: Mapping[str, Any]) -> None:
-        """Writes the results, a flat dict of numbers; the run is done."""
+        """Writes the results, a flat dict of numbers, which marks the run as finished."""
         self._write_json("results.json", dict(results))
 
     def claim(self) -> None:
-        """Writes the config and the command; `changes.json` gets an entry if the config is another than before.
+        """Writes the config and the command, and adds an entry to `changes.json` if the config changed.
 
         Raises:
             ValueError: the folder cannot be written, or a file in it is damaged.
@@ -81,17 +81,17 @@ class Workdir:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """While it is open, no other run can use the folder; it may be opened again inside itself.
+        """A reentrant context in which no other run can use the folder.
 
         Raises:
-            ValueError: another run is at work in it, or it cannot be written.
+            ValueError: another run uses the folder, or it cannot be written.
         """
         with contextlib.ExitStack() as stack:
             if not self._locks and self.is_chief:
                 with self._usable():
                     files.make_dirs(self.path)
                     stack.enter_context(workdir_lock(self.path))
-                    if not files.is_remote(self.path):  # files of a killed process
+                    if not files.is_remote(self.path):  # remove temporary files of a killed process
                         files.remove_leftovers(self.path, 0)
                         for folder in self.export.glob("partial-????????"):
                             files.remove_tree(folder)
@@ -102,7 +102,7 @@ class Workdir:
                 self._locks -= 1
 
     def _compare(self, change):
-        """What differs from the config of the run so far: `{name: [before, now]}`."""
+        """Returns the differences from the stored config: `{name: [before, now]}`."""
         existing = self._read_json("config.json")
         if existing is None:
             return {}
@@ -112,8 +112,8 @@ class Workdir:
         is_done = self.results() is not None
         if fixed and (not change or is_done):
             difference = ", ".join(f"{name} was {before!r} and is {now!r}" for name, (before, now) in fixed.items())
-            change_it = ", or go on from the last checkpoint with the new values by --change"
-            advice = ": the run is done" if is_done else change_it
+            change_it = ", or resume from the last checkpoint with the new values by --change"
+            advice = ": the run is finished" if is_done else change_it
             raise ValueError(
                 f"The workdir belongs to a run with another config: {difference}. Choose another workdir{advice}. "
                 f"Received: workdir={self.path}"
@@ -136,7 +136,7 @@ class Workdir:
 
 @contextlib.contextmanager
 def workdir_lock(folder):
-    """While it is open, no other process can open it for the same folder; a remote folder is not locked."""
+    """A context that only one process can enter for a folder at a time; remote folders are not locked."""
     if files.is_remote(folder):
         yield
         return
@@ -146,23 +146,23 @@ def workdir_lock(folder):
         except BlockingIOError:
             file.seek(0)
             raise ValueError(
-                f"Another run is at work in this workdir: {file.read() or 'an unknown process'}. Wait for its end, "
+                f"Another run is using this workdir: {file.read() or 'an unknown process'}. Wait for it to finish, "
                 f"stop it, or choose another workdir. Received: workdir={folder}"
             ) from None
         except OSError:
-            pass  # this file system has no locks
+            pass  # the file system does not support locks
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}")
         file.flush()
         try:
             yield
         finally:
-            # The file stays: a process that has opened it already would lock one that nobody else finds.
+            # Keep the file: another process may have opened it already, and would lock a deleted file.
             file.truncate(0)
 
 
 def _command(config):
-    """What it takes to repeat the run: the last command of this folder, the seed and the versions."""
+    """Returns what is needed to repeat the run: command, seed and versions."""
     return {
         "command": sys.argv,
         "seed": config.get("seed"),
@@ -182,12 +182,12 @@ def read_config(path: str | os.PathLike) -> ConfigDict:
         path: the workdir, local or remote.
 
     Raises:
-        ValueError: the folder has no `config.json`, or it is damaged.
+        ValueError: `config.json` is missing or damaged.
     """
     file = files.as_path(path) / "config.json"
     fields = files.read_json(file)
     if not isinstance(fields, dict):
-        raise ValueError(f"The workdir of a run has a file `config.json`. Received: {file}")
+        raise ValueError(f"The workdir of a run must have a file `config.json`. Received: {file}")
     config: dict[str, Any] = {}
     for name, value in fields.items():
         *groups, last = name.split(".")
@@ -199,7 +199,7 @@ def read_config(path: str | os.PathLike) -> ConfigDict:
 
 
 def _flat(config, prefix=""):
-    """`{"model": {"classes": 10}}` as `{"model.classes": 10}`."""
+    """Flattens `{"model": {"classes": 10}}` to `{"model.classes": 10}`."""
     flat = {}
     for name, value in config.items():
         if isinstance(value, dict):

@@ -33,7 +33,7 @@ def _run(*arguments, backend="tensorflow"):
     ("arguments", "message"),
     [
         (["--topology=v3:2"], "error: `topology` must be one such as v2:2x2"),
-        (["--topology=v3:4x4", "--config.batch_size=48"], "error: The batch must divide among 32 replicas"),
+        (["--topology=v3:4x4", "--config.batch_size=48"], "error: `batch_size` must be divisible by 32 replicas"),
         (["--output=nowhere/check.json"], "error: The folder of --output must exist"),
         (["--price=nan"], "error: flag --price=nan: must be finite. Received: nan or inf"),
         (["--config.total_epochs=inf"], "error: One of `total_steps` and `total_epochs` must be more than 0"),

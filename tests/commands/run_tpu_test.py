@@ -128,7 +128,7 @@ def test_a_run_that_lost_its_results_keeps_its_export(finished, run, tmp_path):
     written = graph.stat().st_mtime_ns
     done = run(f"--workdir={workdir}", *TINY)
     assert done.returncode == 0, done.stderr
-    assert "going on from step 60" in done.stdout
+    assert "resuming from step 60" in done.stdout
     assert "was exported before and stays as it is" in done.stdout
     assert graph.stat().st_mtime_ns == written
     ours, theirs = (json.loads((w / "results.json").read_text()) for w in (workdir, finished[0]))
@@ -219,8 +219,8 @@ def test_a_stopped_run_saves_and_resumes(scripts, tmp_path):
     words = shlex.split(printed)
     done = scripts.run(*words[words.index(Path(sys.executable).name) + 1 :], cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    assert "going on from step " in done.stdout
-    # No step is missing or there twice; tests/training checks that the numbers are exact.
+    assert "resuming from step " in done.stdout
+    # No step is there twice or missing; that the numbers are those of a run that was not stopped has tests of its own.
     lines = (workdir / "metrics.csv").read_text().splitlines()[1:]
     assert [int(line.split(",")[0]) for line in lines] == list(range(1, 501))
     assert (workdir / "results.json").exists()
@@ -243,7 +243,7 @@ def test_a_stopped_run_saves_and_resumes(scripts, tmp_path):
             ["--config.data.name=mnist"], "known by name are: digits.*Received: name='mnist'", marks=pytest.mark.slow
         ),
         (["--config.model.num_heads=5"], "`num_heads` must divide `hidden_size`. Received: num_heads=5"),
-        (["--config.strategy=tpu"], "There is no TPU: .*Received: strategy='tpu'"),
+        (["--config.strategy=tpu"], "No TPU was found: .*Received: strategy='tpu'"),
         pytest.param(
             ["--config.strategy=gpus"], "`strategy` must be one of .*Received: strategy='gpus'", marks=pytest.mark.slow
         ),

@@ -27,7 +27,7 @@ def test_resume_on_two_replicas_is_bit_exact(tmp_path):
     whole = small_run.start("mirrored", tmp_path / "whole", write, **CONFIG)
     resumed = small_run.start("mirrored", tmp_path / "stopped", lines.append, **CONFIG)
     assert any("2 x 16 images a step" in line for line in lines)
-    assert any(line.startswith("going on from step 2,") for line in lines)
+    assert any(line.startswith("resuming from step 2,") for line in lines)
     for name in ("metrics.csv", "evaluations.csv"):
         assert (tmp_path / "stopped" / name).read_text() == (tmp_path / "whole" / name).read_text()
     for ours, theirs in zip(resumed.model.get_weights(), whole.model.get_weights(), strict=True):

@@ -50,7 +50,7 @@ def test_a_toy_task_trains_evaluates_resumes_and_averages(kind, tmp_path):
     assert (tmp_path / "whole" / "evaluations.csv").read_text().startswith("step,loss,error,examples,bad_examples\n5,")
     lines = []
     resumed = _run(kind, tmp_path / "stopped", lines.append)
-    assert any(line.startswith("going on from step 5,") for line in lines)  # saved before it was evaluated
+    assert any(line.startswith("resuming from step 5,") for line in lines)  # saved before it was evaluated
     assert resumed.metrics["test/error"] == whole.metrics["test/error"]
     for ours, theirs in zip(resumed.model.get_weights(), whole.model.get_weights()):
         np.testing.assert_array_equal(ours, theirs)

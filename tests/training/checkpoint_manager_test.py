@@ -55,7 +55,7 @@ def test_the_newest_comes_back_and_two_and_the_best_are_kept(place, state, tmp_p
     assert checkpoints.steps() == [10, 30, 40]
     _at(state, 0)
     assert checkpoints.restore() == {**COUNTERS, "step": 40, "best_step": 10} and _is_at(state, 40)
-    assert lines == [f"going on from step 40, {folder}/000000040"]
+    assert lines == [f"resuming from step 40, {folder}/000000040"]
 
 
 def test_nothing_is_restored_without_a_checkpoint(state, tmp_path):
@@ -94,8 +94,8 @@ def test_a_corrupt_checkpoint_falls_back_to_the_previous(damage, state, tmp_path
     _damaged(tmp_path / "000000020", damage)
     _at(state, 0)
     assert checkpoints.restore()["step"] == 10 and _is_at(state, 10)
-    assert any(line.startswith(f"the checkpoint {tmp_path}/000000020 is corrupt and not used: ") for line in lines)
-    _saved(tmp_path, state, 15)  # the run resumes from 10, without 20
+    assert any(line.startswith(f"the checkpoint {tmp_path}/000000020 is corrupt and skipped: ") for line in lines)
+    _saved(tmp_path, state, 15)  # the run goes on from 10, without 20
     assert checkpoints.restore()["step"] == 15
     _saved(tmp_path, state, 20)
     assert checkpoints.restore()["step"] == 20 and checkpoints.steps() == [15, 20]
@@ -106,7 +106,7 @@ def test_odd_counters_are_damage(state, tmp_path):
         checkpoints, lines = _saved(tmp_path, state, 10, 20)
         (tmp_path / "000000020" / "finished").write_bytes(content.encode("latin-1"))
         assert checkpoints.restore()["step"] == 10
-        assert any("000000020 is corrupt and not used: " in line and "finished" in line for line in lines), content
+        assert any("000000020 is corrupt and skipped: " in line and "finished" in line for line in lines), content
 
 
 def test_new_counters_can_change_the_best_checkpoint(state, tmp_path):
@@ -119,7 +119,7 @@ def test_without_one_that_can_be_read_nothing_is_started_over(state, tmp_path):
     checkpoints, _ = _saved(tmp_path, state, 10)
     _damaged(tmp_path / "000000010", "a flipped bit")
     for _ in range(2):
-        with pytest.raises(ValueError, match="No checkpoint of this run can be read.*Received: "):
+        with pytest.raises(ValueError, match="All checkpoints of this run are corrupt.*Received: "):
             checkpoints.restore()
 
 
@@ -205,7 +205,7 @@ def test_a_host_without_the_shared_checkpoint_fails(state, tiny, tmp_path):
     _saved(tmp_path / "a", state, 10, 20)
     _saved(tmp_path / "b", state, 10)
     ((chief, other), _) = _restored_on_two_hosts(tiny, [tmp_path / "a", tmp_path / "b"])
-    assert chief["step"] == 20 and "does not have the counters of step 20" in other
+    assert chief["step"] == 20 and "does not hold the counters of step 20" in other
     ((chief, other), _) = _restored_on_two_hosts(tiny, [tmp_path / "none", tmp_path / "b"])
     assert chief == other == {}  # process 0 starts from the first step, and so do all others
 
@@ -215,7 +215,7 @@ def test_a_full_disk_leaves_the_last_one_as_it_was(state, tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # no file may grow any further
-        with pytest.raises(ValueError, match=r"cannot be written \(.*Earlier ones are as they were: make room"):
+        with pytest.raises(ValueError, match=r"cannot be written \(.*Earlier ones are intact. Free disk space"):
             _saved(tmp_path, state, 20)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -225,7 +225,7 @@ def test_a_full_disk_leaves_the_last_one_as_it_was(state, tmp_path):
 def test_weights_that_are_not_finite_are_not_saved(state, tmp_path):
     checkpoints, _ = _saved(tmp_path, state, 10)
     state.model.get_layer("head").bias.assign([np.inf, 0, 0])
-    with pytest.raises(Diverged, match="not finite any more, and are not saved.*Received: weights/.*/head/bias"):
+    with pytest.raises(Diverged, match="no longer finite and are not saved.*Received: weights/.*/head/bias"):
         checkpoints.save(20, COUNTERS)
     assert checkpoints.steps() == [10]
 

@@ -51,7 +51,7 @@ def test_the_time_to_the_first_step_is_printed_once():
     progress.begin()
     progress.report_first(20)
     progress.report_first(20)
-    assert lines == ["training began after 5.5 s; its first 20 steps took 4.5 s, compiling included"]
+    assert lines == ["training began after 5.5 s; the first 20 steps took 4.5 s, including compilation"]
 
 
 def test_times_and_metrics_are_for_people():

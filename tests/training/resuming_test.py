@@ -52,7 +52,7 @@ def whole(tmp_path_factory):
 def _assert_it_ends_as_the_whole_run(workdir, kind, step, whole):
     lines = []
     result = small_run.start(kind, workdir, write=lines.append)
-    assert f"going on from step {step}, {workdir}/checkpoints/00000000{step}" in lines
+    assert f"resuming from step {step}, {workdir}/checkpoints/00000000{step}" in lines
     other, expected, _ = whole(kind)
     assert _files(workdir) == _files(other)
     assert (workdir / "metrics.csv").read_text().count("\n") == 1 + small_run.STEPS
@@ -94,7 +94,7 @@ def test_sigterm_saves_and_the_same_call_resumes(whole, tmp_path):
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     lines = []
     small_run.start("alone", tmp_path, write=lines.append)
-    assert any(line.startswith("going on from step 2, ") for line in lines)
+    assert any(line.startswith("resuming from step 2, ") for line in lines)
     assert _files(tmp_path) == _files(whole("alone")[0])
 
 
@@ -151,7 +151,7 @@ def test_resume_of_two_workers_is_bit_exact(killed, scripts, tmp_path):
         ended.append(processes[1].wait())
         assert [process.returncode for process in ended] == [-9, -9], ended
     ended = [process.wait() for process in _workers(scripts, tmp_path / "stopped")]
-    assert "going on from step 5," in ended[0].stdout, ended
+    assert "resuming from step 5," in ended[0].stdout, ended
     assert _files(tmp_path / "stopped") == _files(tmp_path / "whole")
     ours, theirs = (_arrays(tmp_path / name / "weights.npz") for name in ("stopped", "whole"))
     assert sorted(ours) == sorted(theirs)

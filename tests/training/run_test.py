@@ -40,8 +40,8 @@ def test_a_nonfinite_loss_stops_with_its_step_and_layer(tmp_path):
         "Loss or gradients are not finite at step 2: every layer's output is finite without dropout"
     )
     assert (
-        f"; the last good checkpoint is {tmp_path}/checkpoints/000000001. A lower learning "
-        "rate (--config.schedule.base), --config.clip_norm=1, or another --config.precision may help. Received: loss="
+        f"; the last good checkpoint is {tmp_path}/checkpoints/000000001. Try a lower learning "
+        "rate (--config.schedule.base), --config.clip_norm=1 or another --config.precision. Received: loss="
     ) in error
     assert [folder.name for folder in (tmp_path / "checkpoints").iterdir()] == ["000000001"]
 
@@ -54,14 +54,14 @@ def test_fine_tuning_keeps_the_normalization_of_the_weights(tmp_path):
     keras_vit.checkpoints.save(source, tmp_path / "source.npz")
     options = {"weights": str(tmp_path / "source.npz"), "total_steps": 3, "checkpoint_every_steps": 0}
     result, lines = _start(tmp_path / "run", **options)
-    assert "images are normalized as those of the weights: mean=(10.0, 20.0, 30.0), std=(40.0, 50.0, 60.0)" in lines
+    assert "images are normalized as the weights expect: mean=(10.0, 20.0, 30.0), std=(40.0, 50.0, 60.0)" in lines
     trained = keras_vit.preprocessing_of(result.model)
     assert trained.mean == pytest.approx(preprocessing.mean) and trained.std == pytest.approx(preprocessing.std)
     image = next(iter(result.inputs.eval_batches()))[0][0]
     assert float(tf.reduce_min(image)) == pytest.approx(-30 / 60)
     own = data.defaults(name="digits", shift=1, mean=(8.0, 8.0, 8.0), std=(8.0, 8.0, 8.0))
     result, lines = _start(tmp_path / "other", **options, data=own)
-    assert any(line.startswith("warning: images are normalized otherwise than those of the weights") for line in lines)
+    assert any(line.startswith("warning: images are not normalized as the weights expect") for line in lines)
     assert keras_vit.preprocessing_of(result.model).mean == pytest.approx((127.5,) * 3)
 
 
@@ -87,7 +87,7 @@ def test_fine_tuning_starts_with_a_zero_head_and_traces(tmp_path):
     assert np.abs(model.get_layer("head").kernel.numpy()).max() < 1e-6
     assert result.metrics["train/skipped_steps"] == 0
     assert list((tmp_path / "run" / "tensorboard" / "plugins" / "profile").iterdir())
-    assert any(line.startswith("wrote a trace of some steps: tensorboard --logdir ") for line in lines)
+    assert any(line.startswith("wrote a profiler trace: tensorboard --logdir ") for line in lines)
     assert any("GFLOPs an image forward" in line for line in lines)
 
 
@@ -113,7 +113,7 @@ def test_a_full_memory_is_reported_with_three_settings_that_help(monkeypatch):
         ({"seed": 2**32}, r"`seed` must be below 2\*\*31. Received: seed=4294967296"),
         ({"clip_norm": float("nan")}, "`clip_norm` must be 0 or more. Received: clip_norm=nan"),
         ({"model": {**small_run.config_of().model, "classifier": "unpooled"}}, "one row of logits per image"),
-        ({"batch_size": 321}, "and there into 2 parts. Received: batch_size=321, accumulate_steps=2"),
+        ({"batch_size": 321}, "times 2 micro-batches. Received: batch_size=321, accumulate_steps=2"),
         ({"accumulate_steps": 0}, "`accumulate_steps` must be 1 or more. Received: accumulate_steps=0"),
         ({"steps_per_call": 0}, "`steps_per_call` must be 1 or more"),
         ({"eval_every_steps": -1}, "`eval_every_steps` must be 0 or more"),
@@ -186,7 +186,7 @@ def test_evaluation_prints_counts_and_names_unreadable_images(broken, tmp_path):
     fields = data.defaults(name="folder", path=str(tmp_path / "images"), image_size=8, max_bad_share=1.0)
     result, lines = _start(tmp_path / "run", data=fields, **changes)
     if broken == 6:
-        assert "No evaluation example can be read" in result
+        assert "No evaluation example is readable" in result
         return
     assert result.metrics["test/examples"] == 6 - broken and result.metrics["test/bad_examples"] == broken
     assert len([line for line in lines if line.startswith("test: bad example")]) == broken  # once, of two evaluations
@@ -271,7 +271,7 @@ def test_a_resnet_trains_resumes_and_prints_its_cost(tmp_path):
         small_run.start("alone", tmp_path, stop, **changes)
     assert any("GFLOPs an image forward" in line for line in lines)
     result, lines = _start(tmp_path, **changes)
-    assert any(line.startswith("going on from step 1,") for line in lines)
+    assert any(line.startswith("resuming from step 1,") for line in lines)
     assert result.model.name == "bit_resnet" and 0 <= result.metrics["test/accuracy"] <= 1
 
 
@@ -303,9 +303,11 @@ def test_which_changes_a_run_can_resume_with(tmp_path):
         return training.run(changed, workdir, lambda line: None)
 
     swapped = {**config["data"], "train_split": "test", "test_split": "train"}
-    with pytest.raises(ValueError, match="had 1437 training and 360 test examples.*Received: 360 training and 1437"):
+    with pytest.raises(
+        ValueError, match="began with 1437 training and 360 test examples.*Received: 360 training and 1437"
+    ):
         go_on(data=swapped)
-    with pytest.raises(ValueError, match="The run has done 5 steps.*Received: total_steps=4"):
+    with pytest.raises(ValueError, match="The run has already done 5 steps.*Received: total_steps=4"):
         go_on(total_steps=4)
     go_on(best_metric="accuracy")
     counters = json.loads((tmp_path / "checkpoints" / "000000011" / "finished").read_text())

@@ -85,14 +85,14 @@ def test_free_fields_may_change_and_are_recorded(tmp_path):
 def test_other_changes_need_change_and_an_unfinished_run(tmp_path):
     Workdir(tmp_path, CONFIG).claim()
     changed = {**CONFIG, "clip_norm": 1.0}
-    with pytest.raises(ValueError, match="clip_norm was 0.0 and is 1.0"):
+    with pytest.raises(ValueError, match="clip_norm was None and is 1.0"):
         Workdir(tmp_path, changed)
     workdir = Workdir(tmp_path, changed, change=True)
     workdir.claim()
-    assert json.loads((tmp_path / "changes.json").read_text()) == [{"step": 0, "changes": {"clip_norm": [0.0, 1.0]}}]
+    assert json.loads((tmp_path / "changes.json").read_text()) == [{"step": 0, "changes": {"clip_norm": [None, 1.0]}}]
     assert json.loads((tmp_path / "config.json").read_text())["clip_norm"] == 1.0
     workdir.write_results({})
-    with pytest.raises(ValueError, match="clip_norm was 1.0 and is None. Choose another workdir: the run is done"):
+    with pytest.raises(ValueError, match="clip_norm was 1.0 and is None. Choose another workdir: the run is finished"):
         Workdir(tmp_path, CONFIG, change=True)
 
 
@@ -112,11 +112,11 @@ def test_a_workdir_is_locked_by_a_live_run_only(tmp_path):
     )
     with other:
         assert other.stdout.readline() == "locked\n"
-        with pytest.raises(ValueError, match=f"at work in this workdir: process {other.pid} on .*Received: workdir="):
+        with pytest.raises(ValueError, match=f"is using this workdir: process {other.pid} on .*Received: workdir="):
             Workdir(tmp_path, CONFIG).lock().__enter__()
         other.kill()
     workdir = Workdir(tmp_path, CONFIG)
-    with workdir.lock(), workdir.lock(), pytest.raises(ValueError, match="at work"), Workdir(tmp_path, CONFIG).lock():
+    with workdir.lock(), workdir.lock(), pytest.raises(ValueError, match="is using"), Workdir(tmp_path, CONFIG).lock():
         pass
     with workdir.lock():
         pass

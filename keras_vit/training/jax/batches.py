@@ -1,4 +1,4 @@
-"""The batches of an `InputPipeline` on the devices, ahead of the steps that use them."""
+"""Puts the batches of an `InputPipeline` on the devices, ahead of the steps that use them."""
 
 import collections
 import concurrent.futures
@@ -11,7 +11,7 @@ from keras_vit.training.jax.devices import AXIS
 
 
 class DeviceBatches:
-    """The batches of an endless `tf.data.Dataset` on the devices of a mesh; a thread reads `ahead` batches ahead."""
+    """Iterates over an infinite `tf.data.Dataset`; a thread puts `ahead` batches on the devices in advance."""
 
     def __init__(self, mesh, dataset, ahead):
         self._mesh = mesh
@@ -20,7 +20,7 @@ class DeviceBatches:
         self._pending = collections.deque(self._thread.submit(self._read) for _ in range(ahead))
 
     def ready(self):
-        """Whether the next batch is there."""
+        """Returns whether the next batch is ready."""
         return self._pending[0].done()
 
     def __next__(self):
@@ -33,6 +33,6 @@ class DeviceBatches:
 
 
 def put_batch(mesh, batch):
-    """Arrays of this host's share of a batch as arrays of the whole batch, divided among the devices in order."""
+    """Returns global arrays, divided among the devices in order, from arrays of this host's share of a batch."""
     sharding = NamedSharding(mesh, PartitionSpec(AXIS))
     return tuple(jax.make_array_from_process_local_data(sharding, np.asarray(part)) for part in batch)

@@ -1,4 +1,4 @@
-"""Choosing the devices to train on."""
+"""Chooses the devices to train on."""
 
 import jax
 import numpy as np
@@ -8,25 +8,25 @@ from keras_vit.terminal import first_line
 from keras_vit.training.engine import STRATEGIES
 from keras_vit.training.hosts import workers
 
-# The one axis of every mesh. Batches are divided along it, and with `shard` weights or the optimizer's state too.
+# The only axis of every mesh. It divides batches and, with `shard`, optimizer state or weights.
 AXIS = "data"
 
-# Seconds that a process which is done waits at its end for the others: the chief still exports.
+# Seconds that a finished process waits for the others, because process 0 still has to export.
 _SHUTDOWN_SECONDS = 3600
 
 
 def choose_mesh(name="auto", tpu_address=""):
-    """Returns the devices for a name of `STRATEGIES`, a `jax.sharding.Mesh` of the one axis "data"."""
+    """Returns the devices for a name in `STRATEGIES`, a `jax.sharding.Mesh` with the single axis "data"."""
     if name not in STRATEGIES:
         raise ValueError(f"`strategy` must be one of {', '.join(STRATEGIES)}. Received: strategy={name!r}")
     if tpu_address:
         raise ValueError(
-            "On the JAX backend `tpu_address` must be empty: a command runs on the machine of its TPU. "
+            "On the JAX backend, `tpu_address` must be empty: run the command on the TPU's machine. "
             f"Received: tpu_address={tpu_address!r}"
         )
     if name == "multi_worker" and workers() is None:
-        raise ValueError("TF_CONFIG does not name the workers. Received: strategy='multi_worker'")
-    hide_accelerators_from_tensorflow()  # which makes the batches
+        raise ValueError("TF_CONFIG must specify the workers. Received: strategy='multi_worker'")
+    hide_accelerators_from_tensorflow()  # it only makes the batches
     if name != "default" and workers() is not None:
         _join(*workers())
     try:
@@ -36,19 +36,19 @@ def choose_mesh(name="auto", tpu_address=""):
     platform = devices[0].platform
     if name == "tpu" and platform != "tpu":
         raise ValueError(
-            f'There is no TPU that JAX can use, only {devices[0].device_kind!r}; pip install "keras_vit[jax-tpu]" on '
-            "the machine of a TPU. Received: strategy='tpu'"
+            f'JAX finds no TPU, only {devices[0].device_kind!r}; pip install "keras_vit[jax-tpu]" on the machine of a '
+            "TPU. Received: strategy='tpu'"
         )
     if name == "mirrored" and platform not in ("gpu", "cuda", "rocm"):
         raise ValueError(
-            f'No GPU is visible to JAX, only {devices[0].device_kind!r}; pip install "keras_vit[cpu,jax-gpu]" where '
-            "there is one. Received: strategy='mirrored'"
+            f'No GPU is visible to JAX, only {devices[0].device_kind!r}; pip install "keras_vit[cpu,jax-gpu]" on a '
+            "machine with a GPU. Received: strategy='mirrored'"
         )
     return jax.sharding.Mesh(np.array(devices[:1] if name == "default" else devices), (AXIS,))
 
 
 def _join(count, index, address):
-    """Lets the processes of TF_CONFIG find each other."""
+    """Connects the processes of TF_CONFIG."""
     if jax.distributed.is_initialized():
         return
     try:
@@ -57,4 +57,4 @@ def _join(count, index, address):
         )
     except RuntimeError as error:
         reason = first_line(error)
-        raise ValueError(f"The workers of TF_CONFIG do not find each other ({reason}). Received: {address}") from error
+        raise ValueError(f"The workers of TF_CONFIG cannot connect ({reason}). Received: {address}") from error

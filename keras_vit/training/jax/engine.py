@@ -1,4 +1,4 @@
-"""The engine on JAX."""
+"""The JAX engine."""
 
 import collections
 import time
@@ -16,20 +16,20 @@ from keras_vit.training.jax.state import initial_state, put, state_shardings
 from keras_vit.training.jax.step import make_sums, make_swap_ema, make_train_steps
 from keras_vit.training.update import TrainState
 
-# The fields of a config that are options of `make_train_steps`.
+# Config fields that are options of `make_train_steps`.
 STEP_OPTIONS = ("batch_size", "seed", "accumulate_steps", "remat", "clip_norm", "ema_decay", "skip_nonfinite")
 
-# Bytes of the batches that one execution takes from each device; `steps_per_call` steps are one if they fit.
+# The most bytes of batches per device and execution.
 _EXECUTION_BYTES = 2**26
 
 
 class JaxEngine(Engine):
     """Trains on all devices of a mesh, which divide every batch; see `Engine`.
 
-    A call of `train` is one execution of a compiled function for every few steps, and waits only at its end.
+    A call of `train` runs a compiled function once for every few steps, and waits only at its end.
 
     Attributes:
-        mesh: the argument, as `choose_mesh` returns it.
+        mesh: the argument, as returned by `choose_mesh`.
         state: the `TrainState`, once `build` was called. Its arrays are the values of the model's variables.
     """
 
@@ -54,7 +54,7 @@ class JaxEngine(Engine):
         return f"JAX on {self.num_devices} x {self.mesh.devices.flat[0].device_kind}{hosts}{layout}"
 
     def _building(self):
-        # The weights begin in the memory of the host: whole, they may be too much for one device.
+        # Create the weights in host memory, since unsharded they may not fit on one device.
         return jax.default_device(_host_device())
 
     def _place(self, optimizer, averaged, scaled):
@@ -71,13 +71,14 @@ class JaxEngine(Engine):
         )
 
     def _set_state(self, state):
-        """Makes arrays the state, and the values of the model's and the optimizer's variables."""
+        """Sets the state, and assigns its arrays to the variables of model and optimizer."""
         self.state = state
         variables = [*self.model.trainable_variables, *self.model.non_trainable_variables, *self._optimizer.variables]
         for variable, array in zip(variables, [*state.weights, *state.statistics, *state.slots]):
             variable.assign(array)
 
     def train(self, first, steps, *, stop_requested=False, profile_folder=None):
+        # Start reading batches, and share the stop request with the other hosts.
         if self._batches is None:
             dataset = self._inputs.train_batches(first, num_hosts=self.num_hosts, host_index=self.host_index)
             self._batches = DeviceBatches(self.mesh, dataset, ahead=self._steps_per_execution + 1)
@@ -85,15 +86,16 @@ class JaxEngine(Engine):
         (stop,) = put_batch(self.mesh, [np.full(local_devices, stop_requested, np.float32)])
         outputs, waits = [], 0.0
         state, running = self.state, np.bool_(True)
+        # Dispatch executions of `steps_per_execution` steps without waiting for their outputs.
         with self._explained_errors(), self._profiled(profile_folder):
             for done in range(0, steps, self._steps_per_execution):
                 count = min(self._steps_per_execution, steps - done)
                 batches, input_wait = self._next_batches(count, outputs[-1:])
                 waits += input_wait
-                batches += batches[-1:] * (self._steps_per_execution - count)  # what is not used must be there
+                batches += batches[-1:] * (self._steps_per_execution - count)  # unused, but the shapes are static
                 state, running, more = self._train_steps(state, running, first + done, count, batches, stop)
                 if len(outputs) > 1:
-                    jax.block_until_ready(outputs[-2])  # two are enough to keep the devices busy
+                    jax.block_until_ready(outputs[-2])  # two in flight keep the devices busy
                 outputs.append({**more, "count": count})
             outputs = [{name: np.asarray(output) for name, output in more.items()} for more in outputs]
         self._set_state(state)
@@ -103,7 +105,7 @@ class JaxEngine(Engine):
         return self._outputs(metrics, flags, waits, self._peak_memory(), outputs[0]["stop_requested"] > 0)
 
     def _next_batches(self, count, running):
-        """Returns the next batches, and the seconds in which the devices waited for them."""
+        """Returns the next batches, and the seconds that the devices waited for them."""
         batches, waited = [], 0.0
         for _ in range(count):
             if not self._batches.ready():
@@ -114,7 +116,7 @@ class JaxEngine(Engine):
         return batches, waited
 
     def _make_sums(self, compute):
-        parts = self._config.accumulate_steps  # what fits into memory in training fits here
+        parts = self._config.accumulate_steps  # micro-batches that fit in training fit here
         return make_sums(self.mesh, self.model, compute, self._shardings.weights, parts)
 
     def _batch_sums(self, sums):
@@ -133,11 +135,11 @@ class JaxEngine(Engine):
         self._set_state(self._swap_ema(self.state))
 
     def _pieces(self):
-        """The parts of the state that this host writes: `(name, start, array)`."""
+        """Iterates over the parts of the state that this host writes: `(name, start, array)`."""
         for field, names in self._names().items():
             for name, array in zip(names, getattr(self.state, field)):
                 for shard in array.addressable_shards:
-                    if shard.replica_id == 0:  # of equal parts on several devices, one is written
+                    if shard.replica_id == 0:  # write one of several equal copies
                         start = tuple(s.indices(n)[0] for s, n in zip(shard.index, array.shape))
                         yield name, None if shard.data.shape == array.shape else start, np.asarray(shard.data)
 
@@ -156,7 +158,7 @@ class JaxEngine(Engine):
             raise failure or OSError(f"host {failed.argmax()} could not write its part")
 
     def gather_model(self):
-        # Copies: whoever computes with the model may donate its arrays, as `keras.Model.predict` does.
+        # Copy, because users of the model may donate its arrays, as `keras.Model.predict` does.
         variables = [*self.model.trainable_variables, *self.model.non_trainable_variables]
         for variable, array in zip(variables, [*self.state.weights, *self.state.statistics]):
             if self.num_hosts > 1 and not array.is_fully_replicated:
@@ -194,13 +196,13 @@ class JaxEngine(Engine):
 
 
 def steps_per_execution(steps_per_call, batch_size, image_shape, num_devices):
-    """How many steps are one execution: those of a call, or as many as have batches of no more than 64 MiB a device."""
+    """Returns the steps per execution: at most `steps_per_call`, and at most 64 MiB of batches per device."""
     bytes_per_device = 4 * np.prod([batch_size, *image_shape]) / num_devices
     return max(1, min(steps_per_call, int(_EXECUTION_BYTES / bytes_per_device)))
 
 
 def _host_device():
-    """The CPU, or None, the default device, where JAX_PLATFORMS leaves the CPU out."""
+    """Returns the CPU, or None, the default device, if JAX_PLATFORMS excludes the CPU."""
     try:
         return jax.local_devices(backend="cpu")[0]
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""The gradients of a step, summed over its micro-batches."""
+"""Computes the gradients of a step, summed over its micro-batches."""
 
 import jax
 import jax.numpy as jnp
@@ -12,16 +12,17 @@ from keras_vit.training.jax.variables import keep_in_loop, model_scope
 def make_compute_gradients(
     mesh, model, task, weight_shardings, gradient_shardings, *, batch_size, seed, accumulate_steps=1, remat=False
 ):
-    """Makes the function that computes the gradients of a step for the whole batch; it changes nothing."""
+    """Returns `compute_gradients(weights, statistics, step, batch, loss_scale=None)`, which returns gradients, mean
+    metrics and new statistics for the whole batch."""
 
-    # The compiler divides the batch among the devices. Micro-batch i of n holds examples i, i + n, i + 2 n, ...: every
-    # device has its share of each.
+    # The compiler divides the batch among the devices. Micro-batch i of n holds examples i, i + n, i + 2 n, ..., so
+    # that every device has its share of each.
 
     def micro_batch_loss(weights, statistics, batch, key, loss_scale):
         example_weights = batch[-1]
 
         def mean(values):
-            # The batch divides, so that the sum over micro-batches is the mean over the batch.
+            # Divide by the batch size, so that the sum over micro-batches is the mean.
             return jnp.sum(values * example_weights) / batch_size
 
         with model_scope(model, weights, statistics, gradient_shardings) as scope, seed_scope(StepSeeds(key)):
@@ -41,6 +42,7 @@ def make_compute_gradients(
             )
             return gradients, means, statistics
 
+        # Sum over micro-batches in a loop.
         def add(carry, number_and_part):
             gradients, means, statistics = carry
             number, part = number_and_part
@@ -60,7 +62,7 @@ def make_compute_gradients(
 
 
 def micro_batches(mesh, batch, number):
-    """A batch of arrays `(B, ...)` as one of `(number, B / number, ...)`; no example changes its device."""
+    """Reshapes arrays `(B, ...)` of a batch to `(number, B / number, ...)`; every example stays on its device."""
     sharding = NamedSharding(mesh, PartitionSpec(None, AXIS))
 
     def divide(part):

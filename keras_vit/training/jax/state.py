@@ -1,4 +1,4 @@
-"""The layout of a `TrainState` on the devices."""
+"""The initial `TrainState` and its sharding."""
 
 import jax
 import numpy as np
@@ -7,7 +7,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from keras_vit.training.jax.devices import AXIS
 from keras_vit.training.update import INITIAL_LOSS_SCALE, TrainState
 
-# Arrays of fewer numbers stay whole on every device: sending their parts around costs more than it saves.
+# Smaller arrays are replicated, because gathering their parts costs more than it saves.
 MIN_SHARDED_SIZE = 2**16
 
 
@@ -15,7 +15,7 @@ jax.tree_util.register_dataclass(TrainState)
 
 
 def initial_state(model, optimizer, averaged=False, scaled=False):
-    """The `TrainState` of a built model and its built optimizer, numpy arrays; see `tensorflow.state.State`."""
+    """Returns the `TrainState` of a built model and its built optimizer, as numpy arrays."""
 
     def values(variables):
         return [np.asarray(variable.value) for variable in variables]
@@ -30,7 +30,7 @@ def initial_state(model, optimizer, averaged=False, scaled=False):
 
 
 def state_shardings(mesh, state, shard=""):
-    """Returns the layout of a `TrainState` of arrays: a `TrainState` of `NamedSharding`s."""
+    """Returns a `TrainState` of `NamedSharding`s for a `TrainState` of arrays."""
     replicated = NamedSharding(mesh, PartitionSpec())
 
     def whole(arrays):
@@ -42,8 +42,8 @@ def state_shardings(mesh, state, shard=""):
     if shard and mesh.size > 1 and all(sharding == replicated for sharding in parts(state.weights)):
         largest = max(np.size(array) for array in state.weights)
         raise ValueError(
-            f"`shard` divides arrays of {MIN_SHARDED_SIZE:,} numbers or more among the devices, and the model has none "
-            f"with a side that {mesh.size} devices divide; `shard` must be '' here. "
+            f"`shard` divides arrays of at least {MIN_SHARDED_SIZE:,} elements among the devices, and this model has "
+            f"none with a dimension divisible by {mesh.size}; `shard` must be '' here. "
             f"Received: shard={shard!r}, devices={mesh.size}, largest array={largest:,}"
         )
     return TrainState(
@@ -56,7 +56,7 @@ def state_shardings(mesh, state, shard=""):
 
 
 def divided_sharding(mesh, shape):
-    """Divides an array along its first side that the devices divide; small arrays stay whole on each."""
+    """Returns a sharding along the first dimension divisible by the devices; small arrays are replicated."""
     axes = [axis for axis, side in enumerate(shape) if side % mesh.size == 0]
     if not axes or mesh.size == 1 or np.prod(shape) < MIN_SHARDED_SIZE:
         return NamedSharding(mesh, PartitionSpec())
@@ -64,7 +64,7 @@ def divided_sharding(mesh, shape):
 
 
 def put(arrays, shardings):
-    """Arrays of numpy, the same on every host, on the devices: each device gets its part alone."""
+    """Puts numpy arrays, equal on every host, on the devices; each device receives only its part."""
 
     def place(array, sharding):
         return jax.make_array_from_callback(np.shape(array), sharding, lambda index: np.asarray(array)[index])

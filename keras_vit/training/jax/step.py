@@ -1,4 +1,4 @@
-"""One step of training, several of them as one program, and the sums of an evaluation."""
+"""A training step, several steps as one program, and the sums of an evaluation."""
 
 import dataclasses
 
@@ -14,8 +14,8 @@ from keras_vit.training.update import update
 def make_step(
     mesh, model, optimizer, task, shardings, *, clip_norm=0.0, ema_decay=0.0, skip_nonfinite=False, **options
 ):
-    """The function that does one step: `step(state, running, number, batch)` to `(state, running, metrics)`."""
-    # A device that updates a part of the weights needs only that part of the gradients.
+    """Returns `step(state, running, number, batch)`, which returns `(state, running, metrics)`."""
+    # A device that updates part of the weights needs only that part of the gradients.
     gradient_shardings = slot_shardings_of_weights(optimizer, shardings)
     compute_gradients = make_compute_gradients(mesh, model, task, shardings.weights, gradient_shardings, **options)
 
@@ -33,7 +33,7 @@ def make_step(
 
 
 def make_train_steps(mesh, model, optimizer, task, shardings, **options):
-    """The compiled function that trains; it takes the memory of the state it is called with for the new one."""
+    """Returns the compiled function that runs several steps; it donates its `state` argument."""
     step = make_step(mesh, model, optimizer, task, shardings, **options)
     columns = 1 + len(task.metrics) + 2
 
@@ -60,13 +60,13 @@ def make_train_steps(mesh, model, optimizer, task, shardings, **options):
 
 
 def slot_shardings_of_weights(optimizer, shardings):
-    """For each weight, the sharding of its momentum."""
+    """Returns the sharding of each weight's momentum."""
     by_variable = {id(variable): sharding for variable, sharding in zip(optimizer.variables, shardings.slots)}
     return [by_variable[id(momentum)] for momentum in optimizer.momentums]
 
 
 def make_swap_ema(shardings):
-    """Makes the compiled function that exchanges weights and averages; it takes the memory of its argument."""
+    """Returns the compiled function that swaps weights and EMA; it donates its argument."""
     if not shardings.averages:
         return lambda state: state
 
@@ -77,8 +77,8 @@ def make_swap_ema(shardings):
 
 
 def make_sums(mesh, model, compute, weight_shardings, parts=1):
-    """The compiled function that evaluates a batch."""
-    names = []  # in the order of `compute`; what is compiled gives dicts sorted by key
+    """Returns `sums(weights, statistics, batch)`, compiled; see `Engine._make_sums`."""
+    names = []  # in the order of `compute`, because compiled functions return dicts sorted by key
 
     def part_sums(weights, statistics, batch):
         with model_scope(model, weights, statistics, weight_shardings):

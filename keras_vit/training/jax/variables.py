@@ -1,4 +1,4 @@
-"""The model's variables in a compiled function: weights that devices divide are whole where a layer reads them."""
+"""The model's variables in a compiled function, where sharded weights are gathered when a layer reads them."""
 
 import jax
 import keras
@@ -6,7 +6,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 
 def model_scope(model, weights, statistics, gradient_shardings=()):
-    """Returns a scope in which the model's variables have the values `weights` and `statistics`."""
+    """Returns a scope that sets the values of the model's variables to `weights` and `statistics`."""
     variables = [*model.trainable_variables, *model.non_trainable_variables]
     values = zip(variables, [*weights, *statistics], strict=True)
     shardings = zip(map(id, model.trainable_variables), gradient_shardings)
@@ -14,12 +14,12 @@ def model_scope(model, weights, statistics, gradient_shardings=()):
 
 
 def keep_in_loop(weights, part, shardings):
-    """Keeps the compiler from gathering divided weights before a loop, which would keep all of them whole."""
+    """Keeps the compiler from gathering all sharded weights before a loop, where they would stay in memory."""
     return jax.lax.optimization_barrier((weights, part)) if any(map(is_divided, shardings)) else (weights, part)
 
 
 def is_divided(sharding):
-    """Whether the devices divide an array."""
+    """Returns whether the devices divide an array."""
     return not sharding.is_fully_replicated
 
 
@@ -31,12 +31,12 @@ class _Scope(keras.StatelessScope):
     def get_current_value(self, variable):
         value = super().get_current_value(variable)
         sharding = self._gradient_shardings.get(id(variable))
-        # `variable.dtype` is the compute dtype inside a layer: half the bytes to gather in mixed precision.
+        # Cast before gathering: inside a layer `variable.dtype` is the compute dtype, with half the bytes if mixed.
         return value if sharding is None else _whole(value.astype(variable.dtype), sharding)
 
 
 def _whole(weight, gradient_sharding):
-    """A weight, whole on every device; each device sums its part of the gradient alone (a reduce-scatter)."""
+    """Gathers a weight on every device; its gradient is reduce-scattered, so that each device sums only its part."""
     replicated = NamedSharding(gradient_sharding.mesh, PartitionSpec())
 
     @jax.custom_vjp

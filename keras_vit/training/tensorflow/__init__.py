@@ -1,4 +1,4 @@
-"""The engine on TensorFlow: all that knows `tf.distribute`."""
+"""The TensorFlow engine: all code that uses `tf.distribute`."""
 
 from keras_vit.training.tensorflow.engine import TensorFlowEngine
 from keras_vit.training.tensorflow.strategy import choose_strategy

@@ -1,13 +1,13 @@
-"""The batches of an `InputPipeline` on the devices of a strategy, divided among hosts and replicas in order."""
+"""Distributes the batches of an `InputPipeline` over the hosts and replicas of a strategy, in order."""
 
 
 def train_batches(strategy, inputs, start_step=0):
-    """A distributed dataset of the training batches from a step on."""
+    """Returns a distributed dataset of the training batches from `start_step` on."""
     return _distributed(strategy, inputs, lambda **host: inputs.train_batches(start_step, **host))
 
 
 def eval_batches(strategy, inputs, parts=1):
-    """A distributed dataset of the evaluation batches, each of them as `parts` equal ones."""
+    """Returns a distributed dataset of the evaluation batches, each split into `parts` equal ones."""
     return _distributed(strategy, inputs, inputs.eval_batches, parts)
 
 

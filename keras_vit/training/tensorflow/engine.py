@@ -1,4 +1,4 @@
-"""The engine on TensorFlow."""
+"""The TensorFlow engine."""
 
 import functools
 
@@ -13,7 +13,7 @@ from keras_vit.training.tensorflow import batches
 from keras_vit.training.tensorflow.state import State, make_swap_ema
 from keras_vit.training.tensorflow.step import make_train_steps
 
-# The fields of a config that are options of `make_train_steps`.
+# Config fields that are options of `make_train_steps`.
 STEP_OPTIONS = ("batch_size", "seed", "accumulate_steps", "clip_norm", "ema_decay", "skip_nonfinite", "xla")
 
 
@@ -21,7 +21,7 @@ class TensorFlowEngine(Engine):
     """Trains under a `tf.distribute.Strategy`; see `Engine`.
 
     Attributes:
-        strategy: the argument: of one device, MirroredStrategy, MultiWorkerMirroredStrategy or TPUStrategy.
+        strategy: the argument: the default strategy, MirroredStrategy, MultiWorkerMirroredStrategy or TPUStrategy.
         state: the `State`, once `build` was called.
     """
 
@@ -40,10 +40,10 @@ class TensorFlowEngine(Engine):
 
     def build(self, config, task, inputs, total_steps, load_weights=None):
         if config.xla and isinstance(self.strategy, tf.distribute.TPUStrategy):
-            raise ValueError("On a TPU everything is compiled, and `xla` must be False. Received: xla=True")
+            raise ValueError("`xla` must be False on a TPU, which always compiles. Received: xla=True")
         if config.shard:
             raise ValueError(
-                "`shard` is for the JAX backend, KERAS_BACKEND=jax; on TensorFlow it must be ''. "
+                "`shard` requires the JAX backend (KERAS_BACKEND=jax); on TensorFlow it must be ''. "
                 f"Received: shard={config.shard!r}"
             )
         super().build(config, task, inputs, total_steps, load_weights)
@@ -82,7 +82,7 @@ class TensorFlowEngine(Engine):
         return sums
 
     def _batch_sums(self, sums):
-        parts = self._config.accumulate_steps  # what fits into memory in training fits here
+        parts = self._config.accumulate_steps  # micro-batches that fit in training fit here
         iterator = iter(batches.eval_batches(self.strategy, self._inputs, parts))
         number = parts * -(-self._inputs.test.num_examples // self._inputs.batch_size)
         return (sums(*next(iterator)) for _ in terminal.track(range(number), "evaluating", "batches"))
@@ -100,7 +100,7 @@ class TensorFlowEngine(Engine):
         if self.host_index == 0:
             state_files.write_state(path, pieces)
             return
-        for name, _, array in pieces:  # the hosts read together
+        for name, _, array in pieces:  # hosts read some variables together
             state_files.check_finite(name, array)
 
     def restore(self, path):
@@ -111,7 +111,7 @@ class TensorFlowEngine(Engine):
 
     @functools.cached_property
     def _sum_over_replicas(self):
-        # Of the engine and not of the call, which would be traced anew each time.
+        # Cached, because a new function would be traced in every call.
         def summed(rows):
             return self.strategy.reduce(tf.distribute.ReduceOp.SUM, self.strategy.run(tf.identity, args=(rows,)), None)
 
@@ -120,18 +120,18 @@ class TensorFlowEngine(Engine):
     def gather_hosts(self, values):
         if self.num_hosts == 1:
             return super().gather_hosts(values)
-        rows = np.zeros((self.num_hosts, len(values)))  # float64, whose sum over replicas is exact
+        rows = np.zeros((self.num_hosts, len(values)))  # float64, so that the sum over replicas is exact
         rows[self.host_index] = values
         try:
             rows = self._sum_over_replicas(tf.constant(rows)).numpy()
         except tf.errors.OpError as error:
             reason = terminal.first_line(error)
-            raise ValueError(f"Another host has ended; its log says why. Received: {reason}") from error
+            raise ValueError(f"Another host has exited; see its log. Received: {reason}") from error
         return [tuple(map(int, row)) for row in rows * self.num_hosts / self.num_devices]
 
 
 def make_replica_sums(model, compute):
-    """The function that a replica runs to evaluate its part of a batch: see `Engine._make_sums`."""
+    """Returns the function with which a replica evaluates its part of a batch; see `Engine._make_sums`."""
 
     @tf.autograph.experimental.do_not_convert
     def replica_sums(*batch):

@@ -1,4 +1,4 @@
-"""The gradients of a step on one replica, summed over its micro-batches."""
+"""Computes the gradients of a step on one replica, summed over its micro-batches."""
 
 import tensorflow as tf
 
@@ -6,14 +6,14 @@ from keras_vit.layers.dropout import StepSeeds, seed_scope
 
 
 def make_replica_gradients(strategy, model, task, *, batch_size, seed, accumulate_steps=1, xla=False):
-    """The function that computes a replica's gradients of a step; it changes nothing."""
+    """Returns `replica_gradients(step, batch, loss_scale=None)`, which returns gradients and mean metrics."""
     variables = model.trainable_variables
     replica_size = batch_size // strategy.num_replicas_in_sync
     fold_in = tf.random.experimental.stateless_fold_in
 
     def key_of(key, micro_batch):
-        # Folded once more, since `fold_in(key, i)` is (hash of the key, i) and draws count in the second place too:
-        # draw n + 1 of a micro-batch would have the seed of draw n of the next one.
+        # Fold in twice: `fold_in(key, i)` is (hash of the key, i), and draws increment the second number too, so draw
+        # n + 1 of a micro-batch would have the seed of draw n of the next one.
         return fold_in(fold_in(key, micro_batch), 0)
 
     @tf.autograph.experimental.do_not_convert
@@ -21,7 +21,7 @@ def make_replica_gradients(strategy, model, task, *, batch_size, seed, accumulat
         example_weights = batch[-1]
 
         def mean(values):
-            # The global batch divides, so that the sum over micro-batches and replicas is the mean over the batch.
+            # Divide by the global batch size, so that the sum over micro-batches and replicas is the mean.
             return tf.reduce_sum(values * example_weights) / batch_size
 
         with tf.GradientTape() as tape:
@@ -38,12 +38,13 @@ def make_replica_gradients(strategy, model, task, *, batch_size, seed, accumulat
     @tf.autograph.experimental.do_not_convert
     def replica_gradients(step, batch, loss_scale=None):
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        # Iterators of several workers forget the size of the batch.
+        # Restore the static batch size, which iterators of several workers lose.
         batch = [tf.ensure_shape(part, (replica_size, *part.shape[1:])) for part in batch]
         key = fold_in(tf.stack([tf.constant(seed, tf.int32), step]), replica)
         if accumulate_steps == 1:
             gradients, means = micro_batch_gradients(batch, key_of(key, 0), loss_scale)
         else:
+            # Sum over micro-batches.
             parts = [tf.reshape(part, (accumulate_steps, -1, *part.shape[1:])) for part in batch]
 
             def add(i, gradients, means):

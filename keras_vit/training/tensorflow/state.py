@@ -7,14 +7,14 @@ from keras_vit.training.update import INITIAL_LOSS_SCALE, TrainState
 
 
 class State:
-    """Model, optimizer (built) and, if wanted, averages and a loss scale; created in the scope of the strategy."""
+    """Model, built optimizer and, optionally, EMA and loss scale; create it in the scope of the strategy."""
 
     def __init__(self, model, optimizer, averaged=False, scaled=False):
         self.model = model
         self.optimizer = optimizer
         self.running = _variable(True)
-        # Replicas of a TPU would exchange Keras' own counter at each assignment, because of its aggregation. The name
-        # is private to Keras; `tests/tpu/one_program_test.py` fails if it changes.
+        # Replace Keras' counter: because of its aggregation, TPU replicas would exchange it at each assignment.
+        # `_value` is private to Keras; `tests/tpu/one_program_test.py` fails if it changes.
         optimizer.iterations._value = _variable(optimizer.iterations.numpy())
         self.variables = TrainState(
             weights=[variable.value for variable in model.trainable_variables],
@@ -26,7 +26,7 @@ class State:
 
 
 def make_swap_ema(strategy, state):
-    """The function that exchanges weights and averages on the devices; without averages it does nothing."""
+    """Returns the function that swaps weights and EMA on the devices; it does nothing without EMA."""
 
     @tf.autograph.experimental.do_not_convert
     def replica_swap():
@@ -41,5 +41,5 @@ def make_swap_ema(strategy, state):
 
 
 def _variable(value):
-    # Every replica computes the same new value for its own copy. Any other aggregation would send the values around.
+    # Every replica computes the same new value for its copy. Any other aggregation would exchange the values.
     return tf.Variable(value, trainable=False, aggregation=tf.VariableAggregation.NONE)

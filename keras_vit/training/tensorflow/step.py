@@ -1,4 +1,4 @@
-"""One step of training as one program on every replica, and several steps in one call."""
+"""A training step as one program on every replica, and several steps in one call."""
 
 import dataclasses
 
@@ -11,10 +11,10 @@ from keras_vit.training.update import TrainState, update
 def make_replica_step(
     strategy, state, task, *, batch_size, clip_norm=0.0, ema_decay=0.0, skip_nonfinite=False, **options
 ):
-    """The function that a replica runs for a step: the whole step, so that nothing of it leaves the device."""
+    """Returns the function that a replica runs for a whole step, so that no part of it leaves the device."""
     replica_gradients = make_replica_gradients(strategy, state.model, task, batch_size=batch_size, **options)
     options = {"clip_norm": clip_norm, "ema_decay": ema_decay, "skip_nonfinite": skip_nonfinite}
-    # Layers change floating statistics in the forward pass; the others are the seeds of generators that nothing uses.
+    # Layers update float statistics in the forward pass; the other variables are unused seeds of generators.
     statistics = [variable for variable in state.variables.statistics if variable.dtype.is_floating]
     variables = dataclasses.replace(state.variables, statistics=statistics)
 
@@ -26,11 +26,12 @@ def make_replica_step(
         running = state.running | (step == first)
         before = TrainState(*(tensors(getattr(variables, field.name)) for field in dataclasses.fields(TrainState)))
 
-        # Forward and backward, summed over replicas.
+        # Run forward and backward passes, and sum over replicas.
         gradients, means = replica_gradients(step, batch, before.scaling[0] if before.scaling else None)
         *gradients, means = all_reduce_sum([*gradients, tf.concat([means, [stop_requested]], 0)])
         means, stop_requested = means[:-1], means[-1]
 
+        # Update, and assign new values.
         after, running, metrics = update(
             state.optimizer, before, gradients, means, tensors(statistics), running, where=where, **options
         )
@@ -45,17 +46,17 @@ def make_replica_step(
 
 
 def where(condition, new, old):
-    """`tf.where` of a scalar condition. On a CPU `Select` forwards the selected buffer instead of copying it."""
+    """`tf.where` for a scalar condition. On a CPU, `Select` forwards the selected buffer instead of copying it."""
     return tf.raw_ops.Select(condition=condition, x=new, y=old)
 
 
 def all_reduce_sum(tensors):
-    """The sums of tensors over all replicas, the same on each."""
+    """Sums tensors over all replicas; every replica gets the sums."""
     return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
 
 def make_train_steps(strategy, state, task, **options):
-    """The function that trains; arguments as `make_replica_step`."""
+    """Returns the function that runs several steps; arguments as in `make_replica_step`."""
     replica_step = make_replica_step(strategy, state, task, **options)
 
     @tf.function
@@ -63,7 +64,7 @@ def make_train_steps(strategy, state, task, **options):
         outputs = [tf.TensorArray(dtype, size=steps) for dtype in (tf.float32, tf.bool, tf.float32)]
         input_wait = tf.constant(0.0, tf.float64)
         for i in tf.range(steps):
-            # The clock waits for the batch and not for the step before, which a device may still be computing.
+            # Measure the wait for the batch, but not for the previous step, which a device may still be computing.
             start = tf.timestamp()
             with tf.control_dependencies([start]):
                 batch = next(iterator)

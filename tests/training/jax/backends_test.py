@@ -117,7 +117,7 @@ def test_a_workdir_resumes_on_the_other_backend(begun_on, runs):
     source, _ = runs[begun_on]
     workdir, result = runs[f"begun on {begun_on}"]
     other = "jax" if begun_on == "tensorflow" else "tensorflow"
-    expected = f"going on from step 10, {workdir}/checkpoints/000000010, written on {begun_on}: on {other} the numbers"
+    expected = f"resuming from step 10, {workdir}/checkpoints/000000010, written on {begun_on}: results on {other} are"
     assert any(line.startswith(expected) for line in result["lines"]), result["lines"]
     _assert_same_metrics(workdir, source)
     _assert_same_weights(workdir, source)

@@ -25,9 +25,9 @@ def test_all_devices_or_one():
     ("arguments", "message"),
     [
         (("gpu",), "must be one of auto, default, mirrored, multi_worker, tpu. Received: strategy='gpu'"),
-        (("tpu",), "There is no TPU that JAX can use, only 'cpu'; .*Received: strategy='tpu'"),
+        (("tpu",), "JAX finds no TPU, only 'cpu'; .*Received: strategy='tpu'"),
         (("mirrored",), "No GPU is visible to JAX, only 'cpu'; .*Received: strategy='mirrored'"),
-        (("multi_worker",), "TF_CONFIG does not name the workers. Received: strategy='multi_worker'"),
+        (("multi_worker",), "TF_CONFIG must specify the workers. Received: strategy='multi_worker'"),
         (("auto", "node-1"), "`tpu_address` must be empty: .*Received: tpu_address='node-1'"),
     ],
 )
@@ -65,7 +65,7 @@ def test_tf_config_workers_join_the_first_one(monkeypatch):
     monkeypatch.setattr(
         jax.distributed, "initialize", lambda *_, **__: (_ for _ in ()).throw(RuntimeError("timed out"))
     )
-    with pytest.raises(ValueError, match=r"do not find each other \(timed out\). Received: a:1"):
+    with pytest.raises(ValueError, match=r"cannot connect \(timed out\). Received: a:1"):
         choose_mesh()
 
 
@@ -88,7 +88,7 @@ def test_an_unknown_sharding_is_refused(jax_engines):
 
 def test_a_batch_that_the_devices_do_not_divide_is_refused(jax_engines, tmp_path):
     config = jax_engines.config_of(batch_size=10, data={"name": "digits"})
-    with pytest.raises(ValueError, match="The batch must divide among 4 replicas.*Received: batch_size=10"):
+    with pytest.raises(ValueError, match="must be divisible by 4 replicas.*Received: batch_size=10"):
         training.run(config, training.Workdir(tmp_path, config.to_dict()))
 
 

@@ -54,7 +54,7 @@ def test_resume_is_bit_exact_from_any_step(moment, step, whole, scripts, tmp_pat
     assert len((tmp_path / "metrics.csv").read_text().splitlines()) > step
     lines = []
     result = small_run.start("alone", tmp_path, write=lines.append)
-    assert f"going on from step {step}, {tmp_path}/checkpoints/00000000{step}" in lines
+    assert f"resuming from step {step}, {tmp_path}/checkpoints/00000000{step}" in lines
     assert _files(tmp_path) == _files(workdir)
     assert (tmp_path / "metrics.csv").read_text().count("\n") == 1 + small_run.STEPS
     for ours, theirs in zip(_weights(result.model), _weights(expected.model)):
@@ -73,7 +73,7 @@ def test_sigterm_saves_and_the_same_call_resumes(whole, tmp_path):
         small_run.start("alone", tmp_path, write=write)
     lines = []
     small_run.start("alone", tmp_path, write=lines.append)
-    assert any(line.startswith("going on from step 2, ") for line in lines)
+    assert any(line.startswith("resuming from step 2, ") for line in lines)
     assert _files(tmp_path) == _files(whole[0])
 
 
@@ -122,7 +122,7 @@ def test_two_processes_that_were_killed_end_as_two_that_were_not(pair, scripts, 
     ended.append(killed[1].wait())
     assert ended[0].returncode == -9, ended
     ended = [process.wait() for process in _workers(scripts, tmp_path)]
-    assert "going on from step 5," in ended[0].stdout, ended
+    assert "resuming from step 5," in ended[0].stdout, ended
     assert _files(tmp_path) == _files(pair)
     ours, theirs = (_arrays(workdir / "weights.npz") for workdir in (tmp_path, pair))
     assert sorted(ours) == sorted(theirs)

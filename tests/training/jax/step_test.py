@@ -127,7 +127,7 @@ def test_a_nonfinite_step_changes_nothing_and_stops(skip, tiny, jax_engines, tmp
     assert outputs.can_go_on == skip and len(rows) == (5 if skip else 1)
     assert not np.isfinite(rows[:, 0]).any()
     assert engine.diagnose(0) == "the weights of the layer 'head' are not finite"
-    with pytest.raises(ValueError, match="The weights are not finite any more"):
+    with pytest.raises(ValueError, match="The weights are no longer finite"):
         engine.save(str(tmp_path / "state"))
     assert not list(tmp_path.iterdir())
 
