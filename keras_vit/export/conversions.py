@@ -219,14 +219,9 @@ def compare(path, size_bytes, model, images, logits):
             f"The converted model must give finite logits of the shape {expected.shape}. "
             f"Received: shape={logits.shape}, finite={bool(np.isfinite(logits).all())}"
         )
-    return ExportReport(
-        path=str(path),
-        size_bytes=size_bytes,
-        weights_bytes=4 * model.count_params(),
-        largest_difference=float(np.abs(logits - expected).max()),
-        logits_range=float(np.ptp(expected)),
-        same_class=float((logits.argmax(-1) == expected.argmax(-1)).mean()),
-    )
+    difference, same = float(np.abs(logits - expected).max()), logits.argmax(-1) == expected.argmax(-1)
+    weights_bytes = 4 * model.count_params()
+    return ExportReport(str(path), size_bytes, weights_bytes, difference, float(np.ptp(expected)), float(same.mean()))
 
 
 def _write_compared(path, content, model, images, logits):

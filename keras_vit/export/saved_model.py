@@ -16,7 +16,7 @@ from keras_vit.export import versions
 from keras_vit.export.assets import model_card, write_assets
 from keras_vit.export.decoding import Decoder
 from keras_vit.export.graph import inference_copy, write_graph
-from keras_vit.export.signatures import ServedModel, build_signatures, check_names, check_outputs
+from keras_vit.export.signatures import SIGNATURES, ServedModel, build_signatures, check_outputs
 from keras_vit.export.verification import SelfTestError, example_files, tolerance_of, verification_case, verify
 from keras_vit.models.any_model import find_vision_transformer, logits_activation_of, weights_digest
 from keras_vit.preprocessing import preprocessing_of
@@ -161,10 +161,14 @@ def check(
     """
     check_outputs(model, logits_activation_of(model) if activation is None else activation)
     signatures = default_signatures(model) if signatures is None else tuple(signatures)
-    check_names(signatures)
+    if not signatures or not set(signatures) <= set(SIGNATURES):
+        raise ValueError(f"The signatures are {', '.join(SIGNATURES)}. Received: signatures={signatures}")
     if {"features", "attention"} & set(signatures):
         find_vision_transformer(model)
-    labels = _labels(class_names, model.output_shape[-1])
+    classes = model.output_shape[-1]
+    labels = tuple(map(str, range(classes) if class_names is None else class_names))
+    if len(labels) != classes or any("\n" in label for label in labels):
+        raise ValueError(f"`class_names` must be {classes} names without line breaks. Received: {len(labels)} names")
     if signatures == ("tensor",):
         return labels, None
     preprocessing = preprocessing_of(model)
@@ -173,13 +177,6 @@ def check(
     if exif is not None:
         preprocessing = dataclasses.replace(preprocessing, exif=exif)
     return labels, Decoder(tuple(model.input_shape[1:]), preprocessing, max_megapixels)
-
-
-def _labels(class_names, classes):
-    labels = tuple(map(str, range(classes) if class_names is None else class_names))
-    if len(labels) != classes or any("\n" in label for label in labels):
-        raise ValueError(f"`class_names` must be {classes} names without line breaks. Received: {len(labels)} names")
-    return labels
 
 
 _EXPORT_BY_TENSORFLOW = """

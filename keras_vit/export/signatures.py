@@ -158,12 +158,6 @@ def check_outputs(model, activation):
         )
 
 
-def check_names(names):
-    """Raises a `ValueError` unless the names are some of `SIGNATURES`."""
-    if not names or not set(names) <= set(SIGNATURES):
-        raise ValueError(f"The signatures are {', '.join(SIGNATURES)}. Received: signatures={tuple(names)}")
-
-
 def build_signatures(names, served, max_batch_size):
     """Builds `{name: Signature}` that check their input: TensorFlow does not, and a wrong rank aborts the process."""
     return {name: _with_input_check(SIGNATURES[name](served), max_batch_size) for name in names}

@@ -12,9 +12,6 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
-# Of a probability. Reduced precision is that of either side, of the model or of the export.
-_TOLERANCES = {"float32": 1e-4, "reduced": 5e-2}
-
 
 class SelfTestError(RuntimeError):
     """Raised if the outputs of a written export are not those of its model."""
@@ -27,7 +24,7 @@ def tolerance_of(model, precision):
     exact = precision == "float32" and not uses_reduced_precision(model)
     # A GPU or TPU multiplies float32 with fewer digits; the export is verified on the CPU.
     exact = exact and all(device.device_type == "CPU" for device in tf.config.list_logical_devices())
-    return _TOLERANCES["float32" if exact else "reduced"]
+    return 1e-4 if exact else 5e-2
 
 
 def example_files(image_shape, count=3):

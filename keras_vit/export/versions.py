@@ -4,6 +4,7 @@ import errno
 import os
 import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -110,9 +111,9 @@ def publish(folder, base_dir, version):
 
 
 def _copy_with_marker_last(folder, target):
-    names = [os.path.relpath(os.path.join(root, name), folder) for root, _, names in os.walk(folder) for name in names]
-    for name in sorted(names, key=lambda name: (name == MARKER, name)):
-        path = f"{target}/{name}"
+    sources = [path for path in Path(folder).rglob("*") if path.is_file()]
+    for source in sorted(sources, key=lambda path: (path.name == MARKER, path)):
+        path = f"{target}/{source.relative_to(folder)}"
         files.make_dirs(os.path.dirname(path))
         # Not `files.copy`, which would rename each file: on an object store a second copy, and the marker is enough.
-        tf.io.gfile.copy(os.path.join(folder, name), path)
+        tf.io.gfile.copy(str(source), path)

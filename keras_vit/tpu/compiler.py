@@ -6,7 +6,8 @@ import os
 import tempfile
 from pathlib import Path
 
-from keras_vit.tpu.program import compiled_program, refused_program
+from keras_vit.tpu import hlo
+from keras_vit.tpu.program import Program, refused_program
 
 # The versions that the private names were tried with; the extra `aot` of setup.cfg pins the same ones.
 VERSIONS = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.51"}
@@ -20,6 +21,7 @@ ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # no process here uses a TPU, so several may load the library
 }
 _HLO_FILE = ".after_optimizations.txt"
+_MOST_ARRAYS = 50  # in `Program.traffic`
 
 
 def check_installed():
@@ -81,18 +83,14 @@ def program_of(compile_with, steps=1):
     import jax
 
     with tempfile.TemporaryDirectory() as folder:
-        options = {
-            "xla_dump_to": folder,
-            "xla_dump_hlo_as_text": True,
-            "xla_dump_hlo_as_html": False,
-            "xla_dump_hlo_as_proto": False,
-            "xla_dump_hlo_module_re": ".*",
-        }
+        options = {"xla_dump_to": folder, "xla_dump_hlo_as_text": True, "xla_dump_hlo_module_re": ".*"}
         try:
             executable = compile_with(options)
         except jax.errors.JaxRuntimeError as error:
             return refused_program(error)
-        return compiled_program(dumped_hlo(folder), steps, **_numbers(executable))
+        traffic = hlo.traffic(dumped_hlo(folder), steps)
+    moved = {"bytes_accessed": float(sum(size for _, size in traffic)), "traffic": tuple(traffic[:_MOST_ARRAYS])}
+    return Program(True, steps=steps, **moved, **_numbers(executable))
 
 
 def dumped_hlo(folder):

@@ -105,16 +105,13 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
 
 def programs_class():
     """Returns the `Programs` of Keras' backend."""
-    backend = keras.backend.backend()
-    if backend == "tensorflow":
-        from keras_vit.tpu.tensorflow_programs import TensorFlowPrograms
-
-        return TensorFlowPrograms
-    if backend == "jax":
+    if keras.backend.backend() == "jax":
         from keras_vit.tpu.jax_programs import JaxPrograms
 
         return JaxPrograms
-    raise ValueError(f"Training runs on TensorFlow and JAX: set KERAS_BACKEND. Received: backend={backend!r}")
+    from keras_vit.tpu.tensorflow_programs import TensorFlowPrograms
+
+    return TensorFlowPrograms
 
 
 def _changed(config, **changes):

@@ -3,10 +3,6 @@
 import dataclasses
 import re
 
-from keras_vit.tpu import hlo
-
-MOST_ARRAYS = 50  # in `Program.traffic`
-
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -34,26 +30,10 @@ class Program:
         return self.argument_bytes + self.temporary_bytes + self.program_bytes
 
 
-def compiled_program(text, steps=1, **numbers):
-    """Returns the `Program` of an executable from its optimized HLO and its other numbers."""
-    traffic = hlo.traffic(text, steps)
-    return Program(
-        compiles=True,
-        bytes_accessed=float(sum(size for _, size in traffic)),
-        traffic=tuple(traffic[:MOST_ARRAYS]),
-        steps=steps,
-        **numbers,
-    )
-
-
 def refused_program(error):
     """Returns the `Program` of an exception of the compiler or of the lowering before it."""
     text = str(error).strip()
     needed = re.search(r"\(([\d.]+)([KMGT]?)\) exceeds available HBM", text)
     needed = needed or re.search(r"Used ([\d.]+)([KMGT]?) of [\d.]+[KMGT]? hbm", text)
-    return Program(
-        compiles=False,
-        error=text,
-        out_of_memory="RESOURCE_EXHAUSTED" in text,
-        required_bytes=int(float(needed[1]) * _UNITS[needed[2]]) if needed else 0,
-    )
+    required_bytes = int(float(needed[1]) * _UNITS[needed[2]]) if needed else 0
+    return Program(False, text, "RESOURCE_EXHAUSTED" in text, required_bytes)

@@ -6,9 +6,11 @@ import keras
 
 
 class Programs:
-    """The steps of a run, compiled for a slice; each backend has a subclass."""
+    """The steps of a run, compiled for a slice; each backend has a subclass.
 
-    state_bytes = 0
+    A subclass has the property `state_bytes` and the methods `_build(inputs, total_steps)`, which returns the model,
+    `train(batch_size, accumulate_steps)` and `evaluation(batch_size, accumulate_steps)`, which return a `Program`.
+    """
 
     def __init__(self, config, task, inputs, topology, total_steps):
         self._config, self._task, self.topology = config, task, topology
@@ -20,18 +22,6 @@ class Programs:
             self.model = self._build(inputs, total_steps)
         finally:
             keras.config.set_dtype_policy(policy)
-
-    def _build(self, inputs, total_steps):
-        """Builds the model and what else a step needs; returns the model."""
-        raise NotImplementedError
-
-    def train(self, batch_size, accumulate_steps):
-        """Returns the `Program` of the training step."""
-        raise NotImplementedError
-
-    def evaluation(self, batch_size, accumulate_steps):
-        """Returns the `Program` of the evaluation step."""
-        raise NotImplementedError
 
     @property
     def gradient_bytes(self):

@@ -5,7 +5,7 @@ import re
 import keras
 
 from keras_vit import files
-from keras_vit.training.state_files import CorruptCheckpointError
+from keras_vit.training.state_files import CorruptCheckpointError, corruption
 
 MARKER = "finished"
 
@@ -30,11 +30,6 @@ class CheckpointManager:
     def path(self, step):
         """Returns the folder of the checkpoint of a step."""
         return f"{self.folder}/{step:09}"
-
-    def newest_path(self):
-        """Returns the path of the newest finished checkpoint, or None."""
-        last = max(self.steps(), default=None)
-        return None if last is None else self.path(last)
 
     def save(self, step, counters):
         """Saves the engine's state; keeps the two newest checkpoints and the one with the best evaluation."""
@@ -83,10 +78,8 @@ class CheckpointManager:
     def _restore(self, step):
         """Restores the engine's state from a checkpoint; returns its counters."""
         path = self.path(step)
-        try:
+        with corruption():
             counters = files.read_json(f"{path}/{MARKER}")
-        except ValueError as error:
-            raise CorruptCheckpointError(str(error)) from error
         if not isinstance(counters, dict) or counters.get("step") != step:
             raise CorruptCheckpointError(f"its file `{MARKER}` does not hold the counters of step {step}")
         self._engine.restore(f"{path}/state")

@@ -64,13 +64,9 @@ class Engine(abc.ABC):
     model: keras.Model
 
     def build(
-        self,
-        config: ConfigDict,
-        task: Task,
-        inputs: InputPipeline,
-        total_steps: int,
+        self, config: ConfigDict, task: Task, inputs: InputPipeline, total_steps: int,
         load_weights: Callable[[keras.Model], object] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Creates model, optimizer and EMA on the devices.
 
         Args:
@@ -121,13 +117,8 @@ class Engine(abc.ABC):
     def _outputs(self, metrics, running, input_wait, peak_memory, stop_requested):
         """Returns the `TrainOutputs` of a call from arrays of all its steps, cut after the step that ended it."""
         count = min(int(running.sum()) + 1, len(running))
-        return TrainOutputs(
-            metrics=dict(zip(step_metrics(self._task), metrics[:count].T)),
-            input_wait=float(input_wait),
-            peak_memory=peak_memory,
-            stop_requested=bool(stop_requested),
-            can_go_on=bool(running[-1]),
-        )
+        metrics = dict(zip(step_metrics(self._task), metrics[:count].T))
+        return TrainOutputs(metrics, float(input_wait), peak_memory, bool(stop_requested), bool(running[-1]))
 
     def evaluate(self, compute: Callable | None = None) -> dict[str, float]:
         """Computes exact weighted means over all evaluation examples.

@@ -154,8 +154,8 @@ def _next_stop(config, step, total_steps):
 
 def _nonfinite_message(engine, checkpoints, step, metrics):
     # The update of the last step was not applied, so the weights are those before it.
-    layer, last = engine.diagnose(step - 1), checkpoints.newest_path()
-    kept = "there is no checkpoint yet" if last is None else f"the last good checkpoint is {last}"
+    layer, saved = engine.diagnose(step - 1), checkpoints.steps()
+    kept = f"the last good checkpoint is {checkpoints.path(saved[-1])}" if saved else "there is no checkpoint yet"
     return (
         f"Loss or gradients are not finite at step {step}: {layer}; {kept}. Try a lower learning rate "
         "(--config.schedule.base), --config.clip_norm=1 or another --config.precision. "

@@ -149,14 +149,10 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
         metric_writer.write_evaluation(total_steps, metrics)
         note_best(counters, config.best_metric, metrics)
         checkpoints.update(total_steps, dataclasses.asdict(counters))
-    seconds = counters.train_seconds
-    results = {
-        **{f"test/{name}": value for name, value in metrics.items()},
-        "train/bad_examples": counters.all_bad_examples,
-        "train/skipped_steps": counters.skipped_steps,
-        "train/seconds": seconds,
-        "train/images_per_second": total_steps * config.batch_size / seconds if seconds else 0.0,
-    }
+    results, seconds = {f"test/{name}": value for name, value in metrics.items()}, counters.train_seconds
+    speed = total_steps * config.batch_size / seconds if seconds else 0.0
+    results |= {"train/bad_examples": counters.all_bad_examples, "train/skipped_steps": counters.skipped_steps}
+    results |= {"train/seconds": seconds, "train/images_per_second": speed}
     return RunResult(engine.gather_model(), inputs, results)
 
 
@@ -195,7 +191,7 @@ def load_checkpoint(
         inputs = _normalized_as_weights(inputs, config, log.debug)
         total_steps = validation.total_steps(config, inputs.train.num_examples)
         engine.build(config, tasks.get(config), inputs, total_steps)
-    newest = files.read_json(f"{checkpoints.newest_path()}/{MARKER}")
+    newest = files.read_json(f"{checkpoints.path(steps[-1])}/{MARKER}")
     # A finished run reports and exports its last model.
     best = newest.get("best_step") if isinstance(newest, dict) and steps[-1] < total_steps else None
     step = best if best in steps else steps[-1]
@@ -230,8 +226,7 @@ def _normalized_as_weights(inputs, config, write):
     own, theirs = _normalization(inputs.model_preprocessing()), _normalization(expected)
     if own.shape == theirs.shape and np.allclose(own, theirs):
         return inputs
-    rounded = {name: tuple(round(value, 3) for value in getattr(expected, name)) for name in ("mean", "std")}
-    numbers = ", ".join(f"{name}={values}" for name, values in rounded.items())
+    numbers = f"mean={expected.mean}, std={expected.std}"
     if config.data.mean or config.data.std or len(theirs) not in (1, inputs.image_shape[-1]):
         write(f"warning: images are not normalized as the weights expect, which is {numbers}")
         return inputs

@@ -114,7 +114,7 @@ class StateReader:
             high = [min(b, s + n) for (_, b), s, n in zip(index, start, array.shape)]
             if any(a >= b for a, b in zip(low, high)):
                 continue
-            with _corruption():
+            with corruption():
                 part = array.read()[tuple(slice(a - s, b - s) for a, b, s in zip(low, high, start))]
             if result is None:
                 result = np.empty([b - a for a, b in index], part.dtype)
@@ -147,12 +147,13 @@ def _arrays(path, stack):
         files.copy(path, local)
         path = local
     open(path, "rb").close()  # an OSError is not damage
-    with _corruption():
+    with corruption():
         return stack.enter_context(NpzFile(path)).arrays
 
 
 @contextlib.contextmanager
-def _corruption():
+def corruption():
+    """Turns a `ValueError` into a `CorruptCheckpointError`."""
     try:
         yield
     except ValueError as error:

@@ -39,19 +39,9 @@ def update(
     """Returns `(state, running, metrics)` after one update of a `TrainState` of tensors.
 
     A step that is not finite changes nothing. Unless `skip_nonfinite` is set, or only the scale of a float16 loss was
-    too large, it also ends the call: `running` becomes False, and later steps of the call change nothing.
-
-    Args:
-        optimizer: a built optimizer of `keras_vit.optimizers`.
-        state: the `TrainState` before the step.
-        gradients: of the (scaled) mean loss of the whole batch, one per weight.
-        means: float32 `(1 + metrics,)`, the mean loss and metrics.
-        statistics: `state.statistics` after the forward pass.
-        running: scalar bool; False if an earlier step ended the call.
-        clip_norm: the largest global norm; 0 for no clipping.
-        ema_decay: decay of the EMA.
-        skip_nonfinite: whether training continues after a step that is not finite.
-        where: `where(condition, new, old)`, which selects tensors.
+    too large, it also ends the call: `running` becomes False, and later steps of the call change nothing. `gradients`
+    are those of the (scaled) mean loss of the whole batch, `means` float32 `(1 + metrics,)`, `statistics` the values
+    after the forward pass; `where(condition, new, old)` selects tensors.
     """
     learning_rate = optimizer.learning_rate_at(state.slots)
     loss_scale, good_steps = state.scaling or (None, None)

@@ -9,12 +9,9 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
 def validate_config(config, num_devices):
     """Raises a `ValueError` unless the fields of a config are valid on a number of devices."""
-    if config.precision not in PRECISIONS:
-        raise ValueError(
-            f"`precision` must be one of {', '.join(PRECISIONS)}. Received: precision={config.precision!r}"
-        )
-    if config.shard not in SHARDS:
-        raise ValueError(f"`shard` must be one of {str(SHARDS)[1:-1]}. Received: shard={config.shard!r}")
+    for name, values in (("precision", PRECISIONS), ("shard", SHARDS)):
+        if config[name] not in values:
+            raise ValueError(f"`{name}` must be one of {str(values)[1:-1]}. Received: {name}={config[name]!r}")
     for names, least in (
         (("batch_size", "accumulate_steps", "steps_per_call", "log_every_steps"), 1),
         (("seed", "checkpoint_every_steps", "eval_every_steps", "clip_norm"), 0),
@@ -24,7 +21,6 @@ def validate_config(config, num_devices):
                 raise ValueError(f"`{name}` must be {least} or more. Received: {name}={config[name]}")
     if config.seed >= 2**31:
         raise ValueError(f"`seed` must be below 2**31. Received: seed={config.seed}")
-
     if not 0 <= config.ema_decay < 1:
         raise ValueError(f"`ema_decay` must be in [0, 1). Received: ema_decay={config.ema_decay}")
     if config.batch_size % (num_devices * config.accumulate_steps):

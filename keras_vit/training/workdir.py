@@ -51,7 +51,7 @@ class Workdir:
         self.export = self.path / "export"
         self.tensorboard = self.path / "tensorboard"
         self.is_chief = is_chief()  # `run` replaces it by what the engine knows
-        self._locks = 0
+        self._locked = False
         self._config = json.loads(json.dumps(_flat(config)))  # as it is read back: tuples become lists
         self._changes = self._compare(change)
 
@@ -86,20 +86,22 @@ class Workdir:
         Raises:
             ValueError: another run uses the folder, or it cannot be written.
         """
+        if self._locked or not self.is_chief:
+            yield
+            return
         with contextlib.ExitStack() as stack:
-            if not self._locks and self.is_chief:
-                with self._usable():
-                    files.make_dirs(self.path)
-                    stack.enter_context(workdir_lock(self.path))
-                    if not files.is_remote(self.path):  # remove temporary files of a killed process
-                        files.remove_leftovers(self.path, 0)
-                        for folder in self.export.glob("partial-????????"):
-                            files.remove_tree(folder)
-            self._locks += 1
+            with self._usable():
+                files.make_dirs(self.path)
+                stack.enter_context(workdir_lock(self.path))
+                if not files.is_remote(self.path):  # remove temporary files of a killed process
+                    files.remove_leftovers(self.path, 0)
+                    for folder in self.export.glob("partial-????????"):
+                        files.remove_tree(folder)
+            self._locked = True
             try:
                 yield
             finally:
-                self._locks -= 1
+                self._locked = False
 
     def _compare(self, change):
         """Returns the differences from the stored config: `{name: [before, now]}`."""
@@ -163,16 +165,10 @@ def workdir_lock(folder):
 
 def _command(config):
     """Returns what is needed to repeat the run: command, seed and versions."""
-    return {
-        "command": sys.argv,
-        "seed": config.get("seed"),
-        "versions": {
-            "python": platform.python_version(),
-            "keras": keras.__version__,
-            keras.backend.backend(): sys.modules[keras.backend.backend()].__version__,
-            "numpy": np.__version__,
-        },
-    }
+    backend = keras.backend.backend()
+    versions = {"python": platform.python_version(), "keras": keras.__version__, "numpy": np.__version__}
+    versions[backend] = sys.modules[backend].__version__
+    return {"command": sys.argv, "seed": config.get("seed"), "versions": versions}
 
 
 def read_config(path: str | os.PathLike) -> ConfigDict:

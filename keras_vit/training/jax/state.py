@@ -33,13 +33,10 @@ def state_shardings(mesh, state, shard=""):
     """Returns a `TrainState` of `NamedSharding`s for a `TrainState` of arrays."""
     replicated = NamedSharding(mesh, PartitionSpec())
 
-    def whole(arrays):
-        return [replicated for _ in arrays]
+    def layout(arrays, divide):
+        return [divided_sharding(mesh, np.shape(array)) if divide else replicated for array in arrays]
 
-    def parts(arrays):
-        return [divided_sharding(mesh, np.shape(array)) for array in arrays]
-
-    if shard and mesh.size > 1 and all(sharding == replicated for sharding in parts(state.weights)):
+    if shard and mesh.size > 1 and all(sharding == replicated for sharding in layout(state.weights, True)):
         largest = max(np.size(array) for array in state.weights)
         raise ValueError(
             f"`shard` divides arrays of at least {MIN_SHARDED_SIZE:,} elements among the devices, and this model has "
@@ -47,11 +44,11 @@ def state_shardings(mesh, state, shard=""):
             f"Received: shard={shard!r}, devices={mesh.size}, largest array={largest:,}"
         )
     return TrainState(
-        weights=parts(state.weights) if shard == "parameters" else whole(state.weights),
-        statistics=whole(state.statistics),
-        slots=parts(state.slots) if shard else whole(state.slots),
-        averages=parts(state.averages) if shard else whole(state.averages),
-        scaling=whole(state.scaling),
+        weights=layout(state.weights, shard == "parameters"),
+        statistics=layout(state.statistics, False),
+        slots=layout(state.slots, shard),
+        averages=layout(state.averages, shard),
+        scaling=layout(state.scaling, False),
     )
 
 

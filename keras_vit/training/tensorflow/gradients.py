@@ -51,13 +51,8 @@ def make_replica_gradients(strategy, model, task, *, batch_size, seed, accumulat
                 more, more_means = micro_batch_gradients([part[i] for part in parts], key_of(key, i), loss_scale)
                 return i + 1, [a + b for a, b in zip(gradients, more)], means + more_means
 
-            zeros = [tf.zeros(v.shape, v.dtype) for v in variables]
-            _, gradients, means = tf.while_loop(
-                lambda i, *_: i < accumulate_steps,
-                add,
-                (0, zeros, tf.zeros(1 + len(task.metrics))),
-                parallel_iterations=1,
-            )
+            start = (0, [tf.zeros(v.shape, v.dtype) for v in variables], tf.zeros(1 + len(task.metrics)))
+            _, gradients, means = tf.while_loop(lambda i, *_: i < accumulate_steps, add, start, parallel_iterations=1)
         return gradients, means
 
     return replica_gradients
