@@ -1,8 +1,7 @@
 """Exports of trained models.
 
-`saved_model` writes a folder for a server, and `check` tells beforehand whether it can; `load` and `load_card` read the
-model and its description back. `litert` and `onnx` write other formats and report how far their logits are from the
-model's.
+`saved_model` writes a folder for a server, and `check` tests beforehand whether it can; `load` and `load_card` read
+the model and its card back. `litert` and `onnx` write other formats and compare their logits with the model's.
 """
 
 from keras_vit.export.conversions import ExportReport, litert, onnx

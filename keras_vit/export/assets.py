@@ -1,4 +1,4 @@
-"""The files of a version next to its graph, for the server and for the user of the model."""
+"""The files of a version next to its graph, for servers and users."""
 
 import platform
 from pathlib import Path
@@ -12,8 +12,8 @@ from keras_vit.export import messages
 from keras_vit.export.versions import MODEL
 
 LABELS = "assets/labels.txt"
-_ELSEWHERE = ("include_top", "input_shape")  # arguments that the card has under other names
-_WARMUP = "assets.extra/tf_serving_warmup_requests"  # where TensorFlow Serving looks for it
+_ELSEWHERE = ("include_top", "input_shape")  # arguments that the card stores under other names
+_WARMUP = "assets.extra/tf_serving_warmup_requests"  # the path that TensorFlow Serving expects
 
 _README = """\
 # {name}
@@ -22,9 +22,9 @@ _README = """\
 
 - {model[parameters]:,} parameters, {classes} classes, computed in {card[precision]}
 - images of {model[image_shape][0]} x {model[image_shape][1]} pixels
-- `assets/labels.txt`: the name of each class; `assets.extra/model_card.json`: everything else
+- `assets/labels.txt`: the class names; `assets.extra/model_card.json`: everything else
 
-The lines below are for this folder; `cd` into it first.
+Run the commands below in this folder.
 
 ## Serve
 
@@ -43,7 +43,7 @@ A request holds 1 to {card[max_batch_size]} images.
 ```python
 from keras_vit import export
 
-model = export.load(".")  # a keras.Model that can be trained further
+model = export.load(".")  # a keras.Model, which can be trained further
 ```
 {predict}"""
 _PREDICT = """
@@ -71,12 +71,12 @@ curl -sS http://localhost:8501/v1/models/{name}
     curl -sS -d @- http://localhost:8501/v1/models/{name}:predict
 ```
 
-The requests and responses of gRPC are in `keras_vit.export.messages`.
+gRPC requests and responses are defined in `keras_vit.export.messages`.
 """
 
 
 def write_assets(folder, *, name, model, card, signatures, image_files):
-    """Writes the labels, an example image, the `.keras` file, the warm-up and the README."""
+    """Writes the labels, an example image, the `.keras` file, the warm-up requests and the README."""
     folder, is_jpeg = Path(folder), model.input_shape[-1] not in (2, 4)
     example = f"assets.extra/example.{'jpg' if is_jpeg else 'png'}"
     for part in ("assets", "assets.extra"):
@@ -89,7 +89,7 @@ def write_assets(folder, *, name, model, card, signatures, image_files):
 
 
 def _write_warmup(path, name, signatures, image_files):
-    """Writes a request for every signature, which a server runs before it is ready; a graph's first run is slow."""
+    """Writes a request per signature, which a server runs before it is ready, because a graph's first run is slow."""
     with tf.io.TFRecordWriter(str(path)) as file:
         for signature_name, signature in signatures.items():
             log = messages.PredictionLog()
@@ -102,7 +102,7 @@ def _write_warmup(path, name, signatures, image_files):
 
 
 def model_card(model, **details):
-    """Returns the card of a model, a dict that JSON can hold: "model", "architecture", the details and "versions"."""
+    """Returns the card of a model, a JSON-serializable dict: "model", "architecture", the details and "versions"."""
     family, arguments = registry.infer(names.canonical_shapes(model), {})
     return {
         "model": model.name,

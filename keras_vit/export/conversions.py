@@ -1,4 +1,4 @@
-"""Other formats than a SavedModel, LiteRT and ONNX, each run and compared with its model."""
+"""Exports to LiteRT and ONNX, each run and compared with its model."""
 
 import dataclasses
 import os
@@ -19,15 +19,15 @@ _OPSET = 18  # the newest that tf2onnx writes
 
 @dataclasses.dataclass(frozen=True)
 class ExportReport:
-    """A comparison of a converted model with the model that it was converted from.
+    """A comparison of a converted model with the original, on images of smooth noise.
 
     Attributes:
         path: the file that was written.
         size_bytes: its size.
         weights_bytes: the size of the model's weights in float32.
-        largest_difference: the largest absolute difference of a logit, on images of smooth noise.
-        logits_range: from the smallest to the largest logit of the model on them, to judge the difference by.
-        same_class: the share of the images, in [0, 1], for which both predict the same class.
+        largest_difference: the largest absolute difference of a logit.
+        logits_range: the original's largest minus its smallest logit, the scale of the difference.
+        same_class: the fraction of images, in [0, 1], for which both predict the same class.
     """
 
     path: str
@@ -40,24 +40,24 @@ class ExportReport:
     def __str__(self):
         return (
             f"{self.path}: {self.size_bytes / 1e6:.2f} MB ({self.size_bytes / self.weights_bytes:.2f} of float32), "
-            f"logits differ by {self.largest_difference:.2g} at most (their range is {self.logits_range:.2g}), "
-            f"the same class for {100 * self.same_class:.0f} % of the images"
+            f"logits differ by at most {self.largest_difference:.2g} (their range is {self.logits_range:.2g}), "
+            f"same class for {100 * self.same_class:.0f} % of the images"
         )
 
 
 def litert(model: keras.Model, path: str | os.PathLike, *, quantization: str = "none") -> ExportReport:
-    """Writes a LiteRT file: `images`, float32 `(B, H, W, C)` as the model expects them, to `logits`.
+    """Writes a LiteRT file from `images`, float32 `(B, H, W, C)` as the model expects them, to `logits`.
 
     Args:
         model: a `keras.Model` of any precision and strategy; the file computes in float32.
-        path: where to write, ending in ".tflite". An existing file is replaced once the new one is whole.
-        quantization: "none", or "int8" to keep the kernels as 8-bit integers and to compute with them (dynamic range).
+        path: the file to write, ending in ".tflite"; an existing file is replaced atomically.
+        quantization: "none", or "int8" for kernels and products in 8-bit integers (dynamic range).
 
     Returns:
-        An `ExportReport`, of the file as LiteRT's interpreter runs it.
+        An `ExportReport` of the file as run by LiteRT's interpreter.
 
     Raises:
-        ValueError: an argument is out of range, the file cannot be written, the backend is not TensorFlow, or the model
+        ValueError: an argument is invalid, the file cannot be written, the backend is not TensorFlow, or the model
             cannot be converted.
     """
     if quantization not in ("none", "int8"):
@@ -70,7 +70,7 @@ def litert(model: keras.Model, path: str | os.PathLike, *, quantization: str = "
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
         try:
             content = converter.convert()
-        except Exception as error:  # LiteRT's compiler has its own exception types
+        except Exception as error:  # LiteRT's converter has its own exception types
             raise _cannot_convert("LiteRT", model, error) from error
     images = example_images(spec.shape[1:])
     return _write_compared(path, content, model, images, run_litert(content, images))
@@ -85,7 +85,7 @@ def _shape_of_images(model):
 def run_litert(content, images):
     """Returns the outputs of a LiteRT file, given as bytes, for images float32 `(B, H, W, C)`."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # TensorFlow warns that its interpreter will move to another package
+        warnings.simplefilter("ignore")  # TensorFlow announces that its interpreter will move to another package
         interpreter = tf.lite.Interpreter(model_content=content)
     (input_details,) = interpreter.get_input_details()
     interpreter.resize_tensor_input(input_details["index"], images.shape)
@@ -96,17 +96,17 @@ def run_litert(content, images):
 
 
 def onnx(model: keras.Model, path: str | os.PathLike) -> ExportReport:
-    """Writes an ONNX file: `images`, float32 `(B, H, W, C)` as the model expects them, to `logits`.
+    """Writes an ONNX file from `images`, float32 `(B, H, W, C)` as the model expects them, to `logits`.
 
     Args:
         model: a `keras.Model` of any precision and strategy; the file computes in float32.
-        path: where to write, ending in ".onnx". An existing file is replaced once the new one is whole.
+        path: the file to write, ending in ".onnx"; an existing file is replaced atomically.
 
     Returns:
-        An `ExportReport`, of the file as onnxruntime runs it.
+        An `ExportReport` of the file as run by onnxruntime.
 
     Raises:
-        ValueError: the path has another ending, the file cannot be written, the backend is not TensorFlow, or the model
+        ValueError: an argument is invalid, the file cannot be written, the backend is not TensorFlow, or the model
             cannot be converted.
         ImportError: tf2onnx or onnxruntime is not installed.
     """
@@ -134,7 +134,7 @@ def onnx(model: keras.Model, path: str | os.PathLike) -> ExportReport:
         _fold_constants(converted)
         _separate_pads_from_max_pools(converted.graph)
         content = converted.SerializeToString()
-        # A conversion may succeed and still give a file that no runtime reads.
+        # A conversion may succeed and still produce an invalid file, so load and run it.
         session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
         (logits,) = session.run(["logits"], {"images": images})
     except Exception as error:  # tf2onnx, onnx and onnxruntime each have their own exception types
@@ -143,7 +143,7 @@ def onnx(model: keras.Model, path: str | os.PathLike) -> ExportReport:
 
 
 def _erfc(graph, node, name, _):
-    """Exact GELU uses erfc(x), which ONNX does not have: 1 - erf(x)."""
+    """Replaces erfc(x) of the exact GELU, which ONNX lacks, by 1 - erf(x)."""
     erf = graph.make_node("Erf", node.input, name=f"{name}_erf")
     one = graph.make_const(f"{name}_one", np.ones((), np.float32))
     outputs = node.output
@@ -191,8 +191,8 @@ def _fold_constants(model):
 
 
 def _separate_pads_from_max_pools(graph):
-    """Puts a maximum with the lowest float, which changes nothing, between a Pad and a MaxPool."""
-    # onnxruntime (1.31) merges the two and pads with minus infinity, but BiT ResNets pad with zeros.
+    """Inserts a maximum with the lowest float, an identity, between every Pad and MaxPool."""
+    # Otherwise onnxruntime (1.31) fuses the two and pads with minus infinity, but BiT ResNets pad with zeros.
     from onnx import helper
 
     pads = {output for node in graph.node if node.op_type == "Pad" for output in node.output}
@@ -205,18 +205,18 @@ def _separate_pads_from_max_pools(graph):
 
 
 def example_images(image_shape, count=8):
-    """Returns smooth noise in [-1, 1], the same in every call: float32 `(count, H, W, C)`."""
+    """Returns deterministic smooth noise in [-1, 1]: float32 `(count, H, W, C)`."""
     height, width, channels = image_shape
     noise = np.random.default_rng(0).uniform(-1, 1, (count, 5, 7, channels)).astype("float32")
     return keras.ops.convert_to_numpy(keras.ops.image.resize(noise, (height, width), data_format="channels_last"))
 
 
 def compare(path, size_bytes, model, images, logits):
-    """Returns the `ExportReport` of a conversion that gave `logits`; a `ValueError` for another shape or no numbers."""
+    """Returns the `ExportReport` of a conversion that returned `logits`; a `ValueError` if they are invalid."""
     expected = keras.ops.convert_to_numpy(keras.ops.cast(model(images, training=False), "float32"))
     if logits.shape != expected.shape or not np.isfinite(logits).all():
         raise ValueError(
-            f"The converted model must give finite logits of the shape {expected.shape}. "
+            f"The converted model must return finite logits of shape {expected.shape}. "
             f"Received: shape={logits.shape}, finite={bool(np.isfinite(logits).all())}"
         )
     difference, same = float(np.abs(logits - expected).max()), logits.argmax(-1) == expected.argmax(-1)
@@ -233,7 +233,7 @@ def _write_compared(path, content, model, images, logits):
 
 
 def _inference_graph(model, path, ending, format_name):
-    """Checks the arguments; returns the path, a copy of the model, its function from images and their spec."""
+    """Checks the arguments; returns the path, a copy of the model, its function of images and their spec."""
     path = os.fspath(path)
     if not path.endswith(ending):
         raise ValueError(f'The path must end in "{ending}". Received: path={path!r}')

@@ -1,4 +1,4 @@
-"""From image files to a model's input inside the served graph: bounded decoding, then the evaluation preprocessing."""
+"""Decodes image files to a model's input inside the served graph: bounded decoding, then evaluation preprocessing."""
 
 import dataclasses
 
@@ -7,60 +7,59 @@ import tensorflow as tf
 from keras_vit.data import images, transforms
 from keras_vit.preprocessing import Preprocessing
 
-# Resizing a longer strip until its short side covers a square would fill the memory.
+# Resizing a longer strip until its short side covers a square would exhaust memory.
 _MAX_ASPECT_RATIO = 100
-# All images of a request together may have this many times the pixels of the largest one allowed.
+# The images of a request may together have this many times the pixels of the largest image allowed.
 _REQUEST_IMAGES = 10
-_MOST_EXTRA_BYTES = 1 << 23  # of a file, beside its pixels
+_MOST_EXTRA_BYTES = 1 << 23  # of a file, beyond its pixels
 
 
 @dataclasses.dataclass(frozen=True)
 class Decoder:
-    """From encoded images to what a model expects."""
+    """Decodes and preprocesses image files for a model."""
 
-    image_shape: tuple  # (height, width, channels), of at most 4 channels
+    image_shape: tuple  # (height, width, channels), with at most 4 channels
     preprocessing: Preprocessing
-    max_megapixels: float = 50.0  # larger images are refused by their header; a request may have ten times as many
+    max_megapixels: float = 50.0  # of an image, checked by its header; a request may have ten times as many
 
     def __post_init__(self):
         channels = self.image_shape[-1]
         if channels > 4 or self.preprocessing.channels != channels:
             raise ValueError(
-                "Image files are decoded to 1 to 4 channels, each with its mean and std; of other models only the "
-                f"signature 'tensor' can be exported. Received: image_shape={self.image_shape}, "
-                f"preprocessing={self.preprocessing}"
+                "Image files have 1 to 4 channels, each with a mean and std; other models can only export "
+                f"the signature 'tensor'. Received: image_shape={self.image_shape}, preprocessing={self.preprocessing}"
             )
         if not self.max_megapixels > 0:
             raise ValueError(f"`max_megapixels` must be above 0. Received: max_megapixels={self.max_megapixels!r}")
 
     def __call__(self, encoded):
-        """Image files, string `(B,)`, to float32 `(B, H, W, C)`."""
+        """Converts image files, string `(B,)`, to float32 `(B, H, W, C)`."""
         sizes = tf.map_fn(images.header_size, encoded, fn_output_signature=tf.TensorSpec((2,), tf.int32))
         area = tf.reduce_sum(tf.reduce_prod(tf.cast(sizes, tf.float32), 1))
         most = _REQUEST_IMAGES * self.max_megapixels
-        message = f"the images of a request have more than {most:g} megapixels together; their pixels:"
+        message = f"the images of a request have more than {most:g} megapixels in total; pixels:"
         encoded = checked(encoded, area <= most * 1e6, message, area)
         return tf.map_fn(self.image, encoded, fn_output_signature=tf.TensorSpec(self.image_shape, tf.float32))
 
     def image(self, encoded):
-        """One image file, a scalar string, to float32 `(H, W, C)`."""
+        """Converts an image file, a scalar string, to float32 `(H, W, C)`."""
         p = self.preprocessing
-        # All bytes of a file are read, so one far larger than its pixels is refused first.
+        # Decoding reads all bytes of a file, so first refuse files far larger than their pixels.
         area = tf.reduce_prod(tf.cast(images.header_size(encoded), tf.int64))
         length = tf.cast(tf.strings.length(encoded), tf.int64)
-        message = "a file far larger than its pixels; its bytes:"
+        message = "a file is far larger than its pixels; bytes:"
         encoded = checked(encoded, length <= 16 * area + _MOST_EXTRA_BYTES, message, length)
         image = images.decode(encoded, self.max_megapixels, exif=p.exif, channels=p.channels, bit_depth=p.bit_depth)
         if p.resize == "shorter_side":
             size = tf.shape(image)[:2]
             narrow = tf.reduce_max(size) <= _MAX_ASPECT_RATIO * tf.reduce_min(size)
-            message = f"an image more than {_MAX_ASPECT_RATIO} times as long as it is wide; its height and width:"
+            message = f"an image is more than {_MAX_ASPECT_RATIO} times as long as wide; height and width:"
             image = checked(image, narrow, message, size)
         image = transforms.evaluation_image(image, self.image_shape[:2], p)
         return tf.ensure_shape(image, self.image_shape)
 
 
 def checked(tensor, condition, message, value):
-    """Returns a tensor whose computation fails with a message and a value if a condition does not hold."""
+    """Returns the tensor; running the graph fails with the message and the value unless the condition holds."""
     with tf.control_dependencies([tf.raw_ops.Assert(condition=condition, data=[message, value])]):
         return tf.identity(tensor)

@@ -1,17 +1,17 @@
-"""The messages of TensorFlow Serving that an export and a client need, with the bytes of `tensorflow-serving-api`.
+"""The TensorFlow Serving messages that exports and clients need, byte-compatible with `tensorflow-serving-api`.
 
-That package would install tensorflow over tensorflow-cpu or the TPU's wheel. Theirs and ours can be imported together.
+That package would install tensorflow over tensorflow-cpu or the TPU wheel. Both can be imported in one process.
 """
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, wrappers_pb2
 from tensorflow.core.framework import tensor_pb2
 
-# Each field: its number, "repeated" or "map" (from strings) if it is one, its type and its name.
+# Each field: number, optionally "repeated" or "map" (with string keys), type and name.
 MESSAGES = {
     "ModelSpec": ("1 string name", "2 Int64Value version", "3 string signature_name"),
     "PredictRequest": ("1 ModelSpec model_spec", "2 map TensorProto inputs", "3 repeated string output_filter"),
     "PredictResponse": ("2 ModelSpec model_spec", "1 map TensorProto outputs"),
-    # Recorded requests, which a server replays as its warm-up.
+    # Recorded requests, which a server replays to warm up.
     "PredictLog": ("1 PredictRequest request", "2 PredictResponse response"),
     "PredictionLog": ("6 PredictLog predict_log",),
 }
@@ -43,7 +43,7 @@ def _classes():
                 _add_field(entry, 2, "value", kind)
                 kind = f"{message_name}.{entry.name}"
             _add_field(message, number, name, kind, _Field.LABEL_REPEATED if label else _Field.LABEL_OPTIONAL)
-    # The default pool has TensorFlow's messages, which are fields of ours.
+    # The default pool has the TensorFlow messages that our fields refer to.
     pool = descriptor_pool.Default()
     pool.AddSerializedFile(file.SerializeToString())
     return {

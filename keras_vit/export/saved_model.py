@@ -1,4 +1,4 @@
-"""A SavedModel for a server, verified before it gets its version number."""
+"""Exports a SavedModel for a server, verified before it gets its version number."""
 
 import dataclasses
 import json
@@ -42,48 +42,47 @@ def saved_model(
 ) -> str:
     """Writes a SavedModel to `<base_dir>/<version>`, the layout that TensorFlow Serving watches.
 
-    Its signatures check their input's shape first, take batches of any size up to a bound, and give float32:
+    The signatures check the shape of their input, accept batches of 1 to `max_batch_size` and return float32:
 
         `serving_default`: `image_bytes`, string (B,), image files, to `probabilities` (B, classes), `top_classes`,
-            string (B, top), and `top_probabilities` (B, top). Decoding is bounded by the header, and images go
-            through the model's own preprocessing (`keras_vit.preprocessing_of`).
+            string (B, top), and `top_probabilities` (B, top). Images go through the model's preprocessing
+            (`keras_vit.preprocessing_of`), and their headers are checked before decoding.
         `tensor`: `images` (B, H, W, C) as the model expects them, in [-1, 1] for most, to `probabilities`.
         `classify`: `inputs`, string (B,), `tf.train.Example` with `image/encoded`, to `classes` and `scores` (B, top).
-        `features`: `image_bytes` to `representation` (B, F), what the model's head reads, and `patches` (B, rows,
-            columns, D), the tokens of the patches after the last norm.
-        `attention`: `image_bytes` to `attention` (B, H, W), the attention of all layers multiplied (rollout), of the
-            size of the model's images, 0 or more.
+        `features`: `image_bytes` to `representation` (B, F), the input of the model's head, and `patches` (B, rows,
+            columns, D), the patch tokens after the last norm.
+        `attention`: `image_bytes` to `attention` (B, H, W), the attention rollout at image size, not negative.
 
-    With the graph come the labels, a warm-up file, a model card, the model itself for `export.load`, files for
-    TensorFlow Serving's flags, and a README. Before the version gets its number, a process that imports only TensorFlow
-    runs it and compares its outputs with the model's; if they differ, the folder stays as `partial-...` to be examined.
+    The folder also has labels, warm-up requests, a model card, the model for `export.load`, and a README. Before the
+    version gets its number, a process that imports only TensorFlow compares its outputs with the model's; if they
+    differ, the folder remains as `partial-...` for inspection.
 
     Args:
         model: a `keras.Model` from images to logits or probabilities `(B, classes)`, of any precision and strategy.
         base_dir: the folder of the model's versions, any path of `tf.io.gfile`; created if it does not exist.
-        version: a positive integer that no version has yet, or None for the number after the largest.
-        name: the model's name on the server, of letters, digits and `_.-`; None for the name of `base_dir`.
+        version: a positive integer that is not in use, or None for the number after the largest.
+        name: the model's name on the server: letters, digits and `_.-`; None for the name of `base_dir`.
         class_names: the name of each class, in order, without line breaks; None to number them.
-        signatures: some of "serving_default", "tensor", "classify", and of Vision Transformers "features" and
+        signatures: some of "serving_default", "tensor", "classify", and for Vision Transformers "features" and
             "attention"; None for `default_signatures(model)`.
-        precision: what the export computes in, "float32" or "bfloat16".
-        activation: what turns logits into probabilities, "softmax" or "sigmoid"; None for that of the loss that the
-            model was trained with.
-        top: how many classes are named, best first, 1 or more.
-        rounding: the dtype that a resize gives, "float" or "uint8"; None for what the model carries.
-        exif: whether photographs are turned as their EXIF orientation says; None for what the model carries.
-        max_megapixels: larger images are refused undecoded, in millions of pixels.
-        max_batch_size: larger batches are refused, in images.
-        recipe: how the model was trained, for the card: a dict that JSON can hold.
-        metrics: the metrics of the model, for the card: a dict that JSON can hold.
+        precision: compute precision, "float32" or "bfloat16".
+        activation: from logits to probabilities, "softmax" or "sigmoid"; None for that of the model's loss.
+        top: number of top classes, 1 or more.
+        rounding: dtype of resized images, "float" or "uint8"; None for the model's.
+        exif: whether images are rotated by their EXIF orientation; None for the model's setting.
+        max_megapixels: the largest image to decode, in millions of pixels.
+        max_batch_size: the largest batch to accept, in images.
+        recipe: JSON-serializable dict for the card: how the model was trained.
+        metrics: JSON-serializable dict for the card: the metrics of the model.
 
     Returns:
         The path that was written, a string.
 
     Raises:
-        ValueError: an argument is out of range, the version exists, or the model cannot be served.
-        SelfTestError: the outputs of the SavedModel are not the model's.
+        ValueError: an argument is invalid, the version exists, or the model cannot be served.
+        SelfTestError: the outputs of the SavedModel differ from the model's.
     """
+    # Resolve and check the arguments.
     base_dir = os.fspath(base_dir)
     name = name or re.sub(r"[^\w.-]", "_", os.path.basename(base_dir.rstrip("/"))) or "model"
     signatures = default_signatures(model) if signatures is None else tuple(signatures)
@@ -100,13 +99,14 @@ def saved_model(
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"`{argument}` must be an integer of 1 or more. Received: {argument}={value!r}")
     if not re.fullmatch(r"[\w.-]+", name):
-        raise ValueError(f"`name` must be of letters, digits and `_.-`, as in a URL. Received: name={name!r}")
+        raise ValueError(f"`name` must consist of letters, digits and `_.-`, for a URL. Received: name={name!r}")
     versions.check_version(base_dir, version)
     labels, decoder = check(model, class_names=class_names, signatures=signatures, activation=activation, **decoding)
     if keras.backend.backend() != "tensorflow":
         options = {"version": version, "name": name, "class_names": class_names, "top": top, **decoding, **serving}
         return _by_tensorflow(model, base_dir, {**options, "recipe": recipe, "metrics": metrics})
 
+    # Build the signatures: `written` in the graph of an inference copy, `reference` eagerly with the model.
     copy = inference_copy(model, precision)
     if decoder:
         decoding |= {"rounding": decoder.preprocessing.rounding, "exif": decoder.preprocessing.exif}
@@ -121,6 +121,7 @@ def saved_model(
         preprocessing={"model": decoder and decoder.preprocessing.to_config(), **decoding},
         training=recipe or {}, metrics=metrics or {},
     )  # fmt: skip
+    # Write, verify and publish the version.
     with versions.staging_dir(base_dir, kept_after=SelfTestError) as folder:
         write_graph(folder, copy, {key: (signature.function, signature.spec) for key, signature in written.items()})
         write_assets(folder, name=name, model=model, card=card, signatures=written, image_files=image_files)
@@ -136,8 +137,7 @@ def saved_model(
 
 
 def default_signatures(model: keras.Model) -> tuple[str, ...]:
-    """Returns the signatures of an export that names none: those for image files only if files can have the channels
-    of the model's images, 1 to 4."""
+    """Returns the default signatures: "tensor", and "serving_default" if image files can have the model's channels."""
     return ("serving_default", "tensor") if model.input_shape[-1] <= 4 else ("tensor",)
 
 
@@ -151,18 +151,18 @@ def check(
     exif: bool | None = None,
     max_megapixels: float = 50.0,
 ) -> tuple[tuple[str, ...], Decoder | None]:
-    """Checks whether `saved_model` can export a model, without computing anything; arguments as there.
+    """Checks whether `saved_model` can export a model, without running it; arguments as in `saved_model`.
 
     Returns:
-        `(labels, decoder)`: the name of each class, and the `Decoder` of image files, None if no signature takes them.
+        `(labels, decoder)`: the class names, and the `Decoder` of image files, None if no signature takes files.
 
     Raises:
-        ValueError: an argument is out of range, or the model cannot be served.
+        ValueError: an argument is invalid, or the model cannot be served.
     """
     check_outputs(model, logits_activation_of(model) if activation is None else activation)
     signatures = default_signatures(model) if signatures is None else tuple(signatures)
     if not signatures or not set(signatures) <= set(SIGNATURES):
-        raise ValueError(f"The signatures are {', '.join(SIGNATURES)}. Received: signatures={signatures}")
+        raise ValueError(f"`signatures` must be among {', '.join(SIGNATURES)}. Received: signatures={signatures}")
     if {"features", "attention"} & set(signatures):
         find_vision_transformer(model)
     classes = model.output_shape[-1]
@@ -190,7 +190,7 @@ print(keras_vit.export.saved_model(model, base_dir, **options))
 
 
 def _by_tensorflow(model, base_dir, options):
-    """Exports by a child process on TensorFlow; Keras' graphs from JAX are compiled for every batch size."""
+    """Exports in a child process on TensorFlow, because Keras' graphs from JAX are compiled for every batch size."""
     with tempfile.TemporaryDirectory() as folder:
         model.save(f"{folder}/model.keras")
         with open(f"{folder}/options.json", "w", encoding="utf-8") as file:
@@ -201,6 +201,6 @@ def _by_tensorflow(model, base_dir, options):
             )
         except ChildProcessError as error:
             raise ValueError(
-                f"The process with the TensorFlow backend could not export the model: {error} "
+                f"The child process with the TensorFlow backend could not export the model: {error} "
                 f"Received: backend={keras.backend.backend()!r}"
             ) from error

@@ -1,4 +1,4 @@
-"""The signatures of an export. A new one is a function here and its row in `SIGNATURES`."""
+"""The signatures of an export. To add one, write a function here and add it to `SIGNATURES`."""
 
 import dataclasses
 import functools
@@ -13,30 +13,30 @@ from keras_vit.models.any_model import check_not_masked, gives_probabilities, is
 from keras_vit.models.features import FeatureModel
 from keras_vit.preprocessing import preprocessing_of
 
-ENCODED = "image/encoded"  # the feature of a tf.train.Example that holds an image file
+ENCODED = "image/encoded"  # the feature of a tf.train.Example with an image file
 ACTIVATIONS = {"softmax": tf.nn.softmax, "sigmoid": tf.nn.sigmoid}
 
 
 @dataclasses.dataclass(frozen=True)
 class ServedModel:
-    """A model and what its signatures share. Get its functions outside of a graph, since they look at the model."""
+    """A model and the functions that its signatures share; access them outside of a graph."""
 
-    model: keras.Model  # to logits or probabilities `(B, classes)`
+    model: keras.Model  # returns logits or probabilities `(B, classes)`
     activation: str  # for logits, a key of `ACTIVATIONS`
     decoder: Decoder | None  # None if no signature takes image files
     class_names: tuple
-    top: int  # how many classes are named, best first
-    wrap: Callable  # applied to the functions of images, which several signatures use
+    top: int  # number of top classes
+    wrap: Callable  # applied to the functions of images, which several signatures share
 
     @functools.cached_property
     def probabilities(self):
-        """From images, float32 `(B, H, W, C)`, to `(B, classes)`."""
+        """The function from images, float32 `(B, H, W, C)`, to probabilities `(B, classes)`."""
         activate = tf.identity if gives_probabilities(self.model) else ACTIVATIONS[self.activation]
         return self.wrap(lambda images: activate(tf.cast(self.model(images, training=False), tf.float32)))
 
     @functools.cached_property
     def features(self):
-        """From images to what the head reads, `(B, F)`, and the patches' tokens, `(B, rows, columns, D)`."""
+        """The function from images to the head's input `(B, F)` and the patch tokens `(B, rows, columns, D)`."""
         features = FeatureModel(self.model, tokens="all")
         vit = features.vit
 
@@ -51,23 +51,23 @@ class ServedModel:
 
     @functools.cached_property
     def attention(self):
-        """From images to the attention of all layers multiplied, `(B, H, W)`."""
+        """The function from images to the attention rollout `(B, H, W)`."""
         size = self.model.input_shape[1:3]
         return self.wrap(lambda images: tf.image.resize(rollout_map(self.model, images)[..., None], size)[..., 0])
 
     def top_classes(self, probabilities):
-        """The names of the best classes, string `(B, top)`, and their probabilities, float32 `(B, top)`."""
+        """Returns the names of the top classes, string `(B, top)`, and their probabilities, float32 `(B, top)`."""
         top_probabilities, indices = tf.math.top_k(probabilities, self.top)
         return tf.gather(tf.constant(self.class_names), indices), top_probabilities
 
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """One function of a served model."""
+    """A function of a served model."""
 
-    function: Callable  # from a tensor to `{name: tensor}`, the batch axis first
+    function: Callable  # from a tensor to `{name: tensor}`, batch axis first
     spec: tf.TensorSpec
-    example_inputs: Callable  # from image files to such a tensor, for the warm-up and the verification
+    example_inputs: Callable  # from image files to an input tensor, for warm-up and verification
 
 
 def _of_files(function):
@@ -90,7 +90,7 @@ def _tensor(served):
 
     def function(images):
         images = tf.debugging.check_numerics(images, "pixels must be finite")
-        # Huge finite pixels overflow within the model.
+        # Huge finite pixels overflow inside the model.
         probabilities = tf.debugging.check_numerics(compute(images), "the output is not finite")
         return {"probabilities": probabilities}
 
@@ -137,17 +137,17 @@ SIGNATURES = {
     "serving_default": _serving_default, "tensor": _tensor, "classify": _classify, "features": _features,
     "attention": _attention,
 }  # fmt: skip
-"""The functions that build the signatures of a SavedModel, by their names; see `saved_model`."""
+"""The functions that build the signatures of a SavedModel, by name; see `saved_model`."""
 
 
 def check_outputs(model, activation):
-    """Raises a `ValueError` unless a model gives logits or probabilities `(B, classes)` and the activation is known."""
+    """Raises a `ValueError` unless a model returns logits or probabilities and the activation is known."""
     if activation not in ACTIVATIONS:
         raise ValueError(f"`activation` must be one of {', '.join(ACTIVATIONS)}. Received: activation={activation!r}")
     check_not_masked(model)
     if len(model.output_shape) != 2:
         raise ValueError(
-            "Only models to logits or probabilities (B, classes) have classes and can be served. "
+            "Only models that return logits or probabilities (B, classes) can be served. "
             f"Received: output_shape={model.output_shape}"
         )
     last_activation = last_activation_of(model)
@@ -159,7 +159,7 @@ def check_outputs(model, activation):
 
 
 def build_signatures(names, served, max_batch_size):
-    """Builds `{name: Signature}` that check their input: TensorFlow does not, and a wrong rank aborts the process."""
+    """Returns `{name: Signature}` that check their input, because a wrong rank would abort the process."""
     return {name: _with_input_check(SIGNATURES[name](served), max_batch_size) for name in names}
 
 
@@ -167,7 +167,7 @@ def _with_input_check(signature, max_batch_size):
     def function(inputs):
         inputs = tf.ensure_shape(inputs, signature.spec.shape)
         size = tf.shape(inputs)[0]
-        message = f"a batch must hold 1 to {max_batch_size} images; it holds:"
+        message = f"a batch must hold 1 to {max_batch_size} images; images:"
         in_range = (size > 0) & (size <= max_batch_size)
         return signature.function(checked(inputs, in_range, message, size))
 

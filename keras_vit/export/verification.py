@@ -1,7 +1,7 @@
-"""Verifies a written SavedModel in a child process that imports TensorFlow only, as a server would.
+"""Verifies a written SavedModel in a child process that imports only TensorFlow, like a server.
 
-`verify` runs `python -P verification.py VERSION CASES TOLERANCE`, so nothing of this library is imported at the top.
-CASES has a folder for every signature, with the tensor `inputs` and each output; the child prints the differences.
+`verify` runs `python -P verification.py VERSION CASES TOLERANCE`, so this file imports nothing of this library at the
+top. CASES has a folder per signature, with the tensor `inputs` and each output; the child prints the differences.
 """
 
 import json
@@ -14,11 +14,11 @@ import tensorflow as tf
 
 
 class SelfTestError(RuntimeError):
-    """Raised if the outputs of a written export are not those of its model."""
+    """Raised if the outputs of a written export differ from its model's."""
 
 
 def tolerance_of(model, precision):
-    """Returns the largest absolute difference that a probability of an export may have."""
+    """Returns the tolerance of an export's probabilities."""
     from keras_vit.export.graph import uses_reduced_precision
 
     exact = precision == "float32" and not uses_reduced_precision(model)
@@ -28,7 +28,7 @@ def tolerance_of(model, precision):
 
 
 def example_files(image_shape, count=3):
-    """Returns image files of smooth noise, the same in every call and not of the model's size: a list of bytes."""
+    """Returns deterministic image files of smooth noise, of another size than the model's: a list of bytes."""
     height, width, channels = image_shape
     stored = channels if channels in (2, 4) else 3
     noise = tf.constant(np.random.default_rng(0).uniform(0, 255, (count, 5, 7, stored)), tf.float32)
@@ -51,7 +51,7 @@ def verification_case(signature, image_files):
 
 
 def verify(folder, cases, tolerance):
-    """Runs the signatures of a SavedModel in a child process; returns the largest difference of each one's outputs."""
+    """Runs the signatures of a SavedModel in a child process; returns the largest output difference of each."""
     from keras_vit import files
 
     with tempfile.TemporaryDirectory() as case_folder:
@@ -61,13 +61,13 @@ def verify(folder, cases, tolerance):
                 tf.io.write_file(f"{case_folder}/{name}/{part}", tf.io.serialize_tensor(tensor))
         try:
             last_line = files.run_python(
-                # -P keeps the modules of this folder off the path. The devices belong to the parent.
+                # -P keeps this folder's modules off the path. The GPUs belong to the parent.
                 ["-P", __file__, folder, case_folder, tolerance],
                 CUDA_VISIBLE_DEVICES="-1",
                 TF_CPP_MIN_LOG_LEVEL="2",
             )
         except ChildProcessError as error:
-            raise SelfTestError(f"Outputs of the export are not the model's: {error}. It stays in {folder}") from error
+            raise SelfTestError(f"The export's outputs differ from the model's: {error}. See {folder}") from error
     return json.loads(last_line)
 
 

@@ -1,4 +1,4 @@
-"""Folders of versions, as a server watches them: `<base_dir>/<integer>`, of which the largest is served."""
+"""Folders of versions, `<base_dir>/<integer>`, of which a server serves the largest."""
 
 import errno
 import os
@@ -17,19 +17,19 @@ from keras_vit.models.any_model import logits_activation_of, weights_digest
 MARKER = "saved_model.pb"  # a folder without it is not a SavedModel
 MODEL = "assets.extra/model.keras"
 CARD = "assets.extra/model_card.json"
-"""Path of the model card inside a version of an export."""
+"""The path of the model card inside a version of an export."""
 _CARD_KEYS = ("model", "class_names", "activation", "preprocessing", "training", "metrics")
 
 
 def load(path: str | os.PathLike) -> keras.Model:
-    """Loads the model of an export from the folder of a version, to be trained further; compiled if that one was.
+    """Loads the model of an export from the folder of a version; it is compiled if the exported model was.
 
     Raises:
-        ValueError: the folder is not an export, or its model is damaged.
+        ValueError: the folder is not an export, or the file of the model is damaged.
     """
     source = os.path.join(os.fspath(path), MODEL)
     if not files.exists(source):
-        raise ValueError(f"The folder of an export holds {MODEL}, and this one does not. Received: path={path!r}")
+        raise ValueError(f"The folder of an export must contain {MODEL}. Received: path={path!r}")
     with tempfile.TemporaryDirectory() as folder:
         local = os.path.join(folder, "model.keras")
         files.copy(source, local)
@@ -37,17 +37,17 @@ def load(path: str | os.PathLike) -> keras.Model:
 
 
 def load_card(path: str | os.PathLike) -> dict[str, Any]:
-    """Loads the model card of an export, a dict; arguments and errors as of `load`."""
+    """Loads the model card of an export, a dict; arguments and errors as in `load`."""
     card = files.read_json(os.path.join(os.fspath(path), CARD))
     if card is None:
-        raise ValueError(f"The folder of an export holds {CARD}, and this one does not. Received: path={path!r}")
+        raise ValueError(f"The folder of an export must contain {CARD}. Received: path={path!r}")
     if not isinstance(card, dict) or not card.keys() >= set(_CARD_KEYS):
         raise ValueError(f"The card of an export must have {', '.join(_CARD_KEYS)}. Received: {CARD} of path={path!r}")
     return card
 
 
 def has_model(path: str | os.PathLike, model: keras.Model, class_names: Sequence[str]) -> bool:
-    """Returns whether an export has the weights of a model, its activation and these class names.
+    """Returns whether an export has a model's weights and activation, and these class names.
 
     Args:
         path: the folder of a version, any path of `tf.io.gfile`.
@@ -63,7 +63,7 @@ def has_model(path: str | os.PathLike, model: keras.Model, class_names: Sequence
 
 
 def newest_version(base_dir: str | os.PathLike) -> str | None:
-    """Returns the path of the largest version in a folder, None if there is none.
+    """Returns the path of the largest version in a folder, or None if the folder has no version.
 
     Args:
         base_dir: the folder of the versions, any path of `tf.io.gfile`.
@@ -73,7 +73,7 @@ def newest_version(base_dir: str | os.PathLike) -> str | None:
 
 
 def next_version(base_dir):
-    """Returns the number after the largest version, 1 if there is none."""
+    """Returns the number after the largest version, 1 for the first."""
     names = files.list_dir(base_dir) if files.exists(base_dir) else []
     return 1 + max((int(name) for name in names if name.isdecimal()), default=0)
 
@@ -81,11 +81,11 @@ def next_version(base_dir):
 def check_version(base_dir, version):
     """Raises a `ValueError` if `version` exists."""
     if version is not None and files.exists(os.path.join(base_dir, str(version))):
-        raise ValueError(f"An exported version is never overwritten. Received: {base_dir}/{version}, which exists")
+        raise ValueError(f"Exported versions are never overwritten. Received: {base_dir}/{version}, which exists")
 
 
 def staging_dir(base_dir, kept_after=()):
-    """Makes a local folder to write a version in; its name is not a number, which a server would serve unfinished."""
+    """A context with a local folder for writing a version; a server ignores it, since its name is not a number."""
     if files.is_remote(base_dir):
         return files.staging_dir(None, kept_after)
     with files.explained_errors("The folder of the versions cannot be made", "It must be writable.", base_dir):
@@ -94,7 +94,7 @@ def staging_dir(base_dir, kept_after=()):
 
 
 def publish(folder, base_dir, version):
-    """Gives a complete folder its version number, None for the next one, and returns its path."""
+    """Renames a complete folder to its version number, the next one for None, and returns its path."""
     while True:
         target = os.path.join(base_dir, str(version or next_version(base_dir)))
         check_version(base_dir, version)
@@ -105,7 +105,7 @@ def publish(folder, base_dir, version):
             os.rename(folder, target)
             return target
         except OSError as error:
-            # Another export published this number in between: take the next one.
+            # Another export published this number in the meantime: take the next one.
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                 raise
 
@@ -115,5 +115,5 @@ def _copy_with_marker_last(folder, target):
     for source in sorted(sources, key=lambda path: (path.name == MARKER, path)):
         path = f"{target}/{source.relative_to(folder)}"
         files.make_dirs(os.path.dirname(path))
-        # Not `files.copy`, which would rename each file: on an object store a second copy, and the marker is enough.
+        # Not `files.copy`, whose renaming is a second copy on object stores; the marker is enough.
         tf.io.gfile.copy(str(source), path)

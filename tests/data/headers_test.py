@@ -179,5 +179,5 @@ def test_a_server_refuses_files_far_larger_than_their_pixels():
 def test_the_pixels_of_a_request_are_bounded_together():
     decoder = Decoder((4, 4, 3), Preprocessing(), max_megapixels=22 * 31 / 1e6)
     assert decoder(tf.constant([PNG] * 10)).shape == (10, 4, 4, 3)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="more than 0.00682 megapixels together"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="more than 0.00682 megapixels in total"):
         decoder(tf.constant([PNG] * 11))

@@ -111,5 +111,5 @@ def test_a_wrong_conversion_is_refused():
     images, logits = logits_of(model)
     assert compare("x", 1, model, images, logits).largest_difference == 0
     for bad in (logits[:3], np.full_like(logits, np.nan)):
-        with pytest.raises(ValueError, match=r"finite logits of the shape \(8, 5\)"):
+        with pytest.raises(ValueError, match=r"finite logits of shape \(8, 5\)"):
             compare("x", 1, model, images, bad)

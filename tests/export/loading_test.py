@@ -36,5 +36,5 @@ def test_a_model_is_loaded_from_any_file_system(exported):
 
 def test_another_folder_is_refused(exported, tmp_path):
     shutil.copy(Path(exported[0], "saved_model.pb"), tmp_path)
-    with pytest.raises(ValueError, match="holds assets.extra/model.keras, and this one does not. Received: path="):
+    with pytest.raises(ValueError, match="must contain assets.extra/model.keras. Received: path="):
         export.load(tmp_path)
