@@ -1,7 +1,7 @@
-"""Compiles the steps of a run for a TPU with the TPU's own compiler, on a machine without one.
+"""Compiles the steps of a run with the TPU compiler, on a machine without a TPU.
 
-`check` returns a `Check`: whether a run fits, what it needs, and a roofline estimate of its time. It needs the extra
-`aot`: jax and libtpu of one pair of versions, on x86-64 Linux.
+`check` returns a `Check`: whether a run fits, its memory, FLOPs and HBM traffic, and a roofline estimate of its time.
+It requires the extra `aot`, which pins jax and libtpu, on x86-64 Linux.
 """
 
 from keras_vit.tpu.estimate import check

@@ -1,4 +1,4 @@
-"""The TPU compiler, reached through JAX without a TPU. Every private name of JAX that this project uses is here."""
+"""Calls the TPU compiler through JAX without a TPU. This file has all private names of JAX that the project uses."""
 
 import errno
 import importlib.metadata
@@ -9,16 +9,16 @@ from pathlib import Path
 from keras_vit.tpu import hlo
 from keras_vit.tpu.program import Program, refused_program
 
-# The versions that the private names were tried with; the extra `aot` of setup.cfg pins the same ones.
+# The versions with which the private names were tested; the extra `aot` in setup.cfg pins the same ones.
 VERSIONS = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.51"}
 
-# Without these, libtpu asks a metadata server for the machine's TPU, and JAX tries to use one.
+# Without these, libtpu queries a metadata server, and JAX tries to use a TPU.
 ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
-    "TPU_ACCELERATOR_TYPE": "v3-8",  # any; libtpu warns if there is none
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # no process here uses a TPU, so several may load the library
+    "TPU_ACCELERATOR_TYPE": "v3-8",  # any value; libtpu warns without one
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # safe, because no process uses a TPU
 }
 _HLO_FILE = ".after_optimizations.txt"
 _MOST_ARRAYS = 50  # in `Program.traffic`
@@ -31,16 +31,16 @@ def check_installed():
             importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             raise ImportError(
-                f"Compiling for a TPU needs {name}, which is not installed: pip install "
-                '"keras_vit[aot]", beside [cpu] and not beside [tpu] or [jax-tpu].',
+                f"Compiling for a TPU requires {name}, which is not installed: pip install "
+                '"keras_vit[aot]", together with [cpu] but not with [tpu] or [jax-tpu].',
                 name=name,
             ) from None
 
 
 def topology_devices(topology):
-    """Returns JAX's devices of a slice, for which a function can be lowered and compiled without them."""
+    """Returns JAX devices that describe a slice, for lowering and compiling functions without a TPU."""
     before = dict(os.environ)
-    os.environ.update(ENVIRONMENT)  # which JAX and libtpu read when they are loaded, now at the latest
+    os.environ.update(ENVIRONMENT)  # JAX and libtpu read it when they are loaded, now at the latest
     try:
         import jax
         from jax.experimental import topologies
@@ -48,7 +48,7 @@ def topology_devices(topology):
         return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
     except jax.errors.JaxRuntimeError as error:
         raise ValueError(
-            f"libtpu has no slice ({str(error).splitlines()[0]}). Received: topology={topology}"
+            f"libtpu does not support the slice ({str(error).splitlines()[0]}). Received: topology={topology}"
         ) from error
     finally:
         os.environ.clear()
@@ -79,7 +79,7 @@ def compile_stablehlo(stablehlo, topology):
 
 
 def program_of(compile_with, steps=1):
-    """Returns the `Program` of `steps` steps that `compile_with` compiles, a function of compiler options."""
+    """Returns the `Program` of `steps` steps; `compile_with(options)` compiles it with compiler options."""
     import jax
 
     with tempfile.TemporaryDirectory() as folder:
@@ -94,18 +94,18 @@ def program_of(compile_with, steps=1):
 
 
 def dumped_hlo(folder):
-    """Returns the optimized HLO from the compiler's dumps."""
+    """Returns the optimized HLO from the compiler's dump folder."""
     paths = sorted(Path(folder).glob(f"*{_HLO_FILE}"), key=lambda path: path.stat().st_size)
     if not paths:
-        raise ImportError(f"libtpu wrote no file *{_HLO_FILE}; does XLA_FLAGS keep it from it?")
+        raise ImportError(f"libtpu did not write a file *{_HLO_FILE}; check XLA_FLAGS")
     text = paths[-1].read_text()
     if not text.rstrip().endswith("\n}"):
-        raise OSError(errno.ENOSPC, "the compiler's dump is truncated; TMPDIR names another folder", str(folder))
+        raise OSError(errno.ENOSPC, "the compiler's dump is truncated; set TMPDIR to another folder", str(folder))
     return text
 
 
 def _numbers(executable):
-    """Returns the sizes and FLOPs of an executable of JAX, public or private."""
+    """Returns the sizes and FLOPs of a JAX executable, public or private."""
     is_public = hasattr(executable, "memory_analysis")
     memory = executable.memory_analysis() if is_public else executable.get_compiled_memory_stats()
     results = memory.output_size_in_bytes - memory.alias_size_in_bytes
@@ -118,7 +118,7 @@ def _numbers(executable):
 
 
 def _remove_copies(module, ir):
-    """Removes `mhlo.copy`, an identity that TensorFlow writes and the TPU's pipeline refuses."""
+    """Removes `mhlo.copy`, an identity that TensorFlow emits and the TPU pipeline rejects."""
     copies = []
 
     def visit(operation):

@@ -1,4 +1,4 @@
-"""Compiles the steps of a run for a TPU slice, and looks for what fits."""
+"""Compiles the steps of a run for a TPU slice, and searches for configs that fit."""
 
 import copy
 import dataclasses
@@ -17,31 +17,32 @@ from keras_vit.tpu.search import largest_batch
 from keras_vit.tpu.topologies import get_topology
 from keras_vit.training.validation import total_steps, validate_config
 
-_SOME_STEPS = 10**6  # for the schedule of a run whose number of steps is unknown; it changes no size
+_SOME_STEPS = 10**6  # for the schedule if the number of steps is unknown; it does not change the program's size
 
 
 def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, search: bool = False) -> Check:
-    """Compiles the training and the evaluation step of a run for a TPU slice, without a TPU.
+    """Compiles the training and evaluation steps of a run for a TPU slice, without a TPU.
 
-    On TensorFlow it is the program of one replica, on JAX that of all devices. The dataset need not be there,
-    except a folder or a list, whose classes have to be counted; weights are not read.
+    On TensorFlow, this compiles the program of one replica; on JAX, that of all devices. Weights are not read, and the
+    dataset need not exist, except for a folder or list of images, whose classes are counted.
 
     Args:
-        task: the `tasks.Task`; its config is replaced by the recipe.
-        recipe: the config; `batch_size` replaces its own.
-        batch_size: examples in a batch, over all devices of the slice.
+        task: the `tasks.Task`; the recipe replaces its config.
+        recipe: the config; the argument `batch_size` replaces its field.
+        batch_size: number of examples per batch, over all devices of the slice.
         topology: the name of a slice, such as "v3:2x2".
-        search: whether to look for the largest batch that fits, and for what rematerialization and more
-            micro-batches would allow; several compiles.
+        search: whether to search for the largest batch that fits, also with rematerialization and more micro-batches;
+            it compiles several times.
 
     Returns:
         A `Check`.
 
     Raises:
         ImportError: jax or libtpu is missing; `pip install "keras_vit[aot]"`.
-        ValueError: the slice is unknown, or the config cannot be satisfied on it.
-        ChildProcessError: the compiler died.
+        ValueError: the slice is unknown, or the config is invalid for it.
+        ChildProcessError: the compiler crashed.
     """
+    # Resolve config, inputs and schedule.
     slice_ = get_topology(topology)
     devices = slice_.num_devices
     config = _changed(recipe, batch_size=batch_size)
@@ -49,28 +50,29 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
     compiler.check_installed()
     inputs = input_shapes(config)
     steps = total_steps(config, inputs.num_examples) if config.total_steps or inputs.num_examples else 0
-    # Nothing trains here, so a warm-up longer than the training is no error; it changes no size.
+    # Nothing trains here, so the warm-up may be longer than the training.
     schedule_steps = max(steps or _SOME_STEPS, config.schedule.warmup_steps + 1)
 
     def make_programs(config):
-        own_task = copy.copy(task)  # not rebuilt: it may have arguments of its own
+        own_task = copy.copy(task)  # not rebuilt, because its class may take other arguments
         own_task.config = config
         return programs_class()(config, own_task, inputs, slice_, schedule_steps)
 
     @functools.cache
     def compile_steps(programs, images, parts):
-        """The `Program`s of both steps for a number of images of a device; twice the first if it cannot compile."""
+        """Returns both steps' `Program`s for `images` per device; twice the first if it cannot compile."""
         train = programs.train(images * devices, parts)
         if not train.compiles and not train.out_of_memory:
             return train, train
         return train, programs.evaluation(images * devices, parts)
 
+    # Compile both steps.
     programs, size, parts = make_programs(config), batch_size // devices, config.accumulate_steps
     train, evaluation = compile_steps(programs, size, parts)
     try:
         model_flops = 3.0 * size * cost.flops(programs.model)
     except ValueError:
-        model_flops = 0.0  # the model has layers whose products are unknown
+        model_flops = 0.0  # the model has layers of unknown cost
     result = Check(
         topology=slice_, backend=keras.backend.backend(), batch_size=batch_size, accumulate_steps=parts,
         precision=config.precision, train=train, evaluation=evaluation, state_bytes=programs.state_bytes,
@@ -81,7 +83,7 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
         return result
 
     def find(programs, parts, first, any_will_do=True):
-        """A number of images of a device that fits in a step of `parts` micro-batches."""
+        """Returns a number of images per device that fits in a step of `parts` micro-batches."""
 
         def compile_size(images):
             both = compile_steps(programs, images, parts)
@@ -90,9 +92,10 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
         limit = slice_.device.memory_bytes
         return largest_batch(compile_size, limit, first, programs.state_bytes, unit=parts, any_will_do=any_will_do)
 
+    # Search for the largest batch, also with more micro-batches and rematerialization.
     fitting, changes = find(programs, parts, size, any_will_do=not search), []
     if search and fitting:
-        # More micro-batches: for the batch that was asked for, or if that fits, for twice the largest one.
+        # Try more micro-batches for the requested batch or, if that fits, for twice the largest one.
         divisors = (n for n in range(2, size + 1) if size % n == 0 and size // n <= fitting // parts)
         more = 2 * parts if fitting >= size else next(divisors)
         first = -(-2 * fitting // more) * more if fitting >= size else size

@@ -1,7 +1,7 @@
-"""HBM traffic, read from the text of an optimized HLO module.
+"""Computes HBM traffic from the text of an optimized HLO module.
 
-`cost_analysis` also counts the bytes of the small memory next to the compute units (in a training step of ViT-B/16 on a
-v5e, more than the HBM traffic), and the body of a loop once.
+`cost_analysis` also counts the bytes of on-chip memory (in a training step of ViT-B/16 on a v5e, more than the HBM
+traffic), and counts loop bodies once.
 """
 
 import collections
@@ -14,8 +14,8 @@ _INSTRUCTION = re.compile(r"\s+(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\((.
 _ARRAY = re.compile(r"\b([a-z]\w*)\[([\d,<=]*)\](?:\{([^{}]*)\})?")
 _CALLED = re.compile(r"(?:body|to_apply|calls|called_computations|branch_computations)=(\{[^{}]*\}|%?[\w.\-]+)")
 
-# Instructions that move nothing themselves: names for parts of memory, ends of `-start` operations, and calls, whose
-# computations are read.
+# Instructions that move no bytes themselves: views, ends of `-start` operations, and calls, whose computations are
+# visited.
 _CALLS = {"while", "conditional", "call", "async-start"}
 _FREE = _CALLS | {
     "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "async-update", "partition-id",
@@ -24,12 +24,13 @@ _FREE = _CALLS | {
 
 
 def traffic(text, steps=1):
-    """Returns what moves between a device and HBM, `(array, bytes)` such as `("bf16[64,12]", 10**9)`, largest first."""
+    """Returns HBM traffic as `(array, bytes)`, such as `("bf16[64,12]", 10**9)`, largest first."""
     computations, outputs, entry = _parse(text)
     sizes = collections.Counter()
 
     def visit(name, times):
         for line_outputs, opcode, rest in computations.get(name, ()):
+            # Visit called computations, loop bodies as often as they run.
             if opcode in _CALLS:
                 length = 1
                 if opcode == "while":
@@ -41,6 +42,7 @@ def traffic(text, steps=1):
                         visit(called, times * length)
             if opcode in _FREE or opcode.endswith("-done"):
                 continue
+            # Count operands and outputs in HBM; a slice reads only its output's size.
             writes = line_outputs[:1] if opcode == "copy-start" else line_outputs
             for operand in re.findall(r"%([\w.\-]+)", rest.split("), ")[0]):
                 for array in outputs.get(operand, ()):
@@ -55,7 +57,7 @@ def traffic(text, steps=1):
 
 
 def _parse(text):
-    """Returns `{computation: [(outputs, opcode, rest)]}`, `{instruction: outputs}` and the executed computation."""
+    """Returns `{computation: [(outputs, opcode, rest)]}`, `{instruction: outputs}` and the entry computation."""
     computations, all_outputs, entry, lines = {}, {}, None, []
     for line in text.splitlines():
         if header := _COMPUTATION.match(line):
@@ -70,7 +72,7 @@ def _parse(text):
             lines.append((outputs, opcode, rest))
             all_outputs[name] = outputs
     if entry is None:
-        raise ValueError(f"The text is not that of an HLO module. Received: {text[:60]!r}")
+        raise ValueError(f"The text must be an HLO module. Received: {text[:60]!r}")
     return computations, all_outputs, entry
 
 
@@ -83,7 +85,7 @@ def is_in_hbm(array):
 
 
 def padded_bytes(array):
-    """Returns the bytes of `(dtype, shape, layout)` with the padding of tiles; a layout is "1,0:T(8,128)S(1)"."""
+    """Returns the bytes of `(dtype, shape, layout)` with the padding of tiles; a layout is like "1,0:T(8,128)S(1)"."""
     dtype, shape, layout = array
     axes, _, rest = layout.partition(":")
     tile, sides = re.match(r"T\(([\d,]+)\)", rest), list(shape)
@@ -92,5 +94,5 @@ def padded_bytes(array):
         for i, length in enumerate(list(map(int, reversed(tile[1].split(","))))[: len(sides)]):
             sides[i] = -(-sides[i] // length) * length
     digits = re.search(r"\d+", dtype)
-    bits = 8 if dtype == "pred" else int(digits[0]) if digits else 0  # a token has no size
+    bits = 8 if dtype == "pred" else int(digits[0]) if digits else 0  # tokens have no size
     return math.prod(sides) * bits // 8

@@ -1,4 +1,4 @@
-"""What a model has to know of its input, for a dataset that need not be on this machine."""
+"""The shape of a model's inputs, for datasets that need not exist on this machine."""
 
 import dataclasses
 import types
@@ -21,11 +21,11 @@ class InputShapes:
         return types.SimpleNamespace(class_names=names, num_examples=self.num_examples)
 
     def model_preprocessing(self):
-        return None  # it changes no number of the model
+        return None  # it does not change the model's size
 
 
 def input_shapes(config):
-    """Returns the `InputShapes` of a config, without reading its dataset if the config says enough."""
+    """Returns the `InputShapes` of a config, and reads its dataset only if the config does not specify them."""
     group = config.data
     size, channels = group.image_size, group.channels
     image_shape = (size, size, channels) if size else tuple(group.image_shape)
@@ -33,9 +33,7 @@ def input_shapes(config):
     whole = recipes.NUM_EXAMPLES.get(group.name, 0) if group.train_split == "train" else 0
     num_examples = group.num_examples or whole
     image_shape = tuple(config.model.get("input_shape") or image_shape)
-    if group.max_patches:
-        image_shape = batch_shape(group.max_patches, group.patch_size, channels)
-    generated = group.name.partition(":")[0] in ("digits", *data.SOURCES)  # they are on every machine
+    generated = group.name.partition(":")[0] in ("digits", *data.SOURCES)  # available on every machine
     if image_shape and num_classes and not generated:
         return InputShapes(image_shape, num_classes, num_examples)
     try:
@@ -44,8 +42,8 @@ def input_shapes(config):
         if generated:
             raise
         raise ValueError(
-            "The size of the images and the number of classes must be known: of a dataset that is not on this machine, "
-            "set data.image_size and data.classes (such as --config.data.classes=1000). "
+            "The image size and the number of classes must be known. For a dataset that is not on this machine, set "
+            "data.image_size and data.classes (such as --config.data.classes=1000). "
             f"Received: data.name={group.name!r}, data.image_size={size}, data.classes={group.classes} ({error})"
         ) from error
     return InputShapes(image_shape or inputs.image_shape, len(inputs.train.class_names), inputs.train.num_examples)

@@ -1,4 +1,4 @@
-"""The programs that the engine on JAX runs, compiled for all devices of a TPU slice."""
+"""The programs of the JAX engine, compiled for all devices of a TPU slice."""
 
 import math
 
@@ -18,7 +18,7 @@ from keras_vit.training.jax.step import make_sums, make_train_steps
 
 
 class JaxPrograms(Programs):
-    """The steps of a run on JAX, compiled for all devices of a slice. A program of training may be several steps."""
+    """The steps of a run on JAX, compiled for all devices of a slice. A training program may run several steps."""
 
     def _build(self, inputs, total_steps):
         config = self._config
@@ -72,9 +72,9 @@ def compile_function(function, *arguments, steps=1):
     try:
         lowered = function.lower(*arguments)
     except (jax.errors.JAXTypeError, jax.errors.JAXIndexError, NotImplementedError) as error:
-        return refused_program(error)  # such as a shape that depends on values
+        return refused_program(error)  # for example, a shape depends on values
     cached = jax.config.jax_enable_compilation_cache
-    jax.config.update("jax_enable_compilation_cache", False)  # on disk; JAX cannot read these programs back
+    jax.config.update("jax_enable_compilation_cache", False)  # JAX cannot read these programs back from disk
     try:
         return compiler.program_of(lambda options: lowered.compile(compiler_options=options), steps)
     finally:

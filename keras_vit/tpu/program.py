@@ -1,4 +1,4 @@
-"""What the compiler says about a program."""
+"""The compiler's numbers about a program."""
 
 import dataclasses
 import re
@@ -8,30 +8,30 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """What the compiler says about a program on one device."""
+    """The compiler's numbers about a program, per device."""
 
     compiles: bool
     error: str = ""  # the compiler's message
-    out_of_memory: bool = False  # whether the device's memory is the reason for the error
-    required_bytes: int = 0  # what the compiler asks for if it runs out of memory; 0 if it does not say
-    argument_bytes: int = 0  # weights, optimizer and batch, as they lie in HBM
+    out_of_memory: bool = False  # whether the program does not fit in the device's memory
+    required_bytes: int = 0  # memory needed if out of memory; 0 if unknown
+    argument_bytes: int = 0  # weights, optimizer and batch, as laid out in HBM
     temporary_bytes: int = 0  # activations, and results that replace no argument
     program_bytes: int = 0
-    flops: float = 0.0  # of one execution; `cost_analysis` counts the body of a loop once
-    bytes_accessed: float = 0.0  # HBM traffic of one execution
-    traffic: tuple = ()  # the arrays that are moved most, `(array, bytes)`
-    steps: int = 1  # training steps of one execution
+    flops: float = 0.0  # per execution; `cost_analysis` counts loop bodies once
+    bytes_accessed: float = 0.0  # HBM traffic per execution
+    traffic: tuple = ()  # the arrays with the most traffic, `(array, bytes)`
+    steps: int = 1  # training steps per execution
 
     @property
     def memory_bytes(self):
-        """HBM that the program needs; if it does not fit, what the compiler asked for."""
+        """HBM that the program needs, also if it does not fit."""
         if not self.compiles:
             return self.required_bytes
         return self.argument_bytes + self.temporary_bytes + self.program_bytes
 
 
 def refused_program(error):
-    """Returns the `Program` of an exception of the compiler or of the lowering before it."""
+    """Returns the `Program` for an exception of the compiler or the lowering."""
     text = str(error).strip()
     needed = re.search(r"\(([\d.]+)([KMGT]?)\) exceeds available HBM", text)
     needed = needed or re.search(r"Used ([\d.]+)([KMGT]?) of [\d.]+[KMGT]? hbm", text)

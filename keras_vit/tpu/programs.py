@@ -1,4 +1,4 @@
-"""What both backends share: the steps of a run, compiled for a slice."""
+"""The base class of both backends' programs."""
 
 import math
 

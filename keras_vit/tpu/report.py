@@ -1,4 +1,4 @@
-"""A `Check` in words."""
+"""Formats a `Check` as text."""
 
 from keras_vit.terminal import first_line
 from keras_vit.tpu.search import MOST_IMAGES
@@ -21,23 +21,23 @@ def report(check, price=0.0, arrays=0):
     elif check.error:
         lines += check.error.strip().splitlines()[:3]
     for text, images in check.changes:
-        lines.append(f"with {text}: {f'{images} images a device fit' if images else 'not one image fits'}")
+        lines.append(f"with {text}: {f'{images} images per device fit' if images else 'not one image fits'}")
     return lines
 
 
 def _verdict(check):
     limit, fitting = format_bytes(check.memory_limit_bytes), check.fitting_batch_per_device
     if check.fits:
-        verdict = f"compiles and fits: {format_bytes(check.memory_bytes)} of {limit} a device"
+        verdict = f"compiles and fits: {format_bytes(check.memory_bytes)} of {limit} per device"
         if fitting > check.batch_size_per_device:
-            verdict += f"; up to {fitting} images a device fit"
+            verdict += f"; up to {fitting} images per device fit"
         return verdict + (", and more were not tried" if fitting >= MOST_IMAGES else "")
     needed = f"{format_bytes(check.memory_bytes)}" if check.memory_bytes else "more"
-    verdict = f"does not fit: {needed} are needed of a device's {limit}"
+    verdict = f"does not fit: needs {needed} of {limit} per device"
     if not fitting:
         parts = check.accumulate_steps
         return f"{verdict}; not even {'1 image fits' if parts == 1 else f'{parts} images fit'} on a device"
-    return f"{verdict}; {fitting} images a device fit (batch_size={fitting * check.topology.num_devices})"
+    return f"{verdict}; {fitting} images per device fit (batch_size={fitting * check.topology.num_devices})"
 
 
 def _memory(check):
@@ -56,36 +56,36 @@ def _time(check, price):
     device = check.topology.device
     bound = "compute" if check.compute_seconds >= check.bandwidth_seconds else "bandwidth"
     lines = [
-        f"{check.train.flops / 1e12:.4g} TFLOPs a step by the compiler, {check.model_flops / 1e12:.4g} by the layers; "
-        f"{check.bytes_accessed / 1e9:.4g} GB moved",
-        f"estimate (a roofline; not measured): {check.compute_seconds * 1e3:.4g} ms for the larger of these FLOP "
-        f"counts at the published {device.peak_flops / 1e12:.4g} TFLOP/s, {check.bandwidth_seconds * 1e3:.4g} ms for "
-        f"the bytes at {device.bandwidth / 1e9:.4g} GB/s; {bound} bounds it",
-        f"sum of the gradients: {check.all_reduce_bytes / 1e9:.4g} GB, {check.all_reduce_seconds * 1e3:.3g} ms at "
-        f"{device.interconnect / 1e9:.4g} GB/s, taken to come after the rest",
-        f"{check.step_seconds_estimate * 1e3:.4g} ms a step, {check.images_per_second_estimate:.4g} images/s a device, "
-        f"{check.images_per_second_estimate * check.topology.num_devices:.4g} in all; evaluation "
-        f"{check.evaluation_images_per_second_estimate:.4g} images/s a device",
+        f"{check.train.flops / 1e12:.4g} TFLOPs per step by the compiler, {check.model_flops / 1e12:.4g} by the "
+        f"layers; {check.bytes_accessed / 1e9:.4g} GB of HBM traffic",
+        f"roofline estimate (not measured): {check.compute_seconds * 1e3:.4g} ms for the larger of these FLOP counts "
+        f"at the published {device.peak_flops / 1e12:.4g} TFLOP/s, {check.bandwidth_seconds * 1e3:.4g} ms for the "
+        f"traffic at {device.bandwidth / 1e9:.4g} GB/s; bound by {bound}",
+        f"all-reduce of gradients: {check.all_reduce_bytes / 1e9:.4g} GB, {check.all_reduce_seconds * 1e3:.3g} ms at "
+        f"{device.interconnect / 1e9:.4g} GB/s, assumed not to overlap",
+        f"{check.step_seconds_estimate * 1e3:.4g} ms per step, {check.images_per_second_estimate:.4g} images/s per "
+        f"device, {check.images_per_second_estimate * check.topology.num_devices:.4g} in total; evaluation "
+        f"{check.evaluation_images_per_second_estimate:.4g} images/s per device",
     ]
     if check.precision == "float32":
-        lines.append("float32 activations take and move twice the bytes of precision='mixed_bfloat16'")
+        lines.append("float32 activations need twice the memory and traffic of precision='mixed_bfloat16'")
     hours = check.device_hours_estimate
     if hours:
-        line = f"{check.total_steps:,} steps: {hours:.4g} device-hours, without evaluation and waiting for input"
-        lines.append(f"{line}; {price * hours:,.2f} at {price:g} an hour and device" if price else line)
+        line = f"{check.total_steps:,} steps: {hours:.4g} device-hours, excluding evaluation and input stalls"
+        lines.append(f"{line}; {price * hours:,.2f} at {price:g} per device-hour" if price else line)
     else:
         lines.append("the number of steps is unknown: set data.num_examples or total_steps")
     return lines
 
 
 def _traffic(check, arrays):
-    lines = ["what a training step moves between a device and HBM, GB:"] if arrays else []
+    lines = ["HBM traffic of a training step, GB:"] if arrays else []
     sizes = [(name, size / check.train.steps / 1e9) for name, size in check.train.traffic[:arrays]]
     return lines + [f"  {name}: {size:.3g}" for name, size in sizes]
 
 
 def format_bytes(number):
-    """Returns a size in the unit that suits it, of 1,024."""
+    """Formats a size in bytes with a binary unit."""
     for unit in ("B", "KiB", "MiB"):
         if number < 1000:
             return f"{number:.3g} {unit}"

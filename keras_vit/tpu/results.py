@@ -1,4 +1,4 @@
-"""What is known about a run on a TPU slice: the compiler's numbers, and a roofline."""
+"""The result of a TPU check: the compiler's numbers and a roofline."""
 
 import dataclasses
 from typing import Any
@@ -9,22 +9,21 @@ from keras_vit.tpu.topologies import Topology
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """What is known about a run on a slice; memory, FLOPs and bytes are per device.
+    """The result of a check of a run on a slice; memory, FLOPs and bytes are per device.
 
     Attributes:
         topology: the `Topology`.
         backend: "tensorflow" or "jax".
         batch_size: over all devices.
-        accumulate_steps: micro-batches of a step.
+        accumulate_steps: micro-batches per step.
         precision: of the config.
         train, evaluation: the `Program` of each step.
-        state_bytes: weights, optimizer and averages, without the padding of tiles.
-        all_reduce_bytes: gradients in float32, which the devices sum.
-        model_flops: of the training step: three times `keras_vit.flops(model)` for each image; 0 if unknown.
+        state_bytes: weights, optimizer state and EMA, without padding.
+        all_reduce_bytes: float32 gradients, which the devices sum.
+        model_flops: of a training step: three times `keras_vit.flops(model)` per image; 0 if unknown.
         total_steps: of the config; 0 if the number of training examples is unknown.
-        fitting_batch_per_device: images of a device that fit, with `search` the largest number; 0 if none was found.
-        changes: with `search`, images of a device that fit with a change of the config, such as
-            `(("remat=True", 128),)`.
+        fitting_batch_per_device: images per device that fit, with `search` the largest number; 0 if none was found.
+        changes: with `search`, images per device that fit with a changed config, such as `(("remat=True", 128),)`.
     """
 
     topology: Topology
@@ -56,24 +55,23 @@ class Check:
 
     @property
     def fits(self) -> bool:
-        """True if both steps compile, and fit in HBM."""
+        """True if both steps compile and fit in HBM."""
         return all(p.compiles and p.memory_bytes <= self.memory_limit_bytes for p in (self.train, self.evaluation))
 
     @property
     def error(self) -> str:
-        """The compiler's message; if both steps fail, the one that is not about memory."""
+        """The compiler's message; if both steps fail, preferably one that is not about memory."""
         refused = [program for program in (self.train, self.evaluation) if program.error]
         return min(refused, key=lambda program: program.out_of_memory).error if refused else ""
 
     @property
     def memory_bytes(self) -> int:
-        """Of the step that needs more."""
+        """HBM of the step that needs more."""
         return max(self.train.memory_bytes, self.evaluation.memory_bytes)
 
     @property
     def flops(self) -> float:
-        """FLOPs of a training step: the compiler's count, which takes the body of a loop over micro-batches once, or
-        `model_flops` if that is more."""
+        """FLOPs of a training step: the compiler's count, with loop bodies counted once, or `model_flops` if larger."""
         return max(self.train.flops, self.model_flops) if self.train.compiles else 0.0
 
     @property
@@ -91,38 +89,38 @@ class Check:
 
     @property
     def all_reduce_seconds(self) -> float:
-        """The sum of the gradients over n devices: 2 (n - 1) / n times their bytes, at the published interconnect."""
+        """Seconds to send 2 (n - 1) / n times the gradients of n devices at the published interconnect bandwidth."""
         n = self.topology.num_devices
         return 2 * (n - 1) / n * self.all_reduce_bytes / self.topology.device.interconnect
 
     @property
     def step_seconds_estimate(self) -> float:
-        """A roofline: the longer of compute and HBM traffic, then the sum of gradients; 0 without an executable."""
+        """A roofline: the longer of compute and HBM traffic, plus the all-reduce; 0 if the step does not compile."""
         longer = max(self.compute_seconds, self.bandwidth_seconds)
         return longer + self.all_reduce_seconds if longer else 0.0
 
     @property
     def images_per_second_estimate(self) -> float:
-        """Of one device, in training; 0 without an executable."""
+        """Training images per second and device; 0 if the step does not compile."""
         seconds = self.step_seconds_estimate
         return self.batch_size_per_device / seconds if seconds else 0.0
 
     @property
     def evaluation_images_per_second_estimate(self) -> float:
-        """Of one device, by the same roofline; 0 without an executable."""
+        """Evaluation images per second and device, by the same roofline; 0 if the step does not compile."""
         images = self.batch_size_per_device
-        if self.backend == "tensorflow":  # its evaluation step is one micro-batch; that of JAX goes through all
+        if self.backend == "tensorflow":  # its evaluation step is one micro-batch, that of JAX all of them
             images //= self.accumulate_steps
         forward = self.model_flops / 3 / self.batch_size_per_device * images
         return images / seconds if (seconds := roofline_seconds(self.evaluation, forward, self.topology)) else 0.0
 
     @property
     def device_hours_estimate(self) -> float:
-        """Devices times hours of the whole run, without evaluation and waiting for input; 0 if unknown."""
+        """Devices times hours of the whole run, excluding evaluation and input stalls; 0 if unknown."""
         return self.total_steps * self.step_seconds_estimate * self.topology.num_devices / 3600
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns everything above as plain Python, for JSON."""
+        """Returns all attributes and properties as plain Python values, for JSON."""
         names = [name for name, value in vars(Check).items() if isinstance(value, property)]
         fields = {**dataclasses.asdict(self), **{name: getattr(self, name) for name in names}}
         device = {"num_devices": self.topology.num_devices, "device_kind": self.topology.device.kind}
@@ -130,7 +128,7 @@ class Check:
 
 
 def roofline_seconds(program, model_flops, topology):
-    """Returns the longer of the times of a program's FLOPs and of its HBM traffic; 0 if it does not compile."""
+    """Returns the longer of a program's compute and HBM times; 0 if it does not compile."""
     if not program.compiles:
         return 0.0
     device = topology.device

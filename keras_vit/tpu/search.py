@@ -1,13 +1,17 @@
-"""The largest batch of a device that fits, found by compiling a few."""
+"""Finds the largest batch per device that fits by compiling a few."""
 
 import math
 
-MOST_IMAGES = 2**14  # no more are asked for, however small the model
-_CLOSE = 1.1  # a search ends if, by a line through what was compiled, at most a tenth more would fit
+MOST_IMAGES = 2**14  # the largest batch to try
+_CLOSE = 1.1  # the search ends if linear extrapolation predicts that at most a tenth more fits
 
 
 def largest_batch(compile_size, limit, first, fixed=0, unit=1, any_will_do=False):
-    """Returns the largest number of images of a device that was compiled and fits; 0 if not even `unit` fits."""
+    """Returns the largest compiled number of images per device that fits; 0 if not even `unit` fits.
+
+    `compile_size(images)` returns a `Program`; `limit` and `fixed` are the bytes of HBM and of the state; numbers of
+    images are multiples of `unit`. `first` is tried first, and with `any_will_do` any number that fits is returned.
+    """
     low, high, number, memory = 0, math.inf, first, {0: fixed}
     while True:
         program = compile_size(number)
@@ -19,12 +23,14 @@ def largest_batch(compile_size, limit, first, fixed=0, unit=1, any_will_do=False
             high = number
         else:
             return 0
+        # Extrapolate memory to the limit, and stop if that is close or nothing is left to try.
         guess = _guess(memory, limit, number, low, high)
         if low and (any_will_do or low >= MOST_IMAGES or min(guess, high - 1) <= _CLOSE * low):
             return low
         step = grid(low, unit)
         if high - low <= step:
             return low
+        # Try the guess on the grid, or else the middle.
         number = max(low + step, int(min(guess, MOST_IMAGES) // step) * step)
         if number >= high or number in memory:
             number = int((low + high) / 2 // unit) * unit
@@ -33,13 +39,13 @@ def largest_batch(compile_size, limit, first, fixed=0, unit=1, any_will_do=False
 
 
 def grid(number, unit=1):
-    """Returns the distance between the numbers tried near a number, a multiple of `unit`."""
+    """Returns the step between numbers tried near `number`, a multiple of `unit`."""
     step = 1 if number < 8 else max(8, 2 ** int(math.log2(number / 64)))
     return max(step // unit, 1) * unit
 
 
 def _guess(memory, limit, number, low, high):
-    """The number of images whose memory would be the limit, on a line through the two compiled ones nearest to it."""
+    """Returns the number of images at the limit, on a line through the two compiled ones nearest to it."""
     points = sorted(memory.items(), key=lambda item: abs(item[1] - limit))[:2]
     if len(points) == 2 and points[0][1] != points[1][1]:
         (a, bytes_a), (b, bytes_b) = points

@@ -1,4 +1,4 @@
-"""The programs that a replica of TPUStrategy runs, compiled for a TPU."""
+"""The programs of a replica of TPUStrategy, compiled for a TPU."""
 
 import math
 import warnings
@@ -12,16 +12,16 @@ from keras_vit.training.engine import make_task_metrics
 from keras_vit.training.tensorflow.engine import STEP_OPTIONS, TensorFlowEngine, make_replica_sums
 from keras_vit.training.tensorflow.step import make_replica_step
 
-# How TensorFlow's message begins where it cannot make a program of a graph.
+# The prefix of TensorFlow's message if it cannot lower a graph.
 _NO_PROGRAM = "Failed getting HLO text: "
 
 
 class TensorFlowPrograms(Programs):
-    """The steps that `strategy.run` runs on each replica, compiled for one device, without the sum of gradients."""
+    """The steps that `strategy.run` runs on each replica, compiled for one device, without the all-reduce."""
 
     def _build(self, inputs, total_steps):
         if self._config.xla:
-            raise ValueError("On a TPU everything is compiled, and `xla` must be False. Received: xla=True")
+            raise ValueError("`xla` must be False on a TPU, which always compiles. Received: xla=True")
         self._engine = TensorFlowEngine(tf.distribute.get_strategy())
         self._engine.build(self._config, self._task, inputs, total_steps)
         return self._engine.model
@@ -57,10 +57,10 @@ def compile_function(function, specs, topology):
     function = tf.function(function, jit_compile=True, autograph=False)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of TensorFlow, about its own arguments
+            warnings.simplefilter("ignore")  # TensorFlow warns about its own arguments
             program = function.experimental_get_compiler_ir(*specs)(stage="stablehlo_serialized")
     except ValueError as error:
-        # A shape that is not static, or an operation that XLA does not have. What else is wrong is the function's own.
+        # A shape is not static, or XLA lacks an operation. Other errors are the function's own.
         if not str(error).startswith(("Only support static input shape", _NO_PROGRAM)):
             raise
         return refused_program(str(error).removeprefix(_NO_PROGRAM).strip(" '"))

@@ -1,4 +1,4 @@
-"""TPU slices by name, and what the vendor publishes about their devices."""
+"""TPU slices by name, and the published rates of their devices."""
 
 import dataclasses
 import math
@@ -9,18 +9,18 @@ GIB = 2**30
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """A device as JAX and TensorFlow list it: a core of a TPU v2, v3 or v4, else a chip; rates as published."""
+    """A device as listed by JAX and TensorFlow: a core of TPU v2, v3 and v4, else a chip."""
 
     kind: str
     devices_per_chip: int
-    memory_bytes: int  # what the compiler lets a program use
+    memory_bytes: int  # available to programs
     peak_flops: float  # dense bfloat16 FLOP/s
-    bandwidth: float  # bytes a second of HBM
-    interconnect: float  # bytes a second of all links in both directions
+    bandwidth: float  # HBM bytes/s
+    interconnect: float  # bytes/s over all links and both directions
 
 
-# Rates from https://cloud.google.com/tpu/docs/v4 (v5e, v5p, v6e), which are of a chip. Of v2 and v3: Jouppi et al., "A
-# domain-specific supercomputer for training deep neural networks" (2020); four links of 496 and 656 Gbit/s a chip.
+# Rates per chip from https://cloud.google.com/tpu/docs/v4 (v5e, v5p, v6e). For v2 and v3: Jouppi et al., "A
+# domain-specific supercomputer for training deep neural networks" (2020); four links of 496 and 656 Gbit/s per chip.
 DEVICES = {
     "v2": Device("TPU v2", 2, int(7.48 * GIB), 23e12, 350e9, 4 * 496e9 / 8 / 2),
     "v3": Device("TPU v3", 2, int(15.48 * GIB), 61.5e12, 450e9, 4 * 656e9 / 8 / 2),
@@ -29,8 +29,8 @@ DEVICES = {
     "v5p": Device("TPU v5", 1, int(95.73 * GIB), 459e12, 2765e9, 4800e9 / 8),
     "v6e": Device("TPU v6 lite", 1, int(31.24 * GIB), 918e12, 1638e9, 3200e9 / 8),
 }
-"""What is published of a device of each generation, by the name that a topology begins with."""
-# The sides of a slice: two numbers of chips where the network is a plane, three where it is a cube.
+"""The devices of each generation, by the prefix of a topology's name."""
+# The number of dimensions of a slice's network.
 DIMENSIONS = {"v2": 2, "v3": 2, "v4": 3, "v5e": 2, "v5p": 3, "v6e": 2}
 EXAMPLES = "v2:2x2, v3:2x2, v4:2x2x1, v5e:2x4, v5p:2x2x1, v6e:1x1"
 
@@ -45,14 +45,14 @@ class Topology:
 
 
 def get_topology(name: str) -> Topology:
-    """The slice of a name.
+    """Returns the slice with a name.
 
     Raises:
-        ValueError: it is not the name of a slice; the message has the forms of names.
+        ValueError: the name is not valid; the message has examples.
     """
     generation, _, shape = str(name).partition(":")
     sides = [int(side) for side in shape.split("x")] if re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", shape) else []
     if generation not in DEVICES or len(sides) != DIMENSIONS[generation]:
-        raise ValueError(f"`topology` must be one such as {EXAMPLES}. Received: topology={name!r}")
+        raise ValueError(f"`topology` must be like {EXAMPLES}. Received: topology={name!r}")
     device = DEVICES[generation]
     return Topology(name, device, math.prod(sides) * device.devices_per_chip)

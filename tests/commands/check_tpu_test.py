@@ -32,7 +32,7 @@ def _run(*arguments, backend="tensorflow"):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--topology=v3:2"], "error: `topology` must be one such as v2:2x2"),
+        (["--topology=v3:2"], "error: `topology` must be like v2:2x2"),
         (["--topology=v3:4x4", "--config.batch_size=48"], "error: `batch_size` must be divisible by 32 replicas"),
         (["--output=nowhere/check.json"], "error: The folder of --output must exist"),
         (["--price=nan"], "error: flag --price=nan: must be finite. Received: nan or inf"),
@@ -68,4 +68,4 @@ def test_a_run_that_does_not_fit_ends_with_another_exit_code():
     steps = ["--config.total_epochs=0", "--config.total_steps=20", "--config.schedule.warmup_steps=0"]
     ended = _run("--topology=v2:2x2", "--config.batch_size=8388608", "--config.model.num_layers=1", *steps)
     assert ended.returncode == 1, ended.stderr
-    assert "does not fit" in ended.stdout and "images a device fit (batch_size=" in ended.stdout
+    assert "does not fit" in ended.stdout and "images per device fit (batch_size=" in ended.stdout

@@ -116,13 +116,13 @@ def test_the_compiler_counts_products_memory_and_bytes(tpu_compiler):
 
 
 def test_a_dump_that_is_not_whole_is_an_error(tmp_path):
-    with pytest.raises(ImportError, match=r"libtpu wrote no file \*.after_optimizations.txt"):
+    with pytest.raises(ImportError, match=r"libtpu did not write a file \*.after_optimizations.txt"):
         compiler.dumped_hlo(tmp_path)
     dump = tmp_path / "m.after_optimizations.txt"
     dump.write_text("HloModule m\n{\n}\n\n")
     assert compiler.dumped_hlo(tmp_path) == dump.read_text()
     dump.write_text("HloModule m\n{\n  %a = ")
-    with pytest.raises(OSError, match="truncated; TMPDIR names another folder"):
+    with pytest.raises(OSError, match="truncated; set TMPDIR to another folder"):
         compiler.dumped_hlo(tmp_path)
 
 

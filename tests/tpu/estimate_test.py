@@ -63,7 +63,7 @@ def test_too_large_a_batch_is_refused_with_one_that_fits(tiny, tpu_compiler):
     assert check.compiles and not check.fits and check.memory_bytes > check.memory_limit_bytes
     number = check.fitting_batch_per_device
     assert 2**13 < number < 2**20
-    assert f"{number} images a device fit (batch_size={8 * number})" in "\n".join(report(check))
+    assert f"{number} images per device fit (batch_size={8 * number})" in "\n".join(report(check))
 
 
 def test_bad_input_is_refused_before_anything_is_compiled(tiny, monkeypatch):
@@ -129,7 +129,7 @@ def test_the_search_tries_remat_and_accumulation(tiny, without_compiler):
     assert not check.fits and check.fitting_batch_per_device == 14
     assert check.changes == (("accumulate_steps=2", 24), ("remat=True", 28))
     lines = "\n".join(report(check))
-    assert "14 images a device fit (batch_size=112)" in lines and "with accumulate_steps=2: 24 images" in lines
+    assert "14 images per device fit (batch_size=112)" in lines and "with accumulate_steps=2: 24 images" in lines
 
 
 def test_the_search_uses_accumulation(tiny, without_compiler):
@@ -241,6 +241,8 @@ def test_the_report_has_the_cost_of_float32():
 def test_the_price_is_that_of_all_devices():
     check = _fake(Program(True, flops=61.5e12), all_reduce_bytes=0, total_steps=3600)
     assert check.device_hours_estimate == 8.0
-    assert any("3,600 steps: 8 device-hours" in line and "12.00 at 1.5 an hour" in line for line in report(check, 1.5))
+    assert any(
+        "3,600 steps: 8 device-hours" in line and "12.00 at 1.5 per device-hour" in line for line in report(check, 1.5)
+    )
     unknown = report(dataclasses.replace(check, total_steps=0), 1.5)
     assert any("is unknown: set data.num_examples" in line for line in unknown)

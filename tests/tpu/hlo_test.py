@@ -174,5 +174,5 @@ def test_the_padded_size_of_an_array(array, size):
 
 
 def test_another_text_is_refused():
-    with pytest.raises(ValueError, match="not that of an HLO module"):
+    with pytest.raises(ValueError, match="must be an HLO module"):
         traffic("module @jit_step {\n}")
