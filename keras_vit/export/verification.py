@@ -40,13 +40,7 @@ def example_files(image_shape, count=3):
 def verification_case(signature, image_files):
     """Returns a signature's example inputs and numeric outputs, `{"inputs": tensor, output name: tensor, ...}`."""
     inputs = signature.example_inputs(image_files)
-    try:
-        outputs = {name: output for name, output in signature.function(inputs).items() if output.dtype == tf.float32}
-    except tf.errors.InvalidArgumentError as error:
-        if "not finite" not in error.message:
-            raise
-        reason = error.message.splitlines()[0][:100]
-        raise ValueError(f"Outputs for an example image must be finite. Received: {reason}") from None
+    outputs = {name: output for name, output in signature.function(inputs).items() if output.dtype == tf.float32}
     return {"inputs": inputs, **outputs}
 
 
@@ -60,12 +54,9 @@ def verify(folder, cases, tolerance):
             for part, tensor in case.items():
                 tf.io.write_file(f"{case_folder}/{name}/{part}", tf.io.serialize_tensor(tensor))
         try:
-            last_line = files.run_python(
-                # -P keeps this folder's modules off the path. The GPUs belong to the parent.
-                ["-P", __file__, folder, case_folder, tolerance],
-                CUDA_VISIBLE_DEVICES="-1",
-                TF_CPP_MIN_LOG_LEVEL="2",
-            )
+            # -P keeps this folder's modules off the path. The GPUs belong to the parent.
+            arguments = ["-P", __file__, folder, case_folder, tolerance]
+            last_line = files.run_python(arguments, CUDA_VISIBLE_DEVICES="-1", TF_CPP_MIN_LOG_LEVEL="2")
         except ChildProcessError as error:
             raise SelfTestError(f"The export's outputs differ from the model's: {error}. See {folder}") from error
     return json.loads(last_line)

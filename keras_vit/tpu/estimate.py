@@ -45,7 +45,7 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
     # Resolve config, inputs and schedule.
     slice_ = get_topology(topology)
     devices = slice_.num_devices
-    config = _changed(recipe, batch_size=batch_size)
+    config = ConfigDict({**recipe.to_dict(), "batch_size": batch_size})
     validate_config(config, devices)
     compiler.check_installed()
     inputs = input_shapes(config)
@@ -102,7 +102,8 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
         changes.append((f"accumulate_steps={more}", find(programs, more, first)))
     blocks = AxialTransformerBlock, TransformerBlock
     if search and not config.remat and any(isinstance(layer, blocks) for layer in programs.model.layers):
-        changes.append(("remat=True", find(make_programs(_changed(config, remat=True)), parts, 2 * (fitting or size))))
+        rematerialized = make_programs(ConfigDict({**config.to_dict(), "remat": True}))
+        changes.append(("remat=True", find(rematerialized, parts, 2 * (fitting or size))))
     return dataclasses.replace(result, fitting_batch_per_device=fitting, changes=tuple(changes))
 
 
@@ -115,9 +116,3 @@ def programs_class():
     from keras_vit.tpu.tensorflow_programs import TensorFlowPrograms
 
     return TensorFlowPrograms
-
-
-def _changed(config, **changes):
-    config = config.copy_and_resolve_references()
-    config.update(changes)
-    return config

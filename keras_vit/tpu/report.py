@@ -17,7 +17,10 @@ def report(check, price=0.0, arrays=0):
         return [*lines, text, *check.error.strip().splitlines()[1:20]]
     lines.append(_verdict(check))
     if check.train.compiles:
-        lines += _memory(check) + _time(check, price) + _traffic(check, arrays)
+        lines += _memory(check) + _time(check, price)
+        lines += ["HBM traffic of a training step, GB:"] if arrays else []
+        traffic = check.train.traffic[:arrays]
+        lines += [f"  {name}: {size / check.train.steps / 1e9:.3g}" for name, size in traffic]
     elif check.error:
         lines += check.error.strip().splitlines()[:3]
     for text, images in check.changes:
@@ -76,12 +79,6 @@ def _time(check, price):
     else:
         lines.append("the number of steps is unknown: set data.num_examples or total_steps")
     return lines
-
-
-def _traffic(check, arrays):
-    lines = ["HBM traffic of a training step, GB:"] if arrays else []
-    sizes = [(name, size / check.train.steps / 1e9) for name, size in check.train.traffic[:arrays]]
-    return lines + [f"  {name}: {size:.3g}" for name, size in sizes]
 
 
 def format_bytes(number):

@@ -112,10 +112,8 @@ class TensorFlowEngine(Engine):
     @functools.cached_property
     def _sum_over_replicas(self):
         # Cached, because a new function would be traced in every call.
-        def summed(rows):
-            return self.strategy.reduce(tf.distribute.ReduceOp.SUM, self.strategy.run(tf.identity, args=(rows,)), None)
-
-        return tf.function(summed, autograph=False)
+        run, reduce, op = self.strategy.run, self.strategy.reduce, tf.distribute.ReduceOp.SUM
+        return tf.function(lambda rows: reduce(op, run(tf.identity, args=(rows,)), None), autograph=False)
 
     def gather_hosts(self, values):
         if self.num_hosts == 1:
