@@ -7,6 +7,7 @@ import pathlib
 import re
 
 from keras_vit.checkpoints.downloading import MIRROR
+from keras_vit.terminal import first_line
 
 URL = "https://huggingface.co/"
 _CONFIGS = ("config.json", "preprocessor_config.json")
@@ -51,7 +52,7 @@ def fetch(repository):
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, OSError) as error:
         place = mirrored or f"{MIRROR}/huggingface.co/{repository}"
         raise ConnectionError(
-            f"There is no such local folder, and it could not be downloaded ({_first_line(error)}). Without a network, "
+            f"There is no such local folder, and it could not be downloaded ({first_line(error)}). Without a network, "
             f"put its model.safetensors and config.json into {place}, or give their folder. Received: {repository}"
         ) from error
     if weights is None:
@@ -75,7 +76,7 @@ def _ask(repository, name):
     except (errors.EntryNotFoundError, errors.RepositoryNotFoundError):
         raise
     except Exception as error:  # of several libraries for HTTP
-        raise _NoNetwork(_first_line(error)) from error
+        raise _NoNetwork(first_line(error)) from error
 
 
 def _download(repository, name):
@@ -111,7 +112,3 @@ def shards(index):
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"The index of the weights cannot be read ({error}). Received: {index}") from error
     return [os.path.join(os.path.dirname(index), name) for name in names]
-
-
-def _first_line(error):
-    return str(error).strip().partition("\n")[0] or type(error).__name__

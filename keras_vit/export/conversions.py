@@ -62,9 +62,9 @@ def litert(model: keras.Model, path: str | os.PathLike, *, quantization: str = "
     """
     if quantization not in ("none", "int8"):
         raise ValueError(f"`quantization` must be one of none, int8. Received: quantization={quantization!r}")
-    path, copy, function, spec = _inference_graph(model, path, ".tflite", "A LiteRT file")
+    path, copy, spec = _inference_copy(model, path, ".tflite", "A LiteRT file")
     with tempfile.TemporaryDirectory() as folder:
-        write_graph(folder, copy, {"logits": (function, spec)})
+        write_graph(folder, copy, {"logits": (lambda images: {"logits": copy(images, training=False)}, spec)})
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=["logits"])
         if quantization == "int8":
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
@@ -110,13 +110,13 @@ def onnx(model: keras.Model, path: str | os.PathLike) -> ExportReport:
             cannot be converted.
         ImportError: tf2onnx or onnxruntime is not installed.
     """
-    path, copy, _, spec = _inference_graph(model, path, ".onnx", "An ONNX file")
+    path, copy, spec = _inference_copy(model, path, ".onnx", "An ONNX file")
     try:
         import onnxruntime
         import tf2onnx
     except ImportError as error:
         raise ImportError(f'{error.name} is not installed: pip install "keras_vit[onnx]"', name=error.name) from error
-    # tf2onnx copies constants in each of its passes, so the weights are inputs until it is done.
+    # tf2onnx copies constants in each of its passes, so pass the weights as inputs during the conversion.
     weights = {f"weight_{i}": variable for i, variable in enumerate(copy.variables)}
     specs = [spec, *(tf.TensorSpec(variable.shape, variable.dtype, name) for name, variable in weights.items())]
 
@@ -162,7 +162,7 @@ def _insert_weights(graph, weights):
 
 
 def _fold_constants(model):
-    """Computes the nodes that depend on weights alone, such as transposed kernels."""
+    """Precomputes the nodes that depend only on weights, such as transposed kernels."""
     import onnxruntime
     from onnx import helper, numpy_helper
 
@@ -232,15 +232,14 @@ def _write_compared(path, content, model, images, logits):
     return report
 
 
-def _inference_graph(model, path, ending, format_name):
-    """Checks the arguments; returns the path, a copy of the model, its function of images and their spec."""
+def _inference_copy(model, path, ending, format_name):
+    """Checks the arguments; returns the path, a copy of the model and the spec of its images."""
     path = os.fspath(path)
     if not path.endswith(ending):
         raise ValueError(f'The path must end in "{ending}". Received: path={path!r}')
     require_tensorflow(format_name)
     spec = tf.TensorSpec((None, *check_images_known(model)), tf.float32, "images")
-    copy = inference_copy(model)
-    return path, copy, lambda images: {"logits": copy(images, training=False)}, spec
+    return path, inference_copy(model), spec
 
 
 def _cannot_convert(converter, model, error):
