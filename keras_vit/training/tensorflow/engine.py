@@ -36,7 +36,8 @@ class TensorFlowEngine(Engine):
 
     @property
     def description(self):
-        return type(self.strategy).__name__.lstrip("_")
+        name = type(self.strategy).__name__.lstrip("_")
+        return "MultiWorkerMirroredStrategy" if name == "CollectiveAllReduceStrategy" else name  # its public name
 
     def build(self, config, task, inputs, total_steps, load_weights=None):
         if config.xla and isinstance(self.strategy, tf.distribute.TPUStrategy):
