@@ -91,11 +91,8 @@ def saved_model(
     serving = {
         "signatures": signatures, "precision": precision, "activation": activation, "max_batch_size": max_batch_size,
     }  # fmt: skip
-    for argument, value in (
-        ("version", 1 if version is None else version),
-        ("top", top),
-        ("max_batch_size", max_batch_size),
-    ):
+    counts = {"version": 1 if version is None else version, "top": top, "max_batch_size": max_batch_size}
+    for argument, value in counts.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"`{argument}` must be an integer of 1 or more. Received: {argument}={value!r}")
     if not re.fullmatch(r"[\w.-]+", name):
