@@ -36,7 +36,7 @@ def _run(*arguments, backend="tensorflow"):
         (["--topology=v3:4x4", "--config.batch_size=48"], "error: `batch_size` must be divisible by 32 replicas"),
         (["--output=nowhere/check.json"], "error: The folder of --output must exist"),
         (["--price=nan"], "error: flag --price=nan: must be finite. Received: nan or inf"),
-        (["--config.total_epochs=inf"], "error: One of `total_steps` and `total_epochs` must be more than 0"),
+        (["--config.total_epochs=inf"], "error: One of `total_steps` and `total_epochs` must be positive"),
     ],
 )
 def test_bad_input_ends_in_one_line(arguments, message, scripts):

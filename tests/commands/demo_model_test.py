@@ -87,7 +87,7 @@ def test_a_model_without_attention_is_refused():
     np.testing.assert_allclose(sum(_values(page, np.ones((32, 32, 3), "float32"))), 1, atol=1e-5)
     with pytest.raises(ValueError, match="`class_names` must be 3 names without line breaks. Received: 2 names"):
         demo.DemoModel(resnet, {"class_names": NAMES[:2]}, "resnet")
-    with pytest.raises(ValueError, match="models to logits or probabilities"):
+    with pytest.raises(ValueError, match="logits or probabilities"):
         demo.DemoModel(keras.Model(resnet.input, resnet.layers[1].output), {}, "features")
     with pytest.raises(ValueError, match="The model has no classes"):
         demo.DemoModel(_vit(include_top=False), {}, "backbone")

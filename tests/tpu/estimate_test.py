@@ -70,7 +70,7 @@ def test_bad_input_is_refused_before_anything_is_compiled(tiny, monkeypatch):
     monkeypatch.setattr(estimate.compiler, "check_installed", lambda: pytest.fail("went on"))
     with pytest.raises(ValueError, match=r"`topology` must be.*Received: topology='v9:1x1'"):
         _check(tiny, "v9:1x1")
-    with pytest.raises(ValueError, match=r"must divide among 8 replicas.*Received: batch_size=12"):
+    with pytest.raises(ValueError, match=r"must be divisible by 8 replicas.*Received: batch_size=12"):
         _check(tiny, "v3:2x2", 12)
 
 
