@@ -114,8 +114,11 @@ class Workdir:
         is_done = self.results() is not None
         if fixed and (not change or is_done):
             difference = ", ".join(f"{name} was {before!r} and is {now!r}" for name, (before, now) in fixed.items())
-            change_it = ", or resume from the last checkpoint with the new values by --change"
-            advice = ": the run is finished" if is_done else change_it
+            advice = ", or resume from the last checkpoint with the new values by --change"
+            if is_done:
+                advice = ": the run is finished"
+            elif not files.exists(self.checkpoints):
+                advice = ", or delete this one: the run has no checkpoint"
             raise ValueError(
                 f"The workdir belongs to a run with another config: {difference}. Choose another workdir{advice}. "
                 f"Received: workdir={self.path}"

@@ -220,7 +220,7 @@ def test_a_stopped_run_saves_and_resumes(scripts, tmp_path):
     done = scripts.run(*words[words.index(Path(sys.executable).name) + 1 :], cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert "resuming from step " in done.stdout
-    # No step is there twice or missing; that the numbers are those of a run that was not stopped has tests of its own.
+    # No step is missing or there twice; tests/training checks that the numbers are exact.
     lines = (workdir / "metrics.csv").read_text().splitlines()[1:]
     assert [int(line.split(",")[0]) for line in lines] == list(range(1, 501))
     assert (workdir / "results.json").exists()

@@ -95,7 +95,7 @@ def test_a_corrupt_checkpoint_falls_back_to_the_previous(damage, state, tmp_path
     _at(state, 0)
     assert checkpoints.restore()["step"] == 10 and _is_at(state, 10)
     assert any(line.startswith(f"the checkpoint {tmp_path}/000000020 is corrupt and skipped: ") for line in lines)
-    _saved(tmp_path, state, 15)  # the run goes on from 10, without 20
+    _saved(tmp_path, state, 15)  # the run resumes from 10, without 20
     assert checkpoints.restore()["step"] == 15
     _saved(tmp_path, state, 20)
     assert checkpoints.restore()["step"] == 20 and checkpoints.steps() == [15, 20]
@@ -153,7 +153,7 @@ def test_slots_or_averages_that_are_not_saved_are_named(changes, tiny, tmp_path)
         CheckpointManager(tmp_path, _engine(other), write=lambda line: None).restore()
 
 
-def test_a_run_that_was_not_scaled_goes_on_with_a_scaled_loss(state, tiny, tmp_path):
+def test_an_unscaled_run_resumes_with_loss_scaling(state, tiny, tmp_path):
     _saved(tmp_path, state, 10)
     scaled = tiny.new_state(tiny.strategy_of(1), averaged=True, scaled=True)
     assert CheckpointManager(tmp_path, _engine(scaled), write=lambda line: None).restore()["step"] == 10

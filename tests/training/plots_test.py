@@ -27,7 +27,7 @@ def test_a_curve_is_drawn_of_any_number_of_steps(rows, tmp_path):
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_curve_has_a_plot_of_bad_examples_only_if_there_are_any(tmp_path, monkeypatch):
+def test_the_curve_plots_bad_examples_only_if_any(tmp_path, monkeypatch):
     titles = []
 
     class Noting(plots.figure_class()):

@@ -19,7 +19,7 @@ def test_one_device_is_the_default_strategy(no_tpu):
         assert choose_strategy(name) is tf.distribute.get_strategy()
 
 
-def test_what_is_not_there_is_refused(no_tpu):
+def test_missing_names_are_refused(no_tpu):
     with pytest.raises(ValueError, match="No TPU was found: .*Received: strategy='tpu'"):
         choose_strategy("tpu")
     with pytest.raises(ValueError, match="No GPU is visible"):
