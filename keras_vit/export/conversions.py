@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from keras_vit import files
 from keras_vit.export.graph import inference_copy, require_tensorflow, write_graph
-from keras_vit.models.any_model import check_images_known
+from keras_vit.models.any_model import check_images_known, is_naflex
 from keras_vit.terminal import first_line
 
 _OPSET = 18  # the newest that tf2onnx writes
@@ -74,12 +74,6 @@ def litert(model: keras.Model, path: str | os.PathLike, *, quantization: str = "
             raise _cannot_convert("LiteRT", model, error) from error
     images = example_images(spec.shape[1:])
     return _write_compared(path, content, model, images, run_litert(content, images))
-
-
-def _shape_of_images(model):
-    if is_naflex(model):
-        raise ValueError(f"A NaFlex model is exported as a SavedModel only. Received: model={model.name!r}")
-    return check_images_known(model)
 
 
 def run_litert(content, images):
@@ -238,6 +232,8 @@ def _inference_copy(model, path, ending, format_name):
     if not path.endswith(ending):
         raise ValueError(f'The path must end in "{ending}". Received: path={path!r}')
     require_tensorflow(format_name)
+    if is_naflex(model):
+        raise ValueError(f"A NaFlex model is exported as a SavedModel only. Received: model={model.name!r}")
     spec = tf.TensorSpec((None, *check_images_known(model)), tf.float32, "images")
     return path, inference_copy(model), spec
 

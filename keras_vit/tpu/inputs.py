@@ -33,6 +33,8 @@ def input_shapes(config):
     whole = recipes.NUM_EXAMPLES.get(group.name, 0) if group.train_split == "train" else 0
     num_examples = group.num_examples or whole
     image_shape = tuple(config.model.get("input_shape") or image_shape)
+    if group.max_patches:
+        image_shape = batch_shape(group.max_patches, group.patch_size, channels)
     generated = group.name.partition(":")[0] in ("digits", *data.SOURCES)  # available on every machine
     if image_shape and num_classes and not generated:
         return InputShapes(image_shape, num_classes, num_examples)
