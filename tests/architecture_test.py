@@ -45,7 +45,10 @@ FLOORS = {
         *("checkpoints", "data", "files", "layers", "models", "naflex", "plots", "preprocessing", "recipes"),
         *("terminal", "training"),
     },
-    "tpu": {"families", "cost", "data", "files", "plots", "recipes", "tasks", "terminal", "training", "layers"},
+    "tpu": {
+        *("families", "cost", "data", "files", "layers", "naflex", "plots", "recipes", "tasks", "terminal"),
+        "training",
+    },
     "configs": {"checkpoints", "data", "families", "recipes"},
     "commands": {
         *("checkpoints", "configs", "data", "evaluation", "export", "families", "files", "inspection", "models"),
