@@ -1,4 +1,4 @@
-"""The table of published weights: names, addresses, and the rules for what is not in it."""
+"""The table of published weights: names, addresses, and rules for files that are not in it."""
 
 import numpy as np
 import pytest

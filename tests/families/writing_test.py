@@ -98,7 +98,7 @@ def test_a_written_folder_gives_the_same_model(case, form, tmp_path):
     assert_close(keras_vit.features(again, images, tokens="all"), keras_vit.features(model, images, tokens="all"))
 
 
-# Loads every folder with the library that it is for, and writes `outputs.npz` into it: a process of its own, since
+# Loads every folder with the library that it is for, and writes `outputs.npz` into it, in a separate process, since
 # PyTorch and TensorFlow may not be loaded together.
 READER = """
 import json, sys

@@ -110,7 +110,7 @@ def test_pool_padding_changes_the_border_of_version_2():
         x = layer.conv_root(inputs)
         outputs[padding] = keras.ops.convert_to_numpy(layer(inputs)), keras.ops.convert_to_numpy(x)
     x = outputs["zeros"][1]
-    corner = x[0, :2, :2].max(axis=(0, 1))  # what the pool of the first pixel sees of the image
+    corner = x[0, :2, :2].max(axis=(0, 1))  # the part of the image that the first pixel's pool covers
     assert (corner < 0).any()
     zeros, infinity = (_norm_relu(_pool(x, value)) for value in (0.0, -np.inf))
     np.testing.assert_allclose(outputs["zeros"][0], zeros, atol=1e-5)

@@ -30,7 +30,7 @@ def malformed():
 
 @pytest.fixture(scope="session")
 def served():
-    """The model that is served, and what the JAX reference (`vit_jax`) predicts for some images.
+    """The served model, and the predictions of the JAX reference (`vit_jax`) for some images.
 
     A hybrid, because its first operation is a convolution: fed another rank, that aborts the process of a server.
     """

@@ -29,7 +29,7 @@ def state(tiny):
 
 
 def _at(state, step):
-    """Gives the state numbers that belong to a step."""
+    """Sets the state to numbers that depend on the step."""
     for variable in (*state.model.trainable_variables, *state.variables.averages):
         variable.assign(tf.fill(variable.shape, float(step)))
 
@@ -214,7 +214,7 @@ def test_a_full_disk_leaves_the_last_one_as_it_was(state, tmp_path):
     checkpoints, _ = _saved(tmp_path, state, 10)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # no file may grow any further
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # no file may grow larger
         with pytest.raises(ValueError, match=r"cannot be written \(.*Earlier ones are intact. Free disk space"):
             _saved(tmp_path, state, 20)
     finally:

@@ -1,4 +1,4 @@
-"""Steps of training on logical CPU devices, with a model and data of a few numbers."""
+"""Training steps on logical CPU devices, with a tiny model and tiny data."""
 
 import functools
 import types

@@ -87,7 +87,7 @@ def test_a_full_disk_is_a_one_line_error(tmp_path):
     table = MetricsTable(tmp_path / "metrics.csv", COLUMNS)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # no file may grow any further
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # no file may grow larger
         with pytest.raises(
             ValueError, match="The metrics cannot be written .*Free disk space .*Received: .*metrics.csv"
         ):

@@ -1,4 +1,4 @@
-"""What asks a run to stop, and what ends it at once."""
+"""Signals that stop a run, and those that end it at once."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ def test_a_signal_is_noted_and_its_handler_comes_back(name):
 def test_a_second_ctrl_c_ends_at_once():
     with pytest.raises(KeyboardInterrupt), catch_stop_signals() as request:
         os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGTERM)  # machines repeat it
+        os.kill(os.getpid(), signal.SIGTERM)  # machines repeat the signal
         assert request.signal == "SIGTERM"
         os.kill(os.getpid(), signal.SIGINT)
 

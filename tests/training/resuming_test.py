@@ -1,4 +1,4 @@
-"""A run that was killed and started again is, bit for bit, the run that was not killed."""
+"""A killed and restarted run is bit for bit the same as an uninterrupted one."""
 
 import importlib.util
 import json
@@ -36,7 +36,7 @@ def _weights(model):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Runs that nobody killed, one of a kind: `(workdir, RunResult)`, and a copy of the workdir after step 5."""
+    """Uninterrupted runs, one of each kind: `(workdir, RunResult)`, and a copy of the workdir after step 5."""
     results = {}
 
     def run(kind):
@@ -147,7 +147,7 @@ def test_resume_of_two_workers_is_bit_exact(killed, scripts, tmp_path):
         shutil.rmtree(tmp_path / "stopped")
         processes = _workers(scripts, tmp_path / "stopped", moment)
         ended = [processes[0].wait()]
-        os.kill(processes[1].pid, signal.SIGKILL)  # it would find out by itself, after a while
+        os.kill(processes[1].pid, signal.SIGKILL)  # it would notice by itself, after a while
         ended.append(processes[1].wait())
         assert [process.returncode for process in ended] == [-9, -9], ended
     ended = [process.wait() for process in _workers(scripts, tmp_path / "stopped")]

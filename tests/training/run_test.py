@@ -99,7 +99,7 @@ def test_a_full_memory_is_reported_with_three_settings_that_help(monkeypatch):
         return fail
 
     monkeypatch.setattr(tensorflow_engine, "make_train_steps", steps)
-    error, _ = _start("ram://run_test/full")  # any file system of TensorFlow will do
+    error, _ = _start("ram://run_test/full")  # any of TensorFlow's file systems works
     assert tf.io.gfile.exists("ram://run_test/full/metrics.csv")
     for setting in ("accumulate_steps=8", "remat=True", "precision='mixed_bfloat16'"):
         assert setting in error
@@ -167,7 +167,7 @@ def test_global_policy_and_random_states_are_left_as_they_were(tmp_path):
 
 
 def _folder(path, broken):
-    """Two splits of images in two classes, of which the first `broken` test images cannot be decoded."""
+    """Two splits of images in two classes; the first `broken` test images cannot be decoded."""
     random = np.random.default_rng(0)
     for split, count in (("train", 16), ("test", 6)):
         for i in range(count):
@@ -189,7 +189,7 @@ def test_evaluation_prints_counts_and_names_unreadable_images(broken, tmp_path):
         assert "No evaluation example is readable" in result
         return
     assert result.metrics["test/examples"] == 6 - broken and result.metrics["test/bad_examples"] == broken
-    assert len([line for line in lines if line.startswith("test: bad example")]) == broken  # once, of two evaluations
+    assert len([line for line in lines if line.startswith("test: bad example")]) == broken  # once, for two evaluations
     ending = "of 6 test images" if not broken else "of 4 of 6 test images; 2 cannot be read"
     assert sum(line.startswith("after step") and line.endswith(ending) for line in lines) == 2
     header = (tmp_path / "run" / "evaluations.csv").read_text().splitlines()[0]

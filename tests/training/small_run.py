@@ -1,4 +1,4 @@
-"""A whole run of seconds: for tests in their own process, and as a command that kills itself on its way.
+"""A whole run that takes seconds, for tests in this process, and as a command that kills itself.
 
     python small_run.py KIND WORKDIR [LINE [COPY] | saving]
 
@@ -54,12 +54,12 @@ def config_of(kind="alone", **changes):
 
 @functools.cache
 def mirrored():
-    # Without collective operations, of which another strategy of the same process may have begun some.
+    # Without collective operations, since another strategy of this process may have started some.
     return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice())
 
 
 def start(kind, workdir, write=print, custom_task=None, evaluators=None, **changes):
-    """Runs to the end; gives the `RunResult`."""
+    """Runs to the end; returns the `RunResult`."""
     config = config_of(kind, **changes)
     if config.shard:
         from keras_vit.training.jax import state
@@ -75,7 +75,7 @@ def _die():
 
 
 def writer(workdir, moment, copy, write=print):
-    """Takes lines of text; before the first one that starts with `moment` it copies the workdir."""
+    """Receives lines of text; copies the workdir before the first line that starts with `moment`."""
 
     def copy_and_write(line):
         if line.startswith(moment) and not os.path.exists(copy):

@@ -1,4 +1,4 @@
-"""The update of a step on any backend, against numpy."""
+"""The update step on any backend, compared with numpy."""
 
 import keras
 import numpy as np
@@ -81,4 +81,4 @@ def test_the_loss_scale_is_divided_out_and_follows_the_steps(monkeypatch):
     before, after, running, _ = _update(overflow, scaling=(np.float32(4), np.int32(1)))
     assert _same(before, after, STATE) and running and after["scaling"] == [2.0, 0]
     _, after, running, _ = _update(overflow, scaling=(np.float32(1), np.int32(0)))
-    assert not running  # the scale cannot fall any further
+    assert not running  # the scale cannot become any smaller

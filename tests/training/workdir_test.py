@@ -15,7 +15,7 @@ CONFIG = {"seed": 0, "model": {"input_shape": (8, 8, 3), "dropout": 0.0}}
 
 def test_a_workdir_belongs_to_its_config(tmp_path):
     Workdir(tmp_path / "a" / "run", CONFIG)
-    assert not list(tmp_path.iterdir())  # a run that is refused leaves it to others
+    assert not list(tmp_path.iterdir())  # a refused run leaves the workdir to others
     Workdir(tmp_path / "a" / "run", CONFIG).claim()
     Workdir(tmp_path / "a" / "run", CONFIG).claim()
     for checkpoints, advice in ((False, "or delete this one"), (True, "by --change")):

@@ -12,7 +12,7 @@ COUNTERS = {"step": 3, "skipped_steps": 0, "train_seconds": 0.1, "best_step": -1
 
 @pytest.fixture(scope="module")
 def engines(tiny, jax_engines):
-    """Engines of one config by their devices and what is divided; each trained for a different number of steps."""
+    """Engines of one config by number of devices and sharding; each trained for a different number of steps."""
     from keras_vit.training.jax import state
 
     monkeypatch = pytest.MonkeyPatch()

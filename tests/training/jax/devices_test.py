@@ -1,4 +1,4 @@
-"""Choosing devices, and what is refused before anything is compiled."""
+"""The choice of devices, and errors before anything is compiled."""
 
 import json
 import types

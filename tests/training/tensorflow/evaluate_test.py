@@ -1,4 +1,4 @@
-"""Evaluation on devices: every example counts once, with the averages of the weights where there are any."""
+"""Evaluation on devices counts every example once, and uses the averages of the weights if there are any."""
 
 import dataclasses
 
@@ -43,7 +43,7 @@ def test_every_example_counts_once_whatever_their_number(replicas, examples, tin
     assert metrics["accuracy"] == (logits.argmax(-1) == labels).mean()
     evaluated = evaluation.get(["top1"])["top1"].evaluate(engine.model, inputs, engine)
     assert evaluated == {"accuracy": metrics["accuracy"], "top5_accuracy": 1.0}
-    # Without the engine's devices, the same.
+    # The same without the engine's devices.
     assert evaluation.evaluate(engine.model, ["top1"], inputs) == {
         "top1/accuracy": pytest.approx(metrics["accuracy"]), "top1/top5_accuracy": 1.0
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Steps of training: the same numbers however they are divided, and what must differ."""
+"""Training steps give the same numbers however they are divided."""
 
 import keras
 import numpy as np
@@ -17,7 +17,7 @@ def _assert_same(tiny, ours, theirs, atol=1e-5):
     (state, rows, _), (other, other_rows, _) = ours, theirs
     np.testing.assert_allclose(rows, other_rows, rtol=1e-5, atol=1e-6)
     expected = tiny.weights_of(other)
-    # The true gradient of a key's bias is zero, and Adam makes steps of its rounding.
+    # The true gradient of a key's bias is zero, and Adam turns its rounding errors into steps.
     allowed = lambda name: 1e-3 if "key/bias" in name else atol  # noqa: E731
     for name, weight in tiny.weights_of(state).items():
         np.testing.assert_allclose(weight, expected[name], atol=allowed(name), err_msg=name)
@@ -33,7 +33,7 @@ RATES = {"sgd": 0.1, "adamw": 1e-4}
 
 @pytest.fixture(scope="module")
 def alone(tiny):
-    """What one replica does with each optimizer."""
+    """The results of one replica with each optimizer."""
     results = {name: tiny.train(1, optimizer=name, rate=rate, options=OPTIONS) for name, rate in RATES.items()}
     assert all((rows[:, 2] > CLIP).sum() >= 2 for _, rows, _ in results.values()), "clipping must act"
     return results
@@ -82,7 +82,7 @@ def test_dropout_masks_are_unique_and_reproducible(dropped, tiny):
 
     strategy = tiny.strategy_of(2)
     model = tiny.new_state(strategy, num_layers=3, **dropped).model
-    # Every example of the batch is the same one: only masks can make a difference.
+    # All examples of the batch are equal, so only masks can differ.
     image = np.random.default_rng(0).normal(size=(1, 4, 6, 3)).astype("float32")
     seen = []
     task = tiny.classification()
@@ -109,7 +109,7 @@ def test_dropout_masks_are_unique_and_reproducible(dropped, tiny):
 
 
 def test_no_two_draws_of_a_step_have_the_same_seed(tiny):
-    """Nor do draw n + 1 of a micro-batch and draw n of the next one, or another step, or another replica."""
+    """Masks also differ between draws, micro-batches, steps and replicas."""
     from keras_vit.layers.dropout import current_seeds
     from keras_vit.training.tensorflow.gradients import make_replica_gradients
 
@@ -189,7 +189,7 @@ def test_float16_adapts_its_loss_scale(tiny, monkeypatch):
 
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_a_step_is_one_program_without_a_condition_on_the_host(replicas, tiny, monkeypatch):
-    """Between two steps nothing asks the host, whatever the options: no branch, and one `strategy.run` in the loop."""
+    """Steps never wait for the host: the graph has no branch, and one `strategy.run` in the loop."""
     strategy = tiny.strategy_of(replicas)
     programs, run = [], strategy.run
 

@@ -34,7 +34,7 @@ def test_missing_names_are_refused(no_tpu):
 
 
 def test_a_tpu_is_found_by_its_pci_ids(tmp_path):
-    """Not an NPU of a laptop, whose file is /dev/accel0 too, nor Google's network card."""
+    """A laptop's NPU, whose file is /dev/accel0 too, and Google's network card are not TPUs."""
     ids = {"npu": ("0x8086", "0x7d1d"), "nic": ("0x1ae0", "0x0042")}
     ids |= {"v5e": ("0x1ae0", "0x0063"), "v3": ("0x1ae0", "0x0027")}
     for name, (vendor, device) in ids.items():
@@ -61,7 +61,7 @@ def test_auto_skips_a_tpu_that_cannot_be_used(no_tpu, monkeypatch, caplog):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """The calls that lead to a strategy, in their order, none of which does anything."""
+    """Records the calls that create a strategy, in order; none of them does anything."""
     recorded = []
 
     def record(step, result=None):
