@@ -42,6 +42,9 @@ def main(argv=None):
     if name not in COMMANDS:
         print(f"error: the commands are {', '.join(COMMANDS)}. Received: {name}", file=sys.stderr)
         sys.exit(2)
+    if "--config" in arguments[:-1]:  # ml_collections needs the form with "="
+        place = arguments.index("--config")
+        arguments[place : place + 2] = [f"--config={arguments[place + 1]}"]
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before TensorFlow is imported
     if name == "check-tpu":  # JAX, which Keras may import, must not look for a TPU
         os.environ |= {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1"}

@@ -71,6 +71,15 @@ def test_the_commands_are_listed_without_importing_keras(capsys, monkeypatch):
     assert capsys.readouterr().err.startswith("error: the commands are train, ")
 
 
+def test_config_may_be_two_words(monkeypatch):
+    from keras_vit.commands import command_line
+
+    given = []
+    monkeypatch.setattr(command_line, "run", lambda load, name, arguments: given.extend(arguments))
+    keras_vit_cli.main(["train", "--config", "digits", "--workdir=runs/a"])
+    assert given == ["--config=digits", "--workdir=runs/a"]
+
+
 @pytest.mark.parametrize("name", keras_vit_cli.COMMANDS)
 def test_every_command_describes_its_flags(name, scripts):
     done = scripts.run("-m", "keras_vit", name, "--help")
