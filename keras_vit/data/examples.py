@@ -25,15 +25,16 @@ def train_example(example, seed, source, options):
     if options.max_patches:
         image = transforms.resize_to_patches(image, options.image_shape(source))
     elif crop == "resize_small_crop":
-        image = transforms.resize_small(image, options.resize_size, rounding)
+        image = transforms.resize_to_cover(image, (options.resize_size,) * 2, rounding)
     elif crop == "resize_crop":
         image = transforms.resize(image, (options.resize_size,) * 2, rounding)
     elif crop != "none":
         image = transforms.resize(image, size, rounding)
     if crop.endswith("_crop"):
-        image = transforms.random_crop(image, size, seed + CROP)
+        image = tf.image.stateless_random_crop(image, [*size, image.shape[2]], seed + CROP)
     if options.flip:
-        image = transforms.random_flip(image, tf.random.stateless_uniform([], seed + FLIP))
+        is_mirrored = tf.random.stateless_uniform([], seed + FLIP) > 0.5
+        image = tf.cond(is_mirrored, lambda: tf.reverse(image, [1]), lambda: image)
     image = transforms.random_shift(image, options.shift, seed + SHIFT)
     if options.randaugment_layers:
         image = _randaugment(image, white, seed + RANDAUGMENT, options)
@@ -45,9 +46,8 @@ def train_example(example, seed, source, options):
 def eval_example(example, source, options):
     """An evaluation example: `(image, label)` as in training, nothing of it random."""
     shape = options.image_shape(source)
-    keeps_size = options.eval_crop == "none"
-    image, white = decode_pixels(example["image"], source, options, shape=shape if keeps_size else None)
-    size = None if keeps_size else shape[:2]
+    fixed, size = (shape, None) if options.eval_crop == "none" else (None, shape[:2])
+    image, white = decode_pixels(example["image"], source, options, shape=fixed)
     image = transforms.evaluation_image(image, size, options.preprocessing(source, white))
     return image, one_hot(example["label"], source)
 
@@ -56,10 +56,10 @@ def decode_pixels(image, source, options, window=None, shape=None):
     """Returns an image, uint8 or float32 `(H, W, C)`, and its value for white; decodes it if needed."""
     channels = options.channels
     if image.dtype == tf.string:
-        pages = image.shape[0] if image.shape.rank else 1
-        bounds = {"max_megapixels": options.max_megapixels / pages, "window": window, "exif": options.exif}
-        decode = lambda page: images.decode(page, **bounds, channels=channels // pages, bit_depth=options.bit_depth)  # noqa: E731
-        image = tf.concat([decode(page) for page in tf.unstack(image)], -1) if image.shape.rank else decode(image)
+        pages = tf.unstack(image) if image.shape.rank else [image]
+        how = {"window": window, "exif": options.exif, "bit_depth": options.bit_depth}
+        how |= {"max_megapixels": options.max_megapixels / len(pages), "channels": channels // len(pages)}
+        image = tf.concat([images.decode(page, **how) for page in pages], -1)
     else:
         if image.shape[-1] == 1 and channels == 3:
             image = tf.repeat(image, 3, -1)
@@ -71,9 +71,8 @@ def decode_pixels(image, source, options, window=None, shape=None):
     if shape is not None:
         message = f"without a crop images must have {shape[0]}x{shape[1]} pixels; the height and width here:"
         size = tf.shape(image)[:2]
-        check = tf.raw_ops.Assert(condition=tf.reduce_all(size == shape[:2]), data=[message, size])
-        with tf.control_dependencies([check]):
-            image = tf.ensure_shape(tf.identity(image), shape)
+        image = images.checked(image, tf.reduce_all(size == shape[:2]), message, size)
+        image = tf.ensure_shape(image, shape)
     white = options.white(source)
     if image.dtype != tf.uint8 or white >= 128:
         return image, white
@@ -84,23 +83,21 @@ def decode_pixels(image, source, options, window=None, shape=None):
 
 def _randaugment(image, white, seed, options):
     """RandAugment, which is defined on [0, 255]; an image of another white comes back on its own scale."""
-    scaled = white != 255
-    if scaled:
+    if white != 255:
         image = tf.cast(image, tf.float32) * (255.0 / white)
     if image.dtype != tf.uint8:
-        image = transforms.truncate(tf.cast(image, tf.float32))
+        image = transforms.truncate(image)
     strength = options.randaugment_layers, options.randaugment_magnitude
     image = randaugment(image, *strength, seed, options.randaugment_form == "original")
-    return tf.cast(image, tf.float32) * (white / 255.0) if scaled else image
+    return image if white == 255 else tf.cast(image, tf.float32) * (white / 255.0)
 
 
 def one_hot(label, source):
     """Returns float32 `(classes,)` of 0 and 1 for a label, or for a vector of all labels that count as right."""
     classes = len(source.class_names)
     in_range = tf.reduce_all((label >= 0) & (label < classes))
-    check = tf.raw_ops.Assert(condition=in_range, data=[f"the label is not in 0 to {classes - 1}:", label])
-    with tf.control_dependencies([check]):
-        rows = tf.one_hot(label, classes)
+    label = images.checked(label, in_range, f"the label is not in 0 to {classes - 1}:", label)
+    rows = tf.one_hot(label, classes)
     return rows if rows.shape.rank == 1 else tf.reduce_max(tf.pad(rows, [[0, 1], [0, 0]]), 0)
 
 
@@ -121,20 +118,20 @@ def mix_batch(images, labels, weights, host_rows, partner_rows, seed, options):
 
     def with_mixup():
         share = mixing_weight(options.mixup_alpha, seed + MIX, options.mixup_form)
-        return mixup(images, partner_images, share), mixup(labels, partner_labels, share)
+        return share * images + (1.0 - share) * partner_images, share
 
     def with_cutmix():
         share = mixing_weight(options.cutmix_alpha, seed + MIX, "reverse")
-        mixed, share = cutmix(images, partner_images, share, seed + CUT)
-        return mixed, mixup(labels, partner_labels, share)
+        return cutmix(images, partner_images, share, seed + CUT)
 
-    weights = tf.gather(weights, host_rows)
     if options.mixup_alpha and options.cutmix_alpha:
         lot = tf.random.stateless_uniform([], seed + LOT)
-        mixed, labels = tf.cond(lot < 0.5, with_mixup, with_cutmix)
+        mixed, share = tf.cond(lot < 0.5, with_mixup, with_cutmix)
     else:
-        mixed, labels = with_mixup() if options.mixup_alpha else with_cutmix()
+        mixed, share = with_mixup() if options.mixup_alpha else with_cutmix()
+    labels = share * labels + (1.0 - share) * partner_labels
     # An unreadable example stays empty: its weight is 0, and so is its label.
+    weights = tf.gather(weights, host_rows)
     return mixed, labels * tf.cast(weights > 0, tf.float32)[:, None], weights
 
 
@@ -142,16 +139,12 @@ def mixing_weight(alpha, seed, form="roll"):
     """The share of an example in its mixture, one draw b of Beta(alpha, alpha), float32: with "roll" the larger of b
     and 1 - b, as in big_vision; with "reverse" b itself."""
     # The ratio of two gamma draws is a Beta draw; in float64, because a small alpha makes both of them tiny.
-    draws = tf.random.stateless_gamma([2], seed, alpha=tf.constant(alpha, tf.float64), dtype=tf.float64)
-    share = tf.math.divide_no_nan(draws[0], draws[0] + draws[1])
+    one, other = tf.unstack(
+        tf.random.stateless_gamma([2], seed, alpha=tf.constant(alpha, tf.float64), dtype=tf.float64)
+    )
     # Both draws round to 0 only if Beta has its mass at the ends.
-    share = tf.where(draws[0] + draws[1] > 0, share, 1.0)
-    share = tf.maximum(share, 1 - share) if form == "roll" else share
-    return tf.cast(share, tf.float32)
-
-
-def mixup(values, partners, share):
-    return share * values + (1.0 - share) * partners
+    share = tf.where(one + other > 0, tf.math.divide_no_nan(one, one + other), 1.0)
+    return tf.cast(tf.maximum(share, 1 - share) if form == "roll" else share, tf.float32)
 
 
 def cutmix(images, partners, share, seed):

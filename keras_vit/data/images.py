@@ -19,16 +19,16 @@ def decode(encoded, max_megapixels=100.0, window=None, exif=False, channels=3, b
 
     def jpeg():
         size = tf.image.extract_jpeg_shape(encoded)[:2]
-        with tf.control_dependencies([_check_size(size, max_megapixels)]):
-            if window is None:
-                return widen(tf.io.decode_jpeg(encoded, channels=channels))
-            return widen(tf.io.decode_and_crop_jpeg(encoded, window(size), channels=channels))
+        file = _small_enough(encoded, size, max_megapixels)
+        if window is None:
+            return widen(tf.io.decode_jpeg(file, channels=channels))
+        return widen(tf.io.decode_and_crop_jpeg(file, window(size), channels=channels))
 
     # Not inlined: TensorFlow touches every operation of a branch that is not taken, and this one has many.
     @tf.function(experimental_attributes={"_noinline": True})
     def other():
-        with tf.control_dependencies([_check_size(header_size(encoded), max_megapixels)]):
-            image = _decode_any(encoded, channels, bit_depth, widen)
+        file = _small_enough(encoded, header_size(encoded), max_megapixels)
+        image = _decode_any(file, channels, bit_depth, widen)
         if window is None:
             return image
         y, x, height, width = tf.unstack(window(tf.shape(image)[:2]))
@@ -120,22 +120,27 @@ def orientation(encoded):
     head = tf.io.decode_raw(tf.strings.substr(encoded, 0, tf.minimum(tf.strings.length(encoded), 4096)), tf.uint8)
     # The entry of the tag in its directory: tag 0x0112, a SHORT (3), one of it, the value.
     big, little = b"\x01\x12\x00\x03\x00\x00\x00\x01\x00", b"\x12\x01\x03\x00\x01\x00\x00\x00"
-    orientation = tf.constant(1, tf.int32)
+    values = [tf.constant([1], tf.int32)]
     for pattern in (big, little):
         starts = tf.maximum(tf.size(head) - len(pattern), 0)
         same = [head[i : i + starts] == byte for i, byte in enumerate(pattern)]
         at = tf.reshape(tf.where(tf.reduce_all(tf.stack(same), 0)), [-1])[:1]
-        value = tf.cast(tf.gather(head, at + len(pattern)), tf.int32)
-        orientation = tf.reduce_max(tf.concat([value, [orientation]], 0))
+        values.append(tf.cast(tf.gather(head, at + len(pattern)), tf.int32))
+    orientation = tf.reduce_max(tf.concat(values, 0))
     return tf.where(tf.io.is_jpeg(encoded) & (orientation <= 8), orientation, 1)
 
 
-def _check_size(size, max_megapixels):
+def checked(value, condition, message, received):
+    """Returns a tensor, or fails with a message and what was received if a condition does not hold."""
+    # The raw op: `tf.debugging.Assert` adds a conditional, which costs more than the checks of a header.
+    with tf.control_dependencies([tf.raw_ops.Assert(condition=condition, data=[message, received])]):
+        return tf.identity(value)
+
+
+def _small_enough(encoded, size, max_megapixels):
     area = tf.reduce_prod(tf.cast(size, tf.int64))
-    right = (area > 0) & (area <= int(max_megapixels * 1e6))
-    # The raw op: `tf.debugging.Assert` adds a conditional, which costs more than all the rest of the check.
     message = f"not an image of a known kind, or one of more than {max_megapixels:g} megapixels; its height and width:"
-    return tf.raw_ops.Assert(condition=right, data=[message, size])
+    return checked(encoded, (area > 0) & (area <= int(max_megapixels * 1e6)), message, size)
 
 
 def _decode_any(encoded, channels, bit_depth, widen):
@@ -170,15 +175,11 @@ def _decode_any(encoded, channels, bit_depth, widen):
 def _of_channels(image, channels):
     """The image, or an error where it has another number of channels."""
     stored = tf.shape(image)[2]
-    check = tf.raw_ops.Assert(
-        condition=stored == channels, data=[f"an image without {channels} channels; it has:", stored]
-    )
-    with tf.control_dependencies([check]):
-        return tf.ensure_shape(tf.identity(image), (None, None, channels))
+    image = checked(image, stored == channels, f"an image without {channels} channels; it has:", stored)
+    return tf.ensure_shape(image, (None, None, channels))
 
 
 def _turn(image, orientation):
-    turns = tf.constant([turn for turn, _ in _ORIENTATIONS])[orientation]
-    mirrored = tf.constant([mirror for _, mirror in _ORIENTATIONS])[orientation]
+    turns, mirrored = [tf.constant(values)[orientation] for values in zip(*_ORIENTATIONS)]
     image = tf.cond(mirrored, lambda: tf.reverse(image, [1]), lambda: image)
     return tf.cond(turns > 0, lambda: tf.image.rot90(image, turns), lambda: image)

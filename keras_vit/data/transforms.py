@@ -81,36 +81,21 @@ def pack(image, shape):
     return tf.ensure_shape(tf.pad(x, [[0, shape[0] - rows * columns], [0, 0], [0, 0]]), (*shape[:2], channels))
 
 
-def resize_small(image, smaller, rounding="float"):
-    """Resizes the smaller side to `smaller` pixels by the mean over areas; keeps the aspect."""
-    return resize_to_cover(image, (smaller, smaller), rounding)
-
-
 def resize_to_cover(image, size, rounding="float", interpolation=""):
     """Resizes to the smallest image of the same aspect from which `size` can be cropped."""
+    shape = tf.shape(image)[:2]
     if interpolation:  # drop the fraction of the other side, as torchvision and transformers do
-        height, width = tf.unstack(tf.shape(image)[:2])
-        rows, columns = tf.maximum(size[0], size[1] * height // width), tf.maximum(size[1], size[0] * width // height)
-        return resize(image, [rows, columns], rounding, interpolation)
-    height, width = tf.unstack(tf.cast(tf.shape(image)[:2], tf.float32))
-    factor = tf.maximum(size[0] / height, size[1] / width)
-    covering = tf.cast(tf.round([height * factor, width * factor]), tf.int32)
-    return resize(image, covering, rounding, method="area")
+        covering = tf.maximum(shape * size[::-1] // shape[::-1], size)
+        return resize(image, covering, rounding, interpolation)
+    shape = tf.cast(shape, tf.float32)
+    factor = tf.reduce_max(size / shape)
+    return resize(image, tf.cast(tf.round(shape * factor), tf.int32), rounding, method="area")
 
 
 def central_crop(image, size):
     """The middle `(height, width)` of an image; half a pixel to the top left if the rest is odd."""
     y, x = [(tf.shape(image)[i] - size[i]) // 2 for i in (0, 1)]
     return tf.ensure_shape(image[y : y + size[0], x : x + size[1]], (*size, None))
-
-
-def random_crop(image, size, seed):
-    return tf.image.stateless_random_crop(image, [*size, image.shape[2]], seed)
-
-
-def random_flip(image, uniform):
-    """Mirrors left and right if `uniform`, a number drawn from [0, 1), is more than a half."""
-    return tf.cond(uniform > 0.5, lambda: tf.reverse(image, [1]), lambda: image)
 
 
 def random_shift(image, max_shift, seed):

@@ -106,7 +106,7 @@ def test_a_crop_and_a_shift_of_one_image_are_drawn_apart():
     def offsets_of(number):
         key = tf.stack([tf.constant(0, tf.int64), number])
         rows = tf.tile(tf.range(40.0)[:, None, None], (1, 40, 1))
-        crop = transforms.random_crop(rows, (31, 31), key + examples.CROP)[0, 0, 0]
+        crop = tf.image.stateless_random_crop(rows, (31, 31, 1), key + examples.CROP)[0, 0, 0]
         return crop, transforms.random_shift(rows, 4, key + examples.SHIFT)[20, 20, 0]
 
     crops, shifts = (values.numpy() for values in next(iter(tf.data.Dataset.range(1000).map(offsets_of).batch(1000))))
