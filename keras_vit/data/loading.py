@@ -15,18 +15,16 @@ SOURCES: dict[str, Callable[..., Source]] = {}
 """Further kinds of datasets: a program adds `SOURCES[NAME] = function`. A dataset "NAME:LABEL" is then `function(split,
 label, **fields)`, with those arguments of `load_split` that are not at their defaults."""
 
+_OF_RECORDS = ("label_offset", "num_examples", "image_dtype", "image_shape", "max_value")
 # Which arguments of `load_split` each kind of dataset understands, besides its name and split.
 _UNDERSTOOD = {
     "digits": (),
     "idx": ("path", "class_names"),
     "folder": ("path", "class_names", "test_share", "split_seed"),
     "list": ("path", "class_names"),
-    "tfrecords": (
-        *("path", "classes", "class_names", "image_key", "label_key", "label_offset"),
-        *("num_examples", "image_dtype", "image_shape", "max_value"),
-    ),
     "tfds": ("path", "class_names", "image_key", "label_key"),
     "row": ("path", "class_names"),
+    "tfrecords": ("path", "class_names", "image_key", "label_key", "classes", *_OF_RECORDS),
 }
 
 
@@ -90,8 +88,7 @@ def load_split(
         ValueError: the name is not known, something that it needs is missing, something is set that it does not
             understand, or what the source itself refuses.
     """
-    details = dict(locals())
-    return _load_split(details.pop("name"), details.pop("split"), None, **details)
+    return _load_split(names=None, **locals())
 
 
 LOADING_DEFAULTS = {
@@ -105,10 +102,14 @@ def _load_split(name, split, names, **details):
     """As `load_split`, with the names of the classes if they are known."""
     fields = {**LOADING_DEFAULTS, **details}
     kind = _kind_of(name)
+    changed = {field: value for field, value in fields.items() if value != LOADING_DEFAULTS[field]}
     if kind in SOURCES:
-        changed = {field: value for field, value in fields.items() if value != LOADING_DEFAULTS[field]}
         return SOURCES[kind](split, name.partition(":")[2], **changed)
-    _check_understood(name, kind, fields)
+    if set(changed) - set(_UNDERSTOOD[kind]):
+        received = ", ".join(f"{field}={value!r}" for field, value in changed.items() if field not in _UNDERSTOOD[kind])
+        raise ValueError(
+            f"{name!r} is found by {', '.join(['name', 'split', *_UNDERSTOOD[kind]])}. Received: {received}"
+        )
     if fields["class_names"]:
         lines = files.read_text_file(fields["class_names"]).splitlines()
         names = tuple(line.strip() for line in lines if line.strip())
@@ -131,9 +132,12 @@ def _load_split(name, split, names, **details):
             f"the TFRecords in `path`, as in train_split='train-*'. Received: {split}_split={split!r}, path={path!r}"
         )
     if kind == "list":
-        # Names that come from the training list, whose labels are the names of classes.
-        return files.file_list(split, path, names, only_names=not fields["class_names"])
-    return _tfrecords(location, names, fields)
+        return files.file_list(split, path, names)
+    if not (names or fields["classes"]):
+        raise ValueError("TFRecords need `classes` or `class_names`. Received: classes=0, class_names=''")
+    names = names or tuple(map(str, range(fields["classes"])))
+    keys = fields["image_key"] or "image/encoded", fields["label_key"] or "image/class/label"
+    return tfrecords.tfrecords(location, names, *keys, **{field: fields[field] for field in _OF_RECORDS})
 
 
 def _kind_of(name):
@@ -149,24 +153,6 @@ def _kind_of(name):
     )
 
 
-def _tfrecords(pattern, names, fields):
-    if not (names or fields["classes"]):
-        raise ValueError("TFRecords need `classes` or `class_names`. Received: classes=0, class_names=''")
-    names = names or tuple(map(str, range(fields["classes"])))
-    keys = fields["image_key"] or "image/encoded", fields["label_key"] or "image/class/label"
-    others = ("label_offset", "num_examples", "image_dtype", "image_shape", "max_value")
-    return tfrecords.tfrecords(pattern, names, *keys, **{field: fields[field] for field in others})
-
-
-def _check_understood(name, kind, fields):
-    """Refuses a field that would have no effect on a dataset, unless it has its default."""
-    understood = _UNDERSTOOD[kind]
-    unused = [field for field, value in fields.items() if value != LOADING_DEFAULTS[field] and field not in understood]
-    if unused:
-        received = ", ".join(f"{field}={fields[field]!r}" for field in sorted(unused))
-        raise ValueError(f"{name!r} is found by {', '.join(['name', 'split', *understood])}. Received: {received}")
-
-
 def _row(name, split, class_names, fields):
     row, path = DATASETS[name], fields["path"]
     words = row.splits.get(split, split)
@@ -175,10 +161,9 @@ def _row(name, split, class_names, fields):
     else:
         other = row.test_tfds if split == "test" else ""
         label = row.test_label if other else row.label
-        how: dict[str, Any] = {"label_key": label, "class_names": class_names}
         if callable(label):
-            how = {"label": label, "class_names": class_names or tuple(map(str, range(row.classes)))}
-        source = tfds.tfds(other or row.tfds, words, path, row.image, scale=row.scale, **how)
+            class_names = class_names or tuple(map(str, range(row.classes)))
+        source = tfds.tfds(other or row.tfds, words, path, row.image, label, class_names, row.scale)
     if len(source.class_names) != row.classes:
         raise ValueError(f"{name} has {row.classes} classes. Received: {len(source.class_names)} in {path!r}")
     return dataclasses.replace(source, options=row.options)

@@ -10,9 +10,7 @@ from keras_vit.data.randaugment import LEVELS
 from keras_vit.data.sources.source import Source
 from keras_vit.preprocessing import Preprocessing
 
-TRAIN_CROPS = ("auto", "inception", "resize_small_crop", "resize_crop", "resize", "none")
 _SMALL = 64  # pixels; smaller images are shifted instead of cropped
-EVAL_CROPS = ("auto", "resize", "resize_small_crop", "resize_crop", "none")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,9 +90,10 @@ class Options:
 
     def __post_init__(self):
         known = {
-            "train_crop": TRAIN_CROPS, "eval_crop": EVAL_CROPS, "bit_depth": (8, 16), "rounding": ("float", "uint8"),
-            "interpolation": ("", "bilinear", "bicubic"),
-            "flip": ("auto", "on", "off", True, False), "augreg": tuple(LEVELS), "mixup_form": FORMS,
+            "train_crop": ("auto", "inception", "resize_small_crop", "resize_crop", "resize", "none"),
+            "eval_crop": ("auto", "resize", "resize_small_crop", "resize_crop", "none"), "bit_depth": (8, 16),
+            "rounding": ("float", "uint8"), "interpolation": ("", "bilinear", "bicubic"), "augreg": tuple(LEVELS),
+            "flip": ("auto", "on", "off", True, False), "mixup_form": FORMS,
             "randaugment_form": ("corrected", "original"),
         }  # fmt: skip
         lowest = {
@@ -103,16 +102,14 @@ class Options:
             "threads": 0, "max_patches": 0, "patch_size": 1,
         }  # fmt: skip
         rules = [
-            (field, getattr(self, field) in of, f"one of {', '.join(map(str, of))}") for field, of in known.items()
+            ("mean", len(self.mean) in (0, self.channels), "() or a number for each channel"),
+            ("std", len(self.std) in (0, self.channels), "() or a number for each channel"),
+            ("std", min(self.std, default=1) > 0, "above 0"),
+            ("label_smoothing", 0 <= self.label_smoothing < 1, "in [0, 1)"),
+            ("max_megapixels", self.max_megapixels > 0, "above 0"),
+            *((name, getattr(self, name) in of, f"one of {', '.join(map(str, of))}") for name, of in known.items()),
+            *((name, getattr(self, name) >= least, f"{least} or more") for name, least in lowest.items()),
         ]
-        rules += [(field, getattr(self, field) >= least, f"{least} or more") for field, least in lowest.items()]
-        rules += [
-            (field, len(getattr(self, field)) in (0, self.channels), "() or a number for each channel")
-            for field in ("mean", "std")
-        ]
-        rules.append(("std", min(self.std, default=1) > 0, "above 0"))
-        rules.append(("label_smoothing", 0 <= self.label_smoothing < 1, "in [0, 1)"))
-        rules.append(("max_megapixels", self.max_megapixels > 0, "above 0"))
         for field, holds, rule in rules:
             if not holds:
                 raise ValueError(
@@ -216,10 +213,6 @@ class Options:
         """The value of a white pixel in images of a source, as they are stored."""
         return 65535 if self.bit_depth == 16 and source.max_value == 255 else source.max_value
 
-    def is_deep(self, source: Source) -> bool:
-        """Whether the images of a source have more than 8 bits a value."""
-        return self.bit_depth == 16 if source.is_encoded else source.image_spec.dtype.name != "uint8"
-
     def preprocessing(self, source: Source, white: float | None = None) -> Preprocessing:
         """What evaluation images of a source go through, on the scale of their values, or of another white."""
         stored = self.white(source)
@@ -244,5 +237,6 @@ class Options:
         White is that of files: 255, or 65,535 if the source has more than 8 bits a value. A scan of 0 to 16 that is
         saved as a PNG is one of 0 to 255, and a uint16 array is a PNG of 16 bits.
         """
-        bit_depth = 16 if self.is_deep(source) else 8
+        is_deep = self.bit_depth == 16 if source.is_encoded else source.image_spec.dtype.name != "uint8"
+        bit_depth = 16 if is_deep else 8
         return dataclasses.replace(self.preprocessing(source, white=2**bit_depth - 1), bit_depth=bit_depth)

@@ -215,12 +215,6 @@ def test_two_lists_have_the_classes_of_the_first(photos):
     assert other.class_names == ("x", "y") and other.labels.tolist() == [1]
 
 
-def test_integers_are_no_labels_next_to_a_list_of_names(photos):
-    fields = lists_of(photos, "ant/00.jpg,x\nant/01.jpg,y\n", "bee/00.jpg,1\n")
-    with pytest.raises(ValueError, match=r"among the 2 classes. Received: \['1'\]"):
-        data.load("list", **fields)
-
-
 def test_integer_labels_start_at_0(photos):
     fields = lists_of(photos, "ant/00.jpg,1\nant/01.jpg,2\n", "bee/00.jpg,1\n")
     with pytest.raises(ValueError, match=r"Integer labels start at 0.*none of \['0'\]"):
@@ -237,7 +231,7 @@ def test_a_label_that_is_no_integer_among_integers_is_refused(label, photos):
 
 def test_a_file_with_two_labels_is_refused(photos):
     (photos / "l.csv").write_text("ant/00.jpg,a\nant/01.jpg,b\nant/00.jpg,a\nant/00.jpg,b\n")
-    with pytest.raises(ValueError, match="one label. Received: 'a' in line 1 and 'b' in line 4 for '.*ant/00.jpg'"):
+    with pytest.raises(ValueError, match=r"one label. Received: several labels for \['.*ant/00.jpg'\] in '.*l.csv'"):
         data.file_list(photos / "l.csv")
 
 
@@ -288,14 +282,17 @@ def test_a_batch_larger_than_the_data_is_reported(photos, caplog):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"images": np.zeros((2, 4, 4, 3))}, "`images` must be uint8.*Received: dtype=float64"),
-        ({"images": np.zeros((2, 4, 4), np.uint8)}, r"`images` must be uint8 .*shape=\(2, 4, 4\)"),
+        ({"images": np.zeros((2, 4, 4, 3))}, "`max_value`, .* is known for uint8 and uint16.*dtype=float64"),
+        ({"images": np.zeros((2, 4, 4), np.uint8)}, r"`images` must be numbers .*shape=\(2, 4, 4\)"),
         ({"images": np.zeros((0, 4, 4, 3), np.uint8), "labels": []}, "N of 1 or more"),
         ({"labels": [0]}, r"`labels` must be 2 integers. Received: .*shape=\(1,\)"),
         ({"labels": [0.0, 1.0]}, "Received: dtype=float64"),
         ({"labels": [0, 2]}, "Labels of 2 classes are 0 to 1. Received: labels from 0 to 2"),
         ({"labels": [-1, 0]}, "Received: labels from -1 to 0"),
-        ({"max_value": 3, "images": np.full((2, 4, 4, 3), 9, np.uint8)}, "`max_value`, 3. Received: a pixel of 9"),
+        (
+            {"max_value": 3, "images": np.full((2, 4, 4, 3), 9, np.uint8)},
+            "`max_value`, 3. Received: pixels from 9 to 9",
+        ),
     ],
 )
 def test_bad_arrays_are_refused(arguments, message):

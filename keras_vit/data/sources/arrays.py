@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data.sources.source import WHITE, Source, check_labels, white_of
+from keras_vit.data.sources.source import Source, check_labels, white_of
 
 
 def arrays(images: np.ndarray, labels: np.ndarray, class_names: Sequence[str], max_value: float = 0) -> Source:
@@ -27,11 +27,10 @@ def arrays(images: np.ndarray, labels: np.ndarray, class_names: Sequence[str], m
             labels, or a label or a pixel is out of range.
     """
     images, labels = np.asarray(images), np.asarray(labels)
-    known_white = max_value or images.dtype.name in WHITE
-    if images.ndim != 4 or 0 in images.shape or images.dtype.kind not in "iuf" or not known_white:
+    if images.ndim != 4 or 0 in images.shape or images.dtype.kind not in "iuf":
         raise ValueError(
-            "`images` must be uint8 or uint16 (N, H, W, C), or other numbers with `max_value`, with N of 1 or more. "
-            f"Received: dtype={images.dtype}, shape={images.shape}, max_value={max_value}"
+            "`images` must be numbers (N, H, W, C), N of 1 or more. "
+            f"Received: dtype={images.dtype}, shape={images.shape}"
         )
     max_value = white_of(images.dtype, max_value)
     if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
@@ -41,23 +40,18 @@ def arrays(images: np.ndarray, labels: np.ndarray, class_names: Sequence[str], m
     check_labels(labels, class_names)
     lowest, highest = images.min(), images.max()
     if not (np.isfinite(lowest) and highest <= max_value):
-        extreme = highest if np.isfinite(lowest) else lowest
-        raise ValueError(f"Pixels must be finite and at most `max_value`, {max_value}. Received: a pixel of {extreme}")
+        raise ValueError(
+            f"Pixels must be finite and at most `max_value`, {max_value}. Received: pixels from {lowest} to {highest}"
+        )
     image_tensor, label_tensor = tf.constant(images), tf.constant(labels, tf.int64)
 
     def read(index):
         return {"image": image_tensor[index], "label": label_tensor[index]}
 
-    return Source(
-        read,
-        len(images),
-        tuple(class_names),
-        max_value,
-        labels=labels,
-        checksum=lambda: zlib.crc32(images.tobytes()),
-        # They are ready as they are: nothing is cropped, and a mirrored 2 is not a 2.
-        options={"train_crop": "none", "eval_crop": "none", "flip": "off"},
-    )
+    # They are ready as they are: nothing is cropped, and a mirrored 2 is not a 2.
+    rest = {"options": {"train_crop": "none", "eval_crop": "none", "flip": "off"}}
+    rest |= {"labels": labels, "checksum": lambda: zlib.crc32(images.tobytes())}
+    return Source(read, len(images), tuple(class_names), max_value, **rest)
 
 
 def digits():
@@ -75,16 +69,12 @@ def digits():
     return {split: arrays(*part, names, max_value=16) for split, part in parts.items()}
 
 
-_IDX_FILES = {"train": "train", "test": "t10k"}
-
-
 def idx(path: str, class_names: Sequence[str] | None = None) -> dict[str, Source]:
     """Returns the splits of a folder of IDX files, each as it is or gzipped, in MNIST's names: a dict of sources."""
     parts = {}
-    for split, prefix in _IDX_FILES.items():
+    for split, prefix in {"train": "train", "test": "t10k"}.items():
         images = _read_idx(os.path.join(path, f"{prefix}-images-idx3-ubyte"), 3)[..., None]
-        labels = _read_idx(os.path.join(path, f"{prefix}-labels-idx1-ubyte"), 1).astype(np.int64)
-        parts[split] = images, labels
+        parts[split] = images, _read_idx(os.path.join(path, f"{prefix}-labels-idx1-ubyte"), 1).astype(np.int64)
     names = class_names or [str(label) for label in range(parts["train"][1].max() + 1)]
     # A set too small to have every class in both parts has no tuning splits.
     with contextlib.suppress(ValueError):
@@ -118,6 +108,5 @@ def _divide(part, size):
     """Images and labels in two parts, the second of `size` examples, with every class in both."""
     from sklearn.model_selection import train_test_split
 
-    images, labels = part
-    split = train_test_split(images, labels, test_size=size, random_state=0, stratify=labels)
-    return (split[0], split[2]), (split[1], split[3])
+    split = train_test_split(*part, test_size=size, random_state=0, stratify=part[1])
+    return split[::2], split[1::2]

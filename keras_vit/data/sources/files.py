@@ -1,5 +1,6 @@
 """Image files: in a folder with one subfolder for each class, or named by a list as CSV or text."""
 
+import collections
 import csv
 import hashlib
 import logging
@@ -51,15 +52,13 @@ def folder(
     whole = "train" if tuning else split
     subfolder = posixpath.join(path, whole)
     hashed = bool(whole) and not tf.io.gfile.isdir(subfolder)
-    if hashed and whole not in ("train", "test"):
-        raise ValueError(
-            f"The split must be a subfolder of {path!r}, or 'train', 'test', 'tune_train' or 'tune_val' to divide it. "
-            f"Received: split={split!r}"
-        )
     root = path if hashed else subfolder
     folders = _visible_folders(root)
-    if hashed and {"train", "test", "val", "validation"} & set(folders):
-        raise ValueError(f"{path!r} is divided into {folders} and has no split of that name. Received: split={split!r}")
+    if hashed and (whole not in ("train", "test") or {"train", "test", "val", "validation"} & set(folders)):
+        raise ValueError(
+            f"The split must be a subfolder of {path!r}, or 'train', 'test', 'tune_train' or 'tune_val' to split a "
+            f"folder without split subfolders. Received: split={split!r}, subfolders={folders[:10]}"
+        )
     names = check_names(class_names or map(printable, folders))
     unknown = sorted({printable(name) for name in folders} - set(names))
     if unknown:
@@ -104,9 +103,7 @@ def folder_splits(path: str | os.PathLike) -> dict[str, Source]:
     return {split: folder(path, split, names) for split in splits}
 
 
-def file_list(
-    path: str | os.PathLike, root: str = "", class_names: Sequence[str] | None = None, only_names: bool = False
-) -> Source:
+def file_list(path: str | os.PathLike, root: str = "", class_names: Sequence[str] | None = None) -> Source:
     """A source of the image files that a list names, each with its label.
 
     A `.csv` has one file and one label a row, with or without a header; any other file has them on a line, with
@@ -117,7 +114,6 @@ def file_list(
         path: the list; local or `gs://`.
         root: the folder that relative names start from; by default the folder of the list.
         class_names: the classes, in order; otherwise the labels, sorted, or the integers up to the largest.
-        only_names: whether integers are no labels, unless `class_names` are integers.
 
     Raises:
         ValueError: the list is empty, a line is not a file and a label, a file is missing or has two labels, or a
@@ -127,9 +123,14 @@ def file_list(
     rows = _rows(path)
     words = [unicodedata.normalize("NFC", label) for _, _, label in rows]
     names = check_names(class_names or ())
-    _check_words(words, rows, names, path)
-    names_are_labels = only_names or any(name.isdecimal() for name in names)
-    if words[0].isdecimal() and not (names and names_are_labels):
+    integers = [word.isdecimal() for word in words]
+    if any(integers) and not all(integers) and not set(words) <= set(names):
+        odd = integers.index(False)
+        raise ValueError(
+            "The labels of a list must be integers from 0, or names of which none is an integer; other names need "
+            f"--config.data.class_names. Received: {words[odd]!r} in line {rows[odd][0]} of {path!r}"
+        )
+    if all(integers) and not any(name.isdecimal() for name in names):
         labels = np.array([min(int(word), _MAX_CLASSES) for word in words], np.int64)
         if labels.max() == _MAX_CLASSES:
             raise ValueError(f"Labels must be below {_MAX_CLASSES:,}. Received: path={path!r}")
@@ -140,19 +141,14 @@ def file_list(
         unknown = sorted(set(words) - set(names))
         if unknown:
             raise ValueError(f"Labels must be among the {len(names)} classes. Received: {unknown[:10]} in {path!r}")
-        number = {name: label for label, name in enumerate(names)}
-        labels = np.array([number[word] for word in words], np.int64)
+        label_of = {name: label for label, name in enumerate(names)}
+        labels = np.array([label_of[word] for word in words], np.int64)
 
     root = (str(root) or posixpath.dirname(path) or ".").rstrip("/")
     paths = [name if "://" in name else posixpath.join(root, name) for _, name, _ in rows]
-    first: dict[str, int] = {}
-    for row, name in enumerate(paths):
-        other = first.setdefault(name, row)
-        if labels[other] != labels[row]:
-            raise ValueError(
-                f"A file must have one label. Received: {words[other]!r} in line {rows[other][0]} and {words[row]!r} "
-                f"in line {rows[row][0]} for {name!r} in {path!r}"
-            )
+    counts = collections.Counter(name for name, _ in set(zip(paths, words)))
+    if twice := [name for name, count in counts.items() if count > 1]:
+        raise ValueError(f"Each file must have one label. Received: several labels for {twice[:10]} in {path!r}")
     # Listing the folders is faster than asking for each file.
     folders = filter(tf.io.gfile.isdir, {posixpath.dirname(name) for name in paths})
     files = {name: set(_entries(name)[1]) for name in folders}
@@ -184,14 +180,8 @@ def _file_source(paths, labels, class_names):
     def read(index):
         return {"image": tf.io.read_file(path_tensor[index]), "label": label_tensor[index]}
 
-    return Source(
-        read,
-        len(labels),
-        tuple(class_names),
-        name_of=lambda index: printable(paths[index]),
-        labels=labels,
-        checksum=lambda: checksum_of(paths),
-    )
+    rest = {"name_of": lambda index: printable(paths[index]), "checksum": lambda: checksum_of(paths)}
+    return Source(read, len(labels), tuple(class_names), labels=labels, **rest)
 
 
 def _existing(path: str | os.PathLike) -> str:
@@ -257,15 +247,3 @@ def _rows(path):
         if len(row) != 3 or not all(row):
             raise ValueError(f"A line must be a file and a label. Received: {row[1:]!r} in line {row[0]} of {path!r}")
     return rows
-
-
-def _check_words(words, rows, names, path):
-    """Raises a `ValueError` unless the labels of a list are all integers from 0 or all names."""
-    integers = [word.isdecimal() for word in words]
-    if all(integers) or not any(integers) or set(words) <= set(names):
-        return
-    odd = integers.index(False)
-    raise ValueError(
-        "The labels of a list must be integers from 0, or names of which none is an integer; other names need "
-        f"--config.data.class_names. Received: {words[odd]!r} in line {rows[odd][0]} of {path!r}"
-    )

@@ -17,8 +17,7 @@ def tfds(
     split: str,
     data_dir: str = "",
     image_key: str = "image",
-    label_key: str = "label",
-    label: Callable | None = None,
+    label_key: str | Callable = "label",
     class_names: Sequence[str] | None = None,
     scale: int = 1,
 ) -> Source:
@@ -32,8 +31,8 @@ def tfds(
         split: as TFDS has it: `train`, `train[:800]+validation[:200]`, `test[50%:]`.
         data_dir: where the datasets lie; by default TFDS's own place.
         image_key: the feature with the image.
-        label_key: the feature with the label, or with the list of labels that count as right.
-        label: a function from all features to the label, int64, instead of `label_key`. Needs `class_names`.
+        label_key: the feature with the label, or with the list of labels that count as right; or a function from all
+            features to the label, an integer, which needs `class_names`.
         class_names: the dataset's own names in another order, or names for one whose classes are only numbered.
         scale: what pixels are multiplied by; 255 for images of 0 and 1.
 
@@ -49,7 +48,7 @@ def tfds(
     except (tensorflow_datasets.core.registered.DatasetNotFoundError, AssertionError) as error:
         raise ValueError(f"TFDS has no such dataset. Received: name={name!r} ({str(error).splitlines()[0]})") from None
     features = builder.info.features
-    keys = [image_key] if label else [image_key, label_key]
+    keys = [image_key] if callable(label_key) else [image_key, label_key]
     if not set(keys) <= set(features):
         raise ValueError(f"{name} has the features {sorted(features)}. Received: {keys}")
     decoders = {image_key: tensorflow_datasets.decode.SkipDecoding()}
@@ -62,23 +61,30 @@ def tfds(
             f"there, `tfds build` or `tfds.builder({name!r}).download_and_prepare()` does it. "
             f"Received: split={split!r} ({str(error).splitlines()[0]})"
         ) from None
-    known = () if label else check_names(_class_names(features[label_key]))
+    known = () if callable(label_key) else _class_names(features[label_key])
     names = check_names(class_names or known)
     place_of = _places(name, known, names)
 
     def parse(record):
         stored = features.deserialize_example(record, decoders=decoders)
-        value = tf.cast(label(stored) if label else stored[label_key], tf.int64)
-        return {"image": stored[image_key], "label": value if place_of is None else _placed(place_of, value)}
+        label = tf.cast(label_key(stored) if callable(label_key) else stored[label_key], tf.int64)
+        return {"image": stored[image_key], "label": label if place_of is None else _placed(place_of, label)}
 
     files, skips = [str(part.filename) for part in parts], [part.skip for part in parts]
-    lengths = [part.examples_in_shard - part.skip if part.take < 0 else part.take for part in parts]
     rest: dict[str, Any] = {"class_names": names, "max_value": 255 // scale}
     rest["checksum"] = functools.partial(checksum_of, files)
+    lengths = [part.examples_in_shard - part.skip if part.take < 0 else part.take for part in parts]
     kind = builder.info.file_format.value
     if kind == "array_record":
-        name_of = f"{name} {split} example {{}}".format
-        return Source(_array_record_reader(parts, parse), sum(lengths), name_of=name_of, **rest)
+        from array_record.python.array_record_data_source import ArrayRecordDataSource
+
+        records = ArrayRecordDataSource(parts)
+
+        def read(index):
+            record = tf.numpy_function(lambda i: records[int(i)], [index], tf.string, stateful=False)
+            return parse(tf.ensure_shape(record, []))
+
+        return Source(read, sum(lengths), name_of=f"{name} {split} example {{}}".format, **rest)
     if kind != "tfrecord":
         raise ValueError(f"The files must be of the formats tfrecord or array_record. Received: {kind} of {name}")
     if _are_local(files):
@@ -97,22 +103,10 @@ def _are_local(files):
     return not any("://" in file for file in files)
 
 
-def _array_record_reader(parts, parse):
-    from array_record.python.array_record_data_source import ArrayRecordDataSource
-
-    records = ArrayRecordDataSource(parts)
-
-    def read(index):
-        record = tf.numpy_function(lambda i: records[int(i)], [index], tf.string, stateful=False)
-        return parse(tf.ensure_shape(record, []))
-
-    return read
-
-
 def _class_names(feature):
     """The names of a ClassLabel, or of a sequence of them; () for another feature."""
     feature = getattr(feature, "feature", feature)
-    return () if getattr(feature, "num_classes", None) is None else feature.names
+    return () if getattr(feature, "num_classes", None) is None else check_names(feature.names)
 
 
 def _places(dataset, known, names):
@@ -121,12 +115,12 @@ def _places(dataset, known, names):
         raise ValueError(f"A label without names needs `class_names`. Received: name={dataset!r}")
     if names == known or not known:
         return None
-    if sorted(names) != sorted(known):
-        if len(names) == len(known) and known == tuple(map(str, range(len(known)))):  # only numbered
-            return None
-        other = sorted(set(names) - set(known)) or sorted(set(known) - set(names))
-        raise ValueError(
-            f"`class_names` must be the {len(known)} names that {dataset} has, in any order. "
-            f"Received: {len(names)} names, {other[:10]} in one of the two alone"
-        )
-    return tf.constant([names.index(name) for name in known], tf.int64)
+    if set(names) == set(known):
+        return tf.constant([names.index(name) for name in known], tf.int64)
+    if len(names) == len(known) and known == tuple(map(str, range(len(known)))):  # only numbered
+        return None
+    other = sorted(set(names) ^ set(known))
+    raise ValueError(
+        f"`class_names` must be the {len(known)} names that {dataset} has, in any order. "
+        f"Received: {len(names)} names, {other[:10]} in one of the two alone"
+    )

@@ -1,5 +1,6 @@
 """TFRecords of `tf.train.Example`, read by index: one pass over the lengths finds where each record begins."""
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -76,8 +77,7 @@ def tfrecords(
         source = Source(None, shards.num_examples, shards=shards, name_of=shards.namer(files), **rest)
     else:
         index = RecordIndex(files)
-        if len(index):
-            _check_first(index, parse, len(class_names), label_offset)
+        _check_first(index, parse, len(class_names), label_offset)
         source = Source(lambda i: parse(index.read(i)), len(index), name_of=index.name_of, **rest)
     if not source.num_examples or num_examples not in (0, source.num_examples):
         raise ValueError(
@@ -90,7 +90,7 @@ def tfrecords(
 def _check_first(index, parse, classes, label_offset):
     """Raises a `ValueError` if the first record lacks a feature, or its label is out of range."""
     try:
-        label = int(parse(index.read(0))["label"])
+        label = int(parse(index.read(0))["label"]) if len(index) else 0
     except tf.errors.DataLossError:
         return  # a bad example, which is counted when it is read
     except tf.errors.OpError as error:
@@ -117,11 +117,9 @@ def _counts(files):
         except (OSError, TypeError, ValueError):
             log.warning("counting the records of %d files, which reads them once", len(files))
         counts = list(pool.map(count_records, files))
-    try:
+    with contextlib.suppress(OSError):  # the next run then counts again
         cache.parent.mkdir(parents=True, exist_ok=True)
         cache.write_text(json.dumps(counts))
-    except OSError as error:
-        log.warning("the counts of records cannot be kept (%s), and the next run counts again", error)
     return np.array(counts, np.int64)
 
 
@@ -142,9 +140,8 @@ def _image_reader(keys, dtype, shape):
         if shape:
             return tf.reshape(tf.io.decode_raw(encoded, dtype), shape if len(shape) == 3 else (*shape, 1))
         tensor = tf.io.parse_tensor(encoded, dtype)
-        # A band of its own may be a matrix.
-        sides = tf.concat([tf.shape(tensor), [1]], 0)[:3]
-        return tf.ensure_shape(tf.reshape(tensor, sides), (None, None, None))
+        # A single band may be stored as a matrix.
+        return tf.reshape(tensor, tf.ensure_shape(tf.concat([tf.shape(tensor), [1]], 0)[:3], [3]))
 
     return lambda example: tf.concat([values(example[key]) for key in keys], -1)
 
