@@ -16,7 +16,7 @@ from keras_vit.checkpoints.registry import FAMILIES, Format
 from keras_vit.preprocessing import Preprocessing
 
 # The comment that `save` writes into the archive, followed by JSON: facts about the model that no array shows. Other
-# libraries' readers ignore it. Older versions wrote "keras_vit grid 2x3".
+# libraries' readers ignore it.
 COMMENT = "keras_vit "
 _TOKENS = ("/cls", "_embedding", "_tokens", "/probe")  # the ends of paths of variables `(1, N, D)`
 _KINDS = r"vit|bit|deit|dino|clip|siglip|eva|jepa|mae"  # in the names of all families' models
@@ -205,25 +205,32 @@ def _without_axes_of_one(name, array):
     return array
 
 
-def _read_json(path, name):
-    """The JSON object in a file of this name beside the weights; {} if there is none."""
+@contextlib.contextmanager
+def _reading(name, path):
+    """Raises every error in the block as a `ValueError` that names a JSON file next to the weights."""
     try:
-        with open(os.path.join(os.path.dirname(path), name), encoding="utf-8") as file:
-            config = json.load(file)
+        yield
+    except (OSError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
+        raise ValueError(f"The {name} next to the file cannot be used: {error}. Received: {path}") from error
+
+
+def _read_json(path, name):
+    """The JSON object in a file of this name next to the weights; {} if there is no such file."""
+    json_path = os.path.join(os.path.dirname(path), name)
+    if not os.path.exists(json_path):
+        return {}
+    with _reading(name, path), open(json_path, encoding="utf-8") as file:
+        config = json.load(file)
         if not isinstance(config, dict):
             raise ValueError("it is not a JSON object")
         return config
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise ValueError(f"The {name} beside the file cannot be used: {error}. Received: {path}") from error
 
 
 def _facts_of(form, config, path):
     """The facts in the config.json beside a file."""
     if form.read_config is None or not config:
         return {}
-    try:
+    with _reading("config.json", path):
         facts = {name: value for name, value in form.read_config(config).items() if value is not None}
         heads, epsilon = facts.get("num_heads", 1), facts.get("epsilon", 1)
         if type(heads) is not int or heads < 1:
@@ -231,8 +238,6 @@ def _facts_of(form, config, path):
         if type(epsilon) not in (int, float) or not epsilon > 0:
             raise ValueError(f"the epsilon of norms must be a number above 0, not {epsilon!r}")
         return facts
-    except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
-        raise ValueError(f"The config.json beside the file cannot be used: {error}. Received: {path}") from error
 
 
 def _preprocessing_of(form, path):
@@ -240,35 +245,33 @@ def _preprocessing_of(form, path):
     config = _read_json(path, "preprocessor_config.json") if form.layout == "pytorch" else {}
     if not config:
         return {}
-    try:
+    with _reading("preprocessor_config.json", path):
         fields = _read_preprocessor(config, {**_DEFAULTS, **form.facts.get("preprocessing", {})})
         Preprocessing(**fields)
-    except (AttributeError, TypeError, ValueError) as error:
-        raise ValueError(f"The preprocessor_config.json cannot be used: {error}. Received: {path}") from error
-    return {"preprocessing": fields}
+        return {"preprocessing": fields}
 
 
 def _read_preprocessor(config, defaults):
     """The fields of a `Preprocessing` in a preprocessor_config.json; warns of values that it has no fields for."""
     kind = config.get("image_processor_type") or config.get("feature_extractor_type") or ""
-    size, ignored = config.get("size"), []
+    size, crop = config.get("size"), config.get("crop_size")
     if isinstance(size, int):
         is_short = "crop_size" in config and not kind.startswith(("DeiT", "ViT"))  # which stretch, then crop
-        size = {"shortest_edge": size} if is_short else {"height": size}
-    if isinstance(size, dict) and (resized := size.get("shortest_edge") or size.get("height")):
-        crop = config.get("crop_size")
-        crops = config.get("do_center_crop", crop is not None)
+        size = {"shortest_edge" if is_short else "height": size}
+    resize, crop_fraction = defaults["resize"], defaults["crop_fraction"]
+    crops = config.get("do_center_crop", crop is not None)
+    resized = isinstance(size, dict) and (size.get("shortest_edge") or size.get("height"))
+    if resized:
         cropped = (crop.get("height") if isinstance(crop, dict) else crop) or resized
         resize = "shorter_side" if "shortest_edge" in size else "stretch"
         crop_fraction = min(cropped / resized, 1.0) if crops else 1.0
-        if resize == "shorter_side" and not crops:
-            ignored.append("do_center_crop")
-    else:
-        resize, crop_fraction = defaults["resize"], defaults["crop_fraction"]
-        ignored += ["size"] if size is not None else []
-    ignored += [] if config.get("do_resize", True) else ["do_resize"]
     resample = config.get("resample", 2)  # Pillow's codes
-    ignored += [] if resample in (2, 3) else ["resample"]
+    is_ignored = {
+        "do_center_crop": resized and resize == "shorter_side" and not crops,
+        "size": size is not None and not resized,
+        "do_resize": not config.get("do_resize", True),
+        "resample": resample not in (2, 3),
+    }
     factor = config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 1
     if not factor > 0:
         raise ValueError(f"`rescale_factor` must be above 0, not {factor}")
@@ -277,8 +280,8 @@ def _read_preprocessor(config, defaults):
     if not config.get("do_normalize", True):
         mean, std = 0, 1
     mean, std = [[value] * 3 if isinstance(value, int | float) else value for value in (mean, std)]
-    if ignored:
-        values = ", ".join(f"{name}={config.get(name)!r}" for name in ignored)
+    if any(is_ignored.values()):
+        values = ", ".join(f"{name}={config.get(name)!r}" for name, ignored in is_ignored.items() if ignored)
         warnings.warn(
             f"Images are prepared without following {values} of preprocessor_config.json: they are resized, "
             "bilinearly or bicubically, and cropped to the size of the model.",
@@ -295,8 +298,6 @@ def _read_preprocessor(config, defaults):
 
 def _parse_comment(comment):
     """The facts in the comment of an archive; {} for a comment that keras_vit did not write."""
-    if match := re.fullmatch(r"keras_vit grid ([1-9]\d{0,5})x([1-9]\d{0,5})", comment):
-        return {"grid": (int(match[1]), int(match[2]))}
     try:
         facts = json.loads(comment.removeprefix(COMMENT)) if comment.startswith(COMMENT) else {}
         if "grid" in facts:

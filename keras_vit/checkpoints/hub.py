@@ -62,40 +62,24 @@ def fetch(repository):
     return os.path.dirname(weights)
 
 
-class _NoNetwork(Exception):
-    """The hub did not answer."""
-
-
-def _ask(repository, name):
-    """Asks the hub for a file's header; without a network, downloads would try for half a minute and log warnings."""
-    import huggingface_hub
-    from huggingface_hub import errors
-
-    try:
-        huggingface_hub.get_hf_file_metadata(huggingface_hub.hf_hub_url(repository, name), timeout=_SECONDS)
-    except (errors.EntryNotFoundError, errors.RepositoryNotFoundError):
-        raise
-    except Exception as error:  # of several libraries for HTTP
-        raise _NoNetwork(first_line(error)) from error
-
-
 def _download(repository, name):
     """The local path of a file in a repository, with the shards that it lists; None if there is no such file."""
     import huggingface_hub
     from huggingface_hub import errors
 
+    offline = None
     try:
-        _ask(repository, name)
-        path = huggingface_hub.hf_hub_download(repository, name)
-    except errors.LocalEntryNotFoundError:  # no network, and none in the cache
-        raise
+        try:  # without a network, a download would retry for half a minute and log warnings
+            huggingface_hub.get_hf_file_metadata(huggingface_hub.hf_hub_url(repository, name), timeout=_SECONDS)
+        except (errors.EntryNotFoundError, errors.RepositoryNotFoundError):
+            raise
+        except Exception as error:  # of several libraries for HTTP
+            offline = error
+        path = huggingface_hub.hf_hub_download(repository, name, local_files_only=offline is not None)
+    except errors.LocalEntryNotFoundError as error:  # no network, and none in the cache
+        raise errors.LocalEntryNotFoundError(first_line(offline or error)) from error
     except errors.EntryNotFoundError:
         return None
-    except _NoNetwork as error:
-        try:
-            path = huggingface_hub.hf_hub_download(repository, name, local_files_only=True)
-        except errors.LocalEntryNotFoundError:
-            raise errors.LocalEntryNotFoundError(str(error)) from error
     if name == _INDEX:
         for shard in shards(path):
             huggingface_hub.hf_hub_download(repository, os.path.basename(shard))

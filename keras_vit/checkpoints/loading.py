@@ -47,7 +47,7 @@ def load(
         channels: how the kernel of the first convolution, which has S input channels in the file (3 for RGB), is
             adapted to a model with another number C of them. None refuses. "sum" gives every channel the sum of the
             kernel over its S channels, divided by C: RGB weights see a gray image as they did. "tile" gives channel c
-            the kernel's channel `c % S`, times S / C, for C of 2 or more. A ResNet standardizes that kernel, so there
+            the kernel's channel `c % S`, times S / C. A ResNet standardizes that kernel, so there
             "sum" keeps the response to an equal-channel image up to one factor for each filter.
         resize_patches: whether the file may have another patch size than the model; the kernel is then resized as
             FlexiViT does. Models with FlexiViT's `position_resampling`, "bilinear_antialias", always allow it.
@@ -105,11 +105,7 @@ def load(
 def _validate(head, source_grid, channels):
     if head not in ("keep", "new"):
         raise ValueError(f'`head` must be "keep" or "new". Received: head={head!r}')
-    if source_grid is not None and not (
-        isinstance(source_grid, list | tuple)
-        and len(source_grid) == 2
-        and all(type(side) is int and side > 0 for side in source_grid)
-    ):
+    if source_grid is not None and (np.shape(source_grid) != (2,) or min(source_grid) < 1):
         raise ValueError(f"`source_grid` must be (rows, columns). Received: source_grid={source_grid!r}")
     if channels is not None and channels not in CHANNEL_RULES:
         raise ValueError(f'`channels` must be "sum", "tile" or None. Received: channels={channels!r}')

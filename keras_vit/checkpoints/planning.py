@@ -8,16 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from keras_vit.checkpoints import position_embeddings, registry
-from keras_vit.checkpoints.names import (
-    CLASS_TOKEN,
-    EMBEDDING,
-    HEAD,
-    POSITION_NAMES,
-    POSITIONS,
-    count_class_tokens,
-    first_kernel,
-)
+from keras_vit.checkpoints import names, position_embeddings, registry
 from keras_vit.checkpoints.patch_kernels import adapt_input_channels, resize_patches
 from keras_vit.checkpoints.readers import LazyArray
 
@@ -69,11 +60,8 @@ class LoadReport:
             f'  adapted {name} from {old} to {new} channels by "{rule}", {shape}'
             for name, shape, (old, new, rule) in self.adapted
         ]
-        for kind, entries in (
-            ("dropped", self.dropped),
-            ("newly initialized", self.new),
-            ("unused in the file", self.unused),
-        ):
+        kinds = {"dropped": self.dropped, "newly initialized": self.new, "unused in the file": self.unused}
+        for kind, entries in kinds.items():
             lines += [f"  {kind}: {name} {shape}" for name, shape in entries[:_MAX_LINES]]
             if len(entries) > _MAX_LINES:
                 lines.append(f"  {kind}: {len(entries) - _MAX_LINES} more")
@@ -98,7 +86,7 @@ class LoadPlan:
     def __init__(self, model, variables, shapes, checkpoint, *, source, head, source_grid, channels, patches):
         self.model, self.variables, self.shapes, self.source, self.head = model, variables, shapes, source, head
         self.arrays, self.facts, self.channels = checkpoint.arrays, checkpoint.facts, channels
-        self.resizes_patches = patches and len(shapes.get(EMBEDDING, ())) == 4 and first_kernel(shapes) == EMBEDDING
+        self.resizes_patches = patches and names.first_kernel(shapes) == names.EMBEDDING
         self.unknown_kind = checkpoint.unknown_kind
         self.known_grid = tuple(source_grid) if source_grid else checkpoint.facts.get("grid")
         of_model = getattr(model, "arguments", {})
@@ -131,7 +119,7 @@ class LoadPlan:
             )
 
         pools = ours.get("classifier"), theirs.get("classifier")
-        has_head = self.head == "keep" and HEAD[0] in self.shapes and HEAD[0] in self.arrays
+        has_head = self.head == "keep" and names.HEAD[0] in self.shapes and names.HEAD[0] in self.arrays
         if has_head and "head_reads" in self.facts:
             raise ValueError(
                 f"The file's head reads {self.facts['head_reads']}, which no model here does; build the model with "
@@ -162,7 +150,7 @@ class LoadPlan:
         report.unused += [(name, self.arrays[name].shape) for name in unused]
         # An optimizer's state and the like are not weights, so they are never an error.
         report.unused += [(name, array.shape) for name, array in other_arrays.items()]
-        first = first_kernel(self.shapes)
+        first = names.first_kernel(self.shapes)
         for name, shape in self.shapes.items():
             if name in zeros:
                 self.assignments[name] = Assignment(LazyArray(shape, "float32", (), functools.partial(np.zeros, shape)))
@@ -174,14 +162,14 @@ class LoadPlan:
                     f"{name!r} of the checkpoint must hold floats: {', '.join(_DTYPES)}. "
                     f"Received: dtype={array.dtype} in {self.source}"
                 )
-            if POSITION_NAMES.fullmatch(name):
+            if names.POSITION_NAMES.fullmatch(name):
                 self._assign_positions(name, shape)
             elif name == first and self._fits_after_changes(array.shape, shape):
                 self._assign_first_kernel(name, shape)
             elif array.shape != shape:
                 raise self._other_shape(name, shape)
             else:
-                self.assignments[name] = self._class_token() if name == CLASS_TOKEN else Assignment(array)
+                self.assignments[name] = self._class_token() if name == names.CLASS_TOKEN else Assignment(array)
                 report.loaded.append((name, shape))
 
     def _is_new(self, name):
@@ -191,28 +179,28 @@ class LoadPlan:
     def _is_zero(self, name):
         """Whether an array of the model is a bias of queries, keys or values that the file's model does not have, or
         the bias of a head without one, CLIP's projection."""
-        if name == HEAD[1] and HEAD[0] in self.arrays and name not in self.arrays:
+        if name == names.HEAD[1] and names.HEAD[0] in self.arrays and name not in self.arrays:
             return self.head == "keep"
         match = _ATTENTION_BIAS.fullmatch(name)
         return bool(match) and match[1] not in self.of_file[1].get("attention_bias", "qkvo")
 
     def _may_be_dropped(self, name):
         """Whether an array of the file may be left out by rule."""
-        if name.startswith("head/") and HEAD[0] not in self.shapes:
+        if name.startswith("head/") and names.HEAD[0] not in self.shapes:
             return True
         return self.head == "new" and _is_optional(name)
 
     def _fitting_arguments(self, missing):
         """A sentence with the arguments of a model that the file would fit, " " before it; "" if none is known."""
         (_, ours), (_, theirs) = self.of_model, self.of_file
-        hints = [f"`{n}={_quoted(theirs[n])}`" for n in _PARTS if n in theirs and ours.get(n) != theirs[n]]
-        if any(name in missing for name in HEAD):
+        hints = [f"`{n}={theirs[n]!r}`" for n in _PARTS if n in theirs and ours.get(n) != theirs[n]]
+        if any(name in missing for name in names.HEAD):
             hints.append('`include_top=False`, or load with head="new"')
         return f" To keep everything, build the model with {' and '.join(hints)}." if hints else ""
 
     def _other_shape(self, name, shape, hint=""):
         array = self.arrays[name]
-        if name == HEAD[0] and len(array.shape) == 2 and array.shape[0] != shape[0]:
+        if name == names.HEAD[0] and len(array.shape) == 2 and array.shape[0] != shape[0]:
             hint = (
                 f" The file's head reads {array.shape[0]} features, and the model's {shape[0]}; build the model with "
                 'include_top=False, or load it with head="new".'
@@ -243,11 +231,6 @@ class LoadPlan:
                 f"The checkpoint is for images of {old} channels, and {self.model.name} takes {new}. To adapt "
                 f'{name!r}, load with channels="sum" or channels="tile" (`weights_channels` in a config). '
                 f"Received: shape={array.shape} in {self.source}"
-            )
-        if old != new and self.channels == "tile" and new == 1:
-            raise ValueError(
-                f'`channels="tile"` needs a model of 2 or more channels, since one would get the red kernel alone; '
-                f'channels="sum" is for one. Received: channels={self.channels!r} for {self.model.name}'
             )
 
         def function(kernel):
@@ -293,7 +276,7 @@ class LoadPlan:
         if file_rows and model_rows not in (0, file_rows):
             return None
         row = (f"{name}, the class token's row", (1, file_rows or model_rows, shape[2]))
-        if file_rows and CLASS_TOKEN not in self.shapes:
+        if file_rows and names.CLASS_TOKEN not in self.shapes:
             self.report.dropped.append(row)
         if model_rows and not file_rows:
             self.report.new.append(row)
@@ -306,26 +289,26 @@ class LoadPlan:
                 return patches
             # Without a row in the file: zeros next to the file's class token, else the model's initial values.
             initial = np.zeros((1, model_rows, shape[2]), np.float32)
-            if CLASS_TOKEN not in self.arrays:
-                initial = np.asarray(self.variables[POSITIONS])[:, :model_rows]
+            if names.CLASS_TOKEN not in self.arrays:
+                initial = np.asarray(self.variables[names.POSITIONS])[:, :model_rows]
             return np.concatenate([positions[:, :model_rows] if file_rows else initial, patches], axis=1)
 
         return old_grid, new_grid, function
 
     def _class_token(self):
-        array = self.arrays[CLASS_TOKEN]
-        has_positions = POSITIONS in self.arrays and POSITIONS in self.shapes
-        _, file_rows = (self._file_grid(POSITIONS) if has_positions else None) or (None, 0)
-        if not file_rows or self.shapes[POSITIONS][1] > math.prod(self._grid()):
+        array = self.arrays[names.CLASS_TOKEN]
+        has_positions = names.POSITIONS in self.arrays and names.POSITIONS in self.shapes
+        _, file_rows = (self._file_grid(names.POSITIONS) if has_positions else None) or (None, 0)
+        if not file_rows or self.shapes[names.POSITIONS][1] > math.prod(self._grid()):
             return Assignment(array)
         # The model gives its class token no position. The file's is added to the token, which is the same sum.
-        row = self.arrays[POSITIONS].map(array.shape, lambda positions: positions[:, :1]).read()
+        row = self.arrays[names.POSITIONS].map(array.shape, lambda positions: positions[:, :1]).read()
         return Assignment(array, lambda token: token + row if row.any() else token)
 
     def _file_grid(self, name):
         """`((rows, columns), rows of class tokens before them)` of the file's positions, or None if none fits."""
         rows = self.arrays[name].shape[1] if len(self.arrays[name].shape) == 3 else 0
-        class_tokens, class_row = count_class_tokens(self.arrays), self.facts.get("class_row")
+        class_tokens, class_row = names.count_class_tokens(self.arrays), self.facts.get("class_row")
         return position_embeddings.source_grid(rows, class_tokens, self._grid(), self.known_grid, class_row)
 
     def _grid(self):
@@ -340,11 +323,7 @@ class LoadPlan:
 
 def _is_optional(name):
     """Whether fine-tuning works without the array: those that pool the tokens, and those after the pooling."""
-    return name == CLASS_TOKEN or name.startswith(("head/", "pre_logits/", "MAPHead_0/", "fc_norm/"))
-
-
-def _quoted(value):
-    return f'"{value}"' if isinstance(value, str) else value
+    return name == names.CLASS_TOKEN or name.startswith(("head/", "pre_logits/", "MAPHead_0/", "fc_norm/"))
 
 
 def _count(what, items):

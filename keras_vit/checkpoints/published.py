@@ -55,10 +55,8 @@ def resolve(source, size=(), resolution=None):
     text = os.fspath(source)
     if text.endswith(_PYTORCH):
         _refuse_pytorch(text)
-    if not is_name(text) and os.path.isdir(text):
-        return ResolvedCheckpoint(_file_in(text))
     if not is_name(text) and os.path.exists(text):
-        return ResolvedCheckpoint(text)
+        return ResolvedCheckpoint(_file_in(text) if os.path.isdir(text) else text)
     if match := re.fullmatch(r"(.*\.npz):([\w/]+)", text):
         return resolve(match[1], size, resolution)._replace(subtree=match[2])
     if re.match(r"(https?|gs)://", text):

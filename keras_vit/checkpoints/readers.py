@@ -1,5 +1,6 @@
 """Reading .npz and .safetensors files: headers first, then one array at a time, and never a pickled object."""
 
+import contextlib
 import dataclasses
 import math
 import os
@@ -39,34 +40,27 @@ class LazyArray:
 
 
 def _check_start(path):
-    """Refuses what often stands in place of a file of weights; a file that is missing passes."""
-    try:
-        with open(path, "rb") as file:
-            start = file.read(100)
-    except OSError:
-        return
-    if not start:
-        problem = "The file is empty."
-    elif start.startswith(b"version https://git-lfs"):
-        problem = "The file is a pointer of git-lfs, not the weights: `git lfs pull` fetches them."
-    elif start.lstrip().startswith(b"<"):
-        problem = "The file is a web page (HTML), not the weights: download the file itself."
-    else:
-        return
-    raise ValueError(f"{problem} Received: {path}")
+    """Refuses what often stands in place of a file of weights."""
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        start = file.read(100)
+        problem = "is empty." if not start else ""
+        if start.startswith(b"version https://git-lfs"):
+            problem = "is a git-lfs pointer, not the weights: `git lfs pull` downloads them."
+        if start.lstrip().startswith(b"<"):
+            problem = "is a web page (HTML), not the weights: download the file itself."
+        if problem:
+            raise ValueError(f"The file {problem} Received: {path}")
 
 
-class _File:
+class _File(contextlib.ExitStack):
     """A context manager with the arrays of a file as `arrays`, `{name: LazyArray}`, readable while it is open."""
 
     comment = ""
 
     def __init__(self, path):
-        self.path = path
-        self._last = {}
-
-    def __enter__(self):
-        return self
+        super().__init__()
+        self.path, self.arrays, self._last = path, {}, {}
+        _check_start(path)
 
     def _lazy_array(self, name, shape, dtype, key):
         return LazyArray(tuple(shape), dtype, (name,), lambda: self._read_once(name, key))
@@ -86,32 +80,18 @@ class NpzFile(_File):
 
     def __init__(self, path):
         super().__init__(path)
-        _check_start(path)
         try:
-            self._zip = zipfile.ZipFile(path)
+            self._zip = self.enter_context(zipfile.ZipFile(path))
         except Exception as error:
             raise ValueError(
                 f"A checkpoint must be a readable .npz file, an uncut zip archive of arrays ({error}). Received: {path}"
             ) from error
-        try:
-            self.comment = self._zip.comment.decode("utf-8", "replace")
-            self.arrays = self._read_headers()
-        except BaseException:
-            self._zip.close()
-            raise
-
-    def __exit__(self, *_):
-        self._zip.close()
-
-    def _read_headers(self):
-        arrays = {}
+        self.comment = self._zip.comment.decode("utf-8", "replace")
         for member in self._zip.infolist():
             name = member.filename.removesuffix(".npy")
-            if name in arrays:
+            if name in self.arrays:
                 raise ValueError(f"The checkpoint holds {name!r} twice. Received: {self.path}")
-            shape, dtype = self._read_header(member)
-            arrays[name] = self._lazy_array(name, shape, dtype, member)
-        return arrays
+            self.arrays[name] = self._lazy_array(name, *self._read_header(member), member)
 
     def _read_header(self, member):
         """The shape of one member and the name of its dtype; refuses members that are not arrays of numbers."""
@@ -120,7 +100,7 @@ class NpzFile(_File):
                 version = np.lib.format.read_magic(file)
                 readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
                 shape, _, dtype = readers[version](file)
-                header = file.tell()
+                size = file.tell() + math.prod(shape) * dtype.itemsize
         except Exception as error:
             raise ValueError(
                 f"A checkpoint holds arrays in numpy's format only, and {member.filename!r} is not one ({error}). "
@@ -130,7 +110,7 @@ class NpzFile(_File):
         if dtype.kind not in "biuf" and not is_bfloat16:
             kind = "a pickled object, which is never loaded" if dtype.hasobject else f"an array of {str(dtype)[:50]}"
             raise ValueError(f"A checkpoint holds numbers only; {member.filename!r} is {kind}. Received: {self.path}")
-        if header + math.prod(shape) * dtype.itemsize != member.file_size:
+        if size != member.file_size:
             raise ValueError(
                 f"The array {member.filename!r} of the checkpoint does not have the size of its declared shape {shape}."
                 f" Received: {self.path}"
@@ -156,15 +136,13 @@ class SafetensorsFile(_File):
         from safetensors import SafetensorError, safe_open
 
         super().__init__(path)
-        _check_start(path)
         try:
             size = os.path.getsize(path)
             with open(path, "rb") as file:
                 length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > min(size - 8, _MAX_HEADER):
                 raise ValueError(f"it declares a length of {length} bytes, in a file of {size}")
-            self._file = safe_open(path, framework="np")
-            self.arrays = {}
+            self._file = self.enter_context(safe_open(path, framework="np"))
             for name in self._file.keys():  # noqa: SIM118
                 entry = self._file.get_slice(name)
                 dtype = _SAFETENSORS_DTYPES.get(entry.get_dtype(), entry.get_dtype())
@@ -172,28 +150,19 @@ class SafetensorsFile(_File):
         except (OSError, ValueError, SafetensorError) as error:
             raise ValueError(f"The header of the .safetensors file is wrong: {error}. Received: {path}") from error
 
-    def __exit__(self, *_):
-        del self._file
-
     def _read(self, name, key):
         array = self._file.get_tensor(key)
         return array.astype(np.float32) if self.arrays[name].dtype in _SAFETENSORS_DTYPES.values() else array
 
 
-class ShardedFile:
+class ShardedFile(contextlib.ExitStack):
     """The arrays of several .safetensors files as those of one; a context manager that closes them."""
 
     comment = ""
 
     def __init__(self, paths):
+        super().__init__()
         if missing := [path for path in paths if not os.path.exists(path)]:
             raise ValueError(f"{len(missing)} of {len(paths)} files of the index are missing. Received: {missing[0]}")
-        self._files = [SafetensorsFile(path) for path in paths]
-        self.arrays = {name: array for file in self._files for name, array in file.arrays.items()}
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        for file in self._files:
-            file.__exit__(*error)
+        files = [self.enter_context(SafetensorsFile(path)) for path in paths]
+        self.arrays = {name: array for file in files for name, array in file.arrays.items()}

@@ -13,7 +13,7 @@ from keras_vit.checkpoints.formats import rename
 # What a folder must say about a model so that the reader computes the same.
 _CHECKED = (
     *("patch_size", "hidden_size", "num_layers", "mlp_dim", "num_heads", "input_shape", "classifier", "pool_norm"),
-    *("position_embedding", "attention_bias", "mlp_bias", "epsilon", "rotary", "include_top", *registry.PARTS),
+    *("position_embedding", "attention_bias", "mlp_bias", "epsilon", "rotary", "include_top", *registry.PARTS, "mlp"),
     "max_patches",
 )
 _DEFAULTS = {"attention_bias": "qkvo", "epsilon": 1e-6, "patch_bias": True, "mlp_bias": True}
@@ -39,7 +39,7 @@ def write_folder(model, path, form_name, arrays):
         if not arguments["mlp_bias"] and "mlp_bias" not in config:
             problems.append((100, "MLPs have biases in it"))
             continue
-        tensors, left = render(form, _adapted(arrays, **options), arguments["num_layers"], **_names_of(options))
+        tensors, left = render(form, _adapted(arrays, **options), arguments["num_layers"], **options)
         if left:
             problems.append((len(left), f"it has no place for {', '.join(sorted(left)[:3])}"))
             continue
@@ -85,10 +85,6 @@ def _preprocessor(model):
     }
 
 
-def _names_of(options):
-    return {name: options[name] for name in ("prefix", "skip") if name in options}
-
-
 def _adapted(arrays, add_row="", no_head_bias=False, **_):
     """The arrays as a library wants them: with the row of positions of a class token, or with that row in the token."""
     arrays = dict(arrays)
@@ -104,23 +100,18 @@ def _adapted(arrays, add_row="", no_head_bias=False, **_):
 
 def _difference(arguments, folder):
     """The first argument that a reader of the folder would take for another; None if there is none."""
+
+    def value(arguments, name):
+        if name == "mlp":
+            return arguments.get("mlp") or ("gelu" if arguments.get("exact_gelu") else "gelu_tanh")
+        value = arguments.get(name, _DEFAULTS.get(name)) or False
+        return bool(value) if name == "layer_scale" else value  # an initial value
+
     _, read = inference.find_arguments(folder)
-
-    for name in _CHECKED:
-        default = _DEFAULTS.get(name)
-        ours, theirs = arguments.get(name, default) or False, read.get(name, default) or False
-        if name == "layer_scale":  # an initial value
-            ours, theirs = bool(ours), bool(theirs)
-        if ours != theirs:
-            return name
-    return None if _gelu(arguments) == _gelu(read) else "mlp"
+    return next((name for name in _CHECKED if value(arguments, name) != value(read, name)), None)
 
 
-def _gelu(arguments):
-    return arguments.get("mlp") or ("gelu" if arguments.get("exact_gelu") else "gelu_tanh")
-
-
-def render(form, arrays, num_layers, prefix="", skip="$^"):
+def render(form, arrays, num_layers, prefix="", skip="$^", **_):
     """Returns the arrays that a format names, by their names in a file, and those left, by canonical name."""
     # `prefix` is written for the optional beginning of names; names that match `skip` are not used.
     left, tensors = dict(arrays), {}
@@ -163,13 +154,11 @@ def _stems(pattern, num_layers, prefix):
 
 
 def _to_pytorch(name, array):
-    """An array in the layout of PyTorch."""
-    if name.endswith(("/query/kernel", "/key/kernel", "/value/kernel")):
-        return array.reshape(len(array), -1).T
+    """An array in the layout of PyTorch, from one whose attention heads have an axis of their own."""
     if name.endswith("_0/out/kernel"):
         return array.reshape(-1, array.shape[-1]).T
-    if name.endswith(("/query/bias", "/key/bias", "/value/bias")):
-        return array.reshape(-1)
+    if re.search("/(query|key|value)/", name):
+        array = array.reshape(-1 if array.ndim == 2 else (len(array), -1))
     if name.endswith("/kernel"):
         return array.T if array.ndim == 2 else array.transpose(3, 2, 0, 1)
     return array

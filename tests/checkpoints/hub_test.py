@@ -197,10 +197,10 @@ def test_no_configuration_is_needed_without_a_network(hub, repository):
     repository("a/b", "dinov2")
     download = hub.hf_hub_download
 
-    def offline(repository, name):
+    def offline(repository, name, **options):
         if name == "preprocessor_config.json":
             raise LocalEntryNotFoundError("offline")
-        return download(repository, name)
+        return download(repository, name, **options)
 
     hub.hf_hub_download = offline
     assert keras_vit.from_pretrained("a/b").preprocessing.crop_fraction == 224 / 256

@@ -76,7 +76,7 @@ def test_an_axis_keeps_its_ends_and_lines_stay_straight():
 def test_positions_that_cannot_be_resampled_are_refused(tmp_path):
     path = tmp_path / "model.npz"
     checkpoints.save(build(position_embedding="relative"), path)
-    with pytest.raises(ValueError, match='build the model with .*`position_embedding="relative"`'):
+    with pytest.raises(ValueError, match="build the model with .*`position_embedding='relative'`"):
         checkpoints.load(build(position_embedding="none"), path)
     with pytest.raises(ValueError, match="1 missing .*build the model with"):
         checkpoints.load(build(), path)

@@ -212,11 +212,11 @@ def test_norms_of_queries_and_keys_have_timms_names(tmp_path):
     [
         ("dinov2", {"num_attention_heads": "3"}, "the number of attention heads must be .*, not '3'"),
         ("dinov2", {"layer_norm_eps": "small"}, "epsilon of norms must be a number above 0, not 'small'"),
-        ("dinov2", {"hidden_act": ["gelu"]}, "config.json beside the file cannot be used"),
-        ("dinov3", {"rope_theta": [1]}, "config.json beside the file cannot be used"),
+        ("dinov2", {"hidden_act": ["gelu"]}, "config.json next to the file cannot be used"),
+        ("dinov3", {"rope_theta": [1]}, "config.json next to the file cannot be used"),
         ("clip", {"vision_config": None}, "`vision_config` must be a JSON object, not None"),
         ("siglip", {"vision_config": None}, "`vision_config` must be a JSON object, not None"),
-        ("timm_deit3", {"model_args": [1]}, "config.json beside the file cannot be used"),
+        ("timm_deit3", {"model_args": [1]}, "config.json next to the file cannot be used"),
     ],
 )
 def test_a_value_of_another_type_is_one_line(case, fields, message, folder):

@@ -144,7 +144,7 @@ def test_a_file_in_place_of_weights_is_named(tmp_path):
     for content, message in (
         (b"", "The file is empty"),
         (b"<!DOCTYPE html>", r"a web page \(HTML\)"),
-        (b"version https://git-lfs.github.com/spec/v1\noid", "a pointer of git-lfs"),
+        (b"version https://git-lfs.github.com/spec/v1\noid", "a git-lfs pointer"),
     ):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=f"{message}.*Received: .*model.safetensors"):
