@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_vit.optimizers.base import Optimizer, check_coefficient
+from keras_vit.optimizers.base import Optimizer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -39,30 +39,16 @@ class AdamW(Optimizer):
         beta_1: float = 0.9,
         beta_2: float = 0.999,
         epsilon: float = 1e-8,
-        decay_mask: str = "all",
-        no_decay: str = "",
-        layer_decay: float = 1.0,
-        momentum_dtype: str = "float32",
         name: str = "adamw",
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            learning_rate,
-            decay=weight_decay,
-            decay_mask=decay_mask,
-            no_decay=no_decay,
-            layer_decay=layer_decay,
-            momentum_dtype=momentum_dtype,
-            name=name,
-            **kwargs,
-        )
-        check_coefficient("beta_1", beta_1)
-        check_coefficient("beta_2", beta_2)
-        if not epsilon > 0:
-            raise ValueError(f"`epsilon` must be above 0. Received: epsilon={epsilon}")
-        self.beta_1 = beta_1
-        self.beta_2 = beta_2
-        self.epsilon = epsilon
+        super().__init__(learning_rate, weight_decay, name=name, **kwargs)
+        if not (0 <= beta_1 < 1 and 0 <= beta_2 < 1 and epsilon > 0):
+            raise ValueError(
+                "`beta_1` and `beta_2` must be in [0, 1), and `epsilon` above 0. "
+                f"Received: beta_1={beta_1}, beta_2={beta_2}, epsilon={epsilon}"
+            )
+        self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
 
     def build(self, variables: list[keras.Variable]) -> None:
         if self.built:

@@ -19,8 +19,7 @@ class Optimizer(keras.optimizers.Optimizer):
     def __init__(
         self,
         learning_rate,
-        *,
-        decay=0.0,
+        weight_decay=0.0,
         decay_mask="all",
         no_decay="",
         layer_decay=1.0,
@@ -28,8 +27,8 @@ class Optimizer(keras.optimizers.Optimizer):
         **kwargs,
     ):
         super().__init__(learning_rate, **kwargs)
-        if not decay >= 0:
-            raise ValueError(f"`weight_decay` must be 0 or more. Received: weight_decay={decay}")
+        if not weight_decay >= 0:
+            raise ValueError(f"`weight_decay` must be 0 or more. Received: weight_decay={weight_decay}")
         if decay_mask not in DECAY_MASKS:
             raise ValueError(f"`decay_mask` must be one of {', '.join(DECAY_MASKS)}. Received: decay_mask={decay_mask}")
         if not 0 < layer_decay <= 1:
@@ -37,11 +36,8 @@ class Optimizer(keras.optimizers.Optimizer):
         if momentum_dtype not in ("float32", "bfloat16"):
             raise ValueError(f"`momentum_dtype` must be float32 or bfloat16. Received: momentum_dtype={momentum_dtype}")
         # Not Keras' own `weight_decay`, which would be subtracted at a learning rate without layer decay.
-        self.decay = decay
-        self.decay_mask = decay_mask
-        self.no_decay = no_decay
-        self.layer_decay = layer_decay
-        self.momentum_dtype = momentum_dtype
+        self.decay, self.decay_mask, self.no_decay = weight_decay, decay_mask, no_decay
+        self.layer_decay, self.momentum_dtype = layer_decay, momentum_dtype
 
     def build(self, variables):
         if self.built:
@@ -74,18 +70,16 @@ class Optimizer(keras.optimizers.Optimizer):
     def guarded_update(self, state, gradients, weights, condition, where=ops.where):
         """Returns `(weights, state)` after an update if a condition holds, else unchanged; assigns nothing."""
         select = functools.partial(where, condition)
-        positions = {id(variable): position for position, variable in enumerate(self.variables)}
-        counter, rate = positions[id(self.iterations)], self.learning_rate_at(state)
-        new_state, new_weights, step, known = list(state), [], state[counter], {}
+        values = {id(variable): value for variable, value in zip(self.variables, state, strict=True)}
+        rate, step, new_weights, known = self.learning_rate_at(state), values[id(self.iterations)], [], {}
         for index, (gradient, weight) in enumerate(zip(gradients, weights, strict=True)):
-            places = [positions[id(slot)] for slot in self.slots_of(index)]
+            places = [id(slot) for slot in self.slots_of(index)]
             scalars = self._scalars(index, rate, step, known)
-            weight, slots = self._update(index, gradient, weight, [state[i] for i in places], scalars, select)
+            weight, slots = self._update(index, gradient, weight, [values[i] for i in places], scalars, select)
             new_weights.append(weight)
-            for position, slot in zip(places, slots):
-                new_state[position] = slot
-        new_state[counter] = select(step + 1, step)
-        return new_weights, new_state
+            values.update(zip(places, slots))
+        values[id(self.iterations)] = select(step + 1, step)
+        return new_weights, list(values.values())
 
     def learning_rate_at(self, state):
         """The learning rate of the next update, a float32 scalar; `state` are the values of `self.variables`."""
@@ -163,9 +157,3 @@ def layerwise_multipliers(variables, layer_decay):
 
 def _path(variable):
     return getattr(variable, "path", variable.name)
-
-
-def check_coefficient(name, value):
-    """Raises a `ValueError` unless `value`, a momentum or the beta of an average, is in [0, 1)."""
-    if not 0 <= value < 1:
-        raise ValueError(f"`{name}` must be in [0, 1). Received: {name}={value}")

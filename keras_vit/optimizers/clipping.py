@@ -32,8 +32,7 @@ def clip_by_global_norm(
         return gradients, before
     # The factor is exactly 1.0 if nothing is clipped. A norm of NaN stays NaN in every gradient.
     factor = ops.where(before < norm, 1.0, norm / before)
-    clipped = [None if g is None else ops.cast(factor, g.dtype) * g for g in gradients]
-    return clipped, before
+    return [None if g is None else ops.cast(factor, g.dtype) * g for g in gradients], before
 
 
 def ema_update(old: keras.KerasTensor, new: keras.KerasTensor, decay: float) -> keras.KerasTensor:

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_vit.optimizers.base import Optimizer, check_coefficient
+from keras_vit.optimizers.base import Optimizer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -19,7 +19,8 @@ class SGD(Optimizer):
         momentum: in [0, 1).
         momentum_dtype: "float32", or "bfloat16" to store m in half the memory, as the reference does; `momentum * m` is
             then computed in bfloat16, where 0.9 is 0.8984375.
-        layer_decay: see `AdamW`.
+        **kwargs: `weight_decay`, which the paper does not use here, `decay_mask`, `no_decay` and `layer_decay`, as of
+            `AdamW`.
 
     Reference: fine-tuning in [`vit_jax/train.py`](https://github.com/google-research/vision_transformer), and its
     golden trajectory.
@@ -29,25 +30,19 @@ class SGD(Optimizer):
         self,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule,
         momentum: float = 0.9,
-        momentum_dtype: str = "float32",
-        layer_decay: float = 1.0,
         name: str = "sgd",
         **kwargs: Any,
     ) -> None:
-        super().__init__(learning_rate, momentum_dtype=momentum_dtype, layer_decay=layer_decay, name=name, **kwargs)
-        check_coefficient("momentum", momentum)
+        super().__init__(learning_rate, name=name, **kwargs)
+        if not 0 <= momentum < 1:
+            raise ValueError(f"`momentum` must be in [0, 1). Received: momentum={momentum}")
         self.momentum = momentum
 
     def new_slots(self, gradient: keras.KerasTensor, slots: list[keras.KerasTensor]) -> list[keras.KerasTensor]:
-        (momentum,) = slots
-        return [gradient + ops.cast(self.momentum * momentum, "float32")]
+        return [gradient + ops.cast(self.momentum * slots[0], "float32")]
 
     def scaled_direction(self, slots: list[keras.KerasTensor], factors: keras.KerasTensor) -> keras.KerasTensor:
-        (momentum,) = slots
-        return factors * momentum
+        return factors * slots[0]
 
     def get_config(self) -> dict[str, Any]:
-        config = super().get_config()
-        for name in ("weight_decay", "decay_mask", "no_decay"):  # of the paper's SGD nothing decays
-            del config[name]
-        return {**config, "momentum": self.momentum}
+        return {**super().get_config(), "momentum": self.momentum}

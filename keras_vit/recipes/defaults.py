@@ -36,7 +36,7 @@ FIELDS = {
     "data": {},  # keras_vit.data.defaults()
     "optimizer": {  # arguments of keras_vit.optimizers.get
         "name": "sgd",  # sgd, adamw
-        "weight_decay": 0.0,  # of adamw, multiplied by the learning rate; sgd has none
+        "weight_decay": 0.0,  # multiplied by the learning rate; 0 is off
         "decay_mask": "all",  # which weights decay: all, kernels
         "no_decay": "",  # parts of names that do not decay, such as "bias,cls"
         "layer_decay": 1.0,  # factor on the learning rate from each block to the one below; 1 is off

@@ -16,9 +16,11 @@ def test_optimizer_and_schedule_fields_match_constructors():
     import inspect
 
     from keras_vit import optimizers
+    from keras_vit.optimizers.base import Optimizer
 
     fields = recipes.defaults()
-    assert set(fields["optimizer"]) == set(inspect.signature(optimizers.get).parameters) - {"schedule"}
+    arguments = set(inspect.signature(Optimizer).parameters) - {"learning_rate", "kwargs"}
+    assert set(fields["optimizer"]) == {"name", *arguments}
     assert set(fields["schedule"]) == set(inspect.signature(optimizers.Schedule).parameters) - {"total_steps"}
 
 
