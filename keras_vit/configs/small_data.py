@@ -20,10 +20,9 @@ def get_config(request=""):
     if choices:
         raise ValueError(f"This page takes a model and a dataset, no choices. Received: {', '.join(choices)}")
     # A ResNet has no blocks to drop and no depth that the optimizer knows.
-    bit = families.is_bit(model)
+    arguments, layer_decay = ({}, 1.0) if families.is_bit(model) else ({"stochastic_depth": 0.1}, 0.75)
     fields = families.model_fields(model)
     patches = {name: fields[name] for name in ("max_patches", "patch_size") if fields.get("max_patches")}  # of NaFlex
-    stochastic_depth = {} if bit else {"stochastic_depth": 0.1}
     return ConfigDict(
         recipes.defaults(
             recipe=f"fine-tuning of {model} on {dataset}, small data: ours, not the paper's",
@@ -32,14 +31,9 @@ def get_config(request=""):
             log_every_steps=20,
             clip_norm=1.0,
             weights=published.collection_of(families.canonical_name(model), "augreg", "bit_m"),
-            **families.model_config(model, **stochastic_depth),
+            **families.model_config(model, **arguments),
             data=data.defaults(name=dataset, **(patches or {"image_size": 224}), augreg="light1", label_smoothing=0.1),
-            optimizer={
-                "name": "adamw",
-                "weight_decay": 0.05,
-                "decay_mask": "kernels",
-                "layer_decay": 1.0 if bit else 0.75,
-            },
+            optimizer={"name": "adamw", "weight_decay": 0.05, "decay_mask": "kernels", "layer_decay": layer_decay},
             schedule={"decay": "cosine", "base": 5e-4, "warmup_steps": 200},
         )
     )

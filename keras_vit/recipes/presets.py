@@ -6,13 +6,8 @@ from typing import Any
 from keras_vit import families
 from keras_vit.recipes import tables
 
-_PRETRAINING_DATA = {
-    "image_size": 224,
-    "train_crop": "inception",
-    "eval_crop": "resize_small_crop",
-    "resize_size": 256,
-    "rounding": "uint8",
-}
+_CROPS = {"train_crop": "inception", "eval_crop": "resize_small_crop", "resize_size": 256}
+_PRETRAINING_DATA = {"image_size": 224, "rounding": "uint8", **_CROPS}
 
 
 def parse_config_arg(text: str, example: str = "ViT-B/16,cifar10") -> tuple[str, str, dict[str, Any]]:
@@ -52,16 +47,14 @@ def pretraining(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
     rows = [row for row in tables.TABLE_3 if _has(row.models, model)]
     values = _row_of(rows, "Table 3", model, dataset, choices)
     loss, head_bias = tables.PRETRAINING_LOSS[dataset]
+    arguments = {} if families.is_bit(model) else {"dropout": values["dropout"], "pre_logits": True}
     return {
         "recipe": f"pre-training of {model} on {dataset}, Table 3",
         "batch_size": 4096,
         "total_epochs": values["epochs"],
         "clip_norm": tables.TABLE_3_CLIP_NORM[dataset],
         "loss": loss,
-        "model": {
-            "head_bias": head_bias,
-            **({} if families.is_bit(model) else {"dropout": values["dropout"], "pre_logits": True}),
-        },
+        "model": {"head_bias": head_bias, **arguments},
         "data": _PRETRAINING_DATA,
         "optimizer": {"name": "adamw", "weight_decay": values["weight_decay"]},
         "schedule": {"decay": values["decay"], "base": values["base"], "warmup_steps": 10_000},
@@ -87,26 +80,18 @@ def augreg(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
         raise ValueError(f"AugReg trains Vision Transformers and hybrids. Received: model={model!r}")
     values = _row_of(tables.AUGREG, "AugReg", model, dataset, choices)
     loss, head_bias = tables.PRETRAINING_LOSS[dataset]
+    dropout = {"dropout": values["dropout"], "stochastic_depth": values["dropout"]}
+    # As in big_vision, only kernels decay, and the first moment is stored in bfloat16.
+    as_big_vision = {"decay_mask": "kernels", "momentum_dtype": "bfloat16"}
     return {
         "recipe": f"pre-training of {model} on {dataset}, AugReg",
         "batch_size": 4096,
         "total_epochs": values["epochs"],
         "clip_norm": 1.0,
         "loss": loss,
-        "model": {
-            "dropout": values["dropout"],
-            "stochastic_depth": values["dropout"],
-            "head_bias": head_bias,
-            "pre_logits": False,
-        },
+        "model": {**dropout, "head_bias": head_bias, "pre_logits": False},
         "data": {**_PRETRAINING_DATA, "augreg": values["augreg"], "randaugment_form": "original"},
-        # As big_vision has it: kernels alone decay, and the first moment is stored in bfloat16.
-        "optimizer": {
-            "name": "adamw",
-            "weight_decay": values["weight_decay"],
-            "decay_mask": "kernels",
-            "momentum_dtype": "bfloat16",
-        },
+        "optimizer": {"name": "adamw", "weight_decay": values["weight_decay"], **as_big_vision},
         "schedule": {"decay": "cosine", "base": 1e-3, "warmup_steps": 10_000},
     }
 
@@ -137,6 +122,8 @@ def finetuning(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
     if plain == 378 and resolution == plain:
         recipe += " (384 are not filled by patches of 14)"
     dropout = {} if families.is_bit(model) else {"dropout": tables.FINETUNING_DROPOUT.get(model, 0.0)}
+    resized = resolution * 448 // 384  # section 4.1, as in BiT: resized to 448 and cropped to 384
+    rate = tables.UNSWEPT_RATE if tables.UNSWEPT_RATE in row.rates else row.rates[0]
     return {
         "recipe": recipe,
         "batch_size": 512,
@@ -144,19 +131,9 @@ def finetuning(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
         "clip_norm": 1.0,
         "ema_decay": tables.POLYAK_DECAY if resolution == averaged else 0.0,
         "model": dropout,
-        # Section 4.1, as in BiT: resized to 448 and cropped to 384, and the same shares elsewhere.
-        "data": {
-            "image_size": resolution,
-            "train_crop": "resize_crop",
-            "eval_crop": "resize",
-            "resize_size": resolution * 448 // 384,
-        },
+        "data": {"image_size": resolution, "train_crop": "resize_crop", "eval_crop": "resize", "resize_size": resized},
         "optimizer": {"name": "sgd", "momentum_dtype": "bfloat16"},
-        "schedule": {
-            "decay": "cosine",
-            "base": tables.UNSWEPT_RATE if tables.UNSWEPT_RATE in row.rates else row.rates[0],
-            "warmup_steps": row.warmup_steps,
-        },
+        "schedule": {"decay": "cosine", "base": rate, "warmup_steps": row.warmup_steps},
     }
 
 

@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 from keras_vit import families, losses
 from keras_vit.checkpoints import inference, published
 from keras_vit.models.any_model import set_logits_activation
-from keras_vit.tasks.task import Task
+from keras_vit.tasks.task import Batch, LossesAndMetrics, Task
 
 if TYPE_CHECKING:
     from keras_vit.data import InputPipeline
@@ -122,12 +122,7 @@ class Classification(Task):
             result["stem"] = "resnet"
         return result
 
-    def losses_and_metrics(
-        self,
-        model: keras.Model,
-        batch: tuple[keras.KerasTensor, keras.KerasTensor, keras.KerasTensor],
-        training: bool = False,
-    ) -> tuple[keras.KerasTensor, dict[str, keras.KerasTensor]]:
+    def losses_and_metrics(self, model: keras.Model, batch: Batch, training: bool = False) -> LossesAndMetrics:
         images, labels, _ = batch
         logits = model(images, training=training)
         label_of_answer = ops.take_along_axis(labels, ops.argmax(logits, axis=-1, keepdims=True), axis=-1)[:, 0]

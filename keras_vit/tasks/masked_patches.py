@@ -11,7 +11,7 @@ from keras_vit import families
 from keras_vit.layers.dropout import StepSeeds, current_seeds, seed_scope
 from keras_vit.models import VisionTransformer
 from keras_vit.models.validation import patch_grid
-from keras_vit.tasks.task import Task
+from keras_vit.tasks.task import Batch, LossesAndMetrics, Task
 
 if TYPE_CHECKING:
     from keras_vit.data import InputPipeline
@@ -78,27 +78,19 @@ class MaskedPatchPrediction(Task):
         preprocessing = inputs.model_preprocessing()
         if preprocessing is not None:
             white = 2**preprocessing.bit_depth - 1
-            self._mean, self._std = (
-                [value / white for value in part] for part in (preprocessing.mean, preprocessing.std)
-            )
-        return VisionTransformer(
-            **{
-                **arguments,
-                "input_shape": image_shape,
-                "classifier": "unpooled" if arguments.get("classifier") == "gap" else "token_unpooled",
-                "classes": self._outputs(image_shape),
-                "masking_rate": arguments.get("masking_rate", 0.5),
-                "preprocessing": preprocessing,
-                "remat": self.config.remat,
-            }
-        )
+            self._mean = [value / white for value in preprocessing.mean]
+            self._std = [value / white for value in preprocessing.std]
+        arguments |= {
+            "input_shape": image_shape,
+            "classifier": "unpooled" if arguments.get("classifier") == "gap" else "token_unpooled",
+            "classes": self._outputs(image_shape),
+            "masking_rate": arguments.get("masking_rate", 0.5),
+            "preprocessing": preprocessing,
+            "remat": self.config.remat,
+        }
+        return VisionTransformer(**arguments)
 
-    def losses_and_metrics(
-        self,
-        model: keras.Model,
-        batch: tuple[keras.KerasTensor, keras.KerasTensor, keras.KerasTensor],
-        training: bool = False,
-    ) -> tuple[keras.KerasTensor, dict[str, keras.KerasTensor]]:
+    def losses_and_metrics(self, model: keras.Model, batch: Batch, training: bool = False) -> LossesAndMetrics:
         images = batch[0]
         seeds = current_seeds()
         if seeds is None:
@@ -121,9 +113,8 @@ class MaskedPatchPrediction(Task):
 
     def _outputs(self, image_shape):
         """How many numbers a token gives."""
-        rows, columns = patch_grid(
-            image_shape, self.config.model["patch_size"], self.config.model.get("resnet_blocks") or None
-        )
+        arguments = self.config.model
+        rows, columns = patch_grid(image_shape, arguments["patch_size"], arguments.get("resnet_blocks") or None)
         height, width, channels = image_shape
         side = height // rows, width // columns
         if self.target == "pixels":

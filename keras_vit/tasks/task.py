@@ -9,6 +9,9 @@ from ml_collections import ConfigDict
 if TYPE_CHECKING:
     from keras_vit.data import InputPipeline
 
+Batch = tuple[keras.KerasTensor, keras.KerasTensor, keras.KerasTensor]
+LossesAndMetrics = tuple[keras.KerasTensor, dict[str, keras.KerasTensor]]
+
 
 class Task(abc.ABC):
     """What is learned. The methods are pure `keras.ops`, so that every engine can run them.
@@ -45,12 +48,7 @@ class Task(abc.ABC):
         return tuple(self.config.model.get("input_shape") or inputs.image_shape)
 
     @abc.abstractmethod
-    def losses_and_metrics(
-        self,
-        model: keras.Model,
-        batch: tuple[keras.KerasTensor, keras.KerasTensor, keras.KerasTensor],
-        training: bool = False,
-    ) -> tuple[keras.KerasTensor, dict[str, keras.KerasTensor]]:
+    def losses_and_metrics(self, model: keras.Model, batch: Batch, training: bool = False) -> LossesAndMetrics:
         """Computes the losses of single examples, and whatever else is measured of each, from a model and a batch.
 
         The engine applies the example weights and takes the means. Random numbers are drawn as `layers.dropout` does:

@@ -108,14 +108,14 @@ def test_new_gives_a_class_token_that_the_file_lacks(golden_files, small, values
 @pytest.mark.parametrize(
     "file, arguments, hint",
     [
-        ("vit_token.ckpt.npz", {"classifier": "gap"}, 'classifier="token"'),
-        ("bigvision_gap.ckpt.npz", {}, 'classifier="gap"'),
-        ("bigvision_map.ckpt.npz", {"classifier": "gap"}, 'classifier="map"'),
-        ("bigvision_tok_sincos.ckpt.npz", {}, 'position_embedding="sincos2d"'),
+        ("vit_token.ckpt.npz", {"classifier": "gap"}, "classifier='token'"),
+        ("bigvision_gap.ckpt.npz", {}, "classifier='gap'"),
+        ("bigvision_map.ckpt.npz", {"classifier": "gap"}, "classifier='map'"),
+        ("bigvision_tok_sincos.ckpt.npz", {}, "position_embedding='sincos2d'"),
         (
             "vit_token.ckpt.npz",
             {"position_embedding": "sincos2d", "class_token_position": False},
-            'position_embedding="learned"',
+            "position_embedding='learned'",
         ),
         ("vit_token.ckpt.npz", {"representation_size": 64}, "representation_size=0"),
     ],
