@@ -89,8 +89,6 @@ class NpzFile(_File):
         self.comment = self._zip.comment.decode("utf-8", "replace")
         for member in self._zip.infolist():
             name = member.filename.removesuffix(".npy")
-            if name in self.arrays:
-                raise ValueError(f"The checkpoint holds {name!r} twice. Received: {self.path}")
             self.arrays[name] = self._lazy_array(name, *self._read_header(member), member)
 
     def _read_header(self, member):

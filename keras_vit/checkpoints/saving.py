@@ -60,7 +60,9 @@ def save(model: keras.Model, path: str | os.PathLike, format: str = "vit_jax") -
     try:
         with files.atomic_path(path) as part, zipfile.ZipFile(part, "w", allowZip64=True) as archive:
             for name, array in arrays.items():
-                _write_array(archive, *_to_published(name, array, model, shapes))
+                name, array = _to_published(name, array, model, shapes)
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
             archive.comment = (COMMENT + json.dumps(_facts(model))).encode()
     except OSError as error:
         raise ValueError(f"The checkpoint cannot be written ({error}). Received: path={path!r}") from error
@@ -99,8 +101,3 @@ def _preprocessing_if_unusual(model):
         return None
     usual = Preprocessing().for_channels(preprocessing.channels)
     return None if preprocessing == usual else preprocessing.to_config()
-
-
-def _write_array(archive, name, array):
-    with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-        np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)

@@ -1,7 +1,6 @@
 """A config's `data` group to sources, batches and the count of bad examples, in one call."""
 
 import dataclasses
-import difflib
 import functools
 import logging
 import zlib
@@ -32,11 +31,8 @@ def defaults(**changes: Any) -> dict[str, Any]:
     fields = {
         "name": "digits", "train_split": "train", "test_split": "test", **_LOADING, **_OPTIONS, "max_bad_share": 0.01,
     }  # fmt: skip
-    unknown = sorted(set(changes) - set(fields))
-    if unknown:
-        close = difflib.get_close_matches(unknown[0].removeprefix("num_"), fields, 1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"The fields of `data` are {', '.join(fields)}.{hint} Received: {unknown}")
+    if unknown := sorted(set(changes) - set(fields)):
+        raise ValueError(f"The fields of `data` are {', '.join(fields)}. Received: {', '.join(unknown)}")
     return fields | changes
 
 

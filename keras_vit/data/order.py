@@ -26,14 +26,11 @@ def host_slice(batch_size, num_hosts, host_index):
     return range(host_index * share, (host_index + 1) * share)
 
 
-def partner_of(slot, batch_size, form):
-    """With which slot of the global batch a slot is mixed: the one before ("roll") or the mirrored one ("reverse")."""
-    return (slot - 1) % batch_size if form == "roll" else batch_size - 1 - slot
-
-
 def host_rows(host_slots, batch_size, mixup_form=""):
     """Returns the slots that a host reads, ascending, and the rows among them of its own share and of the partners."""
-    partners = [partner_of(slot, batch_size, mixup_form) for slot in host_slots] if mixup_form else []
+    # A slot is mixed with the one before it in the global batch, or with the one as far from the end.
+    partner_of = {"roll": lambda slot: (slot - 1) % batch_size, "reverse": lambda slot: batch_size - 1 - slot}
+    partners = [partner_of[mixup_form](slot) for slot in host_slots] if mixup_form else []
     slots = sorted({*host_slots, *partners})
     return tuple(slots), np.searchsorted(slots, host_slots), np.searchsorted(slots, partners)
 

@@ -8,9 +8,6 @@ import tensorflow.experimental.numpy as tnp
 
 from keras_vit import naflex
 
-# As `tf.image.sample_distorted_bounding_box` and so the JAX reference have it: 4/3, to two digits.
-ASPECT_RATIO = (0.75, 1.33)
-
 
 def evaluation_image(image, size, preprocessing):
     """Prepares an evaluation image for a model: float32 `(height, width, C)`. Data and exports share it."""
@@ -42,7 +39,7 @@ def inception_window(size, seed):
         tf.zeros([1, 0, 4]),
         seed,
         min_object_covered=0.0,
-        aspect_ratio_range=ASPECT_RATIO,
+        aspect_ratio_range=(0.75, 1.33),  # 1.33 and not 4/3, as in the JAX reference
         area_range=(0.05, 1.0),
         use_image_if_no_bounding_boxes=True,
     )

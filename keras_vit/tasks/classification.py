@@ -63,18 +63,9 @@ class Classification(Task):
             )
 
     def build_model(self, inputs: "InputPipeline") -> keras.Model:
-        remat = {"remat": True} if self.config.remat else {}
-        model = self.family.constructor(**self._arguments(inputs), **remat)
-        set_logits_activation(model, self.config.loss)
-        return model
-
-    def _arguments(self, inputs):
-        shape = self.input_shape(inputs)
-        arguments = {
-            **families.constructor_arguments(self.family, self.config.model),
-            **self._arguments_of_weights(),
-        }
-        side = arguments.get("patch_size") or 0
+        arguments = families.constructor_arguments(self.family, self.config.model) | self._arguments_of_weights()
+        arguments |= {"remat": True} if self.config.remat else {}
+        shape, side = self.input_shape(inputs), arguments.get("patch_size") or 0
         if inputs.image_shape[1] == side**2 + 2:  # NaFlex
             arguments["max_patches"] = inputs.image_shape[0]
             shape = arguments.get("input_shape") or (16 * side, 16 * side, inputs.image_shape[2])
@@ -83,12 +74,10 @@ class Classification(Task):
                 f"A NaFlex model needs its batches: --config.data.max_patches=256 --config.data.patch_size={side}. "
                 f"Received: images of shape {inputs.image_shape}"
             )
-        return {
-            **arguments,
-            "input_shape": shape,
-            "classes": len(inputs.train.class_names),
-            "preprocessing": inputs.model_preprocessing(),
-        }
+        arguments |= {"input_shape": shape, "classes": len(inputs.train.class_names)}
+        model = self.family.constructor(**arguments, preprocessing=inputs.model_preprocessing())
+        set_logits_activation(model, self.config.loss)
+        return model
 
     def _arguments_of_weights(self):
         """Returns the arguments that the file of `config.weights` shows and the config leaves at their defaults."""

@@ -54,8 +54,8 @@ def tfrecords(
         max_value: the value of white of values that are not files; 0 for 255 of uint8 and 65,535 of uint16.
 
     Raises:
-        ValueError: no file matches, a file is not whole TFRecords, or the first record has no such features, or a
-            label out of range. (The others are checked when they are read.)
+        ValueError: no file matches, or a file is not whole TFRecords. A record without the features, or with a label
+            out of range, is a bad example.
     """
     files = sorted(tf.io.gfile.glob(str(pattern)))
     if not files:
@@ -77,7 +77,6 @@ def tfrecords(
         source = Source(None, shards.num_examples, shards=shards, name_of=shards.namer(files), **rest)
     else:
         index = RecordIndex(files)
-        _check_first(index, parse, len(class_names), label_offset)
         source = Source(lambda i: parse(index.read(i)), len(index), name_of=index.name_of, **rest)
     if not source.num_examples or num_examples not in (0, source.num_examples):
         raise ValueError(
@@ -85,24 +84,6 @@ def tfrecords(
             f"num_examples={num_examples}, {source.num_examples} records in {str(pattern)!r}"
         )
     return source
-
-
-def _check_first(index, parse, classes, label_offset):
-    """Raises a `ValueError` if the first record lacks a feature, or its label is out of range."""
-    try:
-        label = int(parse(index.read(0))["label"]) if len(index) else 0
-    except tf.errors.DataLossError:
-        return  # a bad example, which is counted when it is read
-    except tf.errors.OpError as error:
-        raise ValueError(
-            "Examples must have the features of --config.data.image_key (bytes) and --config.data.label_key "
-            f"(an integer). Received: {index.name_of(0)}, {error.message}"
-        ) from None
-    if not 0 <= label < classes:
-        raise ValueError(
-            f"Labels less `label_offset` must be in 0 to {classes - 1}. "
-            f"Received: {label + label_offset} in {index.name_of(0)}, label_offset={label_offset}"
-        )
 
 
 def _counts(files):
