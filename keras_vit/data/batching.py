@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from keras_vit.data import examples, order
 from keras_vit.data.options import Options
-from keras_vit.data.sources.shards import NO_EXAMPLE, Lanes
+from keras_vit.data.sources.shards import NO_EXAMPLE, ShardReaders
 from keras_vit.data.sources.source import Source
 
 _BATCHES_AT_A_TIME = 2  # so that threads need not wait for the last row of a batch
@@ -66,8 +66,8 @@ def train_batches(
     steps = tf.data.Dataset.counter(start_step)
 
     if source.read is None:
-        lanes = Lanes(source.shards, batch_size, seed, options.shuffle_buffer)
-        rows = tf.data.Dataset.zip(steps, lanes.steps(read_slots, start_step))
+        readers = ShardReaders(source.shards, batch_size, seed, options.shuffle_buffer)
+        rows = tf.data.Dataset.zip(steps, readers.steps(read_slots, start_step))
     else:
         slots = tf.constant(read_slots, tf.int64)
 
@@ -116,7 +116,7 @@ def eval_batches(
     steps = tf.data.Dataset.range(-(-n // batch_size))
 
     if source.read is None:
-        rows = tf.data.Dataset.zip(steps, Lanes(source.shards, batch_size).steps(host_slots, 0))
+        rows = tf.data.Dataset.zip(steps, ShardReaders(source.shards, batch_size).steps(host_slots, 0))
     else:
 
         def rows_of(step):
@@ -137,7 +137,7 @@ def evaluation_order(source: Source, batch_size: int) -> np.ndarray:
     """The index of the example at each position of `eval_batches`: int64 `(num_examples,)`."""
     if source.shards is None:
         return np.arange(source.num_examples)
-    return Lanes(source.shards, batch_size).evaluation_order()
+    return ShardReaders(source.shards, batch_size).evaluation_order()
 
 
 def _make_batch(numbers, keys, source, decode, options, padded=False):

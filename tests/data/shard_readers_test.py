@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from keras_vit import data
-from keras_vit.data.sources.shards import Lanes
+from keras_vit.data.sources.shards import ShardReaders
 from keras_vit.data.sources.source import Source
 
 from .batching_test import in_order
@@ -37,20 +37,20 @@ def noted(source, note):
     return dataclasses.replace(source, shards=dataclasses.replace(source.shards, open=open_shard))
 
 
-def lanes_of(source, batch_size=8, seed=1, shuffle_buffer=16):
-    return Lanes(source.shards, batch_size, seed, shuffle_buffer)
+def readers_of(source, batch_size=8, seed=1, shuffle_buffer=16):
+    return ShardReaders(source.shards, batch_size, seed, shuffle_buffer)
 
 
-def indices(source_lanes, source, slots, count, first_step=0):
+def indices(source_readers, source, slots, count, first_step=0):
     """Returns the examples in some slots of `count` steps, `(count, slots)`."""
-    rows = source_lanes.steps(slots, first_step).take(count)
+    rows = source_readers.steps(slots, first_step).take(count)
     return np.stack([numbers.numpy() for numbers, _ in rows]) % source.num_examples
 
 
 @pytest.mark.parametrize(("batch_size", "shuffle_buffer"), [(3, 1), (8, 16), (64, 10_000)])
 def test_an_epoch_of_shards_sees_every_example_once(batch_size, shuffle_buffer):
     source = sharded()
-    rows = indices(lanes_of(source, batch_size, 1, shuffle_buffer), source, range(batch_size), -(-150 // batch_size))
+    rows = indices(readers_of(source, batch_size, 1, shuffle_buffer), source, range(batch_size), -(-150 // batch_size))
     epochs = rows.ravel()[:150].reshape(3, 50).tolist()
     assert [sorted(epoch) for epoch in epochs] == [list(range(50))] * 3
     assert epochs[0] != epochs[1] != epochs[2]
@@ -59,10 +59,10 @@ def test_an_epoch_of_shards_sees_every_example_once(batch_size, shuffle_buffer):
 @pytest.mark.full
 def test_some_slots_from_any_step_are_those_of_the_whole_batch():
     source = sharded()
-    assert lanes_of(source, 12).count == 4 and lanes_of(source, 12).size == 3
-    whole = indices(lanes_of(source, 12), source, range(12), 14)
+    assert readers_of(source, 12).count == 4 and readers_of(source, 12).size == 3
+    whole = indices(readers_of(source, 12), source, range(12), 14)
     for slots, start in ((range(6, 12), 3), (range(4, 8), 0), ([0, 7, 11], 9)):  # 4.2 steps are an epoch
-        part = indices(lanes_of(source, 12), source, slots, 14 - start, start)
+        part = indices(readers_of(source, 12), source, slots, 14 - start, start)
         np.testing.assert_array_equal(part, whole[start:, list(slots)])
 
 
@@ -70,7 +70,7 @@ def test_each_host_opens_the_shards_of_its_part_and_no_other():
     source, reads = sharded((10,) * 32), [collections.Counter() for _ in range(2)]
     for host, count in enumerate(reads):
         counted = noted(source, lambda shard, number, count=count: count.update([(shard, number)]))
-        indices(lanes_of(counted, 16), source, range(8 * host, 8 * host + 8), 20)  # one epoch
+        indices(readers_of(counted, 16), source, range(8 * host, 8 * host + 8), 20)  # one epoch
     for count in reads:
         assert len({shard for shard, _ in count}) <= 16 + 1 + 8  # its own, one at a border, and the next epoch's
         assert sum(count.values()) <= 160 + 8 * 10  # each reader reads some ahead
@@ -80,10 +80,10 @@ def test_each_host_opens_the_shards_of_its_part_and_no_other():
 def test_evaluation_is_dealt_to_hosts_and_its_order_is_known():
     source, reads = sharded((10,) * 32), collections.Counter()
     order = data.evaluation_order(source, 16)
-    assert sorted(order) == list(range(320)) and Lanes(source.shards, 16).count == 16
+    assert sorted(order) == list(range(320)) and ShardReaders(source.shards, 16).count == 16
     for slots in (range(8), range(8, 16)):
         counted = noted(source, lambda *place: reads.update([place]))
-        seen = indices(Lanes(counted.shards, 16), source, slots, 100)
+        seen = indices(ShardReaders(counted.shards, 16), source, slots, 100)
         np.testing.assert_array_equal(seen, order.reshape(20, 16)[:, slots])
     assert set(reads.values()) == {1} and len(reads) == 320
 
@@ -91,8 +91,8 @@ def test_evaluation_is_dealt_to_hosts_and_its_order_is_known():
 def test_a_resumed_run_skips_finished_shards():
     source, reads = sharded((100,) * 24), collections.Counter()
     counted = noted(source, lambda *place: reads.update([place]))
-    whole = indices(lanes_of(source, 24), source, range(24), 92)
-    resumed = indices(lanes_of(counted, 24), source, range(24), 2, first_step=90)  # of 100 steps of the epoch
+    whole = indices(readers_of(source, 24), source, range(24), 92)
+    resumed = indices(readers_of(counted, 24), source, range(24), 2, first_step=90)  # of 100 steps of the epoch
     np.testing.assert_array_equal(whole[90:], resumed)
     assert len({shard for shard, _ in reads}) <= 2 * 12  # 12 readers, each at most at a border
     assert sum(reads.values()) <= 12 * 3 * 16  # of 2,160 examples before and 48 after
@@ -102,7 +102,7 @@ def test_a_resumed_run_skips_finished_shards():
 def test_shard_order_depends_on_epoch_and_seed():
     source, orders = sharded((2,) * 64), []
     for seed in (0, 1):
-        rows = indices(lanes_of(source, 1, seed, shuffle_buffer=1), source, [0], 3 * 128)
+        rows = indices(readers_of(source, 1, seed, shuffle_buffer=1), source, [0], 3 * 128)
         orders += [list(dict.fromkeys(epoch // 2)) for epoch in rows.reshape(3, 128)]
     assert all(sorted(order) == list(range(64)) for order in orders)
     correlations = np.corrcoef([np.argsort(order) for order in [range(64), *orders]])
@@ -123,13 +123,13 @@ def test_all_shard_readers_read_at_the_same_time():
 
     threads = tf.data.Options()
     threads.threading.private_threadpool_size = 64  # which functions of Python need; files are read without them
-    rows = lanes_of(noted(source, wait), 16).steps(range(16), 0).take(1).with_options(threads)
+    rows = readers_of(noted(source, wait), 16).steps(range(16), 0).take(1).with_options(threads)
     assert len(list(rows)) == 1 and waiting[1] >= 16
 
 
 def read_steps(source):
     """Numbers and records of an epoch and more, `(7, 8)` both."""
-    rows = [[part.numpy() for part in row] for row in lanes_of(source).steps(range(8), 0).take(7)]
+    rows = [[part.numpy() for part in row] for row in readers_of(source).steps(range(8), 0).take(7)]
     return [np.stack(part) for part in zip(*rows)]
 
 
@@ -149,7 +149,7 @@ def test_a_lost_record_loses_the_rest_of_its_shard_only():
 @pytest.mark.full
 def test_batches_of_sorted_shards_mix_classes():
     source = sharded((40,) * 64)
-    classes = indices(lanes_of(source, 64), source, range(64), 40) // 512
+    classes = indices(readers_of(source, 64), source, range(64), 40) // 512
     counts = np.stack([np.bincount(row, minlength=5) for row in classes])
     chi_square = ((counts - 12.8) ** 2 / 12.8).sum(1)
     assert chi_square.mean() < 12  # 4 by chance; batches of one class would have 256
