@@ -1,6 +1,6 @@
-"""From stored images to batches: the only part of the package that knows tf.data.
+"""From stored images to batches: the only part of the package that uses tf.data.
 
-`load` returns the train and test sources of a dataset; `train_batches` and `eval_batches` make batches of a source;
+`load` returns the training and test sources of a dataset; `train_batches` and `eval_batches` make batches of a source;
 `from_config` does both for a config's `data` group, whose fields `defaults` lists.
 """
 

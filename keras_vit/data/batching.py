@@ -1,7 +1,7 @@
-"""Makes batches of a source, in an order that is a function of the step alone.
+"""Makes batches of a source, in an order that depends on the step alone.
 
-If a row of a batch fails, the batch is made again row by row, which reads each example once more. An example that still
-cannot be read becomes a placeholder of weight 0 in its own slot and moves no other example.
+If an example of a batch fails, the whole batch is made again, row by row. An example that fails twice becomes a
+placeholder of weight 0 in its slot, so no other example moves.
 """
 
 import os
@@ -15,8 +15,8 @@ from keras_vit.data.options import Options
 from keras_vit.data.sources.shards import NO_EXAMPLE, ShardReaders
 from keras_vit.data.sources.source import Source
 
-_BATCHES_AT_A_TIME = 2  # so that threads need not wait for the last row of a batch
-_ROWS_AT_A_TIME = 32  # of a batch that is made again
+_BATCHES_AT_A_TIME = 2  # so that threads do not wait for the last row of a batch
+_ROWS_AT_A_TIME = 32  # when a batch is made again
 
 
 def train_batches(
@@ -33,32 +33,34 @@ def train_batches(
 ) -> tf.data.Dataset:
     """Returns an endless dataset of training batches.
 
-    Everything random depends on (seed, epoch, example) only, or for mixing on (seed, step), so a pipeline that starts
-    at `start_step` returns exactly what an uninterrupted one returns from there on, whatever the number of hosts,
-    threads and replicas. An epoch holds every example once; a batch may span two epochs.
+    Random numbers depend on (seed, epoch, example) only, or for mixing on (seed, step). A pipeline that starts at
+    `start_step` therefore returns the same batches as an uninterrupted one, on any number of hosts, threads and
+    replicas. Each epoch holds every example once; a batch may span two epochs.
 
     Args:
         source: a `Source`.
-        batch_size: examples in a batch, over all hosts and replicas.
+        batch_size: number of examples in a batch, over all hosts and replicas.
         seed: a non-negative int32.
         start_step: the first step of the dataset.
-        num_hosts: into how many equal shares each batch is divided, in order.
-        host_index: which share this dataset holds, from 0.
-        options: `Options` that are resolved for the source, instead of their fields.
-        failures: a dict that gets, for each step, the indices of its examples that cannot be read.
+        num_hosts: number of equal shares that each batch is divided into, in order.
+        host_index: index of the share that this dataset returns, from 0.
+        options: `Options` resolved for the source, instead of `fields`.
+        failures: a dict to fill: for each step, the indices of its examples that cannot be read.
         **fields: fields of `Options`.
 
     Returns:
-        A `tf.data.Dataset` of `(images, labels, weights)`, B examples each, `batch_size / num_hosts`: float32 `(B, H,
-        W, C)`, in [-1, 1] unless `mean` and `std` say otherwise; float32 `(B, classes)`, rows that sum to 1; and
-        float32 `(B,)`, 1, or 0 for an example that cannot be read, whose image and label are 0. Shapes are static.
+        A `tf.data.Dataset` of `(images, labels, weights)` with B = `batch_size / num_hosts` examples: float32 `(B, H,
+        W, C)`, in [-1, 1] unless `mean` and `std` change that; float32 `(B, classes)`, rows that sum to 1; and float32
+        `(B,)`, 1, or 0 for an example that cannot be read, whose image and label are zeros. Shapes are static.
 
     Raises:
-        ValueError: an option is out of range, or the batch does not divide among the hosts.
+        ValueError: an option is out of range, or the batch cannot be divided among the hosts.
     """
     options = options or Options(**fields).resolve(source)
     if not 0 <= seed < 2**31 or start_step < 0:
-        raise ValueError(f"Seed and step must be int32, 0 or more. Received: seed={seed}, start_step={start_step}")
+        raise ValueError(
+            f"`seed` and `start_step` must be int32, 0 or more. Received: seed={seed}, start_step={start_step}"
+        )
     mixing = bool(options.mixup_alpha or options.cutmix_alpha)
     n = source.num_examples
     host_slots = order.host_slice(batch_size, num_hosts, host_index)
@@ -103,11 +105,11 @@ def eval_batches(
     failures: dict[int, list[int]] | None = None,
     **fields: Any,
 ) -> tf.data.Dataset:
-    """Returns a dataset that holds every example once, in the order of `evaluation_order`; see `train_batches`.
+    """Returns a dataset of every example once, in the order of `evaluation_order`; arguments as of `train_batches`.
 
     Returns:
         A `tf.data.Dataset` of `(images, labels, weights)` as in training. A weight of 0 marks padding of the last
-        batch, unreadable examples, and examples without a right answer (a row of zeros). All hosts have the same
+        batch, unreadable examples, and examples without any correct class (a row of zeros). All hosts get the same
         number of batches.
     """
     options = options or Options(**fields).resolve(source)
@@ -134,7 +136,7 @@ def eval_batches(
 
 
 def evaluation_order(source: Source, batch_size: int) -> np.ndarray:
-    """The index of the example at each position of `eval_batches`: int64 `(num_examples,)`."""
+    """Returns the index of the example at each position of `eval_batches`: int64 `(num_examples,)`."""
     if source.shards is None:
         return np.arange(source.num_examples)
     return ShardReaders(source.shards, batch_size).evaluation_order()
@@ -142,8 +144,8 @@ def evaluation_order(source: Source, batch_size: int) -> np.ndarray:
 
 def _make_batch(numbers, keys, source, decode, options, padded=False):
     """Returns one batch `(images, labels, failed)`; a row that fails or has no example is zeros."""
-    # `numbers` count examples over all epochs; `keys` are their indices, or records for a source without access by
-    # index. `failed` has the index of each example that failed, or `NO_EXAMPLE`.
+    # `numbers` count examples over all epochs. `keys` are indices, or records if the source has no access by index.
+    # `failed` holds the index of each example that failed, `NO_EXAMPLE` for the others.
     size = numbers.shape[0]
     placeholder = tf.zeros(options.image_shape(source)), tf.zeros([len(source.class_names)])
     fine = tf.constant(NO_EXAMPLE, tf.int64)
@@ -151,20 +153,20 @@ def _make_batch(numbers, keys, source, decode, options, padded=False):
     def row(number, key):
         return *decode(number, source.shards.parse(key) if source.read is None else source.read(key)), fine
 
-    row = tf.function(row, autograph=False)  # used twice and traced once
+    row = tf.function(row, autograph=False)  # used twice, traced once
 
     def row_or_placeholder(number, key):
         failed = tf.where(number >= 0, number % source.num_examples, fine)
         again = tf.data.Dataset.from_tensors((number, key)).filter(lambda number, key: number >= 0)
         return again.map(row).ignore_errors().concatenate(tf.data.Dataset.from_tensors((*placeholder, failed))).take(1)
 
-    # Mapped and batched in one, which TensorFlow does without a copy. A batch with padding is made row by row.
+    # TensorFlow fuses `map` and `batch`, which avoids a copy. A batch with padding is always made row by row.
     threads = options.threads or os.cpu_count() or 1
     rows = tf.data.Dataset.from_tensor_slices((numbers, keys))
     existing = rows.filter(lambda number, key: number >= 0) if padded else rows
     whole = existing.map(row, num_parallel_calls=threads, deterministic=True).batch(size, drop_remainder=True)
     parallel = {"cycle_length": _ROWS_AT_A_TIME, "num_parallel_calls": _ROWS_AT_A_TIME, "deterministic": True}
-    # Within a function, so that the dataset is made only if it is needed.
+    # Inside `flat_map`, so that this dataset is created only if it is needed.
     again = tf.data.Dataset.from_tensors(0).flat_map(
         lambda _: rows.interleave(row_or_placeholder, **parallel).batch(size, drop_remainder=True)
     )
@@ -174,7 +176,7 @@ def _make_batch(numbers, keys, source, decode, options, padded=False):
 
 
 def _finished(rows, make, options, failures):
-    """A dataset of the batches that `make` returns, which notes the examples that failed and prefetches."""
+    """Returns a prefetching dataset of the batches that `make` returns, and records failed examples."""
 
     def keep(step, failed):
         if failures is not None:
@@ -190,9 +192,9 @@ def _finished(rows, make, options, failures):
     batches = rows.map(make, num_parallel_calls=_BATCHES_AT_A_TIME, deterministic=True)
     result = tf.data.Options()
     result.deterministic = True
-    # Batches are divided among hosts above, by arithmetic.
+    # Batches are already divided among the hosts.
     result.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    # TensorFlow would give every map threads of its own, each of which holds a batch.
+    # Otherwise TensorFlow gives every map its own threads, each of which holds a batch.
     result.experimental_optimization.map_parallelization = False
     if options.threads:
         result.threading.private_threadpool_size = options.threads

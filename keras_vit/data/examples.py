@@ -1,7 +1,8 @@
-"""From one stored example to one that fits into a batch, and mixing within a batch.
+"""Turns a stored example into one of fixed shape, and mixes examples within a batch.
 
 Mixup mixes example i of a batch of B with example i - 1 ("roll", as in big_vision) or B - 1 - i ("reverse", as in the
-first code of `vit_jax`). A host reads the partners of its part too, so results do not depend on the number of hosts.
+first code of `vit_jax`). Each host also reads the partners of its examples, so results do not depend on the number of
+hosts.
 References: Zhang et al., "mixup: Beyond Empirical Risk Minimization"; Yun et al., "CutMix".
 """
 
@@ -10,8 +11,8 @@ import tensorflow as tf
 from keras_vit.data import images, transforms
 from keras_vit.data.randaugment import randaugment
 
-# Added to a seed, which is an int32, these keep random numbers of different use apart. The seeds of an example are
-# (seed, number of the example), those of a batch (seed, step), so no constant may serve both.
+# Added to a seed, which is an int32, these separate random numbers by use. The seed of an example is (seed, number of
+# the example) and that of a batch is (seed, step), so no constant may be used for both.
 CROP, FLIP, RANDAUGMENT, MIX, CUT, SHIFT, LOT = ((number << 32, 0) for number in range(7))
 
 
@@ -44,7 +45,7 @@ def train_example(example, seed, source, options):
 
 
 def eval_example(example, source, options):
-    """An evaluation example: `(image, label)` as in training, nothing of it random."""
+    """Returns an evaluation example: `(image, label)` as in training, but without randomness."""
     shape = options.image_shape(source)
     fixed, size = (shape, None) if options.eval_crop == "none" else (None, shape[:2])
     image, white = decode_pixels(example["image"], source, options, shape=fixed)
@@ -53,7 +54,7 @@ def eval_example(example, source, options):
 
 
 def decode_pixels(image, source, options, window=None, shape=None):
-    """Returns an image, uint8 or float32 `(H, W, C)`, and its value for white; decodes it if needed."""
+    """Decodes an image if needed; returns it as uint8 or float32 `(H, W, C)`, with its value of white."""
     channels = options.channels
     if image.dtype == tf.string:
         pages = tf.unstack(image) if image.shape.rank else [image]
@@ -69,20 +70,20 @@ def decode_pixels(image, source, options, window=None, shape=None):
             image = image[y : y + height, x : x + width]
         image = image if image.dtype == tf.uint8 else tf.cast(image, tf.float32)
     if shape is not None:
-        message = f"without a crop images must have {shape[0]}x{shape[1]} pixels; the height and width here:"
+        message = f"without a crop, images must have {shape[0]}x{shape[1]} pixels; height and width of this one:"
         size = tf.shape(image)[:2]
         image = images.checked(image, tf.reduce_all(size == shape[:2]), message, size)
         image = tf.ensure_shape(image, shape)
     white = options.white(source)
     if image.dtype != tf.uint8 or white >= 128:
         return image, white
-    # A resize of few values would drop nearly all of them; the JAX reference stretches them first.
+    # Stretch a small range of values first, as the JAX reference does; rounding after a resize would lose most of it.
     factor = int(255 // white)
     return image * factor, factor * white
 
 
 def _randaugment(image, white, seed, options):
-    """RandAugment, which is defined on [0, 255]; an image of another white comes back on its own scale."""
+    """Applies RandAugment, which is defined on [0, 255]; images with another white are scaled there and back."""
     if white != 255:
         image = tf.cast(image, tf.float32) * (255.0 / white)
     if image.dtype != tf.uint8:
@@ -93,7 +94,7 @@ def _randaugment(image, white, seed, options):
 
 
 def one_hot(label, source):
-    """Returns float32 `(classes,)` of 0 and 1 for a label, or for a vector of all labels that count as right."""
+    """Returns float32 `(classes,)` of 0 and 1 for a label, or for a vector of all correct labels."""
     classes = len(source.class_names)
     in_range = tf.reduce_all((label >= 0) & (label < classes))
     label = images.checked(label, in_range, f"the label is not in 0 to {classes - 1}:", label)
@@ -102,7 +103,7 @@ def one_hot(label, source):
 
 
 def with_weights(images, labels, smoothing=0.0):
-    """A batch with its weights, 1 for a row with a right answer, else 0, and with smoothed labels."""
+    """Returns a batch with smoothed labels, and with weights: 1 for a row with a correct class, else 0."""
     weights = tf.cast(tf.reduce_max(labels, 1) > 0, tf.float32)
     if smoothing:
         labels = (1.0 - smoothing) * labels + smoothing / labels.shape[1] * weights[:, None]
@@ -110,7 +111,7 @@ def with_weights(images, labels, smoothing=0.0):
 
 
 def mix_batch(images, labels, weights, host_rows, partner_rows, seed, options):
-    """Applies mixup or CutMix to a batch; an example whose partner is unreadable stays as it is."""
+    """Applies mixup or CutMix to a batch; an example whose partner is unreadable stays unchanged."""
     partner_rows = tf.where(tf.gather(weights, partner_rows) > 0, partner_rows, host_rows)
     partner_images, partner_labels = tf.gather(images, partner_rows), tf.gather(labels, partner_rows)
     if len(host_rows) < len(images):  # other hosts' examples were read as partners
@@ -130,25 +131,27 @@ def mix_batch(images, labels, weights, host_rows, partner_rows, seed, options):
     else:
         mixed, share = with_mixup() if options.mixup_alpha else with_cutmix()
     labels = share * labels + (1.0 - share) * partner_labels
-    # An unreadable example stays empty: its weight is 0, and so is its label.
+    # An unreadable example keeps a label of zeros.
     weights = tf.gather(weights, host_rows)
     return mixed, labels * tf.cast(weights > 0, tf.float32)[:, None], weights
 
 
 def mixing_weight(alpha, seed, form="roll"):
-    """The share of an example in its mixture, one draw b of Beta(alpha, alpha), float32: with "roll" the larger of b
-    and 1 - b, as in big_vision; with "reverse" b itself."""
-    # The ratio of two gamma draws is a Beta draw; in float64, because a small alpha makes both of them tiny.
+    """Draws the share of each example in its mixture from Beta(alpha, alpha), float32.
+
+    With "roll" it is the larger of the draw and one minus the draw, as in big_vision; with "reverse" the draw itself.
+    """
+    # A Beta draw is a ratio of gamma draws; in float64, because a small alpha makes both of them tiny.
     one, other = tf.unstack(
         tf.random.stateless_gamma([2], seed, alpha=tf.constant(alpha, tf.float64), dtype=tf.float64)
     )
-    # Both draws round to 0 only if Beta has its mass at the ends.
+    # Both draws can only be 0 if alpha is so small that the share is 0 or 1.
     share = tf.where(one + other > 0, tf.math.divide_no_nan(one, one + other), 1.0)
     return tf.cast(tf.maximum(share, 1 - share) if form == "roll" else share, tf.float32)
 
 
 def cutmix(images, partners, share, seed):
-    """Returns images with one window of their partners, the same in the whole batch, and the share that stayed."""
+    """Pastes the same window of each partner; returns the images and the share of each that is left."""
     height, width = images.shape[1], images.shape[2]
     y, x = tf.unstack(tf.random.stateless_uniform([2], seed) * [float(height), float(width)])
     half_height, half_width = [tf.sqrt(1.0 - share) * side / 2 for side in (height, width)]

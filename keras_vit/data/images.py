@@ -1,18 +1,18 @@
-"""Decodes image files (JPEG, PNG, GIF, BMP, WebP) inside `tf.data`, after a check of the size in their header.
+"""Decodes image files (JPEG, PNG, GIF, BMP, WebP) inside `tf.data`, after checking the size in their header.
 
-Three channels: gray becomes three equal ones, alpha is dropped, CMYK is converted. One: colors become gray. Any other
-number must be that of the file. EXIF orientation is ignored by default, as by `vit_jax`.
+With three channels, gray is repeated, alpha is dropped and CMYK is converted; with one, colors become gray. Any other
+number of channels must be that of the file. EXIF orientation is ignored by default, as in `vit_jax`.
 """
 
 import tensorflow as tf
 
 _JPEG_END = b"\xff\xd9"
-# By EXIF orientation: rotations by 90 degrees against the clock, and whether to mirror left and right first.
+# By EXIF orientation: the number of counterclockwise rotations by 90 degrees, and whether to mirror horizontally first.
 _ORIENTATIONS = [(0, False), (0, False), (0, True), (2, False), (2, True), (1, True), (3, False), (3, True), (1, False)]
 
 
 def decode(encoded, max_megapixels=100.0, window=None, exif=False, channels=3, bit_depth=8):
-    """The pixels of an image file, or of a window of it."""
+    """Decodes an image file, or a window of it, to uint8 `(H, W, C)`, or float32 with a `bit_depth` of 16."""
 
     def widen(image):
         return 257.0 * tf.cast(image, tf.float32) if bit_depth == 16 else image
@@ -24,7 +24,7 @@ def decode(encoded, max_megapixels=100.0, window=None, exif=False, channels=3, b
             return widen(tf.io.decode_jpeg(file, channels=channels))
         return widen(tf.io.decode_and_crop_jpeg(file, window(size), channels=channels))
 
-    # Not inlined: TensorFlow touches every operation of a branch that is not taken, and this one has many.
+    # Not inlined: TensorFlow visits every operation of a branch that is not taken, and this one has many.
     @tf.function(experimental_attributes={"_noinline": True})
     def other():
         file = _small_enough(encoded, header_size(encoded), max_megapixels)
@@ -35,8 +35,8 @@ def decode(encoded, max_megapixels=100.0, window=None, exif=False, channels=3, b
         return image[y : y + height, x : x + width]
 
     if channels in (1, 3):
-        # A JPEG without its end may be truncated, which only decoding all of it shows.
-        last = -tf.minimum(tf.strings.length(encoded), 2)  # of a file shorter than an end, all of it
+        # A JPEG without an end marker may be truncated, which only shows when all of it is decoded.
+        last = -tf.minimum(tf.strings.length(encoded), 2)  # at most the length of the file
         whole_jpeg = tf.io.is_jpeg(encoded) & (tf.strings.substr(encoded, last, 2) == _JPEG_END)
         image = tf.cond(whole_jpeg, jpeg, other)
     else:
@@ -47,18 +47,18 @@ def decode(encoded, max_megapixels=100.0, window=None, exif=False, channels=3, b
 
 
 def header_size(encoded):
-    """Returns int32 `(height, width)` of an image from its header alone; zeros for anything else."""
+    """Reads the size of an image from its header: int32 `(height, width)`, zeros if it is not an image."""
     head = tf.cast(tf.io.decode_raw(encoded, tf.uint8, fixed_length=32), tf.int32)
     starts_with = lambda start: tf.strings.substr(encoded, 0, len(start)) == start  # noqa: E731
 
     def number(*offsets):
-        """An integer of bytes, the lowest first."""
+        """Returns the little-endian integer in these bytes."""
         return tf.add_n([head[offset] * 256**i for i, offset in enumerate(offsets)])
 
     def webp():
         kind = tf.strings.substr(encoded, 12, 4)
         lossless = number(21, 22, 23, 24)
-        still = 1 - number(20) // 2 % 2  # an animation, whose pictures nothing counts, has size 0
+        still = 1 - number(20) // 2 % 2  # animations get size 0, since nothing bounds their frames
         extended = still * tf.stack([number(27, 28, 29) + 1, number(24, 25, 26) + 1])
         lossless_size = tf.stack([lossless // 2**14 % 2**14 + 1, lossless % 2**14 + 1])
         lossy = tf.stack([number(28, 29) % 2**14, number(26, 27) % 2**14])
@@ -68,13 +68,13 @@ def header_size(encoded):
     return tf.case(
         [
             (tf.io.is_jpeg(encoded), lambda: tf.image.extract_jpeg_shape(encoded)[:2]),
-            # The decoder takes a PNG's header that comes later; the format has it first.
+            # The decoder accepts a PNG whose header comes later; the format requires it first.
             (
                 starts_with(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"),
                 lambda: tf.stack([number(23, 22, 21, 20), number(19, 18, 17, 16)]),
             ),
             (starts_with(b"GIF8"), lambda: _gif_size(encoded)),
-            # The height of a BMP is negative if its rows run downwards.
+            # The height of a BMP is negative if its rows are stored top-down.
             (starts_with(b"BM"), lambda: tf.abs(tf.stack([number(22, 23, 24, 25), number(18, 19, 20, 21)]))),
             (starts_with(b"RIFF"), webp),
         ],
@@ -83,10 +83,10 @@ def header_size(encoded):
 
 
 def _gif_size(encoded):
-    """The size of a GIF's largest picture times the number of pictures, int32 `(height, width)`.
+    """Returns the size of a GIF's largest frame, its height times the number of frames: int32 `(height, width)`.
 
-    The decoder makes each picture as large as the largest, whatever the header of the file says. The number of steps
-    from block to block is bounded: a file of blocks of one byte, where usual ones have 255, has size 0.
+    The decoder allocates every frame at the size of the largest, whatever the header of the file says. The number of
+    blocks that are visited is bounded: a file of one-byte blocks, where 255 bytes are usual, gets size 0.
     """
     size = tf.strings.length(encoded)
     data = tf.pad(tf.cast(tf.io.decode_raw(encoded, tf.uint8), tf.int32), [[0, 1024]])
@@ -97,9 +97,9 @@ def _gif_size(encoded):
         return (step < most_steps) & (at < size) & (in_blocks | (data[at] == 0x21) | (data[at] == 0x2C))
 
     def follow(step, at, in_blocks, pictures, height, width):
-        # A chain of blocks, each of which begins with its length, ends with one of length 0.
+        # A chain of blocks, each of which starts with its length, ends with a block of length 0.
         is_picture = ~in_blocks & (data[at] == 0x2C)
-        # A picture has a descriptor of ten bytes, its colors, and a byte that begins its code.
+        # A frame starts with a descriptor of ten bytes, its color table, and one byte before its data.
         head = tf.where(is_picture, 10 + colors(data[at + 9]) + 1, 2)
         width, height = [
             tf.maximum(before, tf.where(is_picture, data[at + place] + 256 * data[at + place + 1], 0))
@@ -116,9 +116,9 @@ def _gif_size(encoded):
 
 
 def orientation(encoded):
-    """The EXIF orientation of a JPEG, int32 in 1 to 8; 1, upright, where the file does not say."""
+    """Reads the EXIF orientation of a JPEG, int32 in 1 to 8; 1 (upright) if the file has none."""
     head = tf.io.decode_raw(tf.strings.substr(encoded, 0, tf.minimum(tf.strings.length(encoded), 4096)), tf.uint8)
-    # The entry of the tag in its directory: tag 0x0112, a SHORT (3), one of it, the value.
+    # The directory entry of the tag: 0x0112, type SHORT (3), a count of 1, and the value.
     big, little = b"\x01\x12\x00\x03\x00\x00\x00\x01\x00", b"\x12\x01\x03\x00\x01\x00\x00\x00"
     values = [tf.constant([1], tf.int32)]
     for pattern in (big, little):
@@ -131,28 +131,28 @@ def orientation(encoded):
 
 
 def checked(value, condition, message, received):
-    """Returns a tensor, or fails with a message and what was received if a condition does not hold."""
-    # The raw op: `tf.debugging.Assert` adds a conditional, which costs more than the checks of a header.
+    """Returns a tensor, but fails with a message and what was received if a condition does not hold."""
+    # The raw op, because `tf.debugging.Assert` adds a conditional, which costs more than reading a header.
     with tf.control_dependencies([tf.raw_ops.Assert(condition=condition, data=[message, received])]):
         return tf.identity(value)
 
 
 def _small_enough(encoded, size, max_megapixels):
     area = tf.reduce_prod(tf.cast(size, tf.int64))
-    message = f"not an image of a known kind, or one of more than {max_megapixels:g} megapixels; its height and width:"
+    message = f"not an image of a known kind, or more than {max_megapixels:g} megapixels; its height and width:"
     return checked(encoded, (area > 0) & (area <= int(max_megapixels * 1e6)), message, size)
 
 
 def _decode_any(encoded, channels, bit_depth, widen):
-    """An image of any known kind; see `decode`."""
+    """Decodes a file of any known format; see `decode`."""
     start = tf.strings.substr(encoded, 0, 4)
 
     def stored(channels):
-        """uint8 `(H, W, C)`; 0 channels are those of the file."""
+        """Decodes to uint8 `(H, W, C)`; 0 channels means those of the file."""
         known = lambda: tf.io.decode_image(encoded, channels, expand_animations=False)  # noqa: E731
-        if not hasattr(tf.io, "decode_webp"):  # of TensorFlow 2.20
+        if not hasattr(tf.io, "decode_webp"):  # TensorFlow 2.20
             return known()
-        # The decoder of WebP refuses to drop an alpha channel.
+        # TensorFlow's WebP decoder does not drop an alpha channel.
         image = tf.cond(start == b"RIFF", lambda: tf.io.decode_webp(encoded)[0, :, :, : channels or 4], known)
         return tf.ensure_shape(image, (None, None, channels or None))
 
@@ -173,9 +173,9 @@ def _decode_any(encoded, channels, bit_depth, widen):
 
 
 def _of_channels(image, channels):
-    """The image, or an error where it has another number of channels."""
+    """Returns the image, but fails if it has another number of channels."""
     stored = tf.shape(image)[2]
-    image = checked(image, stored == channels, f"an image without {channels} channels; it has:", stored)
+    image = checked(image, stored == channels, f"the image does not have {channels} channels; it has:", stored)
     return tf.ensure_shape(image, (None, None, channels))
 
 

@@ -1,7 +1,8 @@
-"""RandAugment as big_vision has it: sixteen operations on uint8 images of three channels or one.
+"""RandAugment as in big_vision: sixteen operations on uint8 images of three channels or one.
 
-Each layer draws one operation and always applies it, at one magnitude; 10 is the strongest of the paper. `original`
-agrees with big_vision's pp/archive/autoaugment.py on every pixel; by default `contrast` and `solarize` are corrected.
+Each layer draws one operation and always applies it, at a fixed magnitude; 10 is the strongest in the paper. With
+`original`, every pixel agrees with big_vision's pp/archive/autoaugment.py; by default, `contrast` and `solarize` are
+corrected.
 References: Cubuk et al., "RandAugment"; Steiner et al., "How to train your ViT?" (AugReg), section 3.3.
 """
 
@@ -11,7 +12,7 @@ import tensorflow as tf
 
 GRAY = 128
 
-# AugReg's levels: layers and magnitude of RandAugment, alpha of mixup.
+# AugReg's levels: layers and magnitude of RandAugment, and alpha of mixup.
 LEVELS = {
     "none": (0, 0, 0.0),
     "light1": (2, 0, 0.0),
@@ -24,9 +25,9 @@ LEVELS = {
 
 
 def autocontrast(image):
-    """Stretches each channel to [0, 255]; a channel of one value stays."""
+    """Stretches each channel to [0, 255]; constant channels do not change."""
     values = tf.cast(image, tf.float32)
-    # One axis after the other: the first is then a reduction of whole rows, which is several times faster.
+    # One axis at a time: the first reduction then works on whole rows, which is several times faster.
     low, high = [reduce(reduce(values, 0), 0) for reduce in (tf.reduce_min, tf.reduce_max)]
     scale = tf.where(high > low, 255.0 / tf.where(high > low, high - low, 1.0), 1.0)
     offset = tf.where(high > low, -low * scale, 0.0)
@@ -34,13 +35,13 @@ def autocontrast(image):
 
 
 def equalize(image):
-    """Flattens the histogram of each channel, as PIL does; a channel of one value stays."""
+    """Flattens the histogram of each channel, as PIL does; constant channels do not change."""
     height, width = tf.unstack(tf.shape(image)[:2])
     channels = image.shape[-1]
     values = tf.reshape(tf.cast(image, tf.int32), [height, width * channels])
-    # One histogram and one table for all channels: channel c has the values from 256 c, added by whole rows for speed.
+    # One histogram and one table for all channels: channel c uses the values from 256 * c on.
     shifted = values + tf.tile(tf.constant([256 * channel for channel in range(channels)]), [width])
-    # The raw op: `tf.math.bincount` looks for the largest value first.
+    # The raw op, because `tf.math.bincount` computes the maximum first.
     counts = tf.raw_ops.DenseBincount(
         input=tf.reshape(shifted, [-1]), size=256 * channels, weights=tf.zeros([0], tf.int32), binary_output=False
     )
@@ -51,7 +52,7 @@ def equalize(image):
     step = (tf.reduce_sum(counts, axis=1, keepdims=True) - last) // 255
     below = tf.cumsum(counts, axis=1, exclusive=True)
     table = (below + step // 2) // tf.maximum(step, 1)
-    # Exclusive sums shift the table by one; what stands before the first is 0, not step // 2.
+    # Exclusive sums shift the table by one; its first entry is 0, not step // 2.
     table = tf.where(order == 0, 0, tf.clip_by_value(table, 0, 255))
     table = tf.where(step > 0, table, order)
     return tf.reshape(tf.gather(tf.cast(tf.reshape(table, [-1]), tf.uint8), shifted), tf.shape(image))
@@ -62,7 +63,7 @@ def invert(image):
 
 
 def rotate(image, degrees):
-    """About the middle of the image, by the nearest pixel."""
+    """Rotates about the center, with nearest-neighbor sampling."""
     height, width = tf.unstack(tf.cast(tf.shape(image)[:2] - 1, tf.float32))
     angle = degrees * (math.pi / 180.0)
     cos, sin = tf.cos(angle), tf.sin(angle)
@@ -72,50 +73,50 @@ def rotate(image, degrees):
 
 
 def posterize(image, bits):
-    """Keeps the highest `bits` of each value; of none, the highest one, as TensorFlow shifts by 7 at most."""
+    """Keeps the `bits` most significant bits of each value, and at least one, as TensorFlow shifts by at most 7."""
     shift = min(max(8 - bits, 0), 7)
     return tf.bitwise.bitwise_and(image, tf.constant(0xFF >> shift << shift, tf.uint8))
 
 
 def solarize(image, threshold, original=False):
-    """Inverts values from `threshold` up; 256 and more invert nothing, or with `original` count modulo 256."""
+    """Inverts values of `threshold` or more; 256 inverts nothing, or with `original` everything."""
     threshold = threshold % 256 if original else threshold
-    # Compared as integers without bounds, so that 256 does not become 0.
+    # Compare as Python integers, so that 256 does not wrap to 0.
     if threshold > 255:
         return tf.identity(image)
-    # Inverting is flipping all bits. `tf.where` takes several times as long on bytes, here and below.
+    # Invert by flipping all bits: `tf.where` takes several times as long on bytes, here and below.
     return tf.bitwise.bitwise_xor(image, 255 * tf.cast(image >= tf.constant(threshold, tf.uint8), tf.uint8))
 
 
 def solarize_add(image, addition, threshold=128):
-    """Adds to the values below `threshold`, up to 255."""
-    # What would go beyond 255 is cut before it is added.
+    """Adds to the values below `threshold`; the result is at most 255."""
+    # Clip before adding, because bytes would overflow.
     added = tf.minimum(255 - image, tf.constant(min(addition, 255), tf.uint8))
     return image + added * tf.cast(image < threshold, tf.uint8)
 
 
 def color(image, factor):
-    """From gray (0) to the image (1) and beyond."""
+    """Blends from gray (factor 0) to the image (1) and beyond."""
     gray = _gray(image)
     return _blend(tf.image.grayscale_to_rgb(gray) if image.shape[-1] == 3 else gray, image, factor)
 
 
 def contrast(image, factor, original=False):
-    """From one gray value, the mean of the gray image (0), to the image (1) and beyond."""
+    """Blends from the mean gray value (factor 0) to the image (1) and beyond."""
     gray = tf.cast(_gray(image), tf.int32)
     pixels = tf.cast(tf.size(gray), tf.float32)
-    # big_vision averages the histogram's counts instead of the values.
+    # big_vision averages the counts of the histogram instead of the values.
     start = tf.minimum(pixels / 256, 255.0) if original else tf.cast(tf.reduce_sum(gray), tf.float32) / pixels
     return _blend(tf.floor(start), image, factor)
 
 
 def brightness(image, factor):
-    """From black (0) to the image (1) and beyond."""
+    """Blends from black (factor 0) to the image (1) and beyond."""
     return _blend(0.0, image, factor)
 
 
 def sharpness(image, factor):
-    """From a smoothed image (0), its border kept, to the image (1) and beyond."""
+    """Blends from a smoothed image (factor 0) to the image (1) and beyond; the border does not change."""
     kernel = tf.constant([[1.0, 1, 1], [1, 5, 1], [1, 1, 1]]) / 13.0
     kernel = tf.tile(kernel[:, :, None, None], [1, 1, image.shape[-1], 1])
     smooth = tf.nn.depthwise_conv2d(tf.cast(image, tf.float32)[None], kernel, [1, 1, 1, 1], "VALID")[0]
@@ -125,27 +126,27 @@ def sharpness(image, factor):
 
 
 def shear(image, level, axis):
-    """Along the rows for axis 1, along the columns for axis 0."""
+    """Shears along the rows for axis 1, along the columns for axis 0."""
     return _transform(image, [1.0, level * axis, 0.0, level * (1 - axis), 1.0, 0.0])
 
 
 def translate(image, shift, axis):
-    """To the left for axis 1, upwards for axis 0, by `shift` pixels."""
+    """Moves the image by `shift` pixels, to the left for axis 1 and up for axis 0."""
     return _transform(image, [1.0, 0.0, shift * axis, 0.0, 1.0, shift * (1 - axis)])
 
 
 def cutout(image, half, y, x):
-    """Grays a square of twice `half` pixels around (y, x), as far as it lies in the image."""
+    """Grays a square with sides of `2 * half` pixels around (y, x), clipped to the image."""
     rows, columns = tf.range(tf.shape(image)[0]), tf.range(tf.shape(image)[1])
     inside = ((rows >= y - half) & (rows < y + half))[:, None] & ((columns >= x - half) & (columns < x + half))[None, :]
-    # (H, W C): rows of bytes, no channels to broadcast over.
+    # `(H, W * C)`, so that nothing is broadcast over the channels.
     inside = tf.cast(tf.repeat(inside, image.shape[-1], axis=1), tf.uint8)
     flat = tf.reshape(image, tf.shape(inside))
     return tf.reshape(flat * (1 - inside) + GRAY * inside, tf.shape(image))
 
 
 def operations(magnitude, original=False):
-    """Returns the sixteen operations by name: functions of an image, a sign, and two draws for the cutout."""
+    """Returns the sixteen operations by name: functions of an image, a sign, and two random numbers for the cutout."""
     level = magnitude / 10.0
     factor = 1.8 * level + 0.1
 
@@ -173,7 +174,7 @@ def operations(magnitude, original=False):
 
 
 def randaugment(image, layers, magnitude, seed, original=False):
-    """Applies `layers` random operations, one after the other, to an image, uint8 `(H, W, C)` with C of 1 or 3."""
+    """Applies `layers` random operations in turn to a uint8 image `(H, W, C)`, C of 1 or 3."""
     draws = tf.random.stateless_uniform([layers, 4], seed)
     choices = list(operations(magnitude, original).values())
     for layer in range(layers):
@@ -185,7 +186,7 @@ def randaugment(image, layers, magnitude, seed, original=False):
 
 
 def _to_uint8(values):
-    """Clipped to [0, 255], the fraction cut off."""
+    """Clips to [0, 255] and drops the fraction."""
     return tf.cast(tf.clip_by_value(values, 0.0, 255.0), tf.uint8)
 
 
@@ -194,13 +195,13 @@ def _gray(image):
 
 
 def _blend(start, image, factor):
-    """`start` for a factor of 0, the image for 1, and so on in a line."""
+    """Interpolates or extrapolates linearly: `start` for a factor of 0, the image for 1."""
     start = tf.cast(start, tf.float32)
     return _to_uint8(start + factor * (tf.cast(image, tf.float32) - start))
 
 
 def _transform(image, matrix):
-    """The pixel at (x, y) becomes that at (a x + b y + c, d x + e y + f), gray where there is none."""
+    """Replaces pixel (x, y) by (a x + b y + c, d x + e y + f), or gray if that is outside; `matrix` is (a, ..., f)."""
     return tf.raw_ops.ImageProjectiveTransformV3(
         images=image[None],
         transforms=tf.stack([*matrix, 0.0, 0.0])[None],

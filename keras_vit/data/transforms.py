@@ -1,6 +1,6 @@
-"""Windows, resizes, crops and flips of one image, and the model's range.
+"""Random windows, resizing, crops and normalization of single images.
 
-`rounding` chooses between `vit_jax`, which keeps the float32 result of a resize, and big_vision, which casts to uint8.
+With `rounding="float"` a resized image stays float32, as in `vit_jax`; with "uint8" it is cast, as in big_vision.
 """
 
 import tensorflow as tf
@@ -10,7 +10,7 @@ from keras_vit import naflex
 
 
 def evaluation_image(image, size, preprocessing):
-    """Prepares an evaluation image for a model: float32 `(height, width, C)`. Data and exports share it."""
+    """Prepares an evaluation image for a model: float32 `(height, width, C)`. Used by data and by exports."""
     if preprocessing.resize == "naflex":
         return pack(normalize(resize_to_patches(image, size), preprocessing), size)
     if size:
@@ -25,15 +25,15 @@ def evaluation_image(image, size, preprocessing):
 
 
 def normalize(image, preprocessing):
-    """`(image - mean) / std`, float32: in [-1, 1] for a mean and a std of half the white."""
+    """Returns `(image - mean) / std` as float32; a mean and std of half the value of white give [-1, 1]."""
     mean, std = preprocessing.mean, preprocessing.std
-    if len({*zip(mean, std)}) == 1:  # several times faster than to broadcast over the channels
+    if len({*zip(mean, std)}) == 1:  # several times faster than broadcasting over the channels
         mean, std = mean[0], std[0]
     return (tf.cast(image, tf.float32) - mean) / std
 
 
 def inception_window(size, seed):
-    """Draws a window of 5 to 100 % of the area, 0.75 to 1.33 times as wide as high: int32 `(y, x, height, width)`."""
+    """Draws a window of 5 to 100 % of the area, width over height 0.75 to 1.33: int32 `(y, x, height, width)`."""
     begin, window, _ = tf.image.stateless_sample_distorted_bounding_box(
         tf.concat([size, [3]], 0),
         tf.zeros([1, 0, 4]),
@@ -47,7 +47,7 @@ def inception_window(size, seed):
 
 
 def resize(image, size, rounding="float", interpolation="", method="bilinear"):
-    """Resizes with half-pixel centers, antialiased if `interpolation` replaces the method; aspect is not kept."""
+    """Resizes to `size`, whatever its aspect ratio, with half-pixel centers; `interpolation` implies antialiasing."""
     resized = tf.image.resize(image, size, method=interpolation or method, antialias=bool(interpolation))
     if interpolation == "bicubic":  # overshoots at edges
         resized = tf.clip_by_value(resized, 0, 255) if image.dtype == tf.uint8 else tf.maximum(resized, 0)
@@ -55,7 +55,7 @@ def resize(image, size, rounding="float", interpolation="", method="bilinear"):
 
 
 def truncate(image):
-    """float32 to uint8 as big_vision casts: clipped to [0, 255], without the fraction."""
+    """Casts to uint8 as big_vision does: clips to [0, 255] and drops the fraction."""
     return tf.cast(tf.clip_by_value(image, 0, 255), tf.uint8)
 
 
@@ -79,7 +79,7 @@ def pack(image, shape):
 
 
 def resize_to_cover(image, size, rounding="float", interpolation=""):
-    """Resizes to the smallest image of the same aspect from which `size` can be cropped."""
+    """Resizes to the smallest image of the same aspect ratio that covers `size`."""
     shape = tf.shape(image)[:2]
     if interpolation:  # drop the fraction of the other side, as torchvision and transformers do
         covering = tf.maximum(shape * size[::-1] // shape[::-1], size)
@@ -90,13 +90,13 @@ def resize_to_cover(image, size, rounding="float", interpolation=""):
 
 
 def central_crop(image, size):
-    """The middle `(height, width)` of an image; half a pixel to the top left if the rest is odd."""
+    """Crops the central `(height, width)`; half a pixel to the top left if it cannot be centered."""
     y, x = [(tf.shape(image)[i] - size[i]) // 2 for i in (0, 1)]
     return tf.ensure_shape(image[y : y + size[0], x : x + size[1]], (*size, None))
 
 
 def random_shift(image, max_shift, seed):
-    """Moves an image by up to `max_shift` pixels in each direction; what comes in is black."""
+    """Moves an image by up to `max_shift` pixels in each direction and fills with black."""
     if max_shift == 0:
         return image
     padded = tf.pad(image, [[max_shift, max_shift], [max_shift, max_shift], [0, 0]])
