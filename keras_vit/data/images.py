@@ -96,23 +96,23 @@ def _gif_size(encoded):
     def within(step, at, in_blocks, *_):
         return (step < most_steps) & (at < size) & (in_blocks | (data[at] == 0x21) | (data[at] == 0x2C))
 
-    def follow(step, at, in_blocks, pictures, height, width):
+    def follow(step, at, in_blocks, frames, height, width):
         # A chain of blocks, each of which starts with its length, ends with a block of length 0.
-        is_picture = ~in_blocks & (data[at] == 0x2C)
+        is_frame = ~in_blocks & (data[at] == 0x2C)
         # A frame starts with a descriptor of ten bytes, its color table, and one byte before its data.
-        head = tf.where(is_picture, 10 + colors(data[at + 9]) + 1, 2)
+        head = tf.where(is_frame, 10 + colors(data[at + 9]) + 1, 2)
         width, height = [
-            tf.maximum(before, tf.where(is_picture, data[at + place] + 256 * data[at + place + 1], 0))
+            tf.maximum(before, tf.where(is_frame, data[at + place] + 256 * data[at + place + 1], 0))
             for before, place in ((width, 5), (height, 7))
         ]
         after = tf.minimum(at + tf.where(in_blocks, 1 + data[at], head), size)
         is_end = in_blocks & (data[at] == 0)
-        return step + 1, after, ~is_end, pictures + tf.cast(is_picture, tf.int32), height, width
+        return step + 1, after, ~is_end, frames + tf.cast(is_frame, tf.int32), height, width
 
     zero = tf.constant(0)
     start = (zero, tf.minimum(13 + colors(data[10]), size), tf.constant(False), zero, zero, zero)
-    step, _, _, pictures, height, width = tf.while_loop(within, follow, start)
-    return tf.where(step < most_steps, tf.stack([pictures * height, width]), 0)
+    step, _, _, frames, height, width = tf.while_loop(within, follow, start)
+    return tf.where(step < most_steps, tf.stack([frames * height, width]), 0)
 
 
 def orientation(encoded):
