@@ -1,4 +1,4 @@
-"""Counts and names unreadable examples in a run, and finds all of them beforehand."""
+"""Counts and names unreadable examples during a run, or finds all of them beforehand."""
 
 import collections
 import hashlib
@@ -18,22 +18,22 @@ from keras_vit.data.sources.source import Source
 
 log = logging.getLogger(__name__)
 
-NAMED = 10  # examples whose names and reasons are logged; the others are only counted
+NAMED = 10  # number of examples that are logged with name and reason; the others are only counted
 
 
 class BadExamples:
-    """Counts and names the examples of a pipeline that could not be read and came with weight 0.
+    """Counts and names the examples of a pipeline that could not be read and got weight 0.
 
     Args:
         source: the `Source` of the batches.
-        failures: from a step to the indices of its examples that failed, as the batches fill it.
-        decode: what `decoder` returns, for the reason of a failure.
-        batch_size: examples in a batch, over all hosts.
-        max_share: the share of the source that may be bad in one epoch, in [0, 1].
-        warn: a function of a line that names an example.
+        failures: a dict from steps to the indices of examples that failed, which the batches fill.
+        decode: the result of `decoder`, to find the reason of a failure.
+        batch_size: number of examples in a batch, over all hosts.
+        max_share: the largest share of bad examples in an epoch, in [0, 1].
+        warn: called with a message for each example that is named.
 
     Attributes:
-        count: failures so far.
+        count: number of failures so far.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class BadExamples:
         self._last = ""
 
     def update(self, step: int) -> int:
-        """Names the bad examples in this host's part of the batch of a step; returns how many there are."""
+        """Names the bad examples in this host's share of a batch; returns their number."""
         indices = self._failures.pop(step, [])
         for index in indices:
             self.count += 1
@@ -67,11 +67,11 @@ class BadExamples:
         return len(indices)
 
     def check(self, step: int, count: int) -> None:
-        """Raises a `ValueError` if more than `max_share` of an epoch is bad, with `count` examples more at a step.
+        """Adds the bad examples of a batch; raises a `ValueError` if there are more than `max_share` in this epoch.
 
         Args:
-            step: of the batch, from 0.
-            count: bad examples in the batch, over all hosts.
+            step: step of the batch, from 0.
+            count: number of bad examples in the batch, over all hosts.
         """
         epoch = step * self._batch_size // self._source.num_examples
         if epoch != self._epoch:
@@ -82,25 +82,25 @@ class BadExamples:
         if self._epoch_count > allowed:
             raise ValueError(
                 f"More than {100 * self._max_share:g} % of {self._source.num_examples} examples are bad; "
-                "--config.data.max_bad_share allows more, and `keras-vit verify-data` lists them all. "
+                "--config.data.max_bad_share sets the limit, and `keras-vit verify-data` lists all of them. "
                 f"Received: {self._epoch_count} bad examples in one epoch{self._last}"
             )
 
     def _reason(self, index):
         if self._source.read is None:
             return "cannot be read"
-        return examine(self._source, index, self._decode)[2] or "it could not be read twice, and can be read now"
+        return examine(self._source, index, self._decode)[2] or "reading it failed twice, but works now"
 
 
 def decoder(source, options, shape=None):
-    """A function that decodes an image of a source, of a shape if one is given; traced once, as one graph."""
+    """Returns a function, traced once, that decodes an image of a source and checks its shape if one is given."""
     spec = source.image_spec
     decode = lambda image: tf.shape(examples.decode_pixels(image, source, options, shape=shape)[0])  # noqa: E731
     return tf.function(decode, input_signature=[tf.TensorSpec(spec.shape, spec.dtype)], autograph=False)
 
 
 def examine(source, index, decode, record=None):
-    """Reads and decodes one example: `(stored bytes or None, labels, why it is bad or "")`."""
+    """Reads and decodes one example; returns `(stored bytes or None, labels, reason why it is bad or "")`."""
     stored, labels = None, np.zeros([0], np.int64)
     try:
         example = source.read(tf.constant(index, tf.int64)) if record is None else source.shards.parse(record)
@@ -122,18 +122,17 @@ def verify(
     """Reads and decodes every example, as training would.
 
     Args:
-        sources: a `Source`, or a dict of them by split; with several, names in the report start with "split: ".
-        progress: a function of an iterator over all examples to one that shows progress, such as `tqdm`.
+        sources: a `Source`, or a dict of them by split. With several splits, names in the report start with "split: ".
+        progress: wraps the iterator over all examples to show progress, such as `tqdm`.
         **fields: fields of `Options`, such as `max_megapixels`, `channels` and `threads`.
 
     Returns:
-        A dict: `examples`, how many; `bad`, the names of unreadable examples; `reasons`, from such a name to why;
-        `duplicates`, lists of the names of images that are equal byte for byte, also between splits; `empty_classes`,
-        names.
+        A dict: `examples`, their number; `bad`, names of unreadable examples; `reasons`, a dict from these names to
+        reasons; `duplicates`, lists of names of images with the same bytes, also across splits; `empty_classes`, names.
     """
     sources = {"": sources} if isinstance(sources, Source) else sources
     prefixes = {split: f"{split}: " if len(sources) > 1 else "" for split in sources}
-    # Nothing is resized or cropped here.
+    # Valid options for any source; no image is resized or cropped here.
     options = Options(**{**fields, "image_size": 8, "train_crop": "resize", "eval_crop": "resize"})
     decoders = {split: decoder(source, options.resolve(source)) for split, source in sources.items()}
     counts = {split: np.zeros(len(source.class_names), np.int64) for split, source in sources.items()}
@@ -163,7 +162,7 @@ def verify(
 
 
 def _examined(source, decode, threads):
-    """`(name, digest, reason, labels)` of each example, in order, with a bounded number of them ahead."""
+    """Yields `(name, digest, reason, labels)` of each example, in order; reads a bounded number of them ahead."""
 
     def work(index, record=None):
         stored, labels, reason = examine(source, int(index), decode, record)
@@ -180,7 +179,7 @@ def _examined(source, decode, threads):
 
 
 def _first_line(message):
-    """The reason in an error of TensorFlow, without the stack of functions and lines of code."""
+    """Returns the reason in a TensorFlow error message, without its stack traces."""
     text = re.sub(r"\{\{\w+ [^}]*\}\}", " ", message)
     stack = ("Graph execution error", "Detected at node", "File ", "<stack traces", "Stack trace", "[[")
     reasons = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith(stack)]

@@ -1,4 +1,4 @@
-"""A config's `data` group to sources, batches and the count of bad examples, in one call."""
+"""Loads the sources of a config's `data` group and makes their batches."""
 
 import dataclasses
 import functools
@@ -23,10 +23,10 @@ _LOADING = loading.LOADING_DEFAULTS
 
 
 def defaults(**changes: Any) -> dict[str, Any]:
-    """Every field of a config's `data` group with its default, or with the value of `changes`, as a dict.
+    """Returns every field of a config's `data` group with its default, or its value in `changes`, as a dict.
 
-    The fields that find a dataset are described at `load_split`, what happens to its images at `Options`;
-    `max_bad_share` is the share of an epoch of either source that may be unreadable.
+    For the fields that locate a dataset see `load_split`, for those that process its images see `Options`.
+    `max_bad_share` is the largest share of an epoch, of either source, that may be unreadable.
     """
     fields = {
         "name": "digits", "train_split": "train", "test_split": "test", **_LOADING, **_OPTIONS, "max_bad_share": 0.01,
@@ -42,9 +42,9 @@ class InputPipeline:
 
     Attributes:
         train, test: the sources.
-        options: the fields of `Options`, a dict.
-        batch_size, seed: of the run.
-        max_bad_share: largest share of an epoch of either source that may be unreadable.
+        options: a dict of fields of `Options`.
+        batch_size, seed: those of the run.
+        max_bad_share: largest share of an epoch, of either source, that may be unreadable.
     """
 
     train: Source
@@ -56,26 +56,26 @@ class InputPipeline:
 
     @functools.cached_property
     def train_options(self) -> Options:
-        """The `Options`, resolved for the training source."""
+        """The `Options` resolved for the training source."""
         return Options(**self.options).resolve(self.train)
 
     @functools.cached_property
     def test_options(self) -> Options:
-        """The `Options`, resolved for the test source."""
+        """The `Options` resolved for the test source."""
         return Options(**self.options).resolve(self.test)
 
     @functools.cached_property
     def _failures(self):
-        """For each split, from a step to the indices of its examples that could not be read."""
+        """For each split, a dict from steps to the indices of examples that could not be read."""
         return {"train": {}, "test": {}}
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """`(H, W, C)` of the images in a batch, which a model for this input has."""
+        """`(H, W, C)` of the images in a batch, and so of a model for this input."""
         return self.train_options.image_shape(self.train)
 
     def summary(self) -> str:
-        """How images are cropped and distorted, in one line, by the fields that choose it."""
+        """Returns one line about crops and augmentation, with the names of the config fields."""
         train, test = self.train_options, self.test_options
         flip = "on" if train.flip else "off"
         return (
@@ -95,8 +95,8 @@ class InputPipeline:
         return batching.eval_batches(self.test, options=self.test_options, failures=self._failures["test"], **how)
 
     def fingerprint(self) -> tuple[int, int, int, int]:
-        """Plain integers that differ if the data does: the numbers of training and test examples, a checksum of the
-        class names, and one of the labels, where they are known, and of the names and sizes of the files."""
+        """Returns integers that identify the data: the numbers of training and test examples, a checksum of the class
+        names, and one of the labels (if they are known) and of the names and sizes of files."""
         names = "\n".join(self.train.class_names).encode("utf-8", "surrogateescape")
         files = 0
         for source in (self.train, self.test):
@@ -105,10 +105,10 @@ class InputPipeline:
         return self.train.num_examples, self.test.num_examples, zlib.crc32(names), files
 
     def normalized_as(self, preprocessing: Preprocessing) -> "InputPipeline":
-        """The same input with the mean and std of a `Preprocessing`.
+        """Returns the same input with the mean and std of a `Preprocessing`.
 
         Raises:
-            ValueError: the preprocessing is of images with other channels.
+            ValueError: the preprocessing has another number of channels.
         """
         preprocessing = preprocessing.for_channels(self.train_options.channels)
         white = 2**preprocessing.bit_depth - 1
@@ -119,11 +119,11 @@ class InputPipeline:
         return dataclasses.replace(self, options={**self.options, **fields})
 
     def model_preprocessing(self) -> Preprocessing:
-        """What image files must go through to be as the test images: the `keras_vit.Preprocessing` of a run's model."""
+        """Returns the `keras_vit.Preprocessing` that turns image files into images like the test images."""
         return self.test_options.model_preprocessing(self.test)
 
     def bad_examples(self, split: str, warn: Callable[[str], object] = log.warning) -> BadExamples:
-        """A new `BadExamples` for the batches of a split, "train" or "test"; `warn` takes lines that name them."""
+        """Returns a new `BadExamples` for a split, "train" or "test"; `warn` is called with each message."""
         source, options = (self.train, self.train_options) if split == "train" else (self.test, self.test_options)
         crop = options.train_crop if split == "train" else options.eval_crop
         decode = decoder(source, options, options.image_shape(source) if crop == "none" else None)
@@ -131,12 +131,12 @@ class InputPipeline:
 
 
 def option_fields(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Those fields of a config's `data` group that are fields of `Options`, a dict; the others are left out."""
+    """Returns the fields of a config's `data` group that are fields of `Options`, as a dict."""
     return {name: value for name, value in defaults(**dict(config)).items() if name in _OPTIONS}
 
 
 def load_splits(config: Mapping[str, Any]) -> dict[str, Source]:
-    """The sources of both splits of a config's `data` group by the names of the splits, unchecked for training."""
+    """Loads both splits of a config's `data` group, a dict by split; does not check whether they fit each other."""
     fields = defaults(**dict(config))
     arguments = {name: fields[name] for name in _LOADING}
     splits = dict.fromkeys((fields["train_split"], fields["test_split"]))
@@ -147,8 +147,8 @@ def from_config(config: Mapping[str, Any], *, batch_size: int, seed: int) -> Inp
     """Loads both splits of a dataset and returns the pipeline that makes batches of them.
 
     Args:
-        config: a mapping with some or all of the fields of `defaults()`; the others take their defaults.
-        batch_size: examples in a batch, over all hosts and replicas.
+        config: a mapping with some or all of the fields of `defaults()`.
+        batch_size: number of examples in a batch, over all hosts and replicas.
         seed: a non-negative int32.
 
     Raises:
@@ -166,18 +166,18 @@ def from_config(config: Mapping[str, Any], *, batch_size: int, seed: int) -> Inp
     inputs = InputPipeline(train, test, options, batch_size, seed, fields["max_bad_share"])
     if batch_size > train.num_examples:
         log.warning(
-            "a batch holds more images than the training split, %d, so some of them several times: a smaller "
-            "--config.batch_size avoids it. Received: batch_size=%d", train.num_examples, batch_size,
+            "a batch is larger than the training split (%d images), so it contains some images several times; set a "
+            "smaller --config.batch_size. Received: batch_size=%d", train.num_examples, batch_size,
         )  # fmt: skip
-    # Options that do not fit are refused here, not at the first batch.
+    # Resolve the options here, so that options that do not fit are an error before the first batch.
     _ = inputs.train_options, inputs.test_options
     return inputs
 
 
 def hide_accelerators_from_tensorflow() -> None:
-    """Keeps TensorFlow off the GPUs and TPUs of this process, whose memory it would otherwise take.
+    """Hides GPUs and TPUs from TensorFlow, which would otherwise allocate their memory.
 
-    Call it before the first TensorFlow operation; later it is a `RuntimeError` if TensorFlow has an accelerator.
+    Call it before the first TensorFlow operation; later it raises a `RuntimeError` if TensorFlow uses an accelerator.
     """
     for kind in ("GPU", "TPU"):
         if tf.config.get_visible_devices(kind):

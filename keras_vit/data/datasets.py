@@ -1,5 +1,7 @@
-"""The datasets of the paper, one row each, with splits in TFDS's words: "train" is for a final run, "tune_train" and
-"tune_val" divide it to choose hyper-parameters, "test" is what is reported.
+"""The datasets of the paper, one row each.
+
+Splits are in the syntax of TFDS: "train" is for final runs, "tune_train" and "tune_val" divide it to choose
+hyperparameters, and results are reported on "test".
 """
 
 import dataclasses
@@ -12,15 +14,15 @@ import tensorflow as tf
 class Dataset:
     """A row of `DATASETS`."""
 
-    tfds: str  # name, config and version of its TFDS builder; "" for a folder
+    tfds: str  # name, config and version of the TFDS builder; "" for a folder
     classes: int
-    splits: dict  # TFDS's words for "train", "tune_train", "tune_val" and "test"
-    label: str | Callable = "label"  # the feature, or a function of all features
+    splits: dict  # for "train", "tune_train", "tune_val" and "test", a split in the syntax of TFDS
+    label: str | Callable = "label"  # a feature, or a function of all features
     image: str = "image"
-    scale: int = 1  # pixels are multiplied by it
-    test_tfds: str = ""  # the dataset that has the test split, if it is another one
+    scale: int = 1  # factor on pixel values
+    test_tfds: str = ""  # the dataset with the test split, if it is another one
     test_label: str = "label"
-    options: dict = dataclasses.field(default_factory=dict)  # values of `Options` for fields that are "auto"
+    options: dict = dataclasses.field(default_factory=dict)  # `Options` for fields that are "auto"
 
 
 def _splits(train, test, tune_train, tune_val):
@@ -28,7 +30,7 @@ def _splits(train, test, tune_train, tune_val):
 
 
 def _vtab(validation, test="test"):
-    """800 examples of train and 200 of what VTAB takes for validation."""
+    """Returns VTAB's splits: 800 training examples and 200 validation examples."""
     return _splits(f"train[:800]+{validation}", test, "train[:800]", validation)
 
 
@@ -37,13 +39,13 @@ def _clevr_count(record):
 
 
 def _clevr_distance(record):
-    """How far the nearest object is: the largest of some thresholds below its depth."""
+    """Returns the class of the nearest object's depth: the last threshold below it."""
     depths = record["objects"]["pixel_coords"][:, 2]
     return _largest_below(tf.reduce_min(depths), [0.0, 8.0, 8.5, 9.0, 9.5, 10.0, 100.0])
 
 
 def _kitti_distance(record):
-    """How far the nearest car, van or truck is; 3 where there is none."""
+    """Returns the class of the depth of the nearest car, van or truck; 3 if there is none."""
     depths = record["objects"]["location"][:, 2]
     vehicles = tf.boolean_mask(depths, record["objects"]["type"] < 3)
     return _largest_below(tf.reduce_min(tf.concat([vehicles, [1000.0]], 0)), [-100.0, 8.0, 20.0, 999.0])
@@ -62,7 +64,7 @@ def _largest_below(value, thresholds):
 
 
 _SAME_SIDE = {"flip": "off"}  # a mirrored image has another label
-_WHOLE = {"train_crop": "resize"}  # a crop may lose what the label counts or measures
+_WHOLE = {"train_crop": "resize"}  # a crop could remove the objects that the label counts or measures
 _IMAGENET = _splits("train", "validation", "train[:99%]", "train[99%:]")
 _DSPRITES = _vtab("train[589824:590024]", "train[663552:]")  # 80 % and 90 % of 737,280
 _NORB = _vtab("test[:200]", "test[50%:]")
@@ -75,19 +77,19 @@ DATASETS = {
     "cifar100": Dataset("cifar100:3.*.*", 100, _splits("train", "test", "train[:98%]", "train[98%:]")),
     "pets": Dataset("oxford_iiit_pet", 37, _splits("train", "test", "train[:90%]", "train[90%:]")),
     "flowers": Dataset("oxford_flowers102:2.*.*", 102, _splits("train", "test", "train[:90%]", "train[90%:]")),
-    # ImageNet with other answers, or other photographs, to be tested on.
+    # ImageNet with other test labels or other test images.
     "imagenet2012_real": Dataset(
         "imagenet2012:5.*.*", 1000, _IMAGENET, test_tfds="imagenet2012_real", test_label="real_label"
     ),
     "imagenet_v2": Dataset("imagenet2012:5.*.*", 1000, {**_IMAGENET, "test": "test"}, test_tfds="imagenet_v2"),
-    # Not datasets of TFDS: folders, one subfolder a class.
+    # Not in TFDS: a folder with one subfolder per class.
     "imagenet21k": Dataset("", 21843, _splits("train", "test", "tune_train", "tune_val")),
     # VTAB-1k: natural, specialized, structured.
     "vtab/caltech101": Dataset("caltech101:3.*.*", 102, _vtab("train[2753:2953]")),  # 90 % of 3,059
     "vtab/cifar100": Dataset("cifar100:3.*.*", 100, _vtab("train[45000:45200]")),
     "vtab/dtd": Dataset("dtd:3.*.*", 47, _vtab("validation[:200]")),
     "vtab/flowers": Dataset("oxford_flowers102:2.*.*", 102, _vtab("validation[:200]")),
-    # VTAB has version 3, which this TFDS no longer has.
+    # VTAB uses version 3, which TFDS no longer has.
     "vtab/pets": Dataset("oxford_iiit_pet", 37, _vtab("train[3312:3512]")),  # 90 % of 3,680
     "vtab/sun397": Dataset("sun397/tfds:4.*.*", 397, _vtab("validation[:200]")),
     "vtab/svhn": Dataset("svhn_cropped:3.*.*", 10, _vtab("train[65931:66131]")),  # 90 % of 73,257

@@ -1,4 +1,4 @@
-"""Loading a dataset by its name: a row of `datasets`, any other dataset of TFDS, a folder, a list, or TFRecords."""
+"""Loads a dataset by its name: a row of `datasets`, any other TFDS dataset, a folder, a list, or TFRecords."""
 
 import dataclasses
 import inspect
@@ -12,11 +12,11 @@ from keras_vit.data.sources import arrays, files, tfds, tfrecords
 from keras_vit.data.sources.source import Source, check_splits, parse_split, subset
 
 SOURCES: dict[str, Callable[..., Source]] = {}
-"""Further kinds of datasets: a program adds `SOURCES[NAME] = function`. A dataset "NAME:LABEL" is then `function(split,
-label, **fields)`, with those arguments of `load_split` that are not at their defaults."""
+"""Your own kinds of datasets: after `SOURCES[NAME] = function`, the dataset "NAME:LABEL" is `function(split, label,
+**fields)`, with the arguments of `load_split` that differ from their defaults."""
 
 _OF_RECORDS = ("label_offset", "num_examples", "image_dtype", "image_shape", "max_value")
-# Which arguments of `load_split` each kind of dataset understands, besides its name and split.
+# The arguments of `load_split` that each kind of dataset takes, besides its name and split.
 _UNDERSTOOD = {
     "digits": (),
     "idx": ("path", "class_names"),
@@ -29,13 +29,13 @@ _UNDERSTOOD = {
 
 
 def load(name: str, *, train_split: str = "train", test_split: str = "test", **details: Any) -> tuple[Source, Source]:
-    """The train and the test source of a dataset, found by the arguments of `load_split`.
+    """Loads the training and the test source of a dataset; for the arguments see `load_split`.
 
     Raises:
-        ValueError: as `load_split`; or the two splits have different classes, or a class no training examples.
+        ValueError: as `load_split`; or the splits have different classes, or a class has no training examples.
     """
     train = load_split(name, train_split, **details)
-    # Both lists, or both subfolders, have the classes of the first one.
+    # The training split determines the classes of folders and lists.
     names = train.class_names if name in ("folder", "list") else None
     test = _load_split(name, test_split, names, **details)
     check_splits(train, test)
@@ -59,24 +59,24 @@ def load_split(
     image_shape: Sequence[int] = (),
     max_value: float = 0.0,
 ) -> Source:
-    """One split of a dataset.
+    """Loads one split of a dataset.
 
     Args:
         name: "folder", "list", "tfrecords", "idx" (files like MNIST's), "tfds:NAME" for a classification dataset of
             TFDS, a key of `DATASETS` such as "cifar10", "digits" (scikit-learn's 1,797 handwritten digits), or a key of
             `SOURCES`.
-        split: for TFDS, a split in its own syntax, such as `train[:90%]`; for "list", the list; for "tfrecords", a
-            pattern of file names; for "folder", see `folder`.
-        path: the folder of the images, records or IDX files; for TFDS, its data folder if it is not the usual one; for
-            "list", the folder that relative names start from.
+        split: for TFDS, a split in its syntax, such as `train[:90%]`; for "list", the path of the list; for
+            "tfrecords", a pattern of file names; for "folder", see `folder`.
+        path: the folder of the images, records or IDX files; for TFDS, its data folder if it is not the default; for
+            "list", the folder that relative file names start from.
         classes: number of classes, for "tfrecords".
-        class_names: a text file with one class name a line, in order.
-        test_share: for "folder" without split folders, the share of each class that is held out for testing.
-        split_seed: another number holds out other images of a "folder".
+        class_names: a text file with one class name per line, in order.
+        test_share: for "folder" without split subfolders, the share of each class that is held out for testing.
+        split_seed: for "folder" without split subfolders, the seed that selects the images held out.
         image_key: for "tfrecords" and TFDS, the feature with the image.
         label_key: for "tfrecords" and TFDS, the feature with the label.
         label_offset: for "tfrecords", the number subtracted from stored labels.
-        num_examples: for "tfrecords", the number of records if it is known.
+        num_examples: for "tfrecords", the expected number of records; 0 if unknown.
         image_dtype: for "tfrecords", the dtype of stored pixel values; "" for image files.
         image_shape: for "tfrecords" of pixel values, `(H, W, C)`.
         max_value: for "tfrecords" of pixel values, the value of white.
@@ -85,8 +85,8 @@ def load_split(
         A `Source`.
 
     Raises:
-        ValueError: the name is not known, something that it needs is missing, something is set that it does not
-            understand, or what the source itself refuses.
+        ValueError: the name is unknown, a required argument is missing, an argument is set that has no effect on this
+            kind of dataset, or the source cannot be read.
     """
     return _load_split(names=None, **locals())
 
@@ -99,7 +99,7 @@ LOADING_DEFAULTS = {
 
 
 def _load_split(name, split, names, **details):
-    """As `load_split`, with the names of the classes if they are known."""
+    """Does the work of `load_split`; `names` are the class names if they are known."""
     fields = {**LOADING_DEFAULTS, **details}
     kind = _kind_of(name)
     changed = {field: value for field, value in fields.items() if value != LOADING_DEFAULTS[field]}
@@ -108,7 +108,7 @@ def _load_split(name, split, names, **details):
     if set(changed) - set(_UNDERSTOOD[kind]):
         received = ", ".join(f"{field}={value!r}" for field, value in changed.items() if field not in _UNDERSTOOD[kind])
         raise ValueError(
-            f"{name!r} is found by {', '.join(['name', 'split', *_UNDERSTOOD[kind]])}. Received: {received}"
+            f"{name!r} takes only {', '.join(['name', 'split', *_UNDERSTOOD[kind]])}. Received: {received}"
         )
     if fields["class_names"]:
         lines = files.read_text_file(fields["class_names"]).splitlines()
@@ -128,7 +128,7 @@ def _load_split(name, split, names, **details):
     location = split if kind == "list" or not path else f"{path.rstrip('/')}/{split}"
     if split in ("train", "test") and not tf.io.gfile.glob(location):
         raise ValueError(
-            "--config.data.train_split and --config.data.test_split name the lists, as in train_split=train.csv, or "
+            "--config.data.train_split and --config.data.test_split must be the lists, as in train_split=train.csv, or "
             f"the TFRecords in `path`, as in train_split='train-*'. Received: {split}_split={split!r}, path={path!r}"
         )
     if kind == "list":
@@ -141,15 +141,15 @@ def _load_split(name, split, names, **details):
 
 
 def _kind_of(name):
-    """The key of `_UNDERSTOOD` for the name of a dataset."""
+    """Returns the key of `_UNDERSTOOD` for the name of a dataset."""
     if name in DATASETS:
         return "row" if DATASETS[name].tfds else "folder"
     kind, colon, _ = name.partition(":")
     if kind in SOURCES or (colon and kind == "tfds") or name in ("digits", "folder", "idx", "list", "tfrecords"):
         return kind
     raise ValueError(
-        f"The datasets known by name are: {', '.join(['digits', *SOURCES, *DATASETS])}; tfds:NAME, folder, list, "
-        f"tfrecords, idx. Received: name={name!r}"
+        f"`name` must be one of {', '.join(['digits', *SOURCES, *DATASETS])}, or tfds:NAME, folder, list, tfrecords, "
+        f"idx. Received: name={name!r}"
     )
 
 

@@ -240,7 +240,7 @@ def test_a_stopped_run_saves_and_resumes(scripts, tmp_path):
         ),
         (["digits"], "only flags are understood. Received: digits"),
         pytest.param(
-            ["--config.data.name=mnist"], "known by name are: digits.*Received: name='mnist'", marks=pytest.mark.slow
+            ["--config.data.name=mnist"], "must be one of digits.*Received: name='mnist'", marks=pytest.mark.slow
         ),
         (["--config.model.num_heads=5"], "`num_heads` must divide `hidden_size`. Received: num_heads=5"),
         (["--config.strategy=tpu"], "No TPU was found: .*Received: strategy='tpu'"),

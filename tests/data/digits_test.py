@@ -56,5 +56,5 @@ def test_pixels_are_scaled_in_three_equal_channels():
 
 
 def test_an_unknown_name_lists_the_known():
-    with pytest.raises(ValueError, match="known by name are: digits.*Received: name='mnist'"):
+    with pytest.raises(ValueError, match="must be one of digits.*Received: name='mnist'"):
         data.load("mnist")

@@ -63,7 +63,7 @@ def test_gray_images_are_resized_for_color_models(folder):
 
 def test_a_missing_file_and_another_format_are_one_line(folder):
     (folder / "t10k-labels-idx1-ubyte").write_bytes(b"\0\0\x0d\1" + bytes(12))
-    with pytest.raises(ValueError, match="An IDX file of bytes with 1 dim.*Received: .*t10k-labels"):
+    with pytest.raises(ValueError, match="an IDX file of bytes with 1 dim.*Received: .*t10k-labels"):
         data.load("idx", path=str(folder))
     (folder / "t10k-labels-idx1-ubyte").unlink()
     with pytest.raises(ValueError, match="a folder with IDX files.*Received: no .*t10k-labels"):

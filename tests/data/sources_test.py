@@ -150,7 +150,7 @@ def test_a_scan_finds_a_label_out_of_range(tmp_path, images_of):
 @pytest.mark.parametrize(
     ("name", "details", "message"),
     [
-        ("digits", {"path": "photos"}, r"by name, split\..*path='photos'"),
+        ("digits", {"path": "photos"}, r"takes only name, split\..*path='photos'"),
         ("folder", {"path": "photos", "image_key": "x", "classes": 3}, r"test_share.*classes=3, image_key='x'"),
         ("cifar10", {"test_share": 0.5}, r"'cifar10'.*test_share=0.5"),
     ],
@@ -285,7 +285,7 @@ def test_a_batch_larger_than_the_data_is_reported(photos, caplog):
     [
         ({"images": np.zeros((2, 4, 4, 3))}, "`max_value`, .* is known for uint8 and uint16.*dtype=float64"),
         ({"images": np.zeros((2, 4, 4), np.uint8)}, r"`images` must be numbers .*shape=\(2, 4, 4\)"),
-        ({"images": np.zeros((0, 4, 4, 3), np.uint8), "labels": []}, "N of 1 or more"),
+        ({"images": np.zeros((0, 4, 4, 3), np.uint8), "labels": []}, "none of them 0"),
         ({"labels": [0]}, r"`labels` must be 2 integers. Received: .*shape=\(1,\)"),
         ({"labels": [0.0, 1.0]}, "Received: dtype=float64"),
         ({"labels": [0, 2]}, "Labels of 2 classes are 0 to 1. Received: labels from 0 to 2"),

@@ -1,1 +1,1 @@
-"""Where examples come from: one file for each kind of place, all returning a `Source`."""
+"""Sources of examples: one file for each kind of storage; all of them return a `Source`."""
