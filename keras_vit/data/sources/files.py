@@ -1,4 +1,4 @@
-"""Image files: in a folder with one subfolder for each class, or named by a list as CSV or text."""
+"""Image files: in a folder with one subfolder per class, or named in a CSV or text list."""
 
 import collections
 import csv
@@ -17,7 +17,7 @@ from keras_vit.data.sources.source import Source, check_labels, check_names, che
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
 HEADERS = {"file", "filename", "file_name", "path", "filepath", "image", "image_path"}
-_MAX_CLASSES = 1_000_000  # a larger label is a mistake, and every class takes memory
+_MAX_CLASSES = 1_000_000  # a larger label is a mistake, and each class takes memory
 
 log = logging.getLogger(__name__)
 
@@ -29,23 +29,22 @@ def folder(
     test_share: float = 0.1,
     split_seed: int = 0,
 ) -> Source:
-    """A source of the images in `path/<split>/<class>/*`, or of a hashed part of `path/<class>/*`.
+    """Returns a source of the images in `path/<split>/<class>/*`, or of a hashed part of `path/<class>/*`.
 
-    Classes and files are in the order of their names. Files that do not end like images (.jpg, .jpeg, .png, .gif,
-    .bmp, .webp), hidden files and what is not a file (a pipe, a broken link) are left out and logged.
+    Classes and files are sorted by name. Hidden files, files with other extensions than .jpg, .jpeg, .png, .gif, .bmp
+    and .webp, and entries that are not files (pipes, broken links) are skipped and logged.
 
     Args:
-        path: a folder, local or anything that `tf.io.gfile` opens, such as `gs://`.
-        split: the subfolder to read, if there is one of that name. Otherwise "train" or "test" is a part of `path`,
-            divided within each class by a hash of the file's name, and "tune_train" or "tune_val" is a part of what
-            "train" is; "" is all of `path`.
-        class_names: the classes, in order; otherwise the names of the subfolders, sorted.
-        test_share: the share of each class, in (0, 1), that a hashed split has as "test" or "tune_val"; of a class
-            of two or more images at least one, and never all.
-        split_seed: another seed divides otherwise.
+        path: a folder, local or any that `tf.io.gfile` opens, such as `gs://`.
+        split: a subfolder of `path`. If there is none of this name, "train" and "test" divide each class of `path` by
+            a hash of file names, and "tune_train" and "tune_val" divide "train"; "" is all of `path`.
+        class_names: the classes, in order; by default the names of the subfolders, sorted.
+        test_share: the share of each class, in (0, 1), that a hashed "test" or "tune_val" split gets: at least one
+            image of a class of two or more, and never all.
+        split_seed: seed of the hashed split.
 
     Raises:
-        ValueError: there is no such folder or split, it holds no images, or a subfolder is not a class.
+        ValueError: there is no such folder or split, it contains no images, or a subfolder is not a class.
     """
     path = _existing(path)
     tuning = split in ("tune_train", "tune_val") and not tf.io.gfile.isdir(posixpath.join(path, split))
@@ -70,7 +69,7 @@ def folder(
     others = [printable(name) for _, of_class in listed for name in of_class]
     if others:
         log.warning(
-            "%s: %d entries are not files that end like images (%s) and are left out, the first of them %s",
+            "%s: skipped %d entries that are not files with an image extension (%s), such as %s",
             root, len(others), ", ".join(IMAGE_ENDINGS), ", ".join(others[:5]),
         )  # fmt: skip
     paths, labels = [], []
@@ -83,17 +82,18 @@ def folder(
         labels += [label] * len(images)
     if not paths and any(images for images, _ in listed):
         raise ValueError(
-            "The split has no images, as classes of one image are for training alone: set --config.data.test_share, or "
-            f"make subfolders `train` and `test`. Received: split={split!r}, test_share={test_share}, path={path!r}"
+            "The split has no images, as classes with one image are only used for training: change "
+            "--config.data.test_share, or create subfolders `train` and `test`. "
+            f"Received: split={split!r}, test_share={test_share}, path={path!r}"
         )
     if not paths:
-        raise ValueError(f"A folder of images has {root}/<class>/<image>, and here are none. Received: path={path!r}")
+        raise ValueError(f"There are no images {root}/<class>/<image>. Received: path={path!r}")
     return _file_source(paths, np.array(labels, np.int64), names)
 
 
 def folder_splits(path: str | os.PathLike) -> dict[str, Source]:
-    """A source of each split of a folder by its name, each with the classes of all splits: of
-    `path/<split>/<class>/*`, or of `path/<class>/*`, by the name ""."""
+    """Returns a dict of sources, one for each split in `path/<split>/<class>/*`, all with the same classes; if `path`
+    has no splits, the key of its only source is ""."""
     path = _existing(path)
     classes = {name: _visible_folders(posixpath.join(path, name)) for name in _visible_folders(path)}
     splits = [name for name in classes if classes[name]]
@@ -104,19 +104,19 @@ def folder_splits(path: str | os.PathLike) -> dict[str, Source]:
 
 
 def file_list(path: str | os.PathLike, root: str = "", class_names: Sequence[str] | None = None) -> Source:
-    """A source of the image files that a list names, each with its label.
+    """Returns a source of the image files in a list, each with its label.
 
-    A `.csv` has one file and one label a row, with or without a header; any other file has them on a line, with
-    white space between. Labels are names of classes, or integers from 0; if one of `class_names` is an integer, all
-    labels are names.
+    A `.csv` file has one image file and one label per row, with or without a header; any other file has them on one
+    line, separated by white space. Labels are class names, or integers from 0. If one of `class_names` is an integer,
+    all labels are names.
 
     Args:
         path: the list; local or `gs://`.
-        root: the folder that relative names start from; by default the folder of the list.
-        class_names: the classes, in order; otherwise the labels, sorted, or the integers up to the largest.
+        root: the folder that relative file names start from; by default the folder of the list.
+        class_names: the classes, in order; by default the labels, sorted, or the integers up to the largest one.
 
     Raises:
-        ValueError: the list is empty, a line is not a file and a label, a file is missing or has two labels, or a
+        ValueError: the list is empty, a line is not a file and a label, a file is missing or has several labels, or a
             label is not a class.
     """
     path = str(path)
@@ -127,8 +127,8 @@ def file_list(path: str | os.PathLike, root: str = "", class_names: Sequence[str
     if any(integers) and not all(integers) and not set(words) <= set(names):
         odd = integers.index(False)
         raise ValueError(
-            "The labels of a list must be integers from 0, or names of which none is an integer; other names need "
-            f"--config.data.class_names. Received: {words[odd]!r} in line {rows[odd][0]} of {path!r}"
+            "Either all labels of a list or none of them must be integers, unless --config.data.class_names are given. "
+            f"Received: {words[odd]!r} in line {rows[odd][0]} of {path!r}"
         )
     if all(integers) and not any(name.isdecimal() for name in names):
         labels = np.array([min(int(word), _MAX_CLASSES) for word in words], np.int64)
@@ -149,7 +149,7 @@ def file_list(path: str | os.PathLike, root: str = "", class_names: Sequence[str
     counts = collections.Counter(name for name, _ in set(zip(paths, words)))
     if twice := [name for name, count in counts.items() if count > 1]:
         raise ValueError(f"Each file must have one label. Received: several labels for {twice[:10]} in {path!r}")
-    # Listing the folders is faster than asking for each file.
+    # Listing folders is faster than checking each file.
     folders = filter(tf.io.gfile.isdir, {posixpath.dirname(name) for name in paths})
     files = {name: set(_entries(name)[1]) for name in folders}
     missing = [name for name in paths if posixpath.basename(name) not in files.get(posixpath.dirname(name), ())]
@@ -159,21 +159,21 @@ def file_list(path: str | os.PathLike, root: str = "", class_names: Sequence[str
 
 
 def read_text_file(path):
-    """The text of a UTF-8 file, local or remote, with or without a byte-order mark."""
+    """Reads a UTF-8 text file, local or remote, with or without a byte-order mark."""
     try:
         with tf.io.gfile.GFile(str(path), "rb") as file:
             return file.read().decode("utf-8-sig")
     except (tf.errors.OpError, UnicodeDecodeError) as error:
-        raise ValueError(f"The file must be text in UTF-8 ({error}). Received: path={str(path)!r}") from None
+        raise ValueError(f"The file must be a UTF-8 text file ({error}). Received: path={str(path)!r}") from None
 
 
 def printable(name):
-    """A file's name as text that can be printed: in Unicode's form NFC, a byte that is not UTF-8 as `\\xff`."""
+    """Returns a file name that can be printed: normalized to NFC, with bytes that are not UTF-8 as `\\xff`."""
     return unicodedata.normalize("NFC", os.fsencode(name).decode("utf-8", "backslashreplace"))
 
 
 def _file_source(paths, labels, class_names):
-    """A source of image files. Their names are those of `os`, in which bytes that are not UTF-8 are surrogates."""
+    """Returns a source of image files; in `paths`, as in `os`, bytes that are not UTF-8 are surrogates."""
     path_tensor = tf.constant([os.fsencode(path) for path in paths])
     label_tensor = tf.constant(labels, tf.int64)
 
@@ -196,14 +196,14 @@ def _visible_folders(path):
 
 
 def _images(path):
-    """The image files of a folder, sorted, and the paths of its other entries."""
+    """Returns the names of the image files in a folder, sorted, and the paths of its other entries."""
     folders, files, others = _entries(path)
     images = [name for name in files if name.lower().endswith(IMAGE_ENDINGS) and not name.startswith(".")]
     return images, [posixpath.join(path, name) for name in [*folders, *others, *sorted(set(files) - set(images))]]
 
 
 def _entries(path):
-    """The names of the folders and of the files in a folder, and of what is neither (a pipe), each sorted."""
+    """Returns the names of the folders, the files and the other entries (such as pipes) in a folder, each sorted."""
     try:
         if "://" in path:
             names = tf.io.gfile.listdir(path)
@@ -220,10 +220,10 @@ def _entries(path):
 
 
 def _part(files, class_name, is_test, test_share, seed):
-    """The files of one class in a hashed split, in order."""
+    """Returns the files of one class that belong to a hashed split, in order."""
     if not 0 < test_share < 1:
         raise ValueError(f"`test_share` must be between 0 and 1. Received: test_share={test_share}")
-    # The same files are drawn wherever the folder lies and whatever else is in it.
+    # Hash names only, so that a split depends neither on the path of the folder nor on its other contents.
     key = os.fsencode(f"{seed}/{class_name}/")
     by_hash = sorted(files, key=lambda name: hashlib.blake2b(key + os.fsencode(name), digest_size=8).digest())
     count = min(max(round(test_share * len(files)), 1), len(files) - 1)
@@ -232,7 +232,7 @@ def _part(files, class_name, is_test, test_share, seed):
 
 
 def _rows(path):
-    """`(line, file, label)` of each line of a list that is not empty; the number of the line counts from 1."""
+    """Returns `(line number, file, label)` of each non-empty line of a list; line numbers start at 1."""
     lines = read_text_file(path).splitlines()
     if path.endswith(".csv"):
         reader = csv.reader(lines)
@@ -245,5 +245,7 @@ def _rows(path):
         raise ValueError(f"The list is empty. Received: path={path!r}")
     for row in rows:
         if len(row) != 3 or not all(row):
-            raise ValueError(f"A line must be a file and a label. Received: {row[1:]!r} in line {row[0]} of {path!r}")
+            raise ValueError(
+                f"Each line must be a file and a label. Received: {row[1:]!r} in line {row[0]} of {path!r}"
+            )
     return rows

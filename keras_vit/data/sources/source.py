@@ -1,4 +1,4 @@
-"""What every source of examples is: labeled images that can be read by index, or from the start."""
+"""The interface of all sources: labeled images that can be read by index or in order."""
 
 import collections
 import dataclasses
@@ -17,7 +17,7 @@ from keras_vit.data.sources.shards import Shards
 
 log = logging.getLogger(__name__)
 
-# The value of white by the dtype of the values.
+# The value of white, by dtype.
 WHITE = {"uint8": 255, "uint16": 65535}
 
 
@@ -26,18 +26,18 @@ class Source:
     """Labeled images.
 
     Attributes:
-        read: from a scalar int64 tensor in [0, num_examples) to an example, `{"image": ..., "label": int64}`; runs
-            inside `tf.data`. The image is a scalar string, an encoded image; or string (P,), encoded images of one
-            size whose channels follow one another; or values (H, W, C) of any dtype. The label is a scalar, or a vector
-            of every class that counts as right, possibly empty. `None` where there is no access by index.
-        num_examples: how many there are.
+        read: maps a scalar int64 tensor in [0, num_examples) to an example `{"image": ..., "label": int64}`, inside
+            `tf.data`; `None` if there is no access by index. The image is a scalar string, an encoded image; or string
+            `(P,)`, encoded images of one size whose channels are concatenated; or values `(H, W, C)` of any dtype. The
+            label is a scalar, or a vector of all correct classes, possibly empty.
+        num_examples: number of examples.
         class_names: the name of each label, in order.
-        max_value: the value of a white pixel, above 0; 255 for most, 16 for the digits.
-        shards: only without `read`: the `Shards` that the examples are read from in order.
-        name_of: from an int index to what a person calls the example: a file, a record.
-        labels: `(N,)` integers where they are known without reading the examples, else `None`.
-        options: the values of `Options` for its images wherever a field is "auto".
-        checksum: gives an integer that differs where the stored examples do, from the names and sizes of files.
+        max_value: the value of a white pixel, above 0; usually 255, but 16 for the digits.
+        shards: the `Shards` to read in order, if `read` is `None`.
+        name_of: maps an int index to a name for people, such as that of a file or a record.
+        labels: integers `(N,)`, or `None` if examples must be read to know them.
+        options: `Options` to use for fields that are "auto".
+        checksum: returns an integer that changes with the stored examples, or with the names and sizes of files.
     """
 
     read: Callable | None
@@ -51,28 +51,28 @@ class Source:
     checksum: Callable = int
 
     def short_name(self, index: int) -> str:
-        """The name of an example for a picture: that of its file, "" if it only has a number."""
+        """Returns the name of an example's file for the title of a picture, "" if it has no file."""
         name = self.name_of(index)
         return "" if name == f"example {index}" else name.rpartition("/")[2]
 
     @functools.cached_property
     def image_spec(self) -> tf.TensorSpec:
-        """The `tf.TensorSpec` of an image as it is stored."""
+        """The `tf.TensorSpec` of a stored image."""
         if self.shards is not None:
             return tf.data.Dataset.from_tensors("").map(self.shards.parse).element_spec["image"]
         return tf.data.Dataset.range(1).map(self.read).element_spec["image"]
 
     @property
     def is_encoded(self) -> bool:
-        """Whether images are the bytes of files, to be decoded."""
+        """Whether images are stored as encoded files."""
         return self.image_spec.dtype == tf.string
 
 
 def subset(source: Source, indices: Sequence[int] | np.ndarray) -> Source:
-    """A source of some examples of another one, which has access by index, in the order of `indices`."""
+    """Returns a source of some examples, in the order of `indices`, of a source with access by index."""
     indices, read = np.asarray(indices), source.read
     if read is None:
-        raise ValueError("Only a source with access by index has subsets. Received: a source that is read in order")
+        raise ValueError("A subset needs a source with access by index. Received: a source that is read in order")
     if indices.ndim != 1 or not len(indices) or indices.min() < 0 or indices.max() >= source.num_examples:
         raise ValueError(f"Indices must be in 0 to {source.num_examples - 1}. Received: {indices.size} indices")
     index_of = tf.constant(indices, tf.int64)
@@ -86,11 +86,11 @@ def subset(source: Source, indices: Sequence[int] | np.ndarray) -> Source:
 
 
 def parse_split(dataset, split, splits):
-    """The split that is named, as "train" or "train[:100]", and how many of its first examples; `splits` has sizes."""
+    """Parses "train" or "train[:100]"; returns the split and how many examples to take. `splits` has their sizes."""
     match = re.fullmatch(r"(\w+)(?:\[:(\d+)\])?", split)
     if not match or match[1] not in splits:
         raise ValueError(
-            f"The splits of the {dataset} are {', '.join(splits)}, or the first examples of a split, train[:100]. "
+            f"The splits of the {dataset} are {', '.join(splits)}, or the first examples of one, as in train[:100]. "
             f"Received: split={split!r}"
         )
     whole = splits[match[1]]
@@ -101,9 +101,9 @@ def parse_split(dataset, split, splits):
 
 
 def check_splits(train: Source, test: Source) -> None:
-    """Raises a ValueError unless two sources have the same classes and training has examples of each of them.
+    """Raises a `ValueError` unless two sources have the same classes, each with training examples.
 
-    A class without test examples is only logged. Both are known if the labels are, without reading the examples.
+    A class without test examples is only logged. Sources without known labels are not checked for empty classes.
     """
     if train.class_names != test.class_names:
         only_train = sorted(set(train.class_names) - set(test.class_names))
@@ -118,50 +118,50 @@ def check_splits(train: Source, test: Source) -> None:
         missing.append([name for name, count in zip(source.class_names, counts) if not count])
     if missing[0]:
         raise ValueError(
-            "Every class needs examples in the training split. Integer labels start at 0; a folder of a class must not "
-            f"be empty. Received: none of {missing[0][:10]}"
+            "Every class needs examples in the training split. Integer labels start at 0; the folder of a class must "
+            f"not be empty. Received: no examples of {missing[0][:10]}"
         )
     if missing[1]:
         log.warning(
-            "%d classes have no examples in the test split (for a folder another test_share or split_seed, or "
-            "subfolders `train` and `test`, may change it): %s", len(missing[1]), missing[1][:10],
+            "%d classes have no examples in the test split (for a folder, try another test_share or split_seed, or "
+            "subfolders `train` and `test`): %s", len(missing[1]), missing[1][:10],
         )  # fmt: skip
 
 
 def check_names(class_names):
-    """The names of classes as a tuple, each in the same Unicode form (NFC) as those of folders; all must differ."""
+    """Returns class names as a tuple, normalized to NFC as the names of folders are; raises if two are equal."""
     names = tuple(unicodedata.normalize("NFC", str(name)) for name in class_names)
     twice = sorted({name for name, count in collections.Counter(names).items() if count > 1})
     if twice:
-        raise ValueError(f"Every class needs a name of its own. Received: {twice[:10]} more than once")
+        raise ValueError(f"Class names must be unique. Received: {twice[:10]} more than once")
     return names
 
 
 def check_labels(labels, class_names):
-    """Raises a ValueError unless all labels, integers `(N,)`, have a name."""
+    """Raises a `ValueError` unless all labels, integers `(N,)`, have a name."""
     if len(labels) and (labels.min() < 0 or labels.max() >= len(class_names)):
         raise ValueError(
-            f"Labels of {len(class_names)} classes are 0 to {len(class_names) - 1}. "
+            f"Labels of {len(class_names)} classes must be in 0 to {len(class_names) - 1}. "
             f"Received: labels from {labels.min()} to {labels.max()}"
         )
 
 
 def checksum_of(paths):
-    """A checksum of the names of files, their folder's included, and of their sizes; remote files have no size here."""
+    """Returns a checksum of the names of files and their folders, and of the sizes of local files."""
     checksum = 0
     for path in paths:
         size = os.stat(path).st_size if "://" not in path and os.path.exists(path) else -1
-        name = "/".join(path.split("/")[-2:])  # the same wherever the data lie
+        name = "/".join(path.split("/")[-2:])  # the same wherever the data is
         checksum = zlib.crc32(f"{name} {size}\n".encode("utf-8", "surrogateescape"), checksum)
     return checksum
 
 
 def white_of(dtype, max_value=0):
-    """The value of white for values of a dtype: `max_value`, or with 0 the largest of an unsigned integer."""
+    """Returns the value of white: `max_value`, or if that is 0 the largest value of uint8 or uint16."""
     white = max_value or WHITE.get(np.dtype(dtype).name, 0)
     if white <= 0:
         raise ValueError(
-            f"`max_value`, the value of white, must be above 0 and is known for {' and '.join(WHITE)} alone. "
+            f"`max_value`, the value of white, must be above 0; only {' and '.join(WHITE)} have a default. "
             f"Received: max_value={max_value}, dtype={np.dtype(dtype)}"
         )
     return white

@@ -1,4 +1,4 @@
-"""Datasets of TensorFlow Datasets, by name, with images left encoded until the pipeline decodes them."""
+"""Datasets of TensorFlow Datasets, by name; images stay encoded until the pipeline decodes them."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -21,32 +21,33 @@ def tfds(
     class_names: Sequence[str] | None = None,
     scale: int = 1,
 ) -> Source:
-    """A source of one split of a classification dataset of TensorFlow Datasets.
+    """Returns a source of one split of a classification dataset of TensorFlow Datasets.
 
-    If the prepared files are array_record, or local TFRecords, which are indexed, any example can be read at once.
-    Other TFRecords (`gs://`) are read in order, by the lengths of their files that TFDS knows.
+    ArrayRecord files and local TFRecords are read by index; remote TFRecords (`gs://`) are read in order.
 
     Args:
         name: as `tfds.builder` takes it: `cifar10`, `cifar10:3.*.*`, `eurosat/rgb:2.*.*`.
-        split: as TFDS has it: `train`, `train[:800]+validation[:200]`, `test[50%:]`.
-        data_dir: where the datasets lie; by default TFDS's own place.
+        split: in the syntax of TFDS: `train`, `train[:800]+validation[:200]`, `test[50%:]`.
+        data_dir: the folder of the datasets; by default that of TFDS.
         image_key: the feature with the image.
-        label_key: the feature with the label, or with the list of labels that count as right; or a function from all
-            features to the label, an integer, which needs `class_names`.
-        class_names: the dataset's own names in another order, or names for one whose classes are only numbered.
-        scale: what pixels are multiplied by; 255 for images of 0 and 1.
+        label_key: the feature with the label, or with a list of all correct labels; or a function from all features to
+            the label, an integer, which requires `class_names`.
+        class_names: the names of the dataset's classes in another order, or names for classes without any.
+        scale: factor on pixel values; 255 for images of 0 and 1.
 
     Raises:
-        ValueError: there is no such dataset, version, split or feature, it is not prepared in `data_dir`, or it has
-            other class names.
+        ValueError: there is no such dataset, version, split or feature, the dataset is not prepared in `data_dir`, or
+            it has other class names.
     """
-    # tensorflow_datasets takes seconds to import, and only these sources need it.
+    # Imported here because it takes seconds.
     import tensorflow_datasets
 
     try:
         builder = tensorflow_datasets.builder(name, data_dir=data_dir or None)
     except (tensorflow_datasets.core.registered.DatasetNotFoundError, AssertionError) as error:
-        raise ValueError(f"TFDS has no such dataset. Received: name={name!r} ({str(error).splitlines()[0]})") from None
+        raise ValueError(
+            f"`name` must be a dataset of TFDS. Received: name={name!r} ({str(error).splitlines()[0]})"
+        ) from None
     features = builder.info.features
     keys = [image_key] if callable(label_key) else [image_key, label_key]
     if not set(keys) <= set(features):
@@ -57,8 +58,8 @@ def tfds(
         tf.io.gfile.stat(str(parts[0].filename))
     except (KeyError, ValueError, AssertionError, IndexError, tf.errors.OpError) as error:
         raise ValueError(
-            f"{name} has the splits {sorted(builder.info.splits)} in {str(builder.data_dir)!r}; if it is not prepared "
-            f"there, `tfds build` or `tfds.builder({name!r}).download_and_prepare()` does it. "
+            f"{name} has the splits {sorted(builder.info.splits)} in {str(builder.data_dir)!r}; if it is not there, "
+            f"prepare it by `tfds build` or `tfds.builder({name!r}).download_and_prepare()`. "
             f"Received: split={split!r} ({str(error).splitlines()[0]})"
         ) from None
     known = () if callable(label_key) else _class_names(features[label_key])
@@ -86,7 +87,7 @@ def tfds(
 
         return Source(read, sum(lengths), name_of=f"{name} {split} example {{}}".format, **rest)
     if kind != "tfrecord":
-        raise ValueError(f"The files must be of the formats tfrecord or array_record. Received: {kind} of {name}")
+        raise ValueError(f"The format of the files must be tfrecord or array_record. Received: {kind} in {name}")
     if _are_local(files):
         index = RecordIndex(files, [(part.skip, part.take) for part in parts])
         return Source(lambda i: parse(index.read(i)), len(index), name_of=index.name_of, **rest)
@@ -95,7 +96,7 @@ def tfds(
 
 
 def _placed(place_of, label):
-    """The place of a label; a negative one, which means none, stays."""
+    """Returns the new label; a negative label, which means none, does not change."""
     return tf.where(label < 0, label, tf.gather(place_of, tf.maximum(label, 0)))
 
 
@@ -104,23 +105,23 @@ def _are_local(files):
 
 
 def _class_names(feature):
-    """The names of a ClassLabel, or of a sequence of them; () for another feature."""
+    """Returns the class names of a ClassLabel or a sequence of them, () for other features."""
     feature = getattr(feature, "feature", feature)
     return () if getattr(feature, "num_classes", None) is None else check_names(feature.names)
 
 
 def _places(dataset, known, names):
-    """The label that each of a dataset's own becomes, int64 `(classes,)`; None if they stay."""
+    """Returns the new label of each of a dataset's labels, int64 `(classes,)`; None if they do not change."""
     if not names:
-        raise ValueError(f"A label without names needs `class_names`. Received: name={dataset!r}")
+        raise ValueError(f"A dataset without class names needs `class_names`. Received: name={dataset!r}")
     if names == known or not known:
         return None
     if set(names) == set(known):
         return tf.constant([names.index(name) for name in known], tf.int64)
-    if len(names) == len(known) and known == tuple(map(str, range(len(known)))):  # only numbered
+    if len(names) == len(known) and known == tuple(map(str, range(len(known)))):  # numbers, which are not names
         return None
     other = sorted(set(names) ^ set(known))
     raise ValueError(
         f"`class_names` must be the {len(known)} names that {dataset} has, in any order. "
-        f"Received: {len(names)} names, {other[:10]} in one of the two alone"
+        f"Received: {len(names)} names; only in one of the two: {other[:10]}"
     )

@@ -1,4 +1,4 @@
-"""TFRecords of `tf.train.Example`, read by index: one pass over the lengths finds where each record begins."""
+"""TFRecords of `tf.train.Example`: local files are read by index, remote ones in order."""
 
 import contextlib
 import functools
@@ -17,9 +17,9 @@ import tensorflow as tf
 from keras_vit.data.sources.shards import Shards, count_records, open_tfrecords
 from keras_vit.data.sources.source import Source, check_names, checksum_of, white_of
 
-# A record is its length (uint64), a checksum of it (uint32), the data, and a checksum of the data (uint32).
+# A record: its length (uint64), a checksum of the length (uint32), the data, a checksum of the data (uint32).
 _HEADER, _FRAME = 12, 16
-_FILES_AT_A_TIME = 16  # that are counted
+_FILES_AT_A_TIME = 16  # while records are counted
 
 log = logging.getLogger(__name__)
 
@@ -35,31 +35,30 @@ def tfrecords(
     image_shape: Sequence[int] = (),
     max_value: float = 0,
 ) -> Source:
-    """A source of TFRecords of `tf.train.Example`, uncompressed.
+    """Returns a source of uncompressed TFRecords of `tf.train.Example`.
 
-    Local files are indexed by one pass over the lengths of the records, so that any example can be read at once.
-    Remote files are read in order, because that pass would fetch them whole. It happens once, to count their records,
-    and the counts are kept in Keras' cache.
+    For local files, one pass over the lengths of the records builds an index. Remote files are read in order; their
+    records are counted once, which downloads them, and the counts are kept in Keras' cache.
 
     Args:
         pattern: the files, `train-*-of-01024`; local or `gs://`.
         class_names: a name for each class.
-        image_key: the feature with the image, bytes; or several, "B02,B03,B08", whose channels follow one another.
+        image_key: the bytes feature with the image; or several, "B02,B03,B08", whose channels are concatenated.
         label_key: the feature with the integer label.
         label_offset: the label of the first class; ImageNet's files count from 1.
-        num_examples: how many examples the files must have; 0 for as many as there are.
-        image_dtype: "" for image files; or the dtype of values, "uint16", which are the tensors of
-            `tf.io.serialize_tensor`, or with `image_shape` bare bytes in its order, little-endian.
-        image_shape: `(H, W, C)` of bare values, or `(H, W)`; of each feature, if there are several.
-        max_value: the value of white of values that are not files; 0 for 255 of uint8 and 65,535 of uint16.
+        num_examples: expected number of records; 0 if unknown.
+        image_dtype: "" for encoded images; or the dtype of pixel values, such as "uint16", stored by
+            `tf.io.serialize_tensor`, or with `image_shape` as little-endian bytes.
+        image_shape: `(H, W, C)` or `(H, W)` of pixel values stored as bytes, in each feature.
+        max_value: the value of white in pixel values; 0 is 255 for uint8 and 65,535 for uint16.
 
     Raises:
-        ValueError: no file matches, or a file is not whole TFRecords. A record without the features, or with a label
-            out of range, is a bad example.
+        ValueError: no file matches, or a file is damaged. (A record without the features, or with a label out of range,
+            is a bad example.)
     """
     files = sorted(tf.io.gfile.glob(str(pattern)))
     if not files:
-        raise ValueError(f"No file matches. Received: pattern={str(pattern)!r}")
+        raise ValueError(f"No file matches the pattern. Received: pattern={str(pattern)!r}")
     class_names = check_names(class_names)
     image_keys = [key.strip() for key in image_key.split(",")]
     image = _image_reader(image_keys, image_dtype, tuple(image_shape))
@@ -80,40 +79,40 @@ def tfrecords(
         source = Source(lambda i: parse(index.read(i)), len(index), name_of=index.name_of, **rest)
     if not source.num_examples or num_examples not in (0, source.num_examples):
         raise ValueError(
-            "The files must hold records, as many as `num_examples` unless that is 0. Received: "
+            "The files must contain `num_examples` records, or at least one if that is 0. Received: "
             f"num_examples={num_examples}, {source.num_examples} records in {str(pattern)!r}"
         )
     return source
 
 
 def _counts(files):
-    """The number of records of each of some remote files, int64 `(files,)`; counted once for files of these sizes."""
+    """Returns the number of records in each remote file, int64 `(files,)`, from a cache keyed by names and sizes."""
     with ThreadPoolExecutor(_FILES_AT_A_TIME) as pool:
         sizes = list(pool.map(lambda file: tf.io.gfile.stat(file).length, files))
         digest = hashlib.sha256(json.dumps([files, sizes]).encode()).hexdigest()[:32]
-        home = os.environ.get("KERAS_HOME") or "~/.keras"  # Keras' own rule, which it has no public function for
+        home = os.environ.get("KERAS_HOME") or "~/.keras"  # as Keras does, which has no public function for it
         cache = pathlib.Path(home).expanduser() / "keras_vit" / "tfrecords" / f"{digest}.json"
         try:
             return np.array(json.loads(cache.read_text()), np.int64).reshape(len(files))
         except (OSError, TypeError, ValueError):
-            log.warning("counting the records of %d files, which reads them once", len(files))
+            log.warning("counting the records of %d files, which downloads them once", len(files))
         counts = list(pool.map(count_records, files))
-    with contextlib.suppress(OSError):  # the next run then counts again
+    with contextlib.suppress(OSError):  # without a cache, the next run counts again
         cache.parent.mkdir(parents=True, exist_ok=True)
         cache.write_text(json.dumps(counts))
     return np.array(counts, np.int64)
 
 
 def _image_reader(keys, dtype, shape):
-    """From the features of an example to its image, as a `Source` reads it."""
+    """Returns a function from the features of an example to its image."""
     if not dtype:
         if shape:
-            raise ValueError(f"`image_shape` is of values and needs `image_dtype`. Received: image_shape={shape}")
+            raise ValueError(f"`image_shape` needs `image_dtype`. Received: image_shape={shape}, image_dtype=''")
         return lambda example: example[keys[0]] if len(keys) == 1 else tf.stack([example[key] for key in keys])
     try:
         dtype = tf.as_dtype(dtype)
     except TypeError as error:
-        raise ValueError(f"`image_dtype` must be '' or a dtype of numbers ({error})") from None
+        raise ValueError(f"`image_dtype` must be '' or a numeric dtype. Received: {error}") from None
     if shape and (len(shape) not in (2, 3) or min(shape) < 1):
         raise ValueError(f"`image_shape` must be () or (H, W, C). Received: image_shape={shape}")
 
@@ -128,7 +127,7 @@ def _image_reader(keys, dtype, shape):
 
 
 class RecordIndex:
-    """Where each record of some local TFRecord files begins, of all records or of `(skip, take)` of each file."""
+    """The offsets of records in local TFRecord files, of all of them or of `(skip, take)` of each file."""
 
     def __init__(self, files, spans=None):
         spans = spans or [(0, -1)] * len(files)
@@ -146,7 +145,7 @@ class RecordIndex:
         return int(self._offsets.shape[0])
 
     def read(self, index):
-        """The bytes of a record, a scalar string; a wrong checksum is a `tf.errors.DataLossError`."""
+        """Returns the bytes of a record, a scalar string; raises `tf.errors.DataLossError` for a wrong checksum."""
         dataset = tf.raw_ops.TFRecordDatasetV2(
             filenames=self._files[self._file_of[index]][None],
             compression_type="",
@@ -163,7 +162,7 @@ class RecordIndex:
 
 
 def _offsets(path, skip, take):
-    """The offset of each record of one file, int64, reading only the lengths."""
+    """Returns the offset of each record of a file, int64; reads only the lengths."""
     offsets, place = [], 0
     try:
         with open(path, "rb", buffering=0) as file:
@@ -173,8 +172,8 @@ def _offsets(path, skip, take):
                 length = struct.unpack("<Q", header[:8])[0] if len(header) == _HEADER else 0
                 if not length or place + _FRAME + length > size:
                     raise ValueError(
-                        "A TFRecord file must hold whole records to its end, and must not be compressed; gunzip "
-                        f"uncompresses one. Received: {path!r}, broken at or before byte {place}"
+                        "A TFRecord file must contain whole records and must not be compressed (use gunzip). "
+                        f"Received: {path!r}, broken at or before byte {place}"
                     )
                 offsets.append(place)
                 place += _FRAME + length
