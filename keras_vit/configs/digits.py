@@ -2,8 +2,8 @@
 
     keras-vit train --config=digits
 
-Copy this page to train something else. Every field can be overridden, `--config.total_epochs=10`; the fields that are
-not named here, and what they mean, stand in `keras_vit/recipes/defaults.py`. 0 means off.
+Copy this file to train something else. Every field can be overridden, as in `--config.total_epochs=10`; all fields are
+in `keras_vit/recipes/defaults.py`. 0 means off.
 """
 
 from ml_collections import ConfigDict
@@ -31,7 +31,7 @@ def get_config():
             },
             data=data.defaults(  # keras_vit.data.Options describes the fields
                 name="digits",
-                shift=1,  # pixels by which a training image may move
+                shift=1,  # pixels; the largest shift of a training image
             ),
             optimizer={"name": "adamw", "weight_decay": 0.1},
             schedule={"decay": "cosine", "base": 3e-3, "warmup_steps": 40},

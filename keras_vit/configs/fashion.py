@@ -2,7 +2,7 @@
 
     keras-vit train --config=fashion --workdir=runs/fashion
 
-Debian's package dataset-fashion-mnist has the images; elsewhere download the four IDX files and name their folder by
+Debian's package dataset-fashion-mnist contains the images; on other systems, download the four IDX files and set
 --config.data.path=FOLDER.
 """
 

@@ -1,12 +1,12 @@
-"""Pre-training, as the paper's Table 3 or AugReg has it; the request names the model and the dataset.
+"""Pre-training as in the paper's Table 3 or AugReg, for a model and a dataset.
 
     keras-vit train --config=pretrain:ViT-B/16,imagenet2012
     keras-vit train --config=pretrain:ViT-L/16,imagenet21k,epochs=30
     keras-vit train --config=pretrain:BiT-R50x1,jft300m --config.data.path=...
     keras-vit train --config=pretrain:ViT-S/16,imagenet2012,augreg=medium1,dropout=0.1,weight_decay=0.1
 
-Where a table has several values one must be named; without one the error lists them. ImageNet-21k is a folder and
-JFT-300M, which is not public, TFRecords of one's own: `--config.data.path=...`. Every field can be overridden.
+If a table has several values, you must choose one; the error message lists them. `--config.data.path=...` is the folder
+of ImageNet-21k, or of your own TFRecords in place of JFT-300M, which is not public. Every field can be overridden.
 """
 
 from ml_collections import ConfigDict

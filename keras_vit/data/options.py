@@ -1,4 +1,4 @@
-"""Every choice between a stored image and a batch, in one place."""
+"""The options of the input pipeline: everything between a stored image and a batch."""
 
 import dataclasses
 
@@ -23,41 +23,43 @@ class Options:
             `keras_vit.naflex`.
         patch_size: side of these patches, in pixels.
         channels: number of channels. Files are converted to 1 or 3; with other numbers, files must have that many.
-            Gray arrays are repeated to three channels.
+            Gray arrays can be repeated to three channels.
         bit_depth: 8, or 16 for PNG files of 16 bits.
         mean: mean of each channel, on the scale of the stored pixel values: the model sees `(image - mean) / std`. `()`
-            is half the value of white, which with the same `std` gives [-1, 1].
-        std: standard deviation of each channel, above 0.
+            is half the value of white, which together with a `std` of `()` gives [-1, 1].
+        std: standard deviation of each channel, above 0; `()` is half the value of white.
         train_crop: "inception", a random window, resized; "resize_small_crop", the smaller side resized to
             `resize_size`, then a random crop; "resize_crop", both sides resized to `resize_size`, then a random crop;
             "resize", the whole image resized without keeping its aspect ratio; "none", for images that already have
             `image_size`; "auto", "inception" for most datasets, and below 64 pixels "resize" with a `shift` of an
-            eighth of the side, because a window of 5 % of a small image shows nothing.
+            eighth of the side, because windows of 5 % of a small image are too small.
         eval_crop: "resize"; "resize_small_crop" or "resize_crop", with a central crop; "none"; "auto", "resize" for
             most datasets.
         resize_size: size before the crop, for the `_crop` values: 256 for 224 and 448 for 384 in `vit_jax`.
         rounding: "float" keeps resized values as in `vit_jax`; "uint8" drops the fraction as in big_vision's
             pre-training. RandAugment always uses "uint8".
-        interpolation: how evaluation images are resized: "bilinear" or "bicubic", antialiased as in PyTorch; "" for the
+        interpolation: how evaluation images are resized: "bilinear" or "bicubic", antialiased as in PyTorch; "" is the
             method of `vit_jax`.
         flip: "on" mirrors half of the training images, "off" none; "auto" is "on" for most datasets. Or a bool.
         shift: largest random shift of a training image in each direction, in pixels.
         augreg: an augmentation level of AugReg, "none", "light1", "light2", "medium1", "medium2", "strong1" or
             "strong2". It sets `randaugment_layers`, `randaugment_magnitude` and `mixup_alpha`.
         randaugment_layers: RandAugment operations per image; 0 is off.
-        randaugment_magnitude: their strength; 10 is the strongest of the RandAugment paper.
-        randaugment_form: "corrected", or "original" for big_vision's code, which AugReg ran: `Contrast` blends with
-            the number of pixels / 256 instead of the mean gray value, and a threshold of `Solarize` of 256 or more
-            counts modulo 256 instead of inverting nothing.
+        randaugment_magnitude: their strength; 10 is the strongest in the RandAugment paper.
+        randaugment_form: "corrected", or "original" for big_vision's code, which AugReg used: `Contrast` blends with
+            the number of pixels / 256 instead of the mean gray value, and `Solarize` takes thresholds of 256 or more
+            modulo 256 instead of inverting nothing.
         mixup_alpha: both parameters of mixup's Beta distribution; 0 is off.
-        mixup_form: which example each one is mixed with: "roll", the next one; "reverse", counted from the end.
-        cutmix_alpha: as `mixup_alpha`, for CutMix. If both are on, each batch uses one of them, with equal chances.
-        label_smoothing: share of each label that is spread over all classes, in [0, 1).
+        mixup_form: which example each one is mixed with: "roll", the previous one; "reverse", the one at the same
+            distance from the end.
+        cutmix_alpha: as `mixup_alpha`, for CutMix. If both are on, each batch uses one of them, with equal probability.
+        label_smoothing: share of each label that is distributed over all classes, in [0, 1).
         max_megapixels: larger images count as unreadable and are not decoded.
-        exif: whether photographs are rotated as their EXIF orientation specifies. `vit_jax` ignores it.
-        shuffle_buffer: encoded examples in memory, over all hosts, to shuffle sources that cannot be read by index.
+        exif: whether photographs are rotated by their EXIF orientation. `vit_jax` ignores it.
+        shuffle_buffer: number of encoded examples in memory, over all hosts, to shuffle sources that cannot be read by
+            index.
         prefetch: number of batches prepared ahead.
-        threads: threads that decode and transform images; 0 is one per processor.
+        threads: number of threads that decode and transform images; 0 is one per processor.
     """
 
     image_size: int = 0
@@ -118,8 +120,8 @@ class Options:
         for crop in ("train_crop", "eval_crop"):
             if getattr(self, crop).endswith("_crop") and self.resize_size < self.image_size:
                 raise ValueError(
-                    f"A crop of {self.image_size} pixels needs a `resize_size` of as many or more, such as 256 for 224 "
-                    f"and 448 for 384. Received: resize_size={self.resize_size}, {crop}={getattr(self, crop)!r}"
+                    f"A crop of {self.image_size} pixels needs a `resize_size` of at least that, like 256 for 224 or "
+                    f"448 for 384. Received: resize_size={self.resize_size}, {crop}={getattr(self, crop)!r}"
                 )
         if self.augreg != "none" and (self.randaugment_layers or self.mixup_alpha):
             raise ValueError(
@@ -128,7 +130,7 @@ class Options:
             )
 
     def resolve(self, source: Source) -> "Options":
-        """These options with "auto" and `augreg` replaced by what they mean for a source.
+        """Returns these options with "auto" and `augreg` replaced by their values for a source.
 
         Raises:
             ValueError: the options do not fit the source.
@@ -170,7 +172,7 @@ class Options:
         return dataclasses.replace(self, train_crop=train_crop, eval_crop="resize")
 
     def _check_fits(self, source, augreg):
-        """Raises a `ValueError` unless resolved options fit their source."""
+        """Raises a `ValueError` unless these resolved options fit a source."""
         spec = source.image_spec
         stored = spec.shape if spec.shape.rank == 3 else tf.TensorShape([None] * 3)
         crops = f"image_size={self.image_size}, train_crop={self.train_crop!r}, eval_crop={self.eval_crop!r}"
@@ -185,18 +187,20 @@ class Options:
             raise ValueError(f"A crop of 'none' keeps the source's size, {stored[0]}x{stored[1]}. Received: {crops}")
         if self.randaugment_layers and self.channels not in (1, 3):
             raise ValueError(
-                "RandAugment changes colors, so `augreg` must be 'none' and `randaugment_layers` 0 for images of other "
-                f"than 1 or 3 channels. Received: channels={self.channels}, augreg={augreg!r}, "
+                "RandAugment needs images of 1 or 3 channels: `augreg` must be 'none' and `randaugment_layers` 0 for "
+                f"others. Received: channels={self.channels}, augreg={augreg!r}, "
                 f"randaugment_layers={self.randaugment_layers}"
             )
         if stored[2] not in (None, self.channels) and (stored[2], self.channels) != (1, 3):
-            raise ValueError(f"`channels` must be the source's, {stored[2]}. Received: channels={self.channels}")
+            raise ValueError(f"`channels` must be {stored[2]}, as in the source. Received: channels={self.channels}")
         if source.is_encoded and spec.shape.rank and self.channels % spec.shape[0]:
-            raise ValueError(f"`channels` must divide among {spec.shape[0]} files. Received: channels={self.channels}")
+            raise ValueError(
+                f"`channels` must be a multiple of {spec.shape[0]} files. Received: channels={self.channels}"
+            )
         if self.bit_depth == 16 and not source.is_encoded:
             raise ValueError(
-                "`bit_depth` is of image files, and this source has values of its own dtype, "
-                f"{spec.dtype.name}: it must be 8. Received: bit_depth=16"
+                f"`bit_depth` must be 8 for pixel values stored as {spec.dtype.name}; only image files can have 16. "
+                "Received: bit_depth=16"
             )
 
     # The methods below need resolved options.
@@ -210,11 +214,11 @@ class Options:
         return (*source.image_spec.shape[:2], self.channels)
 
     def white(self, source: Source) -> float:
-        """The value of a white pixel in images of a source, as they are stored."""
+        """The value of a white pixel in the stored images of a source."""
         return 65535 if self.bit_depth == 16 and source.max_value == 255 else source.max_value
 
     def preprocessing(self, source: Source, white: float | None = None) -> Preprocessing:
-        """What evaluation images of a source go through, on the scale of their values, or of another white."""
+        """Returns the preprocessing of evaluation images, on the scale of the stored values or of another white."""
         stored = self.white(source)
         white = stored if white is None else white
         scale = white / stored
@@ -232,10 +236,10 @@ class Options:
         )
 
     def model_preprocessing(self, source: Source) -> Preprocessing:
-        """What image files must go through for a model that is trained on a source.
+        """Returns the preprocessing that a model trained on a source needs for image files.
 
-        White is that of files: 255, or 65,535 if the source has more than 8 bits a value. A scan of 0 to 16 that is
-        saved as a PNG is one of 0 to 255, and a uint16 array is a PNG of 16 bits.
+        White is that of files: 255, or 65,535 if the source has more than 8 bits per value. Scans with values of 0 to
+        16 correspond to PNG files of 0 to 255, and uint16 arrays to PNG files of 16 bits.
         """
         is_deep = self.bit_depth == 16 if source.is_encoded else source.image_spec.dtype.name != "uint8"
         bit_depth = 16 if is_deep else 8

@@ -1,6 +1,6 @@
-"""What to train with, as data: the fields of a config, and the tables of the papers.
+"""Recipes as data: the fields of a config, and the tables of the papers.
 
-`defaults` gives every field of a config; the others give what a recipe changes in it.
+`defaults` returns every field of a config; the other functions return the changes of a recipe.
 """
 
 from keras_vit.recipes.defaults import defaults, model_fields

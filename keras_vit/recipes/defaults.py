@@ -1,4 +1,4 @@
-"""Every field of a config, with its default. What is 0, "" or False is off."""
+"""Every field of a config, with its default. Fields that are 0, "" or False are off."""
 
 from typing import Any
 
@@ -6,30 +6,30 @@ from keras_vit import families
 
 FIELDS = {
     "recipe": "",  # one line on the source of the numbers
-    "task": "classification",  # what is learned: classification, masked_patches, or a name of keras_vit.tasks
+    "task": "classification",  # classification, masked_patches, or another key of keras_vit.tasks.TASKS
     "architecture": "VisionTransformer",  # a size, such as ViT-B/16, or a constructor with the sizes in `model`
     "seed": 0,  # of the initial weights, the order of the data, augmentation and dropout
     "batch_size": 512,  # global: the sum over all devices
-    "total_steps": 0,  # length of the run in steps; 0 if total_epochs is set
-    "total_epochs": 0.0,  # length of the run in epochs; 0 if total_steps is set
+    "total_steps": 0,  # length of the run in steps, or 0 to set total_epochs
+    "total_epochs": 0.0,  # length of the run in epochs, or 0 to set total_steps
     "strategy": "auto",  # on TensorFlow: auto, default (one device), mirrored, multi_worker, tpu
     "tpu_address": "",  # "" is TPU_NAME, or the TPU of this machine
     "precision": "float32",  # float32, mixed_bfloat16, mixed_float16
-    "accumulate_steps": 1,  # number of micro-batches that a batch is divided into, to save memory
-    "steps_per_call": 1,  # steps in one call of the compiled function
+    "accumulate_steps": 1,  # number of micro-batches per batch, to save memory
+    "steps_per_call": 1,  # steps per call of the compiled function
     "clip_norm": 0.0,  # largest global norm of the gradients; 0 is off
-    "ema_decay": 0.0,  # decay of the weights' moving average, which is evaluated and exported; 0 is off
+    "ema_decay": 0.0,  # decay of the moving average of the weights, which is evaluated and exported; 0 is off
     "remat": False,  # gradient checkpointing: recomputes the blocks in the backward pass, to save memory
     "xla": False,  # compiles the step with XLA on TensorFlow; JAX always compiles
-    "shard": "",  # on JAX: optimizer (ZeRO-1) or parameters (FSDP) are divided among the devices; "" is neither
+    "shard": "",  # on JAX, what is sharded over the devices: optimizer (ZeRO-1) or parameters (FSDP); "" is neither
     "loss": "softmax",  # softmax, sigmoid
     "weights": "",  # initial weights: a path or a published name; "" is random
-    "weights_channels": "",  # how RGB weights are adapted to other channels: sum, tile; "" refuses them
+    "weights_channels": "",  # how RGB weights are adapted to other channels: sum, tile; "" is an error
     "skip_nonfinite": False,  # skips steps whose loss or gradient is not finite, instead of stopping
     "checkpoint_every_steps": 1000,  # steps between checkpoints
-    "eval_every_steps": 0,  # steps between evaluations; 0 is at the end only
+    "eval_every_steps": 0,  # steps between evaluations; 0 evaluates at the end only
     "evals": (),  # further evaluators, such as ("top1", "fewshot:digits")
-    "best_metric": "accuracy",  # the checkpoint with its best value is kept; lowest if the name ends in loss or error
+    "best_metric": "accuracy",  # selects the best checkpoint: highest, or lowest if the name ends in loss or error
     "log_every_steps": 100,  # steps between printed lines
     "profile": False,  # writes a trace of some steps for TensorBoard
     "model": {},  # arguments of the architecture: `model_fields`
@@ -53,8 +53,8 @@ FIELDS = {
 
 
 def model_fields(task: str, architecture: str) -> dict[str, Any]:
-    """The fields of `model` for a task and an architecture, with their defaults; a type stands for an argument that has
-    none. The classes, the preprocessing, `weights` and `remat` come from the rest of the config."""
+    """Returns the fields of `model` for a task and an architecture, with their defaults, or their types if they have
+    none. Classes, preprocessing, `weights` and `remat` come from the rest of the config."""
     fields = families.model_fields(architecture)
     if task == "masked_patches":
         fields = {name: value for name, value in fields.items() if name not in ("representation_size", "head_bias")}
@@ -63,14 +63,14 @@ def model_fields(task: str, architecture: str) -> dict[str, Any]:
 
 
 def defaults(**changes: Any) -> dict[str, Any]:
-    """Every field of a config with its default, as a nested dict.
+    """Returns every field of a config with its default, as a nested dict.
 
     Args:
-        **changes: other values for some of the fields; of the groups `model`, `optimizer` and `schedule` only what
-            differs, of `data` everything. Without `architecture` and `model`, `model` is empty.
+        **changes: other values for some of the fields. The groups `model`, `optimizer` and `schedule` are merged with
+            the defaults; `data` is replaced. Without `architecture` and `model`, `model` is empty.
 
     Raises:
-        ValueError: there is no such field, or a value is of another type than its default.
+        ValueError: there is no such field, or a value has another type than its default.
     """
     merged = _merged(FIELDS, changes, "a config")
     if (merged["model"] or "architecture" in changes) and merged["task"] in ("classification", "masked_patches"):
@@ -93,12 +93,12 @@ def _merged(fields, changes, where):
 
 
 def _checked(fields, changes, where):
-    """The changes, if they are all fields and of their types. A field is a default, or a type."""
+    """Returns the changes if they are known fields of the right types; `fields` has a default or a type for each."""
     unknown = sorted(set(changes) - set(fields))
     if unknown:
         raise ValueError(f"The fields of {where} are {', '.join(fields)}. Received: {', '.join(unknown)}")
     for name, value in changes.items():
-        # The type is what the command line converts an override to: an int here would refuse 0.5 there.
+        # The command line converts overrides to the type of the value here, so an int would not accept 0.5.
         kind = fields[name] if isinstance(fields[name], type) else type(fields[name])
         if type(value) is not kind and kind is not dict:
             raise ValueError(f"`{name}` must be of type {kind.__name__}. Received: {name}={value!r}")

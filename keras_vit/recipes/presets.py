@@ -1,4 +1,4 @@
-"""Recipes by the name of a model and of a dataset: what they change in a config's defaults."""
+"""Recipes for a model and a dataset, as changes to a config's defaults."""
 
 from fnmatch import fnmatchcase
 from typing import Any
@@ -11,34 +11,33 @@ _PRETRAINING_DATA = {"image_size": 224, "rounding": "uint8", **_CROPS}
 
 
 def parse_config_arg(text: str, example: str = "ViT-B/16,cifar10") -> tuple[str, str, dict[str, Any]]:
-    """Parses what stands after the colon of `--config=pretrain:ViT-L/16,imagenet21k,epochs=30`.
+    """Parses the text after the colon in `--config=pretrain:ViT-L/16,imagenet21k,epochs=30`.
 
     Returns:
-        `(model, dataset, choices)`: two names, and a dict in which what looks like a number is one.
+        `(model, dataset, choices)`: two names and a dict, with numbers converted.
 
     Raises:
-        ValueError: it does not have this form; the message shows `example`.
+        ValueError: the text does not have this form; the message shows `example`.
     """
     model, _, rest = text.partition(",")
     dataset, *words = rest.split(",")
     choices = dict(word.split("=", 1) for word in words if "=" in word)
     if not model or not dataset or len(choices) != len(words):
-        raise ValueError(f"Name a model, a dataset, and then choices, such as {example}. Received: {text!r}")
+        raise ValueError(f"The config needs a model, a dataset and then choices, such as {example}. Received: {text!r}")
     return model, dataset, {name: _number(value) for name, value in choices.items()}
 
 
 def pretraining(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
-    """The row of Table 3 for a model and a dataset.
+    """Returns the row of Table 3 for a model and a dataset.
 
     Args:
         model: as in the paper, "ViT-B/16", "R50+ViT-B/32" or "R50x1" (also "BiT-R50x1").
         dataset: "jft300m", "imagenet21k" or "imagenet2012".
-        **choices: which of its values, where the row has several: `epochs`.
+        **choices: `epochs`, if the row has several values.
 
     Returns:
-        A nested dict of changes for `defaults`, except that its `model` group has what the recipe says about a model:
-        further arguments of `families.model_config`, which adds the size. The paper's hidden layer before the
-        head is `pre_logits=True`.
+        A nested dict of changes for `defaults`, except that its `model` group has arguments for
+        `families.model_config`, which adds the size. `pre_logits=True` is the paper's hidden layer before the head.
 
     Raises:
         ValueError: there is no such row, or a choice is missing or not one of the row's.
@@ -62,19 +61,19 @@ def pretraining(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
 
 
 def augreg(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
-    """AugReg's pre-training of any Vision Transformer.
+    """Returns AugReg's pre-training recipe for any Vision Transformer.
 
     Args:
         model: its name, "ViT-S/16".
         dataset: "imagenet21k" or "imagenet2012".
-        **choices: `augreg`, the level of augmentation; `dropout`, which is that of stochastic depth too;
-            `weight_decay`; on ImageNet-21k `epochs`.
+        **choices: `augreg`, the level of augmentation; `dropout`, also used for stochastic depth; `weight_decay`; and
+            on ImageNet-21k `epochs`.
 
     Returns:
         As `pretraining`.
 
     Raises:
-        ValueError: the dataset or a choice is not one of AugReg's, a choice is missing, or the model is a BiT ResNet.
+        ValueError: the dataset or a choice is not in AugReg, a choice is missing, or the model is a BiT ResNet.
     """
     if families.is_bit(model):
         raise ValueError(f"AugReg trains Vision Transformers and hybrids. Received: model={model!r}")
@@ -97,13 +96,13 @@ def augreg(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
 
 
 def finetuning(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
-    """The row of Table 4 for a dataset, at one of the learning rates that it sweeps.
+    """Returns the row of Table 4 for a dataset, with one of the learning rates of its sweep.
 
     Args:
         model: as in the paper.
         dataset: "imagenet2012", "cifar100", "cifar10", "pets", "flowers" or "vtab/...".
-        **choices: `resolution` in pixels: 384, or 512 with Polyak averaging; of models with patches of 14 pixels,
-            which do not fill these, 378, or 518 with averaging. The smaller one by default.
+        **choices: `resolution` in pixels: 384 (the default), or 512 with Polyak averaging; for patches of 14 pixels,
+            which divide neither of them, 378 and 518.
 
     Returns:
         As `pretraining`; the learning rates to sweep are `rates(dataset)`.
@@ -120,7 +119,7 @@ def finetuning(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
         raise ValueError(f"{model} takes resolution={plain}, or {averaged} with averaging. Received: {received}")
     recipe = f"fine-tuning of {model} on {dataset}, Table 4, {resolution} pixels"
     if plain == 378 and resolution == plain:
-        recipe += " (384 are not filled by patches of 14)"
+        recipe += " (384 is not a multiple of 14)"
     dropout = {} if families.is_bit(model) else {"dropout": tables.FINETUNING_DROPOUT.get(model, 0.0)}
     resized = resolution * 448 // 384  # section 4.1, as in BiT: resized to 448 and cropped to 384
     rate = tables.UNSWEPT_RATE if tables.UNSWEPT_RATE in row.rates else row.rates[0]
@@ -138,7 +137,7 @@ def finetuning(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
 
 
 def rates(dataset: str) -> tuple[float, ...]:
-    """The learning rates that Table 4 sweeps on a dataset.
+    """Returns the learning rates that Table 4 sweeps on a dataset.
 
     Raises:
         ValueError: there is no such row.
@@ -159,7 +158,7 @@ def _has(patterns, name):
 
 
 def _row_of(rows, table, model, dataset, choices):
-    """The values of the row for a dataset, a dict, each tuple replaced by what `choices` has of it."""
+    """Returns the row for a dataset as a dict, with each tuple of values replaced by the chosen one."""
     row = next((row for row in rows if row.dataset == dataset), None)
     if row is None:
         datasets = dict.fromkeys(row.dataset for row in rows)
@@ -170,7 +169,7 @@ def _row_of(rows, table, model, dataset, choices):
     if not is_complete or set(choices) - set(options):
         known = "; ".join(f"{name}= one of {', '.join(map(_text, values))}" for name, values in options.items())
         received = ", ".join(f"{name}={_text(value)}" for name, value in choices.items()) or "no choice"
-        known = f"several values, of which one must be chosen: {known}" if known else "nothing to choose"
+        known = f"several values, of which you must choose one: {known}" if known else "nothing to choose"
         raise ValueError(f"{model} on {dataset} has {known}. Received: {received}")
     return row._asdict() | {name: values[values.index(choices[name])] for name, values in options.items()}
 

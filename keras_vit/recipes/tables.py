@@ -1,13 +1,13 @@
-"""The papers' tables, typed in: a row here is a row there, and no number is derived.
+"""The tables of the papers, row by row. No number is derived.
 
-A tuple in a field of numbers has several values, of which the caller chooses one.
+If a field of numbers is a tuple, the caller chooses one of its values.
 """
 
 from typing import NamedTuple
 
 
 class Pretraining(NamedTuple):
-    """A row of Table 3. `models` are names, where `*` stands for any letters."""
+    """A row of Table 3. `models` are names, or patterns with `*`."""
 
     models: tuple
     dataset: str
@@ -33,12 +33,12 @@ TABLE_3 = (
     Pretraining(("ViT-L/16", "ViT-L/32"), "imagenet21k", (30.0, 90.0), 1e-3, "linear", 0.03, 0.1),
     Pretraining(("ViT-*",), "imagenet2012", 300.0, 3e-3, "cosine", 0.3, 0.1),
 )
-"""The paper's Table 3. All: batch 4,096, 10,000 steps of warm-up, 224 pixels, Adam with 0.9 and 0.999."""
-# The global norm that gradients are clipped to; 0 is not clipped.
+"""The paper's Table 3. All rows: batch 4,096, 10,000 steps of warm-up, 224 pixels, Adam with betas 0.9 and 0.999."""
+# The global norm that gradients are clipped to; 0 is no clipping.
 TABLE_3_CLIP_NORM = {"jft300m": 0.0, "imagenet21k": 0.0, "imagenet2012": 1.0}
 
-# The loss and the initial bias of the head. The paper does not give them; they are those of the authors' later code,
-# big_vision (vit_i21k.py, vit_i1k.py), where -6.9 is minus the logarithm of the 1,000 classes.
+# The loss and the initial bias of the head. They are not in the paper but in the authors' later code, big_vision
+# (vit_i21k.py, vit_i1k.py), where -6.9 is minus the logarithm of the 1,000 classes.
 PRETRAINING_LOSS = {
     "jft300m": ("sigmoid", -10.0),
     "imagenet21k": ("sigmoid", -10.0),
@@ -63,17 +63,17 @@ TABLE_4 = (
     Finetuning(("flowers",), 500, (0.001, 0.003, 0.01, 0.03), 100),
     Finetuning(("vtab/*",), 2_500, (0.01,), 500),
 )
-"""The paper's Table 4. All: batch 512, cosine decay, SGD with momentum 0.9, clipped to 1, 384 pixels."""
-# The learning rate of a fine-tuning without a sweep: the default of vit_jax.
+"""The paper's Table 4. All rows: batch 512, cosine decay, SGD with momentum 0.9, clipping to 1, 384 pixels."""
+# The learning rate of fine-tuning without a sweep: the default of vit_jax.
 UNSWEPT_RATE = 0.03
-# The dropout of vit_jax's fine-tuning configs; 0 for the others.
+# The dropout of vit_jax's fine-tuning configs; 0 for other models.
 FINETUNING_DROPOUT = {"ViT-L/16": 0.1, "ViT-H/14": 0.1, "R50+ViT-B/16": 0.1, "R50+ViT-L/32": 0.1}
 # Section 4.1: with Polyak averaging, ViT-L/16 at 512 pixels and ViT-H/14 at 518.
 POLYAK_DECAY = 0.9999
 
 
 class AugReg(NamedTuple):
-    """A row of AugReg's pre-training; `dropout` is that of stochastic depth too."""
+    """A row of AugReg's pre-training; `dropout` is also the rate of stochastic depth."""
 
     dataset: str
     epochs: float | tuple
@@ -83,12 +83,12 @@ class AugReg(NamedTuple):
 
 
 NUM_EXAMPLES = {"digits": 1_437, "imagenet2012": 1_281_167, "imagenet21k": 14_197_122, "jft300m": 303_000_000}
-"""Examples to train on, of the datasets whose recipes count epochs; as the paper, with 303 million of JFT-300M."""
+"""Number of training examples of the datasets whose recipes count epochs; 303 million for JFT-300M, as in the paper."""
 
 _LEVELS = ("none", "light1", "light2", "medium1", "medium2", "strong1", "strong2")
 AUGREG = (
     AugReg("imagenet2012", 300.0, (0.03, 0.1), (0.0, 0.1), _LEVELS),
     AugReg("imagenet21k", (30.0, 300.0), (0.03, 0.1), (0.0, 0.1), _LEVELS),
 )
-"""Steiner et al., "How to train your ViT?", sections 3.3 and 3.4. All: batch 4,096, Adam, 0.001, cosine decay, 10,000
-steps of warm-up, clipped to 1, 224 pixels."""
+"""Steiner et al., "How to train your ViT?", sections 3.3 and 3.4. All rows: batch 4,096, Adam, 0.001, cosine decay,
+10,000 steps of warm-up, clipping to 1, 224 pixels."""

@@ -213,7 +213,7 @@ def fake_train(tmp_path, monkeypatch):
         ("--rates=0.1,high", "error: `rates` must be different numbers.*Received: 0.1,high"),
         ("--config.data.name=list", "error: Data of this kind has no splits tune_train and tune_val; --tune_train and"),
         ("--seeds=1,1", "error: `seeds` must be different numbers.*Received: 1,1"),
-        ("--config=experiments/configs/finetune.py:ViT-B/16", "error: Name a model, a dataset"),
+        ("--config=experiments/configs/finetune.py:ViT-B/16", "error: The config needs a model, a dataset"),
     ],
 )
 def test_bad_input_ends_in_one_line(argument, message, run_sweep, tmp_path):

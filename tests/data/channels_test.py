@@ -204,13 +204,13 @@ FOUR = data.arrays(np.zeros((2, 4, 4, 4), np.uint8), [0, 0], ["a"])
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "`channels` must be the source's, 4. Received: channels=3"),
-        ({"channels": 4, "augreg": "medium1"}, "`augreg` must be 'none'.*1 or 3 channels.*augreg='medium1'"),
+        ({}, "`channels` must be 4, as in the source. Received: channels=3"),
+        ({"channels": 4, "augreg": "medium1"}, "1 or 3 channels: `augreg` must be 'none'.*augreg='medium1'"),
         ({"channels": 4, "randaugment_layers": 1}, "randaugment_layers=1"),
         ({"channels": 4, "mean": (1.0, 2.0)}, r"`mean` must be .*mean=\(1.0, 2.0\), channels=4"),
         ({"channels": 4, "std": (1.0, 2.0, 0.0, 1.0)}, "`std` must be"),
         ({"channels": 0}, "`channels` must be 1 or more"),
-        ({"channels": 4, "bit_depth": 16}, "`bit_depth` is of image files.*uint8.*bit_depth=16"),
+        ({"channels": 4, "bit_depth": 16}, "`bit_depth` must be 8 .*uint8.*bit_depth=16"),
     ],
 )
 def test_options_that_do_not_fit_the_channels_are_refused(options, message):

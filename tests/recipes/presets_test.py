@@ -84,7 +84,7 @@ def test_every_row_of_table_4_is_a_dataset_that_is_known():
 def test_patches_of_14_are_fine_tuned_at_378_pixels():
     config = recipes.finetuning("ViT-H/14", "cifar10")
     assert config["data"]["image_size"] == 378
-    assert "378 pixels (384 are not filled by patches of 14)" in config["recipe"]
+    assert "378 pixels (384 is not a multiple of 14)" in config["recipe"]
 
 
 @pytest.mark.parametrize(("model", "pixels"), [("ViT-L/16", 512), ("ViT-H/14", 518)])
