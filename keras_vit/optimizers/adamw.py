@@ -1,4 +1,4 @@
-"""The paper's Adam: with decoupled weight decay (AdamW)."""
+"""The paper's Adam, with decoupled weight decay (AdamW)."""
 
 from typing import Any
 
@@ -10,26 +10,26 @@ from keras_vit.optimizers.base import Optimizer
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class AdamW(Optimizer):
-    """Adam whose weight decay is multiplied by the learning rate and by nothing else:
+    """Adam with weight decay that is multiplied by the learning rate only:
 
         m <- beta_1 * m + (1 - beta_1) * g
         v <- beta_2 * v + (1 - beta_2) * g^2
         w <- w - rate * (m' / (sqrt(v') + epsilon) + weight_decay * w)
 
-    m' and v' are corrected for their start at 0. Keras' own AdamW adds epsilon to the root of v instead of v'.
+    m' and v' are bias-corrected. Keras' AdamW adds epsilon to the root of v instead of v'.
 
     Args:
-        learning_rate: a learning rate, or a schedule of it.
-        weight_decay: 0 or more; the numbers of the paper's Table 3.
+        learning_rate: a learning rate or a schedule.
+        weight_decay: 0 or more, such as the values in the paper's Table 3.
         beta_1, beta_2: in [0, 1).
         epsilon: above 0.
-        decay_mask: which parameters decay: "all", or "kernels".
+        decay_mask: which parameters decay: "all" or "kernels".
         no_decay: names of parameters or layers that do not decay, separated by commas.
-        layer_decay: in (0, 1], the factor on the learning rate of each block, to the power of its distance to the head.
+        layer_decay: in (0, 1]; the learning rate of each block is multiplied by it once per layer above the block.
         momentum_dtype: "float32", or "bfloat16" to store m in half the memory, as big_vision does.
 
-    Reference: paper section 4.1 and Table 3; Loshchilov and Hutter, "Decoupled Weight Decay Regularization"; equal to
-    optax's AdamW on the golden trajectory.
+    Reference: paper section 4.1 and Table 3; Loshchilov and Hutter, "Decoupled Weight Decay Regularization". It agrees
+    with optax's AdamW on a recorded trajectory.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class AdamW(Optimizer):
         return [momentum, velocity]
 
     def factors(self, rate: keras.KerasTensor, step: keras.KerasTensor) -> tuple[keras.KerasTensor, keras.KerasTensor]:
-        # Combine the corrections and the learning rate as scalars first: each pass over the weights costs time.
+        # Combine the corrections and the learning rate as scalars, since each pass over the weights takes time.
         step = ops.cast(step + 1, "float32")
         return rate / (1 - ops.power(self.beta_1, step)), ops.sqrt(1 - ops.power(self.beta_2, step))
 

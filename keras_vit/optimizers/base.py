@@ -1,4 +1,4 @@
-"""What the optimizers share: weight decay by name, layer-wise learning rates, momentums and guarded updates."""
+"""The base class of the optimizers: weight decay by name, layer decay, momentums and guarded updates."""
 
 import functools
 import re
@@ -7,13 +7,13 @@ import keras
 from keras import ops
 
 DECAY_MASKS = ("all", "kernels")
-"""Which parameters may decay: all of them, or kernels alone."""
+"""The values of `decay_mask`."""
 
 
 class Optimizer(keras.optimizers.Optimizer):
-    """A rule with a momentum for each parameter: `w <- w - rate * (direction + decay * w)`.
+    """An optimizer with a momentum for each parameter: `w <- w - rate * (direction + decay * w)`.
 
-    `rate` is the learning rate times the parameter's layer-wise multiplier; arguments: see `AdamW`.
+    `rate` is the learning rate times the parameter's layer-wise multiplier. For the arguments see `AdamW`.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Optimizer(keras.optimizers.Optimizer):
             raise ValueError(f"`layer_decay` must be in (0, 1]. Received: layer_decay={layer_decay}")
         if momentum_dtype not in ("float32", "bfloat16"):
             raise ValueError(f"`momentum_dtype` must be float32 or bfloat16. Received: momentum_dtype={momentum_dtype}")
-        # Not Keras' own `weight_decay`, which would be subtracted at a learning rate without layer decay.
+        # Not passed to Keras as `weight_decay`, because Keras would apply it without layer decay.
         self.decay, self.decay_mask, self.no_decay = weight_decay, decay_mask, no_decay
         self.layer_decay, self.momentum_dtype = layer_decay, momentum_dtype
 
@@ -48,27 +48,27 @@ class Optimizer(keras.optimizers.Optimizer):
         self.decays = [self.decay * flag for flag in decay_flags(variables, self.decay_mask, self.no_decay)]
 
     def add_slots(self, variables, name, dtype):
-        """A list of new variables of zeros, one for each of `variables` and of its shape."""
+        """Returns a list of new variables of zeros, each with the shape of one of `variables`."""
         return [self.add_variable(v.shape, dtype=dtype, name=f"{v.name}_{name}") for v in variables]
 
     def slots_of(self, index):
-        """The slot variables of parameter number `index`."""
+        """Returns the slot variables of parameter number `index`."""
         return [self.momentums[index]]
 
     def new_slots(self, gradient, slots):
-        """The new values of the slots of one parameter, float32; assigns nothing."""
+        """Returns the new float32 values of the slots of one parameter; assigns nothing."""
         raise NotImplementedError
 
     def factors(self, rate, step):
-        """The scalars that `scaled_direction` needs; `step` is the number of updates before this one."""
+        """Returns the scalars that `scaled_direction` needs; `step` is the number of previous updates."""
         return rate
 
     def scaled_direction(self, slots, factors):
-        """`rate * direction` from the new slots and the result of `factors`."""
+        """Returns `rate * direction` from the new slots and the result of `factors`."""
         raise NotImplementedError
 
     def guarded_update(self, state, gradients, weights, condition, where=ops.where):
-        """Returns `(weights, state)` after an update if a condition holds, else unchanged; assigns nothing."""
+        """Returns `(weights, state)`, updated if `condition` is true, else unchanged; assigns nothing."""
         select = functools.partial(where, condition)
         values = {id(variable): value for variable, value in zip(self.variables, state, strict=True)}
         rate, step, new_weights, known = self.learning_rate_at(state), values[id(self.iterations)], [], {}
@@ -82,7 +82,7 @@ class Optimizer(keras.optimizers.Optimizer):
         return new_weights, list(values.values())
 
     def learning_rate_at(self, state):
-        """The learning rate of the next update, a float32 scalar; `state` are the values of `self.variables`."""
+        """Returns the next update's learning rate, a float32 scalar; `state` has the values of `self.variables`."""
         with keras.StatelessScope(state_mapping=list(zip(self.variables, state, strict=True))):
             return ops.cast(self.learning_rate, "float32")
 
@@ -96,7 +96,7 @@ class Optimizer(keras.optimizers.Optimizer):
             self.assign(variable, value)
 
     def _scalars(self, index, learning_rate, step, known):
-        """Returns `(factors, rate of the decay)` of one parameter; `known` is a cache by its multiplier and decay."""
+        """Returns `(factors, rate of the decay)` of one parameter; `known` caches them by multiplier and decay."""
         # Every op of a graph takes time to trace, and most parameters share these.
         key = multiplier, decay = self.layerwise_multipliers[index], self.decays[index]
         if key not in known:
@@ -105,10 +105,10 @@ class Optimizer(keras.optimizers.Optimizer):
         return known[key]
 
     def _update(self, index, gradient, weight, slots, scalars, select=lambda new, old: new):
-        """`(weight, slots)` after the update of parameter number `index`."""
+        """Returns `(weight, slots)` after the update of parameter number `index`."""
         factors, rate_of_decay = scalars
         values = self.new_slots(ops.cast(gradient, "float32"), slots)
-        # Read what is stored: with two versions of a value XLA would compute both, from a copy of the old slot.
+        # Use the selected values from here on; otherwise XLA computes both versions, from a copy of the old slot.
         values = [select(value, ops.cast(slot, "float32")) for value, slot in zip(values, slots, strict=True)]
         update = self.scaled_direction(values, factors)
         if self.decays[index]:
@@ -129,8 +129,8 @@ def decay_flags(variables, decay_mask, no_decay):
     for name in names:
         if not any(name in path for path in paths):
             raise ValueError(
-                "`no_decay` must name parameters or layers of the model, such as pos_embedding or head, "
-                f"and none is called {name!r}. Received: no_decay={no_decay!r}"
+                "`no_decay` must list parameters or layers of the model, such as pos_embedding or head; "
+                f"there is no {name!r}. Received: no_decay={no_decay!r}"
             )
     return [(decay_mask == "all" or path[-1] == "kernel") and not any(name in path for name in names) for path in paths]
 
@@ -144,8 +144,8 @@ def layerwise_multipliers(variables, layer_decay):
     if not numbers:
         raise ValueError(f"`layer_decay` needs a Transformer with blocks. Received: layer_decay={layer_decay}")
     depths, depth = [], 0
-    # Variables come in the order of the model: what stands before the first block is at the bottom, what comes after
-    # the last at the top.
+    # Variables are in the order of the model, so those before the first block get depth 0, and those after the last
+    # block the largest depth.
     for block in blocks:
         if block:
             depth = int(block[1]) + 1

@@ -7,23 +7,23 @@ import keras
 from keras import ops
 
 DECAYS = ("cosine", "linear", "rsqrt", "constant")
-"""The decays that a `Schedule` has."""
+"""The values of `Schedule`'s `decay`."""
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Schedule(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up from 0, then a decay to the end of training.
+    """A linear warm-up from 0, then a decay until the end of training.
 
-    Update number s (from 0) uses rate(s), so with warm-up the first update has rate 0.
+    Update number s, from 0, uses rate(s), so with a warm-up the first update has a rate of 0.
 
     Args:
-        decay: "cosine" (to 0), "linear" (to `end`), "rsqrt" (proportional to one over the square root of the
-            updates, whatever their total) or "constant".
+        decay: "cosine" (to 0), "linear" (to `end`), "rsqrt" (proportional to one over the square root of the number of
+            updates, whatever the total) or "constant".
         base: the rate after the warm-up, above 0.
         total_steps: the number of updates.
         warmup_steps: updates until `base` is reached; 0 for none.
-        end: the rate that a linear decay ends at.
-        timescale: updates after the warm-up in which "rsqrt" falls to `base / sqrt(2)`, above 0.
+        end: the final rate of a linear decay.
+        timescale: updates after the warm-up until "rsqrt" falls to `base / sqrt(2)`, above 0.
 
     Raises:
         ValueError: the decay is not known, a learning rate or the timescale is out of range, or the steps are not
@@ -51,7 +51,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
             )
         if not 0 <= warmup_steps < total_steps:
             raise ValueError(
-                "The warm-up must be 0 or more steps and end before training does. "
+                "`warmup_steps` must be 0 or more and less than `total_steps`. "
                 f"Received: warmup_steps={warmup_steps}, total_steps={total_steps}"
             )
         self.decay = decay

@@ -10,20 +10,19 @@ from keras_vit.optimizers.base import Optimizer
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class SGD(Optimizer):
-    """SGD with momentum, the learning rate outside of the momentum: `m <- g + momentum * m`, then `w <- w - rate * m`.
+    """SGD with the learning rate outside of the momentum: `m <- g + momentum * m`, then `w <- w - rate * m`.
 
-    Keras' own SGD has the learning rate inside, which is another update as soon as it changes.
+    In Keras' SGD it is inside, which gives other updates as soon as the learning rate changes.
 
     Args:
-        learning_rate: a learning rate, or a schedule of it.
+        learning_rate: a learning rate or a schedule.
         momentum: in [0, 1).
         momentum_dtype: "float32", or "bfloat16" to store m in half the memory, as the reference does; `momentum * m` is
             then computed in bfloat16, where 0.9 is 0.8984375.
-        **kwargs: `weight_decay`, which the paper does not use here, `decay_mask`, `no_decay` and `layer_decay`, as of
-            `AdamW`.
+        **kwargs: `weight_decay` (the paper uses none), `decay_mask`, `no_decay` and `layer_decay`; see `AdamW`.
 
-    Reference: fine-tuning in [`vit_jax/train.py`](https://github.com/google-research/vision_transformer), and its
-    golden trajectory.
+    Reference: fine-tuning in [`vit_jax/train.py`](https://github.com/google-research/vision_transformer); it agrees
+    with a recorded trajectory.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""What is learned: one task per file, in `keras.ops`.
+"""Tasks, one per file, in `keras.ops`.
 
-A task builds the model of a config, and gives the losses and metrics of a model on a batch. Training, on any engine,
-and evaluation know nothing else about it. To add a task, write a class like those here and add its row to `TASKS`.
+A task builds the model of a config and computes the losses and metrics of a model on a batch. Engines and evaluation
+need nothing else. To add a task, write a class like those here and add it to `TASKS`.
 """
 
 from ml_collections import ConfigDict
@@ -11,14 +11,14 @@ from keras_vit.tasks.masked_patches import MaskedPatchPrediction
 from keras_vit.tasks.task import Task
 
 TASKS = {"classification": Classification, "masked_patches": MaskedPatchPrediction}
-"""The classes of the tasks by the name that `config.task` has."""
+"""The classes of the tasks, by the value of `config.task`."""
 
 
 def get(config: ConfigDict) -> Task:
-    """The task that a config names, `config.task`, a key of `TASKS`.
+    """Returns the task of a config: `config.task` is a key of `TASKS`.
 
     Raises:
-        ValueError: the name is not known, or the config asks for something that the task cannot do.
+        ValueError: the name is not known, or the task does not support another field of the config.
     """
     if config.task not in TASKS:
         raise ValueError(f"`task` must be one of {', '.join(TASKS)}. Received: task={config.task!r}")

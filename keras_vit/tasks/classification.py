@@ -14,22 +14,21 @@ from keras_vit.tasks.task import Batch, LossesAndMetrics, Task
 if TYPE_CHECKING:
     from keras_vit.data import InputPipeline
 
-# Arguments that fine-tuning may choose otherwise than the weights had them.
+# Arguments that may differ from those of the weights in fine-tuning.
 _FREE = ("position_resampling", "classes", "include_top", "input_shape", "representation_size", "width", "max_patches")
 
 
 class Classification(Task):
     """A model of `config.architecture` that classifies images.
 
-    `config.model` holds the arguments of the architecture; `config.weights` may decide those that are at their
-    defaults. `config.loss` is "softmax" for one right class, or shares of several that sum to 1, or "sigmoid" for any
-    number of right classes. In evaluation an answer, the class of the largest logit, is right if its label is above 0:
-    of several right classes any will do. In training, where labels may be mixed or smoothed, it is right if its label
-    is the largest.
+    `config.model` has the arguments of the architecture; those at their defaults may be set by `config.weights`.
+    `config.loss` is "softmax" for labels that sum to 1, or "sigmoid" for any number of correct classes. In evaluation,
+    a prediction (the class with the largest logit) is correct if its label is above 0, so any of several correct
+    classes counts. In training, where labels may be mixed or smoothed, its label must be the largest.
 
     Raises:
-        ValueError: the loss or the architecture is not known, or `config.model` has a field that the architecture does
-            not take, another size than the architecture's, or a classifier that gives logits of every token.
+        ValueError: the loss or the architecture is not known, or `config.model` has an unknown field, a size that
+            contradicts the architecture, or a classifier with logits for every token.
     """
 
     metrics = ("accuracy",)
@@ -42,23 +41,23 @@ class Classification(Task):
         unknown = sorted(set(config.model) - set(fields))
         if unknown:
             raise ValueError(
-                f"The models of architecture={config.architecture!r} do not take these fields of `config.model`. "
+                f"Models of architecture={config.architecture!r} do not have these fields of `config.model`. "
                 f"Received: {', '.join(unknown)}"
             )
         for name, value in self.family.sizes.get(families.canonical_name(config.architecture), {}).items():
             if config.model.get(name, value) != value:
                 raise ValueError(
-                    f"`config.model.{name}` is {value} in {config.architecture}; another size needs "
+                    f"`config.model.{name}` must be {value} in {config.architecture}; for another size, set "
                     f"`--config.architecture={self.family.constructor.__name__}`. Received: {name}={config.model[name]}"
                 )
         if config.model.get("classifier", "").endswith("unpooled"):
             raise ValueError(
-                "`classifier` must give one row of logits per image: token, gap or map. "
+                "`classifier` must be token, gap or map, which give one row of logits per image. "
                 f"Received: classifier={config.model.classifier!r}"
             )
         if config.remat and "remat" not in families.parameters_of(self.family.constructor):
             raise ValueError(
-                "`remat` recomputes Transformer blocks, which this architecture does not have. "
+                "`remat` must be False for an architecture without Transformer blocks. "
                 f"Received: remat=True, architecture={config.architecture!r}"
             )
 
@@ -80,18 +79,20 @@ class Classification(Task):
         return model
 
     def _arguments_of_weights(self):
-        """Returns the arguments that the file of `config.weights` shows and the config leaves at their defaults."""
+        """Returns arguments read from the file of `config.weights`, if they are at their defaults in the config."""
         weights = self.config.weights
         if not weights or published.is_name(weights):
             return {}
-        has_heads = "num_heads" in families.model_fields(self.config.architecture)  # or the message below is the better
+        has_heads = "num_heads" in families.model_fields(
+            self.config.architecture
+        )  # so that the message below is the one shown
         family, arguments = inference.find_arguments(
             weights, self.config.model.get("num_heads", None if has_heads else 1)
         )
         if family.constructor is not self.family.constructor:
             raise ValueError(
-                f"`config.architecture` must be {family.constructor.__name__}, or a size of it, as `config.weights` "
-                f"is. Received: architecture={self.config.architecture!r}, weights={weights!r}"
+                f"`config.architecture` must be {family.constructor.__name__} or one of its sizes, as in "
+                f"`config.weights`. Received: architecture={self.config.architecture!r}, weights={weights!r}"
             )
         defaults, result = families.model_fields(self.family.constructor.__name__), {}
         for name, value in arguments.items():
@@ -102,7 +103,7 @@ class Classification(Task):
             ours = ours.to_dict() if hasattr(ours, "to_dict") else ours
             if ours == defaults[name]:
                 result[name] = value
-            elif ours != value and name not in ("classifier", "layer_scale"):  # another pooling, other initial values
+            elif ours != value and name not in ("classifier", "layer_scale"):  # which fine-tuning may change
                 raise ValueError(
                     f"`config.model.{name}` must be {value}, as in `config.weights`, or left at its default. "
                     f"Received: {name}={ours}, weights={weights!r}"

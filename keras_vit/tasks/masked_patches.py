@@ -1,4 +1,4 @@
-"""Masked patch prediction: from half of an image to the other half, without labels."""
+"""Masked patch prediction: predicts corrupted patches from the rest of the image, without labels."""
 
 import inspect
 from typing import TYPE_CHECKING
@@ -18,32 +18,32 @@ if TYPE_CHECKING:
 
 TARGETS = ("mean_color", "colors_4x4", "pixels")
 _LEVELS = 8  # of a color: 3 bits
-# Half the smallest difference between mean colors, in values of 0 to 255, of patches of up to 32x32 pixels.
+# Half the smallest difference between mean colors of patches of up to 32x32 pixels, on a scale of 0 to 255.
 _HALF_RESOLUTION = 2**-11
-_EVALUATION_KEY = (0, 0x5EED)  # evaluation corrupts the same places every time
+_EVALUATION_KEY = (0, 0x5EED)  # evaluation always corrupts the same patches
 
 
 class MaskedPatchPrediction(Task):
-    """A Vision Transformer that predicts corrupted patches of its image, each from the token at its place.
+    """A Vision Transformer that predicts each corrupted patch of its image from the token of the patch.
 
-    `config.model` holds the arguments of `VisionTransformer`, without those of a head, and
+    `config.model` has the arguments of `VisionTransformer`, without those of a head, and
 
-    - `masking_rate`, the share of the embeddings that are corrupted, in (0, 1], 0.5 in the paper;
-    - `target`: "mean_color", the class of the patch's mean color, of 3 bits a channel (512 classes for RGB);
-      "colors_4x4", the classes of a patch resized to 4x4; or "pixels", regression of all of its values.
+    - `masking_rate`: the share of embeddings that are corrupted, in (0, 1]; 0.5 in the paper;
+    - `target`: "mean_color", the mean color of the patch as a class, with 3 bits per channel (512 classes for RGB);
+      "colors_4x4", the same for a patch resized to 4x4; or "pixels", regression of all values.
 
-    The loss is the mean over the corrupted patches alone: cross-entropy in nats (of "colors_4x4" the mean over the 16),
-    or the squared error of values in [-1, 1]. `accuracy` is that of the same classes; "pixels" has none, and needs
-    `config.best_metric="loss"`. A color's bits are those of `floor(value / 32)` of 0 to 255, red first.
+    The loss is a mean over corrupted patches: cross-entropy in nats (for "colors_4x4" averaged over the 16 colors), or
+    the squared error of values in [-1, 1]. `accuracy` is that of the same classes; "pixels" has none and needs
+    `config.best_metric="loss"`. The bits of a color are `floor(value / 32)` of values from 0 to 255, red first.
 
-    Labels are not used. The weights go into a classifier by `config.weights`, once they are saved by
-    `checkpoints.save`: what is left over is the embedding of the mask.
+    Labels are not used. To fine-tune a classifier, save the weights with `checkpoints.save` and set `config.weights`;
+    only the mask embedding is not used.
 
     Raises:
-        ValueError: the target is not known, or `config.model` has a field that there is none of here.
+        ValueError: the target is not known, or `config.model` has an unknown field.
 
-    Reference: paper appendix B.1.2 and section 4.6. Embeddings are corrupted before positions are added, and there is a
-    class token unless `classifier="gap"`; the paper does not say.
+    Reference: paper appendix B.1.2 and section 4.6. The paper does not specify two details: here, embeddings are
+    corrupted before positions are added, and there is a class token unless `classifier="gap"`.
     """
 
     def __init__(self, config: ConfigDict) -> None:
@@ -52,7 +52,7 @@ class MaskedPatchPrediction(Task):
         unknown = sorted(set(config.model) - fields | set(config.model) & {"representation_size", "head_bias"})
         if unknown:
             raise ValueError(
-                f"The models of the task {config.task!r} do not take these fields of `config.model`. "
+                f"Models of the task {config.task!r} do not have these fields of `config.model`. "
                 f"Received: {', '.join(unknown)}"
             )
         self.target = config.model.get("target", TARGETS[0])
@@ -60,11 +60,13 @@ class MaskedPatchPrediction(Task):
             raise ValueError(f"`target` must be one of {', '.join(TARGETS)}. Received: target={self.target!r}")
         classifier = config.model.get("classifier", "token")
         if classifier not in ("token", "gap"):
-            raise ValueError(f"`classifier` must be token, or gap for none. Received: classifier={classifier!r}")
+            raise ValueError(
+                f"`classifier` must be token, or gap for no class token. Received: classifier={classifier!r}"
+            )
         rate = config.model.get("masking_rate", 0.5)
         if isinstance(rate, bool) or not 0 < rate <= 1:
             raise ValueError(
-                "The loss is that of corrupted patches, so `config.model.masking_rate` must be in (0, 1]. "
+                "`config.model.masking_rate` must be in (0, 1], since the loss is that of corrupted patches. "
                 f"Received: masking_rate={rate!r}"
             )
         self.metrics = () if self.target == "pixels" else ("accuracy",)
@@ -97,7 +99,7 @@ class MaskedPatchPrediction(Task):
             seeds = StepSeeds(ops.convert_to_tensor(_EVALUATION_KEY, "uint32"))
         with seed_scope(seeds):
             outputs, corrupted = model(images, training=training)
-        outputs = ops.cast(outputs, "float32")[:, -corrupted.shape[1] :]  # without the class token's
+        outputs = ops.cast(outputs, "float32")[:, -corrupted.shape[1] :]  # without the class token
         corrupted = ops.cast(corrupted, "float32")
         shares = corrupted / ops.sum(corrupted, axis=1, keepdims=True)  # (B, N)
         patches = self._patches(model, images)
@@ -112,7 +114,7 @@ class MaskedPatchPrediction(Task):
         return losses, {"accuracy": ops.sum(shares * ops.mean(right, axis=-1), axis=-1)}
 
     def _outputs(self, image_shape):
-        """How many numbers a token gives."""
+        """Returns the number of outputs per token."""
         arguments = self.config.model
         rows, columns = patch_grid(image_shape, arguments["patch_size"], arguments.get("resnet_blocks") or None)
         height, width, channels = image_shape
@@ -121,7 +123,7 @@ class MaskedPatchPrediction(Task):
             return side[0] * side[1] * channels
         if channels > 4:
             raise ValueError(
-                "Colors of 3 bits a channel are classes for images of up to 4 channels; target='pixels' is for any. "
+                "Colors can be classes for up to 4 channels; use target='pixels' for more. "
                 f"Received: target={self.target!r}, channels={channels}"
             )
         if self.target == "colors_4x4" and (side[0] % 4 or side[1] % 4):
@@ -132,7 +134,7 @@ class MaskedPatchPrediction(Task):
         return _LEVELS**channels * (16 if self.target == "colors_4x4" else 1)
 
     def _patches(self, model, images):
-        """The patches of images, `(B, N, P, Q, C)`, as the model reads them."""
+        """Returns the patches of images, `(B, N, P, Q, C)`, as the model reads them."""
         grid = model.grid
         height, width, channels = images.shape[1:]
         side = height // grid[0], width // grid[1]
@@ -140,13 +142,13 @@ class MaskedPatchPrediction(Task):
         return ops.reshape(ops.transpose(patches, (0, 1, 3, 2, 4, 5)), (-1, grid[0] * grid[1], *side, channels))
 
     def _color_classes(self, patches):
-        """The colors of patches `(B, N, P, Q, C)`, int32 `(B, N, colors)`: of each one, or of 4x4 parts."""
+        """Returns the color classes of patches `(B, N, P, Q, C)`, or of 4x4 parts of each: int32 `(B, N, colors)`."""
         _, count, height, width, channels = patches.shape
         parts = 4 if self.target == "colors_4x4" else 1
         colors = ops.reshape(patches, (-1, count, parts, height // parts, parts, width // parts, channels))
         colors = ops.reshape(ops.mean(colors, axis=(3, 5)), (-1, count, parts * parts, channels))
         values = colors * ops.convert_to_tensor(self._std, "float32") + ops.convert_to_tensor(self._mean, "float32")
-        # A mean of exactly 32 may be computed as 31.99999, and differently on each backend.
+        # A mean of exactly 32 may be computed as 31.99999, depending on the backend.
         bits = ops.clip(ops.floor((255 * values + _HALF_RESOLUTION) / 32), 0, _LEVELS - 1)
         digits = [_LEVELS ** (channels - 1 - channel) for channel in range(channels)]
         return ops.cast(ops.sum(bits * ops.convert_to_tensor(digits, "float32"), axis=-1), "int32")

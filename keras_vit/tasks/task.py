@@ -1,4 +1,4 @@
-"""What every task is."""
+"""The base class of tasks."""
 
 import abc
 from typing import TYPE_CHECKING, Any
@@ -14,17 +14,17 @@ LossesAndMetrics = tuple[keras.KerasTensor, dict[str, keras.KerasTensor]]
 
 
 class Task(abc.ABC):
-    """What is learned. The methods are pure `keras.ops`, so that every engine can run them.
+    """A learning task. Its methods use only `keras.ops`, so that every engine can run them.
 
     A batch is `(images, labels, example_weights)`: float32 `(B, H, W, C)`, in [-1, 1] for most models; float32 `(B,
     classes)`; float32 `(B,)`.
 
     Args:
-        config: the recipe.
+        config: the config of the run.
 
     Attributes:
-        metrics: the names of the metrics, in the order in which tables and plots show them; without "loss".
-        config: the recipe.
+        metrics: the names of the metrics, without "loss", in the order of tables and plots.
+        config: the config of the run.
     """
 
     metrics: tuple[str, ...] = ()
@@ -34,31 +34,30 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def build_model(self, inputs: "InputPipeline") -> keras.Model:
-        """The model of the config, with its initial weights.
+        """Returns the model of the config, with its initial weights.
 
         Args:
-            inputs: the `data.InputPipeline`, which knows the shape of the images, the classes and the preprocessing.
+            inputs: the `data.InputPipeline`, which has the shape of the images, the classes and the preprocessing.
 
         Returns:
             A built `keras.Model`; its input is the images.
         """
 
     def input_shape(self, inputs: "InputPipeline") -> tuple[int, int, int]:
-        """The shape of the model's images, `config.model.input_shape` or that of the data."""
+        """Returns the shape of the model's images: `config.model.input_shape`, or else that of the data."""
         return tuple(self.config.model.get("input_shape") or inputs.image_shape)
 
     @abc.abstractmethod
     def losses_and_metrics(self, model: keras.Model, batch: Batch, training: bool = False) -> LossesAndMetrics:
-        """Computes the losses of single examples, and whatever else is measured of each, from a model and a batch.
+        """Computes the loss and the metrics of each example of a batch.
 
-        The engine applies the example weights and takes the means. Random numbers are drawn as `layers.dropout` does:
-        from `current_seeds()`, or from a `keras.random.SeedGenerator` if that is None.
+        The engine applies the example weights and computes the means. Random numbers must be drawn as in
+        `layers.dropout`: from `current_seeds()`, or from a `keras.random.SeedGenerator` if that is None.
 
         Returns:
-            `(losses, metrics)`: float32 `(B,)`, and a dict of float32 `(B,)` by the names in `metrics`.
+            `(losses, metrics)`: float32 `(B,)`, and a dict of float32 `(B,)` with the names in `metrics`.
         """
 
     def export_options(self) -> dict[str, Any] | None:
-        """What `export.saved_model` has to know of the task, a dict of its arguments; None where the models of the task
-        are not exported by the main job."""
+        """Returns arguments for `export.saved_model`, or None if training does not export the models of this task."""
         return None

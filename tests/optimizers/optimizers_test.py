@@ -203,7 +203,7 @@ def test_an_average_moves_a_share_of_the_way():
         ({"decay_mask": "biases"}, "`decay_mask` must be one of all, kernels. Received: decay_mask=biases"),
         ({"layer_decay": 0}, r"`layer_decay` must be in \(0, 1\].* Received: layer_decay=0"),
         ({"momentum_dtype": "float16"}, "must be float32 or bfloat16. Received: momentum_dtype=float16"),
-        ({"no_decay": "cls,hed"}, "`no_decay` must name .* and none is called 'hed'. Received: no_decay='cls,hed'"),
+        ({"no_decay": "cls,hed"}, "`no_decay` must list .* there is no 'hed'. Received: no_decay='cls,hed'"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, message):

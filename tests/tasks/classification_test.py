@@ -82,16 +82,16 @@ def test_the_architecture_chooses_the_model():
     task = _task("BiTResNet")
     model = task.build_model(_inputs((32, 48, 3)))
     assert model.output_shape == (None, 5) and model.name == "bit_resnet"
-    with pytest.raises(ValueError, match="`remat` recomputes Transformer blocks.*Received: remat=True"):
+    with pytest.raises(ValueError, match="`remat` must be False .*without Transformer blocks.*Received: remat=True"):
         _task("BiTResNet", remat=True)
     assert _task("ViT-Ti/16").build_model(_inputs((32, 32, 3))).count_params() > 5e6
 
 
 @pytest.mark.one_backend
 def test_another_size_than_the_architectures_is_named():
-    with pytest.raises(ValueError, match=r"num_layers` is 12 in ViT-B/16; .*architecture=VisionTransformer`.*=2"):
+    with pytest.raises(ValueError, match=r"num_layers` must be 12 in ViT-B/16; .*architecture=VisionTransformer`.*=2"):
         _task("ViT-B/16", model={"num_layers": 2})
-    with pytest.raises(ValueError, match="do not take these fields .*Received: depth"):
+    with pytest.raises(ValueError, match="do not have these fields .*Received: depth"):
         tasks.get(ConfigDict({**recipes.defaults(architecture="ViT-B/16"), "model": {"depth": 3}}))
 
 
