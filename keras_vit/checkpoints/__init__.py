@@ -1,6 +1,6 @@
-"""Checkpoints: weights of this library and of others, read and written.
+"""Reads and writes checkpoints of this library and of others.
 
-`load(model, source)` reads, `save(model, path)` writes, `infer_architecture(source)` returns the model a file needs.
+`load(model, source)` reads, `save(model, path)` writes, `infer_architecture(source)` returns the model of a file.
 """
 
 from keras_vit.checkpoints.inference import find_preprocessing, infer_architecture

@@ -1,4 +1,4 @@
-"""Opening a checkpoint of any format, with its arrays under canonical names and in the layout of Keras."""
+"""Opens checkpoints of any format; their arrays get canonical names and the layout of Keras."""
 
 import contextlib
 import dataclasses
@@ -15,11 +15,11 @@ from keras_vit.checkpoints.readers import LazyArray, NpzFile, SafetensorsFile, S
 from keras_vit.checkpoints.registry import FAMILIES, Format
 from keras_vit.preprocessing import Preprocessing
 
-# The comment that `save` writes into the archive, followed by JSON: facts about the model that no array shows. Other
-# libraries' readers ignore it.
+# The start of the comment that `save` writes into the archive. JSON follows, with facts about the model that no array
+# shows. Other libraries ignore it.
 COMMENT = "keras_vit "
-_TOKENS = ("/cls", "_embedding", "_tokens", "/probe")  # the ends of paths of variables `(1, N, D)`
-_KINDS = r"vit|bit|deit|dino|clip|siglip|eva|jepa|mae"  # in the names of all families' models
+_TOKENS = ("/cls", "_embedding", "_tokens", "/probe")  # the last parts of paths of variables of shape `(1, N, D)`
+_KINDS = r"vit|bit|deit|dino|clip|siglip|eva|jepa|mae"  # matches the names of all known families
 _UNKNOWN = Format("unknown", "", ())
 _DEFAULTS = Preprocessing().to_config()
 
@@ -29,12 +29,12 @@ class Checkpoint:
     """A checkpoint that is open for reading."""
 
     format: Format
-    arrays: dict[str, LazyArray]  # weights by canonical name, or by their own if the format does not know it
+    arrays: dict[str, LazyArray]  # weights by canonical name, or by their name in the file if the format is unknown
     other_arrays: dict[str, LazyArray]  # arrays that are not weights, such as an optimizer's state
-    # What the file, its library or the config.json beside it say about the model: arguments of its constructor;
-    # "constructor" and all of its "arguments"; "grid" of the positions; fields of a "preprocessing".
+    # Facts about the model from the file, the config.json next to it, or its format: arguments of the constructor; the
+    # "constructor" with all of its "arguments"; the "grid" of the positions; fields of a "preprocessing".
     facts: dict[str, Any]
-    unknown_kind: str = ""  # what the config.json calls a model of no known family
+    unknown_kind: str = ""  # the model type in the config.json, if it is not of a known family
 
     @property
     def shapes(self):
@@ -43,14 +43,15 @@ class Checkpoint:
 
 @contextlib.contextmanager
 def open_checkpoint(path, subtree="", num_heads=None):
-    """Opens a local .npz or .safetensors file; yields a `Checkpoint`, of which headers have been read."""
+    """Opens a local .npz or .safetensors file, reads its headers, and yields a `Checkpoint`."""
     path = str(path)
     if path.endswith(".json"):
         opened = ShardedFile(hub.shards(path))
     else:
         opened = SafetensorsFile(path) if path.endswith(".safetensors") else NpzFile(path)
     with opened as file:
-        # The config.json beside the weights.npz of a run is the run's own, not a model's.
+        # The config.json next to the weights.npz of a run is that of the run, not of a model.
+        # Find the format and collect facts about the model.
         config = {} if path.endswith(".npz") else _read_json(path, "config.json")
         form, prefix = _find_format(file.arrays, subtree, config)
         facts = {**form.facts, **_preprocessing_of(form, path), **_facts_of(form, config, path)}
@@ -58,7 +59,7 @@ def open_checkpoint(path, subtree="", num_heads=None):
         inside, others = {}, {}
         for name, array in file.arrays.items():
             is_weight = name.startswith(prefix) and rename(form, name.removeprefix(prefix)) != ""
-            is_weight = is_weight and 0 not in array.shape  # such as the tokens of no registers
+            is_weight = is_weight and 0 not in array.shape  # such as the tokens of a model without registers
             (inside if is_weight else others)[name.removeprefix(prefix) if is_weight else name] = array
         weights = _translate(inside, form, facts.get("num_heads") or num_heads)
         _shape_naflex(weights, facts, path)
@@ -70,7 +71,7 @@ def open_checkpoint(path, subtree="", num_heads=None):
 
 
 def _find_format(arrays, subtree, config):
-    """The format that knows the most names of a file, and the prefix of the names of its weights."""
+    """Returns the format that knows the most names in a file, and the prefix of its weights."""
     best, best_score = (_UNKNOWN, ""), (-1, False)
     for form in (form for family in FAMILIES for form in family.formats):
         prefixes = form.prefixes
@@ -87,7 +88,7 @@ def _find_format(arrays, subtree, config):
 
 
 def rename(form, name):
-    """Returns the path of a variable, "" for an array that is no weight, None for a name that is not known."""
+    """Returns the path of a variable, "" for an array that is not a weight, None for an unknown name."""
     stem = re.sub(r"\.(weight|bias)$", "", name) if form.layout == "pytorch" else name
     for pattern, replacement in form.renames:
         if match := re.fullmatch(pattern, stem) or re.fullmatch(pattern, name):
@@ -96,7 +97,7 @@ def rename(form, name):
 
 
 def _translate(arrays, form, num_heads):
-    """`{canonical name: LazyArray}` for the arrays of a file."""
+    """Returns `{canonical name: LazyArray}` for the arrays of a file."""
     weights = {}
     for name_in_file, array in arrays.items():
         target = rename(form, name_in_file)
@@ -131,8 +132,8 @@ def _shape_naflex(weights, facts, path):
 
 
 def _place_positions(weights, facts):
-    """Adds the "grid" of a config's "image_size" to the facts, if the positions have it; those of registers, which
-    have none here, are added to the registers."""
+    """Replaces "image_size" in the facts by the "grid" of the positions, if they fit. Register tokens have no positions
+    here, so positions of registers in a file are added to the tokens."""
     sides, kernel = facts.pop("image_size", None), weights.get(names.EMBEDDING)
     sides = (sides, sides) if type(sides) is int else tuple(sides) if isinstance(sides, list) else ()
     grid = None
@@ -160,7 +161,7 @@ def _place_positions(weights, facts):
 
 
 def _split(target, array):
-    """`(path, LazyArray)` for each of the variables that an array holds."""
+    """Returns `(path, LazyArray)` for each variable in an array."""
     if "*" in target and len(array.shape) > 1 and array.shape[0]:
         layers = [part.reshape(array.shape[1:]) for part in array.split(array.shape[0])]
         return [(target.replace("*", str(i)), layer) for i, layer in enumerate(layers)]
@@ -173,7 +174,7 @@ def _split(target, array):
 
 
 def _from_pytorch(path, ending, array, num_heads):
-    """Returns the path with its last part, and the array in the layout of Keras."""
+    """Returns the complete path of a PyTorch array, and the array in the layout of Keras."""
     if ending == "bias":
         path += "/bias"
     elif ending == "weight" and not path.endswith("_embedding"):
@@ -185,7 +186,7 @@ def _from_pytorch(path, ending, array, num_heads):
     elif path.endswith(_TOKENS) and 0 < len(array.shape) < 3:
         array = array.reshape((1,) * (3 - len(array.shape)) + array.shape)
     module = path.rpartition("/")[0]
-    if num_heads and array.shape:  # an array that does not divide stays, and the load reports its shape
+    if num_heads and array.shape:  # the load reports the shape of an array that cannot be divided
         if module.endswith(("/query", "/key", "/value")) and not array.shape[-1] % num_heads:
             *rest, units = array.shape
             array = array.reshape((*rest, num_heads, units // num_heads))
@@ -196,7 +197,7 @@ def _from_pytorch(path, ending, array, num_heads):
 
 
 def _without_axes_of_one(name, array):
-    """A head `(1, 1, in, classes)` and a GroupNorm's array `(1, 1, 1, C)` lose their axes of 1."""
+    """Removes the axes of length 1 of a head `(1, 1, in, classes)` or a GroupNorm array `(1, 1, 1, C)`."""
     shape = array.shape
     if len(shape) == 4 and shape[:2] == (1, 1) and name == names.HEAD[0]:
         return array.reshape(shape[2:])
@@ -227,7 +228,7 @@ def _read_json(path, name):
 
 
 def _facts_of(form, config, path):
-    """The facts in the config.json beside a file."""
+    """Returns the facts in the config.json next to a file."""
     if form.read_config is None or not config:
         return {}
     with _reading("config.json", path):
@@ -241,7 +242,7 @@ def _facts_of(form, config, path):
 
 
 def _preprocessing_of(form, path):
-    """The preprocessing in Hugging Face's preprocessor_config.json beside a file, if there is one."""
+    """Returns the preprocessing in the preprocessor_config.json of Hugging Face next to a file, if there is one."""
     config = _read_json(path, "preprocessor_config.json") if form.layout == "pytorch" else {}
     if not config:
         return {}
@@ -252,11 +253,11 @@ def _preprocessing_of(form, path):
 
 
 def _read_preprocessor(config, defaults):
-    """The fields of a `Preprocessing` in a preprocessor_config.json; warns of values that it has no fields for."""
+    """Converts a preprocessor_config.json to fields of a `Preprocessing`; warns about what it cannot represent."""
     kind = config.get("image_processor_type") or config.get("feature_extractor_type") or ""
     size, crop = config.get("size"), config.get("crop_size")
     if isinstance(size, int):
-        is_short = "crop_size" in config and not kind.startswith(("DeiT", "ViT"))  # which stretch, then crop
+        is_short = "crop_size" in config and not kind.startswith(("DeiT", "ViT"))  # these stretch, then crop
         size = {"shortest_edge" if is_short else "height": size}
     resize, crop_fraction = defaults["resize"], defaults["crop_fraction"]
     crops = config.get("do_center_crop", crop is not None)
@@ -283,8 +284,8 @@ def _read_preprocessor(config, defaults):
     if any(is_ignored.values()):
         values = ", ".join(f"{name}={config.get(name)!r}" for name, ignored in is_ignored.items() if ignored)
         warnings.warn(
-            f"Images are prepared without following {values} of preprocessor_config.json: they are resized, "
-            "bilinearly or bicubically, and cropped to the size of the model.",
+            f"Ignored {values} in preprocessor_config.json: images are resized, bilinearly or bicubically, and cropped "
+            "to the size of the model.",
             stacklevel=2,
         )
     return {
@@ -297,7 +298,7 @@ def _read_preprocessor(config, defaults):
 
 
 def _parse_comment(comment):
-    """The facts in the comment of an archive; {} for a comment that keras_vit did not write."""
+    """Returns the facts in the comment of an archive, {} if keras_vit did not write it."""
     try:
         facts = json.loads(comment.removeprefix(COMMENT)) if comment.startswith(COMMENT) else {}
         if "grid" in facts:

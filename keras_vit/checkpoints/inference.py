@@ -1,4 +1,4 @@
-"""Which model a checkpoint is of, from the names and shapes of its arrays."""
+"""Finds the model of a checkpoint from the names and shapes of its arrays."""
 
 import os
 from typing import Any
@@ -11,31 +11,30 @@ from keras_vit.preprocessing import Preprocessing
 def infer_architecture(
     source: str | os.PathLike, num_heads: int | None = None, grid: tuple[int, int] | None = None
 ) -> tuple[str, dict[str, Any]]:
-    """Returns the model that loads a checkpoint completely.
+    """Returns the model that can load all of a checkpoint.
 
     Args:
-        source: a path or URL, as `load` takes it.
-        num_heads: attention heads; needed if neither the file nor a published size shows them (timm, Hugging Face).
-        grid: `(rows, columns)` of the patches; needed if the file has no positions, or a grid that is not square.
+        source: a path or URL, as for `load`.
+        num_heads: number of attention heads; required if neither the file nor a published size shows it.
+        grid: `(rows, columns)` of the patches; required if the file has no positions, or a grid that is not square.
 
     Returns:
         `(name, arguments)`: a constructor of `keras_vit`, such as "VisionTransformer", and its keyword arguments.
 
     Raises:
-        ValueError: the file is not a checkpoint, is of no known family, or shows too little without `num_heads` or
-            `grid`.
+        ValueError: the file is not a checkpoint, its family is unknown, or `num_heads` or `grid` is required.
     """
     family, arguments = find_arguments(source, num_heads, grid)
     if "input_shape" not in arguments and "patch_size" in arguments:
         raise ValueError(
-            "The file has no positions, or not those of a square: give the `grid` of the patches, or the model's "
-            f"`input_shape`. Received: {source}"
+            "The file has no positions, or their grid is not a square: set `grid`, or the `input_shape` of the model. "
+            f"Received: {source}"
         )
     return family.constructor.__name__, arguments
 
 
 def find_arguments(source, num_heads=None, grid=None):
-    """`(Family, arguments)` of the model of a checkpoint; "input_shape" is left out if its grid is not known."""
+    """Returns `(Family, arguments)` of the model of a checkpoint, without "input_shape" if the grid is unknown."""
     resolved = published.resolve(source)
     with open_checkpoint(resolved.path, resolved.subtree, num_heads) as checkpoint:
         facts = dict(checkpoint.facts)
@@ -51,16 +50,16 @@ def find_arguments(source, num_heads=None, grid=None):
         raise ValueError(f"{registry.no_family(unknown_kind)} Received: {source}")
     if missing == ["num_heads"]:
         raise ValueError(
-            "The file does not show the number of attention heads, and its size is not a published one: give "
+            "The file does not show the number of attention heads, and its size is not a published one: set "
             f"`num_heads`. Received: hidden_size={arguments['hidden_size']} in {source}"
         )
     if missing:
-        raise ValueError(f"The file does not show {', '.join(missing)} of a known model. Received: {source}")
+        raise ValueError(f"The file must show {', '.join(missing)} of a known model. Received: {source}")
     return family, arguments
 
 
 def find_preprocessing(source: str | os.PathLike) -> Preprocessing | None:
-    """Returns the preprocessing of the model that published weights or a file come from, or None if it is not known.
+    """Returns the preprocessing that published weights or a file were trained with, or None if it is unknown.
 
     Raises:
         ValueError: there is no such file and no such name.

@@ -1,4 +1,4 @@
-"""Loading a checkpoint into a built model, completely or not at all."""
+"""Loads a checkpoint into a built model, completely or not at all."""
 
 import dataclasses
 import logging
@@ -14,7 +14,7 @@ from keras_vit.checkpoints.formats import open_checkpoint
 from keras_vit.checkpoints.planning import CHANNEL_RULES, LoadPlan, LoadReport
 from keras_vit.checkpoints.published import resolve
 
-_OF_DATA = ("rounding", "exif", "bit_depth")  # how files are decoded
+_OF_DATA = ("rounding", "exif", "bit_depth")  # these describe image files, not weights
 
 _LOG = logging.getLogger("keras_vit")
 
@@ -28,39 +28,38 @@ def load(
     channels: str | None = None,
     resize_patches: bool = False,
 ) -> LoadReport:
-    """Loads a checkpoint into a model, and reports what was done with every array.
+    """Loads a checkpoint into a model and reports what was done with every array.
 
-    Position embeddings are resampled where the model's grid is another. The model changes only if the whole file is
-    right.
+    Position embeddings are resampled if the model has another grid. The model changes only if the whole file is valid.
 
     Args:
         model: a built model of `keras_vit.VisionTransformer`, `keras_vit.BiTResNet` or their variants.
         source: the name of published weights ("imagenet21k", "imagenet21k+imagenet2012", "augreg",
-            "augreg:<file name>", "sam", for BiT ResNets "bit_s", "bit_m", "bit_m+imagenet2012", "bit:<file name>"),
-            the path of an .npz file (of `vit_jax` or big_vision; `file.npz:img` for a subtree) or of a .safetensors
-            file (of timm or Hugging Face), or an https or gs URL of one.
-        head: "keep" for inference: the model and the file have the same arrays; only the file's head is left out if
-            the model has none. "new" for fine-tuning, by the rules of `vit_jax`: the head gets initial values and may
+            "augreg:<file name>", "sam"; for BiT ResNets "bit_s", "bit_m", "bit_m+imagenet2012", "bit:<file name>"),
+            the path of an .npz file (of `vit_jax` or big_vision; `file.npz:img` for a subtree) or a .safetensors file
+            (of timm or Hugging Face), or an https or gs URL of one.
+        head: "keep" for inference: the model and the file must have the same arrays, except that the file's head is
+            dropped if the model has none. "new" for fine-tuning, as in `vit_jax`: the head gets initial values and may
             have any number of classes; `pre_logits` is loaded if the model has it; a class token and its position are
-            dropped or initialized as the model's classifier needs.
-        source_grid: `(rows, columns)` of the file's positions, where they are not square and the file does not say.
+            dropped or initialized as the model's classifier requires.
+        source_grid: `(rows, columns)` of the file's positions, if they are not square and the file does not show them.
         channels: how the kernel of the first convolution, which has S input channels in the file (3 for RGB), is
-            adapted to a model with another number C of them. None refuses. "sum" gives every channel the sum of the
-            kernel over its S channels, divided by C: RGB weights see a gray image as they did. "tile" gives channel c
-            the kernel's channel `c % S`, times S / C. A ResNet standardizes that kernel, so there
-            "sum" keeps the response to an equal-channel image up to one factor for each filter.
-        resize_patches: whether the file may have another patch size than the model; the kernel is then resized as
-            FlexiViT does. Models with FlexiViT's `position_resampling`, "bilinear_antialias", always allow it.
+            adapted to a model with C channels, if C is not S. None is an error. "sum" gives every channel the sum of
+            the kernel over its S channels, divided by C: gray images give the same result as in RGB. "tile" gives
+            channel c the kernel's channel `c % S`, times S / C. A ResNet standardizes that kernel, so there "sum" keeps
+            the response to an image with equal channels up to one factor per filter.
+        resize_patches: whether the file may have another patch size than the model; the kernel is then resized as in
+            FlexiViT. Models with FlexiViT's `position_resampling`, "bilinear_antialias", always allow it.
 
     Returns:
         A `LoadReport`; `print` it. It is also logged, to "keras_vit" at INFO.
 
     Raises:
-        ValueError: the file is not a checkpoint or is of another architecture, GELU or epsilon; or an array is
-            missing, unused, of another shape or dtype, or not finite.
+        ValueError: the file is not a checkpoint, or has another architecture, GELU or epsilon; or an array is missing,
+            is unused, has another shape or dtype, or is not finite.
         ConnectionError: the file could not be downloaded.
 
-    Reference: `checkpoint.py` of `vit_jax`; both of its numberings of modules, and GroupNorm arrays of both shapes.
+    Reference: `checkpoint.py` of `vit_jax`, with both of its numberings of modules and both shapes of GroupNorm arrays.
     For `channels`, timm's `adapt_input_conv`: "sum" for one channel, "tile" for two and for four or more. For
     `resize_patches`, FlexiViT, arXiv 2212.08013, section 3.4.
     """
@@ -74,14 +73,14 @@ def load(
         options = {"source": source, "head": head, "source_grid": source_grid, "channels": channels, "patches": patches}
         plan = LoadPlan(model, variables, shapes, checkpoint, **options)
         _check_numerics(model, checkpoint.facts, source)
-        # The file is read twice, so that a bad array at its end leaves the model unchanged while only one array is in
-        # memory; in the file's order, so that the slices of one array come one after the other.
+        # Read the file twice, so that a bad array at its end leaves the model unchanged with only one array in memory.
+        # Read it in the order of the file, so that the slices of an array are consecutive.
         assignments = sorted(plan.assignments.items(), key=lambda item: item[1].array.names)
         head_is_zero = False
         for name, assignment in terminal.track(assignments, "checking weights", "arrays"):
             array = assignment.array.read()
             if not np.isfinite(array).all():
-                raise ValueError(f"{name!r} of the checkpoint holds NaN or infinity. Received: {source}")
+                raise ValueError(f"{name!r} of the checkpoint contains NaN or infinity. Received: {source}")
             head_is_zero |= name == "head/kernel" and not array.any()
         for name, assignment in terminal.track(assignments, "reading weights", "arrays"):
             value = assignment.function(assignment.array.read())
@@ -95,7 +94,7 @@ def load(
     _LOG.info("%s", plan.report)
     if head == "keep" and head_is_zero:
         warnings.warn(
-            f"The head of {source} is all zeros: every image gets the same logits. It can only be fine-tuned "
+            f"The head of {source} is all zeros, so every image gets the same logits. Use it for fine-tuning only "
             '(head="new").',
             stacklevel=3,
         )
@@ -112,10 +111,10 @@ def _validate(head, source_grid, channels):
 
 
 def _check_numerics(model, facts, source):
-    """Refuses a file of another GELU or epsilon than the model's."""
+    """Raises a `ValueError` if the file has another GELU or epsilon than the model."""
     arguments = getattr(model, "arguments", {})
     of_model = {name: arguments[name] for name in registry.NUMERICS if name in arguments}
-    if of_model.get("mlp") == "swiglu":  # which arrays show
+    if of_model.get("mlp") == "swiglu":  # the arrays show which MLP it is
         of_model = {name: value for name, value in of_model.items() if name not in ("mlp", "exact_gelu")}
     elif of_model.get("mlp") and not facts.get("mlp"):
         of_model["exact_gelu"] = of_model["mlp"] == "gelu"
@@ -124,13 +123,13 @@ def _check_numerics(model, facts, source):
         needed = ", ".join(f"{name}={value}" for name, value in different.items())
         received = ", ".join(f"{name}={of_model[name]}" for name in different)
         raise ValueError(
-            f"The weights are of a model with {needed}, which no array shows; build the model with {needed}. "
+            f"The weights belong to a model with {needed}, so the model must be built with {needed}. "
             f"Received: {received} in {model.name}, for {source}"
         )
 
 
 def _initialize_head(model, new_entries):
-    """Gives the head its initial values: a zero kernel, and the bias that the model was built with."""
+    """Gives the head its initial values: a kernel of zeros, and the bias that the model was built with."""
     for name, _ in new_entries:
         if name.startswith("head/"):
             layer = model.head.distillation if "distillation" in name else model.head
@@ -141,7 +140,7 @@ def _initialize_head(model, new_entries):
 def _set_preprocessing(model, fields):
     if fields is None:
         return
-    # How files are decoded is a matter of the data, not of the weights.
+    # Ignore fields that describe image files.
     fields = {"interpolation": "", **{key: value for key, value in fields.items() if key not in _OF_DATA}}
     known = getattr(model, "preprocessing", None)
     if known and "naflex" in (known.resize, fields["resize"]):  # which the model decides

@@ -1,11 +1,11 @@
-"""Canonical names of weights: those of the JAX reference `vit_jax`, in the numbering of its current code.
+"""Canonical names of weights: those of the JAX reference `vit_jax`, with the numbering of its current code.
 
-Every variable of a model has one: its path, with the reference's names for the modules that the reference has.
+The canonical name of a variable is its path, with the names of the reference for modules that the reference has.
 """
 
 import re
 
-# From the path of a variable, `layer/sublayer/weight`, to its canonical name; applied in this order.
+# Turn the path of a variable, `layer/sublayer/weight`, into its canonical name; applied in this order.
 _RENAMES = [
     (r"^(class_token|register_tokens)/", ""),
     (r"^resnet_stem/", ""),
@@ -15,7 +15,7 @@ _RENAMES = [
     (r"^pool/", "MAPHead_0/"),
     (r"^(block\d+)_(unit\d+)/", r"\1/\2/"),
     (r"^position_embedding/", "Transformer/posembed_input/"),
-    (r"^position_embedding_(\d+)/", r"Transformer/encoderblock_\1/posembed_input/"),  # of a layer; not in `vit_jax`
+    (r"^position_embedding_(\d+)/", r"Transformer/encoderblock_\1/posembed_input/"),  # in each block; not in `vit_jax`
     (r"^(encoderblock_\d+|encoder_norm|pre_norm)/", r"Transformer/\1/"),
     (r"/norm(_1)?/", "/LayerNorm_0/"),
     (r"/attention/", "/MultiHeadDotProductAttention_0/"),
@@ -30,23 +30,23 @@ _RENAMES = [
     (r"/beta$", "/bias"),
 ]
 POSITIONS = "Transformer/posembed_input/pos_embedding"
-# Positions that are resampled: of all tokens or of one axis, in the model or in a layer.
+# Positions that can be resampled: of all tokens or of one axis, in the model or in a block.
 POSITION_NAMES = re.compile(r".*/posembed_input/(pos|x|y)_embedding")
 CLASS_TOKEN, DISTILLATION_TOKEN = "cls", "distillation_token/cls"
 HEAD = ("head/kernel", "head/bias")
-# The kernels that may be the first to see an image: a Transformer's, a ResNet stem's, a BiT ResNet's.
+# Kernels that may be the first layer: of a Transformer, a ResNet stem, a BiT ResNet.
 EMBEDDING = "embedding/kernel"
 STEM_ROOT = "conv_root/kernel"
 BIT_ROOT = "root_block/conv_root/kernel"
 
 _GROUP_NORM = re.compile(r"(^|/)(gn(_root|_proj|\d+)|norm-pre-head)/(scale|bias)$")
-# From the canonical numbering to that of the published files.
+# Turn the canonical numbering into that of the published files.
 _JOINT_NUMBERS = [
     (r"(encoderblock_\d+)/MultiHeadDotProductAttention_0/", r"\1/MultiHeadDotProductAttention_1/"),
     (r"(encoderblock_\d+)/LayerNorm_1/", r"\1/LayerNorm_2/"),
     (r"(encoderblock_\d+)/MlpBlock_0/", r"\1/MlpBlock_3/"),
 ]
-# From the canonical name of a weight of a pre-activation BiT ResNet to that in the published files.
+# Turn canonical names of a pre-activation BiT ResNet into those of the published files.
 _BIT = [
     (r"^root_block/conv_root/kernel$", "resnet/root_block/standardized_conv2d/kernel"),
     (r"^norm-pre-head/(scale|bias)$", r"resnet/group_norm/\1"),
@@ -60,23 +60,23 @@ _BIT = [
 
 
 def canonical_name(path):
-    """The canonical name of a variable's path; canonical names stay as they are."""
+    """Returns the canonical name for the path of a variable; canonical names do not change."""
     return _substitute(_RENAMES, path)
 
 
 def canonical_variables(model):
-    """`{canonical name: variable}` for every weight of a model, in the model's order."""
+    """Returns `{canonical name: variable}` for every weight of a model, in the order of the model."""
     variables = {}
     for layer in model.layers:
         for variable in layer.weights:
-            # Inside another model a path has a prefix; the name starts at the layer.
+            # Inside another model, a path has a prefix; the name starts at the layer.
             path = layer.name + "/" + variable.path.rpartition(f"{layer.name}/")[2]
             variables[canonical_name(path)] = variable
     return variables
 
 
 def canonical_shapes(model):
-    """`{canonical name: shape}` for every weight of a model; an embedding's kernel is `(height, width, in, out)`."""
+    """Returns `{canonical name: shape}` for every weight of a model; a patch kernel is `(height, width, in, out)`."""
     shapes = {name: tuple(variable.shape) for name, variable in canonical_variables(model).items()}
     if len(shapes.get(EMBEDDING, ())) == 2:
         side = next(layer.patch_size for layer in model.layers if hasattr(layer, "patch_size"))
@@ -86,22 +86,22 @@ def canonical_shapes(model):
 
 
 def count_class_tokens(names):
-    """How many class tokens a model of these canonical names has: 2 of a distilled one."""
+    """Returns the number of class tokens of a model with these canonical names: 2 for a distilled one."""
     return (CLASS_TOKEN in names) + (DISTILLATION_TOKEN in names)
 
 
 def first_kernel(names):
-    """The canonical name of the kernel that is applied to the images, or None."""
+    """Returns the canonical name of the kernel that is applied to the images, or None."""
     return next((name for name in (BIT_ROOT, STEM_ROOT, EMBEDDING) if name in names), None)
 
 
 def is_group_norm(name):
-    """Whether a canonical name is that of a GroupNorm's array, which older files store as `(1, 1, 1, C)`."""
+    """Whether a canonical name belongs to a GroupNorm, whose arrays older files store as `(1, 1, 1, C)`."""
     return _GROUP_NORM.search(name) is not None
 
 
 def to_published(name, array, names):
-    """`(name, array)` as the published files have them, for a canonical name and the names of all weights."""
+    """Returns `(name, array)` as in the published files; `names` are the canonical names of all weights."""
     if BIT_ROOT in names:
         return _substitute(_BIT, name), array[None, None] if name == HEAD[0] else array
     return _substitute(_JOINT_NUMBERS, name), array.reshape(1, 1, 1, -1) if is_group_norm(name) else array

@@ -1,4 +1,4 @@
-"""Kernels of the first convolution, for images of other channels and for another patch size."""
+"""Adapts the kernel of the first convolution to other channels or another patch size."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from keras_vit.checkpoints.position_embeddings import RULES
 
 
 def adapt_input_channels(kernel, channels, rule):
-    """Returns a convolution's kernel for another number of input channels, as timm's `adapt_input_conv`."""
+    """Returns a convolution kernel for another number of input channels, as timm's `adapt_input_conv` does."""
     present = kernel.shape[2]
     if rule == "sum":
         total = kernel.sum(axis=2, keepdims=True) / np.float32(channels)
@@ -15,21 +15,21 @@ def adapt_input_channels(kernel, channels, rule):
 
 
 def resize_patches(kernel, patch_size, position_rule):
-    """FlexiViT's kernel `(new, new, C, D)` of another patch size, from `(old, old, C, D)`.
+    """Resizes a patch kernel `(old, old, C, D)` to `(new, new, C, D)` as FlexiViT does.
 
-    An enlarged patch then has the same inner product with the new kernel as the patch had with the old one; of a
-    smaller patch, it is the nearest. Images are enlarged as the file's library does: by antialiased bicubic
-    interpolation in timm, else bilinearly.
+    For an enlarged patch, the inner product with the new kernel equals that of the patch with the old one; for a
+    smaller patch, it is the best approximation. Patches are resized as in the library of the file: by antialiased
+    bicubic interpolation in timm, else bilinearly.
 
     Reference: `resample_patchemb` of big_vision's `models/proj/flexi/vit.py`; timm's `resample_patch_embed`.
     """
     resize = RULES["bicubic_antialias"] if position_rule == "bicubic_antialias" else _bilinear_matrix
-    # The pseudo-inverse of a Kronecker product is that of its factors, so each axis has its own.
+    # The pseudo-inverse of a Kronecker product is the product of those of its factors, so handle each axis separately.
     rows, columns = (np.linalg.pinv(resize(old, patch_size).T) for old in kernel.shape[:2])
     return np.einsum("ro,oqcd,nq->rncd", rows, kernel.astype(np.float64), columns, optimize=True).astype(np.float32)
 
 
 def _bilinear_matrix(old, new):
-    """`tf.image.resize` without antialiasing."""
+    """Returns the matrix of `tf.image.resize` without antialiasing."""
     source = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)
     return np.maximum(1 - np.abs(np.arange(old) - source[:, None]), 0)

@@ -1,4 +1,4 @@
-"""Deciding, from headers alone, what a load will do with every array of the model and of the file."""
+"""Decides, from headers alone, what a load does with every array of the model and the file."""
 
 import dataclasses
 import functools
@@ -12,33 +12,33 @@ from keras_vit.checkpoints import names, position_embeddings, registry
 from keras_vit.checkpoints.patch_kernels import adapt_input_channels, resize_patches
 from keras_vit.checkpoints.readers import LazyArray
 
-# Arguments of a model that a load with head="keep" needs to agree, beyond its architecture.
+# Arguments that must agree for a load with head="keep", in addition to the architecture.
 _PARTS = (
     *("classifier", "representation_size", "position_embedding", "position_embedding_at", "class_token_position"),
 )
 _ATTENTION_BIAS = re.compile(r"Transformer/encoderblock_\d+/MultiHeadDotProductAttention_0/([qkv])\w+/bias")
-_DTYPES = ("float32", "float16", "bfloat16")  # what float32 holds exactly
+_DTYPES = ("float32", "float16", "bfloat16")  # float32 represents all of them exactly
 CHANNEL_RULES = ("sum", "tile")
-_MAX_LINES = 20  # of a kind; a file with an optimizer's state has hundreds of unused arrays
+_MAX_LINES = 20  # per kind; a file with optimizer state has hundreds of unused arrays
 
 
 @dataclasses.dataclass
 class LoadReport:
-    """What a load did with every array of the model and of the file.
+    """What a load did with every array of the model and the file.
 
-    Entries are `(name, shape)` in the names and shapes of `vit_jax`, unless said otherwise.
+    Entries are `(name, shape)` with the names and shapes of `vit_jax`, unless noted otherwise.
 
     Attributes:
         model: name of the model.
         source: the source that was loaded, as a string.
-        loaded: arrays of the model that have the file's values.
-        resampled: `(name, shape, (old_grid, new_grid))`, position embeddings that were resampled to another grid,
-            and the kernel of patches of another size; a grid is `(rows, columns)`.
-        adapted: `(name, shape, (old_channels, new_channels, rule))`, the first convolution where images have another
-            number of channels than the file's, and the rule, "sum" or "tile".
+        loaded: arrays of the model that have the values of the file.
+        resampled: `(name, shape, (old_grid, new_grid))` of position embeddings that were resampled to another grid, and
+            of a patch kernel that was resized; a grid is `(rows, columns)`.
+        adapted: `(name, shape, (old_channels, new_channels, rule))` of the first convolution, if it was adapted to
+            another number of channels by the rule "sum" or "tile".
         new: arrays of the model that keep or get initial values.
-        dropped: arrays of the file that are left out by rule, such as an old head or a class token.
-        unused: further arrays of the file, such as an optimizer's state.
+        dropped: arrays of the file that are not needed, such as an old head or a class token.
+        unused: all other arrays of the file, such as optimizer state.
     """
 
     model: str
@@ -68,20 +68,20 @@ class LoadReport:
         return "\n".join(lines)
 
     def full(self) -> str:
-        """The text of `str(report)`, with a line for every loaded array as well."""
+        """Returns `str(report)` with an additional line for every loaded array."""
         return "\n".join([str(self), *(f"  loaded: {name} {shape}" for name, shape in self.loaded)])
 
 
 @dataclasses.dataclass(frozen=True)
 class Assignment:
-    """Where the value of a variable comes from: an array of the file, and a function of it."""
+    """The source of a variable's value: a function of an array in the file."""
 
     array: LazyArray
     function: Callable = lambda value: value
 
 
 class LoadPlan:
-    """What a load will do, decided from headers: `assignments`, `{canonical name: Assignment}`, and `report`."""
+    """A load, planned from headers: `assignments`, `{canonical name: Assignment}`, and the `report`."""
 
     def __init__(self, model, variables, shapes, checkpoint, *, source, head, source_grid, channels, patches):
         self.model, self.variables, self.shapes, self.source, self.head = model, variables, shapes, source, head
@@ -92,7 +92,7 @@ class LoadPlan:
         of_model = getattr(model, "arguments", {})
         self.rule = checkpoint.facts.get("position_resampling") or of_model.get("position_resampling", "zoom")
         self.assignments, self.report = {}, LoadReport(model.name, str(source))
-        # What the model and the file are, by one and the same rule: their shapes.
+        # Infer the architectures of the model and of the file in the same way, from shapes.
         facts = {name: value for name, value in checkpoint.facts.items() if name not in ("constructor", "arguments")}
         self.of_model = registry.infer(shapes, {"rotary": of_model.get("rotary")})
         self.of_model[1].update({n: of_model[n] for n in ("classifier",) if n in of_model and n in self.of_model[1]})
@@ -114,7 +114,7 @@ class LoadPlan:
         different += sorted(set(theirs.get("attention_bias", "qkvo")) - set(ours.get("attention_bias", "qkvo")))
         if file_family is not None and (family.constructor is not file_family.constructor or different):
             raise ValueError(
-                f"The checkpoint is of another architecture: it is {registry.describe(file_family, theirs)}, and "
+                f"The checkpoint has another architecture: it is {registry.describe(file_family, theirs)}, and "
                 f"{self.model.name} is {registry.describe(family, ours)}. Received: {self.source}"
             )
 
@@ -122,17 +122,18 @@ class LoadPlan:
         has_head = self.head == "keep" and names.HEAD[0] in self.shapes and names.HEAD[0] in self.arrays
         if has_head and "head_reads" in self.facts:
             raise ValueError(
-                f"The file's head reads {self.facts['head_reads']}, which no model here does; build the model with "
-                f'include_top=False, or load it with head="new". Received: {self.source}'
+                f"The file's head reads {self.facts['head_reads']}, which is not supported; build the model with "
+                f'include_top=False, or load the file with head="new". Received: {self.source}'
             )
         if has_head and ("pool" in self.facts or "head_pool" in self.facts) and pools[0] != pools[1]:
             raise ValueError(
-                f"The file's head is of a model with `classifier={pools[1]!r}`; build the model with it, or load with "
+                f"The file's head needs a model with `classifier={pools[1]!r}`; build the model with it, or load with "
                 f'head="new". Received: classifier={pools[0]!r} in {self.model.name}, for {self.source}'
             )
 
     def _assign(self, other_arrays):
-        """Decides for every name, of the model and of the file, what is done with it."""
+        """Plans what to do with every array of the model and the file."""
+        # Compare the names of the model and the file.
         new = [name for name in self.shapes if self._is_new(name)]
         zeros = [name for name in self.shapes if self._is_zero(name)]
         missing = [name for name in self.shapes if name not in self.arrays and name not in (*new, *zeros)]
@@ -148,8 +149,9 @@ class LoadPlan:
         report.new += [(name, self.shapes[name]) for name in (*new, *zeros)]
         report.dropped += [(name, self.arrays[name].shape) for name in not_loaded if name not in unused]
         report.unused += [(name, self.arrays[name].shape) for name in unused]
-        # An optimizer's state and the like are not weights, so they are never an error.
+        # Arrays that are not weights, such as optimizer state, are never an error.
         report.unused += [(name, array.shape) for name, array in other_arrays.items()]
+        # Assign an array, or zeros, to every other variable.
         first = names.first_kernel(self.shapes)
         for name, shape in self.shapes.items():
             if name in zeros:
@@ -159,7 +161,7 @@ class LoadPlan:
             array = self.arrays[name]
             if array.dtype not in _DTYPES:
                 raise ValueError(
-                    f"{name!r} of the checkpoint must hold floats: {', '.join(_DTYPES)}. "
+                    f"{name!r} of the checkpoint must be one of {', '.join(_DTYPES)}. "
                     f"Received: dtype={array.dtype} in {self.source}"
                 )
             if names.POSITION_NAMES.fullmatch(name):
@@ -177,21 +179,21 @@ class LoadPlan:
         return self.head == "new" and (name.startswith("head/") or (name not in self.arrays and _is_optional(name)))
 
     def _is_zero(self, name):
-        """Whether an array of the model is a bias of queries, keys or values that the file's model does not have, or
-        the bias of a head without one, CLIP's projection."""
+        """Whether an array of the model is a bias that the file's model does not have: of queries, keys or values, or
+        of the head, as in CLIP."""
         if name == names.HEAD[1] and names.HEAD[0] in self.arrays and name not in self.arrays:
             return self.head == "keep"
         match = _ATTENTION_BIAS.fullmatch(name)
         return bool(match) and match[1] not in self.of_file[1].get("attention_bias", "qkvo")
 
     def _may_be_dropped(self, name):
-        """Whether an array of the file may be left out by rule."""
+        """Whether an array of the file is not needed."""
         if name.startswith("head/") and names.HEAD[0] not in self.shapes:
             return True
         return self.head == "new" and _is_optional(name)
 
     def _fitting_arguments(self, missing):
-        """A sentence with the arguments of a model that the file would fit, " " before it; "" if none is known."""
+        """Returns " " and a sentence with arguments of a model that fits the file; "" if there are none."""
         (_, ours), (_, theirs) = self.of_model, self.of_file
         hints = [f"`{n}={theirs[n]!r}`" for n in _PARTS if n in theirs and ours.get(n) != theirs[n]]
         if any(name in missing for name in names.HEAD):
@@ -203,27 +205,27 @@ class LoadPlan:
         if name == names.HEAD[0] and len(array.shape) == 2 and array.shape[0] != shape[0]:
             hint = (
                 f" The file's head reads {array.shape[0]} features, and the model's {shape[0]}; build the model with "
-                'include_top=False, or load it with head="new".'
+                'include_top=False, or load the file with head="new".'
             )
         elif name.startswith("head/") and array.shape:
             hint = (
                 f" The checkpoint was trained for {array.shape[-1]} classes; build the model with "
-                f'classes={array.shape[-1]}, or load it with head="new".'
+                f'classes={array.shape[-1]}, or load the file with head="new".'
             )
         return ValueError(
-            f"{name!r} of the checkpoint has another shape than the model's, {shape}.{hint} "
+            f"{name!r} of the checkpoint must have the shape of the model, {shape}.{hint} "
             f"Received: shape={array.shape} in {self.source}"
         )
 
     def _fits_after_changes(self, old, new):
-        """Whether two shapes `(height, width, in, out)`, none of them empty, differ in their channels, or in patch
-        sizes that may be resized."""
+        """Whether two non-empty kernels `(height, width, in, out)` differ only in their channels, or in patch sizes
+        that may be resized."""
         if not len(old) == len(new) == 4 or 0 in old or old == new or old[3] != new[3]:
             return False
         return old[:2] == new[:2] or self.resizes_patches
 
     def _assign_first_kernel(self, name, shape):
-        """The first convolution, whose kernel follows the number of channels of the images and the patch size."""
+        """Plans the first convolution, which is adapted to the number of channels and the patch size."""
         array = self.arrays[name]
         old, new = array.shape[2], shape[2]
         if old != new and self.channels is None:
@@ -243,15 +245,13 @@ class LoadPlan:
         if old != new:
             self.report.adapted.append((name, shape, (old, new, self.channels)))
 
-    # Positions and the class token, which the model and the file may store differently, or only one may have.
+    # Positions and the class token: the model and the file may store them differently, or only one may have them.
 
     def _assign_positions(self, name, shape):
         array = self.arrays[name]
         found = self._resampling(name, shape, array.shape) if array.shape[-1:] == shape[-1:] else None
         if found is None:
-            raise self._other_shape(
-                name, shape, " None that could be resampled: `source_grid=(rows, columns)` gives the grid of the file."
-            )
+            raise self._other_shape(name, shape, " Set `source_grid=(rows, columns)` to the grid of the file.")
         old_grid, new_grid, function = found
         is_same = array.shape == shape and old_grid == new_grid
         self.assignments[name] = Assignment(array) if is_same else Assignment(array, function)
@@ -261,7 +261,7 @@ class LoadPlan:
             self.report.resampled.append((name, shape, (old_grid, new_grid)))
 
     def _resampling(self, name, shape, old_shape):
-        """`(old grid, new grid, function)` for positions of any kind, or None if they do not fit."""
+        """Returns `(old grid, new grid, function)` for positions of any kind, or None if they do not fit."""
         if len(old_shape) != 3 or 0 in old_shape:
             return None
         if name.endswith(("/x_embedding", "/y_embedding")):
@@ -287,7 +287,7 @@ class LoadPlan:
                 patches = position_embeddings.resample(patches, old_grid, new_grid, self.rule)
             if not model_rows:
                 return patches
-            # Without a row in the file: zeros next to the file's class token, else the model's initial values.
+            # Without a row in the file, use zeros if the file has a class token, else the model's initial values.
             initial = np.zeros((1, model_rows, shape[2]), np.float32)
             if names.CLASS_TOKEN not in self.arrays:
                 initial = np.asarray(self.variables[names.POSITIONS])[:, :model_rows]
@@ -301,12 +301,12 @@ class LoadPlan:
         _, file_rows = (self._file_grid(names.POSITIONS) if has_positions else None) or (None, 0)
         if not file_rows or self.shapes[names.POSITIONS][1] > math.prod(self._grid()):
             return Assignment(array)
-        # The model gives its class token no position. The file's is added to the token, which is the same sum.
+        # The class token of the model has no position, so add that of the file to the token.
         row = self.arrays[names.POSITIONS].map(array.shape, lambda positions: positions[:, :1]).read()
         return Assignment(array, lambda token: token + row if row.any() else token)
 
     def _file_grid(self, name):
-        """`((rows, columns), rows of class tokens before them)` of the file's positions, or None if none fits."""
+        """Returns `((rows, columns), number of rows for class tokens)` of the file's positions, or None."""
         rows = self.arrays[name].shape[1] if len(self.arrays[name].shape) == 3 else 0
         class_tokens, class_row = names.count_class_tokens(self.arrays), self.facts.get("class_row")
         return position_embeddings.source_grid(rows, class_tokens, self._grid(), self.known_grid, class_row)
@@ -315,14 +315,14 @@ class LoadPlan:
         grid = getattr(self.model, "grid", None)
         if grid is None:
             raise ValueError(
-                "Positions are resampled to the grid of the model, which must be a model of keras_vit. "
+                "Positions can only be loaded into a model of keras_vit, which has a `grid`. "
                 f"Received: model={self.model.name!r}, {type(self.model).__name__}"
             )
         return tuple(grid)
 
 
 def _is_optional(name):
-    """Whether fine-tuning works without the array: those that pool the tokens, and those after the pooling."""
+    """Whether fine-tuning works without this array: it pools the tokens or comes after the pooling."""
     return name == names.CLASS_TOKEN or name.startswith(("head/", "pre_logits/", "MAPHead_0/", "fc_norm/"))
 
 

@@ -1,4 +1,4 @@
-"""Published weights by name, over all families."""
+"""Published weights of all families, by name."""
 
 import os
 import re
@@ -12,7 +12,7 @@ _PYTORCH = (".pth", ".pt", ".bin", ".ckpt")
 
 
 class ResolvedCheckpoint(typing.NamedTuple):
-    """A checkpoint on this machine: its path, the subtree of the weights in it, and its row of published weights."""
+    """A local checkpoint: its path, the subtree of its weights, and its row of published weights."""
 
     path: str
     subtree: str = ""
@@ -20,38 +20,38 @@ class ResolvedCheckpoint(typing.NamedTuple):
 
 
 def rows() -> list[PublishedWeights]:
-    """Every file that the families list."""
+    """Returns every file that the families list."""
     return [row for family in FAMILIES for row in family.published]
 
 
 def find_published(
     source: str | os.PathLike, input_shape: tuple[int | None, ...] = (None, None, None), **sizes: Any
 ) -> PublishedWeights | None:
-    """Returns the row of published weights that a name means for a model that is not built; None for paths and URLs.
+    """Returns the row of published weights for a name and a model that is not built yet; None for paths and URLs.
 
     Args:
         source: a name, a path or a URL; only names have a row.
-        input_shape: `(height, width, channels)` of the model's images; the height chooses among files of one model.
+        input_shape: `(height, width, channels)` of the model's images; the height selects among files of one model.
         **sizes: arguments of the model, such as `patch_size`, `num_layers`, `hidden_size` and `resnet_blocks`.
 
     Raises:
-        ValueError: the name is known, but not for such a model.
+        ValueError: the name has no file for this model.
     """
     return find(source, registry.find_sizes(sizes), input_shape[0])
 
 
 def fetch(source: str | os.PathLike, input_shape: tuple[int | None, ...] = (None, None, None), **sizes: Any) -> str:
-    """Returns the local file of a name, a path or a URL, downloaded if necessary; arguments as of `find_published`.
+    """Returns the local file for a name, a path or a URL; downloads it if needed. Arguments: see `find_published`.
 
     Raises:
-        ValueError: there is no such file and no such name, or the name has no file for such a model.
-        ConnectionError: it could not be downloaded.
+        ValueError: there is no such file or name, or the name has no file for this model.
+        ConnectionError: the file could not be downloaded.
     """
     return resolve(source, registry.find_sizes(sizes), input_shape[0]).path
 
 
 def resolve(source, size=(), resolution=None):
-    """The `ResolvedCheckpoint` of a name, a path or a URL, for the names of a size and the height of its images."""
+    """Returns the `ResolvedCheckpoint` of a name, a path or a URL; `size` and `resolution` are as for `find`."""
     text = os.fspath(source)
     if text.endswith(_PYTORCH):
         _refuse_pytorch(text)
@@ -68,7 +68,7 @@ def resolve(source, size=(), resolution=None):
     row = find(text, size, resolution)
     if row is None:
         raise ValueError(
-            f"There is no such file, and no published weights of that name. {known_names(size)} Received: {text}"
+            f"There is no such file, and no published weights have this name. {known_names(size)} Received: {text}"
         )
     if row.url.startswith(hub.URL):
         return ResolvedCheckpoint(_file_in(hub.fetch(row.url.removeprefix(hub.URL))), published=row)
@@ -77,13 +77,13 @@ def resolve(source, size=(), resolution=None):
 
 def _refuse_pytorch(path):
     raise ValueError(
-        "This is a PyTorch file, which is not read: it may run code. Save it in PyTorch as safetensors, "
+        "PyTorch files are not read, because they can run code. Save the weights from PyTorch as safetensors, "
         f"safetensors.torch.save_file(state_dict, 'model.safetensors'). Received: {path}"
     )
 
 
 def _file_in(folder):
-    """The weights in a folder of Hugging Face's: a file, or the index of several."""
+    """Returns the weights in a folder in Hugging Face's format: a file, or the index of several."""
     names = os.listdir(folder)
     files = [name for name in names if name.endswith(".safetensors.index.json")]
     files = files or [name for name in names if name.endswith(".safetensors")]
@@ -91,14 +91,14 @@ def _file_in(folder):
         _refuse_pytorch(os.path.join(folder, pickled[0]))
     if len(files) != 1:
         raise ValueError(
-            "A folder of weights must hold one .safetensors file, or an index of several, as Hugging Face's do. "
+            "A folder of weights must contain one .safetensors file, or the index of several. "
             f"Received: {folder} with {len(files)} of them"
         )
     return os.path.join(folder, files[0])
 
 
 def find(source, size=(), resolution=None):
-    """The row that a name means for the names of a size, of several that of the resolution or the first; or None."""
+    """Returns the row for a name and the names of a size: the one with the resolution, or else the first; or None."""
     size = [size] if isinstance(size, str) else size or []
     if not is_name(os.fspath(source)):
         url = f"{hub.URL}{os.fspath(source)}"
@@ -108,7 +108,7 @@ def find(source, size=(), resolution=None):
         row = find_file(collection, name)
         if row.model not in size:
             raise ValueError(
-                f"The file is of {row.model}, and the model is {' or '.join(size) or 'not of a published size'}. "
+                f"The file is a {row.model}, but the model is {' or '.join(size) or 'not of a published size'}. "
                 f"Received: weights={source!r}"
             )
         return row
@@ -119,7 +119,7 @@ def find(source, size=(), resolution=None):
 
 
 def find_file(collection, name):
-    """The row of a file in a collection, also of one that only the collection's rule knows; else a `ValueError`."""
+    """Returns the row of a file in a collection, listed or following the collection's rule; else a `ValueError`."""
     listed = [row for row in rows() if row.collection == collection]
     if found := [row for row in listed if row.name == name]:
         return found[0]
@@ -132,28 +132,28 @@ def find_file(collection, name):
 
 
 def known_names(sizes):
-    """A sentence that lists the published weights of a size, by all of its names, for messages."""
+    """Returns a sentence for messages that lists the published weights of a size."""
     sizes = [sizes] if isinstance(sizes, str) else sizes
     collections = dict.fromkeys(row.collection for row in rows() if row.model in sizes)
     if not collections:
         known = ", ".join(dict.fromkeys(row.model for row in rows()))
         return (
-            f"Weights have been published for {known}, and the model is not one of them: give a path or a URL, or "
-            "train without (--config.weights=)."
+            f"Weights are published for {known}, but not for this model: use a path or a URL, or train without weights "
+            "(--config.weights=)."
         )
     rules = dict.fromkeys(rule for family in FAMILIES for rule in family.rules if family.sizes.keys() & set(sizes))
     names = [*collections, *(f"{collection}:<file name>" for collection in rules)]
-    return f"The published weights of {sizes[0]} are {', '.join(names)}; a path or a URL works as well."
+    return f"The published weights of {sizes[0]} are {', '.join(names)}; you can also use a path or a URL."
 
 
 def collection_of(size, *preferred):
-    """The first of the preferred collections that has files of a size, or the first that has; "" if none has."""
+    """Returns the first collection with files of a size, preferred ones first; "" if there is none."""
     known = list(dict.fromkeys(row.collection for row in rows() if row.model == size))
     return next((name for name in (*preferred, *known) if name in known), "")
 
 
 def is_name(source):
-    """Whether a string has the form of a collection's name, or of a file in one, "augreg:<file name>"."""
+    """Whether a string is a collection, or has the form of a file in one, such as "augreg:<file name>"."""
     collection, _, name = os.fspath(source).partition(":")
     known = {row.collection for row in rows()} | {rule for family in FAMILIES for rule in family.rules}
     return collection in known and "/" not in name

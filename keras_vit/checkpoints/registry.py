@@ -1,4 +1,4 @@
-"""What checkpoints know about model families: a list that `keras_vit.families` fills."""
+"""The model families that checkpoints know: a list that `keras_vit.families` fills."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -6,15 +6,15 @@ from typing import Any
 
 import keras
 
-# Arguments that make two models different architectures, wherever both are known.
+# Two models with different values of these arguments, if both are known, have different architectures.
 STRUCTURE = (
     *("patch_size", "hidden_size", "num_layers", "mlp_dim", "num_heads", "resnet_blocks"),
     *("depth", "width_factor", "version"),
 )
-# Parts of blocks and tokens that shapes show; a model and a file must agree in all of them, or both lack one.
+# Parts of blocks and tokens that shapes show. A model and a file must agree in all of them.
 PARTS = ("num_registers", "layer_scale", "mlp_norm", "qk_norm", "pre_norm", "patch_bias", "attention_norm", "distilled")
 
-# Arguments that change a model's outputs and that no array shows.
+# Arguments that change the outputs of a model but that no array shows.
 NUMERICS = ("exact_gelu", "epsilon", "mlp", "rotary")
 
 
@@ -26,20 +26,19 @@ class Format:
         name: of the library, such as "timm".
         marker: regular expression; a file that has an array of this name may be in this format.
         renames: `(pattern, replacement)` pairs. The first pattern that matches a whole name replaces it by the path of
-            a variable, or by a canonical name; names that none matches stay as they are. In a replacement, "a|b|c" as
-            one part of the path splits the array into equal parts along its output axis, of which an empty one is left
-            out, and "*" numbers the slices along its first axis. "" is for an array that is no weight of the model.
-            With the layout "pytorch", replacements leave out the last part of a name, "weight" or "bias", and patterns
-            may.
+            a variable or a canonical name; other names do not change. In a replacement, "a|b|c" as one part of the path
+            splits the array into equal parts along its output axis (an empty part is dropped), and "*" numbers the
+            slices along its first axis. "" means that the array is not a weight of the model. With the layout
+            "pytorch", replacements omit the last part of a name, "weight" or "bias", and patterns may omit it.
         layout: "keras" or "pytorch".
-        prefixes: what may precede every name of the weights; other arrays of such a file are not weights.
+        prefixes: possible prefixes of all weights; arrays without the prefix are not weights.
         facts: arguments of the model that no array shows.
-        read_config: from the config.json beside a file, a dict, to facts that replace those; None if there is none.
-        fits: from `{name in the file: shape}` and the config.json, {} if there is none, to whether the file is in this
-            format, where names do not tell; None if they do. It goes before one of the same names without `fits`.
-        write_config: from the arguments of a model to the config.json with which the library loads it, and options of
-            `checkpoints.writing`; in its place None if the format is not for such a model, or why it does not hold this
-            one. None if it is only read.
+        read_config: maps the config.json next to a file, a dict, to facts that replace `facts`; None if there is none.
+        fits: maps `{name in the file: shape}` and the config.json ({} if there is none) to whether the file is in this
+            format; None if names are enough. Takes precedence over a format with the same names without `fits`.
+        write_config: maps the arguments of a model to a config.json for the library and options for
+            `checkpoints.writing`. Instead of the config.json, it returns None if the format is for other models, or a
+            string, the reason why it does not support this one. None if the format is read-only.
     """
 
     name: str
@@ -59,11 +58,11 @@ class PublishedWeights:
 
     Attributes:
         collection: what `weights=` calls it, such as "imagenet21k".
-        name: name of the file, without its ending.
+        name: name of the file, without its extension.
         model: name of the size, such as "ViT-B/16" or "BiT-R50x1".
-        url: address of the file.
-        classes: units of its head, 0 for none, or None if neither the table nor the name gives them.
-        resolution: side in pixels of the images of its last training, or None.
+        url: URL of the file.
+        classes: units of its head, 0 for none, or None if unknown.
+        resolution: side, in pixels, of the images of its last training, or None.
         representation_size: units of `pre_logits`, 0 for none.
         preprocessing: fields of a `Preprocessing`.
         arguments: arguments of the model that differ from those of its size.
@@ -77,7 +76,7 @@ class PublishedWeights:
     resolution: int | None = None
     representation_size: int = 0
     preprocessing: Mapping[str, Any] = dataclasses.field(
-        # `vit_jax` resizes both sides to the model's and scales to [-1, 1], for all of its files.
+        # For all of its files, `vit_jax` resizes both sides and scales to [-1, 1].
         default_factory=lambda: {"mean": [127.5] * 3, "std": [127.5] * 3, "resize": "stretch", "crop_fraction": 1.0}
     )
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -90,15 +89,15 @@ class Family:
     Attributes:
         constructor: builds a model of any size.
         sizes: `{name: arguments of the constructor}`.
-        identity: the arguments by which a size is recognized.
-        infer: from the shapes of weights, `{canonical name: shape}`, to the arguments of the constructor that they
-            show; None if they are of another family. "grid" is `(rows, columns)` of the patches instead of
-            "input_shape", and what shapes do not show is left out.
+        identity: the arguments that identify a size.
+        infer: maps the shapes of weights, `{canonical name: shape}`, and facts to the arguments of the constructor that
+            they show, with the "grid" of patches, `(rows, columns)`, in place of "input_shape"; None for weights of
+            another family.
         formats: how libraries name its weights.
         published: its published files.
-        rules: `{collection: (rule, parse)}` for files that `published` does not list: the rule that their names follow,
-            and a function from a name to a `PublishedWeights`, or None if the name does not follow the rule.
-        reference: what the numbers are compared with.
+        rules: `{collection: (rule, parse)}` for files that `published` does not list: a description of their names, and
+            a function from a name to a `PublishedWeights`, or None for other names.
+        reference: the implementation that outputs are compared with.
     """
 
     constructor: Callable[..., keras.Model]
@@ -116,12 +115,12 @@ FAMILIES: list[Family] = []
 
 
 def find_size(arguments: Mapping[str, Any], family: Family | None = None) -> str | None:
-    """The name of the size with these arguments, such as "ViT-B/16", or None."""
+    """Returns the name of the size with these arguments, such as "ViT-B/16", or None."""
     return next(iter(find_sizes(arguments, family)), None)
 
 
 def find_sizes(arguments: Mapping[str, Any], family: Family | None = None) -> list[str]:
-    """The names of all sizes with these arguments, those first that say the most; MAE's ViT-L/16 is the paper's too."""
+    """Returns the names of all sizes with these arguments, most specific first; MAE and the paper share ViT-L/16."""
     found = []
     for candidate in sorted(FAMILIES, key=lambda f: -len(f.identity)) if family is None else [family]:
         numbers = [_plain(arguments.get(name)) for name in candidate.identity]
@@ -132,12 +131,12 @@ def find_sizes(arguments: Mapping[str, Any], family: Family | None = None) -> li
 
 
 def _plain(value):
-    """A value that compares: an argument that is off is one that is not given."""
+    """Normalizes a value for comparison: an argument that is off equals one that is not set."""
     return tuple(value) if isinstance(value, list) else None if value in (0, False, "") else value
 
 
 def infer(shapes: Mapping[str, tuple], facts: Mapping[str, Any]) -> tuple[Family | None, dict[str, Any]]:
-    """Returns the family of weights, and the arguments of its constructor; shapes count more than `facts`."""
+    """Returns the family of weights and the arguments of its constructor; shapes take precedence over `facts`."""
     constructor, stored = facts.get("constructor"), facts.get("arguments", {})
     candidates = [f for f in reversed(FAMILIES) if constructor in (None, f.constructor.__name__)]
     for family in candidates:
@@ -149,16 +148,16 @@ def infer(shapes: Mapping[str, tuple], facts: Mapping[str, Any]) -> tuple[Family
 
 
 def no_family(kind: str = "") -> str:
-    """A sentence for files of none of the families, which it names, after what a config.json says, if it does."""
+    """Returns a sentence for files of an unknown family, with the kind in the config.json if there is one."""
     known = dict.fromkeys(name.partition("-")[0] for family in FAMILIES for name in family.sizes)
     said = f" ({kind!r} by its config.json)" if kind else ""
-    return f"The file holds no weights{said} of a known family, which are {', '.join(known)}."
+    return f"The file contains no weights{said} of a known family; the families are {', '.join(known)}."
 
 
 def describe(family: Family | None, arguments: Mapping[str, Any]) -> str:
-    """An architecture in words, for messages."""
+    """Returns a description of an architecture for messages."""
     if family is None:
-        return "of no known family"
+        return "of an unknown family"
     numbers = {name: arguments[name] for name in (*STRUCTURE, *PARTS, "mlp", "attention_bias") if arguments.get(name)}
     alike = {name for other in FAMILIES if other.constructor is family.constructor for name in other.sizes}
     name = next((name for name in find_sizes(arguments) if name in alike), family.constructor.__name__)

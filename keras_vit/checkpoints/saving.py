@@ -1,4 +1,4 @@
-"""Writing a model's weights in the layout of the published files."""
+"""Writes the weights of a model in the layout of the published files."""
 
 import json
 import math
@@ -21,36 +21,36 @@ _TRAINING_ONLY = (
 
 
 def save(model: keras.Model, path: str | os.PathLike, format: str = "vit_jax") -> None:
-    """Writes a model's weights as an .npz file in the layout of the published ones, or as another library's folder.
+    """Writes the weights of a model as an .npz file like the published ones, or as a folder for another library.
 
-    `vit_jax` and timm read the .npz; `load` restores every number bit for bit. The archive's comment, which other
-    readers ignore, holds what the layout cannot say, and `keras_vit.from_pretrained` rebuilds the model from it. Parts
-    that only big_vision has (a MAP head) get big_vision's names; a class token without a position gets one of zeros.
+    `vit_jax` and timm can read the .npz file; `load` restores every number bit for bit. `keras_vit.from_pretrained`
+    rebuilds the model from the comment of the archive, which other readers ignore. Parts that only big_vision has (a
+    MAP head) get big_vision's names; a class token without a position gets one of zeros.
 
     Args:
         model: a built model of `keras_vit.VisionTransformer`, `keras_vit.BiTResNet` or their variants.
-        path: a local path, ending in ".npz"; an existing file is replaced once the new one is complete. For another
-            format than "vit_jax" a folder, whose `model.safetensors` and `config.json` are replaced.
-        format: "vit_jax", "timm" or "huggingface". `timm.create_model("local-dir:PATH", pretrained=True)` and
-            `from_pretrained(PATH)` of the class of transformers that the `config.json` names load such folders.
+        path: a local path that ends in ".npz"; an existing file is replaced when the new one is complete. For formats
+            other than "vit_jax", a folder, whose `model.safetensors` and `config.json` are replaced.
+        format: "vit_jax", "timm" or "huggingface". Load such folders with `timm.create_model("local-dir:PATH",
+            pretrained=True)`, or with `from_pretrained(PATH)` of the transformers class in the `config.json`.
 
     Raises:
-        ValueError: the path is not as above or cannot be written, or the model has a part without a place.
+        ValueError: the path is invalid or cannot be written, or the format does not support a part of the model.
     """
     path = os.fspath(path)
     if format == "vit_jax" and not path.endswith(".npz"):
         raise ValueError(f'The path of a checkpoint must end in ".npz". Received: path={path!r}')
     if files.is_remote(path):
-        raise ValueError(f"The checkpoint cannot be written: its path must be a local one. Received: path={path!r}")
+        raise ValueError(f"The path of a checkpoint must be local. Received: path={path!r}")
     if any("lora_kernel" in variable.path for variable in model.variables):
         raise ValueError(
-            "Adapters of LoRA have no place in this layout; saving the model as .keras adds them to the kernels, and "
-            f"what is loaded from there can be saved here. Received: model={model.name!r}"
+            "This layout does not support LoRA adapters. Save the model as .keras, which merges them into the kernels, "
+            f"then load it and save it here. Received: model={model.name!r}"
         )
     shapes, variables = names.canonical_shapes(model), names.canonical_variables(model)
     if names.first_kernel(shapes) is None:
         raise ValueError(
-            "Only models of keras_vit, with their layer names, can be saved as a checkpoint. "
+            "Only models of keras_vit with their original layer names can be saved as a checkpoint. "
             f"Received: model={model.name!r}"
         )
     arrays = {n: np.asarray(v).astype(np.float32).reshape(shapes[n]) for n, v in variables.items()}
@@ -69,7 +69,7 @@ def save(model: keras.Model, path: str | os.PathLike, format: str = "vit_jax") -
 
 
 def _facts(model):
-    """What the layout does not say about a model, for the comment of the archive."""
+    """Returns what the layout does not show about a model, for the comment of the archive."""
     arguments = {}
     for name, value in getattr(model, "arguments", {}).items():
         if name not in _TRAINING_ONLY and isinstance(value, bool | int | float | str | tuple | dict | None):
@@ -87,7 +87,7 @@ def _facts(model):
 
 
 def _to_published(name, array, model, shapes):
-    """`(name, array)` as the published files have them, for a name and an array of `vit_jax`."""
+    """Returns `(name, array)` as in the published files."""
     num_patches = math.prod(getattr(model, "grid", (0, 0)))
     if name == names.POSITIONS and names.CLASS_TOKEN in shapes and array.shape[1] == num_patches:
         array = np.concatenate([np.zeros_like(array[:, :1]), array], axis=1)
@@ -95,7 +95,7 @@ def _to_published(name, array, model, shapes):
 
 
 def _preprocessing_if_unusual(model):
-    """The fields of a model's `Preprocessing`, if they are not the defaults; else None."""
+    """Returns the fields of a model's `Preprocessing`, or None if they are the defaults."""
     preprocessing = getattr(model, "preprocessing", None)
     if preprocessing is None:
         return None

@@ -1,4 +1,4 @@
-"""Writing a model as a folder that timm or transformers load: the formats of families, read backwards."""
+"""Writes a model as a folder for timm or transformers, by applying the formats of the families backwards."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import numpy as np
 from keras_vit.checkpoints import inference, names, registry
 from keras_vit.checkpoints.formats import rename
 
-# What a folder must say about a model so that the reader computes the same.
+# Arguments that a reader of the folder must get right to compute the same outputs.
 _CHECKED = (
     *("patch_size", "hidden_size", "num_layers", "mlp_dim", "num_heads", "input_shape", "classifier", "pool_norm"),
     *("position_embedding", "attention_bias", "mlp_bias", "epsilon", "rotary", "include_top", *registry.PARTS, "mlp"),
@@ -20,7 +20,7 @@ _DEFAULTS = {"attention_bias": "qkvo", "epsilon": 1e-6, "patch_bias": True, "mlp
 
 
 def write_folder(model, path, form_name, arrays):
-    """Writes `model.safetensors` and `config.json` in the first format of that name that has a place for everything."""
+    """Writes `model.safetensors` and `config.json` in the first format of this name that supports the whole model."""
     from safetensors.numpy import save_file
 
     forms = [form for family in reversed(registry.FAMILIES) for form in family.formats if form.name == form_name]
@@ -29,7 +29,7 @@ def write_folder(model, path, form_name, arrays):
         known = sorted({f.name for family in registry.FAMILIES for f in family.formats if f.write_config})
         raise ValueError(f"`format` must be one of {', '.join(['vit_jax', *known])}. Received: format={form_name!r}")
     arguments = {**getattr(model, "arguments", {}), "preprocessing": model.preprocessing}
-    problems = []  # `(how far the format is from the model, why it does not hold it)`
+    problems = []  # `(number of unsupported parts, reason)` for each format
     os.makedirs(path, exist_ok=True)
     for form in forms if "num_layers" in arguments else ():
         config, options = form.write_config(arguments)
@@ -37,11 +37,11 @@ def write_folder(model, path, form_name, arrays):
             problems += [] if config is None else [(0, config)]
             continue
         if not arguments["mlp_bias"] and "mlp_bias" not in config:
-            problems.append((100, "MLPs have biases in it"))
+            problems.append((100, "its MLPs have biases"))
             continue
         tensors, left = render(form, _adapted(arrays, **options), arguments["num_layers"], **options)
         if left:
-            problems.append((len(left), f"it has no place for {', '.join(sorted(left)[:3])}"))
+            problems.append((len(left), f"it does not support {', '.join(sorted(left)[:3])}"))
             continue
         with tempfile.TemporaryDirectory(dir=path) as folder:
             save_file(tensors, os.path.join(folder, "model.safetensors"), {"format": "pt"})
@@ -53,9 +53,9 @@ def write_folder(model, path, form_name, arrays):
                 for name in os.listdir(folder):
                     os.replace(os.path.join(folder, name), os.path.join(path, name))
                 return
-            problems.append((0, f"it does not say {different}={arguments.get(different)!r}"))
+            problems.append((0, f"it does not support {different}={arguments.get(different)!r}"))
     reason = min(problems)[1] if problems else "no class there has all of its parts"
-    raise ValueError(f"No format of {form_name!r} holds this model: {reason}. Received: model={model.name!r}")
+    raise ValueError(f"No format of {form_name!r} supports this model: {reason}. Received: model={model.name!r}")
 
 
 def _write_json(fields, folder, name):
@@ -64,7 +64,7 @@ def _write_json(fields, folder, name):
 
 
 def _preprocessor(model):
-    """The preprocessor_config.json of transformers, with our own fields where it is less exact."""
+    """Returns the preprocessor_config.json for transformers, with additional fields that it cannot express."""
     preprocessing, (height, width, _) = model.preprocessing, model.image_shape
     resized = [round(side / preprocessing.crop_fraction) for side in (height, width)]
     is_stretched = preprocessing.resize == "stretch"
@@ -86,7 +86,8 @@ def _preprocessor(model):
 
 
 def _adapted(arrays, add_row="", no_head_bias=False, **_):
-    """The arrays as a library wants them: with the row of positions of a class token, or with that row in the token."""
+    """Returns the arrays as a library expects them: with a row of positions for the class token, or with this row added
+    to the token, and without a head bias of zeros."""
     arrays = dict(arrays)
     positions, token = arrays.get(names.POSITIONS), arrays.get(names.CLASS_TOKEN)
     if add_row == "zeros":
@@ -99,21 +100,21 @@ def _adapted(arrays, add_row="", no_head_bias=False, **_):
 
 
 def _difference(arguments, folder):
-    """The first argument that a reader of the folder would take for another; None if there is none."""
+    """Returns the first argument that a reader of the folder would get wrong, or None."""
 
     def value(arguments, name):
         if name == "mlp":
             return arguments.get("mlp") or ("gelu" if arguments.get("exact_gelu") else "gelu_tanh")
         value = arguments.get(name, _DEFAULTS.get(name)) or False
-        return bool(value) if name == "layer_scale" else value  # an initial value
+        return bool(value) if name == "layer_scale" else value  # compare only whether it is on
 
     _, read = inference.find_arguments(folder)
     return next((name for name in _CHECKED if value(arguments, name) != value(read, name)), None)
 
 
 def render(form, arrays, num_layers, prefix="", skip="$^", **_):
-    """Returns the arrays that a format names, by their names in a file, and those left, by canonical name."""
-    # `prefix` is written for the optional beginning of names; names that match `skip` are not used.
+    """Returns the arrays by their names in the format, and those that it does not name by canonical name."""
+    # `prefix` replaces the optional start of names; names that match `skip` are not used.
     left, tensors = dict(arrays), {}
     for pattern, _ in form.renames:
         for stem in _stems(pattern, num_layers, prefix):
@@ -137,7 +138,7 @@ def render(form, arrays, num_layers, prefix="", skip="$^", **_):
 
 
 def _stems(pattern, num_layers, prefix):
-    """The names that a pattern stands for. Of several spellings it is the first."""
+    """Yields the names that a pattern matches, with the first of several spellings."""
     if match := re.search(r"\((\?:)?([^()]*)\)(\?)?", pattern):
         inner = match[2]
         options = [inner.split("|")[0]] if match[1] and "bias" not in inner else inner.split("|")
@@ -154,7 +155,7 @@ def _stems(pattern, num_layers, prefix):
 
 
 def _to_pytorch(name, array):
-    """An array in the layout of PyTorch, from one whose attention heads have an axis of their own."""
+    """Converts an array to the layout of PyTorch, which has no separate axis for attention heads."""
     if name.endswith("_0/out/kernel"):
         return array.reshape(-1, array.shape[-1]).T
     if re.search("/(query|key|value)/", name):

@@ -72,10 +72,10 @@ def test_a_damaged_directory_of_the_archive(refused, golden_files, tmp_path):
 def test_a_header_that_takes_long_to_multiply(refused, tmp_path):
     huge = {"a": {"dtype": "F32", "shape": [10**300] * 4000, "data_offsets": [0, 4]}}
     _write_safetensors(tmp_path / "huge.safetensors", huge, 4)
-    refused(tmp_path / "huge.safetensors", "header of the .safetensors file is wrong")
+    refused(tmp_path / "huge.safetensors", "header of the .safetensors file is invalid")
     deep = {"a": {"dtype": "F32", "shape": [1] * 100, "data_offsets": [0, 4]}}
     _write_safetensors(tmp_path / "deep.safetensors", deep, 4)
-    refused(tmp_path / "deep.safetensors", "holds no weights of a known family")
+    refused(tmp_path / "deep.safetensors", "contains no weights of a known family")
 
 
 def _write_safetensors(path, header, size):
@@ -117,7 +117,7 @@ def test_an_array_of_another_shape(refused, edited):
 def test_an_array_of_another_dtype(dtype, refused, edited):
     refused(
         edited(embedding__bias=np.zeros(64, dtype)),
-        "'embedding/bias' of the checkpoint must hold floats|holds numbers only; 'embedding/bias.npy'",
+        "'embedding/bias' of the checkpoint must be one of float32|must only contain numbers; 'embedding/bias.npy'",
     )
 
 
@@ -224,7 +224,7 @@ def edited_header(golden_files, tmp_path):
 def test_a_safetensors_header_that_lies(change, refused, edited_header):
     refused(
         edited_header(lambda header: text if isinstance(text := change(header), str) else None),
-        "header of the .safetensors file is wrong",
+        "header of the .safetensors file is invalid",
         exact_gelu=True,
     )
 
@@ -233,7 +233,7 @@ def test_a_safetensors_header_that_lies(change, refused, edited_header):
 def test_a_safetensors_file_that_is_cut(length, refused, golden_files, tmp_path):
     path = tmp_path / "cut.safetensors"
     path.write_bytes((golden_files / "timm_token.safetensors").read_bytes()[:length])
-    message = "header of the .safetensors file is wrong" if length else "The file is empty"
+    message = "header of the .safetensors file is invalid" if length else "The file is empty"
     refused(path, message, exact_gelu=True)
 
 
@@ -245,10 +245,10 @@ def test_a_safetensors_length_beyond_the_file(refused, tmp_path):
 
 def test_a_file_without_weights_of_a_model(refused, tmp_path):
     np.savez(tmp_path / "other.npz", x=np.zeros(3, "float32"))
-    refused(tmp_path / "other.npz", "holds no weights of a known family")
+    refused(tmp_path / "other.npz", "contains no weights of a known family")
     with zipfile.ZipFile(tmp_path / "empty.npz", "w"):
         pass
-    refused(tmp_path / "empty.npz", "holds no weights")
+    refused(tmp_path / "empty.npz", "contains no weights")
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_a_header_that_is_no_header_is_one_line(header, tmp_path):
     text = header.encode().ljust(118) + b"\n"
     with zipfile.ZipFile(tmp_path / "odd.npz", "w") as archive:
         archive.writestr("a.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + bytes(4))
-    with pytest.raises(ValueError, match="numpy's format only.*odd.npz|never loaded.*odd.npz"):
+    with pytest.raises(ValueError, match="numpy's format; .*odd.npz|never loaded.*odd.npz"):
         NpzFile(tmp_path / "odd.npz")
 
 
@@ -273,5 +273,5 @@ def test_a_header_that_is_no_header_is_one_line(header, tmp_path):
 )  # fmt: skip
 def test_an_array_that_is_not_of_numbers_is_refused(array, tmp_path):
     np.savez(tmp_path / "odd.npz", a=array)
-    with pytest.raises(ValueError, match="holds numbers only; 'a.npy' is an array of .*odd.npz"):
+    with pytest.raises(ValueError, match="must only contain numbers; 'a.npy' is an array of .*odd.npz"):
         NpzFile(tmp_path / "odd.npz")

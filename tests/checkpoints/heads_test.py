@@ -129,7 +129,7 @@ def test_an_all_zero_head_warns_only_if_it_is_kept(golden_files, small, arrays, 
     changed = arrays(golden_files / "vit_token.ckpt.npz")
     changed["head/kernel"] *= 0
     np.savez(tmp_path / "zero.npz", **changed)
-    with pytest.warns(UserWarning, match="all zeros: every image gets the same logits"):
+    with pytest.warns(UserWarning, match="all zeros, so every image gets the same logits"):
         checkpoints.load(small(), tmp_path / "zero.npz")
     checkpoints.load(small(), tmp_path / "zero.npz", head="new")
     checkpoints.load(small(include_top=False), tmp_path / "zero.npz")

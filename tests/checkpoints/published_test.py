@@ -108,7 +108,7 @@ def test_an_augreg_name_describes_the_file():
     "source, model, message",
     [
         ("sam", "ViT-H/14", r"published weights of ViT-H/14 are imagenet21k, augreg:<file name>; a path"),
-        ("imagenet21k", None, "Weights have been published for ViT-B/16, .* the model is not one of them"),
+        ("imagenet21k", None, "Weights are published for ViT-B/16, .* but not for this model"),
         ("augreg:B_16-i21k", "ViT-B/16", "must follow the rule {model}-{ds}"),
         ("augreg:X_16-i1k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0", "ViT-B/16", "must follow the rule"),
         ("augreg:S_16-i1k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0", "ViT-B/16", "is of ViT-S/16"),

@@ -45,7 +45,7 @@ def test_a_folder_of_hugging_face_gives_its_logits(tmp_path):
     with np.load(GOLDEN / "hf_token.io.npz") as io:
         np.testing.assert_allclose(keras.ops.convert_to_numpy(model(io["inputs"])), io["logits"], atol=2e-5)
     (tmp_path / "model.safetensors").unlink()
-    with pytest.raises(ValueError, match="must hold one .safetensors file.* with 0 of them"):
+    with pytest.raises(ValueError, match="must contain one .safetensors file.* with 0 of them"):
         keras_vit.from_pretrained(tmp_path)
 
 
@@ -113,7 +113,7 @@ def test_a_published_file_is_named_with_its_collection(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "file, message",
     [
-        ("timm_token.safetensors", "give `num_heads`"),
+        ("timm_token.safetensors", "set `num_heads`"),
         ("timm_gap.safetensors", "give `input_shape`, and `source_grid`"),
         ("bigvision_tok_sincos.ckpt.npz", "give `input_shape`"),
     ],
@@ -151,7 +151,7 @@ def test_a_file_in_place_of_weights_is_named(tmp_path):
             keras_vit.from_pretrained(tmp_path)
     path.rename(tmp_path / "pytorch_model.bin")
     with pytest.raises(
-        ValueError, match="This is a PyTorch file.*Save it in PyTorch as safetensors.*pytorch_model.bin"
+        ValueError, match="PyTorch files are not read.*Save the weights from PyTorch as safetensors.*pytorch_model.bin"
     ):
         keras_vit.from_pretrained(tmp_path)
     index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}

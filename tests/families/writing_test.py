@@ -202,23 +202,23 @@ DINOV3 = {"rotary": ROTARY, "position_embedding": "none", "layer_scale": 1e-5, "
     [
         ("timm", {"representation_size": 5}, ": no class there has all of its parts. Received: model="),
         ("timm", {"attention_bias": "kvo"}, ": no class there has all of its parts. Received: model="),
-        ("huggingface", {"mlp_bias": False}, ": MLPs have biases in it. Received: "),
+        ("huggingface", {"mlp_bias": False}, ": its MLPs have biases. Received: "),
         ("huggingface", {"attention_bias": "kvo"}, ": .* of transformers has biases in attention that the model lacks"),
         (
             "huggingface",
             {"classifier": "gap", "representation_size": 5},
             ".*IJepaForImageClassification .* has no pooler",
         ),
-        ("huggingface", {**CLIP, "head_bias": 1.0}, ": it has no place for the head's bias"),
+        ("huggingface", {**CLIP, "head_bias": 1.0}, ": it does not support the head's bias"),
         ("huggingface", {**CLIP, **WIDE}, ": CLIPVisionModelWithProjection of .* takes square images"),
         ("huggingface", {**WIDE, "classifier": "map", "include_top": False}, ".*SiglipVisionModel of .* square images"),
         ("huggingface", {**WIDE, "layer_scale": 1.0, "include_top": False}, ".*Dinov2Model of .* takes square images"),
-        ("huggingface", DINOV3, ".*no place for Transformer/encoderblock_0/MlpBlock_0/LayerNorm_0"),
+        ("huggingface", DINOV3, ".*does not support Transformer/encoderblock_0/MlpBlock_0/LayerNorm_0"),
     ],
 )
 def test_parts_that_a_format_lacks_are_refused(form, arguments, message, tmp_path):
     model = keras_vit.VisionTransformer(**{**SIZES, **arguments})
-    with pytest.raises(ValueError, match=f"No format of '{form}' holds this model{message}"):
+    with pytest.raises(ValueError, match=f"No format of '{form}' supports this model{message}"):
         checkpoints.save(model, tmp_path / "to", format=form)
     assert not any((tmp_path / "to").iterdir())
 
