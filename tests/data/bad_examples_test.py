@@ -229,7 +229,7 @@ def test_temporary_read_failures_are_reported(photos, broken):
     bad, weights = count(inputs, "test", enumerate(inputs.eval_batches()), said)
     assert np.flatnonzero(weights[:23] == 0).tolist() == [0, 3, 8, 13, 21] and bad.count == 5
     named = [line for line in said if "weight 0" in line]
-    assert ["can be read now" in line for line in named] == [True, False, True, False, False]
+    assert ["works now" in line for line in named] == [True, False, True, False, False]
 
 
 @pytest.mark.full

@@ -116,7 +116,7 @@ def test_weights_decide_fields_at_their_defaults():
     ):
         with pytest.raises(ValueError, match=message):
             _task(model={**sizes, **changes}, weights=weights).build_model(_inputs())
-    with pytest.raises(ValueError, match="`config.architecture` must be VisionTransformer, .*'BiTResNet', weights="):
+    with pytest.raises(ValueError, match="`config.architecture` must be VisionTransformer or .*'BiTResNet', weights="):
         _task("BiTResNet", weights=weights).build_model(_inputs())
     weights = str(golden / "bigvision_map.ckpt.npz")
     model = _task(model=sizes, weights=weights).build_model(_inputs((32, 32, 3)))
