@@ -37,11 +37,7 @@ def find_arguments(source, num_heads=None, grid=None):
     """Returns `(Family, arguments)` of the model of a checkpoint, without "input_shape" if the grid is unknown."""
     resolved = published.resolve(source)
     with open_checkpoint(resolved.path, resolved.subtree, num_heads) as checkpoint:
-        facts = dict(checkpoint.facts)
-        if grid is not None:
-            facts["grid"] = grid
-        if num_heads is not None:
-            facts["num_heads"] = num_heads
+        facts = checkpoint.facts | ({"grid": grid} if grid else {}) | ({"num_heads": num_heads} if num_heads else {})
         family, arguments = registry.infer(checkpoint.shapes, facts)
         unknown_kind = checkpoint.unknown_kind
     missing = [name for name in registry.STRUCTURE if name in arguments and arguments[name] is None]

@@ -63,7 +63,13 @@ def load(
     For `channels`, timm's `adapt_input_conv`: "sum" for one channel, "tile" for two and for four or more. For
     `resize_patches`, FlexiViT, arXiv 2212.08013, section 3.4.
     """
-    _validate(head, source_grid, channels)
+    if head not in ("keep", "new"):
+        raise ValueError(f'`head` must be "keep" or "new". Received: head={head!r}')
+    if source_grid is not None and (np.shape(source_grid) != (2,) or min(source_grid) < 1):
+        raise ValueError(f"`source_grid` must be (rows, columns). Received: source_grid={source_grid!r}")
+    if channels is not None and channels not in CHANNEL_RULES:
+        raise ValueError(f'`channels` must be "sum", "tile" or None. Received: channels={channels!r}')
+    # Find the file and plan the load from headers.
     variables, shapes = names.canonical_variables(model), names.canonical_shapes(model)
     _, architecture = registry.infer(shapes, {})
     architecture |= getattr(model, "arguments", {})
@@ -99,15 +105,6 @@ def load(
             stacklevel=3,
         )
     return plan.report
-
-
-def _validate(head, source_grid, channels):
-    if head not in ("keep", "new"):
-        raise ValueError(f'`head` must be "keep" or "new". Received: head={head!r}')
-    if source_grid is not None and (np.shape(source_grid) != (2,) or min(source_grid) < 1):
-        raise ValueError(f"`source_grid` must be (rows, columns). Received: source_grid={source_grid!r}")
-    if channels is not None and channels not in CHANNEL_RULES:
-        raise ValueError(f'`channels` must be "sum", "tile" or None. Received: channels={channels!r}')
 
 
 def _check_numerics(model, facts, source):

@@ -114,19 +114,18 @@ FAMILIES: list[Family] = []
 """Every registered family, in the order of registration."""
 
 
-def find_size(arguments: Mapping[str, Any], family: Family | None = None) -> str | None:
+def find_size(arguments: Mapping[str, Any]) -> str | None:
     """Returns the name of the size with these arguments, such as "ViT-B/16", or None."""
-    return next(iter(find_sizes(arguments, family)), None)
+    return next(iter(find_sizes(arguments)), None)
 
 
-def find_sizes(arguments: Mapping[str, Any], family: Family | None = None) -> list[str]:
+def find_sizes(arguments: Mapping[str, Any]) -> list[str]:
     """Returns the names of all sizes with these arguments, most specific first; MAE and the paper share ViT-L/16."""
     found = []
-    for candidate in sorted(FAMILIES, key=lambda f: -len(f.identity)) if family is None else [family]:
-        numbers = [_plain(arguments.get(name)) for name in candidate.identity]
-        for name, size in candidate.sizes.items():
-            if numbers == [_plain(size.get(key)) for key in candidate.identity]:
-                found.append(name)
+    for family in sorted(FAMILIES, key=lambda family: -len(family.identity)):
+        numbers = [_plain(arguments.get(name)) for name in family.identity]
+        sizes = family.sizes.items()
+        found += [name for name, size in sizes if numbers == [_plain(size.get(key)) for key in family.identity]]
     return found
 
 

@@ -70,15 +70,15 @@ def save(model: keras.Model, path: str | os.PathLike, format: str = "vit_jax") -
 
 def _facts(model):
     """Returns what the layout does not show about a model, for the comment of the archive."""
-    arguments = {}
-    for name, value in getattr(model, "arguments", {}).items():
-        if name not in _TRAINING_ONLY and isinstance(value, bool | int | float | str | tuple | dict | None):
-            arguments[name] = value
+    arguments = {name: value for name, value in getattr(model, "arguments", {}).items() if name not in _TRAINING_ONLY}
+    arguments = {n: v for n, v in arguments.items() if isinstance(v, bool | int | float | str | tuple | dict | None)}
+    preprocessing = getattr(model, "preprocessing", None)
+    is_default = preprocessing is None or preprocessing == Preprocessing().for_channels(preprocessing.channels)
     facts = {
         "constructor": type(model).__name__ if arguments else None,
         "arguments": arguments or None,
         "grid": getattr(model, "grid", None),
-        "preprocessing": _preprocessing_if_unusual(model),
+        "preprocessing": None if is_default else preprocessing.to_config(),
     }
     activation = getattr(getattr(model, "input_preprocessing", None), "logits_activation", "softmax")
     if activation != "softmax":
@@ -92,12 +92,3 @@ def _to_published(name, array, model, shapes):
     if name == names.POSITIONS and names.CLASS_TOKEN in shapes and array.shape[1] == num_patches:
         array = np.concatenate([np.zeros_like(array[:, :1]), array], axis=1)
     return names.to_published(name, array, shapes)
-
-
-def _preprocessing_if_unusual(model):
-    """Returns the fields of a model's `Preprocessing`, or None if they are the defaults."""
-    preprocessing = getattr(model, "preprocessing", None)
-    if preprocessing is None:
-        return None
-    usual = Preprocessing().for_channels(preprocessing.channels)
-    return None if preprocessing == usual else preprocessing.to_config()

@@ -25,9 +25,6 @@ def get_config():
                 "hidden_size": 96,
                 "mlp_dim": 192,
                 "num_heads": 4,
-                "dropout": 0.0,
-                "attention_dropout": 0.0,
-                "stochastic_depth": 0.0,
             },
             data=data.defaults(  # keras_vit.data.Options describes the fields
                 name="digits",

@@ -67,12 +67,7 @@ class BadExamples:
         return len(indices)
 
     def check(self, step: int, count: int) -> None:
-        """Adds the bad examples of a batch; raises a `ValueError` if there are more than `max_share` in this epoch.
-
-        Args:
-            step: step of the batch, from 0.
-            count: number of bad examples in the batch, over all hosts.
-        """
+        """Counts a step's bad examples on all hosts; raises a `ValueError` if an epoch has more than `max_share`."""
         epoch = step * self._batch_size // self._source.num_examples
         if epoch != self._epoch:
             self._epoch, self._epoch_count = epoch, 0

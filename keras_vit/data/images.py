@@ -42,7 +42,9 @@ def decode(encoded, max_megapixels=100.0, window=None, exif=False, channels=3, b
     else:
         image = other()
     if exif:
-        image = _turn(image, orientation(encoded))
+        turns, mirrored = [tf.constant(values)[orientation(encoded)] for values in zip(*_ORIENTATIONS)]
+        image = tf.cond(mirrored, lambda: tf.reverse(image, [1]), lambda: image)
+        image = tf.cond(turns > 0, lambda: tf.image.rot90(image, turns), lambda: image)
     return tf.ensure_shape(image, (None, None, channels))
 
 
@@ -50,6 +52,7 @@ def header_size(encoded):
     """Reads the size of an image from its header: int32 `(height, width)`, zeros if it is not an image."""
     head = tf.cast(tf.io.decode_raw(encoded, tf.uint8, fixed_length=32), tf.int32)
     starts_with = lambda start: tf.strings.substr(encoded, 0, len(start)) == start  # noqa: E731
+    png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
 
     def number(*offsets):
         """Returns the little-endian integer in these bytes."""
@@ -69,10 +72,7 @@ def header_size(encoded):
         [
             (tf.io.is_jpeg(encoded), lambda: tf.image.extract_jpeg_shape(encoded)[:2]),
             # The decoder accepts a PNG whose header comes later; the format requires it first.
-            (
-                starts_with(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"),
-                lambda: tf.stack([number(23, 22, 21, 20), number(19, 18, 17, 16)]),
-            ),
+            (starts_with(png), lambda: tf.stack([number(23, 22, 21, 20), number(19, 18, 17, 16)])),
             (starts_with(b"GIF8"), lambda: _gif_size(encoded)),
             # The height of a BMP is negative if its rows are stored top-down.
             (starts_with(b"BM"), lambda: tf.abs(tf.stack([number(22, 23, 24, 25), number(18, 19, 20, 21)]))),
@@ -177,9 +177,3 @@ def _of_channels(image, channels):
     stored = tf.shape(image)[2]
     image = checked(image, stored == channels, f"the image does not have {channels} channels; it has:", stored)
     return tf.ensure_shape(image, (None, None, channels))
-
-
-def _turn(image, orientation):
-    turns, mirrored = [tf.constant(values)[orientation] for values in zip(*_ORIENTATIONS)]
-    image = tf.cond(mirrored, lambda: tf.reverse(image, [1]), lambda: image)
-    return tf.cond(turns > 0, lambda: tf.image.rot90(image, turns), lambda: image)

@@ -97,8 +97,7 @@ def solarize_add(image, addition, threshold=128):
 
 def color(image, factor):
     """Blends from gray (factor 0) to the image (1) and beyond."""
-    gray = _gray(image)
-    return _blend(tf.image.grayscale_to_rgb(gray) if image.shape[-1] == 3 else gray, image, factor)
+    return _blend(_gray(image), image, factor)
 
 
 def contrast(image, factor, original=False):

@@ -125,7 +125,7 @@ class Optimizer(keras.optimizers.Optimizer):
 def decay_flags(variables, decay_mask, no_decay):
     """Returns whether each variable decays; `no_decay` names parameters or layers to leave out."""
     names = [name.strip() for name in no_decay.split(",") if name.strip()]
-    paths = [_path(variable).split("/") for variable in variables]
+    paths = [variable.path.split("/") for variable in variables]
     for name in names:
         if not any(name in path for path in paths):
             raise ValueError(
@@ -139,7 +139,7 @@ def layerwise_multipliers(variables, layer_decay):
     """Returns `layer_decay ** distance from the head` for each variable (Clark et al., "ELECTRA"; "BEiT")."""
     if layer_decay == 1:
         return [1.0] * len(variables)
-    blocks = [re.search(r"(?:^|/)encoderblock_(\d+)/", _path(variable)) for variable in variables]
+    blocks = [re.search(r"(?:^|/)encoderblock_(\d+)/", variable.path) for variable in variables]
     numbers = [int(block[1]) for block in blocks if block]
     if not numbers:
         raise ValueError(f"`layer_decay` needs a Transformer with blocks. Received: layer_decay={layer_decay}")
@@ -153,7 +153,3 @@ def layerwise_multipliers(variables, layer_decay):
             depth += 1
         depths.append(depth)
     return [layer_decay ** (max(numbers) + 2 - depth) for depth in depths]
-
-
-def _path(variable):
-    return getattr(variable, "path", variable.name)

@@ -54,12 +54,8 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
                 "`warmup_steps` must be 0 or more and less than `total_steps`. "
                 f"Received: warmup_steps={warmup_steps}, total_steps={total_steps}"
             )
-        self.decay = decay
-        self.base = base
-        self.total_steps = total_steps
-        self.warmup_steps = warmup_steps
-        self.end = end
-        self.timescale = timescale
+        self.decay, self.base, self.end, self.timescale = decay, base, end, timescale
+        self.total_steps, self.warmup_steps = total_steps, warmup_steps
 
     def __call__(self, step: int | keras.KerasTensor) -> keras.KerasTensor:
         step = ops.cast(step, "float32")

@@ -137,11 +137,7 @@ def finetuning(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
 
 
 def rates(dataset: str) -> tuple[float, ...]:
-    """Returns the learning rates that Table 4 sweeps on a dataset.
-
-    Raises:
-        ValueError: there is no such row.
-    """
+    """Returns the learning rates that Table 4 sweeps on a dataset; a `ValueError` if it has no such row."""
     return _finetuning_row(dataset).rates
 
 
