@@ -157,12 +157,8 @@ def from_config(config: Mapping[str, Any], *, batch_size: int, seed: int) -> Inp
     fields = defaults(**dict(config))
     options = option_fields(fields)
     Options(**options)  # before a dataset is loaded
-    train, test = loading.load(
-        fields["name"],
-        train_split=fields["train_split"],
-        test_split=fields["test_split"],
-        **{name: fields[name] for name in _LOADING},
-    )
+    arguments = {name: fields[name] for name in ("train_split", "test_split", *_LOADING)}
+    train, test = loading.load(fields["name"], **arguments)
     inputs = InputPipeline(train, test, options, batch_size, seed, fields["max_bad_share"])
     if batch_size > train.num_examples:
         log.warning(

@@ -34,14 +34,10 @@ def normalize(image, preprocessing):
 
 def inception_window(size, seed):
     """Draws a window of 5 to 100 % of the area, width over height 0.75 to 1.33: int32 `(y, x, height, width)`."""
+    # The aspect ratio is 1.33 and not 4/3, as in the JAX reference.
+    ranges = {"aspect_ratio_range": (0.75, 1.33), "area_range": (0.05, 1.0), "min_object_covered": 0.0}
     begin, window, _ = tf.image.stateless_sample_distorted_bounding_box(
-        tf.concat([size, [3]], 0),
-        tf.zeros([1, 0, 4]),
-        seed,
-        min_object_covered=0.0,
-        aspect_ratio_range=(0.75, 1.33),  # 1.33 and not 4/3, as in the JAX reference
-        area_range=(0.05, 1.0),
-        use_image_if_no_bounding_boxes=True,
+        tf.concat([size, [3]], 0), tf.zeros([1, 0, 4]), seed, use_image_if_no_bounding_boxes=True, **ranges
     )
     return tf.concat([begin[:2], window[:2]], 0)
 

@@ -146,12 +146,8 @@ class RecordIndex:
 
     def read(self, index):
         """Returns the bytes of a record, a scalar string; raises `tf.errors.DataLossError` for a wrong checksum."""
-        dataset = tf.raw_ops.TFRecordDatasetV2(
-            filenames=self._files[self._file_of[index]][None],
-            compression_type="",
-            buffer_size=64 * 1024,
-            byte_offsets=self._offsets[index][None],
-        )
+        place = {"filenames": self._files[self._file_of[index]][None], "byte_offsets": self._offsets[index][None]}
+        dataset = tf.raw_ops.TFRecordDatasetV2(**place, compression_type="", buffer_size=64 * 1024)
         kind = {"output_types": [tf.string], "output_shapes": [[]]}
         dataset = tf.raw_ops.TakeDataset(input_dataset=dataset, count=1, **kind)
         return tf.raw_ops.DatasetToSingleElement(dataset=dataset, **kind)[0]
