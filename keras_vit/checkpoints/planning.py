@@ -104,6 +104,7 @@ class LoadPlan:
         (family, ours), (file_family, theirs) = self.of_model, self.of_file
         if not self.arrays.keys() & self.shapes.keys() and file_family is None:
             raise ValueError(f"{registry.no_family(self.unknown_kind)} Received: {self.source}")
+        # Compare the structure, and the parts that shapes show.
         pairs = {name: (ours.get(name), theirs.get(name)) for name in registry.STRUCTURE}
         if self.resizes_patches and not pairs["resnet_blocks"][1]:
             del pairs["patch_size"]
@@ -118,6 +119,7 @@ class LoadPlan:
                 f"{self.model.name} is {registry.describe(family, ours)}. Received: {self.source}"
             )
 
+        # Compare the pooling that the head was trained with.
         pools = ours.get("classifier"), theirs.get("classifier")
         has_head = self.head == "keep" and names.HEAD[0] in self.shapes and names.HEAD[0] in self.arrays
         if has_head and "head_reads" in self.facts:

@@ -43,6 +43,7 @@ def write_folder(model, path, form_name, arrays):
         if left:
             problems.append((len(left), f"it does not support {', '.join(sorted(left)[:3])}"))
             continue
+        # Replace the folder's files only if the new ones, read back, describe the same model.
         with tempfile.TemporaryDirectory(dir=path) as folder:
             save_file(tensors, os.path.join(folder, "model.safetensors"), {"format": "pt"})
             _write_json(config, folder, "config.json")

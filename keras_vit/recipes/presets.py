@@ -61,16 +61,13 @@ def pretraining(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
 
 
 def augreg(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
-    """Returns AugReg's pre-training recipe for any Vision Transformer.
+    """Returns AugReg's pre-training recipe for any Vision Transformer, in the form of `pretraining`.
 
     Args:
         model: its name, "ViT-S/16".
         dataset: "imagenet21k" or "imagenet2012".
         **choices: `augreg`, the level of augmentation; `dropout`, also used for stochastic depth; `weight_decay`; and
             on ImageNet-21k `epochs`.
-
-    Returns:
-        As `pretraining`.
 
     Raises:
         ValueError: the dataset or a choice is not in AugReg, a choice is missing, or the model is a BiT ResNet.
@@ -96,16 +93,13 @@ def augreg(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
 
 
 def finetuning(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
-    """Returns the row of Table 4 for a dataset, with one of the learning rates of its sweep.
+    """Returns the row of Table 4 for a dataset in the form of `pretraining`, with one of the learning rates of `rates`.
 
     Args:
         model: as in the paper.
         dataset: "imagenet2012", "cifar100", "cifar10", "pets", "flowers" or "vtab/...".
         **choices: `resolution` in pixels: 384 (the default), or 512 with Polyak averaging; for patches of 14 pixels,
             which divide neither of them, 378 and 518.
-
-    Returns:
-        As `pretraining`; the learning rates to sweep are `rates(dataset)`.
 
     Raises:
         ValueError: there is no such row, another resolution, or another choice.

@@ -51,6 +51,7 @@ def folder(
     whole = "train" if tuning else split
     subfolder = posixpath.join(path, whole)
     hashed = bool(whole) and not tf.io.gfile.isdir(subfolder)
+    # List the images of each class.
     root = path if hashed else subfolder
     folders = _visible_folders(root)
     if hashed and (whole not in ("train", "test") or {"train", "test", "val", "validation"} & set(folders)):
@@ -72,6 +73,7 @@ def folder(
             "%s: skipped %d entries that are not files with an image extension (%s), such as %s",
             root, len(others), ", ".join(IMAGE_ENDINGS), ", ".join(others[:5]),
         )  # fmt: skip
+    # Select the images of a hashed split.
     paths, labels = [], []
     for (label, name), (images, _) in zip(present, listed):
         if hashed:
@@ -121,6 +123,7 @@ def file_list(path: str | os.PathLike, root: str = "", class_names: Sequence[str
     """
     path = str(path)
     rows = _rows(path)
+    # Convert the labels, which are integers or names.
     words = [unicodedata.normalize("NFC", label) for _, _, label in rows]
     names = check_names(class_names or ())
     integers = [word.isdecimal() for word in words]
@@ -144,6 +147,7 @@ def file_list(path: str | os.PathLike, root: str = "", class_names: Sequence[str
         label_of = {name: label for label, name in enumerate(names)}
         labels = np.array([label_of[word] for word in words], np.int64)
 
+    # Find the files.
     root = (str(root) or posixpath.dirname(path) or ".").rstrip("/")
     paths = [name if "://" in name else posixpath.join(root, name) for _, name, _ in rows]
     counts = collections.Counter(name for name, _ in set(zip(paths, words)))

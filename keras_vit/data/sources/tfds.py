@@ -45,9 +45,7 @@ def tfds(
     try:
         builder = tensorflow_datasets.builder(name, data_dir=data_dir or None)
     except (tensorflow_datasets.core.registered.DatasetNotFoundError, AssertionError) as error:
-        raise ValueError(
-            f"`name` must be a dataset of TFDS. Received: name={name!r} ({str(error).splitlines()[0]})"
-        ) from None
+        raise ValueError(f"TFDS has no such dataset. Received: name={name!r} ({str(error).splitlines()[0]})") from None
     features = builder.info.features
     keys = [image_key] if callable(label_key) else [image_key, label_key]
     if not set(keys) <= set(features):
@@ -62,6 +60,7 @@ def tfds(
             f"prepare it by `tfds build` or `tfds.builder({name!r}).download_and_prepare()`. "
             f"Received: split={split!r} ({str(error).splitlines()[0]})"
         ) from None
+    # Give the classes the requested names and order.
     known = () if callable(label_key) else _class_names(features[label_key])
     names = check_names(class_names or known)
     place_of = _places(name, known, names)
@@ -71,6 +70,7 @@ def tfds(
         label = tf.cast(label_key(stored) if callable(label_key) else stored[label_key], tf.int64)
         return {"image": stored[image_key], "label": label if place_of is None else _placed(place_of, label)}
 
+    # Read by index if the files allow it, else in order.
     files, skips = [str(part.filename) for part in parts], [part.skip for part in parts]
     rest: dict[str, Any] = {"class_names": names, "max_value": 255 // scale}
     rest["checksum"] = functools.partial(checksum_of, files)
