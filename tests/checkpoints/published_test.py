@@ -107,11 +107,15 @@ def test_an_augreg_name_describes_the_file():
 @pytest.mark.parametrize(
     "source, model, message",
     [
-        ("sam", "ViT-H/14", r"published weights of ViT-H/14 are imagenet21k, augreg:<file name>; a path"),
+        (
+            "sam",
+            "ViT-H/14",
+            r"published weights of ViT-H/14 are imagenet21k, augreg:<file name>; you can",
+        ),
         ("imagenet21k", None, "Weights are published for ViT-B/16, .* but not for this model"),
         ("augreg:B_16-i21k", "ViT-B/16", "must follow the rule {model}-{ds}"),
         ("augreg:X_16-i1k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0", "ViT-B/16", "must follow the rule"),
-        ("augreg:S_16-i1k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0", "ViT-B/16", "is of ViT-S/16"),
+        ("augreg:S_16-i1k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0", "ViT-B/16", "is a ViT-S/16"),
         ("imagenet21k:ViT-B_7", "ViT-B/16", "must be one of ViT-B_16, ViT-B_32"),
     ],
 )
@@ -122,7 +126,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones(source, model, message):
 
 def test_an_unknown_name_lists_those_of_the_model():
     model = keras_vit.ViT_Ti16(classes=3)
-    with pytest.raises(ValueError, match=r"published weights of ViT-Ti/16 are augreg, augreg:<file name>; a path"):
+    with pytest.raises(ValueError, match=r"published weights of ViT-Ti/16 are augreg, augreg:<file name>; you can"):
         checkpoints.load(model, "imagenet22k")
 
 

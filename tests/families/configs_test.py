@@ -278,5 +278,5 @@ def test_positions_without_a_row_for_the_token_are_refused(folder):
     path = folder("dinov2", change)
     with pytest.raises(ValueError, match="does not show the size of its images"):
         keras_vit.from_pretrained(path)
-    with pytest.raises(ValueError, match="pos_embedding' of the checkpoint has another shape"):
+    with pytest.raises(ValueError, match="pos_embedding' of the checkpoint must have the shape"):
         keras_vit.from_pretrained(path, input_shape=(42, 42, 3))

@@ -238,7 +238,7 @@ def test_a_model_that_does_not_fit_is_a_one_line_error(folder, tmp_path):
     with pytest.raises(ValueError, match="no registers"):
         keras_vit.features(keras_vit.VisionTransformer(**SMALL), np.zeros((1, 42, 42, 3)), tokens="registers")
     save_file({"swin.layers.0.weight": np.ones((2, 2), "float32")}, tmp_path / "other.safetensors")
-    with pytest.raises(ValueError, match="no weights of a known family, .*ViT.*DINOv2.*Received"):
+    with pytest.raises(ValueError, match="no weights of a known family; .*ViT.*DINOv2.*Received"):
         keras_vit.from_pretrained(tmp_path / "other.safetensors")
 
 
@@ -271,7 +271,7 @@ def test_a_head_of_other_features_can_be_left_out(tmp_path):
     save_file(arrays, tmp_path / "model.safetensors")
     shutil.copy(GOLDEN / "dinov2.config.json", tmp_path / "config.json")
     with pytest.raises(
-        ValueError, match=r'reads the class token and the mean.*include_top=False, or load it with head="new"'
+        ValueError, match=r'reads the class token and the mean.*include_top=False, or load the file with head="new"'
     ):
         keras_vit.from_pretrained(tmp_path)
     expected = outputs("dinov2")

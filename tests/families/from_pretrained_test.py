@@ -133,7 +133,7 @@ def test_a_file_of_an_unknown_family_is_named(tmp_path):
         save_file({**arrays, name: np.zeros((1, 8, 64), "float32")}, tmp_path / "model.safetensors")
         for head in ("keep", "new"):
             with pytest.raises(
-                ValueError, match=r"no weights \('yolos' by its config.json\) of a known family, .*DINOv2"
+                ValueError, match=r"no weights \('yolos' by its config.json\) of a known family; .*DINOv2"
             ):
                 keras_vit.from_pretrained(tmp_path, head=head)
 
@@ -156,5 +156,5 @@ def test_a_file_in_place_of_weights_is_named(tmp_path):
         keras_vit.from_pretrained(tmp_path)
     index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(ValueError, match="2 of 2 files of the index are missing. Received: .*model-1.safetensors"):
+    with pytest.raises(ValueError, match="2 of 2 files in the index are missing. Received: .*model-1.safetensors"):
         keras_vit.from_pretrained(tmp_path)
