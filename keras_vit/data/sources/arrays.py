@@ -6,6 +6,7 @@ import math
 import os
 import zlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -49,7 +50,7 @@ def arrays(images: np.ndarray, labels: np.ndarray, class_names: Sequence[str], m
         return {"image": image_tensor[index], "label": label_tensor[index]}
 
     # Such images need no crop, and digits must not be mirrored.
-    rest = {"options": {"train_crop": "none", "eval_crop": "none", "flip": "off"}}
+    rest: dict[str, Any] = {"options": {"train_crop": "none", "eval_crop": "none", "flip": "off"}}
     rest |= {"labels": labels, "checksum": lambda: zlib.crc32(images.tobytes())}
     return Source(read, len(images), tuple(class_names), max_value, **rest)
 
