@@ -151,7 +151,7 @@ def test_a_model_comes_back_from_its_files(model, batch, tmp_path):
     ):
         assert again.preprocessing.resize == "naflex"
         np.testing.assert_array_equal(keras.ops.convert_to_numpy(again(batch)), expected)
-    with pytest.raises(ValueError, match="it does not say max_patches=16. Received: "):
+    with pytest.raises(ValueError, match="it does not support max_patches=16. Received: "):
         checkpoints.save(model, tmp_path / "folder", format="huggingface")
 
 
