@@ -108,12 +108,13 @@ def preprocess(
         image = np.asarray(image, "float32")
         if image.ndim != 3 or image.shape[2] != channels or 0 in image.shape:
             raise ValueError(f"Images must be (H, W, {channels}). Received: shape={image.shape}")
-        grid = [int(side) for side in target_grid(*map(np.float64, image.shape[:2]), patch_size, max_patches)]
+        height, width = (np.float64(side) for side in image.shape[:2])
+        grid = [int(count) for count in target_grid(height, width, patch_size, max_patches)]
         for axis, count in enumerate(grid):
             new, old = count * patch_size, image.shape[axis]
             weights = linear_weights(np.arange(new), new, old).astype("float32")
             image = np.moveaxis(np.tensordot(weights, image, (1, axis)), 0, axis)
-        image = (image - np.float32(mean)) / np.float32(std)
+        image = (image - np.asarray(mean, "float32")) / np.asarray(std, "float32")
         cut = image.reshape(grid[0], patch_size, grid[1], patch_size, channels).transpose(0, 2, 1, 3, 4)
         cut = cut.reshape(grid[0] * grid[1], -1)
         patches.append(np.pad(cut, ((0, max_patches - len(cut)), (0, 0))))

@@ -126,11 +126,11 @@ def preprocess_input(images: np.ndarray | keras.KerasTensor, model: keras.Model 
     Reference: the JAX reference's (https://github.com/google-research/vision_transformer) `(x - 127.5) / 127.5`.
     """
     preprocessing = None if model is None else preprocessing_of(model)
-    if preprocessing is not None and preprocessing.resize == "naflex":
+    if model is not None and preprocessing is not None and preprocessing.resize == "naflex":
         for image in images:
-            _check_pixels(image, 2**preprocessing.bit_depth - 1)
-        shape = model.input_shape[1:]
-        batch = naflex.preprocess(images, preprocessing.mean, preprocessing.std, naflex.patch_size_of(shape), shape[0])
+            _check_pixels(ops.convert_to_tensor(image), 2**preprocessing.bit_depth - 1)
+        max_patches, patch_size = model.input_shape[1], naflex.patch_size_of(model.input_shape[1:])
+        batch = naflex.preprocess(list(images), preprocessing.mean, preprocessing.std, patch_size, max_patches)
         return ops.convert_to_tensor(batch)
     if isinstance(images, list) and len({np.shape(image) for image in images}) > 1:
         raise ValueError(

@@ -91,7 +91,8 @@ def print_next(config, workdir):
         return
     model = shlex.quote(str(workdir.path))
     commands = [f"evaluate --model={model} --pages --output={model}/evaluation"]
-    commands += [] if families.is_bit(config.architecture) else [f"inspect --model={model} --output={model}/inspection"]
+    if not (families.is_bit(config.architecture) or config.data.max_patches):
+        commands.append(f"inspect --model={model} --output={model}/inspection")
     commands += [f"predict --model={model} IMAGES...", f"demo --model={model}"]
     print("\n  keras-vit ".join(["Next:", *commands]))
 

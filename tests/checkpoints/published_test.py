@@ -47,7 +47,7 @@ def test_the_collections_have_all_published_files():
         "dino": 4,
         "siglip": 9,
         "siglip_i18n": 1,
-        "siglip2": 15,
+        "siglip2": 17,
         "openai": 4,
         "laion2b": 6,
         "datacompxl": 4,

@@ -198,6 +198,8 @@ def test_other_input_is_one_line(model, folder, batch):
             call(batch)
     with pytest.raises(ValueError, match="Only a NaFlex model takes images of several sizes.* Received: shapes="):
         keras_vit.preprocess_input([picture(0, 8, 9), picture(0, 9, 8)], fixed)
+    with pytest.raises(ValueError, match="takes pixel values.* Received: "):
+        keras_vit.preprocess_input([np.full((8, 9, 3), -1.0)], model)
     with pytest.raises(ValueError, match="An image of the batch has no patch: its mask is all zeros"):
         model(0 * batch)
     with pytest.raises(ValueError, match="NaFlex model has classifier=.map.* Received: classifier='gap'"):
