@@ -14,7 +14,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from keras_vit import data, files, tasks, terminal
-from keras_vit.checkpoints import find_preprocessing, load
+from keras_vit.checkpoints import fetch, find_preprocessing, load
 from keras_vit.layers import InputPreprocessing
 from keras_vit.training import validation
 from keras_vit.training.checkpoint_manager import MARKER, CheckpointManager, finished_steps
@@ -104,7 +104,7 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
         total_steps = validation.total_steps(config, num_examples)
         validation.validate_length(config, total_steps, num_examples)
         checkpoints = CheckpointManager(workdir.checkpoints, engine, write)
-        load_weights = None if checkpoints.steps() else _weights_loader(config, reports.append)
+        load_weights = None if checkpoints.steps() else _weights_loader(config, inputs, reports.append)
         engine.build(config, task, inputs, total_steps, load_weights)
 
     # Fail before the first step rather than after the last.
@@ -240,10 +240,14 @@ def _normalization(preprocessing):
     return rows[:1] if (rows == rows[0]).all() else rows
 
 
-def _weights_loader(config, write):
+def _weights_loader(config, inputs, write):
     """Returns a function that loads `config.weights` into a model, or None if the config has none."""
     if not config.weights:
         return None
+    # Download before the model is built.
+    sizes = {name: value for name, value in config.model.items() if name != "input_shape"}
+    sizes["resnet_blocks"] = sizes["resnet_blocks"] if sizes.get("stem") else None
+    fetch(config.weights, config.model.get("input_shape") or inputs.image_shape, **sizes)
 
     def load_weights(model):
         layers = [layer for layer in model.layers if isinstance(layer, InputPreprocessing)]

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 from ml_collections import ConfigDict
 
-from keras_vit import files
+from keras_vit import data, files, recipes, tasks
 from keras_vit.training.checkpoint_manager import finished_steps
 from keras_vit.training.hosts import is_chief
 
@@ -108,6 +108,8 @@ class Workdir:
         existing = self._read_json("config.json")
         if existing is None:
             return {}
+        if self._config.keys() - existing.keys():
+            existing = {**_defaults(self._config), **existing}
         names = sorted(n for n in self._config.keys() | existing.keys() if self._config.get(n) != existing.get(n))
         changes = {name: [existing.get(name), self._config.get(name)] for name in names}
         fixed = {name: values for name, values in changes.items() if name not in FREE_FIELDS}
@@ -195,6 +197,15 @@ def read_config(path: str | os.PathLike) -> ConfigDict:
             group = group.setdefault(part, {})
         group[last] = tuple(value) if isinstance(value, list) else value
     return ConfigDict(config)
+
+
+def _defaults(config):
+    """The defaults of the fields of a flat config; a workdir of an older version may lack some of the fields."""
+    groups = {**recipes.defaults(), "data": data.defaults()}
+    if config.get("task") in tasks.TASKS:
+        groups["model"] = recipes.model_fields(config["task"], config["architecture"])
+    known = {name: value for name, value in _flat(groups).items() if name in config and not isinstance(value, type)}
+    return json.loads(json.dumps(known))
 
 
 def _flat(config, prefix=""):

@@ -6,7 +6,7 @@ import sys
 import keras
 import pytest
 
-from keras_vit import files
+from keras_vit import data, files, recipes
 from keras_vit.training import Workdir
 from keras_vit.training.workdir import workdir_lock
 
@@ -43,6 +43,18 @@ def test_results_that_are_not_finite_are_valid_json(tmp_path):
     assert json.loads(text, parse_constant=pytest.fail) == {"test/accuracy": 0.5, "test/loss": None, "test/knn": None}
     results = Workdir(tmp_path, CONFIG).results()
     assert math.isnan(results["test/loss"]) and results["test/accuracy"] == 0.5
+
+
+def test_a_field_that_is_newer_than_the_run_has_its_default(tmp_path):
+    full = {**recipes.defaults(architecture="ViT-Ti/16"), "data": data.defaults()}
+    Workdir(tmp_path, full).claim()
+    stored = json.loads((tmp_path / "config.json").read_text())
+    for name in ("skip_nonfinite", "optimizer.no_decay", "data.split_seed", "model.layer_scale"):
+        del stored[name]
+    (tmp_path / "config.json").write_text(json.dumps(stored))
+    Workdir(tmp_path, full)
+    with pytest.raises(ValueError, match="another config: skip_nonfinite was False and is True"):
+        Workdir(tmp_path, {**full, "skip_nonfinite": True})
 
 
 def test_leftovers_of_a_killed_run_are_removed(tmp_path):
@@ -85,11 +97,11 @@ def test_free_fields_may_change_and_are_recorded(tmp_path):
 def test_other_changes_need_change_and_an_unfinished_run(tmp_path):
     Workdir(tmp_path, CONFIG).claim()
     changed = {**CONFIG, "clip_norm": 1.0}
-    with pytest.raises(ValueError, match="clip_norm was None and is 1.0"):
+    with pytest.raises(ValueError, match="clip_norm was 0.0 and is 1.0"):
         Workdir(tmp_path, changed)
     workdir = Workdir(tmp_path, changed, change=True)
     workdir.claim()
-    assert json.loads((tmp_path / "changes.json").read_text()) == [{"step": 0, "changes": {"clip_norm": [None, 1.0]}}]
+    assert json.loads((tmp_path / "changes.json").read_text()) == [{"step": 0, "changes": {"clip_norm": [0.0, 1.0]}}]
     assert json.loads((tmp_path / "config.json").read_text())["clip_norm"] == 1.0
     workdir.write_results({})
     with pytest.raises(ValueError, match="clip_norm was 1.0 and is None. Choose another workdir: the run is finished"):
