@@ -17,9 +17,9 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).parent.parent.parent
 # The order of the reference: what users type first comes first.
 MODULES = (
-    *("families", "", "models", "layers", "checkpoints", "preprocessing", "data", "recipes", "tasks", "losses"),
-    *("optimizers", "training", "training.plots", "evaluation", "evaluation.plots", "inspection", "inspection.plots"),
-    *("inspection.report", "export", "cost", "tpu"),
+    *("families", "", "models", "layers", "checkpoints", "preprocessing", "naflex", "data", "recipes", "tasks"),
+    *("losses", "optimizers", "training", "training.plots", "evaluation", "evaluation.plots", "inspection"),
+    *("inspection.plots", "inspection.report", "export", "cost", "tpu"),
 )
 
 
