@@ -5,7 +5,6 @@ A path with "://" goes through `tf.io.gfile`; TensorFlow is imported only for th
 
 import contextlib
 import json
-import math
 import os
 import pathlib
 import re
@@ -37,12 +36,10 @@ def is_remote(path):
     return "://" in str(path)
 
 
-def exists(path, strict=False):
-    """Whether there is a file or folder; with `strict`, an `OSError` if that is unknown."""
+def exists(path):
+    """Returns whether there is a file or folder; raises an `OSError` if that is unknown."""
     if is_remote(path):
         return _gfile("exists", path)
-    if not strict:
-        return os.path.exists(path)
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         os.stat(path)
         return True
@@ -164,27 +161,15 @@ def read_json(path):
 
 def write_json(path, content):
     """Writes a JSON file, sorted and indented, at once; NaN and infinity, which JSON does not have, become null."""
+    finite = json.loads(json.dumps(content), parse_constant=lambda name: None)
     with atomic_write(path) as file:
-        file.write(json.dumps(_finite(content), indent=2, sort_keys=True, allow_nan=False) + "\n")
-
-
-def _finite(content):
-    if isinstance(content, dict):
-        return {name: _finite(value) for name, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_finite(value) for value in content]
-    return None if isinstance(content, float) and not math.isfinite(content) else content
+        file.write(json.dumps(finite, indent=2, sort_keys=True) + "\n")
 
 
 def run_python(arguments, **environment):
     """Runs this Python in a child process and returns the last line of its standard output."""
-    child = subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command, environment = [sys.executable, *map(str, arguments)], {**os.environ, **environment}
+    child = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     output, errors = (text.strip().splitlines() for text in (child.stdout, child.stderr))
     if child.returncode:
         raise ChildProcessError(errors[-1] if errors else f"it ended with code {child.returncode}")

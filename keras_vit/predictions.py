@@ -52,8 +52,6 @@ def decode_predictions(
         names = class_names(classes)
     if len(names) != classes:
         raise ValueError(f"There must be a name for each class. Received: classes={classes}, names={len(names)}")
-    if isinstance(top, bool) or not isinstance(top, int) or top < 1:
-        raise ValueError(f"`top` must be an integer of 1 or more. Received: top={top!r}")
     if activation not in ("auto", "softmax", "sigmoid", "none"):
         raise ValueError(f"`activation` must be auto, softmax, sigmoid or none. Received: activation={activation!r}")
     predictions = ops.cast(predictions, "float32")

@@ -64,8 +64,7 @@ class Preprocessing:
         ):
             value = getattr(self, field)
             if value not in known:
-                words = " or ".join(f'"{word}"' if isinstance(word, str) else str(word) for word in known)
-                raise ValueError(f"`{field}` must be {words}. Received: {field}={value!r}")
+                raise ValueError(f"`{field}` must be {' or '.join(map(repr, known))}. Received: {field}={value!r}")
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "Preprocessing":
@@ -125,8 +124,8 @@ def preprocess_input(images: np.ndarray | keras.KerasTensor, model: keras.Model 
 
     Reference: the JAX reference's (https://github.com/google-research/vision_transformer) `(x - 127.5) / 127.5`.
     """
-    preprocessing = None if model is None else preprocessing_of(model)
-    if model is not None and preprocessing is not None and preprocessing.resize == "naflex":
+    preprocessing = Preprocessing() if model is None else preprocessing_of(model)
+    if model is not None and preprocessing.resize == "naflex":
         for image in images:
             _check_pixels(ops.convert_to_tensor(image), 2**preprocessing.bit_depth - 1)
         max_patches, patch_size = model.input_shape[1], naflex.patch_size_of(model.input_shape[1:])
@@ -140,11 +139,10 @@ def preprocess_input(images: np.ndarray | keras.KerasTensor, model: keras.Model 
     images = ops.cast(ops.convert_to_tensor(images), "float32")
     if len(images.shape) not in (3, 4):
         raise ValueError(f"Images must be (B, H, W, C) or (H, W, C). Received: shape={tuple(images.shape)}")
-    _check_pixels(images, 2 ** (8 if preprocessing is None else preprocessing.bit_depth) - 1)
-    if preprocessing is None:
-        return (images - 127.5) / 127.5
+    _check_pixels(images, 2**preprocessing.bit_depth - 1)
     mean, std = preprocessing.mean, preprocessing.std
-    check_channels(images.shape, len(mean))
+    if model is not None:
+        check_channels(images.shape, len(mean))
     if len(set(zip(mean, std))) == 1:
         return (images - mean[0]) / std[0]
     return (images - ops.convert_to_tensor(mean, "float32")) / ops.convert_to_tensor(std, "float32")
@@ -163,15 +161,12 @@ def _check_pixels(images, white):
     if values is None or not values.size:
         return
     lowest, highest = values.min(), values.max()
-    if not np.isfinite(values).all() or highest > white + 0.5:  # a resize may round up
-        hint = "" if white > 255 else "; those of 16 bits are for a model whose `preprocessing` has bit_depth=16"
+    are_fractions = highest <= 1 and (values != np.floor(values)).any()
+    if are_fractions or not (lowest >= 0 and highest <= white + 0.5):  # a resize may round up; NaN fails too
         raise ValueError(
-            f"`preprocess_input` takes pixel values, [0, {white}]{hint}. Received: [{lowest:g}, {highest:g}]"
-        )
-    if lowest < 0 or (highest <= 1 and (values != np.floor(values)).any()):
-        raise ValueError(
-            "`preprocess_input` takes pixel values, [0, 255]; images that are preprocessed go into the model as they "
-            f"are, and fractions of 1 must be multiplied by 255. Received: values in [{lowest:g}, {highest:g}]"
+            f"`preprocess_input` takes pixel values in [0, {white}]: multiply fractions of 1 by {white}, and pass "
+            "preprocessed images to the model directly; 16-bit values need a model whose `preprocessing` has "
+            f"bit_depth=16. Received: values in [{lowest:g}, {highest:g}]"
         )
 
 

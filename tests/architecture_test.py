@@ -21,7 +21,7 @@ FLOORS = {
     "data": {"files", "naflex", "preprocessing"},
     "preprocessing": {"naflex"},
     "predictions": {"checkpoints"},  # class names come through the cache of weights
-    "models": {"layers", "checkpoints", "naflex", "preprocessing"},
+    "models": {"files", "layers", "checkpoints", "naflex", "preprocessing"},
     "families": {"layers", "checkpoints", "models"},
     "cost": {"layers", "models"},
     "plots": {"files"},

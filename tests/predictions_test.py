@@ -54,7 +54,6 @@ def test_the_published_names_come_through_the_mirror(classes, file, tmp_path, mo
         ({"predictions": np.zeros((1, 3))}, "1000 and 21843 classes; give a list"),
         ({"predictions": np.zeros((1, 3)), "names": ["a"]}, "classes=3, names=1"),
         ({"predictions": np.zeros((1, 1)), "names": ["a"], "activation": "tanh"}, "Received: activation='tanh'"),
-        ({"predictions": np.zeros((1, 1)), "names": ["a"], "top": 0}, "`top` must be an integer of 1 or more"),
     ],
 )
 def test_predictions_that_cannot_be_named_are_refused(arguments, message):

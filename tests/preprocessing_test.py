@@ -67,7 +67,7 @@ def test_preprocess_input_refuses_values_out_of_range(value):
     images = np.full((1, 16, 16, 3), 200.0)
     keras_vit.preprocess_input(images)
     images[0, 0, 0, 0] = value
-    with pytest.raises(ValueError, match=rf"takes pixel values, \[0, 255\]; .*Received: \[.*{value:g}\]$"):
+    with pytest.raises(ValueError, match=rf"pixel values in \[0, 255\]: .*Received: values in \[.*{value:g}\]$"):
         keras_vit.preprocess_input(images)
     deep = small(preprocessing=keras_vit.Preprocessing(mean=(32767.5,) * 3, std=(32767.5,) * 3, bit_depth=16))
     if value == 4000:
@@ -213,10 +213,10 @@ def test_a_model_without_preprocessing_is_refused():
     [
         ({"mean": [1.0]}, "of equal length"),
         ({"std": [1.0, 1.0, 0.0]}, "above 0"),
-        ({"resize": "crop"}, '"stretch" or "shorter_side"'),
+        ({"resize": "crop"}, "'stretch' or 'shorter_side'"),
         ({"crop_fraction": 1.5}, r"in \(0, 1\]"),
         ({"size": 224}, "a dict with mean, std, resize, crop_fraction and, if need be, rounding, exif, bit_depth"),
-        ({"rounding": "int8"}, '"float" or "uint8"'),
+        ({"rounding": "int8"}, "'float' or 'uint8'"),
         ({"bit_depth": 12}, "8 or 16. Received: bit_depth=12"),
     ],
 )

@@ -87,7 +87,7 @@ def _check_datasets(configs):
             data.load_splits(config.data)
         except ValueError as error:
             raise ValueError(
-                f"The task {task} cannot have its dataset; where TFDS has it in another folder, `path` "
+                f"The task {task} cannot load its dataset; where TFDS has it in another folder, `path` "
                 f"(--data_path) names it. {error}"
             ) from error
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from absl import flags
+from scipy.ndimage import binary_erosion
 
 from keras_vit import inspection
 from keras_vit.commands import shared_flags
@@ -29,8 +30,8 @@ TOP = 5  # classes
 SIDE = 448  # of a picture, in pixels: small images are enlarged by a whole number to about this
 # The page loads nothing from elsewhere, and the browser is told to refuse it.
 POLICY = (
-    b"default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; style-src 'self' 'unsafe-inline'; "
-    b"img-src 'self' data: blob:; font-src 'self' data:; worker-src 'self' blob:; frame-ancestors 'none'"
+    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data: blob:; font-src 'self' data:; worker-src 'self' blob:; frame-ancestors 'none'"
 )
 
 
@@ -43,7 +44,7 @@ def define_flags():
 
 def main():
     import_gradio()
-    model = load(FLAGS.model, FLAGS.variant, FLAGS.weights, FLAGS.class_names)
+    model = DemoModel(*shared_flags.chosen_model(), FLAGS.class_names)
     with tempfile.TemporaryDirectory(prefix="keras_vit-demo-") as folder:
         os.environ["GRADIO_TEMP_DIR"] = folder
         serve(build_page(model), FLAGS.host, FLAGS.port)
@@ -90,12 +91,6 @@ class DemoModel:
         """Two maps `(rows, columns)` of an image: see `keras_vit.inspection.token_attention`."""
         rollout, attention = inspection.token_attention(self._model, image[None], patch, layer, head)
         return rollout[0], attention[0]
-
-
-def load(source, variant="", weights="", class_names=""):
-    """The `DemoModel` for the values of the flags."""
-    model, details, title = shared_flags.choose_model(source, variant, weights)
-    return DemoModel(model, details, title, class_names)
 
 
 def build_page(model):
@@ -171,10 +166,7 @@ def attention_picture(picture, attention, patch=None, opacity=0.6):
     picture = np.uint8(np.rint(255 * overlaid(picture / 255, unit[rows[:, None], columns], opacity)))
     if patch is not None:
         inside = (rows == patch[0])[:, None] & (columns == patch[1])
-        inner = inside.copy()
-        for axis, shift in ((0, 3), (0, -3), (1, 3), (1, -3)):
-            inner &= np.roll(inside, shift, axis)
-        picture[inside & ~inner] = 255
+        picture[inside & ~binary_erosion(inside, iterations=3)] = 255
     return picture
 
 
@@ -189,26 +181,19 @@ def patch_at(x, y, size, grid):
     return tuple(min(int(i) * count // side, count - 1) for i, side, count in zip((y, x), size, grid))
 
 
-def with_policy(app):
-    """ASGI middleware that adds the header of `POLICY`."""
-
-    async def add(scope, receive, send):
-        async def send_with_policy(message):
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], (b"content-security-policy", POLICY)]
-            await send(message)
-
-        await app(scope, receive, send_with_policy if scope["type"] == "http" else send)
-
-    return add
+async def add_policy(request, call_next):
+    response = await call_next(request)
+    response.headers["content-security-policy"] = POLICY
+    return response
 
 
 def serve(page, host, port):
     """Serves the page until Ctrl-C or SIGTERM."""
     from starlette.middleware import Middleware
+    from starlette.middleware.base import BaseHTTPMiddleware
     from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-    middleware = [Middleware(with_policy)]
+    middleware = [Middleware(BaseHTTPMiddleware, dispatch=add_policy)]
     if host in LOCAL:  # a page of another name that leads here is somebody else's
         middleware.append(Middleware(TrustedHostMiddleware, allowed_hosts=list(LOCAL)))
     stop = threading.Event()

@@ -39,12 +39,7 @@ def main():
         raise ValueError("The page needs a dataset: --data=digits. Received: data=''")
     output = files.as_path(FLAGS.output)
     files.make_dirs(output)
-    results = {
-        "model": title,
-        "data": data,
-        "model_sha256": evaluation.model_digest(model),
-        "metrics": {},
-    }
+    results = {"model": title, "data": data, "model_sha256": evaluation.model_digest(model), "metrics": {}}
     for name, evaluator in evaluators.items():
         results["metrics"][name] = evaluator.evaluate(model, inputs)
         files.write_json(output / "results.json", results)  # after each one, some of which take long

@@ -5,7 +5,7 @@
     keras-vit inspect --variant=ViT_B16 --weights=augreg --data=FOLDER --output=inspection
 
 Attention (rollout, last layer, relevance) and its distance, position embeddings, filters, and patches. Image files are
-prepared as the model's own preprocessing says; of a dataset, the first test images are taken.
+prepared as the model's own preprocessing says; of a dataset, evenly spaced test images are taken.
 """
 
 import os
@@ -16,8 +16,8 @@ from absl import flags
 import keras_vit
 from keras_vit.commands import shared_flags
 from keras_vit.commands.image_files import Classifier, ImageFileReader, find_images
-from keras_vit.data import evaluation_order
 from keras_vit.data.sources.files import IMAGE_ENDINGS, printable
+from keras_vit.evaluation.collecting import read_test_examples, sample_indices
 from keras_vit.export.decoding import Decoder
 from keras_vit.inspection.report import write_report
 
@@ -54,7 +54,7 @@ def predictions(model, details, images):
 
 
 def read_images(model, details, count):
-    """The first images of files, a dataset or the run as the model takes them, `(N, H, W, C)`, and their names."""
+    """Images of files, a dataset or the run as the model takes them, `(N, H, W, C)`, and their names."""
     source = FLAGS.data
     if not os.path.exists(source):
         if os.sep in source or source.lower().endswith(IMAGE_ENDINGS):
@@ -62,15 +62,8 @@ def read_images(model, details, count):
         inputs, _ = shared_flags.load_data(model, details, splits=("test",))
         if inputs is None:
             raise ValueError("--data is needed: an image file, a folder, or a dataset. Received: data=''")
-        images = np.zeros((0, *inputs.image_shape), "float32")
-        order, rows, first = evaluation_order(inputs.test, inputs.batch_size), [], 0
-        for batch, _, weights in inputs.eval_batches().as_numpy_iterator():
-            images = np.concatenate([images, batch[weights > 0]])
-            rows += [*(first + np.flatnonzero(weights > 0))]
-            first += len(batch)
-            if len(images) >= count:
-                break
-        return images[:count], [inputs.test.short_name(int(order[row])) for row in rows[:count]]
+        images, _, names = read_test_examples(inputs, sample_indices(inputs, count))
+        return images, names
     if model.input_shape[-1] > 4:
         raise ValueError(
             f"Image files have 1 to 4 channels, and the images of the model {model.input_shape[-1]}; name a dataset "

@@ -1,7 +1,6 @@
 """Flags that several commands have: a model, its weights and class names."""
 
 import sys
-import tempfile
 from pathlib import Path
 
 from absl import flags
@@ -19,14 +18,8 @@ def define_model():
     """Defines `--model`, and `--variant` with `--weights`."""
     flags.DEFINE_string("model", "", "A run's workdir, the folder of an export or of its versions, or a .keras file.")
     flags.DEFINE_string("variant", "", "Instead of a model: a constructor, such as ViT_B16, for --weights.")
-    flags.DEFINE_string(
-        "weights",
-        "",
-        "The name of published weights, a path, or a URL; alone for the file's model and image size.",
-    )
-    flags.DEFINE_string(
-        "text_embeddings", "", "For CLIP or SigLIP: an .npz file of classes, which makes a zero-shot classifier."
-    )
+    flags.DEFINE_string("weights", "", "Published weights, a path or a URL; without --variant, the model of the file.")
+    flags.DEFINE_string("text_embeddings", "", "For CLIP or SigLIP, an .npz file of embeddings of zero-shot classes.")
 
 
 def define_class_names():
@@ -35,10 +28,8 @@ def define_class_names():
 
 def define_data():
     """Defines `--data` and `--data_path`."""
-    flags.DEFINE_string(
-        "data", "", "A dataset (digits, cifar10, tfds:NAME), or a folder; that of the run if not given."
-    )
-    flags.DEFINE_string("data_path", "", "Where the dataset lies, unless it is in the usual place.")
+    flags.DEFINE_string("data", "", "A dataset (digits, cifar10, tfds:NAME) or a folder; the run's own if not given.")
+    flags.DEFINE_string("data_path", "", "The folder of the dataset, unless it is in the usual place.")
 
 
 def load_data(model, details, splits=("train", "test"), max_bad_share=0.01):
@@ -61,30 +52,26 @@ def load_data(model, details, splits=("train", "test"), max_bad_share=0.01):
 
 
 def chosen_model():
-    """`choose_model` of the flags."""
-    model, details, title = choose_model(FLAGS.model, FLAGS.variant, FLAGS.weights)
+    """Returns `(model, details, title)` for the flags; `details` are arguments of `export.saved_model`."""
+    source, variant, weights, details = FLAGS.model, FLAGS.variant, FLAGS.weights, {}
+    if bool(source) == bool(variant or weights):
+        raise ValueError(
+            "Pass either --model, or --variant, --weights or both. "
+            f"Received: model={source!r}, variant={variant!r}, weights={weights!r}"
+        )
+    if source:
+        model, details = load_model(source)
+    elif not variant:
+        model = keras_vit.from_pretrained(weights)
+    elif variant in keras_vit.families.CONSTRUCTORS:
+        model = getattr(keras_vit, variant)(weights=weights or None)
+    else:
+        known = ", ".join(keras_vit.families.CONSTRUCTORS)
+        raise ValueError(f"--variant must be one of {known}. Received: variant={variant!r}")
     if FLAGS.text_embeddings:
         model = keras_vit.zero_shot(model, FLAGS.text_embeddings)
         details = {"class_names": class_names_of(model)}
-    return model, details, title
-
-
-def choose_model(model, variant, weights):
-    """`(model, details, title)` for the values of the flags; `details` are arguments of `export.saved_model`."""
-    if bool(model) == bool(variant or weights):
-        raise ValueError(
-            "Either --model, or --variant or --weights or both, are needed. "
-            f"Received: model={model!r}, variant={variant!r}, weights={weights!r}"
-        )
-    if model:
-        return *load_model(model), model
-    if not variant:
-        return keras_vit.from_pretrained(weights), {}, weights
-    if variant not in keras_vit.families.CONSTRUCTORS:
-        known = ", ".join(keras_vit.families.CONSTRUCTORS)
-        raise ValueError(f"The variants are {known}. Received: variant={variant!r}")
-    model = getattr(keras_vit, variant)(weights=weights or None)
-    return model, {}, f"{variant} with {weights or 'random'} weights"
+    return model, details, source or (f"{variant} with {weights or 'random'} weights" if variant else weights)
 
 
 def load_model(source):
@@ -104,7 +91,7 @@ def _load(source):
     if source.endswith(".keras"):
         if not files.exists(source):
             raise ValueError(f"There is no such file. Received: model={source!r}")
-        model = _load_keras_file(source)
+        model = load_keras_file(source, compile=False)
         names = class_names_of(model)
         return model, {"class_names": names} if names else {}
     folder = files.as_path(source)
@@ -118,23 +105,9 @@ def _load(source):
     if not files.exists(files.as_path(folder) / export.CARD):
         raise ValueError(f"The folder holds neither a run nor an export. Received: model={source!r}")
     card = export.load_card(folder)
-    preprocessing = card["preprocessing"]
-    return export.load(folder), {
-        "class_names": card["class_names"],
-        "activation": card["activation"],
-        "rounding": preprocessing["rounding"],
-        "exif": preprocessing["exif"],
-        "recipe": card["training"],
-        "metrics": card["metrics"],
-    }
-
-
-def _load_keras_file(source):
-    if not files.is_remote(source):
-        return load_keras_file(source, compile=False)
-    with tempfile.TemporaryDirectory() as folder:
-        files.copy(source, f"{folder}/model.keras")
-        return load_keras_file(f"{folder}/model.keras", compile=False)
+    details = {name: card[name] for name in ("class_names", "activation", "metrics")}
+    details |= {name: card["preprocessing"][name] for name in ("rounding", "exif")}
+    return export.load(folder), {**details, "recipe": card["training"]}
 
 
 def read_class_names(source, classes):

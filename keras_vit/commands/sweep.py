@@ -11,7 +11,6 @@ cannot win.
 
 import csv
 import functools
-import io
 import math
 import os
 import statistics
@@ -35,31 +34,29 @@ def define_flags():
     flags.DEFINE_string("workdir", "", "Folder of the sweep; runs/sweep-<name of the config> if not given.")
     flags.DEFINE_list("rates", [], "Learning rates to try; those of the dataset's row in Table 4 if not given.")
     flags.DEFINE_list("seeds", ["0"], "Seeds of the final runs.")
-    flags.DEFINE_string("tune_train", "", "The split to train on while rates are compared, if not tune_train.")
-    flags.DEFINE_string("tune_val", "", "The split that compares them, if not tune_val.")
+    flags.DEFINE_string("tune_train", "tune_train", "The split to train on while rates are compared.")
+    flags.DEFINE_string("tune_val", "tune_val", "The split to compare the rates on.")
 
 
 def main():
     if "TF_CONFIG" in os.environ:
         raise ValueError("A sweep runs on one host. Received: TF_CONFIG is set")
     config = FLAGS.config
-    kind = config.data.name.partition(":")[0]
-    if kind in ("list", "tfrecords", "tfds") and not (FLAGS.tune_train and FLAGS.tune_val):
+    held_out = {"data.train_split": FLAGS.tune_train, "data.test_split": FLAGS.tune_val}
+    has_splits = config.data.name.partition(":")[0] not in ("list", "tfrecords", "tfds")
+    if not has_splits and {"tune_train", "tune_val"} & {*held_out.values()}:
         raise ValueError(
-            "Data of this kind has no splits tune_train and tune_val; --tune_train and --tune_val name two splits "
+            "This kind of data has no splits tune_train and tune_val; --tune_train and --tune_val name two splits "
             "without common images, such as train[:90%] and train[90%:] of TFDS. "
             f"Received: data.name={config.data.name!r}, tune_train={FLAGS.tune_train!r}, tune_val={FLAGS.tune_val!r}"
         )
     folder = FLAGS.workdir or f"runs/sweep-{command_line.run_name()}"
     rows = make_rows(
         lambda name, changes: _results(f"{folder}/{name}", changes),
-        rates=_numbers("rates", FLAGS.rates, float) or recipes.rates(config.data.name),
-        seeds=_numbers("seeds", FLAGS.seeds, int),
+        rates=_numbers("rates", float) or recipes.rates(config.data.name),
+        seeds=_numbers("seeds", int),
         tune_seed=config.seed,
-        held_out={
-            "data.train_split": FLAGS.tune_train or "tune_train",
-            "data.test_split": FLAGS.tune_val or "tune_val",
-        },
+        held_out=held_out,
         best_metric=config.best_metric,
         write=functools.partial(write_table, folder),
     )
@@ -84,10 +81,10 @@ def make_rows(train, *, rates, seeds, tune_seed, held_out, best_metric="accuracy
         write(rows)
 
     for rate in rates:
-        add("tune", f"rate={_short(rate)}", rate, tune_seed, **held_out)
+        add("tune", f"rate={rate}", rate, tune_seed, **held_out)
     best = best_rate(rows, best_metric)
     for seed in seeds:
-        add("final", f"final-rate={_short(best)}-seed={seed}", best, seed)
+        add("final", f"final-rate={best}-seed={seed}", best, seed)
     return rows
 
 
@@ -111,14 +108,11 @@ def summary(rows, best_metric="accuracy"):
     for row in rows:
         metrics = {name: value for name, value in row.items() if name not in ("run", "rate", "seed", "name")}
         said = "diverged" if _diverged(row, best_metric) else format_metrics(metrics)
-        lines.append(f"{row['run']:5}  {_short(row['rate']):8}  {row['seed']:<4}  {said}")
+        lines.append(f"{row['run']:5}  {row['rate']:<8}  {row['seed']:<4}  {said}")
     final = [row[best_metric] for row in rows if row["run"] == "final" and not _diverged(row, best_metric)]
     if len(final) > 1:
-        mean, deviation = (
-            format_metrics({best_metric: value}).removeprefix(f"{best_metric} ")
-            for value in (statistics.mean(final), statistics.stdev(final))
-        )
-        lines.append(f"final {best_metric}: {mean} +- {deviation} over {len(final)} seeds, the deviation of one run")
+        mean, deviation = format_metrics({best_metric: statistics.mean(final)}), statistics.stdev(final)
+        lines.append(f"final {mean}, standard deviation {deviation:.2g} over {len(final)} seeds")
     return lines
 
 
@@ -126,18 +120,11 @@ def write_table(folder, rows):
     """Writes the rows to `table.json` and `table.csv`. Local or remote."""
     folder = files.as_path(folder)
     files.make_dirs(folder)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, dict.fromkeys(name for row in rows for name in row), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
     with files.atomic_write(folder / "table.csv") as file:
-        file.write(text.getvalue())
+        writer = csv.DictWriter(file, dict.fromkeys(name for row in rows for name in row), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
     files.write_json(folder / "table.json", rows)
-
-
-def _short(rate):
-    """Six digits of a rate if they are the whole number, else all digits."""
-    return f"{rate:g}" if float(f"{rate:g}") == rate else repr(rate)
 
 
 def _results(workdir, changes):
@@ -166,11 +153,8 @@ def _train(workdir, changes):
     return not code
 
 
-def _numbers(name, words, kind):
+def _numbers(flag, kind):
     try:
-        numbers = [kind(word) for word in words]
-    except ValueError:
-        numbers = []
-    if len(set(numbers)) != len(words):
-        raise ValueError(f"`{name}` must be different numbers, separated by commas. Received: {','.join(words)}")
-    return numbers
+        return [kind(word) for word in dict.fromkeys(FLAGS[flag].value)]
+    except ValueError as error:
+        raise ValueError(f"`{flag}` must be numbers ({error}). Received: {flag}={FLAGS[flag].value}") from error

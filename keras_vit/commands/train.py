@@ -16,7 +16,7 @@ from absl import flags
 
 from keras_vit import evaluation, export, families, files, tasks, training
 from keras_vit.commands import command_line
-from keras_vit.evaluation.collecting import load_run_inputs, spread_of_classes
+from keras_vit.evaluation.collecting import read_test_examples, sample_indices
 from keras_vit.evaluation.plots import predictions
 from keras_vit.plots import to_pictures
 from keras_vit.training import preemption
@@ -44,7 +44,6 @@ def main():
         metrics = {name.removeprefix("test/"): value for name, value in results.items() if name.startswith("test/")}
         metrics = {name: value for name, value in metrics.items() if not name.endswith("examples")}
         print(f"This run is done: {format_metrics(metrics)}. Everything is in {workdir.path}.")
-        draw_missing(config, workdir)
         print_next(config, workdir)
         return
     task = tasks.get(config)
@@ -75,12 +74,13 @@ def train_and_export(config, task, workdir, engine):
 
 
 def finish(config, options, workdir, run):
-    """Exports and writes the results of a finished training, then its pictures."""
+    """Exports the model of a finished training, draws its pictures and writes its results."""
     version = None if options is None else export_model(config, options, workdir, run)
-    workdir.write_results(run.metrics)
-    draw_curve(workdir)
+    tables = [training.read_metrics(workdir.path / name) for name in ("metrics.csv", "evaluations.csv")]
+    draw(workdir.path / "curve.png", lambda path: training_curve(path, *tables))
     if version is not None:
         draw(workdir.path / "predictions.png", lambda path: predict(version, run.inputs, path))
+    workdir.write_results(run.metrics)  # last: it marks the run as done
     print(f"Everything is in {workdir.path}.")
     print_next(config, workdir)
 
@@ -97,29 +97,6 @@ def print_next(config, workdir):
     print("\n  keras-vit ".join(["Next:", *commands]))
 
 
-def draw_missing(config, workdir):
-    """Draws the pictures of a run that is done and was killed before it had them."""
-    version = export.newest_version(workdir.export)
-    names = ["curve.png"] + ["predictions.png"] * (version is not None)
-    missing = [name for name in names if not files.exists(workdir.path / name)]
-    if not missing or not workdir.is_chief:
-        return
-    with workdir.lock():
-        if "curve.png" in missing:
-            draw_curve(workdir)
-        if "predictions.png" in missing:
-            load = lambda: load_run_inputs(export.load(version), config.data.to_dict())  # noqa: E731
-            draw(workdir.path / "predictions.png", lambda path: predict(version, load(), path))
-
-
-def draw_curve(workdir):
-    def curve(path):
-        tables = (training.read_metrics(workdir.path / name) for name in ("metrics.csv", "evaluations.csv"))
-        training_curve(path, *tables)
-
-    draw(workdir.path / "curve.png", curve)
-
-
 def export_model(config, options, workdir, run):
     """Exports the model of a run, unless the newest version has it; returns the version's path, None if its weights or
     outputs are not finite."""
@@ -132,15 +109,9 @@ def export_model(config, options, workdir, run):
     if newest and export.has_model(newest, run.model, names):
         print(f"{newest} was exported before and stays as it is")
         return newest
-    version = export.saved_model(
-        run.model,
-        str(workdir.export),
-        name=re.sub(r"[^\w.-]", "_", os.path.basename(str(workdir.path))),
-        class_names=names,
-        **options,
-        recipe=config.to_dict(),
-        metrics=run.metrics,
-    )
+    details = {"class_names": names, "recipe": config.to_dict(), "metrics": run.metrics, **options}
+    name = re.sub(r"[^\w.-]", "_", os.path.basename(str(workdir.path)))
+    version = export.saved_model(run.model, str(workdir.export), name=name, **details)
     print(f"exported to {version}")
     return version
 
@@ -148,32 +119,29 @@ def export_model(config, options, workdir, run):
 def predict(version, inputs, picture, number=32):
     """Predicts up to four times as many test images with the exported model; prints some, and draws a spread of classes
     and then the worst mistakes."""
-    images, labels, files_of = spread_of_classes(inputs, 4 * number)
+    images, labels, file_names = read_test_examples(inputs, sample_indices(inputs, 4 * number))
     signature = tf.saved_model.load(version).signatures["tensor"]
     parts = [tf.constant(images[i : i + number]) for i in range(0, len(images), number)]
     probabilities = np.concatenate([signature(images=part)["probabilities"].numpy() for part in parts])
     names = inputs.test.class_names
-    for label, row in zip(labels[:5], probabilities):
-        best = np.argsort(-row)[:3]
-        right = " or ".join(names[i] for i in np.flatnonzero(label)) or "no class"
-        print(f"image of {right}: " + ", ".join(f"{names[i]} {100 * row[i]:.1f} %" for i in best))
-    # Of several right labels, the picture names the one that the model finds the most probable.
-    most_probable = np.where(labels > 0, probabilities, -1).argmax(-1)
-    rows = pick(probabilities, most_probable, number)
+    # If several labels are right, show the one that the model finds most probable.
+    right = np.where(labels > 0, probabilities, -1).argmax(-1)
+    rows = pick(probabilities, right, number)
+    for row in rows[:5]:
+        best = np.argsort(-probabilities[row])[:3]
+        predicted = ", ".join(f"{names[i]} {100 * probabilities[row, i]:.1f} %" for i in best)
+        print(f"image of {names[right[row]]}: {predicted}")
     pictures = to_pictures(images[rows], inputs.model_preprocessing())
-    shown = pictures, most_probable[rows], probabilities[rows]
-    predictions(picture, *shown, names, names=[files_of[row] for row in rows])
+    shown = pictures, right[rows], probabilities[rows]
+    predictions(picture, *shown, names, names=[file_names[row] for row in rows])
 
 
 def pick(probabilities, labels, number):
-    """The rows of `number` images: half of them a spread of classes, then the worst mistakes, then others."""
+    """Returns `number` rows: half of them at random, then the worst mistakes, then others."""
     margins = probabilities[np.arange(len(labels)), labels] - probabilities.max(-1)
-    turns = [np.count_nonzero(labels[:row] == label) for row, label in enumerate(labels)]
-    spread = np.argsort(turns, kind="stable").tolist()
     worst = [row for row in np.argsort(margins, kind="stable").tolist() if margins[row] < 0]
-    first = spread[: number // 2]
-    worst = [row for row in worst if row not in first][: number - len(first)]
-    return list(dict.fromkeys([*first, *worst, *spread]))[:number]
+    any_rows = np.random.default_rng(0).permutation(len(labels)).tolist()
+    return list(dict.fromkeys([*any_rows[: number // 2], *worst, *any_rows]))[:number]
 
 
 def draw(picture, function):

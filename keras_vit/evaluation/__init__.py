@@ -113,16 +113,12 @@ class Evaluator:
             return inputs
         key = (image_shape_of(model), find_preprocessing(model))
         if key not in self._loaded:
+            place = self.dataset, self.path, self.kind.splits
             try:
-                self._loaded[key] = load_inputs(
-                    model, self.dataset, self.path, self.kind.splits, max_bad_share=self.max_bad_share
-                )
+                self._loaded[key] = load_inputs(model, *place, max_bad_share=self.max_bad_share)
             except ValueError as error:
-                evaluator = self.name.partition(":")[0]
-                raise ValueError(
-                    f"{self.name} cannot have its dataset; {evaluator}:{self.dataset}@FOLDER names a local copy. "
-                    f"{error}"
-                ) from error
+                local = f"{self.name.partition(':')[0]}:{self.dataset}@FOLDER"
+                raise ValueError(f"{self.name} cannot load its dataset; {local} names a local copy. {error}") from error
         return self._loaded[key]
 
 
@@ -163,11 +159,8 @@ def evaluate(model: keras.Model, names: Iterable[str], inputs: InputPipeline | N
     Raises:
         ValueError: as `get` and `Evaluator.evaluate`.
     """
-    metrics: dict[str, float] = {}
-    for name, evaluator in get(names).items():
-        values = evaluator.evaluate(model, inputs)
-        metrics |= {f"{name}/{metric}": value for metric, value in values.items()}
-    return metrics
+    metrics = {name: evaluator.evaluate(model, inputs) for name, evaluator in get(names).items()}
+    return {f"{name}/{metric}": value for name, values in metrics.items() for metric, value in values.items()}
 
 
 __all__ = ["EVALUATORS", "Evaluator", "Kind", "evaluate", "get", "load_inputs", "model_digest", "weights_digest"]

@@ -8,6 +8,7 @@ from sklearn.metrics import average_precision_score
 
 from keras_vit import files
 from keras_vit.evaluation.collecting import check_classes, collect, mean_over_examples, outputs_of
+from keras_vit.models.any_model import output_shape_of
 
 _NUMBER = re.compile(r"ILSVRC2012_val_(\d{8})")
 
@@ -55,17 +56,12 @@ def real_from_file(model, inputs, engine=None, path=""):
 
 def check_real_labels(model, inputs, path):
     """Reads `real.json`, and raises a `ValueError` unless its labels are a model's classes."""
-    labels, shape = files.read_json(path), model.output_shape
-    if labels is None:
-        raise ValueError(f"There is no such file. Received: path={path!r}")
-    try:
-        is_known = len(shape) == 2 and all(0 <= label < shape[-1] for entry in labels for label in entry)
-    except TypeError:
-        is_known = False
-    if not is_known:
+    labels, classes = files.read_json(path), output_shape_of(model)[-1]
+    known = set(range(classes))
+    if labels is None or not all(known.issuperset(entry) for entry in labels):
         raise ValueError(
-            f"`real.json` must be a list with a list of labels for each image, integers in [0, {shape[-1]}). "
-            f"Received: path={path!r}, output_shape={shape}"
+            f"The file must exist and hold a list of labels for each image, integers in [0, {classes}). "
+            f"Received: path={path!r}"
         )
     return labels
 

@@ -8,13 +8,12 @@ from keras_vit.models.any_model import gives_probabilities, logits_activation_of
 
 def calibration(model, inputs, engine=None):
     """Computes the expected calibration error, the log loss in nats and the Brier loss of the probabilities."""
-    outputs, labels, _, kind = _outputs_and_labels(model, inputs)
-    probabilities = _probabilities(outputs, kind)
-    targets = np.arange(outputs.shape[1]) == labels[:, None]
-    if kind == "sigmoid":  # -log(sigmoid(x)) is log(1 + exp(-x))
-        log_loss = np.logaddexp(0, np.where(targets, -outputs, outputs)).sum(1)
+    outputs, log_probabilities, labels, _, kind = _predictions(model, inputs)
+    probabilities, targets = np.exp(log_probabilities), np.arange(outputs.shape[1]) == labels[:, None]
+    if kind == "sigmoid":  # log(1 - sigmoid(x)) is log(sigmoid(x)) - x
+        log_loss = -(log_probabilities - np.where(targets, 0, outputs)).sum(1)
     else:
-        log_loss = -_log_probabilities(outputs, kind)[targets]
+        log_loss = -log_probabilities[targets]
     return {
         "expected_calibration_error": expected_calibration_error(probabilities, labels),
         "log_loss": float(log_loss.mean()),
@@ -24,11 +23,11 @@ def calibration(model, inputs, engine=None):
 
 def probabilities_and_labels(model, inputs):
     """Returns `(probabilities, labels, indices)` of the test examples that can be read and have a label."""
-    outputs, labels, indices, kind = _outputs_and_labels(model, inputs)
-    return _probabilities(outputs, kind), labels, indices
+    _, log_probabilities, labels, indices, _ = _predictions(model, inputs)
+    return np.exp(log_probabilities), labels, indices
 
 
-def _outputs_and_labels(model, inputs):
+def _predictions(model, inputs):
     check_classes(model, inputs)
     arrays = collect(model, outputs_of, inputs)
     counted = arrays["weights"] > 0
@@ -39,19 +38,13 @@ def _outputs_and_labels(model, inputs):
         )
     kind = "probabilities" if gives_probabilities(model) else logits_activation_of(model)
     outputs = arrays["outputs"][counted].astype("float64")
-    return outputs, arrays["labels"][counted].argmax(1), np.flatnonzero(counted), kind
-
-
-def _log_probabilities(outputs, kind):
     if kind == "probabilities":
-        return np.log(np.maximum(outputs, 1e-30))
-    return outputs - np.logaddexp.reduce(outputs, axis=1, keepdims=True)
-
-
-def _probabilities(outputs, kind):
-    if kind == "sigmoid":
-        return np.exp(-np.logaddexp(0, -outputs))
-    return outputs if kind == "probabilities" else np.exp(_log_probabilities(outputs, kind))
+        log_probabilities = np.log(np.maximum(outputs, 1e-30))
+    elif kind == "sigmoid":
+        log_probabilities = -np.logaddexp(0, -outputs)
+    else:
+        log_probabilities = outputs - np.logaddexp.reduce(outputs, axis=1, keepdims=True)
+    return outputs, log_probabilities, arrays["labels"][counted].argmax(1), np.flatnonzero(counted), kind
 
 
 def calibration_bins(probabilities, labels, bins=15):

@@ -153,31 +153,34 @@ def mean_over_examples(model, inputs, compute, engine=None):
     return {name: float(values[counted].mean(dtype="float64")) for name, values in arrays.items()}
 
 
-def spread_of_classes(inputs, number, most=4096):
-    """Returns readable test images of as many classes as possible, `(number, H, W, C)`, their labels `(number,
-    classes)`, and the names of their files, "" for examples that are no files."""
+def sample_indices(inputs, number):
+    """Returns the indices of up to `number` test examples, evenly spaced; the first ones of a split read in order."""
     source = inputs.test
-    if source.labels is not None and source.read is not None:
-        labels = np.asarray(source.labels)
-        by_class = np.argsort(labels, kind="stable")
-        turn = np.arange(len(labels)) - np.searchsorted(labels[by_class], labels[by_class])
-        # The first image of each class, then the second of each, and so on; a few more, some may be unreadable.
-        source = data.subset(source, by_class[np.argsort(turn, kind="stable")][: 2 * number])
-    each = max(1, -(-number // len(source.class_names)))
-    counts, chosen, rest, seen = {}, [], [], 0
-    order = data.evaluation_order(source, inputs.batch_size)
+    if source.read is None:
+        return data.evaluation_order(source, inputs.batch_size)[:number]
+    return np.unique(np.linspace(0, source.num_examples - 1, number).astype(int))
+
+
+def read_test_examples(inputs, indices):
+    """Reads test examples: `(images, labels, names of their files)`, without those that are unreadable or unlabeled."""
+    source = inputs.test
+    if source.read is None:
+        positions = np.argsort(data.evaluation_order(source, inputs.batch_size))[indices]
+    else:
+        source, positions = data.subset(source, indices), np.arange(len(indices))
+    index_at, examples, start = dict(zip(positions.tolist(), map(int, indices))), {}, 0
     for batch in data.eval_batches(source, batch_size=inputs.batch_size, options=inputs.test_options):
         images, labels, weights = (np.asarray(part) for part in batch)
         for row in np.flatnonzero(weights > 0):
-            label = int(labels[row].argmax())
-            counts[label] = counts.get(label, 0) + 1
-            name = source.short_name(int(order[seen + row]))
-            (chosen if counts[label] <= each else rest).append((images[row], labels[row], name))
-        del rest[number:]
-        seen += len(images)
-        if len(chosen) >= number or seen >= most:
+            index = index_at.get(start + row)
+            if index is not None:
+                examples[index] = images[row], labels[row], inputs.test.short_name(index)
+        start += len(images)
+        if start > positions.max():
             break
-    images, labels, names = zip(*(chosen + rest)[:number])
+    if not examples:
+        raise ValueError(f"No example can be read and has a label. Received: {len(indices)} examples")
+    images, labels, names = zip(*(examples[index] for index in index_at.values() if index in examples))
     return np.stack(images), np.stack(labels), names
 
 

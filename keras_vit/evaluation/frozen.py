@@ -17,7 +17,6 @@ log = logging.getLogger("keras_vit")
 SHOTS, SEEDS = (1, 5, 10, 25), (0, 1, 2)
 L2 = 2.0**10  # big_vision's ridge weight
 _BIAS = 100.0  # the constant feature of ridge regression: large, so that its weight is hardly regularized
-_CHUNK = 4096  # test examples that are scored at a time
 _INVERSE_REGULARIZATIONS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)  # scikit-learn's C
 
 
@@ -69,25 +68,17 @@ def fewshot(model, inputs, engine=None):
         indices = np.unique(np.concatenate(draws))
     x, y, readable = representations(model, inputs, "train", indices)
     x_test, y_test, _ = representations(model, inputs)
-    # The row of x of each example, -1 for none.
-    row_of = np.full(inputs.train.num_examples, -1)
-    row_of[np.arange(len(row_of))[indices if indices is not None else slice(None)][readable]] = np.arange(len(x))
-    if labels is None:
-        labels = np.full(len(row_of), -1)
-        labels[row_of >= 0] = y
-    if (labels < 0).any():
-        log.warning(
-            "%d of %d training images have no label that can be read, and others of their classes are drawn",
-            *(np.count_nonzero(labels < 0), len(labels)),
-        )
-    counts = np.bincount(labels[labels >= 0], minlength=num_classes)[:num_classes]
+    if indices is None:  # draw among the examples that can be read
+        labels, row_of = y, np.arange(len(y))
+    else:
+        row_of = np.full(len(labels), -1)  # the row of x of each example, -1 for none
+        row_of[indices[readable]] = np.arange(len(x))
+    counts = np.bincount(labels, minlength=num_classes)
     metrics = {}
     for shots in SHOTS:
         short = int(np.count_nonzero(counts < shots))
         if short:
-            log.warning(
-                "%d of %d classes have fewer than %d training images, and give all of them", short, num_classes, shots
-            )
+            log.warning("%d of %d classes have fewer than %d training images", short, num_classes, shots)
         accuracies = []
         for seed in SEEDS:
             rows = row_of[draw_shots(labels, shots, num_classes, seed)]
@@ -117,8 +108,7 @@ def ridge_scores(x, y, x_test, num_classes, l2=L2):
         classifier = x.T @ np.linalg.solve(x @ x.T + l2 * np.eye(len(x)), targets)
     else:
         classifier = np.linalg.solve(x.T @ x + l2 * np.eye(x.shape[1]), x.T @ targets)
-    chunks = range(0, len(x_test), _CHUNK)
-    return np.concatenate([normalized(np.asarray(x_test[i : i + _CHUNK], "float64")) @ classifier for i in chunks])
+    return normalized(np.asarray(x_test, "float64")) @ classifier
 
 
 def linear_probe(model, inputs, engine=None):
@@ -133,13 +123,6 @@ def fit_and_score(x, y, x_test, y_test):
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import train_test_split
 
-    counts = np.bincount(y)
-    counts = counts[counts > 0]
-    if len(counts) < 2 or counts.min() < 2:
-        raise ValueError(
-            "A linear probe needs two classes or more, and two training examples or more of each. "
-            f"Received: {len(counts)} classes, the smallest of {counts.min()} examples"
-        )
     mean, deviation = x.mean(0), x.std(0) + 1e-6
     x, x_test = ((part - mean) / deviation for part in (x, x_test))
     held_out = max(len(x) // 10, len(np.unique(y)))

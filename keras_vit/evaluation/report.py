@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from keras_vit import data
 from keras_vit.evaluation import calibration, plots
+from keras_vit.evaluation.collecting import read_test_examples
 from keras_vit.plots import Page, to_pictures
 
 
@@ -25,8 +25,8 @@ def write_report(model, inputs, output, title="model", data_title="", table=(), 
     matrix = calibration.confusion_matrix(probabilities, labels)
     # The right class has the smallest probability.
     order = np.argsort(probabilities[np.arange(len(labels)), labels], kind="stable")[:worst]
-    pictures = to_pictures(_images(inputs, indices[order]), inputs.model_preprocessing())
-    files = [inputs.test.short_name(int(index)) for index in indices[order]]
+    images, _, files = read_test_examples(inputs, indices[order])
+    pictures = to_pictures(images, inputs.model_preprocessing())
     page = Page(output, f"{title} on {data_title}" if data_title else title, write)
     page.draw(
         "calibration.png", "Calibration",
@@ -48,17 +48,3 @@ def write_report(model, inputs, output, title="model", data_title="", table=(), 
         for index, label, row in zip(indices[order], labels[order], probabilities[order])
     ]
     return page.save(f"{len(labels)} images, {100 * accuracy:.2f} % right", items, table)
-
-
-def _images(inputs, indices):
-    """Images of the test split, `(N, H, W, C)`."""
-    source, indices = inputs.test, [int(index) for index in indices]
-    if source.read is not None:
-        source, indices = data.subset(source, indices), list(range(len(indices)))
-    kept, first, expected = {}, 0, set(indices)
-    order = data.evaluation_order(source, inputs.batch_size)
-    for batch, _, _ in data.eval_batches(source, batch_size=inputs.batch_size, **inputs.options):
-        rows = enumerate(order[first : first + len(batch)])
-        kept |= {int(index): np.asarray(batch[row]) for row, index in rows if index in expected}
-        first += len(batch)
-    return np.stack([kept[index] for index in indices])

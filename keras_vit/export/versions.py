@@ -2,7 +2,6 @@
 
 import errno
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,10 +29,7 @@ def load(path: str | os.PathLike) -> keras.Model:
     source = os.path.join(os.fspath(path), MODEL)
     if not files.exists(source):
         raise ValueError(f"The folder of an export must contain {MODEL}. Received: path={path!r}")
-    with tempfile.TemporaryDirectory() as folder:
-        local = os.path.join(folder, "model.keras")
-        files.copy(source, local)
-        return load_keras_file(local)
+    return load_keras_file(source)
 
 
 def load_card(path: str | os.PathLike) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Maps of what a model attends to."""
 
-import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -137,11 +136,9 @@ def token_attention(
     """
     vit, images = as_images(model, images)
     layer, heads = vit.layer_number(layer, least=1), vit.num_heads
-    is_head = isinstance(head, numbers.Integral) and not isinstance(head, bool) and 1 <= head <= heads
-    if head is not None and not is_head:
+    if head is not None and head not in range(1, heads + 1):
         raise ValueError(f"`head` must be 1 to {heads}, or None for the mean. Received: head={head!r}")
-    is_pair = isinstance(patch, Sequence) and len(patch) == 2 and all(isinstance(i, numbers.Integral) for i in patch)
-    if patch is not None and not (is_pair and all(0 <= i < n for i, n in zip(patch, vit.grid))):
+    if patch is not None and patch not in np.ndindex(*vit.grid):
         raise ValueError(f"`patch` must be (row, column), below {vit.grid}, or None. Received: patch={patch!r}")
     rollout = attention = None
     for number, scores in iterate_scores(model, images):

@@ -63,8 +63,6 @@ def mean_distance(
     tokens = grid[0] * grid[1] + num_prefix_tokens
     if len(scores.shape) < 3 or tuple(scores.shape[-2:]) != (tokens, tokens):
         raise ValueError(f"Scores must be (..., heads, {tokens}, {tokens}). Received: shape={tuple(scores.shape)}")
-    if len(patch_size) != 2:
-        raise ValueError(f"`patch_size` must be (height, width). Received: patch_size={patch_size!r}")
     if class_token not in ("in", "out"):
         raise ValueError(f"`class_token` must be 'in' or 'out'. Received: class_token={class_token!r}")
     patches = scores[..., num_prefix_tokens:, num_prefix_tokens:]

@@ -6,7 +6,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.layers.validation import check_positive_int
 from keras_vit.models.any_model import find_vision_transformer
 from keras_vit.models.features import features
 
@@ -50,7 +49,7 @@ def filter_components(model: keras.Model, count: int = 28) -> np.ndarray:
         raise ValueError(f"The patches of a hybrid are of features, not pixels. Received: model={vit.name!r}")
     patch_size, kernel = vit.patch_size, vit.patch_encoder.kernel
     filters = ops.convert_to_numpy(kernel).T.astype("float32")  # (D, P*P*C)
-    components = _principal_components(filters, count).components_
+    components = _principal_components(filters, min(count, *filters.shape)).components_
     return _unit_range(components, axis=-1).reshape(len(components), patch_size, patch_size, -1).astype("float32")
 
 
@@ -70,11 +69,6 @@ def patch_components(model: keras.Model, images: np.ndarray, layer: int = -1, co
     """
     tokens = np.asarray(features(model, images, layer, tokens="patch", grid=True))
     samples = tokens.reshape(-1, tokens.shape[-1])
-    if min(samples.shape) < count:
-        raise ValueError(
-            f"Components are at most as many as patches and as the size of a token. Received: count={count}, "
-            f"{samples.shape[0]} patches of size {samples.shape[1]}"
-        )
     values = _principal_components(samples, count).transform(samples)
     return _unit_range(values, axis=0).reshape(*tokens.shape[:-1], count).astype("float32")
 
@@ -83,8 +77,7 @@ def _principal_components(samples, count):
     # scikit-learn takes about a second to import.
     from sklearn.decomposition import PCA
 
-    check_positive_int("count", count)
-    return PCA(min(count, *samples.shape), svd_solver="full").fit(samples)
+    return PCA(count, svd_solver="full").fit(samples)
 
 
 def _unit_range(values, axis):

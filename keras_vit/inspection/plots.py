@@ -64,17 +64,11 @@ def attention_heads(path: str | os.PathLike, image: np.ndarray, maps: np.ndarray
 
 def attention_distance(path: str | os.PathLike, distances: np.ndarray, side: float) -> None:
     """Draws attention distances `(layers, heads)` in pixels over the depth: Figures 7 (right) and 11."""
-    layers, heads = distances.shape
+    layers = range(1, len(distances) + 1)
     figure = figure_class()(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
-    for head in range(heads):
-        label = f"head {head + 1}" if heads <= 4 or head in (0, heads - 1) else None
-        shade = [0.9 * head / max(heads - 1, 1)] * layers
-        axes.scatter(
-            range(1, layers + 1), distances[:, head], s=22, c=shade, cmap="plasma", vmin=0, vmax=1,
-            label=label, alpha=0.85,
-        )  # fmt: skip
-    axes.plot(range(1, layers + 1), distances.mean(1), color="black", linewidth=1, label="mean of the heads")
+    axes.plot(layers, distances, "o", markersize=5, alpha=0.85)
+    axes.plot(layers, distances.mean(1), color="black", linewidth=1, label="mean of the heads")
     axes.set_xlabel("layer")
     axes.set_ylabel("mean attention distance (pixels)")
     axes.set_title(f"How far heads look, in images of {side} pixels")

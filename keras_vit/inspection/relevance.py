@@ -37,10 +37,8 @@ def attention_relevance(
         raise ValueError(f"The model's outputs must be (B, classes). Received: shape={shapes}")
     outputs = [ops.convert_to_numpy(output) for output in outputs]
     classes = outputs[0].shape[-1]
-    targets = [output[0].argmax() for output in outputs] if targets is None else targets
-    targets = np.asarray(targets)
-    in_range = targets.dtype.kind in "iu" and ((targets >= 0) & (targets < classes)).all()
-    if targets.shape != (len(images),) or not in_range:
+    targets = np.asarray([output[0].argmax() for output in outputs] if targets is None else targets)
+    if targets.shape != (len(images),) or not np.isin(targets, np.arange(classes)).all():
         raise ValueError(
             f"`targets` must be a class, 0 to {classes - 1}, for each of {len(images)} images. "
             f"Received: targets={targets.tolist()}"

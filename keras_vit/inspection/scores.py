@@ -32,18 +32,14 @@ def attention_scores(
     if reduce not in ("none", "mean"):
         raise ValueError(f"`reduce` must be 'none' or 'mean'. Received: reduce={reduce!r}")
     vit = find_vision_transformer(model)
-    if layers is None:
-        layers = range(1, vit.num_layers + 1)
-    is_single = not isinstance(layers, Sequence | np.ndarray)
-    wanted_layers: list[Any] = list(layers) if isinstance(layers, Sequence | np.ndarray) else [layers]
-    chosen = [vit.layer_number(layer, least=1) for layer in wanted_layers]
-    if not chosen:
-        raise ValueError("`layers` must name a layer. Received: layers=[]")
+    wanted = range(1, vit.num_layers + 1) if layers is None else np.atleast_1d(layers).tolist()
+    chosen = [vit.layer_number(layer, least=1) for layer in wanted]
     scores: dict[int, Any] = dict.fromkeys(chosen)
     for number, values in iterate_scores(model, images, last=max(chosen)):
         if number in scores:
             values = ops.mean(values, axis=1) if reduce == "mean" else values
             scores[number] = ops.convert_to_numpy(values)
+    is_single = layers is not None and np.ndim(layers) == 0
     return scores[chosen[0]] if is_single else np.stack([scores[number] for number in chosen])
 
 

@@ -2,22 +2,28 @@
 
 import hashlib
 import os
+import tempfile
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_vit import files
 from keras_vit.layers import InputPreprocessing
 from keras_vit.models.vision_transformer import VisionTransformer
 
 
 def load_keras_file(path: str | os.PathLike, compile: bool = True) -> keras.Model:
-    """Loads the model of a local .keras file, which is data alone: code in it is never run.
+    """Loads the model of a .keras file, local or remote, which is data alone: code in it is never run.
 
     Version 0.1.0 saved a Vision Transformer as a plain `keras.Model`. Its weights become a `VisionTransformer` by
     `keras_vit.checkpoints.save` and `keras_vit.from_pretrained`. With `compile`, a compiled model gets its optimizer,
     loss and metrics back. Raises a `ValueError` if there is no such file, it is damaged, or it holds code.
     """
+    if files.is_remote(path):
+        with tempfile.TemporaryDirectory() as folder:
+            files.copy(path, f"{folder}/model.keras")
+            return load_keras_file(f"{folder}/model.keras", compile)
     try:
         return keras.saving.load_model(path, compile=compile, safe_mode=True)
     except Exception as error:  # of zipfile, json, h5py or Keras, as the damage is

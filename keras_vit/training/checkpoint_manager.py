@@ -13,7 +13,7 @@ MARKER = "finished"
 def finished_steps(folder):
     """Returns the steps of all finished checkpoints in a folder, in order; [] if the folder does not exist."""
     folder = str(folder)
-    return [step for step in _step_folders(folder) if files.exists(f"{folder}/{step:09}/{MARKER}", strict=True)]
+    return [step for step in _step_folders(folder) if files.exists(f"{folder}/{step:09}/{MARKER}")]
 
 
 class CheckpointManager:

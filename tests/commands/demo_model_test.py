@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit import Preprocessing, export, inspection
-from keras_vit.commands import demo, image_files
+from keras_vit.commands import demo, image_files, shared_flags
 from keras_vit.export.decoding import Decoder
 
 SIZES = {"patch_size": 8, "num_layers": 2, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "classes": 3}
@@ -103,16 +103,20 @@ def exported(tmp_path_factory):
     return model, folder
 
 
+def _load(path, class_names=""):
+    return demo.DemoModel(*shared_flags.load_model(str(path)), "title", class_names)
+
+
 def test_a_keras_file_and_an_export_are_read_whole(exported):
     model, folder = exported
-    ours = demo.load(str(folder / "v" / "1"))
+    ours = _load(folder / "v" / "1")
     assert list(ours.class_names) == NAMES and ours.layers == 1
     image = np.ones((16, 24, 3), "float32")
     np.testing.assert_allclose(_values(ours, image), keras.activations.sigmoid(model(image[None]))[0], atol=1e-6)
     (folder / "names.txt").write_text("\n".join(NAMES))
-    assert demo.load(str(folder / "model.keras"), class_names=str(folder / "names.txt")).class_names == tuple(NAMES)
+    assert _load(folder / "model.keras", str(folder / "names.txt")).class_names == tuple(NAMES)
     with pytest.raises(ValueError, match="There is no such file. Received: class_names="):
-        demo.load(str(folder / "model.keras"), class_names="nowhere")
+        _load(folder / "model.keras", "nowhere")
 
 
 def test_pictures_show_which_patch_is_meant():

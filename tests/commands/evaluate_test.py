@@ -51,7 +51,7 @@ def test_evaluators_are_printed_and_written_with_a_page(model, run, tmp_path):
 @pytest.mark.parametrize(
     ("command", "flags", "message"),
     [
-        ("evaluate", [], "Either --model, or --variant or --weights or both, are needed"),
+        ("evaluate", [], "Pass either --model, or --variant, --weights or both"),
         ("evaluate", ["--model={model}", "--evals=top9"], "The evaluators are top1"),
         ("evaluate", ["--model={model}", "--evals="], "--evals must name an evaluator"),
         ("evaluate", ["--model={model}"], "needs a dataset, such as top1:digits"),

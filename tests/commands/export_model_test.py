@@ -76,7 +76,7 @@ def test_text_embeddings_make_a_zero_shot_classifier(run, tmp_path):
     ("arguments", "message"),
     [
         (["--model=WORKDIR"], "--output is needed"),
-        (["--output=TMP", "--variant=ViT_B17", "--weights=x"], "The variants are .*Received: variant='ViT_B17'"),
+        (["--output=TMP", "--variant=ViT_B17", "--weights=x"], "--variant must be .*Received: variant='ViT_B17'"),
         (["--output=TMP", "--model=nothing.keras"], "no such file. Received: model='nothing.keras'"),
         (["--output=WORKDIR/export", "--model=WORKDIR", "--version=1"], "never overwritten"),
     ],

@@ -107,19 +107,6 @@ def test_a_finished_run_is_reported_as_done(finished, run):
     assert {file: file.stat().st_mtime_ns for file in before} == before
 
 
-def test_missing_pictures_of_a_run_that_is_done_are_drawn(finished, run, tmp_path):
-    pytest.importorskip("matplotlib")
-    workdir = tmp_path / "again"
-    shutil.copytree(finished[0], workdir)
-    for name in ("curve.png", "predictions.png"):
-        (workdir / name).unlink()
-    done = run(f"--workdir={workdir}", *TINY)
-    assert done.returncode == 0, done.stderr
-    for name in ("curve.png", "predictions.png"):
-        assert f"drew {workdir}/{name}" in done.stdout
-        assert (workdir / name).read_bytes() == (finished[0] / name).read_bytes()
-
-
 def test_a_run_that_lost_its_results_keeps_its_export(finished, run, tmp_path):
     workdir = tmp_path / "again"
     shutil.copytree(finished[0], workdir)
@@ -189,10 +176,10 @@ def test_images_of_any_channels_run_to_the_end(channels, run, tmp_path):
 @pytest.mark.parametrize(
     ("evals", "message"),
     [
-        (("fewshot:digitz",), "fewshot:digitz cannot have its dataset"),
+        (("fewshot:digitz",), "fewshot:digitz cannot load its dataset"),
         (("real:real.json@nowhere",), "nowhere"),
-        (("top1", "knn:folder@nowhere"), "knn:folder@nowhere cannot have its dataset"),
-        (("imagenet_v2:cifar100@nowhere",), "imagenet_v2:cifar100@nowhere cannot have its dataset"),
+        (("top1", "knn:folder@nowhere"), "knn:folder@nowhere cannot load its dataset"),
+        (("imagenet_v2:cifar100@nowhere",), "imagenet_v2:cifar100@nowhere cannot load its dataset"),
     ],
 )
 def test_evaluators_are_checked_before_the_first_step(evals, message, run, tmp_path):

@@ -82,8 +82,8 @@ def test_rates_equal_to_six_digits_have_folders_of_their_own():
 
 def test_the_table_ends_with_mean_and_deviation(tmp_path):
     rows, _ = _rows([0.5, 0.7, 0.6])
-    assert sweep.summary(rows)[-1] == "final accuracy: 81.25 % +- 8.84 % over 2 seeds, the deviation of one run"
-    assert "+-" not in sweep.summary(rows[:-1])[-1]
+    assert sweep.summary(rows)[-1] == "final accuracy 81.25 %, standard deviation 0.088 over 2 seeds"
+    assert "deviation" not in sweep.summary(rows[:-1])[-1]
     sweep.write_table(tmp_path, rows)
     assert json.loads((tmp_path / "table.json").read_text()) == rows
     with open(tmp_path / "table.csv", newline="") as file:
@@ -210,9 +210,9 @@ def fake_train(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ("--rates=0.1,high", "error: `rates` must be different numbers.*Received: 0.1,high"),
-        ("--config.data.name=list", "error: Data of this kind has no splits tune_train and tune_val; --tune_train and"),
-        ("--seeds=1,1", "error: `seeds` must be different numbers.*Received: 1,1"),
+        ("--rates=0.1,high", "error: `rates` must be numbers.*Received: rates=.'0.1', 'high'"),
+        ("--config.data.name=list", "error: This kind of data has no splits tune_train and tune_val; --tune_train and"),
+        ("--seeds=1.5", "error: `seeds` must be numbers.*Received: seeds=.'1.5'"),
         ("--config=experiments/configs/finetune.py:ViT-B/16", "error: The config needs a model, a dataset"),
     ],
 )

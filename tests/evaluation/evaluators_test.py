@@ -13,7 +13,7 @@ import keras_vit
 from keras_vit import data, evaluation
 from keras_vit.data.sources.shards import Shards
 from keras_vit.evaluation import accuracy, calibration, frozen
-from keras_vit.evaluation.collecting import collect, outputs_of, spread_of_classes
+from keras_vit.evaluation.collecting import collect, outputs_of, read_test_examples, sample_indices
 from keras_vit.evaluation.frozen import representation_model
 from keras_vit.models.any_model import gives_probabilities, set_logits_activation
 
@@ -171,20 +171,24 @@ def test_calibration_is_that_of_the_definition():
     assert 0 < metrics["calibration/log_loss"] < 0.1
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_pictures_show_a_spread_of_classes_and_no_padding(known):
-    """Draws from examples sorted by class, with and without known labels, never one of weight 0."""
+def test_sampled_examples_spread_over_sorted_classes():
     labels = np.repeat(np.arange(3), 15)
-    source = data.arrays(
-        np.full((45, 8, 8, 3), 9, np.uint8) * labels[:, None, None, None].astype("uint8"), labels, "abc"
-    )
-    if not known:
-        source = dataclasses.replace(source, labels=None)
+    pixels = np.full((45, 8, 8, 3), 9, np.uint8) * labels[:, None, None, None].astype("uint8")
+    source = data.arrays(pixels, labels, "abc")
     inputs = data.InputPipeline(source, source, {}, batch_size=32, seed=0, max_bad_share=0.0)
-    _, shown, _ = spread_of_classes(inputs, 6)
+    _, shown, _ = read_test_examples(inputs, sample_indices(inputs, 6))
     assert shown.sum(0).tolist() == [2, 2, 2]
-    images, shown, _ = spread_of_classes(inputs, 64)
+    images, shown, _ = read_test_examples(inputs, sample_indices(inputs, 64))
     assert len(images) == 45 and (shown.sum(1) == 1).all()
+
+
+@pytest.mark.parametrize("kind", ["by index", "in order"])
+def test_chosen_examples_are_read_in_their_order(kind):
+    inputs = unreadable(inputs_of(test=20), "test", [3], kind)
+    expected = inputs_of(test=20).test.labels[[7, 15, 0]].tolist()
+    images, labels, _ = read_test_examples(inputs, [7, 3, 15, 0])  # one of them cannot be read
+    assert labels.argmax(1).tolist() == images.mean((1, 2)).argmax(1).tolist() == expected
+    assert sorted(sample_indices(inputs, 4)) == ([0, 6, 12, 19] if kind == "by index" else [0, 1, 2, 3])
 
 
 def test_real_counts_any_label_and_skips_images_without_one(tmp_path):
@@ -283,7 +287,7 @@ def test_fewshot_replaces_unreadable_examples(model, caplog):
     inputs = dataclasses.replace(inputs, train=in_order(inputs.train, missing=2))
     with caplog.at_level(logging.WARNING, "keras_vit"):
         frozen.fewshot(model, inputs)
-    assert "3 of 92 training images have no label that can be read, and others" in caplog.text
+    assert "train: 3 of 92 examples are left out" in caplog.text
 
 
 @pytest.mark.full
@@ -328,7 +332,7 @@ def test_real_reads_a_flat_folder_of_images(tmp_path):
     with pytest.raises(ValueError, match="must be finite"):
         evaluation.evaluate(nan, [name])
     (tmp_path / "real.json").unlink()
-    with pytest.raises(ValueError, match="There is no such file. Received: path='.*a.b/real.json'"):
+    with pytest.raises(ValueError, match="The file must exist.*Received: path='.*a.b/real.json'"):
         evaluation.evaluate(mean_color(), [name])
 
 
@@ -420,15 +424,13 @@ def test_bad_requests_are_refused(model):
         ("each of 10 classes", lambda: evaluation.evaluate(model, ["calibration:digits"])),
         ("knn:nothing@FOLDER names a local copy.*Received: name='nothing'",
          lambda: evaluation.evaluate(model, ["knn:nothing@/data"])),
-        ("real cannot have its dataset; real:imagenet2012_real@FOLDER",
+        ("real cannot load its dataset; real:imagenet2012_real@FOLDER",
          lambda: evaluation.evaluate(model, ["real"])),
         ("There is no such folder", lambda: evaluation.evaluate(model, ["real:real.json@nowhere"])),
         ("^The model changes images itself, by 'scale'",
          lambda: evaluation.evaluate(
              keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Rescaling(2.0, name="scale"), model]),
              ["top1:digits"])),
-        ("two training examples or more",
-         lambda: frozen.fit_and_score(np.eye(3), np.arange(3), np.eye(3), np.arange(3))),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=match):
             call()

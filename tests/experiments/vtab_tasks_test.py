@@ -83,7 +83,7 @@ def test_a_missing_dataset_is_named_before_any_task_is_trained(monkeypatch, tmp_
             _to_digits(config)
 
     model = keras_vit.VisionTransformer(**SIZES)
-    with pytest.raises(ValueError, match="The task eurosat cannot have its dataset;.*--data_path"):
+    with pytest.raises(ValueError, match="The task eurosat cannot load its dataset;.*--data_path"):
         vtab.run_tasks(model, tmp_path, path=str(tmp_path / "nowhere"), tasks=("svhn", "eurosat"), edit=edit)
     assert not trained
 

@@ -212,7 +212,6 @@ def test_bad_requests_are_refused():
         (r"for each of 2 images", lambda: inspection.attention_relevance(model, images, [1])),
         ("Received: layer=1.0", lambda: inspection.attention_scores(model, images, 1.0)),
         ("Received: attention with NaN", lambda: inspection.attention_maps(model, images * np.nan)),
-        ("Received: head=True", lambda: inspection.token_attention(model, images, head=True)),
         ("Received: patch=3", lambda: inspection.token_attention(model, images, patch=3)),
         (r"Received: patch=\(0.5, 0\)", lambda: inspection.token_attention(model, images, patch=(0.5, 0))),
         (r"must be \(B, classes\)", lambda: inspection.attention_relevance(unpooled, images)),

@@ -43,8 +43,6 @@ def test_bad_requests_are_refused():
     scores = np.full((1, 6, 6), 1 / 6)
     with pytest.raises(ValueError, match="Received: class_token='drop'"):
         inspection.mean_distance(scores, (3, 2), (8, 8), class_token="drop")
-    with pytest.raises(ValueError, match=r"Received: patch_size=\(16,\)"):
-        inspection.mean_distance(scores, (3, 2), (16,))
     with pytest.raises(ValueError, match=r"heads, 7, 7\)"):
         inspection.mean_distance(scores, (3, 2), (8, 8), 1)
 
