@@ -1,4 +1,4 @@
-"""The command `keras-vit`, outside of the package, whose import takes seconds."""
+"""The command `keras-vit`; it is outside the package, whose import takes seconds."""
 
 import importlib
 import os
@@ -8,21 +8,21 @@ import time
 START = time.monotonic()
 
 COMMANDS = {
-    "train": ("train", "Train a model as a config says, evaluate it and export it."),
-    "sweep": ("sweep", "Train at several learning rates and with the best one on all data."),
-    "evaluate": ("evaluate", "Evaluate a model: accuracy, few-shot, calibration and others."),
+    "train": ("train", "Train a model from a config, evaluate it and export it."),
+    "sweep": ("sweep", "Compare learning rates on held-out data, then train with the best."),
+    "evaluate": ("evaluate", "Evaluate a model: accuracy, few-shot, calibration and more."),
     "predict": ("predict", "Predict the classes of image files."),
-    "inspect": ("inspect_model", "Draw attention maps, filters and position embeddings of a model."),
-    "demo": ("demo", "Serve a page to try a model on images of yours."),
+    "inspect": ("inspect_model", "Draw a model's attention maps, filters and position embeddings."),
+    "demo": ("demo", "Serve a web page to try a model on your own images."),
     "export": ("export_model", "Export a model as a SavedModel, LiteRT or ONNX file."),
-    "query": ("query", "Send images to a server of an exported model."),
+    "query": ("query", "Send images to a server with an exported model."),
     "convert": ("convert", "Convert a checkpoint of another library, or to another format."),
-    "check-tpu": ("check_tpu", "Say whether a run fits a TPU, on a machine without one."),
+    "check-tpu": ("check_tpu", "Check whether a run fits a TPU, on a machine without one."),
     "verify-data": ("verify_data", "Find unreadable images, duplicates and empty classes of a dataset."),
-    "show-batch": ("show_batch", "Draw a batch as the model sees it."),
+    "show-batch": ("show_batch", "Draw batches as the model sees them."),
     "info": ("info", "Print versions, devices and the environment for a bug report."),
 }
-"""The commands by name: a module of `keras_vit.commands`, and what it does."""
+"""For each command, its module in `keras_vit.commands` and a description."""
 
 HELP = """usage: keras-vit COMMAND [--flag=value ...]
 
@@ -33,7 +33,7 @@ keras-vit COMMAND --help describes its flags.
 
 
 def main(argv=None):
-    """Runs a command; `argv` are the words after `keras-vit`, those of this process if None."""
+    """Runs a command; `argv` holds the words after `keras-vit`, by default those of this process."""
     name, *arguments = (sys.argv[1:] if argv is None else argv) or ["--help"]
     if name in ("--help", "-h", "help"):
         print(HELP.format(commands="\n".join(f"  {name:12} {line}" for name, (_, line) in COMMANDS.items())), end="")
@@ -46,7 +46,7 @@ def main(argv=None):
         place = arguments.index("--config")
         arguments[place : place + 2] = [f"--config={arguments[place + 1]}"]
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before TensorFlow is imported
-    if name == "check-tpu":  # JAX, which Keras may import, must not look for a TPU
+    if name == "check-tpu":  # keep JAX, which Keras may import, from looking for a TPU
         os.environ |= {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1"}
     try:
         from keras_vit.commands import command_line

@@ -1,7 +1,7 @@
 """The Vision Transformer of "An Image is Worth 16x16 Words" (arXiv 2010.11929), on Keras 3.
 
-`import keras_vit` loads nothing beyond Keras and its backend. What needs more (`keras_vit.data`,
-`keras_vit.training`, `keras_vit.export`) is loaded on first use.
+`import keras_vit` loads nothing beyond Keras and its backend. Modules that need more (`keras_vit.data`,
+`keras_vit.training`, `keras_vit.export`) are imported on first use.
 """
 
 # ruff: noqa: F401
@@ -51,7 +51,7 @@ _LAZY = (
     "tpu",
     "training",
 )
-# What is used on a model that exists, by the module that has it.
+# Functions and classes that are imported on first use, by their module.
 _FUNCTIONS = {
     "FeatureModel": "models.features",
     "backbone": "models.backbone",
@@ -62,7 +62,7 @@ _FUNCTIONS = {
     "zero_shot": "models.zero_shot",
 }
 
-if typing.TYPE_CHECKING:  # what `__getattr__` gives, for type checkers, editors and the reference
+if typing.TYPE_CHECKING:  # the names that `__getattr__` returns, for type checkers, editors and the reference
     from keras_vit import cost, data, evaluation, export, inspection, losses, optimizers, recipes, tasks, tpu, training
     from keras_vit.cost import flops
     from keras_vit.models.backbone import backbone
@@ -77,7 +77,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-for _name in _constructors:  # `keras_vit.models.ViT_B16` is the same function
+for _name in _constructors:  # also available as `keras_vit.models.ViT_B16`
     setattr(models, _name, globals()[_name])
 
 

@@ -1,4 +1,4 @@
-"""`python -m keras_vit` is the command `keras-vit`, and without arguments `keras-vit info`."""
+"""Makes `python -m keras_vit` the command `keras-vit`; without arguments, `keras-vit info`."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""What a model computes: multiply-accumulates and FLOPs, forward and in training.
+"""Counts multiply-accumulates and FLOPs of a model, forward and in training.
 
-Every layer of `keras_vit.layers` with products counts its own, in `multiply_accumulates(input_shape)`; layers of Keras
-are counted here. A multiply-accumulate is two FLOPs, and a training step takes three times a forward pass.
+Layers of `keras_vit.layers` count their own products in `multiply_accumulates(input_shape)`; Keras' layers are counted
+here. A multiply-accumulate is two FLOPs, and a training step costs three forward passes.
 """
 
 import concurrent.futures
@@ -14,38 +14,38 @@ import keras
 from keras_vit.layers import TransformerBlock
 from keras_vit.layers.std_conv import conv_multiply_accumulates
 
-# Operations and layers of Keras with products but without kernels, which are not counted here.
+# Operations and layers of Keras that multiply tensors without a kernel; they are not counted here.
 _PRODUCTS = ("Matmul", "Einsum", "Dot", "Tensordot", "Inner", "Outer", "Conv", "ConvTranspose", "DotProductAttention")
 _PRODUCT_LAYERS = (keras.layers.Attention, keras.layers.Dot)
 
 
 def flops(model: keras.Model, table_6: bool = False) -> int:
-    """Returns the FLOPs of one image on its way forward, two for each of its `multiply_accumulates`; see there."""
+    """Returns the FLOPs of a forward pass of one image: two for each of the `multiply_accumulates`."""
     return 2 * multiply_accumulates(model, table_6)
 
 
 def multiply_accumulates(model: keras.Model, table_6: bool = False) -> int:
-    """Returns the multiply-accumulates of one image on its way forward through a model.
+    """Returns the multiply-accumulates of a forward pass of one image.
 
-    They are those of matrix products and convolutions. A layer counts as often as it is called; products with the zeros
-    around an image do not count, nor do the factors of LoRA, which are merged for use. XLA also counts norms, softmax
-    and activations, a few percent of a Vision Transformer.
+    Matrix products and convolutions count, once per call of a layer. Products with the zero padding around an image do
+    not count, nor do LoRA factors, which are merged for inference. XLA also counts norms, softmax and activations, a
+    few percent of a Vision Transformer.
 
     Args:
         model: a functional or sequential `keras.Model` of layers of this package, of Keras' `Dense`, `Conv2D`,
-            `DepthwiseConv2D` and layers without products, and of layers that have a method
+            `DepthwiseConv2D` and layers without products, and of layers with a method
             `multiply_accumulates(input_shape)`.
-        table_6: whether to count as the paper's Table 6 does: the last block computes all tokens, and dense layers, the
-            head's, do not count.
+        table_6: whether to count as the paper's Table 6 does: the last block computes all tokens, and the dense layers
+            of the head do not count.
 
     Raises:
-        ValueError: the model is not functional, it has a layer or an operation whose products are unknown, or its
-            images have no static shape.
+        ValueError: the model is not functional, a layer or an operation has unknown products, or the images have no
+            static shape.
     """
-    functional = getattr(model, "_functional", None) or model  # that of a `Sequential`
+    functional = getattr(model, "_functional", None) or model  # a `Sequential` model holds a functional one
     if not hasattr(functional, "_nodes_by_depth"):
         raise ValueError(
-            "FLOPs are counted along the graph of a model, which must be functional, or sequential and built. "
+            "The model must be functional, or sequential and built, so that its FLOPs can be counted. "
             f"Received: {model.name!r}, {type(model).__name__}"
         )
     if any(None in tensor.shape[1:] for tensor in keras.tree.flatten(model.inputs)):
@@ -69,7 +69,7 @@ def _count(layer, input_shape, table_6):
         return 0 if table_6 else math.prod(input_shape[1:]) * layer.units
     if _may_multiply(layer):
         raise ValueError(
-            "The products of this layer are unknown; a method `multiply_accumulates(input_shape)` would count them. "
+            "The products of this layer are unknown: add a method `multiply_accumulates(input_shape)` to count them. "
             f"Received: {layer.name!r}, {type(layer).__name__}"
         )
     return 0  # norms, activations, positions, the class token
@@ -84,17 +84,22 @@ def _may_multiply(layer):
 
 
 def exaflops(forward: float, images: float) -> float:
-    """Returns the cost of training in 1e18 FLOPs, as in Table 6, from `forward` with `table_6=True` and all images."""
+    """Returns the cost of training in 1e18 FLOPs, as in Table 6.
+
+    Args:
+        forward: `multiply_accumulates` of the model with `table_6=True`.
+        images: number of training images, over all epochs.
+    """
     return 6 * forward * images / 1e18
 
 
 def build_abstract(build: Callable[..., keras.Model], *args: Any, **kwargs: Any) -> keras.Model:
-    """Builds a model by `build(*args, **kwargs)` without memory for its weights, to count them; it cannot be called."""
+    """Builds a model with `build(*args, **kwargs)` without allocating its weights; it can be counted but not called."""
 
     def build_in_scope():
         with keras.StatelessScope(initialize_variables=False):
             return build(*args, **kwargs)
 
-    # Keras keeps a list of uninitialized variables for each thread, and initializes them when the next scope ends.
+    # Keras keeps a list of uninitialized variables per thread and initializes them when the next scope ends.
     with concurrent.futures.ThreadPoolExecutor(1) as executor:
         return executor.submit(build_in_scope).result()

@@ -1,6 +1,6 @@
-"""Local and remote files ("gs://bucket/file") that appear whole or not at all, and child processes.
+"""Local and remote files ("gs://bucket/file"), atomic writes, and child processes.
 
-A path with "://" goes through `tf.io.gfile`; TensorFlow is imported only for those. All errors are `OSError`s.
+A path with "://" goes through `tf.io.gfile`; TensorFlow is imported only for those paths. All errors are `OSError`s.
 """
 
 import contextlib
@@ -17,18 +17,18 @@ import uuid
 
 from keras_vit.terminal import first_line
 
-_PART = re.compile(r"\.[0-9a-f]{12}\.part(\.|$)")  # of a name that `atomic_path` makes
+_PART = re.compile(r"\.[0-9a-f]{12}\.part(\.|$)")  # in the names that `atomic_path` makes
 
 
 class RemotePath(str):
-    """A remote path that `/` extends, as `pathlib.Path` does for a local one; `pathlib` itself would lose a slash."""
+    """A remote path that supports `/`; `pathlib.Path` would turn "://" into ":/"."""
 
     def __truediv__(self, name):
         return RemotePath(f"{self}/{name}")
 
 
 def as_path(path):
-    """The path as an object that `/` extends: `pathlib.Path` for a local one, else `RemotePath`."""
+    """Returns a path that supports `/`: a `pathlib.Path` if it is local, else a `RemotePath`."""
     return RemotePath(str(path).rstrip("/")) if is_remote(path) else pathlib.Path(path)
 
 
@@ -51,13 +51,13 @@ def is_dir(path):
 
 
 def list_dir(path):
-    """The names in a folder, sorted, without trailing slashes."""
+    """Returns the names in a folder, sorted, without trailing slashes."""
     names = _gfile("listdir", path) if is_remote(path) else os.listdir(path)
     return sorted(name.rstrip("/") for name in names)
 
 
 def make_dirs(path):
-    """Makes a folder and its parents, if they do not exist."""
+    """Creates a folder and its parents if they do not exist."""
     _gfile("makedirs", path) if is_remote(path) else os.makedirs(path, exist_ok=True)
 
 
@@ -70,7 +70,7 @@ def remove_tree(path):
 
 
 def copy(source, target):
-    """Copies a file over an existing one."""
+    """Copies a file, replacing `target` if it exists."""
     with atomic_path(target) as temporary:
         if is_remote(source) or is_remote(temporary):
             _gfile("copy", source, str(temporary), overwrite=True)
@@ -79,20 +79,20 @@ def copy(source, target):
 
 
 def read_text(path):
-    """The content of a UTF-8 file."""
+    """Returns the text of a UTF-8 file."""
     with _opened(path, "r") as file:
         return file.read()
 
 
 def append_text(path, text):
-    """Adds text to the end of a UTF-8 file."""
+    """Appends text to a UTF-8 file."""
     with _opened(path, "a") as file:
         file.write(text)
 
 
 @contextlib.contextmanager
 def atomic_path(path, ending=None):
-    """Yields a free path next to `path`; at the end that file replaces the one at `path`, unless there was an error."""
+    """Yields a temporary path next to `path`; without an error, the file written there then replaces `path`."""
     folder, name = os.path.split(str(path))
     if ending is None:
         ending = os.path.splitext(name)[1]
@@ -113,16 +113,19 @@ def atomic_path(path, ending=None):
 
 @contextlib.contextmanager
 def atomic_write(path, mode="w"):
-    """Yields an open file, "w" for UTF-8 text or "wb" for bytes, that replaces `path` at the end; see `atomic_path`."""
+    """Yields a file opened with "w" (UTF-8 text) or "wb", which replaces `path` at the end; see `atomic_path`."""
     with atomic_path(path) as temporary, _opened(temporary, mode) as file:
         yield file
 
 
 @contextlib.contextmanager
 def staging_dir(parent, kept_after=()):
-    """Yields a new local folder `partial-...` for the caller to rename once it is complete; else it is removed."""
+    """Yields a new local folder `partial-...`, which the caller renames when it is complete; otherwise it is removed.
+
+    `kept_after` holds types of exceptions after which the folder stays.
+    """
     folder = tempfile.mkdtemp(prefix="partial-", dir=parent)
-    os.chmod(folder, 0o755)  # mkdtemp lets only its owner in
+    os.chmod(folder, 0o755)  # mkdtemp gives access to the owner alone
     try:
         yield folder
     except BaseException as error:
@@ -133,9 +136,9 @@ def staging_dir(parent, kept_after=()):
 
 
 def remove_leftovers(folder, older_than_seconds):
-    """Removes temporary files of killed processes from a local folder, unless they were written to recently."""
+    """Removes temporary files of killed processes from a local folder, except recent ones."""
     for file in pathlib.Path(folder).iterdir():
-        with contextlib.suppress(FileNotFoundError):  # another process renames or removes files too
+        with contextlib.suppress(FileNotFoundError):  # another process may rename or remove it first
             if _PART.search(file.name) and time.time() - file.stat().st_mtime > older_than_seconds:
                 file.unlink()
 
@@ -150,7 +153,7 @@ def explained_errors(problem, advice, received):
 
 
 def read_json(path):
-    """The content of a JSON file, or None if there is no file; a `ValueError` if it is not JSON."""
+    """Returns the content of a JSON file, or None if there is no file; raises a `ValueError` if it is not JSON."""
     if not exists(path):
         return None
     try:
@@ -160,7 +163,7 @@ def read_json(path):
 
 
 def write_json(path, content):
-    """Writes a JSON file, sorted and indented, at once; NaN and infinity, which JSON does not have, become null."""
+    """Writes a sorted, indented JSON file atomically; NaN and infinity, which JSON does not have, become null."""
     finite = json.loads(json.dumps(content), parse_constant=lambda name: None)
     with atomic_write(path) as file:
         file.write(json.dumps(finite, indent=2, sort_keys=True) + "\n")
@@ -172,7 +175,7 @@ def run_python(arguments, **environment):
     child = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     output, errors = (text.strip().splitlines() for text in (child.stdout, child.stderr))
     if child.returncode:
-        raise ChildProcessError(errors[-1] if errors else f"it ended with code {child.returncode}")
+        raise ChildProcessError(errors[-1] if errors else f"the process ended with code {child.returncode}")
     return output[-1] if output else ""
 
 

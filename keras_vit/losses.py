@@ -1,4 +1,4 @@
-"""Losses of single examples, in `keras.ops`."""
+"""Per-example losses in `keras.ops`."""
 
 from collections.abc import Callable
 
@@ -7,10 +7,10 @@ from keras import ops
 
 
 def softmax(labels: keras.KerasTensor, logits: keras.KerasTensor) -> keras.KerasTensor:
-    """Cross-entropy with the softmax of the logits, float32 `(B,)` in nats; a row of zeros has loss 0.
+    """Computes the softmax cross-entropy, float32 `(B,)` in nats; a row of zeros has loss 0.
 
     Args:
-        labels: float `(B, classes)`, rows that sum to 1: one right class, or shares of several.
+        labels: float `(B, classes)`, rows that sum to 1: one class, or shares of several.
         logits: float `(B, classes)`.
 
     Reference: fine-tuning in `vit_jax` (https://github.com/google-research/vision_transformer).
@@ -20,13 +20,13 @@ def softmax(labels: keras.KerasTensor, logits: keras.KerasTensor) -> keras.Keras
 
 
 def sigmoid(labels: keras.KerasTensor, logits: keras.KerasTensor) -> keras.KerasTensor:
-    """Cross-entropy of every class with the sigmoid of its logit, summed over the classes: float32 `(B,)` in nats.
+    """Computes the sigmoid cross-entropy of each class, summed over the classes: float32 `(B,)` in nats.
 
-    With many classes the head's bias should start low, or the wrong classes are all of the first loss: -10 for
+    With many classes, initialize the head's bias to a low value, or the negatives dominate the first loss: -10 for
     ImageNet-21k and JFT, -6.9 (minus the logarithm of 1,000) for ImageNet.
 
     Args:
-        labels: float `(B, classes)`, each in [0, 1]; any number of right classes.
+        labels: float `(B, classes)`, each in [0, 1]; any number of positive classes.
         logits: float `(B, classes)`.
 
     Reference: big_vision's pre-training (`sigmoid_xent`).
@@ -39,10 +39,10 @@ LOSSES = {"softmax": softmax, "sigmoid": sigmoid}
 
 
 def get(name: str) -> Callable[[keras.KerasTensor, keras.KerasTensor], keras.KerasTensor]:
-    """The loss called `name`, a key of `LOSSES`.
+    """Returns the loss called `name`, a key of `LOSSES`.
 
     Raises:
-        ValueError: the name is not known.
+        ValueError: the name is unknown.
     """
     if name not in LOSSES:
         raise ValueError(f"`loss` must be one of {', '.join(LOSSES)}. Received: loss={name!r}")

@@ -1,4 +1,4 @@
-"""What the files called plots.py and the pages of pictures share; matplotlib is imported only for a picture."""
+"""Helpers for all plots and HTML pages; matplotlib is imported only when something is drawn."""
 
 import html
 from typing import Any
@@ -32,12 +32,12 @@ pre {{ overflow-x: auto; }}
 
 
 def plain_text(text: object) -> str:
-    """A text of the user's as matplotlib draws it, without taking what stands between two `$` for mathematics."""
+    """Escapes `$` so that matplotlib does not read a user's text as mathematics."""
     return str(text).replace("$", r"\$")
 
 
 def figure_class() -> Any:
-    """Returns matplotlib's `Figure`, which draws without a screen and without pyplot's global state."""
+    """Returns matplotlib's `Figure`, which needs neither a display nor pyplot's global state."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -58,7 +58,7 @@ def to_pictures(images: np.ndarray, preprocessing: Any = None) -> np.ndarray:
 
 
 def overlaid(picture: np.ndarray, values: np.ndarray, opacity: float = 0.5) -> np.ndarray:
-    """A picture `(H, W, 3)` in [0, 1], in gray, under the colors of values `(H, W)` in [0, 1]."""
+    """Overlays a picture `(H, W, 3)` in [0, 1], in gray, with the colors of values `(H, W)` in [0, 1]."""
     import matplotlib
 
     colors = matplotlib.colormaps["viridis"](values)[..., :3]
@@ -66,13 +66,13 @@ def overlaid(picture: np.ndarray, values: np.ndarray, opacity: float = 0.5) -> n
 
 
 def shortened(text: str, width: int) -> str:
-    """A text of the user's for matplotlib, of at most `width` characters: its middle is left out."""
+    """Shortens a user's text to `width` characters for matplotlib by leaving out its middle."""
     half = (width - 1) // 2
     return plain_text(text if len(text) <= width else f"{text[:half]}…{text[-half:]}")
 
 
 class Page:
-    """An HTML page of pictures, and the pictures next to it in a folder."""
+    """An HTML page in a folder, with its pictures next to it."""
 
     def __init__(self, folder, title, write=print):
         self.folder = files.as_path(folder)
@@ -80,7 +80,7 @@ class Page:
         self._title, self._write, self._parts = title, write, []
 
     def draw(self, name, heading, text, function, *arguments, wide=False):
-        """Draws a picture with `function(path, *arguments)`; a wide one has nothing next to it."""
+        """Draws a picture with `function(path, *arguments)`; a wide one takes the full width of the page."""
         with files.atomic_path(self.folder / name) as path:
             function(path, *arguments)
         self._write(f"drew {self.folder / name}")
@@ -91,7 +91,7 @@ class Page:
         )
 
     def save(self, facts, items=(), table=()):
-        """Writes `index.html`: facts, lines of a table, pictures, and a numbered list of items. Returns its path."""
+        """Writes `index.html` (facts, a table, the pictures, a numbered list of items) and returns its path."""
         listed = [f"<li>{html.escape(item)}</li>" for item in items]
         lines = "\n".join(table)
         parts = [f"<p>{html.escape(facts)}</p>", *([f"<pre>{html.escape(lines)}</pre>"] if table else [])]

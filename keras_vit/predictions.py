@@ -1,4 +1,4 @@
-"""Names and probabilities from the outputs of a model."""
+"""Class names and probabilities from a model's outputs."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_vit.checkpoints.downloading import fetch
 
-# Class names, one a line, in the order of the heads of the published weights.
+# Class names, one per line, in the order of the published heads.
 _NAMES = {
     1000: "https://storage.googleapis.com/bit_models/ilsvrc2012_wordnet_lemmas.txt",
     21843: "https://storage.googleapis.com/bit_models/imagenet21k_wordnet_lemmas.txt",
@@ -21,23 +21,23 @@ def decode_predictions(
     names: Sequence[str] | None = None,
     activation: str = "auto",
 ) -> list[list[tuple[int, str, float]]]:
-    """Returns the most probable classes of each image, with their names.
+    """Returns the most probable classes of each image with their names.
 
     Args:
         predictions: `(B, classes)`, probabilities or logits.
         top: number of classes, best first.
-        names: a list of names, as many as there are classes; or None, with 1,000 or 21,843 classes, for the published
-            names of ImageNet and ImageNet-21k, which are downloaded once.
-        activation: what turns logits into probabilities: "softmax", "sigmoid" (each class by itself, for models
-            trained with that loss), "none", or "auto": "none" if all predictions are in [0, 1], else "softmax".
+        names: one name per class; None for the published names of ImageNet (1,000 classes) or ImageNet-21k (21,843),
+            which are downloaded once.
+        activation: turns logits into probabilities: "softmax", "sigmoid" (for models trained with that loss), "none",
+            or "auto", which is "none" if all predictions are in [0, 1], else "softmax".
 
     Returns:
-        For each image a list of `(class, name, probability)`.
+        For each image, a list of `(class, name, probability)`.
 
     Raises:
-        ValueError: the predictions are not of rank 2, there are not as many classes as there are names, or the
-            activation is not known.
-        ConnectionError: the published names could not be downloaded.
+        ValueError: the predictions are not of rank 2, the numbers of names and classes differ, or the activation is
+            unknown.
+        ConnectionError: the published names cannot be downloaded.
     """
     predictions = ops.convert_to_tensor(predictions)
     if len(predictions.shape) != 2:
@@ -46,7 +46,7 @@ def decode_predictions(
     if names is None:
         if classes not in _NAMES:
             raise ValueError(
-                f"Names are published for {' and '.join(map(str, _NAMES))} classes; give a list as `names`. "
+                f"Names are published for {' and '.join(map(str, _NAMES))} classes; pass a list as `names`. "
                 f"Received: classes={classes}"
             )
         names = class_names(classes)
@@ -68,6 +68,6 @@ def decode_predictions(
 
 
 def class_names(classes: int) -> list[str]:
-    """The published names of 1,000 (ImageNet) or 21,843 (ImageNet-21k) classes, from the cache of weights."""
+    """Returns the published names of ImageNet's 1,000 or ImageNet-21k's 21,843 classes, downloaded once."""
     with open(fetch(_NAMES[classes]), encoding="utf-8") as file:
         return [line.strip() for line in file if line.strip()]

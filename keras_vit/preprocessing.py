@@ -1,4 +1,4 @@
-"""How an image becomes a model's input: the facts, and pixel values to what the model expects."""
+"""The preprocessing that a model expects, and functions that apply and check it."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -13,24 +13,24 @@ from keras_vit import naflex
 
 @dataclasses.dataclass(frozen=True)
 class Preprocessing:
-    """How images were prepared for a model: resized, the middle cut out, then `(image - mean) / std`.
+    """The preprocessing of a model's images: resize, central crop, then `(image - mean) / std`.
 
-    The options of the data make one for evaluation (`data.InputPipeline.model_preprocessing`), the model carries it in
-    its layer `InputPreprocessing`, and an export prepares image files by it.
+    A run derives it from its data options (`data.InputPipeline.model_preprocessing`), the model stores it in its layer
+    `InputPreprocessing`, and an export applies it to image files.
 
     Attributes:
-        mean, std: a number for each channel, on the scale of image files, [0, 255], or [0, 65535] with a bit depth of
-            16; whatever the value of white was in the data that the model was trained on.
-        resize: "stretch" (both sides to the model's over `crop_fraction`, bilinear, without antialiasing, as in the JAX
-            reference `vit_jax`), "shorter_side" (that side, the aspect kept, by the mean over areas) or "naflex" (to
-            patches of any grid, see `keras_vit.naflex`).
-        crop_fraction: the share of the resized image's side that is kept, in (0, 1].
-        interpolation: "bilinear" or "bicubic", antialiased, as Pillow, PyTorch and `jax.image` resize; "" for what
-            `resize` says.
-        rounding: what a resize gives: "float", float32 as it comes, or "uint8", the fraction cut off. Values of more
-            than 8 bits are never rounded.
-        exif: whether photographs are turned as their EXIF orientation says.
-        bit_depth: what image files are decoded to, 8 or 16 bits; with 16, files of 8 bits are stretched to [0, 65535].
+        mean, std: one number per channel, on the scale of image files, [0, 255] (or [0, 65535] if `bit_depth` is 16),
+            whatever the maximum value in the training data was.
+        resize: "stretch" resizes both sides to the model's size divided by `crop_fraction`, bilinear without
+            antialiasing, as the JAX reference `vit_jax` does; "shorter_side" resizes that side, keeps the aspect ratio
+            and averages over areas; "naflex" makes patches of any grid, see `keras_vit.naflex`.
+        crop_fraction: the share of the resized image's side that the central crop keeps, in (0, 1].
+        interpolation: "bilinear" or "bicubic", antialiased, as in Pillow, PyTorch and `jax.image`; "" for the default
+            of `resize`.
+        rounding: "float" keeps the float32 values of a resize; "uint8" truncates them. Values of more than 8 bits are
+            never truncated.
+        exif: whether to apply the EXIF orientation of photographs.
+        bit_depth: 8 or 16, the bits per value of decoded files; with 16, 8-bit files are scaled to [0, 65535].
 
     Raises:
         ValueError: a value is out of range.
@@ -51,7 +51,7 @@ class Preprocessing:
         object.__setattr__(self, "crop_fraction", float(self.crop_fraction))
         if len(self.mean) != len(self.std) or min(self.std, default=0) <= 0:
             raise ValueError(
-                f"`mean` and `std` must be of equal length, `std` above 0. Received: mean={self.mean}, std={self.std}"
+                f"`mean` and `std` must have equal lengths, and std > 0. Received: mean={self.mean}, std={self.std}"
             )
         if not 0 < self.crop_fraction <= 1:
             raise ValueError(f"`crop_fraction` must be in (0, 1]. Received: crop_fraction={self.crop_fraction}")
@@ -68,22 +68,22 @@ class Preprocessing:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "Preprocessing":
-        """From a dict as `to_config` makes it; what a file of an older version does not have takes its default.
+        """Builds a `Preprocessing` from the dict of `to_config`; fields that an older file lacks get their defaults.
 
         Raises:
-            ValueError: the dict lacks `mean`, `std`, `resize` or `crop_fraction`, has other keys, or a value is out of
-                range.
+            ValueError: the dict lacks `mean`, `std`, `resize` or `crop_fraction`, has unknown keys, or a value is out
+                of range.
         """
         fields = [field.name for field in dataclasses.fields(cls)]
         if not isinstance(config, dict) or not set(fields[:4]) <= set(config) <= set(fields):
             raise ValueError(
-                f"`preprocessing` must be a `Preprocessing` or a dict with {', '.join(fields[:4])} and, if need be, "
+                f"`preprocessing` must be a `Preprocessing` or a dict with {', '.join(fields[:4])} and optionally "
                 f"{', '.join(fields[4:])}. Received: preprocessing={config!r}"
             )
         return cls(**config)
 
     def to_config(self) -> dict[str, Any]:
-        """A dict of plain Python, as JSON has it."""
+        """Returns a dict that can be written as JSON."""
         return {**dataclasses.asdict(self), "mean": list(self.mean), "std": list(self.std)}
 
     @property
@@ -91,38 +91,38 @@ class Preprocessing:
         return len(self.mean)
 
     def for_channels(self, channels: int) -> "Preprocessing":
-        """The same for images of other channels, where all channels have one mean and one std.
+        """Returns the same preprocessing for another number of channels, if all channels share one mean and std.
 
         Raises:
-            ValueError: they differ, and their number is another.
+            ValueError: the channels differ, and so does their number.
         """
         if channels == self.channels:
             return self
         if len({*zip(self.mean, self.std)}) != 1:
             raise ValueError(
-                f"`mean` and `std` must have a number for each of {channels} channels. "
+                f"`mean` and `std` must have one number for each of {channels} channels. "
                 f"Received: mean={self.mean}, std={self.std}"
             )
         return dataclasses.replace(self, mean=self.mean[:1] * channels, std=self.std[:1] * channels)
 
 
 def preprocess_input(images: np.ndarray | keras.KerasTensor, model: keras.Model | None = None) -> keras.KerasTensor:
-    """[0, 255] to float32 in [-1, 1], the range every model here expects.
+    """Normalizes pixel values for a model: [0, 255] to [-1, 1] by default.
 
     Args:
-        images: `(B, H, W, C)` or `(H, W, C)`, of any dtype, values in [0, 255]; already of the model's size. For a
-            NaFlex model a list of images `(H, W, C)` of any sizes, which become a batch as of `keras_vit.naflex`.
-        model: None, or the model that gets the images, where its weights were trained on another range. Where its
-            `Preprocessing` has a bit depth of 16, values are in [0, 65535].
+        images: `(B, H, W, C)` or `(H, W, C)`, any dtype, values in [0, 255] ([0, 65535] if the model's `bit_depth` is
+            16), already of the model's size. For a NaFlex model, a list of images `(H, W, C)` of any sizes, which
+            become a batch as in `keras_vit.naflex`.
+        model: the model that gets the images, whose own mean and std are used; None for [-1, 1].
 
     Returns:
         A float32 tensor of the same shape, for a NaFlex model `(B, max_patches, P*P + 2, C)`.
 
     Raises:
-        ValueError: the images are not of rank 3 or 4, do not have the channels of the model, or hold values that are
-            no pixel values: below 0, as after preprocessing, fractions of 1, NaN, or above 255 (65535).
+        ValueError: the images are not of rank 3 or 4, have other channels than the model, or their values are not
+            pixel values: negative (already preprocessed), fractions of 1, NaN, or too large.
 
-    Reference: the JAX reference's (https://github.com/google-research/vision_transformer) `(x - 127.5) / 127.5`.
+    Reference: `(x - 127.5) / 127.5` in `vit_jax` (https://github.com/google-research/vision_transformer).
     """
     preprocessing = Preprocessing() if model is None else preprocessing_of(model)
     if model is not None and preprocessing.resize == "naflex":
@@ -149,10 +149,10 @@ def preprocess_input(images: np.ndarray | keras.KerasTensor, model: keras.Model 
 
 
 def check_channels(shape: tuple, channels: int) -> None:
-    """Raises a `ValueError` unless the last axis of the shape of images is `channels`."""
+    """Raises a `ValueError` unless images of this shape have `channels` channels."""
     if shape[-1] is None or shape[-1] == channels:
         return
-    hint = "; np.repeat(images, 3, axis=-1) makes RGB of gray images" if (shape[-1], channels) == (1, 3) else ""
+    hint = "; np.repeat(images, 3, axis=-1) turns gray images into RGB" if (shape[-1], channels) == (1, 3) else ""
     raise ValueError(f"The model's images have {channels} channels{hint}. Received: images of shape {tuple(shape)}")
 
 
@@ -171,7 +171,7 @@ def _check_pixels(images, white):
 
 
 def concrete_values(images: Any) -> np.ndarray | None:
-    """The values of a tensor as a numpy array, or None while a graph is traced."""
+    """Returns the values of a tensor as a numpy array, or None during tracing."""
     if keras.backend.backend() == "tensorflow":
         is_concrete = hasattr(images, "numpy")
     else:
@@ -180,7 +180,7 @@ def concrete_values(images: Any) -> np.ndarray | None:
 
 
 def range_error(values: np.ndarray, preprocessing: Preprocessing) -> str | None:
-    """What is wrong with the range of a model's images, or None; `values` is a numpy array of images."""
+    """Returns a warning about the range of a model's images (a numpy array), or None if it is plausible."""
     white = 2**preprocessing.bit_depth - 1
     mean, std = np.array(preprocessing.mean), np.array(preprocessing.std)
     pixels = values * std + mean
@@ -192,33 +192,32 @@ def range_error(values: np.ndarray, preprocessing: Preprocessing) -> str | None:
         return None
     return (
         f"The images {problem}: the model expects values in [{(-mean / std).min():.3g}, "
-        f"{((white - mean) / std).max():.3g}], which `keras_vit.preprocess_input(images, model)` makes of pixel "
-        f"values. Received: values in [{values.min():g}, {values.max():g}]"
+        f"{((white - mean) / std).max():.3g}]; `keras_vit.preprocess_input(images, model)` converts pixel values. "
+        f"Received: values in [{values.min():g}, {values.max():g}]"
     )
 
 
 def preprocessing_of(model: keras.Model) -> Preprocessing:
-    """Returns how images must be prepared for a model: what its checkpoint was trained on.
+    """Returns the `Preprocessing` of a model, which is that of its checkpoint's training.
 
-    It is in the config of the model's layer `InputPreprocessing`, so it survives saving, `from_config` and
-    `clone_model`; it is found inside another model too. A model that scales images itself says what it expects by an
-    `InputPreprocessing` of its own in front.
+    The config of the model's layer `InputPreprocessing` holds it, so it survives saving, `from_config`, `clone_model`
+    and nesting in another model. A model that scales images itself declares its input with an `InputPreprocessing` as
+    its first layer.
 
     Raises:
-        ValueError: there is no such layer in the model, or images are changed before they come to it.
+        ValueError: the model has no such layer, or changes images before it.
     """
     preprocessing = find_preprocessing(model)
     if preprocessing is None:
-        raise ValueError(f"The model does not say how images must be prepared for it. Received: model={model.name!r}")
+        raise ValueError(f"The model must have a layer `InputPreprocessing`. Received: model={model.name!r}")
     return preprocessing
 
 
 def find_preprocessing(model: keras.Model) -> Preprocessing | None:
-    """As `preprocessing_of`; None where no layer says it and none is known to prepare images.
+    """Like `preprocessing_of`, but returns None if the model has no `InputPreprocessing`.
 
     Raises:
-        ValueError: images are changed before they come to the `InputPreprocessing`, or, in a model without one, by a
-            `Rescaling` or `Normalization`.
+        ValueError: the model changes images before its `InputPreprocessing`, or has none but rescales or normalizes.
     """
     before: list[Any] = []
     for operation in _operations_of(model):
@@ -232,7 +231,7 @@ def find_preprocessing(model: keras.Model) -> Preprocessing | None:
     return None
 
 
-# Layers that leave pixel values on their scale in inference; Keras' random layers do nothing there.
+# Layers that keep the scale of pixel values; Keras' random layers do nothing in inference.
 _UNCHANGING = ("InputLayer", "Identity", "Dropout", "SpatialDropout2D", "Resizing", "CenterCrop", "Cast", "Random")
 
 
@@ -241,13 +240,13 @@ def _check_unchanged(model, operations):
         kind = type(operation).__name__
         if not kind.startswith(_UNCHANGING):
             raise ValueError(
-                f"The model changes images itself, by {operation.name!r} ({kind}), and does not say what it expects: "
-                "put a keras_vit.layers.InputPreprocessing first, as with keras_vit.Preprocessing(mean=(0, 0, "
+                f"The model changes images in {operation.name!r} ({kind}) without declaring the range that it expects: "
+                "put a keras_vit.layers.InputPreprocessing first, for example with keras_vit.Preprocessing(mean=(0, 0, "
                 f"0), std=(1, 1, 1)) for pixel values in [0, 255]. Received: model={model.name!r}"
             )
 
 
 def _operations_of(model):
-    """Those of a model and of the models inside it, in the order in which they are computed."""
+    """Yields the operations of a model and of nested models in the order of computation."""
     for operation in getattr(model, "operations", model.layers):
         yield from _operations_of(operation) if isinstance(operation, keras.Model) else [operation]

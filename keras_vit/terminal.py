@@ -1,6 +1,6 @@
-"""Text for people: lines, and progress bars below them.
+"""Lines of text, and progress bars below them.
 
-Bars are drawn by tqdm on standard error, if it is a terminal and a command has called `show_bars`.
+tqdm draws the bars on standard error if it is a terminal and the command has called `show_bars`.
 """
 
 import contextlib
@@ -10,13 +10,13 @@ _bars_shown = False
 
 
 def show_bars():
-    """Lets this process draw bars, if standard error is a terminal."""
+    """Turns on progress bars for this process if standard error is a terminal."""
     global _bars_shown
     _bars_shown = sys.stderr is not None and sys.stderr.isatty()
 
 
 def write(text, file=None):
-    """Prints text on standard output, or on `file`, at once, above the bars if there are any."""
+    """Prints text to `file`, by default standard output, without buffering and above any bars."""
     file = file or sys.stdout
     if not _bars_shown:
         print(text, flush=True, file=file)
@@ -34,7 +34,7 @@ def first_line(error, length=200):
 
 @contextlib.contextmanager
 def progress_bar(name, total, unit, done=0, delay=0.5):
-    """Shows a bar after `delay` seconds; yields `update(done)`, which sets how many `unit`s of `total` are done."""
+    """Shows a bar after `delay` seconds; yields `update(done)`, which sets the number of finished `unit`s."""
     if not _bars_shown:
         yield lambda done: None
         return
@@ -50,7 +50,7 @@ def progress_bar(name, total, unit, done=0, delay=0.5):
 
 
 def track(items, name, unit):
-    """Iterates over `items`, of which there is a length, with a `progress_bar`."""
+    """Iterates over a sequence with a `progress_bar`."""
     with progress_bar(name, len(items), unit) as update:
         for done, item in enumerate(items, start=1):
             yield item

@@ -175,10 +175,10 @@ class _Subclass(keras.Model):
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda x: keras.layers.Attention()([x, x]), "would count them. Received: .*, Attention"),
+        (lambda x: keras.layers.Attention()([x, x]), "to count them. Received: .*, Attention"),
         (
             lambda x: keras.layers.MultiHeadAttention(2, 3)(x, x),
-            "would count them. Received: .*, MultiHeadAttention",
+            "to count them. Received: .*, MultiHeadAttention",
         ),
         (lambda x: keras.ops.matmul(x, keras.ops.transpose(x, (0, 2, 1))), "would count them. Received: .*, Matmul"),
         (lambda x: keras.ops.einsum("bnd,bmd->bnm", x, x), "would count them. Received: .*, Einsum"),

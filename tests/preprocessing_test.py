@@ -106,7 +106,7 @@ def test_a_model_with_its_own_rescaling_must_declare_it():
         _wrapped(lambda x: x / 127.5 - 1),
         keras.Sequential([keras.Input((16, 16, 3)), normalization, small()]),
     ):
-        with pytest.raises(ValueError, match=r"changes images itself, by '.*put a keras_vit.layers.InputPreprocessing"):
+        with pytest.raises(ValueError, match=r"changes images in '.*put a keras_vit.layers.InputPreprocessing"):
             keras_vit.preprocessing_of(model)
     first = keras_vit.layers.InputPreprocessing(pixels)
     assert keras_vit.preprocessing_of(_wrapped(first, rescaling)) == pixels
@@ -204,18 +204,18 @@ def test_a_load_of_published_weights_sets_it(tmp_path, monkeypatch):
 
 
 def test_a_model_without_preprocessing_is_refused():
-    with pytest.raises(ValueError, match="does not say how images must be prepared"):
+    with pytest.raises(ValueError, match="must have a layer `InputPreprocessing`"):
         keras_vit.preprocessing_of(keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)]))
 
 
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"mean": [1.0]}, "of equal length"),
-        ({"std": [1.0, 1.0, 0.0]}, "above 0"),
+        ({"mean": [1.0]}, "have equal lengths"),
+        ({"std": [1.0, 1.0, 0.0]}, "std > 0"),
         ({"resize": "crop"}, "'stretch' or 'shorter_side'"),
         ({"crop_fraction": 1.5}, r"in \(0, 1\]"),
-        ({"size": 224}, "a dict with mean, std, resize, crop_fraction and, if need be, rounding, exif, bit_depth"),
+        ({"size": 224}, "a dict with mean, std, resize, crop_fraction and optionally rounding, exif, bit_depth"),
         ({"rounding": "int8"}, "'float' or 'uint8'"),
         ({"bit_depth": 12}, "8 or 16. Received: bit_depth=12"),
     ],

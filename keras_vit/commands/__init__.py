@@ -1,1 +1,1 @@
-"""The commands of `keras-vit`, one module each: `define_flags()` and `main()`. `keras_vit_cli.COMMANDS` lists them."""
+"""The commands of `keras-vit`: one module each, with `define_flags()` and `main()`, listed in `keras_vit_cli`."""

@@ -1,12 +1,12 @@
-"""Says whether a run fits a TPU and how long it may take there, on a machine that has none.
+"""Checks whether a run fits a TPU and estimates its time, on a machine without a TPU.
 
     keras-vit check-tpu --topology=v3:2x2 --config=finetune:ViT-B/16,cifar10
     keras-vit check-tpu --topology=v5e:2x4 --config=... --config.precision=mixed_bfloat16 --search
     KERAS_BACKEND=jax keras-vit check-tpu --topology=v5e:2x4 --config=...
 
-The TPU's own compiler compiles the training and the evaluation step that `keras-vit train` would run there. The exit
-code is 0 if both compile and fit, and 1 if not. It needs `pip install "keras_vit[cpu,aot]"`, x86-64 Linux, some minutes
-of two cores and some GB of memory. `keras_vit.tpu.check` is the same from Python.
+The TPU's own compiler compiles the training and evaluation steps that `keras-vit train` would run there. The exit code
+is 0 if both compile and fit, else 1. It needs `pip install "keras_vit[cpu,aot]"`, x86-64 Linux, a few minutes on two
+cores and a few GB of memory. In Python, call `keras_vit.tpu.check`.
 """
 
 import math
@@ -24,11 +24,11 @@ FLAGS = flags.FLAGS
 def define_flags():
     command_line.define_config()
     flags.DEFINE_string("topology", "v3:2x2", "The slice, such as v3:2x2 (Cloud TPU v3-8), v4:2x2x1, v5e:2x4, v6e:1x1.")
-    flags.DEFINE_bool("search", False, "Look for the largest batch that fits; takes a few minutes.")
-    flags.DEFINE_float("price", 0.0, "What a device costs an hour, for the price of the recipe.", lower_bound=0.0)
+    flags.DEFINE_bool("search", False, "Search for the largest batch that fits; takes a few minutes.")
+    flags.DEFINE_float("price", 0.0, "Price of one device-hour, to estimate the price of the run.", lower_bound=0.0)
     flags.register_validator("price", math.isfinite, "must be finite. Received: nan or inf")
-    flags.DEFINE_integer("traffic", 0, "How many of the arrays that a step moves most are listed.", lower_bound=0)
-    flags.DEFINE_string("output", "", "A JSON file to write the results to.")
+    flags.DEFINE_integer("traffic", 0, "Number of arrays to list, those with the most memory traffic.", lower_bound=0)
+    flags.DEFINE_string("output", "", "JSON file for the results.")
 
 
 def main():

@@ -1,4 +1,4 @@
-"""What every command does with its flags, bad input and signals."""
+"""Flags, error messages, exit codes and signals of all commands."""
 
 import errno
 import os
@@ -17,21 +17,24 @@ from keras_vit import files
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-# An exception raised by these files has a message for the user.
+# Messages of exceptions raised under these paths are meant for the user.
 _OURS = (str(CONFIGS.parent), os.path.dirname(os.path.abspath(sys.argv[0])))
-_arguments: list[str] = []  # of the command, with the paths of configs
+_arguments: list[str] = []  # of the command, with names of configs replaced by paths
 
 
 def run(load, name, arguments):
-    """Runs a command; bad input and a full disk end in one line on standard error and exit code 2, training that
-    diverges in one line and 3, training that was stopped and saved in the command that continues it and 75, Ctrl-C in
-    one line and 130.
+    """Runs a command and turns expected failures into one line and an exit code.
 
-    A `ValueError`, `ImportError` or `ConnectionError` that this project raises is bad input, and a `ChildProcessError`
-    says which process failed. Every other exception is a defect and keeps its traceback.
+    Bad input and a full disk exit with 2, training that diverges with 3, training that was stopped and saved with 75
+    after printing the command that resumes it, and Ctrl-C with 130. A `ValueError`, `ImportError`, `ConnectionError` or
+    `ChildProcessError` raised by this project counts as bad input; any other exception is a bug and keeps its
+    traceback.
 
-    `load()` imports the command: a module with `define_flags()` and `main()`, which takes the words that are no flags
-    if `POSITIONAL` names them; `arguments` are the words after the command's `name`.
+    Args:
+        load: imports the command and returns a module with `define_flags()` and `main()`. If it has `POSITIONAL`, the
+            names of positional arguments, `main` gets them.
+        name: of the command.
+        arguments: the words after the name.
     """
     _arguments[:] = map(_expand_config, arguments)
     try:
@@ -43,48 +46,48 @@ def run(load, name, arguments):
             return
         positional = _parse(name, getattr(module, "POSITIONAL", ()))
         logging.use_absl_handler()
-        logging.set_verbosity(logging.WARNING)  # TensorFlow tells of every checkpoint it writes
-        # Lines appear at once, in a file too, and names that are not UTF-8 can be printed.
+        logging.set_verbosity(logging.WARNING)  # TensorFlow logs every checkpoint it writes
+        # Print each line immediately, also to files, and allow names that are not UTF-8.
         sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
         sys.modules["keras_vit.terminal"].show_bars()
         module.main(*positional)
-    except BrokenPipeError:  # nobody reads standard output any more, as after `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is flushed at the end
+    except BrokenPipeError:  # the reader of standard output has ended, as after `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
         sys.exit(128 + signal.SIGPIPE)
     except (ValueError, ImportError, ChildProcessError, ConnectionError) as error:
         if not traceback.extract_tb(error.__traceback__)[-1].filename.startswith(_OURS):
             raise
         _end(error, getattr(error, "exit_code", 2))
     except KeyboardInterrupt:
-        print("interrupted; what was saved before is as it was", file=sys.stderr)
+        print("interrupted; files that were already saved are unchanged", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
     except Exception as error:
         if getattr(error, "resumable", False):
             print(f"{error}:\n  {this_command()}")
             sys.exit(error.exit_code)
         is_full_disk = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        if not is_full_disk and "No space left on device" not in str(error):  # as TensorFlow's errors say it
+        if not is_full_disk and "No space left on device" not in str(error):  # TensorFlow's wording
             raise
         _end(f"the disk is full: {_text(error)}")
 
 
 def _parse(name, positional):
-    """Parses the flags; returns the words that are none."""
+    """Parses the flags and returns the positional arguments."""
     try:
         _, *words = flags.FLAGS([name, *_arguments])
         if "config" in flags.FLAGS:
-            flags.FLAGS.config.to_dict()  # a file that could not be loaded says so only when it is used
+            flags.FLAGS.config.to_dict()  # a config that cannot be loaded raises only when it is used
     except flags.Error as error:
-        # absl puts the whole traceback of a config's ValueError into its own error.
+        # absl's error contains the whole traceback of a ValueError in a config file.
         last = str(error).strip().splitlines()[-1]
         _end(last.removeprefix("ValueError: ") if last.startswith("ValueError: ") else error)
-    except (AttributeError, KeyError) as error:  # how ml_collections refuses a field
+    except (AttributeError, KeyError) as error:  # ml_collections raises these for unknown fields
         _end(f"the config has no such field: {_text(error)}")
     except OSError as error:
         _end(f"the config cannot be loaded: {_text(error)}")
     takes_more = bool(positional) and positional[-1].endswith("...")
     if len(words) < len(positional) or (len(words) > len(positional) and not takes_more):
-        wanted = f"{' and '.join(positional)} are needed" if positional else "only flags are understood"
+        wanted = f"{' and '.join(positional)} must be given" if positional else "this command takes only flags"
         _end(f"{wanted}. Received: {' '.join(words)}")
     return words
 
@@ -99,17 +102,17 @@ def _print_help(module, name, defined):
 
 
 def define_config(default="digits"):
-    """Defines the flag `--config`, of which any field can be overridden."""
+    """Defines the flag `--config` and, through it, an override flag for every field."""
     names = ", ".join(sorted(path.stem for path in CONFIGS.glob("*.py")))
-    text = f"A config file, or the name of one of the package: {names}. Any field can be overridden: --config.seed=1."
+    text = f"A config file, or the name of one in the package: {names}. --config.FIELD=VALUE overrides a field."
     try:
         config_flags.DEFINE_config_file("config", str(CONFIGS / f"{default}.py"), text, sys_argv=_arguments)
-    except AttributeError as error:  # overrides are looked up in the default at once
+    except AttributeError as error:  # overrides are checked against the default immediately
         _end(f"the config has no such field: {_text(error)}")
 
 
 def _expand_config(argument):
-    """`--config=finetune:REQUEST` with the path of the package's file in place of its name."""
+    """Replaces the name in `--config=NAME:REQUEST` by the path of the package's config file."""
     flag, _, value = argument.partition("=")
     page, colon, request = value.partition(":")
     if flag not in ("--config", "-config") or not (CONFIGS / f"{page}.py").exists():
@@ -118,21 +121,21 @@ def _expand_config(argument):
 
 
 def check_output(path):
-    """Raises a `ValueError` unless a file can be written to `--output`; nothing is checked if it is not given."""
+    """Raises a `ValueError` if the folder of `--output` cannot be written to; an empty path is accepted."""
     folder = os.path.dirname(path) or "."
     if path and not (files.is_dir(folder) and (files.is_remote(folder) or os.access(folder, os.W_OK))):
         raise ValueError(f"The folder of --output must exist and be writable. Received: output={path!r}")
 
 
 def run_name():
-    """A name for a run of the config: `digits`, or `finetune-ViT-B_16-cifar10` if a request was made."""
+    """Returns a name for a run of the config: `digits`, or `finetune-ViT-B_16-cifar10` with a request."""
     page, _, request = config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")
     words = [Path(page).stem, *request.replace("/", "_").split(",")]
     return "-".join(word for word in words if word)
 
 
 def this_command():
-    """The command to repeat, for a shell: this process's, or that of the command that started it."""
+    """Returns the shell command to repeat: this process's, or that of the command that started it."""
     if "KERAS_VIT_COMMAND" in os.environ:
         return os.environ["KERAS_VIT_COMMAND"]
     backend = [f"KERAS_BACKEND={os.environ['KERAS_BACKEND']}"] if "KERAS_BACKEND" in os.environ else []
@@ -145,9 +148,10 @@ def this_command():
 
 
 def run_children(commands):
-    """Runs commands at once, each in a process of its own, and passes SIGTERM, SIGHUP and SIGINT on to them as SIGTERM.
+    """Runs commands in parallel processes and forwards SIGTERM, SIGHUP and SIGINT to them as SIGTERM.
 
-    Ctrl-C in a terminal reaches them too; then SIGTERM changes nothing, and a second SIGINT would end them unsaved.
+    Ctrl-C in a terminal already reaches the children: another SIGTERM is harmless, but a second SIGINT would end them
+    unsaved. Returns the exit codes and the names of the signals received.
     """
     received, children = [], []
 
@@ -156,13 +160,13 @@ def run_children(commands):
         for child in children:
             child.terminate()
 
-    signals = [number for number in _STOP_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]  # as under nohup
+    signals = [number for number in _STOP_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]  # nohup ignores SIGHUP
     before = {number: signal.signal(number, stop) for number in signals}
     environment = {**os.environ, "KERAS_VIT_COMMAND": this_command()}
     try:
         for command in commands:
             children.append(subprocess.Popen(command, env=environment))
-            if received:  # while it was started
+            if received:  # a signal arrived while the child was starting
                 children[-1].terminate()
         codes = [child.wait() for child in children]
     finally:

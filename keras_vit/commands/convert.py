@@ -1,10 +1,10 @@
-"""Converts a checkpoint, optionally only if the model gives the logits of a file.
+"""Converts a checkpoint; `--verify` compares the model's logits with expected ones first.
 
     keras-vit convert vit.safetensors vit.keras --num_heads=12
     keras-vit convert ViT-B_16.npz ViT-B_16.keras --verify=CASE.npz
 
-SOURCE is a path or an https or gs URL of an .npz file of vit_jax, big_vision or BiT or of a .safetensors file of timm
-or Hugging Face, or the path of a .keras file; the model is inferred from the file. TARGET ends in .keras, .weights.h5
+SOURCE is an .npz file of vit_jax, big_vision or BiT, a .safetensors file of timm or Hugging Face (each a path, or an
+https or gs URL), or the path of a .keras file; the model is inferred from the file. TARGET ends in .keras, .weights.h5
 or .npz (the layout of vit_jax).
 """
 
@@ -26,11 +26,11 @@ FLAGS = flags.FLAGS
 
 def define_flags():
     flags.DEFINE_string("verify", "", "An .npz file with `inputs` (B, H, W, C) and expected `logits` (B, classes).")
-    flags.DEFINE_float("tolerance", 2e-5, "Largest difference of a logit that --verify accepts.", lower_bound=0)
-    flags.DEFINE_integer("num_heads", None, "Attention heads, if the file does not show them.", lower_bound=1)
-    flags.DEFINE_list("grid", None, "Rows,columns of the patches, if the file does not show them.")
-    flags.DEFINE_enum("channels", None, ["sum", "tile"], "How other channels than the file's are adapted: see `load`.")
-    flags.DEFINE_list("input_shape", None, "Height,width,channels of the model's images, if not the file's.")
+    flags.DEFINE_float("tolerance", 2e-5, "Largest difference between logits that --verify accepts.", lower_bound=0)
+    flags.DEFINE_integer("num_heads", None, "Attention heads, if the file does not specify them.", lower_bound=1)
+    flags.DEFINE_list("grid", None, "Rows,columns of patches, if the file does not specify them.")
+    flags.DEFINE_enum("channels", None, ["sum", "tile"], "How to adapt to other channels than the file's; see `load`.")
+    flags.DEFINE_list("input_shape", None, "Height,width,channels of the model's images; the file's if not given.")
 
 
 def main(source, target):
@@ -40,9 +40,9 @@ def main(source, target):
     model = read(source)
     if FLAGS.verify:
         difference = verify(model, FLAGS.verify)
-        print(f"largest difference of a logit: {difference:.3g} (tolerance {FLAGS.tolerance:g})")
+        print(f"largest difference between logits: {difference:.3g} (tolerance {FLAGS.tolerance:g})")
         if not difference <= FLAGS.tolerance:
-            sys.exit("The logits are not those of the file: nothing was written.")
+            sys.exit("The logits differ from those in the file: nothing was written.")
     try:
         if ending == ".npz":
             checkpoints.save(model, target)
@@ -55,7 +55,7 @@ def main(source, target):
 
 
 def read(source):
-    """The model that a file is of, with its weights."""
+    """Loads the model and weights of a file."""
     if source.endswith(".keras"):
         return load_keras_file(source, compile=False)
     grid = _integers("grid", FLAGS.grid, 2)
@@ -67,7 +67,7 @@ def read(source):
 
 
 def verify(model, case):
-    """The largest absolute difference of the model's logits from those in a file."""
+    """Returns the largest absolute difference between the model's logits and those in a file."""
     try:
         with NpzFile(case) as file:
             inputs, logits = (file.arrays[name].read() for name in ("inputs", "logits"))

@@ -1,11 +1,11 @@
-"""Serves a page to try a model on: its best classes for an image of yours, and what it looks at in it.
+"""Serves a web page that shows a model's best classes and attention for your images.
 
     keras-vit demo --model=runs/digits
     keras-vit demo --model=mine.keras --class_names=names.txt
     keras-vit demo --variant=ViT_B16 --weights=augreg --class_names=published
 
-Only this machine can open the page (`--host=0.0.0.0` lets the whole network), and nothing is sent to any other. Images
-are kept in memory and in a temporary folder until the page is closed or the command ends.
+Only this machine can open the page (`--host=0.0.0.0` opens it to the network), and nothing is sent anywhere else.
+Images stay in memory and in a temporary folder until the page is closed or the command ends.
 """
 
 import os
@@ -27,8 +27,8 @@ from keras_vit.plots import overlaid
 FLAGS = flags.FLAGS
 LOCAL = ("127.0.0.1", "localhost")
 TOP = 5  # classes
-SIDE = 448  # of a picture, in pixels: small images are enlarged by a whole number to about this
-# The page loads nothing from elsewhere, and the browser is told to refuse it.
+SIDE = 448  # approximate size in pixels to which small images are enlarged, by an integer factor
+# Tells the browser to load nothing from other servers.
 POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; font-src 'self' data:; worker-src 'self' blob:; frame-ancestors 'none'"
@@ -38,8 +38,8 @@ POLICY = (
 def define_flags():
     shared_flags.define_model()
     shared_flags.define_class_names()
-    flags.DEFINE_string("host", "127.0.0.1", "The address to listen on; 0.0.0.0 lets the whole network use the page.")
-    flags.DEFINE_integer("port", 7860, "The port to listen on.", lower_bound=1, upper_bound=65535)
+    flags.DEFINE_string("host", "127.0.0.1", "Address to listen on; 0.0.0.0 opens the page to the network.")
+    flags.DEFINE_integer("port", 7860, "Port to listen on.", lower_bound=1, upper_bound=65535)
 
 
 def main():
@@ -51,10 +51,10 @@ def main():
 
 
 def import_gradio():
-    """The module, which sends nothing anywhere."""
+    """Imports Gradio with its network traffic turned off."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ["HF_HUB_OFFLINE"] = "1"
-    # Gradio asks its own server whether it is up, and must not ask a proxy for that.
+    # Gradio checks that its own server is up, which must not go through a proxy.
     proxies = os.environ.get("NO_PROXY") or os.environ.get("no_proxy")
     os.environ["NO_PROXY"] = os.environ["no_proxy"] = ",".join(filter(None, [proxies, *LOCAL]))
     try:
@@ -65,7 +65,7 @@ def import_gradio():
 
 
 class DemoModel:
-    """A model, its class names, and the grid, layers and heads of its attention: None and 0 if it has none."""
+    """A model with its class names and the grid, layers and heads of its attention (None and 0 without attention)."""
 
     grid, layers, heads = None, 0, 0
 
@@ -78,27 +78,27 @@ class DemoModel:
             vit = find_vision_transformer(model)
             vit.check_grid()
         except ValueError:
-            self.facts += "; no tokens that attend to one another, so there is no attention to show"
+            self.facts += "; the model has no self-attention to show"
         else:
             self.grid, self.layers, self.heads = vit.grid, vit.num_layers, vit.num_heads
             self.facts += f"; {self.layers} layers of {self.heads} heads, {self.grid[0]} x {self.grid[1]} patches"
 
     def probabilities(self, image):
-        """Probabilities by class name of an image, float32 `(H, W, C)`."""
+        """Returns `{class name: probability}` for an image, float32 `(H, W, C)`."""
         return dict(zip(self.class_names, map(float, self._classifier.probabilities(image[None])[0])))
 
     def attention(self, image, patch=None, layer=-1, head=None):
-        """Two maps `(rows, columns)` of an image: see `keras_vit.inspection.token_attention`."""
+        """Returns two maps `(rows, columns)` of an image; see `keras_vit.inspection.token_attention`."""
         rollout, attention = inspection.token_attention(self._model, image[None], patch, layer, head)
         return rollout[0], attention[0]
 
 
 def build_page(model):
-    """The `gradio.Blocks` of a `DemoModel`; the image and the patch that a tab has chosen are in its own state."""
+    """Builds the `gradio.Blocks` of a `DemoModel`; each browser tab has its own state for the image and the patch."""
     gradio = import_gradio()
 
     def read(path):
-        """The state of an uploaded image, `(input, picture)`, no patch, its classes, and the file as it is."""
+        """Returns the state `(input, picture)` of an uploaded image, no patch, its classes, and the original file."""
         if path is None:
             return None, None, None, None
         try:
@@ -111,7 +111,7 @@ def build_page(model):
         return patch_at(*event.index, enlarge(state[1]).shape[:2], model.grid)
 
     def draw(state, patch, layer, head):
-        """The heading and both pictures: of all layers, and of one."""
+        """Returns the heading and the two pictures, of all layers and of one."""
         if state is None or not model.layers:
             return "", None, None
         query = "the output" if patch is None else f"the patch in row {patch[0] + 1}, column {patch[1] + 1}"
@@ -125,6 +125,7 @@ def build_page(model):
     with gradio.Blocks(title=f"keras_vit: {model.title}", analytics_enabled=False, delete_cache=(600, 3600)) as page:
         state, patch = gradio.State(None), gradio.State(None)
         gradio.Markdown(f"# {model.title}\n{model.facts}")
+        # Left: the image and its classes. Right: the attention, if the model has any.
         with gradio.Row():
             with gradio.Column(scale=2, min_width=300):
                 upload = gradio.File(label="Drop or choose an image", height=170, elem_id="upload")
@@ -137,28 +138,28 @@ def build_page(model):
                 with gradio.Row():
                     options = {"interactive": False, "format": "png", "buttons": ["fullscreen"]}
                     rollout, attention = (gradio.Image(elem_id=name, **options) for name in ("rollout", "attention"))
-                gradio.Markdown("Click a patch in a picture to see what that one attends to.")
+                gradio.Markdown("Click a patch in a picture to see what it attends to.")
                 with gradio.Row():
                     layer = gradio.Slider(
                         1, max(model.layers, 2), max(model.layers, 1), step=1, label="Layer", elem_id="layer"
                     )
                     head = gradio.Slider(0, max(model.heads, 1), 0, step=1, label="Head (0: mean of all)")
                 output = gradio.Button("Back to what the output attends to", size="sm", elem_id="output")
-        # One request at a time reads the model.
+        # Connect events to functions; only one request at a time uses the model.
         options = {"concurrency_limit": 1, "concurrency_id": "model", "api_visibility": "private"}
         drawing = {"fn": draw, "inputs": [state, patch, layer, head], "outputs": [query, rollout, attention], **options}
         upload.change(read, upload, [state, patch, classes, original], **options).then(**drawing)
         for image in (rollout, attention):
             image.select(choose_patch, state, patch, **options).then(**drawing)
         output.click(lambda: None, None, patch, **options).then(**drawing)
-        for slider in (layer, head):  # of the moves of a slider, the last one counts
+        for slider in (layer, head):  # while a slider moves, draw only its last position
             slider.change(trigger_mode="always_last", **drawing)
     return page
 
 
 def attention_picture(picture, attention, patch=None, opacity=0.6):
-    """An image, uint8 `(H, W, 3)`, enlarged, under the colors of an attention map `(rows, columns)`; the largest value
-    is the brightest color, and `patch`, `(row, column)`, gets a frame."""
+    """Overlays an enlarged image, uint8 `(H, W, 3)`, with an attention map `(rows, columns)` scaled to its largest
+    value, and draws a frame around `patch`, `(row, column)`."""
     picture = enlarge(picture)
     height, width = picture.shape[:2]
     unit = attention / max(float(attention.max()), 1e-30)
@@ -171,13 +172,13 @@ def attention_picture(picture, attention, patch=None, opacity=0.6):
 
 
 def enlarge(picture):
-    """uint8 `(H, W, 3)`, each pixel repeated so that the longer side is about `SIDE`."""
+    """Repeats the pixels of an image, uint8 `(H, W, 3)`, so that its longer side is about `SIDE`."""
     factor = max(1, round(SIDE / max(picture.shape[:2])))
     return picture.repeat(factor, 0).repeat(factor, 1)
 
 
 def patch_at(x, y, size, grid):
-    """The patch `(row, column)` of a pixel of a picture of `size`, `(height, width)`."""
+    """Returns the patch `(row, column)` of a pixel in a picture of `size`, `(height, width)`."""
     return tuple(min(int(i) * count // side, count - 1) for i, side, count in zip((y, x), size, grid))
 
 
@@ -194,7 +195,7 @@ def serve(page, host, port):
     from starlette.middleware.trustedhost import TrustedHostMiddleware
 
     middleware = [Middleware(BaseHTTPMiddleware, dispatch=add_policy)]
-    if host in LOCAL:  # a page of another name that leads here is somebody else's
+    if host in LOCAL:  # refuse other host names that resolve to this machine (DNS rebinding)
         middleware.append(Middleware(TrustedHostMiddleware, allowed_hosts=list(LOCAL)))
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -206,9 +207,9 @@ def serve(page, host, port):
             theme=import_gradio().themes.Default(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
         )  # fmt: skip
     except OSError as error:
-        raise ValueError(f"The page cannot be served there ({error}). Received: host={host!r}, port={port}") from error
-    reach = "only this machine can open it" if host in LOCAL else "everyone who reaches this machine can use it"
-    print(f"the page is at http://{host}:{port} ({reach}); Ctrl-C ends it", flush=True)
+        raise ValueError(f"The page cannot be served ({error}). Received: host={host!r}, port={port}") from error
+    reach = "only this machine can open it" if host in LOCAL else "anyone who can reach this machine can open it"
+    print(f"the page is at http://{host}:{port} ({reach}); press Ctrl-C to stop", flush=True)
     stop.wait()
     page.close(verbose=False)
     print("stopped", flush=True)

@@ -3,9 +3,8 @@
     keras-vit evaluate --model=runs/digits --evals=top1,calibration,fewshot:digits --output=evaluation
     keras-vit evaluate --variant=ViT_B16 --weights=augreg:FILE --evals=real,fewshot:cifar100@/data/tfds
 
-What is evaluated is NAME, on the data of the run or of `--data`, or NAME:DATASET, or NAME:DATASET@FOLDER for a local
-copy; `keras_vit/evaluation/__init__.py` has the names. Images are prepared as the model's own preprocessing says. With
-`--pages`, a page shows calibration, confusions and the worst-classified images.
+An evaluator is NAME (on the run's data or `--data`), NAME:DATASET, or NAME:DATASET@FOLDER for a local copy. Images get
+the model's own preprocessing. `--pages` adds a page with calibration, the confusion matrix and the worst mistakes.
 """
 
 from absl import flags
@@ -21,9 +20,9 @@ def define_flags():
     shared_flags.define_model()
     flags.DEFINE_list("evals", ["top1"], f"Some of {', '.join(evaluation.EVALUATORS)}, each alone or with :DATASET.")
     shared_flags.define_data()
-    flags.DEFINE_float("max_bad_share", 0.01, "The share of the images of a dataset that may be unreadable.", 0, 1)
-    flags.DEFINE_bool("pages", False, "Whether to write a page of calibration, confusions and the worst images.")
-    flags.DEFINE_string("output", "evaluation", "The folder to write to.")
+    flags.DEFINE_float("max_bad_share", 0.01, "Largest share of a dataset's images that may be unreadable.", 0, 1)
+    flags.DEFINE_bool("pages", False, "Write a page with calibration, the confusion matrix and the worst mistakes.")
+    flags.DEFINE_string("output", "evaluation", "Folder to write to.")
 
 
 def main():
@@ -42,7 +41,7 @@ def main():
     results = {"model": title, "data": data, "model_sha256": evaluation.model_digest(model), "metrics": {}}
     for name, evaluator in evaluators.items():
         results["metrics"][name] = evaluator.evaluate(model, inputs)
-        files.write_json(output / "results.json", results)  # after each one, some of which take long
+        files.write_json(output / "results.json", results)  # after each one, because some take long
         print(f"evaluated {name}", flush=True)
     table = metrics_table(results["metrics"], model.output_shape[-1])
     print("\n".join(table))
@@ -52,7 +51,7 @@ def main():
 
 
 def metrics_table(metrics_of, classes):
-    """Lines of a table of metrics by evaluator; without the top-5 accuracy if it is 1 for any model."""
+    """Returns the lines of a table of metrics; omits top-5 accuracy for five classes or fewer, where it is 1."""
     width, lines = max(len(name) for name in metrics_of), []
     for name, metrics in metrics_of.items():
         shown = {key: value for key, value in metrics.items() if key != "top5_accuracy" or classes > 5}

@@ -1,4 +1,4 @@
-"""Exports a trained model for a server, or in another format.
+"""Exports a trained model as a SavedModel for a server, or as a LiteRT or ONNX file.
 
 keras-vit export --model=runs/digits --output=served/digits
 keras-vit export --model=mine.keras --output=served/mine --class_names=names.txt
@@ -22,22 +22,22 @@ FLAGS = flags.FLAGS
 def define_flags():
     shared_flags.define_model()
     shared_flags.define_class_names()
-    flags.DEFINE_string("output", "", "The folder of the model's versions, or of another format the file to write.")
-    flags.DEFINE_enum("format", "saved_model", ["saved_model", *FORMATS], "The format.")
-    flags.DEFINE_integer("version", 0, "Number of the version, 1 or more; 0 is the next free one.", lower_bound=0)
-    flags.DEFINE_string("name", "", "The model's name on the server; the name of --output if not given.")
+    flags.DEFINE_string("output", "", "Folder for versions of a SavedModel, or the file to write in another format.")
+    flags.DEFINE_enum("format", "saved_model", ["saved_model", *FORMATS], "Format to write.")
+    flags.DEFINE_integer("version", 0, "Version number, 1 or more; 0 for the next free one.", lower_bound=0)
+    flags.DEFINE_string("name", "", "Name of the model on the server; the name of --output if not given.")
     flags.DEFINE_list("signatures", ["serving_default", "tensor"], f"Some of {', '.join(export.SIGNATURES)}.")
-    flags.DEFINE_enum("precision", "float32", ["float32", "bfloat16"], "The precision that the export computes in.")
-    flags.DEFINE_integer("top", 5, "How many classes a prediction names, best first.", lower_bound=1)
-    flags.DEFINE_bool("exif", None, "Whether photographs are turned as their EXIF orientation says, if not as the run.")
-    flags.DEFINE_float("max_megapixels", 50.0, "Larger images are refused, in millions of pixels.", lower_bound=0)
-    flags.DEFINE_integer("max_batch_size", 512, "Larger batches are refused, in images.", lower_bound=1)
+    flags.DEFINE_enum("precision", "float32", ["float32", "bfloat16"], "Precision in which the SavedModel computes.")
+    flags.DEFINE_integer("top", 5, "Number of classes in a prediction, best first.", lower_bound=1)
+    flags.DEFINE_bool("exif", None, "Whether to apply the EXIF orientation of photographs; as in the run if not given.")
+    flags.DEFINE_float("max_megapixels", 50.0, "Largest image to accept, in millions of pixels.", lower_bound=0)
+    flags.DEFINE_integer("max_batch_size", 512, "Largest batch to accept.", lower_bound=1)
 
 
 def main():
     if not FLAGS.output or (FLAGS.variant and not FLAGS.weights):
         raise ValueError(
-            "--output is needed, and --variant needs --weights. Received: "
+            "--output must be given, and --weights with --variant. Received: "
             f"output={FLAGS.output!r}, variant={FLAGS.variant!r}, weights={FLAGS.weights!r}"
         )
     model, details, _ = shared_flags.chosen_model()

@@ -1,4 +1,4 @@
-"""Image files that somebody chose, as a model takes them, and their classes."""
+"""Reading the user's image files and predicting their classes."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ from keras_vit.plots import to_pictures
 
 
 def find_images(sources):
-    """The files among some paths, and the images in the folders among them and in their subfolders, sorted."""
+    """Returns the given files, and the images in the given folders and their subfolders, sorted."""
     paths = []
     for source in map(Path, sources):
         if not source.exists():
@@ -26,21 +26,21 @@ def find_images(sources):
             inside = sorted(path for path in found if path.is_file() and not path.name.startswith("."))
             if not inside:
                 endings = ", ".join(IMAGE_ENDINGS)
-                raise ValueError(f"The folder holds no image ({endings}). Received: {printable(str(source))}")
+                raise ValueError(f"The folder contains no images ({endings}). Received: {printable(str(source))}")
         paths += inside
     return paths
 
 
 class Classifier:
-    """A model to classes, the names of its classes, and the reader of its image files.
+    """A classifier with its class names and a reader of image files.
 
-    `details` are those of `shared_flags.load_model`, and `class_names` is the value of the flag.
+    `details` come from `shared_flags.load_model`; `class_names` is the value of the flag.
     """
 
     def __init__(self, model, details, class_names=""):
         if not getattr(model, "arguments", {}).get("include_top", True):
             raise ValueError(
-                "The model has no classes: it is a backbone without a head; a run of `keras-vit train "
+                "The model has no classes: it is a backbone without a head; `keras-vit train "
                 f"--config.weights=...` trains one. Received: output_shape={model.output_shape}"
             )
         activation = details.get("activation") or logits_activation_of(model)
@@ -55,7 +55,7 @@ class Classifier:
         self._to_probabilities = np.asarray if gives_probabilities(model) else ACTIVATIONS[activation]
 
     def probabilities(self, images):
-        """Probabilities `(B, classes)` of images, float32 `(B, H, W, C)`."""
+        """Returns probabilities `(B, classes)` of images, float32 `(B, H, W, C)`."""
         return np.asarray(self._to_probabilities(np.asarray(self.model.predict_on_batch(images), "float32")))
 
 
@@ -64,12 +64,12 @@ class ImageFileReader:
 
     def __init__(self, decoder):
         self._preprocessing = decoder.preprocessing
-        # As one graph: called eagerly, some functions in it would be traced again for every file.
+        # One graph: called eagerly, some of its functions would be traced again for every file.
         decode = tf.function(decoder.image, input_signature=[tf.TensorSpec((), tf.string)], autograph=False)
         self._decode = decode.get_concrete_function()
 
     def read(self, name, content):
-        """A file's bytes as float32 `(H, W, C)` and as a picture, uint8 `(H, W, 3)`; a `ValueError` says why not."""
+        """Decodes a file: returns the model's input, float32 `(H, W, C)`, and a picture, uint8 `(H, W, 3)`."""
         try:
             image = self._decode(tf.constant(content)).numpy()
         except tf.errors.OpError as error:

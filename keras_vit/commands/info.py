@@ -1,4 +1,4 @@
-"""Prints what a bug report needs: versions, the backend, its devices, and what is installed.
+"""Prints versions, the backend, its devices and the environment for a bug report.
 
 keras-vit info
 """
@@ -11,12 +11,12 @@ import keras
 
 import keras_vit
 
-# What the package or one of its extras uses; of TensorFlow one wheel is installed.
+# Packages that keras_vit or its extras use; only one TensorFlow wheel is installed at a time.
 PACKAGES = (
     *("keras", "tensorflow", "tensorflow-cpu", "tensorflow-tpu", "jax", "jaxlib", "libtpu", "numpy"),
     *("tensorflow-datasets", "scikit-learn", "ml-collections", "matplotlib", "onnx", "tf2onnx", "onnxruntime"),
 )
-# Variables of the environment that change what runs where.
+# Environment variables that select backends and devices.
 VARIABLES = (
     *("KERAS_BACKEND", "CUDA_VISIBLE_DEVICES", "JAX_PLATFORMS", "XLA_FLAGS", "TF_CONFIG", "TPU_NAME"),
     *("TF_FORCE_GPU_ALLOW_GROWTH", "TF_XLA_FLAGS", "OMP_NUM_THREADS"),
@@ -30,7 +30,7 @@ def define_flags():
 def main():
     try:
         devices = ", ".join(map(str, keras.distribution.list_devices())) or "none"
-    except Exception as error:  # a report must not end in a traceback
+    except Exception as error:  # the report must not fail
         devices = f"{type(error).__name__}: {error}"
     installed = {found.name.lower().replace("_", "-"): found.version for found in importlib.metadata.distributions()}
     print(f"keras_vit {keras_vit.__version__}, Python {platform.python_version()}, {platform.platform()}")
@@ -38,4 +38,4 @@ def main():
     print("installed: " + ", ".join(f"{name} {installed[name]}" for name in PACKAGES if name in installed))
     print("not installed: " + ", ".join(name for name in PACKAGES if name not in installed))
     variables = [f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ]
-    print("environment: " + (", ".join(variables) or "none of the variables that matter is set"))
+    print("environment: " + (", ".join(variables) or "none of the relevant variables is set"))

@@ -1,11 +1,11 @@
-"""Draws what there is to see of a model on some images, with a page, `index.html`, to look at.
+"""Draws a model's attention, filters and embeddings on some images, on a page `index.html`.
 
     keras-vit inspect --model=runs/digits --output=inspection
     keras-vit inspect --model=mine.keras --data=FOLDER --output=inspection
     keras-vit inspect --variant=ViT_B16 --weights=augreg --data=FOLDER --output=inspection
 
-Attention (rollout, last layer, relevance) and its distance, position embeddings, filters, and patches. Image files are
-prepared as the model's own preprocessing says; of a dataset, evenly spaced test images are taken.
+The pictures show attention (rollout, last layer, relevance), attention distances, position embeddings, filters and
+patches. Image files get the model's own preprocessing; of a dataset, evenly spaced test images are used.
 """
 
 import os
@@ -28,10 +28,10 @@ def define_flags():
     shared_flags.define_model()
     shared_flags.define_class_names()
     shared_flags.define_data()
-    flags.DEFINE_list("others", [], "Further models, whose position embeddings are drawn side by side.")
-    flags.DEFINE_integer("count", 128, "How many images are read at most.", lower_bound=1)
-    flags.DEFINE_integer("shown", 8, "How many of them are drawn.", lower_bound=1)
-    flags.DEFINE_string("output", "inspection", "The folder to write to.")
+    flags.DEFINE_list("others", [], "More models whose position embeddings to draw side by side.")
+    flags.DEFINE_integer("count", 128, "Largest number of images to read.", lower_bound=1)
+    flags.DEFINE_integer("shown", 8, "Number of images to draw.", lower_bound=1)
+    flags.DEFINE_string("output", "inspection", "Folder to write to.")
 
 
 def main():
@@ -44,7 +44,7 @@ def main():
 
 
 def predictions(model, details, images):
-    """The predicted class of each image with its probability; empty texts for a model that is no classifier."""
+    """Returns the predicted class and probability of each image; empty strings if the model is not a classifier."""
     try:
         classifier = Classifier(model, details, FLAGS.class_names)
     except ValueError:
@@ -54,19 +54,19 @@ def predictions(model, details, images):
 
 
 def read_images(model, details, count):
-    """Images of files, a dataset or the run as the model takes them, `(N, H, W, C)`, and their names."""
+    """Reads images `(N, H, W, C)` and their names from files, a dataset or the run, preprocessed for the model."""
     source = FLAGS.data
     if not os.path.exists(source):
         if os.sep in source or source.lower().endswith(IMAGE_ENDINGS):
             raise ValueError(f"There is no such file or folder. Received: data={source!r}")
         inputs, _ = shared_flags.load_data(model, details, splits=("test",))
         if inputs is None:
-            raise ValueError("--data is needed: an image file, a folder, or a dataset. Received: data=''")
+            raise ValueError("--data must name an image file, a folder or a dataset. Received: data=''")
         images, _, names = read_test_examples(inputs, sample_indices(inputs, count))
         return images, names
     if model.input_shape[-1] > 4:
         raise ValueError(
-            f"Image files have 1 to 4 channels, and the images of the model {model.input_shape[-1]}; name a dataset "
+            f"Image files have at most 4 channels, but the model's images have {model.input_shape[-1]}; use a dataset "
             f"instead. Received: data={source!r}"
         )
     paths = find_images([source])[:count]

@@ -4,10 +4,9 @@
     keras-vit predict --model=served/photos cat.jpg "my dog.png" --top=3
     keras-vit predict --model=mine.keras --class_names=names.txt photos --csv --output=predictions.csv
 
-Folders are searched for images, with their subfolders. Images are prepared as in the evaluation of the model. Lines are
-for people by default; --json writes one object a line, {"image": FILE, "classes": [{"class": NAME, "probability": P},
-...]}, best first, and --csv the columns image, rank, class and probability. Files that cannot be read are named on
-standard error and left out, and the exit code is then 1.
+Folders are searched recursively. Images get the model's own preprocessing. The output is plain text; --json writes one
+object per line, {"image": FILE, "classes": [{"class": NAME, "probability": P}, ...]}, best first, and --csv the columns
+image, rank, class and probability. Unreadable files are listed on standard error and skipped; the exit code is then 1.
 """
 
 import contextlib
@@ -32,22 +31,22 @@ FLAGS = flags.FLAGS
 def define_flags():
     shared_flags.define_model()
     shared_flags.define_class_names()
-    flags.DEFINE_integer("top", 5, "How many classes are named for each image, best first.", lower_bound=1)
-    flags.DEFINE_integer("batch_size", 32, "How many images are computed at a time.", lower_bound=1)
-    flags.DEFINE_bool("json", False, "Write a JSON object for each image, one a line.")
-    flags.DEFINE_bool("csv", False, "Write CSV, with a header.")
-    flags.DEFINE_string("output", "", "The file to write to, once all images are done; standard output if not given.")
+    flags.DEFINE_integer("top", 5, "Number of classes per image, best first.", lower_bound=1)
+    flags.DEFINE_integer("batch_size", 32, "Number of images per batch.", lower_bound=1)
+    flags.DEFINE_bool("json", False, "Write one JSON object per line and image.")
+    flags.DEFINE_bool("csv", False, "Write CSV with a header.")
+    flags.DEFINE_string("output", "", "File to write when all images are done; standard output if not given.")
 
 
 def main(*sources):
     if FLAGS.json and FLAGS.csv:
-        raise ValueError("Either --json or --csv can be written. Received: json=True, csv=True")
+        raise ValueError("Pass --json or --csv, not both. Received: json=True, csv=True")
     command_line.check_output(FLAGS.output)
     paths = find_images(sources)
     model, details, _ = shared_flags.chosen_model()
     classifier = Classifier(model, details, FLAGS.class_names)
     if not (FLAGS.class_names or details.get("class_names")):
-        terminal.write("the model does not know the names of its classes; --class_names can", sys.stderr)
+        terminal.write("the model has no class names; pass --class_names to show them", sys.stderr)
     width = min(max(len(printable(str(path))) for path in paths), 60)
     done = 0
     with files.atomic_write(FLAGS.output) if FLAGS.output else contextlib.nullcontext() as file:
@@ -66,7 +65,7 @@ def main(*sources):
 
 
 def predict(classifier, paths, batch_size):
-    """Yields `(path, probabilities)` of each file that can be read; names the others on standard error."""
+    """Yields `(path, probabilities)` of each readable file; lists the others on standard error."""
 
     def read(path):
         try:
@@ -80,7 +79,7 @@ def predict(classifier, paths, batch_size):
             batch = paths[first : first + size]
             images = list(pool.map(read, batch))
             fine = [isinstance(image, np.ndarray) for image in images]
-            inputs = np.zeros((size, *classifier.model.input_shape[1:]), "float32")  # of one size, compiled once
+            inputs = np.zeros((size, *classifier.model.input_shape[1:]), "float32")  # a fixed size compiles once
             for i in np.flatnonzero(fine):
                 inputs[i] = images[i]
             probabilities = classifier.probabilities(inputs) if any(fine) else inputs
@@ -93,7 +92,7 @@ def predict(classifier, paths, batch_size):
 
 
 def format_prediction(name, best, width):
-    """The line, or lines, of one image in the chosen format; `best` holds `(class name, probability)`."""
+    """Returns the text of one image in the chosen format; `best` holds `(class name, probability)`."""
     if FLAGS.json:
         classes = [{"class": class_name, "probability": probability} for class_name, probability in best]
         return json.dumps({"image": name, "classes": classes}, ensure_ascii=False) + "\n"

@@ -1,11 +1,11 @@
-"""Sends images to a server of an exported model: TensorFlow Serving, or any server that speaks its protocols.
+"""Sends images to an exported model on TensorFlow Serving, or any server with its protocols.
 
     keras-vit query --model=digits cat.jpg dog.png
     keras-vit query --model=digits --protocol=grpc --host=10.0.0.2 cat.jpg
     keras-vit query --model=digits --signature=tensor images.npy
 
-It prints the best classes of each. Image files are sent as they are, and decoded by the server. The signature `tensor`
-takes prepared images instead, float32 (B, H, W, C) in a .npy file.
+Prints the best classes of each image. The server decodes the image files. The signature `tensor` takes preprocessed
+images instead, float32 (B, H, W, C) in one .npy file.
 """
 
 import base64
@@ -23,12 +23,12 @@ FLAGS = flags.FLAGS
 
 
 def define_flags():
-    flags.DEFINE_string("host", "localhost", "The server's name or address.")
-    flags.DEFINE_integer("port", None, "Its port; if not given TensorFlow Serving's, 8501 for rest and 8500 for grpc.")
-    flags.DEFINE_enum("protocol", "rest", ["rest", "grpc"], "The server's protocol.")
-    flags.DEFINE_string("model", "model", "The name that the server knows the model by.")
-    flags.DEFINE_enum("signature", "serving_default", ["serving_default", "tensor"], "The signature to call.")
-    flags.DEFINE_integer("top", 3, "How many classes to print of each image, best first.", lower_bound=1)
+    flags.DEFINE_string("host", "localhost", "Name or address of the server.")
+    flags.DEFINE_integer("port", None, "Port; if not given, TensorFlow Serving's 8501 (rest) or 8500 (grpc).")
+    flags.DEFINE_enum("protocol", "rest", ["rest", "grpc"], "Protocol of the request.")
+    flags.DEFINE_string("model", "model", "Name of the model on the server.")
+    flags.DEFINE_enum("signature", "serving_default", ["serving_default", "tensor"], "Signature to call.")
+    flags.DEFINE_integer("top", 3, "Number of classes to print per image, best first.", lower_bound=1)
     flags.DEFINE_float("timeout", 60, "Seconds to wait for the response.", lower_bound=0.001)
 
 
@@ -47,7 +47,7 @@ def main(*paths):
 
 
 def read_inputs(paths):
-    """Names of the images for the printed lines, and the input of the request as `{name: array}`."""
+    """Returns the names of the images and the input of the request, `{name: array}`."""
     try:
         if FLAGS.signature == "serving_default":
             files = np.array([Path(path).read_bytes() for path in paths], dtype=object)
@@ -57,15 +57,15 @@ def read_inputs(paths):
             if images.dtype == np.float32:
                 return [f"image {i}" for i in range(len(images))], {"images": images}
     except (OSError, ValueError) as error:
-        raise ValueError(f"an image file cannot be read ({error}). Received: {' '.join(paths)}") from error
+        raise ValueError(f"An image file cannot be read ({error}). Received: {' '.join(paths)}") from error
     raise ValueError(
-        "IMAGES must be image files, or for the signature `tensor` one .npy file of float32. "
+        "IMAGES must be image files or, for the signature `tensor`, one .npy file of float32. "
         f"Received: {' '.join(paths)}"
     )
 
 
 def predict_rest(address, inputs):
-    """The outputs of a request over REST, in columns: `{name: nested lists}`."""
+    """Returns the outputs of a REST request in column format, `{name: nested lists}`."""
 
     def encoded(array):
         return array.tolist() if array.dtype != object else [{"b64": base64.b64encode(x).decode()} for x in array]
@@ -77,15 +77,15 @@ def predict_rest(address, inputs):
             outputs = json.load(response)["outputs"]
     except urllib.error.HTTPError as error:
         message = error.read().decode(errors="replace")
-        raise ValueError(f"the server refused: {message[:500]} Received: HTTP {error.code} from {url}") from error
+        raise ValueError(f"The server refused: {message[:500]} Received: HTTP {error.code} from {url}") from error
     except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
-        raise ValueError(f"no server of models answered ({error}). Received: {url}") from error
-    # A single output comes without its name.
+        raise ValueError(f"No model server answered ({error}). Received: {url}") from error
+    # The server omits the name of a single output.
     return outputs if isinstance(outputs, dict) else {"probabilities": outputs}
 
 
 def predict_grpc(address, inputs):
-    """The outputs of a request over gRPC: `{name: array}`."""
+    """Returns the outputs of a gRPC request, `{name: array}`."""
     try:
         import grpc
     except ImportError as error:
@@ -107,6 +107,6 @@ def predict_grpc(address, inputs):
         try:
             response = call(request, timeout=FLAGS.timeout)
         except grpc.RpcError as error:
-            text = f"the server refused: {error.details()} Received: {error.code()} from {address}"
+            text = f"The server refused: {error.details()} Received: {error.code()} from {address}"
             raise ValueError(text) from error
     return {name: tf.make_ndarray(tensor) for name, tensor in response.outputs.items()}

@@ -1,4 +1,4 @@
-"""Flags that several commands have: a model, its weights and class names."""
+"""Flags of several commands: the model, its weights, class names and data."""
 
 import sys
 from pathlib import Path
@@ -16,14 +16,14 @@ FLAGS = flags.FLAGS
 
 def define_model():
     """Defines `--model`, and `--variant` with `--weights`."""
-    flags.DEFINE_string("model", "", "A run's workdir, the folder of an export or of its versions, or a .keras file.")
-    flags.DEFINE_string("variant", "", "Instead of a model: a constructor, such as ViT_B16, for --weights.")
-    flags.DEFINE_string("weights", "", "Published weights, a path or a URL; without --variant, the model of the file.")
-    flags.DEFINE_string("text_embeddings", "", "For CLIP or SigLIP, an .npz file of embeddings of zero-shot classes.")
+    flags.DEFINE_string("model", "", "The workdir of a run, the folder of an export or its versions, or a .keras file.")
+    flags.DEFINE_string("variant", "", "Instead of --model, a constructor such as ViT_B16, for --weights.")
+    flags.DEFINE_string("weights", "", "Published weights, a path or a URL; alone, they determine the model.")
+    flags.DEFINE_string("text_embeddings", "", "For CLIP or SigLIP, an .npz file with text embeddings of the classes.")
 
 
 def define_class_names():
-    flags.DEFINE_string("class_names", "", "A text file, one name a line; 'published' for those of ImageNet(-21k).")
+    flags.DEFINE_string("class_names", "", "A text file with one name per line; 'published' for ImageNet(-21k).")
 
 
 def define_data():
@@ -33,9 +33,9 @@ def define_data():
 
 
 def load_data(model, details, splits=("train", "test"), max_bad_share=0.01):
-    """`(inputs, title)` for the dataset of `--data`, or that of the run; None and "" if neither is known.
+    """Returns `(inputs, title)` for the dataset of `--data` or of the run; None and "" if neither is known.
 
-    A folder that `--data` names has one folder a class, or one for each split with such folders in it.
+    A folder given by `--data` has one subfolder per class, or one per split that contains those.
     """
     name, path = FLAGS.data, FLAGS.data_path
     if name and name not in data.DATASETS and not path and files.is_dir(name):
@@ -75,10 +75,10 @@ def chosen_model():
 
 
 def load_model(source):
-    """A model, and what its export or run says about it: a dict of arguments of `export.saved_model`.
+    """Returns a model and the details of its export or run, a dict of arguments of `export.saved_model`.
 
-    `source` is a run's workdir, the folder of an export, or a .keras file, local or remote. A run that is not finished
-    is taken at its best checkpoint, or its newest; a folder of versions at the newest one.
+    `source` is a run's workdir, the folder of an export, or a .keras file, local or remote. An unfinished run is loaded
+    from its best checkpoint, else its newest; a folder of versions from the newest one.
     """
     try:
         return _load(source)
@@ -96,14 +96,14 @@ def _load(source):
         return model, {"class_names": names} if names else {}
     folder = files.as_path(source)
     newest = export.newest_version(folder / "export")
-    is_done = files.exists(folder / "results.json")  # which is written after the export
+    is_done = files.exists(folder / "results.json")  # written after the export
     if files.exists(folder / "config.json") and not (newest and (is_done or not training.has_checkpoint(folder))):
-        why = "the run is not done, and its export may be older" if newest else "the run has no export"
+        why = "the run is not finished, and its export may be older" if newest else "the run has no export"
         run, config = training.load_checkpoint(folder, lambda line: print(f"{why}: {line}", file=sys.stderr))
         return run.model, {"class_names": run.inputs.test.class_names, "recipe": config.to_dict()}
     folder = newest or export.newest_version(folder) or folder
     if not files.exists(files.as_path(folder) / export.CARD):
-        raise ValueError(f"The folder holds neither a run nor an export. Received: model={source!r}")
+        raise ValueError(f"The folder contains neither a run nor an export. Received: model={source!r}")
     card = export.load_card(folder)
     details = {name: card[name] for name in ("class_names", "activation", "metrics")}
     details |= {name: card["preprocessing"][name] for name in ("rounding", "exif")}
@@ -111,7 +111,7 @@ def _load(source):
 
 
 def read_class_names(source, classes):
-    """The lines of a file, or with "published" the published names for this number of classes."""
+    """Returns the lines of a file, or the published names for this number of classes if `source` is "published"."""
     if source == "published":
         return keras_vit.predictions.class_names(classes)
     if not Path(source).is_file():

@@ -1,8 +1,8 @@
-"""Writes a picture of a training and of an evaluation batch, as the model sees them.
+"""Draws a training batch and an evaluation batch as the model sees them.
 
     keras-vit show-batch --config=small_data:ViT-B/16,folder --config.data.path=DIR --output=batches.png
 
-Above each image stand its labels with their shares. Of more than three channels the first three are drawn.
+The title of each image has its labels and their shares. Images of more than three channels show the first three.
 """
 
 import os
@@ -19,10 +19,10 @@ FLAGS = flags.FLAGS
 
 def define_flags():
     command_line.define_config()
-    flags.DEFINE_integer("batch_size", 16, "Images in a batch.", lower_bound=1)
-    flags.DEFINE_integer("seed", 0, "The seed of the training batch.")
-    flags.DEFINE_integer("step", 0, "The step of the training batch.", lower_bound=0)
-    flags.DEFINE_string("output", "batches.png", "The picture to write.")
+    flags.DEFINE_integer("batch_size", 16, "Number of images per batch.", lower_bound=1)
+    flags.DEFINE_integer("seed", 0, "Seed of the training batch.")
+    flags.DEFINE_integer("step", 0, "Step of the training batch.", lower_bound=0)
+    flags.DEFINE_string("output", "batches.png", "Picture to write.")
 
 
 def _title(label, weight, class_names):
@@ -39,7 +39,7 @@ def main():
     ending = FLAGS.output.rpartition(".")[2]
     if ending not in figure.canvas.get_supported_filetypes() or not files.is_dir(os.path.dirname(FLAGS.output) or "."):
         raise ValueError(
-            f"The picture must be a .png, .jpg, .pdf or .svg in a folder that exists. Received: --output={FLAGS.output}"
+            f"--output must be a .png, .jpg, .pdf or .svg in an existing folder. Received: output={FLAGS.output!r}"
         )
     inputs = data.from_config(FLAGS.config.data, batch_size=FLAGS.batch_size, seed=FLAGS.seed)
     batches = [("training", inputs.train_batches(start_step=FLAGS.step)), ("evaluation", inputs.eval_batches())]

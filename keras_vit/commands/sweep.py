@@ -1,12 +1,11 @@
-"""Trains at several learning rates, each scored on the held-out part of train, and then with the best on all of it.
+"""Trains at several learning rates, compares them on held-out data, and trains with the best rate on all data.
 
     keras-vit sweep --config=finetune:ViT-B/16,cifar10 --workdir=runs/cifar10
     keras-vit sweep --config=digits --rates=1e-3,3e-3 --seeds=0,1
 
-Every run is one of `keras-vit train`, in a folder of its own under the workdir. The same command resumes a sweep that
-was stopped. `table.json` and `table.csv` have the metrics of every run and are written after each one; at the end the
-table is printed, with the mean and deviation of the final runs. A rate at which training diverges has no metrics and
-cannot win.
+Every run is a `keras-vit train` in its own folder under the workdir. The same command resumes a stopped sweep.
+`table.json` and `table.csv` have the metrics of every run and are updated after each one; the sweep ends by printing
+the table with the mean and standard deviation of the final runs. A rate at which training diverges has no metrics.
 """
 
 import csv
@@ -31,11 +30,11 @@ _TRAIN = (sys.executable, "-m", "keras_vit", "train")
 
 def define_flags():
     command_line.define_config()
-    flags.DEFINE_string("workdir", "", "Folder of the sweep; runs/sweep-<name of the config> if not given.")
-    flags.DEFINE_list("rates", [], "Learning rates to try; those of the dataset's row in Table 4 if not given.")
+    flags.DEFINE_string("workdir", "", "Folder of the sweep; runs/sweep-CONFIG if not given.")
+    flags.DEFINE_list("rates", [], "Learning rates to try; those of the dataset in Table 4 if not given.")
     flags.DEFINE_list("seeds", ["0"], "Seeds of the final runs.")
-    flags.DEFINE_string("tune_train", "tune_train", "The split to train on while rates are compared.")
-    flags.DEFINE_string("tune_val", "tune_val", "The split to compare the rates on.")
+    flags.DEFINE_string("tune_train", "tune_train", "Split to train on while rates are compared.")
+    flags.DEFINE_string("tune_val", "tune_val", "Split on which rates are compared.")
 
 
 def main():
@@ -46,7 +45,7 @@ def main():
     has_splits = config.data.name.partition(":")[0] not in ("list", "tfrecords", "tfds")
     if not has_splits and {"tune_train", "tune_val"} & {*held_out.values()}:
         raise ValueError(
-            "This kind of data has no splits tune_train and tune_val; --tune_train and --tune_val name two splits "
+            "This kind of data has no splits tune_train and tune_val: set --tune_train and --tune_val to two splits "
             "without common images, such as train[:90%] and train[90%:] of TFDS. "
             f"Received: data.name={config.data.name!r}, tune_train={FLAGS.tune_train!r}, tune_val={FLAGS.tune_val!r}"
         )
@@ -65,10 +64,10 @@ def main():
 
 
 def make_rows(train, *, rates, seeds, tune_seed, held_out, best_metric="accuracy", write=lambda rows: None):
-    """Makes all runs: each rate with the changes `held_out`, then the best one with each seed on everything.
+    """Trains at each rate with the changes `held_out`, then at the best rate on all data with each seed.
 
-    `train(name, changes)` makes a run with changes of the config and returns its results, or None if it diverged.
-    Returns a dict for each run, of `run` ("tune" or "final"), `rate`, `seed`, the test's metrics and `name`.
+    `train(name, changes)` trains with changes to the config and returns the results, or None if training diverged.
+    Returns a dict per run: `run` ("tune" or "final"), `rate`, `seed`, the test metrics and `name`.
     """
     rows = []
 
@@ -89,21 +88,21 @@ def make_rows(train, *, rates, seeds, tune_seed, held_out, best_metric="accuracy
 
 
 def _diverged(row, best_metric):
-    """Whether a run diverged; with `skip_nonfinite` it has an accuracy all the same."""
+    """Returns whether a run diverged; with `skip_nonfinite` it may have an accuracy nevertheless."""
     return math.isnan(row[best_metric]) or math.isnan(row.get("loss", 0.0))
 
 
 def best_rate(rows, best_metric="accuracy"):
-    """The rate of the row with the best metric; of those with equal metrics, the one with the lowest loss."""
+    """Returns the rate with the best metric; the lower loss breaks ties."""
     rows = [row for row in rows if not _diverged(row, best_metric)]
     if not rows:
-        raise ValueError("Training diverged at every rate; --rates takes lower ones. Received: no finite metric")
+        raise ValueError("Training diverged at every rate; pass lower --rates. Received: no finite metric")
     sign = 1 if is_better(best_metric, 1, 0) else -1
     return max(rows, key=lambda row: (sign * row[best_metric], -row["loss"]))["rate"]
 
 
 def summary(rows, best_metric="accuracy"):
-    """The lines to print: a row each, and the mean and deviation of the final runs."""
+    """Returns the lines to print: one per run, then the mean and standard deviation of the final runs."""
     lines = ["run    rate      seed  metrics"]
     for row in rows:
         metrics = {name: value for name, value in row.items() if name not in ("run", "rate", "seed", "name")}
@@ -117,7 +116,7 @@ def summary(rows, best_metric="accuracy"):
 
 
 def write_table(folder, rows):
-    """Writes the rows to `table.json` and `table.csv`. Local or remote."""
+    """Writes the rows to `table.json` and `table.csv` in a local or remote folder."""
     folder = files.as_path(folder)
     files.make_dirs(folder)
     with files.atomic_write(folder / "table.csv") as file:
@@ -128,7 +127,7 @@ def write_table(folder, rows):
 
 
 def _results(workdir, changes):
-    """The results of the run with these changes of the config, which is made unless it is done; None if it diverged."""
+    """Returns the results of the run with these changes to the config, trained if necessary; None if it diverged."""
     config = FLAGS.config.copy_and_resolve_references()
     config.update_from_flattened_dict(changes)
     if training.Workdir(workdir, config.to_dict()).results() is None:
@@ -139,7 +138,7 @@ def _results(workdir, changes):
 
 
 def _train(workdir, changes):
-    """Makes a run in a process of its own, which frees memory and devices; returns whether it did not diverge."""
+    """Trains in a separate process, which frees memory and devices; returns False if training diverged."""
     overrides = {**config_flags.get_override_values(FLAGS["config"]), **changes}
     page = config_flags.get_config_filename(FLAGS["config"])
     command = [*_TRAIN, f"--config={page}", f"--workdir={workdir}"]
@@ -149,7 +148,7 @@ def _train(workdir, changes):
         print(f"stopped by {received[0]} after {workdir}:\n  {command_line.this_command()}")
         sys.exit(training.EXIT_CODE)
     if code and (received or code != Diverged.exit_code):
-        sys.exit(code if code > 0 else 128 - code)  # the run has said why, or a signal has ended it
+        sys.exit(code if code > 0 else 128 - code)  # the run has printed the reason, or a signal has ended it
     return not code
 
 

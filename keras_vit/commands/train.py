@@ -1,8 +1,10 @@
-"""Trains a Vision Transformer on the devices that are there (TPU, GPUs, CPU), exports it, and predicts with the export.
+"""Trains a model on the available devices (TPU, GPUs or CPU), exports it, and predicts with the export.
 
-keras-vit train
-keras-vit train --config=digits --workdir=runs/mine --config.seed=1
-keras-vit train --config=finetune:ViT-B/16,cifar10
+    keras-vit train
+    keras-vit train --config=digits --workdir=runs/mine --config.seed=1
+    keras-vit train --config=finetune:ViT-B/16,cifar10
+
+The same command resumes a run that was stopped.
 """
 
 import os
@@ -29,9 +31,9 @@ FLAGS = flags.FLAGS
 
 def define_flags():
     command_line.define_config()
-    flags.DEFINE_string("workdir", "", "Folder of the run; runs/<name of the config file> if not given.")
+    flags.DEFINE_string("workdir", "", "Folder of the run; runs/CONFIG if not given.")
     flags.DEFINE_bool(
-        "change", False, "Continue from the last checkpoint with another config; changes.json of the run records it."
+        "change", False, "Continue from the last checkpoint with a changed config; changes.json records the change."
     )
 
 
@@ -51,12 +53,12 @@ def main():
     workdir.is_chief = engine.host_index == 0
     with workdir.lock():
         train_and_export(config, task, workdir, engine)
-    # The other hosts wait for the chief's export: it would log that they have crashed.
+    # The other hosts wait for the export of process 0, which would otherwise log that they crashed.
     engine.gather_hosts([0])
 
 
 def train_and_export(config, task, workdir, engine):
-    """Trains, exports and draws."""
+    """Trains the model, then exports it and draws its pictures on process 0."""
     options = task.export_options()
 
     def check(model, inputs):
@@ -64,7 +66,7 @@ def train_and_export(config, task, workdir, engine):
             export.check(model, class_names=inputs.test.class_names, **options)
             if "serving_default" not in export.default_signatures(model):
                 channels = model.input_shape[-1]
-                print(f"the export will have the signature `tensor` alone: image files do not have {channels} channels")
+                print(f"the export will only have the signature `tensor`: image files do not have {channels} channels")
 
     evaluators = evaluation.get(config.evals, config.data.max_bad_share)
     run = training.run(config, workdir, task=task, evaluators=evaluators, engine=engine, check=check, start=START)
@@ -86,7 +88,7 @@ def finish(config, options, workdir, run):
 
 
 def print_next(config, workdir):
-    """Prints the commands for the model of a run that is done."""
+    """Prints the next commands for the model of a finished run."""
     if not export.newest_version(workdir.export):
         return
     model = shlex.quote(str(workdir.path))
@@ -98,8 +100,8 @@ def print_next(config, workdir):
 
 
 def export_model(config, options, workdir, run):
-    """Exports the model of a run, unless the newest version has it; returns the version's path, None if its weights or
-    outputs are not finite."""
+    """Exports the model of a run unless the newest version has the same one; returns the version's path, or None if
+    weights or test loss are not finite."""
     weights = run.model.get_weights()
     if not np.isfinite(run.metrics["test/loss"]) or not all(np.isfinite(weight).all() for weight in weights):
         print("the model is not exported: its weights or its test loss are not finite")
@@ -107,7 +109,7 @@ def export_model(config, options, workdir, run):
     names = run.inputs.test.class_names
     newest = export.newest_version(workdir.export)
     if newest and export.has_model(newest, run.model, names):
-        print(f"{newest} was exported before and stays as it is")
+        print(f"{newest} already has this model and is not changed")
         return newest
     details = {"class_names": names, "recipe": config.to_dict(), "metrics": run.metrics, **options}
     name = re.sub(r"[^\w.-]", "_", os.path.basename(str(workdir.path)))
@@ -117,8 +119,7 @@ def export_model(config, options, workdir, run):
 
 
 def predict(version, inputs, picture, number=32):
-    """Predicts up to four times as many test images with the exported model; prints some, and draws a spread of classes
-    and then the worst mistakes."""
+    """Predicts test images with the exported model, prints a few, and draws `number` with the worst mistakes."""
     images, labels, file_names = read_test_examples(inputs, sample_indices(inputs, 4 * number))
     signature = tf.saved_model.load(version).signatures["tensor"]
     parts = [tf.constant(images[i : i + number]) for i in range(0, len(images), number)]
@@ -137,7 +138,7 @@ def predict(version, inputs, picture, number=32):
 
 
 def pick(probabilities, labels, number):
-    """Returns `number` rows: half of them at random, then the worst mistakes, then others."""
+    """Returns up to `number` rows: half of them at random, then the worst mistakes, then others."""
     margins = probabilities[np.arange(len(labels)), labels] - probabilities.max(-1)
     worst = [row for row in np.argsort(margins, kind="stable").tolist() if margins[row] < 0]
     any_rows = np.random.default_rng(0).permutation(len(labels)).tolist()
@@ -145,7 +146,7 @@ def pick(probabilities, labels, number):
 
 
 def draw(picture, function):
-    """Calls `function(path)` and copies the picture, whose folder may be remote; a failure does not end the run."""
+    """Draws with `function(path)` and copies the result to `picture`, which may be remote; reports a failure only."""
     try:
         with tempfile.TemporaryDirectory() as folder:
             function(f"{folder}/picture.png")

@@ -1,11 +1,10 @@
-"""Reads every image of a dataset before training and lists what is wrong with it.
+"""Reads every image of a dataset and lists unreadable files, duplicates and empty classes.
 
     keras-vit verify-data --data=DIR --output=report.json
     keras-vit verify-data --config=finetune:ViT-B/16,cifar10 --config.data.path=DIR
 
-Bad files, images that are there twice, also in two splits, and classes without examples. All splits of `--data` are
-read, of a config's data those of training and testing. Exits with 1 if anything is wrong, and with 2 if the data cannot
-be looked at.
+Duplicates are found across splits too. All splits of `--data` are read, or the training and test splits of a config.
+The exit code is 1 if anything is wrong, and 2 if the data cannot be loaded.
 """
 
 import os
@@ -21,9 +20,9 @@ FLAGS = flags.FLAGS
 
 def define_flags():
     command_line.define_config()
-    flags.DEFINE_string("data", "", "A folder of images, DIR/<class>/* or DIR/<split>/<class>/*: all of it is read.")
-    flags.DEFINE_integer("threads", 2 * (os.cpu_count() or 1), "Images read at a time.", lower_bound=1)
-    flags.DEFINE_string("output", "", "A JSON file to write the findings to.")
+    flags.DEFINE_string("data", "", "A folder of images, DIR/CLASS/* or DIR/SPLIT/CLASS/*; all splits are read.")
+    flags.DEFINE_integer("threads", 2 * (os.cpu_count() or 1), "Number of images to read in parallel.", lower_bound=1)
+    flags.DEFINE_string("output", "", "JSON file for the report.")
 
 
 def main():

@@ -1,13 +1,13 @@
 """Evaluators of models, on the data of a run or on other datasets.
 
-`config.evals` names the evaluators of a run, whose metrics stand next to those of the task as `<evaluator>/<metric>`;
-`keras-vit evaluate` runs them on any model. To add one, write a function `(model, inputs, engine)` to a dict of
-floats, and its row in `EVALUATORS`.
+`config.evals` lists the evaluators of a run, whose metrics are reported as `<evaluator>/<metric>`; `keras-vit evaluate`
+runs them on any model. To add one, write a function `(model, inputs, engine)` that returns a dict of floats, and add a
+row to `EVALUATORS`.
 
-    top1                   on the data of the run
+    top1                   on the run's data
     fewshot:digits         on a dataset
     knn:cifar10@/data/tfds on a dataset in a folder
-    real:real.json@FOLDER  ReaL's labels from their file, for ImageNet's validation images in a folder
+    real:real.json@FOLDER  with ReaL's label file, on ImageNet's validation images in a folder
 """
 
 import dataclasses
@@ -30,10 +30,10 @@ class Kind:
 
     Attributes:
         metrics: the names of its metrics.
-        evaluate: `evaluate(model, inputs, engine)` to a dict of floats by these names.
+        evaluate: `evaluate(model, inputs, engine)`, which returns a dict of floats by these names.
         check: `check(model, inputs)`, which raises a `ValueError` if the model cannot be evaluated on the data.
-        splits: the splits of a dataset that it needs.
-        dataset: its own dataset, if it has one.
+        splits: the splits that it needs.
+        dataset: its default dataset; "" for the run's data.
     """
 
     metrics: tuple[str, ...]
@@ -67,11 +67,11 @@ class Evaluator:
     """An evaluator on some data.
 
     Attributes:
-        name: the text that named it, "fewshot:cifar10@/data/tfds".
+        name: its full name, such as "fewshot:cifar10@/data/tfds".
         kind: its row of `EVALUATORS`.
-        dataset: the name of its dataset; "" for the data of the run.
-        path: the folder of the dataset; "" for the usual place.
-        max_bad_share: the share of the examples that may be unreadable.
+        dataset: name of its dataset; "" for the run's data.
+        path: folder of the dataset; "" for the default one.
+        max_bad_share: largest share of the examples that may be unreadable.
     """
 
     name: str
@@ -86,22 +86,18 @@ class Evaluator:
         return self.kind.metrics
 
     def check(self, model: keras.Model, inputs: InputPipeline | None = None) -> None:
-        """Loads the dataset, and raises a `ValueError` if the evaluator cannot be used on a model.
-
-        Args:
-            model, inputs: as for `evaluate`.
-        """
+        """Loads the dataset, and raises a `ValueError` if the model cannot be evaluated on it; see `evaluate`."""
         self.kind.check(model, self._inputs(model, inputs))
 
     def evaluate(
         self, model: keras.Model, inputs: InputPipeline | None = None, engine: Engine | None = None
     ) -> dict[str, float]:
-        """Returns the metrics of a model, by the names in `METRICS`.
+        """Returns a model's metrics by the names in `METRICS`.
 
         Args:
             model: a `keras.Model`.
-            inputs: the `data.InputPipeline` of the run, for an evaluator without a dataset of its own.
-            engine: the `training.Engine` of the run; None outside of one.
+            inputs: the `data.InputPipeline` of the run, for an evaluator without its own dataset.
+            engine: the `training.Engine` of the run; None outside a run.
         """
         loaded = self._inputs(model, inputs)
         return self.kind.evaluate(model, loaded, engine if loaded is inputs else None)
@@ -123,11 +119,11 @@ class Evaluator:
 
 
 def get(names: Iterable[str], max_bad_share: float = 0.01) -> dict[str, Evaluator]:
-    """Returns the evaluators of some names, `NAME[:DATASET][@FOLDER]`, by these names.
+    """Returns evaluators by their names.
 
     Args:
-        names: as above.
-        max_bad_share: the share of the examples of their own datasets that may be unreadable.
+        names: `NAME[:DATASET][@FOLDER]` each, with a key of `EVALUATORS`.
+        max_bad_share: largest share of the examples of their own datasets that may be unreadable.
 
     Raises:
         ValueError: a name is not a key of `EVALUATORS`.
@@ -137,7 +133,7 @@ def get(names: Iterable[str], max_bad_share: float = 0.01) -> dict[str, Evaluato
 
 def _parse(text, max_bad_share):
     name, _, place = text.partition(":")
-    dataset, _, path = place.partition("@")  # "tfds:NAME" has a colon of its own
+    dataset, _, path = place.partition("@")  # "tfds:NAME" contains a colon too
     if name not in EVALUATORS:
         raise ValueError(f"The evaluators are {', '.join(EVALUATORS)}. Received: {text!r}")
     kind = EVALUATORS[name]
@@ -153,8 +149,8 @@ def evaluate(model: keras.Model, names: Iterable[str], inputs: InputPipeline | N
 
     Args:
         model: a `keras.Model`.
-        names: of the evaluators, as for `get`.
-        inputs: the `data.InputPipeline` of those that name no dataset.
+        names: names of evaluators, as for `get`.
+        inputs: the `data.InputPipeline` for evaluators without a dataset.
 
     Raises:
         ValueError: as `get` and `Evaluator.evaluate`.

@@ -1,4 +1,4 @@
-"""Accuracies and average precision of a model's own classes."""
+"""Accuracies and average precision of classifiers."""
 
 import re
 
@@ -14,7 +14,7 @@ _NUMBER = re.compile(r"ILSVRC2012_val_(\d{8})")
 
 
 def top1(model, inputs, engine=None):
-    """Computes the top-1 and top-5 accuracy; an example is right if any of its labels is among its largest logits."""
+    """Computes top-1 and top-5 accuracy; any of several labels counts as right."""
     check_classes(model, inputs)
     return mean_over_examples(model, inputs, top_k_accuracy, engine)
 
@@ -35,7 +35,7 @@ def real(model, inputs, engine=None):
 
 
 def real_from_file(model, inputs, engine=None, path=""):
-    """Computes the same with `real.json`, the authors' labels, for images named ILSVRC2012_val_00000001 and so on."""
+    """Computes the same with the authors' file `real.json`, for images named ILSVRC2012_val_00000001 and so on."""
     labels = check_real_labels(model, inputs, path)
     arrays = collect(model, outputs_of, inputs)
     counted = right = 0
@@ -43,31 +43,31 @@ def real_from_file(model, inputs, engine=None, path=""):
         match = _NUMBER.search(inputs.test.name_of(int(index)))
         if not match or not 1 <= int(match[1]) <= len(labels):
             raise ValueError(
-                f"Images must be named ILSVRC2012_val_00000001 to {len(labels):08}, as the list has them. "
+                f"Images must be named ILSVRC2012_val_00000001 to {len(labels):08}, in the order of the file's labels. "
                 f"Received: {inputs.test.name_of(int(index))!r}"
             )
         answers = labels[int(match[1]) - 1]
         counted += bool(answers)
         right += int(arrays["outputs"][index].argmax()) in answers
     if not counted:
-        raise ValueError(f"No image that can be read has a label. Received: path={path!r}")
+        raise ValueError(f"No readable image has a label. Received: path={path!r}")
     return {"accuracy": right / counted}
 
 
 def check_real_labels(model, inputs, path):
-    """Reads `real.json`, and raises a `ValueError` unless its labels are a model's classes."""
+    """Reads `real.json`, and raises a `ValueError` unless its labels are classes of the model."""
     labels, classes = files.read_json(path), output_shape_of(model)[-1]
     known = set(range(classes))
     if labels is None or not all(known.issuperset(entry) for entry in labels):
         raise ValueError(
-            f"The file must exist and hold a list of labels for each image, integers in [0, {classes}). "
+            f"The file must exist and contain a list of labels for each image, integers in [0, {classes}). "
             f"Received: path={path!r}"
         )
     return labels
 
 
 def average_precision(model, inputs, engine=None):
-    """Computes the mean average precision, over the classes that are right for an example, in [0, 1]."""
+    """Computes the mean average precision in [0, 1], over the classes with at least one example."""
     check_classes(model, inputs)
     arrays = collect(model, outputs_of, inputs)
     counted = arrays["weights"] > 0
@@ -75,6 +75,6 @@ def average_precision(model, inputs, engine=None):
 
 
 def mean_average_precision(scores, right):
-    """Computes the mean over classes of `(N, classes)` scores and bools."""
+    """Computes the mean average precision from scores and bools, both `(N, classes)`."""
     present = np.flatnonzero(right.any(0))
     return float(np.mean([average_precision_score(right[:, i], scores[:, i]) for i in present]))

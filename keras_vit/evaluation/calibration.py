@@ -1,4 +1,4 @@
-"""Calibration: how far a model's probabilities are from the shares of right answers."""
+"""Calibration: the difference between a model's confidence and its accuracy."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from keras_vit.models.any_model import gives_probabilities, logits_activation_of
 
 
 def calibration(model, inputs, engine=None):
-    """Computes the expected calibration error, the log loss in nats and the Brier loss of the probabilities."""
+    """Computes the expected calibration error, the log loss in nats and the Brier loss."""
     outputs, log_probabilities, labels, _, kind = _predictions(model, inputs)
     probabilities, targets = np.exp(log_probabilities), np.arange(outputs.shape[1]) == labels[:, None]
     if kind == "sigmoid":  # log(1 - sigmoid(x)) is log(sigmoid(x)) - x
@@ -22,7 +22,7 @@ def calibration(model, inputs, engine=None):
 
 
 def probabilities_and_labels(model, inputs):
-    """Returns `(probabilities, labels, indices)` of the test examples that can be read and have a label."""
+    """Returns `(probabilities, labels, indices)` of the readable, labeled test examples."""
     _, log_probabilities, labels, indices, _ = _predictions(model, inputs)
     return np.exp(log_probabilities), labels, indices
 
@@ -33,7 +33,7 @@ def _predictions(model, inputs):
     counted = arrays["weights"] > 0
     if (np.count_nonzero(arrays["labels"][counted], axis=1) > 1).any():
         raise ValueError(
-            "Calibration is defined for one right class; `top1` and `average_precision` take several. "
+            "Calibration needs one right class per example; `top1` and `average_precision` support several. "
             "Received: examples with several right labels"
         )
     kind = "probabilities" if gives_probabilities(model) else logits_activation_of(model)
@@ -48,7 +48,7 @@ def _predictions(model, inputs):
 
 
 def calibration_bins(probabilities, labels, bins=15):
-    """Groups predictions by confidence (Guo et al., 2017, section 2): counts, mean confidence, accuracy."""
+    """Bins predictions by confidence: counts, mean confidences and accuracies (Guo et al., 2017, section 2)."""
     confidence, right = probabilities.max(1), probabilities.argmax(1) == labels
     index = np.minimum((confidence * bins).astype(int), bins - 1)
     counts = np.bincount(index, minlength=bins)
@@ -58,12 +58,12 @@ def calibration_bins(probabilities, labels, bins=15):
 
 
 def expected_calibration_error(probabilities, labels):
-    """Returns the mean over predictions of the distance between confidence and accuracy of their bin, in [0, 1]."""
+    """Returns the mean difference between the confidence and the accuracy of each prediction's bin, in [0, 1]."""
     counts, confidence, accuracy = calibration_bins(probabilities, labels)
     return float((counts * np.abs(confidence - accuracy)).sum() / counts.sum())
 
 
 def confusion_matrix(probabilities, labels):
-    """Counts how often each class is predicted as each: integers `(classes, classes)`, a row for each right class."""
+    """Counts predictions by right class (rows) and predicted class (columns): integers `(classes, classes)`."""
     classes = probabilities.shape[1]
     return np.bincount(labels * classes + probabilities.argmax(1), minlength=classes**2).reshape(classes, classes)

@@ -1,4 +1,4 @@
-"""The data of an evaluation, and a model's outputs for all of it as arrays."""
+"""Loads evaluation data and collects a model's outputs as arrays."""
 
 import dataclasses
 import logging
@@ -25,24 +25,24 @@ def load_inputs(
     batch_size: int = 64,
     max_bad_share: float = 0.01,
 ) -> data.InputPipeline:
-    """Loads a dataset for a model, with the preprocessing that the model carries.
+    """Loads a dataset with the model's own preprocessing.
 
     Args:
         model: a `keras.Model` of images `(B, H, W, C)`.
-        name: of the dataset, as `data.load_split` takes it: "digits", "cifar10", "imagenet_v2", "tfds:NAME", "folder".
-        path: where it lies; "" for the usual place.
-        splits: which ones are loaded; `("",)` is all of a folder. Of one, the pipeline has it for both.
-        batch_size: images that are computed at a time.
-        max_bad_share: the share of a split that may be unreadable.
+        name: name of the dataset, as for `data.load_split`: "digits", "cifar10", "tfds:NAME", "folder" and others.
+        path: folder of the dataset; "" for the default one.
+        splits: the splits to load, the first for training and the last for testing; `("",)` is all of a folder.
+        batch_size: number of images per batch.
+        max_bad_share: largest share of a split that may be unreadable.
 
     Returns:
         A `data.InputPipeline`.
 
     Raises:
-        ValueError: there is no such dataset, or it is not where it was looked for.
+        ValueError: the dataset is unknown or cannot be found.
     """
     details: dict[str, Any] = {"path": path}
-    if name.partition(":")[0] in data.SOURCES:  # drawn at any size
+    if name.partition(":")[0] in data.SOURCES:  # generated at any size
         details["image_shape"] = check_images_known(model)
     loaded = {split: data.load_split(name, split, **details) for split in splits}
     train, test = loaded[splits[0]], loaded[splits[-1]]
@@ -50,18 +50,18 @@ def load_inputs(
 
 
 def load_run_inputs(model: keras.Model, config: Mapping[str, Any], batch_size: int = 64) -> data.InputPipeline:
-    """Loads the data of a run, the `data` group of its config, with the normalization that the model carries."""
+    """Loads the data of a run from the `data` group of its config, normalized for the model."""
     config = {name: tuple(value) if isinstance(value, list) else value for name, value in config.items()}
     return _normalized(model, data.from_config(config, batch_size=batch_size, seed=0))
 
 
 def _normalized(model, inputs):
-    preprocessing = find_preprocessing(model)  # None for another model than those of this library: [-1, 1]
+    preprocessing = find_preprocessing(model)  # None for models of other libraries, which get [-1, 1]
     return inputs if preprocessing is None else inputs.normalized_as(preprocessing)
 
 
 def _options_for(model, source):
-    """The fields of `data.Options` with which images of a source become those of a model."""
+    """Returns the fields of `data.Options` that convert a source's images to the model's."""
     height, width, channels = check_images_known(model)
     options: dict[str, Any] = {"channels": channels}
     preprocessing = find_preprocessing(model)
@@ -72,8 +72,8 @@ def _options_for(model, source):
     is_cropped = preprocessing is not None and preprocessing.crop_fraction < 1
     if height != width and (stored != (height, width, channels) or is_cropped):
         raise ValueError(
-            "The images of datasets are made square; the model must have square images, or those of the dataset and no "
-            f"`crop_fraction` below 1. Received: a model of {height}x{width} pixels"
+            "Datasets are resized to square images: the model must have square images, or those of the dataset and "
+            f"`crop_fraction` 1. Received: a model of {height}x{width} pixels"
         )
     if stored != (height, width, channels):
         options |= {"image_size": height, "eval_crop": "resize"}
@@ -90,13 +90,13 @@ def _options_for(model, source):
 
 
 class _Outputs(keras.Model):
-    """A function of a model and a batch as a Keras model, which every backend compiles."""
+    """Wraps a function of a model and a batch as a Keras model, which every backend can compile."""
 
     def __init__(self, model, compute):
         super().__init__(dtype="float32", name="outputs")
         self.model, self._compute = model, compute
         self.built = True
-        self.jit_compile = keras.backend.backend() == "jax"  # where XLA is all the compilation there is
+        self.jit_compile = keras.backend.backend() == "jax"  # JAX compiles with XLA only
 
     def call(self, batch):
         return self._compute(self.model, batch)
@@ -108,11 +108,11 @@ def outputs_of(model, batch):
 
 
 def collect(model, compute, inputs, split="test", indices=None):
-    """Returns `compute(model, batch)` over a split as arrays `(N, ...)`, with "labels" and "weights" (0: left out)."""
+    """Returns arrays `(N, ...)` of `compute(model, batch)` over a split, with "labels" and "weights" (0: skipped)."""
     if indices is not None:
         inputs = dataclasses.replace(inputs, **{split: data.subset(getattr(inputs, split), indices)})
     source = getattr(inputs, split)
-    # Both splits are evaluated, none is distorted: as the test split of a pipeline of its own.
+    # Read either split as a test split, without augmentation.
     inputs = dataclasses.replace(inputs, train=source, test=source)
     outputs, parts = _Outputs(model, compute), []
     bad_examples = inputs.bad_examples("test", warn=lambda line: log.warning("%s: %s", split, line))
@@ -125,6 +125,7 @@ def collect(model, compute, inputs, split="test", indices=None):
             parts.append({**arrays, "labels": batch[1], "weights": batch[2]})
             done = min(done + len(batch[1]), total)
             update(done)
+    # Restore the order of the source, and drop padding.
     place = np.argsort(data.evaluation_order(source, inputs.batch_size))
     result = {name: np.concatenate([part[name] for part in parts])[:total][place] for name in parts[0]}
     left_out = int(np.count_nonzero(result["weights"] == 0))
@@ -134,7 +135,7 @@ def collect(model, compute, inputs, split="test", indices=None):
             split, left_out, total, bad_examples.count, left_out - bad_examples.count,
         )  # fmt: skip
     if left_out == total:
-        raise ValueError(f"No example can be read and has a label. Received: {total} examples")
+        raise ValueError(f"No example is readable and labeled. Received: {total} examples")
     for name, array in result.items():
         if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array[result["weights"] > 0]).all():
             raise ValueError(f"The model's outputs must be finite. Received: {name} with NaN or infinity")
@@ -142,7 +143,7 @@ def collect(model, compute, inputs, split="test", indices=None):
 
 
 def mean_over_examples(model, inputs, compute, engine=None):
-    """Computes the means over the test examples of `compute(model, batch)`, a dict of float32 `(B,)`."""
+    """Computes the means over test examples of `compute(model, batch)`, which returns a dict of float32 `(B,)`."""
     if engine is not None:
         metrics = engine.evaluate(compute)
         del metrics["examples"]  # the run's own evaluation counts them
@@ -154,7 +155,7 @@ def mean_over_examples(model, inputs, compute, engine=None):
 
 
 def sample_indices(inputs, number):
-    """Returns the indices of up to `number` test examples, evenly spaced; the first ones of a split read in order."""
+    """Returns the indices of up to `number` test examples: evenly spaced, or the first if they are read in order."""
     source = inputs.test
     if source.read is None:
         return data.evaluation_order(source, inputs.batch_size)[:number]
@@ -162,7 +163,7 @@ def sample_indices(inputs, number):
 
 
 def read_test_examples(inputs, indices):
-    """Reads test examples: `(images, labels, names of their files)`, without those that are unreadable or unlabeled."""
+    """Reads test examples; returns `(images, labels, file names)` of those that are readable and labeled."""
     source = inputs.test
     if source.read is None:
         positions = np.argsort(data.evaluation_order(source, inputs.batch_size))[indices]
@@ -179,13 +180,13 @@ def read_test_examples(inputs, indices):
         if start > positions.max():
             break
     if not examples:
-        raise ValueError(f"No example can be read and has a label. Received: {len(indices)} examples")
+        raise ValueError(f"No example is readable and labeled. Received: {len(indices)} examples")
     images, labels, names = zip(*(examples[index] for index in index_at.values() if index in examples))
     return np.stack(images), np.stack(labels), names
 
 
 def check_classes(model: keras.Model, inputs: data.InputPipeline) -> None:
-    """Raises a `ValueError` unless a model has an output for each class of the test split."""
+    """Raises a `ValueError` unless the model has one output per class of the test split."""
     check_not_masked(model)
     shape, classes = output_shape_of(model), len(inputs.test.class_names)
     if len(shape) != 2 or shape[-1] != classes:

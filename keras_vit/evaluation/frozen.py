@@ -1,4 +1,4 @@
-"""Classifiers on frozen representations: few-shot least squares, logistic regression and nearest neighbors."""
+"""Classifiers on frozen features: few-shot ridge regression, logistic regression and nearest neighbors."""
 
 import itertools
 import logging
@@ -16,18 +16,18 @@ log = logging.getLogger("keras_vit")
 
 SHOTS, SEEDS = (1, 5, 10, 25), (0, 1, 2)
 L2 = 2.0**10  # big_vision's ridge weight
-_BIAS = 100.0  # the constant feature of ridge regression: large, so that its weight is hardly regularized
+_BIAS = 100.0  # the constant feature of ridge regression, large so that its weight is hardly regularized
 _INVERSE_REGULARIZATIONS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)  # scikit-learn's C
 
 
 def representation_model(model):
-    """Builds a model from images to the representation `(B, F)` that the head reads; the mean for masked patches."""
+    """Builds a model of the features `(B, F)` that the head reads; for masked patches, of the mean patch token."""
     if any(isinstance(layer, PatchMasking) for layer in model.layers):
         images = keras.Input(model.input_shape[1:])
         return keras.Model(images, ops.mean(FeatureModel(model, tokens="patch")(images), axis=1))
     try:
         return FeatureModel(model, tokens="pooled")
-    except ValueError:  # no Vision Transformer of this library, or a head that reads something else of it
+    except ValueError:  # not a Vision Transformer of this library, or its head reads other features
         last = model.layers[-1] if model.layers else None
         if isinstance(last, keras.layers.Dense) and len(last.input.shape) == 2:
             return keras.Model(model.inputs[0], last.input)
@@ -35,17 +35,17 @@ def representation_model(model):
 
 
 def check_representation(model, inputs):
-    """Raises a `ValueError` if a model has no representation in front of its head."""
+    """Raises a `ValueError` if the model has no features in front of its head."""
     representation_model(model)
 
 
 def representations(model, inputs, split="test", indices=None):
-    """Returns `(features, labels, readable)`: `(N, F)`, `(N,)`, and which of all examples these are, bool."""
+    """Returns features `(N, F)`, labels `(N,)`, and a bool for each example of the split: whether it is readable."""
     arrays = collect(representation_model(model), _features, inputs, split, indices)
     readable = arrays["weights"] > 0
     if (np.count_nonzero(arrays["labels"][readable], axis=1) > 1).any():
         raise ValueError(
-            "Classifiers of representations are defined for one right class; `top1` and `average_precision` take "
+            "Classifiers on features need one right class per example; `top1` and `average_precision` support "
             f"several. Received: examples of the split {split!r} with several right labels"
         )
     return arrays["features"][readable], arrays["labels"][readable].argmax(-1), readable
@@ -60,8 +60,9 @@ def _train_and_test(model, inputs):
 
 
 def fewshot(model, inputs, engine=None):
-    """Computes the accuracy of ridge regression on 1, 5, 10 and 25 images a class, as big_vision's `fewshot_lsr`."""
+    """Computes the accuracy of ridge regression on 1, 5, 10 and 25 images per class, as big_vision's `fewshot_lsr`."""
     num_classes = len(inputs.train.class_names)
+    # If the labels are known, compute features only for the examples that are drawn.
     labels, indices = inputs.train.labels, None
     if labels is not None and inputs.train.read is not None:
         draws = [draw_shots(labels, max(SHOTS), num_classes, seed) for seed in SEEDS]
@@ -90,7 +91,7 @@ def fewshot(model, inputs, engine=None):
 
 
 def draw_shots(labels, shots, num_classes, seed):
-    """Draws examples of each class as big_vision's `fewshot_lsr`: indices by class; fewer shots are part of more."""
+    """Returns the indices of random examples of each class, as big_vision's `fewshot_lsr`; fewer shots are a prefix."""
     random, labels = np.random.default_rng(seed), np.asarray(labels)
     order = np.argsort(labels, kind="stable")
     starts = np.searchsorted(labels[order], np.arange(num_classes + 1))
@@ -99,12 +100,12 @@ def draw_shots(labels, shots, num_classes, seed):
 
 
 def ridge_scores(x, y, x_test, num_classes, l2=L2):
-    """Computes scores `(M, num_classes)` of ridge regression to targets of -1 and 1, as big_vision's `fewshot_lsr`."""
+    """Computes ridge regression scores `(M, num_classes)` for targets -1 and 1, as big_vision's `fewshot_lsr`."""
     x = np.asarray(x, "float64")
     mean, deviation = x.mean(0), x.std(0) + 1e-5
     normalized = lambda part: np.pad((part - mean) / deviation, ((0, 0), (0, 1)), constant_values=_BIAS)  # noqa: E731
     x, targets = normalized(x), np.where(np.asarray(y)[:, None] == np.arange(num_classes), 1.0, -1.0)
-    if len(x) < x.shape[1]:  # the same by the smaller matrix
+    if len(x) < x.shape[1]:  # equivalent, with the smaller matrix
         classifier = x.T @ np.linalg.solve(x @ x.T + l2 * np.eye(len(x)), targets)
     else:
         classifier = np.linalg.solve(x.T @ x + l2 * np.eye(x.shape[1]), x.T @ targets)
@@ -112,12 +113,12 @@ def ridge_scores(x, y, x_test, num_classes, l2=L2):
 
 
 def linear_probe(model, inputs, engine=None):
-    """Computes the accuracy of logistic regression; a tenth of the training examples decides its regularization."""
+    """Computes the accuracy of logistic regression; a tenth of the training examples selects the regularization."""
     return fit_and_score(*_train_and_test(model, inputs))
 
 
 def fit_and_score(x, y, x_test, y_test):
-    """Computes the metrics of `linear_probe` from representations and classes."""
+    """Computes the metrics of `linear_probe` from features and classes."""
     # scikit-learn takes about a second to import.
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
@@ -130,7 +131,7 @@ def fit_and_score(x, y, x_test, y_test):
 
     def fitted(features, labels, inverse):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # a bound on the steps regularizes too
+            warnings.simplefilter("ignore", ConvergenceWarning)  # early stopping regularizes too
             return LogisticRegression(C=inverse, max_iter=500).fit(features, labels)
 
     scores = [fitted(x_fit, y_fit, inverse).score(x_val, y_val) for inverse in _INVERSE_REGULARIZATIONS]
@@ -139,19 +140,19 @@ def fit_and_score(x, y, x_test, y_test):
 
 
 def knn(model, inputs, engine=None):
-    """Computes the accuracy of a weighted vote of the 20 nearest training images, as DINO (Caron et al., 2021)."""
+    """Computes the accuracy of a weighted vote of the 20 nearest neighbors, as in DINO (Caron et al., 2021)."""
     x, y, x_test, y_test = _train_and_test(model, inputs)
     return {"accuracy": float((nearest_classes(x, y, x_test, len(inputs.train.class_names)) == y_test).mean())}
 
 
 def nearest_classes(x, y, x_test, num_classes, neighbors=20, temperature=0.07):
-    """Returns the classes `(M,)` of the nearest neighbors, whose votes count `exp(cosine similarity / temperature)`."""
+    """Returns classes `(M,)` by a vote of neighbors with weights `exp(cosine similarity / temperature)`."""
     x, x_test = _unit(x), _unit(x_test)
     neighbors, predictions = min(neighbors, len(x)), np.empty(len(x_test), "int64")
     for start in range(0, len(x_test), 1024):
         similarity = x_test[start : start + 1024] @ x.T
         nearest = ops.convert_to_numpy(ops.top_k(similarity, neighbors)[1])
-        # Relative to a similarity of 1, which changes no vote and cannot overflow.
+        # Subtracting 1 changes no vote and avoids overflow.
         weights = np.exp((np.take_along_axis(similarity, nearest, 1) - 1) / temperature).astype("float64")
         votes = np.zeros((len(similarity), num_classes))
         np.add.at(votes, (np.arange(len(votes))[:, None], y[nearest]), weights)

@@ -1,4 +1,4 @@
-"""Pictures of predictions and of how good they are."""
+"""Plots of predictions, calibration and confusion matrices."""
 
 import os
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ def predictions(
     columns: int = 8,
     names: Sequence[str] = (),
 ) -> None:
-    """Draws pictures `(N, H, W, 3)` in [0, 1] with predictions, green if right, red if wrong; `names` are of files."""
+    """Draws pictures `(N, H, W, 3)` in [0, 1] with predictions, green if right, red if wrong, and file names."""
     rows, columns = -(-len(pictures) // columns), min(columns, len(pictures))
     figure = figure_class()(figsize=(1.75 * columns, (2.35 if any(names) else 2.15) * rows), layout="constrained")
     for axes in figure.subplots(rows, columns, squeeze=False).flat:
@@ -35,15 +35,15 @@ def predictions(
 
 
 def reliability(path: str | os.PathLike, counts: np.ndarray, confidence: np.ndarray, accuracy: np.ndarray) -> None:
-    """Draws how right predictions of each confidence are; a bar on the diagonal is calibrated."""
+    """Draws accuracy by confidence; bars on the diagonal are calibrated."""
     figure = figure_class()(figsize=(5.5, 6), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     edges = np.linspace(0, 1, len(counts) + 1)
     filled = counts > 0
-    upper.bar(edges[:-1][filled], accuracy[filled], 1 / len(counts), align="edge", edgecolor="white", label="right")
+    upper.bar(edges[:-1][filled], accuracy[filled], 1 / len(counts), align="edge", edgecolor="white", label="accuracy")
     upper.plot(confidence[filled], accuracy[filled], "o-", color="tab:orange", label="mean confidence of the bin")
     upper.plot([0, 1], [0, 1], "--", color="black", linewidth=1)
-    upper.set_ylabel("share of right predictions")
+    upper.set_ylabel("accuracy")
     upper.set_title("Calibration")
     upper.set_ylim(0, 1.02)
     upper.legend(fontsize=9, loc="upper left")
@@ -55,14 +55,14 @@ def reliability(path: str | os.PathLike, counts: np.ndarray, confidence: np.ndar
 
 
 def confusion(path: str | os.PathLike, matrix: np.ndarray, class_names: Sequence[str]) -> None:
-    """Draws a confusion matrix; each row is a right class, its colors are shares of the row."""
+    """Draws a confusion matrix with a row per right class; colors are shares of the row."""
     classes = len(matrix)
     side = float(np.clip(0.45 * classes + 2, 5, 12))
     figure = figure_class()(figsize=(side + 1, side), layout="constrained")
     axes = figure.subplots()
     shares = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
     shown = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    axes.set_title("Confusion")
+    axes.set_title("Confusion matrix")
     axes.set_xlabel("predicted")
     axes.set_ylabel("right class")
     if classes <= 40:

@@ -1,4 +1,4 @@
-"""A page on how a model classifies: calibration, confusions, and the images that it gets most wrong."""
+"""A page about a classifier: calibration, confusion matrix and worst mistakes."""
 
 import numpy as np
 
@@ -8,22 +8,22 @@ from keras_vit.plots import Page, to_pictures
 
 
 def write_report(model, inputs, output, title="model", data_title="", table=(), worst=32, write=print):
-    """Draws how a model classifies the test examples, and writes `index.html` next to the pictures; returns its path.
+    """Draws calibration, confusion matrix and worst mistakes on the test split; returns the path of `index.html`.
 
     Args:
         model: a `keras.Model` with logits or probabilities `(B, classes)`.
         inputs: the `data.InputPipeline`.
         output: the folder to write to; pictures in it are replaced.
-        title, data_title: the names of the model and of the data.
-        table: lines of metrics.
-        worst: how many of the worst-classified images are drawn.
-        write: takes a line for each picture.
+        title, data_title: names of the model and of the data.
+        table: lines of a table of metrics.
+        worst: number of worst mistakes to draw.
+        write: called with a line for each picture.
     """
     names = inputs.test.class_names
     probabilities, labels, indices = calibration.probabilities_and_labels(model, inputs)
     error = calibration.expected_calibration_error(probabilities, labels)
     matrix = calibration.confusion_matrix(probabilities, labels)
-    # The right class has the smallest probability.
+    # Sort by the probability of the right class.
     order = np.argsort(probabilities[np.arange(len(labels)), labels], kind="stable")[:worst]
     images, _, files = read_test_examples(inputs, indices[order])
     pictures = to_pictures(images, inputs.model_preprocessing())
@@ -34,12 +34,12 @@ def write_report(model, inputs, output, title="model", data_title="", table=(), 
         plots.reliability, *calibration.calibration_bins(probabilities, labels),
     )  # fmt: skip
     page.draw(
-        "confusion.png", "Confusion",
-        "How often each class, a row, was predicted as each, a column.",
+        "confusion.png", "Confusion matrix",
+        "Predictions by right class (rows) and predicted class (columns).",
         plots.confusion, matrix, names,
     )  # fmt: skip
     page.draw(
-        "worst.png", "Worst images", "The images whose right class has the smallest probability, worst first.",
+        "worst.png", "Worst mistakes", "The images whose right class has the lowest probability, worst first.",
         plots.predictions, pictures, labels[order], probabilities[order], names, 8, files, wide=True,
     )  # fmt: skip
     accuracy = float((probabilities.argmax(1) == labels).mean())
@@ -47,4 +47,4 @@ def write_report(model, inputs, output, title="model", data_title="", table=(), 
         f"{inputs.test.name_of(int(index))}: {names[label]}, predicted {names[row.argmax()]} {100 * row.max():.1f} %"
         for index, label, row in zip(indices[order], labels[order], probabilities[order])
     ]
-    return page.save(f"{len(labels)} images, {100 * accuracy:.2f} % right", items, table)
+    return page.save(f"{len(labels)} images, accuracy {100 * accuracy:.2f} %", items, table)

@@ -1,7 +1,7 @@
-"""Looking at models and what they answer, from outside: arrays in, arrays or pictures out.
+"""Attention, position embeddings, filters and patch components of trained models, as arrays and plots.
 
-Every function takes any `keras.Model` with a Vision Transformer in it, on any backend. Layers are counted from 1 for
-the first block. `plots` draws what the others compute, and alone needs matplotlib; `report.write_report` does it all.
+Every function takes any `keras.Model` that contains a Vision Transformer, on any backend. Layers are numbered from 1
+for the first block. Only `plots` needs matplotlib; `report.write_report` computes and draws everything.
 """
 
 from keras_vit.inspection.attention_maps import (

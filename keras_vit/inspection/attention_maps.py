@@ -1,4 +1,4 @@
-"""Maps of what a model attends to."""
+"""Attention maps."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,13 +17,13 @@ METHODS = ("rollout", "mean", "relevance")
 
 
 def attention_rollout(scores: np.ndarray, residual: bool = True) -> np.ndarray:
-    """Multiplies the attention of all layers: how much of each input token is in each token of the output.
+    """Multiplies the attention of all layers: the share of each input token in each output token.
 
     With the residual connections, `A_l = 0.5 (mean over heads + I)`; then `R_l = A_l R_(l-1)`, from `R_0 = I`.
 
     Args:
-        scores: `(L, ..., heads, N, N)`, of all layers, the first one first; rows sum to 1.
-        residual: whether the identity is added, as in Abnar and Zuidema's code. The paper's text does not name it.
+        scores: `(L, ..., heads, N, N)`, from the first layer to the last; rows sum to 1.
+        residual: whether to add the identity, as in Abnar and Zuidema's code; the paper does not mention it.
 
     Returns:
         float64 `(..., N, N)`; rows sum to 1.
@@ -49,26 +49,25 @@ def attention_maps(
     targets: np.ndarray | Sequence[int] | None = None,
     upsample: bool = True,
 ) -> np.ndarray:
-    """How much a model attends to each place of its images.
+    """Computes how much a model attends to each location of its images.
 
-    It is the row of the class token if the output reads that token alone, else the mean over the rows of the patches,
-    as of a model that pools its tokens outside of the Vision Transformer. Rollout and relevance end at the last layer
-    that the output reads.
+    A map is the attention row of the class token if the output reads only that token, else the mean over the rows of
+    the patches. Rollout and relevance end at the last layer that the output reads.
 
     Args:
-        model, images: as of `attention_scores`.
-        method: "rollout", of all layers (`attention_rollout`); "mean", over the heads of one layer; or "relevance",
-            all layers weighted by the gradient of a class (`attention_relevance`).
-        residual: see `attention_rollout`.
-        layer: of "mean".
-        targets: of "relevance": the class of each image, integers `(B,)`; None for the predicted ones.
-        upsample: whether maps have the size of the images, or a value a patch.
+        model, images: as in `attention_scores`.
+        method: "rollout" (`attention_rollout` over all layers), "mean" (over the heads of one layer), or "relevance"
+            (`attention_relevance`, all layers weighted by the gradient of a class).
+        residual: for "rollout", see `attention_rollout`.
+        layer: for "mean", the layer.
+        targets: for "relevance", the class of each image, integers `(B,)`; None for the predicted classes.
+        upsample: whether to resize the maps to the size of the images.
 
     Returns:
-        float32 `(B, H, W)`, or `(B, rows, columns)`; 0 or more.
+        Nonnegative float32 `(B, H, W)`, or `(B, rows, columns)` with one value per patch.
 
     Raises:
-        ValueError: as `attention_scores`, the method is not known, there is no image, or the attention is not finite.
+        ValueError: as `attention_scores`, the method is unknown, there are no images, or the attention is not finite.
     """
     if method not in METHODS:
         raise ValueError(f"`method` must be one of {', '.join(METHODS)}. Received: method={method!r}")
@@ -83,12 +82,12 @@ def attention_maps(
     if method != "rollout":
         maps = ops.convert_to_numpy(token_row(model, matrix.astype("float32")))
     if not np.isfinite(maps).all():
-        raise ValueError("What the model computes must be finite. Received: attention with NaN or infinity")
+        raise ValueError("The model's attention must be finite. Received: attention with NaN or infinity")
     return upsample_maps(maps, images.shape[1:3]) if upsample else maps
 
 
 def rollout_map(model, images, residual=True):
-    """The rollout of `attention_maps` in `keras.ops` alone, layer by layer: a float32 tensor `(B, rows, columns)`."""
+    """Computes the rollout of `attention_maps` layer by layer in `keras.ops`: a float32 tensor `(B, rows, columns)`."""
     rollout = None
     for _, scores in iterate_scores(model, images, last=tokens_read(model)[1]):
         rollout = rollout_step(rollout, scores, residual)
@@ -96,7 +95,7 @@ def rollout_map(model, images, residual=True):
 
 
 def rollout_step(rollout, scores, residual=True):
-    """Adds the scores `(B, heads, N, N)` of the next layer to the rollout `(B, N, N)` so far, None for none."""
+    """Multiplies the rollout `(B, N, N)`, None before the first layer, by a layer's scores `(B, heads, N, N)`."""
     mixed = ops.mean(scores, axis=1)
     if residual:
         mixed = 0.5 * (mixed + ops.eye(mixed.shape[-1], dtype="float32"))
@@ -104,7 +103,7 @@ def rollout_step(rollout, scores, residual=True):
 
 
 def token_row(model, matrix, patch=None):
-    """From `(B, N, N)` to what one token takes of each patch: that of a patch, or what the output reads."""
+    """Selects from `(B, N, N)` the attention to each patch, from one patch or else from what the output reads."""
     vit = find_vision_transformer(model)
     vit.check_grid()
     prefix = vit.num_prefix_tokens
@@ -118,28 +117,28 @@ def token_row(model, matrix, patch=None):
 def token_attention(
     model: keras.Model, images: Any, patch: tuple[int, int] | None = None, layer: int = -1, head: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Computes how much one token takes from each patch: through all layers, and in one of them.
+    """Computes how much one token attends to each patch: through all layers, and in one layer.
 
     Args:
-        model, images: as of `attention_scores`.
-        patch: whose token, `(row, column)`, counted from 0; None for what the output reads: the class token, or the
+        model, images: as in `attention_scores`.
+        patch: `(row, column)` of the token, counted from 0; None for what the output reads: the class token, or the
             mean over all patches.
-        layer: the one layer, counted from 1; -1 for the last.
+        layer: the layer, counted from 1; -1 for the last.
         head: the head of that layer, counted from 1; None for the mean over its heads.
 
     Returns:
-        `(rollout, attention)`, float32 `(B, rows, columns)` each, 0 or more: `attention_rollout` with the residual
-        connections, and the scores of the layer. Each sums to 1 with the class token, which is left out.
+        `(rollout, attention)`, nonnegative float32 `(B, rows, columns)` each: `attention_rollout` with the residual
+        connections, and the scores of the layer. Each sums to 1 together with the class token, which is omitted.
 
     Raises:
-        ValueError: as `attention_scores`, or there is no such patch, layer or head.
+        ValueError: as `attention_scores`, or the patch or head does not exist.
     """
     vit, images = as_images(model, images)
     layer, heads = vit.layer_number(layer, least=1), vit.num_heads
     if head is not None and head not in range(1, heads + 1):
         raise ValueError(f"`head` must be 1 to {heads}, or None for the mean. Received: head={head!r}")
     if patch is not None and patch not in np.ndindex(*vit.grid):
-        raise ValueError(f"`patch` must be (row, column), below {vit.grid}, or None. Received: patch={patch!r}")
+        raise ValueError(f"`patch` must be (row, column) below {vit.grid}, or None. Received: patch={patch!r}")
     rollout = attention = None
     for number, scores in iterate_scores(model, images):
         if number <= tokens_read(model)[1]:
@@ -151,23 +150,23 @@ def token_attention(
 
 
 def upsample_maps(maps: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Maps `(B, rows, columns)` to `(B, H, W)`, bilinear: float32."""
+    """Resizes maps `(B, rows, columns)` to `(B, H, W)`, bilinear, float32."""
     resized = ops.image.resize(np.asarray(maps, "float32")[..., None], size, "bilinear", data_format="channels_last")
     return ops.convert_to_numpy(resized)[..., 0]
 
 
 def overlay(images: np.ndarray, maps: np.ndarray) -> np.ndarray:
-    """Images as bright as a model attends to them: Figures 6 and 14 of the paper.
+    """Scales the brightness of images by attention maps, as in Figures 6 and 14 of the paper.
 
     Args:
-        images: `(B, H, W, C)` in [-1, 1]; the first three channels are shown, or the one.
-        maps: `(B, H, W)`, 0 or more; each is divided by its largest value.
+        images: `(B, H, W, C)` in [-1, 1]; only the first channel or the first three are shown.
+        maps: `(B, H, W)`, nonnegative; each is divided by its maximum.
 
     Returns:
         float32 `(B, H, W, 3)` in [0, 1].
     """
     images, maps = np.asarray(images, "float32"), np.asarray(maps, "float32")
     if images.shape[:3] != maps.shape:
-        raise ValueError(f"There must be a map of its size for each image. Received: {images.shape} and {maps.shape}")
+        raise ValueError(f"Each image needs a map of its size. Received: {images.shape} and {maps.shape}")
     largest = maps.max((1, 2), keepdims=True)
     return to_pictures(images) * (maps / np.where(largest > 0, largest, 1))[..., None]

@@ -1,4 +1,4 @@
-"""How far attention looks: the receptive field of each head, in pixels."""
+"""Mean attention distance of each head, in pixels."""
 
 import keras
 import numpy as np
@@ -11,12 +11,12 @@ from keras_vit.layers.validation import check_positive_int
 def attention_distance(
     model: keras.Model, images: np.ndarray, class_token: str = "out", batch_size: int = 8
 ) -> np.ndarray:
-    """Computes the mean attention distance of every layer and head, over images and queries: Figures 7 (right) and 11.
+    """Computes the attention distance of each layer and head, averaged over images and queries: Figures 7 (right), 11.
 
     Args:
-        model, images: as of `attention_scores`; the paper takes 128 images.
+        model, images: as in `attention_scores`; the paper uses 128 images.
         class_token: see `mean_distance`.
-        batch_size: images that are computed at a time; scores are never kept for more than one layer.
+        batch_size: number of images per batch; memory holds the scores of one layer.
 
     Returns:
         float64 `(layers, heads)`, in pixels.
@@ -43,21 +43,21 @@ def mean_distance(
     num_prefix_tokens: int = 0,
     class_token: str = "out",
 ) -> np.ndarray:
-    """Computes the mean distance between a patch and what it attends to: the sum over keys of attention times distance.
+    """Computes the mean over query patches of the sum over keys of attention times distance.
 
     Args:
         scores: `(..., heads, N, N)`, attention after the softmax, from query to key.
         grid: `(rows, columns)` of the patches.
         patch_size: `(height, width)` of a patch, in pixels.
-        num_prefix_tokens: tokens before those of the patches, 1 for a class token. They are no queries here.
-        class_token: "out" to leave attention to prefix tokens out, so that the rest sums to 1 again; "in" to count it
-            as attention of distance 0. The paper's appendix D.7 does not say.
+        num_prefix_tokens: number of tokens before the patches, which are not used as queries; 1 for a class token.
+        class_token: "out" ignores attention to prefix tokens and renormalizes the rest; "in" counts it with distance
+            0. The paper's appendix D.7 does not specify this.
 
     Returns:
-        float32 `(..., heads)`, in pixels; a numpy array.
+        A numpy array, float32 `(..., heads)`, in pixels.
 
     Raises:
-        ValueError: `class_token` is neither, or the scores do not fit the grid.
+        ValueError: `class_token` is unknown, or the scores do not fit the grid.
     """
     scores = ops.convert_to_tensor(scores, "float32")
     tokens = grid[0] * grid[1] + num_prefix_tokens
@@ -68,13 +68,13 @@ def mean_distance(
     patches = scores[..., num_prefix_tokens:, num_prefix_tokens:]
     sums = ops.sum(patches * _grid_distances(grid, patch_size), axis=-1)  # (..., heads, queries)
     if class_token == "out" and num_prefix_tokens:
-        # A query may give everything to the class token, and nothing is left.
+        # A query may attend only to the class token.
         sums = sums / ops.maximum(ops.sum(patches, axis=-1), 1e-30)
     return ops.convert_to_numpy(ops.mean(sums, axis=-1))
 
 
 def _grid_distances(grid, patch_size):
-    """The distance between the centers of any two patches, in pixels: float32 `(P, P)`."""
+    """Returns the distances between the centers of all patches, in pixels: float32 `(P, P)`."""
     rows, columns = np.indices(grid).reshape(2, -1)
     y, x = rows * patch_size[0], columns * patch_size[1]
     return np.hypot(y[:, None] - y, x[:, None] - x).astype("float32")

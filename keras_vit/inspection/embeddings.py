@@ -1,4 +1,4 @@
-"""What the embeddings learned: positions, filters of the patches, and the tokens of images."""
+"""Similarity of position embeddings, and principal components of filters and patch tokens."""
 
 import math
 
@@ -11,18 +11,18 @@ from keras_vit.models.features import features
 
 
 def position_similarity(model: keras.Model) -> np.ndarray:
-    """Computes the cosine similarity of the position embeddings of any two patches: Figures 7 (center) and 10.
+    """Computes the cosine similarity of the position embeddings of all patches: Figures 7 (center) and 10.
 
     Returns:
-        float32 `(rows, columns, rows, columns)` in [-1, 1]: entry `[i, j]` is the map of patch (i, j); 0 for an
-        embedding of zeros.
+        float32 `(rows, columns, rows, columns)` in [-1, 1]: entry `[i, j]` is the map of patch (i, j); 0 for embeddings
+        of zeros.
 
     Raises:
-        ValueError: there is no Vision Transformer in the model.
+        ValueError: the model does not contain a Vision Transformer.
     """
     vit = find_vision_transformer(model)
     vit.check_grid()
-    # Added to zeros, the embedding itself, whatever its kind.
+    # Read the embedding, of any kind, by adding it to zeros.
     tokens = math.prod(vit.grid) + vit.num_class_tokens * vit.arguments["class_token_position"]
     positions = ops.convert_to_numpy(ops.cast(vit.positions[0](ops.zeros((1, tokens, vit.hidden_size))), "float32"))
     positions = positions[0, tokens - math.prod(vit.grid) :]
@@ -32,21 +32,21 @@ def position_similarity(model: keras.Model) -> np.ndarray:
 
 
 def filter_components(model: keras.Model, count: int = 28) -> np.ndarray:
-    """Computes the first principal components of the filters that embed the patches: Figure 7 (left).
+    """Computes the first principal components of the patch embedding's filters: Figure 7 (left).
 
     Args:
-        model: a `keras.Model` with a Vision Transformer in it, not a hybrid.
-        count: how many components, 1 or more; at most as many as there are filters or values of a filter.
+        model: a `keras.Model` that contains a Vision Transformer, not a hybrid.
+        count: largest number of components; small models have fewer.
 
     Returns:
         float32 `(count, P, P, C)`, each scaled to [0, 1].
 
     Raises:
-        ValueError: there is no Vision Transformer in the model, or it is a hybrid.
+        ValueError: the model does not contain a Vision Transformer, or it is a hybrid.
     """
     vit = find_vision_transformer(model)
     if vit.stem is not None:
-        raise ValueError(f"The patches of a hybrid are of features, not pixels. Received: model={vit.name!r}")
+        raise ValueError(f"A hybrid embeds patches of features, not of pixels. Received: model={vit.name!r}")
     patch_size, kernel = vit.patch_size, vit.patch_encoder.kernel
     filters = ops.convert_to_numpy(kernel).T.astype("float32")  # (D, P*P*C)
     components = _principal_components(filters, min(count, *filters.shape)).components_
@@ -54,18 +54,18 @@ def filter_components(model: keras.Model, count: int = 28) -> np.ndarray:
 
 
 def patch_components(model: keras.Model, images: np.ndarray, layer: int = -1, count: int = 3) -> np.ndarray:
-    """Computes the first principal components of the tokens of patches: with three of them, a color for each patch.
+    """Computes the first principal components of the patch tokens; three components make a color per patch.
 
     Args:
-        model, images: as of `attention_scores`; the components are those of all images together.
-        layer: whose tokens, counted from 1; see `keras_vit.features`.
-        count: how many components, 1 or more.
+        model, images: as in `attention_scores`; the components are those of all images together.
+        layer: the layer of the tokens, counted from 1; see `keras_vit.features`.
+        count: number of components.
 
     Returns:
         float32 `(B, rows, columns, count)`, each component scaled to [0, 1] over all images.
 
     Raises:
-        ValueError: as `keras_vit.features`, or there are fewer patches or sizes of a token than components.
+        ValueError: as `keras_vit.features`, or `count` is larger than the number of patches or the size of a token.
     """
     tokens = np.asarray(features(model, images, layer, tokens="patch", grid=True))
     samples = tokens.reshape(-1, tokens.shape[-1])

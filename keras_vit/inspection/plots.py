@@ -1,6 +1,6 @@
-"""Pictures of what `inspection` computes.
+"""Plots of the arrays that `inspection` computes.
 
-Every function writes one to `path`, whose ending decides the format, and raises an `ImportError` without matplotlib
+Every function writes a picture to `path` in the format of its ending, and raises an `ImportError` without matplotlib
 (`pip install "keras_vit[plots]"`).
 """
 
@@ -15,9 +15,9 @@ from keras_vit.plots import figure_class, overlaid, plain_text, shortened
 def attention(
     path: str | os.PathLike, images: np.ndarray, maps: Mapping[str, np.ndarray], captions: Sequence[str] = ()
 ) -> None:
-    """Draws images `(N, H, W, 3)` in [0, 1] next to attention maps `{title: (N, H, W)}`, as in Figures 6 and 14.
+    """Draws images `(N, H, W, 3)` in [0, 1] next to overlaid attention maps `{title: (N, H, W)}`: Figures 6 and 14.
 
-    The colors of a map are laid over the image. `captions` has lines for each image.
+    `captions` has the lines of text below each image.
     """
     columns = 1 + len(maps)
     size = 2.4
@@ -39,13 +39,13 @@ def attention(
     from matplotlib.cm import ScalarMappable
 
     figure.colorbar(
-        ScalarMappable(cmap="viridis"), ax=grid[:, -1].tolist(), label="share of the largest", fraction=0.08
+        ScalarMappable(cmap="viridis"), ax=grid[:, -1].tolist(), label="share of the maximum", fraction=0.08
     )
     figure.savefig(path, dpi=100)
 
 
 def attention_heads(path: str | os.PathLike, image: np.ndarray, maps: np.ndarray) -> None:
-    """Draws what each head of a layer attends to in one image `(H, W, 3)`, from maps `(heads, rows, columns)`."""
+    """Draws the attention maps `(heads, rows, columns)` of one layer for one image `(H, W, 3)`."""
     columns = min(5, len(maps) + 1)
     rows = -(-(len(maps) + 1) // columns)
     figure = figure_class()(figsize=(2.2 * columns + 0.8, 2.4 * rows), layout="constrained")
@@ -63,15 +63,15 @@ def attention_heads(path: str | os.PathLike, image: np.ndarray, maps: np.ndarray
 
 
 def attention_distance(path: str | os.PathLike, distances: np.ndarray, side: float) -> None:
-    """Draws attention distances `(layers, heads)` in pixels over the depth: Figures 7 (right) and 11."""
+    """Draws attention distances `(layers, heads)` in pixels by depth: Figures 7 (right) and 11."""
     layers = range(1, len(distances) + 1)
     figure = figure_class()(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
     axes.plot(layers, distances, "o", markersize=5, alpha=0.85)
-    axes.plot(layers, distances.mean(1), color="black", linewidth=1, label="mean of the heads")
+    axes.plot(layers, distances.mean(1), color="black", linewidth=1, label="mean over heads")
     axes.set_xlabel("layer")
     axes.set_ylabel("mean attention distance (pixels)")
-    axes.set_title(f"How far heads look, in images of {side} pixels")
+    axes.set_title(f"Attention distance in images of {side} pixels")
     axes.set_ylim(0, 1.1 * distances.max() or 1)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(alpha=0.3)
@@ -85,7 +85,7 @@ def position_similarity(path: str | os.PathLike, similarities: Mapping[str, np.n
     parts = figure.subplots(1, len(similarities), squeeze=False)[0].tolist()
     for axes, (title, similarity) in zip(parts, similarities.items()):
         rows, columns = similarity.shape[:2]
-        cells = -(-14 // min(rows, columns))  # of a value, so that the gap after each tile is thin
+        cells = -(-14 // min(rows, columns))  # pixels per value, which make the gaps between tiles thin
         similarity = similarity.repeat(cells, 2).repeat(cells, 3)
         height, width = similarity.shape[2:]
         tiles = np.full((rows, height + 1, columns, width + 1), np.nan)
@@ -105,11 +105,11 @@ def position_similarity(path: str | os.PathLike, similarities: Mapping[str, np.n
 
 
 def filters(path: str | os.PathLike, components: np.ndarray) -> None:
-    """Draws the principal components `(N, P, P, C)` of the filters of the patches: Figure 7 (left)."""
+    """Draws the principal components `(N, P, P, C)` of the patch embedding's filters: Figure 7 (left)."""
     columns = min(7, len(components))
     rows = -(-len(components) // columns)
     figure = figure_class()(figsize=(1.2 * columns, 1.2 * rows + 0.5), layout="constrained")
-    figure.suptitle("Principal components of the filters of the patches")
+    figure.suptitle("Principal components of the patch embedding")
     for axes in figure.subplots(rows, columns, squeeze=False).flat:
         axes.set_axis_off()
     for axes, component in zip(figure.axes, components):
@@ -120,7 +120,7 @@ def filters(path: str | os.PathLike, components: np.ndarray) -> None:
 def patch_components(
     path: str | os.PathLike, images: np.ndarray, colors: np.ndarray, title: str = "components"
 ) -> None:
-    """Draws three components of the tokens of patches as colors `(N, rows, columns, 3)`, next to their images."""
+    """Draws three components of the patch tokens as colors `(N, rows, columns, 3)`, next to the images."""
     height, width = images.shape[1:3]
     pairs = min(3, len(images))
     rows = -(-len(images) // pairs)

@@ -1,4 +1,4 @@
-"""Attention scores of any layers."""
+"""Attention scores of chosen layers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,21 +13,22 @@ from keras_vit.models.any_model import check_images, find_vision_transformer, im
 def attention_scores(
     model: keras.Model, images: np.ndarray, layers: int | Sequence[int] | None = None, reduce: str = "none"
 ) -> np.ndarray:
-    """What every token takes from every other one, after the softmax.
+    """Computes the attention of every token to every other token, after the softmax.
 
     Args:
-        model: a `keras.Model` with a Vision Transformer in it, also wrapped inside other models.
-        images: `(B, H, W, C)`, as the model takes them.
-        layers: a number, counted from 1 for the first block, -1 for the last; a list of numbers; None for all layers.
-        reduce: "none", or "mean" over the heads.
+        model: a `keras.Model` that contains a Vision Transformer, also nested inside other models.
+        images: `(B, H, W, C)`, preprocessed for the model.
+        layers: a layer (1 is the first block, -1 the last), a list of layers, or None for all.
+        reduce: "none", or "mean" for the mean over heads.
 
     Returns:
-        float32 `(L, B, heads, N, N)`, from query to key, the class token first if there is one; rows sum to 1, also
-        of models in mixed precision, and in the last block too, where the model itself needs the class token's row
-        alone. Without the axis L for a number, and without heads for the mean.
+        float32 `(L, B, heads, N, N)`, from query to key, prefix tokens first; without the axis L for a single layer,
+        and without heads for the mean. Rows sum to 1, also in mixed precision and in the last block, of which the model
+        itself may compute only the class token's row.
 
     Raises:
-        ValueError: there is no Vision Transformer in the model, no such layer, or the images are not of its size.
+        ValueError: the model does not contain a Vision Transformer, a layer does not exist, or the images have another
+            size.
     """
     if reduce not in ("none", "mean"):
         raise ValueError(f"`reduce` must be 'none' or 'mean'. Received: reduce={reduce!r}")
@@ -44,17 +45,17 @@ def attention_scores(
 
 
 def as_images(model, images):
-    """The `VisionTransformer` inside a model, and images `(B, H, W, C)`, 1 or more, that fit the model."""
+    """Returns the `VisionTransformer` inside a model and the images, after checking their shape."""
     vit = find_vision_transformer(model)
     images = images if hasattr(images, "dtype") else np.asarray(images)
     check_images(model, vit, images)
     if images.shape[0] == 0:
-        raise ValueError(f"There must be an image. Received: images of shape {tuple(images.shape)}")
+        raise ValueError(f"There must be at least one image. Received: images of shape {tuple(images.shape)}")
     return vit, images
 
 
 def iterate_scores(model, images, last=None):
-    """Yields `(layer, scores)` for each layer up to `last` in turn, `(B, heads, N, N)`, and keeps none of them."""
+    """Yields `(layer, scores)` with scores `(B, heads, N, N)` for each layer up to `last`, without keeping them."""
     vit, images = as_images(model, images)
     last = last or vit.num_layers
     tokens = vit.embed(images_into(model, vit, images))

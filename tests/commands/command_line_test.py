@@ -27,7 +27,7 @@ def _run(*command):
 @pytest.mark.parametrize(
     ("statement", "code", "line"),
     [
-        ("raise KeyboardInterrupt", 130, "interrupted; what was saved before is as it was"),
+        ("raise KeyboardInterrupt", 130, "interrupted; files that were already saved are unchanged"),
         (
             "raise OSError(errno.ENOSPC, 'No space left on device', 'export/1')",
             2,

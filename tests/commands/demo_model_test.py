@@ -83,7 +83,7 @@ def test_probabilities_are_those_that_the_model_was_trained_for():
 def test_a_model_without_attention_is_refused():
     resnet = keras_vit.BiTResNet(depth=26, input_shape=(32, 32, 3), classes=3)
     page = demo.DemoModel(resnet, {"class_names": NAMES}, "resnet")
-    assert not page.layers and "no attention to show" in page.facts
+    assert not page.layers and "no self-attention to show" in page.facts
     np.testing.assert_allclose(sum(_values(page, np.ones((32, 32, 3), "float32"))), 1, atol=1e-5)
     with pytest.raises(ValueError, match="`class_names` must be 3 names without line breaks. Received: 2 names"):
         demo.DemoModel(resnet, {"class_names": NAMES[:2]}, "resnet")

@@ -75,7 +75,7 @@ def test_text_embeddings_make_a_zero_shot_classifier(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--model=WORKDIR"], "--output is needed"),
+        (["--model=WORKDIR"], "--output must be given"),
         (["--output=TMP", "--variant=ViT_B17", "--weights=x"], "--variant must be .*Received: variant='ViT_B17'"),
         (["--output=TMP", "--model=nothing.keras"], "no such file. Received: model='nothing.keras'"),
         (["--output=WORKDIR/export", "--model=WORKDIR", "--version=1"], "never overwritten"),

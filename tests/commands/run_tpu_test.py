@@ -116,7 +116,7 @@ def test_a_run_that_lost_its_results_keeps_its_export(finished, run, tmp_path):
     done = run(f"--workdir={workdir}", *TINY)
     assert done.returncode == 0, done.stderr
     assert "resuming from step 60" in done.stdout
-    assert "was exported before and stays as it is" in done.stdout
+    assert "already has this model and is not changed" in done.stdout
     assert graph.stat().st_mtime_ns == written
     ours, theirs = (json.loads((w / "results.json").read_text()) for w in (workdir, finished[0]))
     assert ours["test/accuracy"] == theirs["test/accuracy"]
@@ -168,7 +168,7 @@ def test_images_of_any_channels_run_to_the_end(channels, run, tmp_path):
     flags = [f"--config.data.{name}={value}" for name, value in fields.items()]
     done = run(f"--workdir={tmp_path}/run", *TINY, *splits, *flags, "--config.batch_size=64")
     assert done.returncode == 0, done.stderr
-    assert ("the export will have the signature `tensor` alone" in done.stdout) == (channels == 6)
+    assert ("the export will only have the signature `tensor`" in done.stdout) == (channels == 6)
     assert json.loads((tmp_path / "run" / "results.json").read_text())["test/examples"] == 70
     assert f"drew {tmp_path}/run/predictions.png" in done.stdout or not importlib.util.find_spec("matplotlib")
 
@@ -225,7 +225,7 @@ def test_a_stopped_run_saves_and_resumes(scripts, tmp_path):
         pytest.param(
             ["--wrkdir=3"], "Unknown command line flag 'wrkdir'. Did you mean: workdir", marks=pytest.mark.slow
         ),
-        (["digits"], "only flags are understood. Received: digits"),
+        (["digits"], "this command takes only flags. Received: digits"),
         pytest.param(
             ["--config.data.name=mnist"], "must be one of digits.*Received: name='mnist'", marks=pytest.mark.slow
         ),

@@ -53,7 +53,7 @@ def test_a_remote_model_is_the_one_that_was_written(source, metrics, model):
     ("source", "message"),
     [
         ("nothing.keras", "There is no such file. Received: model='ram://shared_flags/nothing.keras'"),
-        ("nothing", "The folder holds neither a run nor an export"),
+        ("nothing", "The folder contains neither a run nor an export"),
         ("unfinished", "The run has no checkpoint yet"),
         ("damaged", "The file must be JSON"),
         ("empty_card", "The card of an export must have model, class_names"),

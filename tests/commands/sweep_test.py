@@ -69,7 +69,7 @@ def test_a_rate_that_diverges_cannot_win(tmp_path, capsys):
     assert sweep.summary(rows)[1].endswith("diverged")
     sweep.write_table(tmp_path, rows)
     assert json.loads((tmp_path / "table.json").read_text())[0]["accuracy"] is None
-    with pytest.raises(ValueError, match="diverged at every rate; --rates"):
+    with pytest.raises(ValueError, match="diverged at every rate; pass lower --rates"):
         sweep.make_rows(train, rates=(10,), **options)
 
 

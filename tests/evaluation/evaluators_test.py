@@ -208,7 +208,7 @@ def test_real_counts_any_label_and_skips_images_without_one(tmp_path):
     path = str(tmp_path / "real.json")
     assert accuracy.real_from_file(mean_color(), inputs, path=path) == {"accuracy": pytest.approx(2 / 3)}
     (tmp_path / "real.json").write_text(json.dumps(labels[:2]))
-    with pytest.raises(ValueError, match="to 00000002, as the list"):
+    with pytest.raises(ValueError, match="to 00000002, in the order"):
         accuracy.real_from_file(mean_color(), inputs, path=path)
 
 
@@ -427,7 +427,7 @@ def test_bad_requests_are_refused(model):
         ("real cannot load its dataset; real:imagenet2012_real@FOLDER",
          lambda: evaluation.evaluate(model, ["real"])),
         ("There is no such folder", lambda: evaluation.evaluate(model, ["real:real.json@nowhere"])),
-        ("^The model changes images itself, by 'scale'",
+        ("^The model changes images in 'scale'",
          lambda: evaluation.evaluate(
              keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Rescaling(2.0, name="scale"), model]),
              ["top1:digits"])),

@@ -74,7 +74,7 @@ def test_an_overlay_is_drawn_at_attended_places(tmp_path):
 
 def test_bad_requests_write_nothing(tmp_path):
     model = keras_vit.VisionTransformer(**SIZES)
-    for match, images in (("must be an image", np.zeros((0, 24, 16, 3))), ("images are", np.zeros((1, 16, 16, 3)))):
+    for match, images in (("at least one image", np.zeros((0, 24, 16, 3))), ("images are", np.zeros((1, 16, 16, 3)))):
         with pytest.raises(ValueError, match=match):
             write_report(model, images, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -63,23 +63,23 @@ def test_an_error_is_one_line(server, files, tmp_path):
     (tmp_path / "text.jpg").write_text("no image")
     (tmp_path / "pickle.npy").write_bytes(b"\x80\x04N.")
     for arguments, message in (
-        ([*golden], "IMAGES... are needed"),
-        ([*golden, "nowhere.jpg"], "an image file cannot be read"),
-        ([*golden, "--signature=tensor", f"{tmp_path}/pickle.npy"], "an image file cannot be read"),
+        ([*golden], "IMAGES... must be given"),
+        ([*golden, "nowhere.jpg"], "An image file cannot be read"),
+        ([*golden, "--signature=tensor", f"{tmp_path}/pickle.npy"], "An image file cannot be read"),
         ([*golden, "--signature=tensor", *files[0]], "IMAGES must be"),
-        ([*golden, f"{tmp_path}/text.jpg"], "the server refused"),
+        ([*golden, f"{tmp_path}/text.jpg"], "The server refused"),
         (
             [f"--port={server.port}", "--model=silver", *files[0]],
             "Received: HTTP 404 from http://localhost",
         ),
-        (["--port=1", *files[0]], "no server of models answered"),
+        (["--port=1", *files[0]], "No model server answered"),
         (["--protocol=soap"], "soap"),
     ):
         assert message in _error(_query(*arguments)), arguments
 
 
 def test_without_a_server_grpc_gives_an_error_of_one_line(grpc_port, files):
-    assert "the server refused" in _error(_query("--protocol=grpc", "--port=1", *files[0]))
+    assert "The server refused" in _error(_query("--protocol=grpc", "--port=1", *files[0]))
 
 
 def test_another_http_server_is_an_error(files):
@@ -98,4 +98,4 @@ def test_another_http_server_is_an_error(files):
         thread.start()
         error = _error(_query(f"--port={page.server_port}", *files[0]))
         thread.join()
-    assert "no server of models answered" in error
+    assert "No model server answered" in error
