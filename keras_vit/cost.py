@@ -84,12 +84,7 @@ def _may_multiply(layer):
 
 
 def exaflops(forward: float, images: float) -> float:
-    """Returns the cost of training in 1e18 FLOPs, as in Table 6.
-
-    Args:
-        forward: `multiply_accumulates` of the model with `table_6=True`.
-        images: number of training images, over all epochs.
-    """
+    """Returns Table 6's cost of training in 1e18 FLOPs; `forward` is `multiply_accumulates(model, table_6=True)`."""
     return 6 * forward * images / 1e18
 
 

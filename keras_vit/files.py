@@ -120,10 +120,7 @@ def atomic_write(path, mode="w"):
 
 @contextlib.contextmanager
 def staging_dir(parent, kept_after=()):
-    """Yields a new local folder `partial-...`, which the caller renames when it is complete; otherwise it is removed.
-
-    `kept_after` holds types of exceptions after which the folder stays.
-    """
+    """Yields a new local folder, removed unless the caller renames it or an exception in `kept_after` is raised."""
     folder = tempfile.mkdtemp(prefix="partial-", dir=parent)
     os.chmod(folder, 0o755)  # mkdtemp gives access to the owner alone
     try:

@@ -45,6 +45,15 @@ def figure_class() -> Any:
     return Figure
 
 
+def image_axes(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any, np.ndarray]:
+    """Returns a figure and its axes `(rows, columns)` for images, without frames."""
+    figure = figure_class()(figsize=size, layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for axes in grid.flat:
+        axes.set_axis_off()
+    return figure, grid
+
+
 def to_pictures(images: np.ndarray, preprocessing: Any = None) -> np.ndarray:
     """Converts images `(N, H, W, C)`, normalized as `preprocessing` specifies if given, to RGB, float32 in [0, 1]."""
     images = np.asarray(images, "float32")

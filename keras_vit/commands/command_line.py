@@ -16,7 +16,6 @@ from ml_collections import config_flags
 from keras_vit import files
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-_STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 # Messages of exceptions raised under these paths are meant for the user.
 _OURS = (str(CONFIGS.parent), os.path.dirname(os.path.abspath(sys.argv[0])))
 _arguments: list[str] = []  # of the command, with names of configs replaced by paths
@@ -28,13 +27,8 @@ def run(load, name, arguments):
     Bad input and a full disk exit with 2, training that diverges with 3, training that was stopped and saved with 75
     after printing the command that resumes it, and Ctrl-C with 130. A `ValueError`, `ImportError`, `ConnectionError` or
     `ChildProcessError` raised by this project counts as bad input; any other exception is a bug and keeps its
-    traceback.
-
-    Args:
-        load: imports the command and returns a module with `define_flags()` and `main()`. If it has `POSITIONAL`, the
-            names of positional arguments, `main` gets them.
-        name: of the command.
-        arguments: the words after the name.
+    traceback. `load()` imports the command: a module with `define_flags()` and `main()`, whose positional arguments
+    `POSITIONAL` names.
     """
     _arguments[:] = map(_expand_config, arguments)
     try:
@@ -153,6 +147,8 @@ def run_children(commands):
     Ctrl-C in a terminal already reaches the children: another SIGTERM is harmless, but a second SIGINT would end them
     unsaved. Returns the exit codes and the names of the signals received.
     """
+    from keras_vit.training import preemption  # takes seconds
+
     received, children = [], []
 
     def stop(number, _):
@@ -160,18 +156,13 @@ def run_children(commands):
         for child in children:
             child.terminate()
 
-    signals = [number for number in _STOP_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]  # nohup ignores SIGHUP
-    before = {number: signal.signal(number, stop) for number in signals}
     environment = {**os.environ, "KERAS_VIT_COMMAND": this_command()}
-    try:
+    with preemption.handlers(stop):
         for command in commands:
             children.append(subprocess.Popen(command, env=environment))
             if received:  # a signal arrived while the child was starting
                 children[-1].terminate()
         codes = [child.wait() for child in children]
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     return codes, received
 
 

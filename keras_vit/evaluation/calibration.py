@@ -8,7 +8,7 @@ from keras_vit.models.any_model import gives_probabilities, logits_activation_of
 
 def calibration(model, inputs, engine=None):
     """Computes the expected calibration error, the log loss in nats and the Brier loss."""
-    outputs, log_probabilities, labels, _, kind = _predictions(model, inputs)
+    outputs, log_probabilities, labels, _, kind = predictions(model, inputs)
     probabilities, targets = np.exp(log_probabilities), np.arange(outputs.shape[1]) == labels[:, None]
     if kind == "sigmoid":  # log(1 - sigmoid(x)) is log(sigmoid(x)) - x
         log_loss = -(log_probabilities - np.where(targets, 0, outputs)).sum(1)
@@ -21,13 +21,9 @@ def calibration(model, inputs, engine=None):
     }
 
 
-def probabilities_and_labels(model, inputs):
-    """Returns `(probabilities, labels, indices)` of the readable, labeled test examples."""
-    _, log_probabilities, labels, indices, _ = _predictions(model, inputs)
-    return np.exp(log_probabilities), labels, indices
-
-
-def _predictions(model, inputs):
+def predictions(model, inputs):
+    """Returns outputs, log probabilities, labels and indices of the readable, labeled test examples, and the kind of
+    the outputs: "probabilities", or the activation of the logits."""
     check_classes(model, inputs)
     arrays = collect(model, outputs_of, inputs)
     counted = arrays["weights"] > 0

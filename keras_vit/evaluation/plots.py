@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_vit.plots import figure_class, plain_text, shortened
+from keras_vit.plots import figure_class, image_axes, plain_text, shortened
 
 
 def predictions(
@@ -19,9 +19,7 @@ def predictions(
 ) -> None:
     """Draws pictures `(N, H, W, 3)` in [0, 1] with predictions, green if right, red if wrong, and file names."""
     rows, columns = -(-len(pictures) // columns), min(columns, len(pictures))
-    figure = figure_class()(figsize=(1.75 * columns, (2.35 if any(names) else 2.15) * rows), layout="constrained")
-    for axes in figure.subplots(rows, columns, squeeze=False).flat:
-        axes.set_axis_off()
+    figure, _ = image_axes(rows, columns, (1.75 * columns, (2.35 if any(names) else 2.15) * rows))
     for axes, picture, label, row in zip(figure.axes, pictures, labels, probabilities):
         prediction = int(np.argmax(row))
         axes.imshow(picture)

@@ -8,19 +8,10 @@ from keras_vit.plots import Page, to_pictures
 
 
 def write_report(model, inputs, output, title="model", data_title="", table=(), worst=32, write=print):
-    """Draws calibration, confusion matrix and worst mistakes on the test split; returns the path of `index.html`.
-
-    Args:
-        model: a `keras.Model` with logits or probabilities `(B, classes)`.
-        inputs: the `data.InputPipeline`.
-        output: the folder to write to; pictures in it are replaced.
-        title, data_title: names of the model and of the data.
-        table: lines of a table of metrics.
-        worst: number of worst mistakes to draw.
-        write: called with a line for each picture.
-    """
+    """Draws calibration, confusion matrix and worst mistakes on the test split; returns the path of `index.html`."""
     names = inputs.test.class_names
-    probabilities, labels, indices = calibration.probabilities_and_labels(model, inputs)
+    _, log_probabilities, labels, indices, _ = calibration.predictions(model, inputs)
+    probabilities = np.exp(log_probabilities)
     error = calibration.expected_calibration_error(probabilities, labels)
     matrix = calibration.confusion_matrix(probabilities, labels)
     # Sort by the probability of the right class.

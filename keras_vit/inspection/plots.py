@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from keras_vit.plots import figure_class, overlaid, plain_text, shortened
+from keras_vit.plots import figure_class, image_axes, overlaid, plain_text, shortened
 
 
 def attention(
@@ -22,10 +22,7 @@ def attention(
     columns = 1 + len(maps)
     size = 2.4
     row_height = size * images.shape[1] / images.shape[2] + (0.42 if captions else 0.15)
-    figure = figure_class()(figsize=(size * columns + 0.8, row_height * len(images) + 0.4), layout="constrained")
-    grid = figure.subplots(len(images), columns, squeeze=False)
-    for axes in grid.flat:
-        axes.set_axis_off()
+    figure, grid = image_axes(len(images), columns, (size * columns + 0.8, row_height * len(images) + 0.4))
     for axes, title in zip(grid[0], ["image", *maps]):
         axes.set_title(plain_text(title), fontsize=11)
     for caption, row in zip(captions, grid):
@@ -48,10 +45,8 @@ def attention_heads(path: str | os.PathLike, image: np.ndarray, maps: np.ndarray
     """Draws the attention maps `(heads, rows, columns)` of one layer for one image `(H, W, 3)`."""
     columns = min(5, len(maps) + 1)
     rows = -(-(len(maps) + 1) // columns)
-    figure = figure_class()(figsize=(2.2 * columns + 0.8, 2.4 * rows), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
-    for part in axes:
-        part.set_axis_off()
+    figure, grid = image_axes(rows, columns, (2.2 * columns + 0.8, 2.4 * rows))
+    axes = grid.ravel().tolist()
     axes[0].imshow(image)
     axes[0].set_title("image", fontsize=11)
     for number, (part, values) in enumerate(zip(axes[1:], maps), start=1):
@@ -108,10 +103,8 @@ def filters(path: str | os.PathLike, components: np.ndarray) -> None:
     """Draws the principal components `(N, P, P, C)` of the patch embedding's filters: Figure 7 (left)."""
     columns = min(7, len(components))
     rows = -(-len(components) // columns)
-    figure = figure_class()(figsize=(1.2 * columns, 1.2 * rows + 0.5), layout="constrained")
+    figure, _ = image_axes(rows, columns, (1.2 * columns, 1.2 * rows + 0.5))
     figure.suptitle("Principal components of the patch embedding")
-    for axes in figure.subplots(rows, columns, squeeze=False).flat:
-        axes.set_axis_off()
     for axes, component in zip(figure.axes, components):
         axes.imshow(component if component.shape[-1] == 3 else component[..., 0], cmap="gray", vmin=0, vmax=1)
     figure.savefig(path, dpi=100)
@@ -124,10 +117,8 @@ def patch_components(
     height, width = images.shape[1:3]
     pairs = min(3, len(images))
     rows = -(-len(images) // pairs)
-    figure = figure_class()(figsize=(5 * pairs, 2.5 * rows * height / width + 0.5), layout="constrained")
-    axes = figure.subplots(rows, 2 * pairs, squeeze=False).ravel()
-    for part in axes:
-        part.set_axis_off()
+    figure, grid = image_axes(rows, 2 * pairs, (5 * pairs, 2.5 * rows * height / width + 0.5))
+    axes = grid.ravel()
     for image, color, photograph, map_axes in zip(images, colors, axes[::2], axes[1::2]):
         photograph.imshow(image, extent=(0, width, height, 0))
         map_axes.imshow(color, extent=(0, width, height, 0), interpolation="nearest")

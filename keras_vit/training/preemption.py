@@ -28,7 +28,7 @@ def raise_on_stop_signals(doing):
         name = signal.Signals(signum).name
         raise Preempted(f"stopped by {name} during {doing}; training is saved, and the same command resumes it")
 
-    with _handlers(stop):
+    with handlers(stop):
         yield
 
 
@@ -45,12 +45,12 @@ def catch_stop_signals():
             with contextlib.suppress(OSError):  # unbuffered, since a print may be in progress
                 os.write(2, b"\nsaving after the current steps; Ctrl-C again exits at once without saving\n")
 
-    with _handlers(note):
+    with handlers(note):
         yield request
 
 
 @contextlib.contextmanager
-def _handlers(handler):
+def handlers(handler):
     """Installs a handler for the stop signals that are not ignored; only the main thread may."""
     is_main = threading.current_thread() is threading.main_thread()
     signals = [number for number in _STOP_SIGNALS if is_main and signal.getsignal(number) != signal.SIG_IGN]
