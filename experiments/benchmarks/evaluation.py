@@ -1,6 +1,6 @@
 """python experiments/benchmarks/evaluation.py [--task=distance,fewshot,features] [--rounds=3]
 
-Measures what looking at a model costs, each task in a process of its own, since the peak of memory never goes down:
+Measures the cost of evaluation and inspection, each task in its own process because peak memory never decreases:
 
     distance    attention_distance of ViT-L/16 on --images images of 224 pixels, against forward passes of the model,
                 in turns; bounds: 6 GiB, three forward passes
@@ -24,9 +24,9 @@ from absl import app, flags
 
 FLAGS = flags.FLAGS
 flags.DEFINE_list("task", ["distance", "fewshot", "features"], "What to measure.")
-flags.DEFINE_integer("rounds", 3, "How often what is compared is run, in turn, after one to warm up.", lower_bound=1)
-flags.DEFINE_integer("images", 128, "Images of `distance`; a forward pass is of as many.", lower_bound=8)
-flags.DEFINE_bool("child", False, "Internal: measures in this process.")
+flags.DEFINE_integer("rounds", 3, "Measured rounds, in alternation, after one warm-up round.", lower_bound=1)
+flags.DEFINE_integer("images", 128, "Images of `distance`, and of a forward pass.", lower_bound=8)
+flags.DEFINE_bool("child", False, "Internal: measure in this process.")
 
 
 def distance():
@@ -78,7 +78,7 @@ def features():
 
 
 def _in_turns(work):
-    """The median of the seconds of each function, and of the processor seconds, which a busy machine changes less."""
+    """Returns the median wall and CPU seconds of each function; other load affects CPU seconds less."""
     times = {name: [] for name in work}
     for _ in range(FLAGS.rounds + 1):
         for name, function in work.items():

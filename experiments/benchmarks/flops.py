@@ -1,8 +1,8 @@
-"""The FLOPs of every model forward: by `keras_vit.flops`, and as XLA counts them before optimization, on JAX.
+"""Compares the forward FLOPs of every model by `keras_vit.flops` with XLA's count before optimization, on JAX.
 
     KERAS_BACKEND=jax python experiments/benchmarks/flops.py
 
-XLA's count has norms, softmax and activations too, and the zeros around the images of BiT ResNets.
+XLA also counts norms, softmax, activations and the zero padding of BiT ResNets.
 """
 
 import jax

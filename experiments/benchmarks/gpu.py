@@ -1,13 +1,13 @@
-"""ViT on a GPU: keras_vit on JAX beside timm on PyTorch, in one run.
+"""Compares ViT on a GPU: keras_vit on JAX and timm on PyTorch, in one run.
 
     pip install -e ".[cpu,jax-gpu]" torch timm && python experiments/benchmarks/gpu.py
     python experiments/benchmarks/gpu.py --variant=L --measure=train --batch_sizes=64,128,256 --peak_tflops=989
 
 bfloat16, 224 pixels, AdamW with gradients clipped at 1; timm's model under `torch.compile` with its fused attention.
-Each library lives in a process of its own and tries the batch sizes, each for its best; then the two take turns with
-theirs, and only one ever computes. Prints images a second by the medians over the rounds, their ratio (more than 1
-means that keras_vit is faster), the peak memory of the device, the largest batch that fits, and the share of the card's
-matrix rate: 6 times the multiply-accumulates of an image in training, 2 times in inference, over `--peak_tflops`.
+Each library runs in its own process and first finds its best batch size; then the two alternate, so that only one
+computes at a time. Prints images per second (medians over the rounds), their ratio (keras_vit is faster above 1), peak
+device memory, the largest batch that fits, and the share of the card's peak rate: an image counts 6 times its
+multiply-accumulates in training and 2 times in inference, over `--peak_tflops`.
 """
 
 import json
@@ -24,10 +24,10 @@ _LIBRARIES = ("keras_vit", "timm")
 _VARIANT = flags.DEFINE_enum("variant", "B", ["B", "L", "tiny"], "ViT-B/16, ViT-L/16, or a small one to try this out.")
 _MEASURE = flags.DEFINE_multi_enum("measure", ["train", "inference"], ["train", "inference"], "What to measure.")
 _BATCHES = flags.DEFINE_list("batch_sizes", ["32", "64", "128", "256", "512"], "Batch sizes to try.")
-_ROUNDS = flags.DEFINE_integer("rounds", 7, "Rounds that count, after one that does not.", lower_bound=1)
-_STEPS = flags.DEFINE_integer("steps", 20, "Steps of a library's turn.", lower_bound=1)
-_PEAK = flags.DEFINE_float("peak_tflops", 0.0, "The card's dense bfloat16 rate, TFLOP/s; 0 does not state a share.")
-_WORKER = flags.DEFINE_enum("worker", None, _LIBRARIES, "Be the process of one library (used internally).")
+_ROUNDS = flags.DEFINE_integer("rounds", 7, "Measured rounds, after one warm-up round.", lower_bound=1)
+_STEPS = flags.DEFINE_integer("steps", 20, "Steps per turn of a library.", lower_bound=1)
+_PEAK = flags.DEFINE_float("peak_tflops", 0.0, "The card's dense bfloat16 rate, TFLOP/s; 0 prints no share.")
+_WORKER = flags.DEFINE_enum("worker", None, _LIBRARIES, "Internal: run as the process of one library.")
 
 SIZE, CLASSES = 224, 1000
 SIZES = {
@@ -38,7 +38,7 @@ SIZES = {
 
 
 def keras_vit_run(measure, batch_size):
-    """`run(steps)` on JAX, which gives the peak bytes of the device."""
+    """Returns `run(steps)` on JAX, which returns the peak bytes of the device."""
     import jax
     import keras
     import numpy as np
@@ -90,7 +90,7 @@ def keras_vit_run(measure, batch_size):
 
 
 def timm_run(measure, batch_size):
-    """`run(steps)` on PyTorch, which gives the peak bytes of the device."""
+    """Returns `run(steps)` on PyTorch, which returns the peak bytes of the device."""
     import timm
     import torch
 
@@ -135,25 +135,25 @@ def timm_run(measure, batch_size):
 
 
 def worker(library):
-    """Answers `[measure, batch_size, steps]` on standard input with `[seconds, peak bytes]`; null for a full memory.
+    """Answers `[measure, batch_size, steps]` on standard input with `[seconds, peak bytes]`, null if out of memory.
 
     One measure and batch size stays built until another is asked for.
     """
-    # What libraries print must not mix with the answers.
+    # Keep the libraries' output out of the answers.
     answers, sys.stdout = sys.stdout, sys.stderr
     built = run = None
     for line in sys.stdin:
         measure, batch_size, steps = json.loads(line)
         try:
             if built != (measure, batch_size):
-                run = None  # its memory first
+                run = None  # free its memory first
                 run = {"keras_vit": keras_vit_run, "timm": timm_run}[library](measure, batch_size)
                 built = (measure, batch_size)
                 run(steps)  # compiles
             start = time.perf_counter()
             peak = run(steps)
             answer = [time.perf_counter() - start, peak]
-        except (RuntimeError, ValueError) as error:  # both libraries' full memory; anything else ends the process
+        except (RuntimeError, ValueError) as error:  # out of memory in both libraries; anything else ends the process
             if "memory" not in str(error).lower():
                 raise
             built, answer = None, None
@@ -183,7 +183,7 @@ class Worker:
 
 
 def best_batch(library, measure):
-    """`(batch size of most images a second, largest that fits)`, in a process that ends with its memory."""
+    """Returns `(fastest batch size, largest that fits)`, in a process that ends to free its memory."""
     rates, process = {}, Worker(library)
     for size in map(int, _BATCHES.value):
         answer = process.query(measure, size, _STEPS.value)
@@ -226,7 +226,7 @@ def compare(measure):
 
 
 def operations(measure):
-    """Floating-point operations of the products of one image."""
+    """Returns the floating-point operations of one image's matrix products."""
     from keras_vit import VisionTransformer, cost
 
     sizes = {**SIZES[_VARIANT.value], "patch_size": 16, "input_shape": (SIZE, SIZE, 3)}
@@ -238,7 +238,7 @@ def main(_):
     if _WORKER.value:
         worker(_WORKER.value)
         return
-    # JAX would take most of the memory for itself at once, and leave none for the other library.
+    # JAX would preallocate most of the memory and leave too little for the other library.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     for measure in _MEASURE.value:
         compare(measure)

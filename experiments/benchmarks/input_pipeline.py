@@ -1,15 +1,14 @@
-"""Images a second of the input pipeline, of its stages, of its limit and of plain pipelines, interleaved in one run.
+"""Measures images per second of the input pipeline, its stages, its upper bound and plain pipelines, interleaved.
 
     python experiments/benchmarks/input_pipeline.py
 
-The limit is nothing but fused decode-and-crop and resize of JPEGs in memory, in a bare parallel map: the files and
-windows that the whole pipeline starts with. The limit and the stages return windows of a batch, so that none pays for
-Python. The plain ones are as Keras' examples write them: whole images decoded, then cropped and flipped, by tf.image or
-by Keras' layers. Grain does the same as the whole pipeline where it is installed. Beside the images a second stands the
-processor time of an image, which other work on the machine disturbs less. `--memory` also shows what more epochs and a
-longer list take; `--order` compares records that are read in order, as remote ones are, with those that are read by
-index, with nothing to decode; `--million` starts at step 100,000 of a folder of a million (hard links, made in the
-temporary folder).
+The limit is only the fused decode, crop and resize of JPEGs in memory in a parallel map, with the files and crops that
+the whole pipeline starts with. The limit and the stages return the crops of a batch, so that none includes Python's
+cost. The plain pipelines follow Keras' examples: decode whole images, then crop and flip with tf.image or Keras layers.
+Grain, if it is installed, does the same as the whole pipeline. The CPU time per image, printed next to images per
+second, depends less on other load. `--memory` also measures more epochs and a longer list; `--order` compares reading
+records in order, as remote ones are read, with reading by index, without decoding; `--million` starts at step 100,000
+of a folder of a million hard links in the temporary folder.
 """
 
 import dataclasses
@@ -27,12 +26,12 @@ from absl import app, flags
 from keras_vit import data
 from keras_vit.data import examples, images, order, transforms
 
-flags.DEFINE_integer("rounds", 5, "Times that each is measured.", lower_bound=1)
-flags.DEFINE_integer("images", 640, "Images in each measurement.", lower_bound=64)
-flags.DEFINE_bool("order", False, "Whether to compare reading records in order and by index, and nothing else.")
-flags.DEFINE_bool("ahead", False, "Whether to count the batches that are in memory, and nothing else.")
-flags.DEFINE_bool("million", False, "Whether to start in the middle of a folder of a million files.")
-flags.DEFINE_bool("memory", False, "Whether to see what ten times the epochs and a list of a million names take.")
+flags.DEFINE_integer("rounds", 5, "Measurements of each pipeline.", lower_bound=1)
+flags.DEFINE_integer("images", 640, "Images per measurement.", lower_bound=64)
+flags.DEFINE_bool("order", False, "Only compare reading records in order and by index.")
+flags.DEFINE_bool("ahead", False, "Only count the batches in memory.")
+flags.DEFINE_bool("million", False, "Start in the middle of a folder of a million files.")
+flags.DEFINE_bool("memory", False, "Also measure the memory of ten times the epochs and a list of a million names.")
 FLAGS = flags.FLAGS
 FILES, REPEATS, BATCH, SIZE = 128, 200, 32, (224, 224)
 AUTO = tf.data.AUTOTUNE
@@ -51,17 +50,17 @@ def _photos(folder):
 
 
 def _write_list(folder, repeats):
-    """A list that names each file many times: an index of a realistic length."""
+    """Writes a list with each file many times, for an index of realistic length."""
     names = [f"{path.relative_to(folder)},{path.parent.name}" for path in sorted(folder.rglob("*.jpg"))]
     (folder / "list.csv").write_text("\n".join(names * repeats))
 
 
 def _pipelines(folder):
-    """Each by its name: a function without arguments to an endless dataset, and how many images an element has."""
+    """Returns, by name, a function that returns an endless dataset, and the number of images per element."""
     source = data.file_list(folder / "list.csv")
     stored = tf.constant([path.read_bytes() for path in sorted(folder.rglob("*.jpg"))])
     seed = lambda i: tf.stack([tf.constant(0, tf.int64), i])  # noqa: E731
-    # What the whole pipeline reads first: which files, and which windows of them.
+    # The files and crops that the whole pipeline reads first.
     indices = order.index_at(tf.range(FLAGS.images + 128, dtype=tf.int64), source.num_examples, 0)[1]
     windows = tf.stack([transforms.inception_window([375, 500], seed(i) + examples.CROP) for i in indices])
     files = indices % FILES
@@ -168,7 +167,7 @@ def _grain(folder):
 
 
 def _measure(make, images_an_element):
-    """Images a second, and microseconds of processor time an image."""
+    """Returns images per second and microseconds of CPU time per image."""
     dataset, count = make(), FLAGS.images // images_an_element
     iterator = iter(dataset)
     for _ in range(max(1, 128 // images_an_element)):
@@ -181,12 +180,12 @@ def _measure(make, images_an_element):
 
 
 def _peak():
-    """The most memory that this process ever had, in MiB."""
+    """Returns the peak memory of this process in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def _memory(folder):
-    """Peaks of the whole pipeline, each run larger than the one before."""
+    """Prints peaks of the whole pipeline in runs of increasing size."""
     peaks = []
     for repeats, epochs in ((1, 10), (1, 100), (8000, 0)):
         _write_list(folder, repeats)
@@ -215,7 +214,7 @@ def _million(folder):
 
 
 def _batches_ahead():
-    """The most batches of 64 examples that are made and not taken, with two that are to be ready; slowly taken."""
+    """Prints the largest number of prefetched batches of 64 examples, with prefetch 2 and a slow consumer."""
     read, images = [0], np.zeros((64 * 200, 8, 8, 3), np.uint8)
     source = data.arrays(images, np.zeros(len(images), int), ["a"])
 
@@ -231,16 +230,16 @@ def _batches_ahead():
         next(batches)
         time.sleep(0.05)  # a step, in which the pipeline runs ahead
         most = max(most, read[0] / 64 - taken)
-    print(f"batches in memory, beside the one in use: {most:.1f} at the most, where prefetch + 2 = 4 are allowed")
+    print(f"batches in memory, besides the one in use: {most:.1f} at the most, where prefetch + 2 = 4 are allowed")
 
 
 def _ratios(one, other):
-    """How much faster the one is, by images a second and by processor time."""
+    """Returns the speedup of the first by images per second and by CPU time."""
     return one[0] / other[0], other[1] / one[1]
 
 
 def _medians(pipelines):
-    """The medians of what `_measure` gives, over the rounds."""
+    """Returns the medians of `_measure` over the rounds."""
     measured = {name: [] for name in pipelines}
     for _ in range(FLAGS.rounds):
         for name, (make, count) in pipelines.items():
@@ -267,11 +266,11 @@ def main(_):
         _photos(folder)
         pipelines = _pipelines(folder)
         if FLAGS.memory:
-            _memory(folder)  # first: a peak never falls
+            _memory(folder)  # first, because peak memory never decreases
             _write_list(folder, REPEATS)
         medians = _medians(pipelines)
         ratios = lambda name, other: "{:.2f} ({:.2f})".format(*_ratios(medians[name], medians[other]))  # noqa: E731
-        print("ratios of images a second, and in brackets of processor time")
+        print("ratios of images per second; in brackets, of CPU time")
         for name, (rate, work) in medians.items():
             print(f"{name:35} {rate:8.0f} images/s {work:6.0f} us  {ratios(name, 'limit')} of the limit")
         for other in ("plain, tf.image", "plain, Keras layers", "Grain, threads"):

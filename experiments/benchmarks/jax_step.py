@@ -1,10 +1,10 @@
-"""A training step of ViT on JAX: keras_vit beside keras_vit on TensorFlow and beside Flax.
+"""Compares a training step of ViT in keras_vit on JAX, keras_vit on TensorFlow, and Flax.
 
     pip install -e ".[cpu,jax]" flax optax && python experiments/benchmarks/jax_step.py
 
 The same model, batch and optimizer (AdamW, gradients clipped at 1), float32. The Flax model is written as a user of
 Flax would write it: `nn.MultiHeadDotProductAttention`, `nn.LayerNorm`, `optax.chain`, a jitted step that donates its
-state. Each lives in a process of its own; they take turns, and only one ever computes. The last column is the speed
+state. Each runs in its own process; they alternate, so that only one computes at a time. The last column is the speed
 relative to keras_vit on JAX, by the medians over the rounds.
 """
 
@@ -22,16 +22,16 @@ _LIBRARIES = ("keras_vit_jax", "keras_vit_tensorflow", "flax")
 _BATCH = flags.DEFINE_integer("batch_size", 8, "Images in a batch.", lower_bound=1)
 _SIZE = flags.DEFINE_integer("image_size", 224, "Height and width of the images.", lower_bound=16)
 _LAYERS = flags.DEFINE_integer("num_layers", 12, "Blocks of the model; 12 is ViT-B.", lower_bound=1)
-_ROUNDS = flags.DEFINE_integer("rounds", 7, "Rounds that count, after one that does not.", lower_bound=1)
-_STEPS = flags.DEFINE_integer("steps", 2, "Steps of a library's turn.", lower_bound=1)
-_WORKER = flags.DEFINE_enum("worker", None, _LIBRARIES, "Be the process of one library (used internally).")
+_ROUNDS = flags.DEFINE_integer("rounds", 7, "Measured rounds, after one warm-up round.", lower_bound=1)
+_STEPS = flags.DEFINE_integer("steps", 2, "Steps per turn of a library.", lower_bound=1)
+_WORKER = flags.DEFINE_enum("worker", None, _LIBRARIES, "Internal: run as the process of one library.")
 
 SIZES = {"patch_size": 16, "hidden_size": 768, "mlp_dim": 3072, "num_heads": 12}
 CLASSES = 1000
 
 
 def keras_vit_steps():
-    """`run(steps)` by the engine of Keras' backend."""
+    """Returns `run(steps)` of the engine of Keras' backend."""
     import numpy as np
     import tensorflow as tf
     from ml_collections import ConfigDict
@@ -67,7 +67,7 @@ def keras_vit_steps():
 
 
 def flax_steps():
-    """`run(steps)` of a ViT in Flax."""
+    """Returns `run(steps)` of a ViT in Flax."""
     import flax.linen as nn
     import jax
     import jax.numpy as jnp
@@ -126,8 +126,8 @@ def flax_steps():
 
 
 def worker(library):
-    """Answers each number of steps on standard input with seconds, until there are no more."""
-    # What libraries print must not mix with the answers.
+    """Answers each number of steps on standard input with the seconds that they take."""
+    # Keep the libraries' output out of the answers.
     answers, sys.stdout = sys.stdout, sys.stderr
     run, parameters = flax_steps() if library == "flax" else keras_vit_steps()
     print(json.dumps(parameters), file=answers, flush=True)

@@ -1,7 +1,7 @@
 """python experiments/benchmarks/loading.py [--model=ViT_L16] [--rounds=5]
 
-Measures loading a checkpoint into a built model against two baselines: the peak memory of the model alone, and the time
-in which numpy reads the file's arrays. The bounds are 300 MB above the first and twice the second.
+Compares loading a checkpoint into a built model with two baselines: the peak memory of the model alone, and the time
+that numpy takes to read the file's arrays. The bounds are 300 MB above the first and twice the second.
 """
 
 import json
@@ -18,12 +18,12 @@ from keras_vit import files
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", "ViT_L16", "A constructor of keras_vit.")
-flags.DEFINE_integer("rounds", 5, "How often the file is read and loaded, in turn.", lower_bound=1)
-flags.DEFINE_string("folder", None, "Folder for the file of 4 bytes a parameter; the system's temporary one if empty.")
+flags.DEFINE_integer("rounds", 5, "Number of times to read and load the file, in alternation.", lower_bound=1)
+flags.DEFINE_string("folder", None, "Folder for the file, 4 bytes per parameter; a temporary one if empty.")
 
 
 def child(task, path):
-    """Prints one measurement as JSON. Each has a process of its own, since the peak of a process never goes down."""
+    """Prints one measurement as JSON, each in its own process because peak memory never decreases."""
     import keras_vit
 
     model = getattr(keras_vit, FLAGS.model)()

@@ -1,8 +1,8 @@
-"""Images of shapes a second, drawn on one thread, and what of their time is tf.data's own.
+"""Measures drawn shapes per second on one thread, and tf.data's share of the time.
 
     taskset -c 0 python experiments/benchmarks/shapes.py
 
-Medians and fastest batches of rounds in turns; processor time, so that what else runs counts little.
+Prints medians and fastest batches of alternating rounds, in CPU time, which depends little on other load.
 """
 
 import os
@@ -21,7 +21,7 @@ BATCH, ROUNDS = 64, 20
 
 
 def batches(read):
-    """Batches of what `read` gives for each index, made on one thread."""
+    """Returns batches of `read(index)`, made on one thread."""
     options = tf.data.Options()
     options.threading.private_threadpool_size = 1
     options.autotune.enabled = False

@@ -1,11 +1,10 @@
-"""Images a second of ViT-B/16 here and in keras-hub, side by side.
+"""Compares images per second of ViT-B/16 in keras_vit and keras-hub.
 
     pip install -e ".[benchmarks]" && python experiments/benchmarks/throughput.py
 
-Each library lives in a process of its own, so that its peak memory is its own; the two take turns, and only one ever
-computes. Ratios are of the medians over the rounds; more than 1 means that keras_vit does better. The time to a first
-step is what a user waits for it: building the model and running one step, tracing included. Prints a table, and
-with `--output` writes it as JSON.
+Each library runs in its own process, which separates their peak memory; the two alternate, so that only one computes
+at a time. Ratios are of the medians over the rounds; keras_vit is better above 1. The time to the first step includes
+building the model, tracing and one step. Prints a table, and writes it as JSON with `--output`.
 """
 
 import json
@@ -22,14 +21,14 @@ _LIBRARIES = ("keras_vit", "keras_hub")
 _BATCH = flags.DEFINE_integer("batch_size", 8, "Images in a batch.", lower_bound=1)
 _SIZE = flags.DEFINE_integer("image_size", 224, "Height and width of the images.", lower_bound=16)
 _LAYERS = flags.DEFINE_integer("num_layers", 12, "Blocks of the model; 12 is ViT-B.", lower_bound=1)
-_ROUNDS = flags.DEFINE_integer("rounds", 10, "Rounds that count, after one that does not.", lower_bound=1)
-_STEPS = flags.DEFINE_integer("steps", 2, "Steps of a library's turn.", lower_bound=1)
+_ROUNDS = flags.DEFINE_integer("rounds", 10, "Measured rounds, after one warm-up round.", lower_bound=1)
+_STEPS = flags.DEFINE_integer("steps", 2, "Steps per turn of a library.", lower_bound=1)
 _OUTPUT = flags.DEFINE_string("output", "", "JSON file for the results.")
-_WORKER = flags.DEFINE_enum("worker", None, _LIBRARIES, "Be the process of one library (used internally).")
+_WORKER = flags.DEFINE_enum("worker", None, _LIBRARIES, "Internal: run as the process of one library.")
 
 
 def build(library):
-    """A ViT-B/16 with 1,000 classes: images in, logits out."""
+    """Returns a ViT-B/16 from images to 1,000 logits."""
     if library == "keras_vit":
         import keras_vit
 
@@ -55,8 +54,8 @@ def build(library):
 
 
 def worker(library):
-    """Answers commands from standard input, `[name, steps]`, with seconds or bytes, until there are no more."""
-    # What libraries print must not mix with the answers.
+    """Answers commands `[name, steps]` on standard input with seconds or bytes."""
+    # Keep the libraries' output out of the answers.
     answers, sys.stdout = sys.stdout, sys.stderr
 
     def answer(value):
@@ -121,7 +120,7 @@ def query(process, *command):
 
 
 def measure():
-    """`{name: (keras_vit, keras_hub)}`: seconds, images a second and bytes."""
+    """Returns `{name: (keras_vit, keras_hub)}`: seconds, images per second and bytes."""
     processes = {}
     results = {"build, s": []}
     for library in _LIBRARIES:

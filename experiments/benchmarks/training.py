@@ -1,12 +1,12 @@
-"""What training costs: our loop beside `Model.fit`, one save, and computing blocks twice.
+"""Measures training: our loop against `Model.fit`, one save, and rematerialization.
 
     python experiments/benchmarks/training.py --measure=fit
     python experiments/benchmarks/training.py --measure=save --measure=remat --batch_size=32
 
-fit: images a second of the same model, optimizer, clipping and batch on one device, at 1 and at 20 steps a call; the
-two take turns in one process, and the ratio is of the medians (more than 1 means that ours is faster). save: one
-checkpoint of ViT-B/16 with its optimizer, as a share of 100 steps. remat: what a step of ViT-B/16 holds at its peak
-beyond what is there before it, and its time, with and without rematerialization, each in a process of its own.
+fit: images per second of the same model, optimizer, clipping and batch on one device, at 1 and 20 steps per call; the
+two alternate in one process, and the ratio is of the medians (ours is faster above 1). save: one checkpoint of ViT-B/16
+with its optimizer, as a share of 100 steps. remat: the additional peak memory and the time of a step of ViT-B/16, with
+and without rematerialization, each in its own process.
 """
 
 import dataclasses
@@ -38,24 +38,24 @@ from keras_vit.training.tensorflow.step import make_train_steps
 _MEASURE = flags.DEFINE_multi_enum("measure", ["fit"], ["fit", "save", "remat"], "What to measure.")
 _BATCH = flags.DEFINE_integer("batch_size", 32, "Images of a step.", lower_bound=1)
 _SIZE = flags.DEFINE_integer("image_size", 224, "Height and width of the images of ViT-B/16.", lower_bound=16)
-_ROUNDS = flags.DEFINE_integer("rounds", 7, "Rounds that count, after one that does not.", lower_bound=1)
-_WORKER = flags.DEFINE_enum("worker", None, ["plain", "remat"], "Be the process of one variant (used internally).")
+_ROUNDS = flags.DEFINE_integer("rounds", 7, "Measured rounds, after one warm-up round.", lower_bound=1)
+_WORKER = flags.DEFINE_enum("worker", None, ["plain", "remat"], "Internal: run as the process of one variant.")
 
-# Small enough for the time around a step to count, 64 pixels of ViT-Ti/16.
+# ViT-Ti/16 at 64 pixels: small enough for the overhead of a step to matter.
 SMALL = {"input_shape": (64, 64, 3), "classes": 10, "dropout": 0.1}
 
-CLIP_NORM = 1.0  # in all that is compared
+CLIP_NORM = 1.0  # in all variants
 
 
 def batches(model):
-    """The same batch without an end: what is measured is not the input."""
+    """Returns an endless dataset of one batch, so that the input is not measured."""
     images = tf.random.stateless_uniform((_BATCH.value, *model.input_shape[1:]), (0, 0), -1.0, 1.0)
     labels = tf.one_hot(tf.range(_BATCH.value) % model.output_shape[-1], model.output_shape[-1])
     return tf.data.Dataset.from_tensors((images, labels, tf.ones(_BATCH.value))).repeat()
 
 
 def our_loop(model):
-    """`(state, run)`: `run(steps)` does them in one call of our loop."""
+    """Returns `(state, run)`; `run(steps)` takes the steps in one call of our loop."""
     optimizer = optimizers.get("adamw", 1e-3)
     optimizer.build(model.trainable_variables)
     state = State(model, optimizer)
@@ -72,7 +72,7 @@ def our_loop(model):
 
 
 def keras_fit(model, steps_per_call):
-    """`run(steps)` does them with `Model.fit`."""
+    """Returns `run(steps)`, which takes the steps with `Model.fit`."""
     model.compile(
         optimizers.AdamW(1e-3, global_clipnorm=CLIP_NORM),
         keras.losses.CategoricalCrossentropy(from_logits=True),
@@ -126,11 +126,11 @@ def measure_save():
 
 
 def worker(variant):
-    """Prints the bytes at the peak of a step beyond those before it, and its median seconds."""
+    """Prints the additional peak bytes and the median seconds of a step."""
     model = keras_vit.ViT_B16(input_shape=(_SIZE.value, _SIZE.value, 3), remat=variant == "remat")
     state, run = our_loop(model)
     for variable in state.optimizer.variables:
-        np.asarray(variable)  # lets its memory be there
+        np.asarray(variable)  # wait until its memory is allocated
     before = _peak()
     run(1)
     times = [seconds(run, 1) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""Makes a table or a figure of the paper: its runs, the table, the picture and a page, beside the paper's own numbers.
+"""Reproduces a table or figure of the paper: trains its runs and writes a table, a picture and a page.
 
     python experiments/paper --list
     python experiments/paper --study=table8 --scale=small --workdir=runs/table8
@@ -6,10 +6,9 @@
     python experiments/paper --study=table7 --scale=paper --data_path=/data/jft --workdir=runs/table7
     python experiments/paper --study=all --scale=tiny --processes=2 --workdir=runs/tiny
 
-`--scale=tiny` does two steps of each run, `small` takes generated images and needs no download, `paper` is the paper's
-setting, whose data lies in `--data_path`. The same command again goes on where it stopped. `--processes=4` makes up to
-four runs at once, each in a process of its own, which CUDA_VISIBLE_DEVICES of that process may tell apart. Of
-`--study=all` it makes four studies at once, each in a folder of its own.
+`--scale=tiny` takes two steps of each run, `small` uses generated images and needs no download, and `paper` is the
+paper's setting with the data in `--data_path`. The same command resumes a stopped study. `--processes=4` trains up to
+four runs at once in separate processes; with `--study=all`, four studies, each in its own folder.
 """
 
 import os
@@ -26,15 +25,15 @@ FLAGS = flags.FLAGS
 
 
 def define_flags():
-    flags.DEFINE_bool("list", False, "Print what each study needs at this scale, and start nothing.")
-    flags.DEFINE_string("study", "", f"What to make: {', '.join(studies.STUDIES)}; or all.")
+    flags.DEFINE_bool("list", False, "Print the cost of each study at this scale and exit.")
+    flags.DEFINE_string("study", "", f"The study: {', '.join(studies.STUDIES)}; or all.")
     flags.DEFINE_string("scale", "small", "tiny, small or paper.")
-    flags.DEFINE_string("workdir", "", "The folder of the study; runs/<study>-<scale> if not given.")
-    flags.DEFINE_string("data_path", "", "Where the data of --scale=paper lies.")
-    flags.DEFINE_list("seeds", ["0"], "Seeds; each run is made with each of them.")
+    flags.DEFINE_string("workdir", "", "Folder of the study; runs/STUDY-SCALE if not given.")
+    flags.DEFINE_string("data_path", "", "Folder of the data of --scale=paper.")
+    flags.DEFINE_list("seeds", ["0"], "Seeds; every run is trained with each of them.")
     flags.DEFINE_integer("steps", 1000, "Pre-training steps of --scale=small.")
-    flags.DEFINE_integer("processes", 1, "Runs that are made at once, each in a process of its own.", lower_bound=1)
-    flags.DEFINE_string("run", "", "Make this run of the study alone, and write no page.")
+    flags.DEFINE_integer("processes", 1, "Number of runs to train at once, each in its own process.", lower_bound=1)
+    flags.DEFINE_string("run", "", "Train only this run of the study and write no page.")
 
 
 def main():
@@ -74,9 +73,9 @@ def main():
 
 
 def print_estimates(scale):
-    """What each study takes, and a guess of the time on this machine."""
+    """Prints the cost of each study and an estimate of the time on this machine."""
     flops = studies.measure_flops()
-    print(f"at --scale={scale.name}; hours are a guess for this machine, which has {flops / 1e9:.0f} GFLOP/s")
+    print(f"at --scale={scale.name}; hours are estimates for this machine with {flops / 1e9:.0f} GFLOP/s")
     print(f"{'study':17} {'runs':>5} {'images':>16} {'exaFLOPs':>10} {'hours':>10}  title")
     for name, study in studies.STUDIES.items():
         row = studies.estimate(study, scale, flops)
@@ -86,7 +85,7 @@ def print_estimates(scale):
 
 
 def make_all(workdir):
-    """Makes every study, `--processes` at once, each in a folder of its own."""
+    """Makes every study in its own folder, `--processes` at once."""
     names = list({id(study): name for name, study in reversed(studies.STUDIES.items())}.values())[::-1]
     for start in range(0, len(names), FLAGS.processes):
         some = names[start : start + FLAGS.processes]
@@ -95,7 +94,7 @@ def make_all(workdir):
 
 
 def make_runs(runs):
-    """Makes runs of a study, `--processes` at once, those that start from others after them."""
+    """Trains the runs of a study, `--processes` at once; a run waits for those that it starts from."""
     done = set()
     while len(done) < len(runs):
         ready = [run.name for run in runs if run.name not in done and done.issuperset(run.start)][: FLAGS.processes]
@@ -104,11 +103,7 @@ def make_runs(runs):
 
 
 def wait_for(commands):
-    """Runs this command with other flags, each in a process of its own; ends if one of them fails.
-
-    Args:
-        commands: for each process its flags.
-    """
+    """Runs this command in one process per list of flags in `commands`; exits if one of them fails."""
     codes, received = command_line.run_children(
         [sys.executable, *sys.argv, *command, "--processes=1"] for command in commands
     )

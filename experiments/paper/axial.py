@@ -1,4 +1,4 @@
-"""Figure 13: models whose attention is along rows and columns, and those that they are made of."""
+"""Figure 13: models with axial attention, along rows and columns, and the models they are based on."""
 
 from study import FEWSHOT_METRICS, Run, Study
 
@@ -29,7 +29,7 @@ STUDY = Study(
     metrics=FEWSHOT_METRICS,
     picture=("lines", "exaFLOPs", "5-shot", "model"),
     notes=(
-        "Axial-ViT has learned positions of columns and rows and reads the mean of its tokens; the paper does not say.",
-        "The paper's AxialResNet and the ResNet next to it are left out.",
+        "Axial-ViT has learned positions of columns and rows and uses the mean token; the paper does not specify this.",
+        "The paper's AxialResNet and its ResNet are omitted.",
     ),
 )

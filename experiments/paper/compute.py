@@ -1,4 +1,4 @@
-"""Figure 5 and Tables 2, 5 and 6: what accuracy costs, for Vision Transformers, hybrids and ResNets; and Table 7."""
+"""Figure 5 and Tables 2, 5 and 6: accuracy by compute for Vision Transformers, hybrids and ResNets. Also Table 7."""
 
 from families import SIDE, families
 from paper_results import TABLE_6, TABLE_7, TABLE_7_COLUMNS
@@ -6,7 +6,7 @@ from study import Study, transfer
 
 import keras_vit
 
-# The fine-tuning tasks as data, in Table 6 and in Table 7.
+# The fine-tuning datasets of Tables 6 and 7.
 _DATASETS = {
     "imagenet2012": "imagenet", "cifar10": "cifar10", "cifar100": "cifar100", "pets": "pets", "flowers": "flowers",
 }  # fmt: skip
@@ -90,13 +90,13 @@ def _small_optimizers(scale):
 
 COMPUTE = Study(
     title="Accuracy against pre-training compute (Figure 5, Tables 2, 5 and 6)",
-    question="For the same compute, is a Vision Transformer better than a ResNet, and a hybrid than both?",
+    question="At equal compute, is a Vision Transformer better than a ResNet, and a hybrid better than both?",
     runs=_runs,
     metrics={"accuracy": "accuracy"},
     picture=("lines", "exaFLOPs", "accuracy", "family"),
     notes=(
-        "exaFLOPs are those of the pre-training, by the formula that reproduces Table 6.",
-        "R200x3 and R152x2 of 14 epochs are left out at the paper's scale: it gives no recipe for them.",
+        "exaFLOPs are those of the pre-training, by the formula of Table 6.",
+        "R200x3 and R152x2 with 14 epochs are omitted at the paper's scale, since it has no recipe for them.",
     ),
 )
 ADAM_OR_SGD = Study(

@@ -1,4 +1,4 @@
-"""Figures 3 and 4: what models of different families gain from more data."""
+"""Figures 3 and 4: how models of different families benefit from more data."""
 
 import itertools
 
@@ -9,8 +9,8 @@ from keras_vit import recipes
 
 _SIZES = {"tiny": (64,), "small": (1_000, 10_000, 100_000)}
 _JFT = ("ViT-B/32", "ViT-L/16", "ViT-L/32", "R50x1", "R152x2")
-# Figure 3: weight decay, dropout and label smoothing from which the best are chosen for the smaller datasets. The paper
-# names these three and not their values; those of Table 3 are among them.
+# Figure 3: candidates for weight decay, dropout and label smoothing on the smaller datasets. The paper does not give
+# their values; those of Table 3 are included.
 _SEARCH = tuple(itertools.product((0.03, 0.1, 0.3), (0.0, 0.1), (0.0, 0.1)))
 _SMALL_SEARCH = ((0.03, 0.0, 0.0), (0.3, 0.0, 0.0), (0.3, 0.1, 0.1))
 
@@ -67,7 +67,7 @@ def _paper_transfers(scale):
             table_3 = scale.paper_pretraining(model, dataset, **choices)
             columns = {"family": model, "images to train on": recipes.NUM_EXAMPLES[dataset]}
             regularizations = _SEARCH
-            if dataset == "jft300m":  # the paper regularizes the smaller ones
+            if dataset == "jft300m":  # the paper tunes only the smaller datasets
                 regularizations = ((table_3["optimizer"]["weight_decay"], table_3["model"]["dropout"], 0.0),)
             pretrainings = []
             for regularization in regularizations:
@@ -86,7 +86,7 @@ def _small_transfers(scale):
                 continue
             pretrainings = []
             for regularization in _SMALL_SEARCH[:2] if scale.is_tiny else _SMALL_SEARCH:
-                if family == "ResNet":  # which has no dropout
+                if family == "ResNet":  # has no dropout
                     regularization = (regularization[0], 0.0, regularization[2])
                 config = scale.pretraining(
                     model=model, architecture=architecture, examples=examples, side=SIDE, evals=(), test="tune_val"
@@ -102,7 +102,7 @@ def _small_transfers(scale):
 
 
 def _regularized(config, decay, dropout, smoothing):
-    """A pre-training with another weight decay, dropout and label smoothing."""
+    """Returns a pre-training with other weight decay, dropout and label smoothing."""
     return {
         **config,
         "optimizer": {**config["optimizer"], "weight_decay": decay},
@@ -113,7 +113,7 @@ def _regularized(config, decay, dropout, smoothing):
 
 FIGURE_4 = Study(
     title="Few-shot accuracy against the size of the pre-training data (Figure 4)",
-    question="Does a ResNet lead with little data, and a Vision Transformer with much?",
+    question="Is a ResNet better with little data, and a Vision Transformer with much?",
     runs=_fewshot_runs,
     metrics={
         **FEWSHOT_METRICS,
@@ -122,7 +122,7 @@ FIGURE_4 = Study(
     },
     picture=("lines", "images to train on", ("5-shot", "10-shot", "5-shot, background", "accuracy"), "family"),
     notes=(
-        "Every run takes the same number of steps, so fewer images are seen more often; the paper stops early instead.",
+        "Every run takes the same number of steps, so fewer images repeat more often; the paper stops early instead.",
         "Subsets are nested: the first images of the same order.",
         "At small scale the models learn the shape and the color of shapes; few-shot accuracy is on the digits, and on "
         "the color of the background, for which they had no labels. `accuracy` is of shape and color, on "
@@ -131,7 +131,7 @@ FIGURE_4 = Study(
 )
 FIGURE_3 = Study(
     title="Transfer against the size of the pre-training data (Figure 3)",
-    question="Which family gains most from more data, where each is regularized as suits it?",
+    question="Which family gains most from more data, each with its best regularization?",
     runs=_transfer_runs,
     metrics={"accuracy": "accuracy"},
     picture=("lines", "images to train on", "accuracy", "family"),

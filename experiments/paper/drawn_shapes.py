@@ -1,6 +1,6 @@
-"""Images that are drawn when they are read: colored shapes, whose every factor is known and can be the label.
+"""Generated images of colored shapes, in which every factor is known and can be the label.
 
-An image is a function of (seed, split, index) alone. No image is stored, and there are 2^62 of each split.
+An image depends only on (seed, split, index). No image is stored, and each split has up to 2^62 of them.
 """
 
 import math
@@ -17,7 +17,7 @@ _LAYERS, _BACKGROUND, _MAIN = 5, 0, 4  # the background, three distractors, and 
 _COLORS, _ANGLES = 8, 1024
 _SHAPES = ("disc", "ring", "half_disc", "crescent", "triangle", "square", "star", "cross")
 _TEXTURES = ("solid", "stripes", "checks", "dots")
-# The share of its brightness that a texture takes from a color in odd columns of its cells, odd rows, and both.
+# The share of brightness that a texture removes from a color in odd columns of its cells, in odd rows, and in both.
 _SHADES = 0.375 * np.array([[0, 0, 0], [1, 0, 0], [1, 1, -2], [0, 0, 1]], "float32")
 # What a draw in [0, 1) is spread over, for the background, the distractors and the shape. Places are shares of width
 # and height, sizes are radii in shares of the shorter side, periods are in radii; the others are numbers of things.
@@ -28,14 +28,14 @@ _RANGES = {
     "period": ((0.2, 0.5), (0.4, 1.0), (0.4, 1.0)),
     "phase": ((0.0, 1.0),) * 3,
     "rotation": ((0, _ANGLES),) * 3,
-    # The background has another color than the shape, a distractor another one than the background.
+    # The background's color differs from the shape's, and a distractor's from the background's.
     "color": ((1, _COLORS), (1, _COLORS), (0, _COLORS)),
     "shape": ((0, len(_SHAPES)),) * 3,
     "texture": ((0, len(_TEXTURES)),) * 3,
     "level": ((0, 4), (0, 0), (0, 51)),  # the number of distractors; the width of the noise in 255ths of white
 }
 _FIELDS = tuple(_RANGES)
-# The factors that may be labels: the layer and the field that are drawn, and the number of classes.
+# The factors that can be labels: their layer, field and number of classes.
 _FACTORS = {
     "shape": (_MAIN, "shape", 8),
     "column": (_MAIN, "column", 4),
@@ -52,8 +52,8 @@ _FACTORS = {
 FACTORS = {name: classes for name, (_, _, classes) in _FACTORS.items()}
 _WORDS = {"shape": _SHAPES, "texture": _TEXTURES, "background_texture": _TEXTURES}
 _TEST_EXAMPLES = 10_000
-_STREAMS = {"train": 0, "tune_train": 0, "test": 1, "tune_val": 2}  # each number has images of its own
-_KNOWN_LABELS = 2**20  # the most examples whose labels are computed beforehand
+_STREAMS = {"train": 0, "tune_train": 0, "test": 1, "tune_val": 2}  # each number is a separate stream of images
+_KNOWN_LABELS = 2**20  # up to this many labels are computed in advance
 
 
 def shapes(
@@ -63,9 +63,9 @@ def shapes(
     image_shape: Sequence[int] = (),
     split_seed: int = 0,
 ) -> Source:
-    """A source of images of shapes, drawn when they are read; importing this module makes it the dataset "shapes".
+    """Returns a source of generated images of shapes; importing this module registers it as the dataset "shapes".
 
-    The first examples of a split are the same however many there are: smaller training sets are parts of larger ones.
+    Smaller training sets are prefixes of larger ones.
 
     Factors: the shape (disc, ring, half disc, crescent, triangle, square, star, cross); its place, whose center is
     within 0.35 to 0.65 of the width (`column`, 4 classes) and the height (`row`, 4); its `size`, a radius of 0.15 to
@@ -140,13 +140,13 @@ def _uint64(number):
 
 
 def _draws(state, numbers):
-    """Some of the draws of an example, float32 in [0, 1); numbers int64 that broadcast with the state."""
+    """Returns random draws of an example, float32 in [0, 1); the numbers are int64 and broadcast with the state."""
     bits = tf.bitwise.right_shift(order.splitmix64(state, numbers), _uint64(40))
     return tf.cast(bits, tf.float32) * 2.0**-24
 
 
 def _label(names, state):
-    """The class of a combination of factors, int64, for states of any shape."""
+    """Returns the class of a combination of factors, int64, for states of any shape."""
     draw = lambda layer, field: _draws(state, _FIELDS.index(field) * _LAYERS + layer)  # noqa: E731
     result = 0.0
     for name in names:
@@ -160,7 +160,7 @@ def _label(names, state):
 
 
 def _drawing(image_shape):
-    """A function from the state of an example to its image, uint8 `(H, W, C)`."""
+    """Returns a function from the state of an example to its image, uint8 `(H, W, C)`."""
     height, width, channels = image_shape
     ranges = np.array(
         [[of[0], of[1], of[1], of[1], of[2]] for of in _RANGES.values()], "float32"
@@ -210,7 +210,7 @@ def _drawing(image_shape):
 
 
 def _palette(channels):
-    """The colors, float32 `(8, channels)` in 0 to 255: hues, or with one channel levels of gray."""
+    """Returns the colors, float32 `(8, channels)` in [0, 255]: hues, or levels of gray for one channel."""
     steps = np.arange(_COLORS)[:, None] / _COLORS
     if channels == 1:
         return np.round(255 * (steps + 1 / _COLORS)).astype("float32")
@@ -219,7 +219,7 @@ def _palette(channels):
 
 
 def _outlines():
-    """The shapes, float32 `(8, 2 * 4, 4)`: each is a union of two intersections of four half planes or discs.
+    """Returns the shapes, float32 `(8, 2 * 4, 4)`: each is a union of two intersections of four half planes or discs.
 
     A side is (a, b, q, c): a*u + b*v + q*(u^2 + v^2) + c, which is 0 or less inside and about the distance outside.
     """

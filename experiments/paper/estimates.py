@@ -1,4 +1,4 @@
-"""What a study costs before it starts: images, exaFLOPs, and a guess of its time on this machine."""
+"""Estimates the cost of a study: images, exaFLOPs and the time on this machine."""
 
 import time
 
@@ -11,15 +11,15 @@ from study import Study
 from keras_vit import cost, families, recipes, tasks
 from keras_vit.tpu.inputs import InputShapes
 
-# The share of a large product's speed that training reaches; small models reach less.
+# Training speed as a share of the speed of a large matrix product; small models reach less.
 _EFFICIENCY = 0.25
-_SECONDS_A_RUN = 20  # of compiling, evaluating and saving
+_SECONDS_A_RUN = 20  # for compiling, evaluating and saving
 
 _MULTIPLY_ACCUMULATES: dict[str, int] = {}  # by model and image shape
 
 
 def images_of(run):
-    """How many images a run trains on, each as often as it is seen; 0 of one that is not a training."""
+    """Returns the number of images that a run trains on, counting repetitions; 0 if it does not train."""
     steps = run.config.get("total_steps", 0)
     if steps:
         return steps * run.config["batch_size"]
@@ -30,7 +30,7 @@ def images_of(run):
 
 
 def exaflops_of(run):
-    """What the training of a run costs, in 1e18 FLOPs."""
+    """Returns the training cost of a run in 1e18 FLOPs."""
     if not images_of(run):
         return 0.0
     fields = run.config["data"]
@@ -45,12 +45,12 @@ def exaflops_of(run):
 
 
 def estimate(study: Study, scale: Scale, flops: float) -> dict[str, float]:
-    """A dict of `runs`, `images`, `exaflops` and `hours` of a study.
+    """Returns the `runs`, `images`, `exaflops` and `hours` of a study.
 
     Args:
         study: the `Study`.
         scale: the `Scale`.
-        flops: a second, of this machine; `measure_flops` gives them.
+        flops: FLOPs per second of this machine, from `measure_flops`.
     """
     runs = study.runs(scale)
     exaflops = sum(map(exaflops_of, runs))
@@ -63,7 +63,7 @@ def estimate(study: Study, scale: Scale, flops: float) -> dict[str, float]:
 
 
 def measure_flops(size: int = 1024, seconds: float = 0.3) -> float:
-    """The FLOPs a second of products of float32 matrices of `size`, on the device of Keras' backend."""
+    """Measures the FLOPs per second of float32 matrix products on the device of Keras' backend."""
     matrix = keras.random.normal((size, size), seed=0)
 
     def product():
@@ -78,7 +78,7 @@ def measure_flops(size: int = 1024, seconds: float = 0.3) -> float:
 
 
 def model_name(run):
-    """What a run trains, in a few words."""
+    """Returns a short description of the model of a run."""
     model = run.config["model"]
     if "depth" in model:
         factor = model.get("width_factor", 1) * model.get("width", 64) / 64

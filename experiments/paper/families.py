@@ -1,12 +1,12 @@
-"""The models that are compared with each other: a Vision Transformer, a hybrid and a ResNet of about equal compute."""
+"""Small models of about equal compute to compare: a Vision Transformer, a hybrid and a ResNet."""
 
-SIDE = 16  # of their images at small scale, in pixels
+SIDE = 16  # image size in pixels at small scale
 
 
 def families(scale):
-    """`{family: (architecture, config.model)}` at small scale, of about a million multiply-accumulates for 16 pixels.
+    """Returns `{family: (architecture, config.model)}` at small scale, about a million multiply-accumulates each.
 
-    The image becomes a grid of 4x4 in all of them, which the ResNet's second stage makes 2x2.
+    All of them reduce an image of 16 pixels to a 4x4 grid, and the ResNet's second stage to 2x2.
     """
     vit = {"patch_size": 4, "num_layers": 2, "hidden_size": 48, "mlp_dim": 192, "num_heads": 3}
     vit = scale.vit if scale.is_tiny else vit

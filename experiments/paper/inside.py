@@ -16,10 +16,10 @@ def _runs(scale):
 
 STUDY = Study(
     title="Inside a Vision Transformer (Figures 6, 7, 11 and 14)",
-    question="What do filters, positions and attention look like once they are learned?",
+    question="What do trained filters, position embeddings and attention look like?",
     runs=_runs,
     metrics={"accuracy": "accuracy"},
     picture=("bars", "run", "accuracy", ""),
-    notes=("Attention maps are shown with and without the identity in the rollout, which the paper does not name.",),
+    notes=("Attention rollout is shown with and without the identity, which the paper does not mention.",),
     inspected=True,
 )

@@ -1,6 +1,6 @@
-"""What the paper measured, typed in: its Tables 2 and 5 to 9, in the order of their rows and columns.
+"""The paper's results: Tables 2 and 5 to 9, in the order of their rows and columns.
 
-Accuracies are in percent, but those of Table 8, which are shares, as the paper prints them. None is what it leaves out.
+Accuracies are in percent, except in Table 8, which has fractions, as in the paper. None marks missing values.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ TABLE_2 = {
 }
 
 TABLE_5_COLUMNS = ("ViT-B/16", "ViT-B/32", "ViT-L/16", "ViT-L/32", "ViT-H/14")
-# By what pre-training was on and what fine-tuning was on: 384 pixels, no averaging.
+# By pre-training and fine-tuning dataset: 384 pixels, no weight averaging.
 TABLE_5 = {
     ("ImageNet", "CIFAR-10"): (98.13, 97.77, 97.86, 97.94, None),
     ("ImageNet", "CIFAR-100"): (87.13, 86.31, 86.35, 87.07, None),
@@ -41,7 +41,7 @@ TABLE_5 = {
 
 
 class Compute(NamedTuple):
-    """A row of Table 6: pre-training on JFT for some epochs, fine-tuning, and what the pre-training cost."""
+    """A row of Table 6: a pre-training on JFT, its fine-tuning results and its cost."""
 
     model: str
     epochs: int
@@ -75,7 +75,7 @@ TABLE_6 = (
     Compute("R50+ViT-L/16", 14, 87.12, 89.76, 99.31, 93.89, 97.36, 99.11, 1668),
 )
 
-# Table 7, and the averages that it prints.
+# Table 7 with its averages.
 TABLE_7_COLUMNS = ("ImageNet", "CIFAR-10", "CIFAR-100", "Pets", "Flowers", "average")
 TABLE_7 = {
     ("R50x1", "Adam"): (77.54, 97.67, 86.07, 91.11, 94.26, 89.33),
@@ -84,7 +84,7 @@ TABLE_7 = {
     ("R152x2", "SGD"): (84.37, 99.07, 91.06, 94.79, 99.32, 93.72),
 }
 
-# Table 8: ViT-B/16, ImageNet 5-shot, by the kind of position embedding and where it is added.
+# Table 8: ViT-B/16, ImageNet 5-shot, by position embedding and where it is added.
 TABLE_8 = {
     ("none", "stem"): 0.61382,
     ("learned", "stem"): 0.64206,
@@ -96,7 +96,7 @@ TABLE_8 = {
     ("relative", "stem"): 0.64032,
 }
 
-# Table 9: VTAB-1k, in the order of the 19 tasks of `vtab_tasks.TASKS`, and the mean that it prints.
+# Table 9: VTAB-1k, in the order of the 19 tasks of `vtab_tasks.TASKS`, with its mean.
 TABLE_9 = {
     "ViT-H/14 JFT": (
         *(95.3, 85.5, 75.2, 99.7, 97.2, 65.0, 88.9, 83.3, 96.7, 91.4, 76.6),

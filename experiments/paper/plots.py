@@ -1,4 +1,4 @@
-"""The pictures of studies."""
+"""Plots of studies."""
 
 import statistics
 
@@ -6,17 +6,16 @@ from keras_vit.plots import figure_class
 
 
 def picture(path, title, rows, kind, x, y, group):
-    """Draws the rows of a study; beside it the paper's numbers, where the rows have some.
+    """Draws the rows of a study, with the paper's numbers next to them if there are any.
 
     Args:
         path: the file to write; its ending decides the format.
-        title: of the picture.
-        rows: dicts, of `rows_of`.
-        kind: "bars", y of every row; or "lines", y over x, one for each value of `group`: the best where several rows
-            have the same x, and their mean where they differ in the seed, with a bar from the lowest seed to the
-            highest; or "slopes", lines on two logarithmic axes.
-        x, group: names in the rows, of "lines".
-        y: names in the rows, a panel each.
+        title: title of the picture.
+        rows: dicts from `rows_of`.
+        kind: "bars" shows y of every row; "lines" shows y over x for each value of `group`, with the best of several
+            rows at the same x, and the mean and range over seeds; "slopes" shows lines on logarithmic axes.
+        x, group: names of columns, for "lines".
+        y: names of columns, one panel each.
 
     Raises:
         ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
@@ -50,7 +49,7 @@ def picture(path, title, rows, kind, x, y, group):
 
 
 def lines_of(rows, x, y, group):
-    """For each value of `group` its points, sorted: `(x, [y of each seed])`, of the same seed the best."""
+    """Returns, for each value of `group`, sorted points `(x, [best y of each seed])`."""
     lines = {}
     for row in rows:
         seeds = lines.setdefault(str(row[group]), {}).setdefault(row[x], {})

@@ -1,4 +1,4 @@
-"""Figure 9: the class token or the mean of all tokens, each with its own learning rate."""
+"""Figure 9: class token or mean of the tokens, each with its own learning rate."""
 
 from study import FEWSHOT_METRICS, Run, Study
 
@@ -25,12 +25,12 @@ def _runs(scale):
 
 STUDY = Study(
     title="Class token or mean of the tokens (Figure 9)",
-    question="Is the class token better than the mean, or does each want its own learning rate?",
+    question="Is the class token better than the mean, or does each need its own learning rate?",
     runs=_runs,
     metrics=FEWSHOT_METRICS,
     picture=("bars", "run", "5-shot", ""),
     notes=(
-        "The learning rates are recalled, and were not checked against the figure.",
-        "The class token goes through a tanh layer and a linear one, the mean of the tokens through a linear one.",
+        "The learning rates are from memory and were not checked against the figure.",
+        "The head of the class token has a tanh layer and a linear one, that of the mean a linear one.",
     ),
 )

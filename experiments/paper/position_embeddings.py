@@ -1,4 +1,4 @@
-"""Table 8: which position embedding, and where it is added."""
+"""Table 8: kinds of position embeddings and where they are added."""
 
 from paper_results import TABLE_8
 from study import FEWSHOT_METRICS, Run, Study
@@ -21,12 +21,12 @@ def _runs(scale):
 
 STUDY = Study(
     title="Position embeddings (Table 8)",
-    question="Does it matter how a Vision Transformer knows where its patches are?",
+    question="Does the kind of position embedding matter?",
     runs=_runs,
     metrics=FEWSHOT_METRICS,
     picture=("bars", "run", "5-shot", ""),
     notes=(
-        "The class token has a row of its own in 1-D and 2-D tables, and takes part in relative positions.",
-        "Relative positions are vectors of the size of a head, shared by the heads of a layer, for keys alone.",
+        "The class token has its own row in 1-D and 2-D tables and takes part in relative positions.",
+        "Relative positions are vectors of the size of a head, shared by the heads of a layer, for keys only.",
     ),
 )

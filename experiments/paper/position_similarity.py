@@ -1,4 +1,4 @@
-"""Figure 10: the position embeddings that different hyper-parameters lead to."""
+"""Figure 10: position embeddings of models trained with different hyperparameters."""
 
 from study import Run, Study
 
@@ -22,13 +22,13 @@ def _runs(scale):
 
 STUDY = Study(
     title="Similarity of position embeddings (Figure 10)",
-    question="Do positions learn that patches in the same row and column belong together, whatever the training?",
+    question="Do position embeddings learn rows and columns with any hyperparameters?",
     runs=_runs,
     metrics={"accuracy": "accuracy"},
     picture=("bars", "run", "accuracy", ""),
     notes=(
-        "The epochs, learning rates and weight decays are recalled, and were not checked against the figure.",
-        "At small scale the learning rates are five times as high, and 14 epochs are twice the steps.",
+        "The epochs, learning rates and weight decays are from memory and were not checked against the figure.",
+        "At small scale the learning rates are five times as high, and 14 epochs mean twice the steps.",
     ),
     inspected=True,
 )

@@ -1,4 +1,4 @@
-"""The table, the picture and the page of a study."""
+"""Writes the table, picture and page of a study."""
 
 import csv
 import html
@@ -10,7 +10,7 @@ from estimates import exaflops_of, images_of, model_name
 from keras_vit import files
 
 _SCALES = {
-    "tiny": "Two steps of every run on generated images: this shows that the study works, and nothing else.",
+    "tiny": "Two steps of every run on generated images, which only test that the study works.",
     "small": "Scaled down: generated images of 16 or 32 pixels (shapes) and handwritten digits instead of the paper's "
     "data, models of these sizes, and as many steps as each run lists.",
     "paper": "The paper's setting.",
@@ -22,9 +22,9 @@ def write_page(study, scale, runs, rows, folder, write=print):
 
     Args:
         study, scale, runs: the `Study`, the `Scale` and its `Run`s.
-        rows: of `rows_of`.
-        folder: to write to, local.
-        write: takes lines of text.
+        rows: from `rows_of`.
+        folder: local folder to write to.
+        write: called with lines of text.
     """
     folder = files.as_path(folder)
     files.make_dirs(folder)
@@ -37,7 +37,7 @@ def write_page(study, scale, runs, rows, folder, write=print):
         with files.atomic_path(folder / "picture.png", ".png") as path:
             kind, x, y, group = study.picture
             y = (y,) if isinstance(y, str) else y
-            # At tiny scale few-shot accuracy is not measured.
+            # Few-shot accuracy is not measured at tiny scale.
             y = tuple(name for name in y if any(row[name] is not None for row in rows)) or ("accuracy",)
             plots.picture(path, study.title, rows, kind, x, y, group)
     except ImportError as error:
@@ -49,7 +49,7 @@ def write_page(study, scale, runs, rows, folder, write=print):
 
 
 def as_csv(rows):
-    """The rows with all digits; what is not known is empty."""
+    """Returns the rows as CSV with all digits; missing values are empty."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -58,13 +58,13 @@ def as_csv(rows):
 
 
 def as_markdown(rows):
-    """The rows as a table of Markdown, numbers in four digits."""
+    """Returns the rows as a Markdown table with four significant digits."""
     cells = [list(rows[0]), ["---"] * len(rows[0]), *([_text(value) for value in row.values()] for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
 def as_html(study, scale, runs, rows, folder, has_picture):
-    """The page, with the pictures that are there."""
+    """Returns the HTML page with the existing pictures."""
     escape = html.escape
     head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
     body = "".join("<tr>" + "".join(f"<td>{escape(_text(v))}</td>" for v in row.values()) + "</tr>\n" for row in rows)
@@ -82,9 +82,9 @@ def as_html(study, scale, runs, rows, folder, has_picture):
         "td, th { padding: 0.2em 0.8em; text-align: left; } img { max-width: 100%; }</style>\n</head>\n<body>\n"
         f"<h1>{escape(study.title)}</h1>\n<p>{escape(study.question)}</p>\n"
         f"<p>Scale: {scale.name}. {escape(_SCALES[scale.name])} Columns that end in “paper” are the paper's "
-        "numbers, of its own data and models.</p>\n"
+        "numbers, from its own data and models.</p>\n"
         f"{picture}<table>\n<tr>{head}</tr>\n{body}</table>\n"
-        f"<h2>What the paper leaves open</h2>\n<ul>\n{notes}</ul>\n"
+        f"<h2>Unspecified in the paper</h2>\n<ul>\n{notes}</ul>\n"
         + (f"<h2>Pictures of the models</h2>\n<ul>\n{inspected}</ul>\n" if inspected else "")
         + f"<h2>Runs</h2>\n<ul>\n{listed}</ul>\n</body>\n</html>\n"
     )

@@ -1,4 +1,4 @@
-"""Making a study: its runs, one after the other, and then its page. What is done is not done again."""
+"""Trains the runs of a study one after the other, then writes its page; finished runs are not repeated."""
 
 import gc
 import os
@@ -21,21 +21,21 @@ def make(
 ) -> list[dict[str, Any]]:
     """Makes all runs of a study and writes `table.csv`, `table.md`, `picture.png` and `index.html`.
 
-    Every run is one of `training.run` in a folder of its own, `runs/<name>`. The same call goes on where an interrupted
-    one stopped, within a run from its last checkpoint, and repeats no run that is done.
+    Every run is a `training.run` in its own folder, `runs/<name>`. The same call resumes an interrupted study: finished
+    runs are not repeated, and the current one continues from its last checkpoint.
 
     Args:
         study: a `Study`.
         scale: a `Scale`.
-        folder: of the study, local; it belongs to one scale.
-        write: takes lines that say how it is going.
+        folder: local folder of the study, for one scale.
+        write: called with lines of progress.
 
     Returns:
         The rows of the table, dicts.
 
     Raises:
         ValueError: a config cannot be satisfied, or the folder belongs to runs of other configs.
-        Preempted: SIGTERM came; the same call goes on.
+        Preempted: the process received SIGTERM; the same call resumes.
     """
     if files.is_remote(folder):
         raise ValueError(f"A study needs a local folder, where its weights are saved. Received: folder={folder}")
@@ -50,15 +50,15 @@ def make(
 
 
 def make_run(study, run, runs, folder, write=print):
-    """Makes one run of a study, unless it is done; gives its results, a flat dict of numbers.
+    """Trains one run of a study unless it is finished; returns its results, a flat dict of numbers.
 
     Args:
-        study, folder, write: as of `make`.
+        study, folder, write: as in `make`.
         run: the `Run`.
-        runs: all of the study, among them the one that it starts from.
+        runs: all runs of the study, including the one that it starts from.
 
     Raises:
-        ValueError: as `make`; or the run that it starts from is not done.
+        ValueError: as `make`, or the run that it starts from is not finished.
     """
     if run.results:
         return run.results
@@ -73,17 +73,17 @@ def make_run(study, run, runs, folder, write=print):
         else:
             results = _train(study, run, start or run, config, workdir, write)
         workdir.write_results(results)
-    gc.collect()  # the model, whose parts refer to one another
+    gc.collect()  # frees the model, which has reference cycles
     return results
 
 
 def _open(run, runs, folder):
-    """The `Run` that a run starts from, its config and its `Workdir`."""
+    """Returns the `Run` that a run starts from, its config and its `Workdir`."""
     starts = [other for other in runs if other.name in run.start]
     done = {other.name: _open(other, runs, folder)[2].results() for other in starts}
     missing = [name for name, results in done.items() if results is None]
     if missing:
-        raise ValueError(f"The run {run.name!r} starts from {missing[0]!r}, which is not done. Received: {folder}")
+        raise ValueError(f"The run {run.name!r} starts from {missing[0]!r}, which is not finished. Received: {folder}")
     start = start_of(run, runs, done)
     config = config_of(run, start, folder)
     # Relative, so that the folder can be moved.
@@ -92,11 +92,9 @@ def _open(run, runs, folder):
 
 
 def _train(study, run, counted, config, workdir, write):
-    """Trains as the main job does, saves the weights, and gives the results.
+    """Trains a run, saves its weights and returns its results.
 
-    Args:
-        counted: the `Run` whose images and exaFLOPs are those of the table: the pre-training, also of a run that only
-            fine-tunes.
+    `counted` is the `Run` whose images and exaFLOPs go into the table: the pre-training, also for a fine-tuning.
     """
     result = training.run(config, workdir, write, evaluators=evaluation.get(config.evals))
     with files.atomic_path(workdir.path / "weights.npz", ".npz") as path:
@@ -107,12 +105,12 @@ def _train(study, run, counted, config, workdir, write):
 
 
 def config_of(run, start=None, folder=""):
-    """The config of a run, a `ConfigDict`.
+    """Returns the `ConfigDict` of a run.
 
     Args:
         run: the `Run`.
-        start: the `Run` whose weights it starts from; None for those of its own config.
-        folder: of the runs of its study.
+        start: the `Run` whose weights it starts from; None for those of its config.
+        folder: the folder of the study's runs.
     """
     weights = {} if start is None else {"weights": str(folder / start.name / "weights.npz")}
     return ConfigDict(recipes.defaults(**{**run.config, **weights}))

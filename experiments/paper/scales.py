@@ -1,4 +1,4 @@
-"""The scales at which a study can be made, and the configs that all studies begin with."""
+"""The scales of a study, and the configs shared by all studies."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -14,13 +14,13 @@ NAMES = ("tiny", "small", "paper")
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-    """How large the runs of a study are.
+    """The size of the runs of a study.
 
     Attributes:
-        name: "tiny", two steps of each run on generated images, to see that it works; "small", hours of a CPU, also on
-            generated images; or "paper".
-        path: where the data of "paper" lies.
-        seeds: of every run.
+        name: "tiny", two steps of each run on generated images, as a test; "small", hours on a CPU, also on generated
+            images; or "paper".
+        path: folder of the data of "paper".
+        seeds: seeds of every run.
         steps: pre-training steps of "small".
     """
 
@@ -46,7 +46,7 @@ class Scale:
         return self.name == "tiny"
 
     def with_seeds(self, runs: Sequence[Run]) -> list[Run]:
-        """All runs for each seed, rows of their own; those of seed 0 have the same names with and without others."""
+        """Returns all runs for each seed, as separate rows; seed 0 does not change the names."""
         return [self._seeded(run, seed) for seed in self.seeds for run in runs]
 
     def _seeded(self, run, seed):
@@ -61,14 +61,14 @@ class Scale:
 
     @property
     def vit(self) -> dict[str, int]:
-        """The Vision Transformer of tiny and small studies, `config.model`."""
+        """Returns `config.model` of the Vision Transformer in tiny and small studies."""
         if self.is_tiny:
             return {"patch_size": 8, "num_layers": 2, "hidden_size": 8, "mlp_dim": 16, "num_heads": 2}
         return {"patch_size": 4, "num_layers": 4, "hidden_size": 64, "mlp_dim": 256, "num_heads": 4}
 
     @property
     def side(self) -> int:
-        """The side of generated images in pixels, where a study chooses none."""
+        """Returns the default size of generated images in pixels."""
         return 16 if self.is_tiny else 32
 
     def pretraining(
@@ -83,17 +83,17 @@ class Scale:
         test: str = "test",
         **changes: Any,
     ) -> dict[str, Any]:
-        """A pre-training on shapes, whose classes are all pairs of a shape and a color.
+        """Returns a pre-training on shapes, whose classes are all pairs of a shape and a color.
 
         Args:
             model: `config.model`; None for `vit`.
             task: `config.task`.
-            examples: how many images there are; 0 for a million.
-            side: of the images in pixels; 0 for `side`.
+            examples: number of images; 0 for a million.
+            side: size of the images in pixels; 0 for `side`.
             rate: the learning rate.
             evals: evaluators after training; None for few-shot accuracy on digits.
-            test: the split whose first images are tested on.
-            **changes: other fields of the config; of `optimizer` what differs.
+            test: the split whose first images are used for testing.
+            **changes: other fields of the config, and changed fields of `optimizer`.
         """
         model = self.vit if model is None else model
         tiny = self.is_tiny
@@ -124,11 +124,11 @@ class Scale:
         }
 
     def finetuning(self, *, examples: int = 0, side: int = 0, rate: float = 0.01, **changes: Any) -> dict[str, Any]:
-        """A fine-tuning on digits, of all or of some as many of each class, with SGD as in Table 4.
+        """Returns a fine-tuning on digits with SGD as in Table 4.
 
         Args:
-            examples: how many images there are; 0 for all.
-            side, rate, **changes: as of `pretraining`.
+            examples: number of images, with equally many per class; 0 for all.
+            side, rate, **changes: as in `pretraining`.
         """
         tiny = self.is_tiny
         split = "train[:20]" if tiny else f"train[:{examples}]" if examples else "train"
@@ -156,12 +156,12 @@ class Scale:
         model_changes: Mapping[str, Any] | None = None,
         **choices: Any,
     ) -> dict[str, Any]:
-        """The row of Table 3 for a model; JFT-300M, which is not public, is TFRecords of one's own in `path`.
+        """Returns the row of Table 3 for a model; JFT-300M, which is not public, must be TFRecords in `path`.
 
         Args:
-            model, dataset, **choices: as of `recipes.pretraining`.
+            model, dataset, **choices: as in `recipes.pretraining`.
             evals: names of evaluators, without a folder.
-            model_changes: of `config.model`.
+            model_changes: changes to `config.model`.
         """
         recipe = recipes.pretraining(model, dataset, **choices)
         recipe |= families.model_config(model, **{**recipe["model"], **(model_changes or {})})
@@ -171,7 +171,7 @@ class Scale:
         return {**recipe, "evals": tuple(f"{evaluator}@{self.path}" for evaluator in evals)}
 
     def paper_finetuning(self, model: str, dataset: str, weights: str = "") -> dict[str, Any]:
-        """The row of Table 4 for a dataset; `weights` as in a config, "" for those of the run it starts from."""
+        """Returns the row of Table 4 for a dataset; `weights` is "" for those of the run that it starts from."""
         recipe = recipes.finetuning(model, dataset)
         recipe |= families.model_config(model, **recipe["model"])
         fixed = dict.fromkeys(data.DATASETS[dataset].options, "auto")

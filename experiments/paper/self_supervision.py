@@ -1,4 +1,4 @@
-"""Section 4.6: masked patch prediction, then fine-tuning with few labels, against training from scratch."""
+"""Section 4.6: masked patch prediction and fine-tuning with few labels, against training from scratch."""
 
 from families import SIDE, families
 from paper_results import SELF_SUPERVISION
@@ -56,14 +56,14 @@ def _small_runs(scale):
 
 
 def _predicting(config, target):
-    """A pre-training that predicts a target."""
+    """Returns a pre-training for a prediction target."""
     best_metric = "loss" if target == "pixels" else "accuracy"
     return {**config, "model": {**config["model"], "target": target}, "best_metric": best_metric}
 
 
 STUDY = Study(
     title="Self-supervision by masked patches (section 4.6)",
-    question="How much does a model gain from predicting half of its patches, where there are few labels?",
+    question="With few labels, how much does pre-training by predicting half of the patches help?",
     runs=_runs,
     metrics={"accuracy": "accuracy"},
     picture=("lines", "labels", "accuracy", "pre-training"),

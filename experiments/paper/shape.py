@@ -29,9 +29,9 @@ def _runs(scale):
         for factor in _FACTORS[scale.name]:
             if scale.is_paper:
                 config = scale.paper_pretraining("ViT-B/32", evals=("fewshot:imagenet2012",))
-                config["architecture"] = "VisionTransformer"  # whose sizes may differ from those of ViT-B/32
+                config["architecture"] = "VisionTransformer"  # allows other sizes than ViT-B/32's
                 config["model"] = {**config["model"], **_scaled(base, dimension, factor)}
-                patch_size = config["model"]["patch_size"]  # patches of 64 pixels fill images of 192
+                patch_size = config["model"]["patch_size"]  # patches of 64 pixels need images of 192
                 config["data"] = {**config["data"], "image_size": 224 // patch_size * patch_size}
             else:
                 config = scale.pretraining(model=_scaled(base, dimension, factor))
@@ -42,9 +42,9 @@ def _runs(scale):
 
 STUDY = Study(
     title="Scaling the Transformer's shape (Figure 8)",
-    question="What gives more for the same compute: depth, width, a larger MLP, smaller patches, or all of them?",
+    question="At equal compute, what helps most: depth, width, a larger MLP, smaller patches, or all of them?",
     runs=_runs,
     metrics=FEWSHOT_METRICS,
     picture=("lines", "exaFLOPs", "5-shot", "scaled"),
-    notes=("The paper gives the base and not the factors; here they are half, one and two, heads as the width.",),
+    notes=("The paper gives the base but not the factors; here they are 0.5, 1 and 2; heads scale with the width.",),
 )

@@ -1,6 +1,6 @@
-"""The paper's comparisons: for each of its tables and figures the runs, the table and the picture.
+"""The paper's comparisons: the runs, table and picture of each of its tables and figures.
 
-To add one, write a file with a `Study` and its row in `STUDIES`.
+To add one, write a file with a `Study` and add it to `STUDIES`.
 """
 
 import axial
@@ -33,14 +33,14 @@ STUDIES = {
     "self_supervision": self_supervision.STUDY,
     "table9": vtab.STUDY,
 }
-"""The studies by the table or figure of the paper that they make."""
+"""The studies by the paper's table or figure."""
 
 
 def get(name):
-    """The `Study` of a name, a key of `STUDIES`.
+    """Returns the `Study` of a name, a key of `STUDIES`.
 
     Raises:
-        ValueError: the name is not known.
+        ValueError: the name is unknown.
     """
     if name not in STUDIES:
         raise ValueError(f"`study` must be one of {', '.join(STUDIES)}. Received: study={name!r}")

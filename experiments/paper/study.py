@@ -1,11 +1,11 @@
-"""What a study is: runs of the main job, what is compared of them, and what the paper found."""
+"""Studies: training runs, the metrics to compare, and the paper's results."""
 
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-# What most studies compare: few-shot accuracy, on the digits at small scale, and that on the data of the run itself.
+# The metrics of most studies: few-shot accuracy, on digits at small scale, and accuracy on the run's own data.
 FEWSHOT_METRICS = {"5-shot": ("fewshot:digits/5shot", "fewshot:imagenet2012/5shot"), "accuracy": "accuracy"}
 
 
@@ -14,14 +14,14 @@ class Run:
     """One run of a study.
 
     Attributes:
-        name: of its folder.
-        config: what differs from `recipes.defaults`, a nested dict.
-        columns: what the table says of it, by the name of each column.
-        paper: what the paper measured of the same, by the names of the study's metrics; {} where it did not.
-        start: the names of earlier runs, one of whose weights this one starts from: of several the run with the best
-            accuracy on its own test split. () for the weights of its config.
-        is_row: whether it is a row of the table; a pre-training may be none.
-        results: its results, where they are known without making it.
+        name: name of its folder.
+        config: changes to `recipes.defaults`, a nested dict.
+        columns: its columns in the table, by name.
+        paper: the paper's results, by the names of the study's metrics; {} if there are none.
+        start: names of earlier runs to start from; of several, the one with the best accuracy on its own test split.
+            () for the weights of its config.
+        is_row: whether it is a row of the table; a pre-training may not be.
+        results: its results, if they are known without training.
     """
 
     name: str
@@ -38,16 +38,16 @@ class Study:
     """One or more tables and figures of the paper.
 
     Attributes:
-        title: what the page is called.
-        question: what is compared, in a sentence.
-        runs: from a `Scale` to the list of `Run`s; a run comes after those that it starts from.
-        metrics: what the table shows, by the name of each column the metric of the test, or several of which the first
-            one that was measured counts, as in `FEWSHOT_METRICS`.
-        picture: `(kind, x, y, group)`: "bars" of y for each row, or "lines" of y over x, one for each value of the
-            column `group`; names of columns or metrics. y may be several, a panel each.
-        notes: what the paper does not say, and what was chosen; sentences.
-        inspected: whether each run is looked into as well: attention, its distance, filters and positions.
-        measure: what a run does where it is not a training: from its `ConfigDict` to a dict of numbers.
+        title: title of the page.
+        question: the question that it answers, in a sentence.
+        runs: a function from a `Scale` to a list of `Run`s; a run comes after those that it starts from.
+        metrics: for each column, the name of a test metric, or several names of which the first measured one counts, as
+            in `FEWSHOT_METRICS`.
+        picture: `(kind, x, y, group)`, with names of columns or metrics: "bars" of y for each row, or "lines" of y over
+            x for each value of `group`. Several y are a panel each.
+        notes: sentences about choices that the paper does not specify.
+        inspected: whether to draw attention, attention distance, filters and positions of each run.
+        measure: replaces training: a function from a `ConfigDict` to a dict of numbers.
     """
 
     title: str
@@ -61,13 +61,13 @@ class Study:
 
 
 def transfer(name, pretraining, finetunings, columns):
-    """The runs of a pre-training, which is no row of the table, and of all that is fine-tuned from it.
+    """Returns the run of a pre-training, which is not a row of the table, and its fine-tuning runs.
 
     Args:
-        name: of the pre-training.
+        name: name of the pre-training.
         pretraining: its config.
-        finetunings: `{ending: (config, columns, paper)}`, by what follows the name in theirs.
-        columns: of all of them.
+        finetunings: `{suffix of the name: (config, columns, paper)}`.
+        columns: columns of all of them.
     """
     return [
         Run(name, pretraining, columns, is_row=False),
@@ -79,17 +79,17 @@ def transfer(name, pretraining, finetunings, columns):
 
 
 def metric_name(name):
-    """What a study calls a metric of a run's results: without `test/` and the folder of an evaluator's data."""
+    """Returns the name of a result without `test/` and without the folder of an evaluator's data."""
     return re.sub(r"@.*/", "/", name.removeprefix("test/"))
 
 
 def start_of(run: Run, runs: Sequence[Run], results: Mapping[str, Mapping[str, float]]) -> Run | None:
-    """The `Run` whose weights a run starts from: of several the one with the best accuracy; None where there is none.
+    """Returns the `Run` whose weights a run starts from, the most accurate of several, or None.
 
     Args:
         run: the `Run`.
-        runs: all of its study.
-        results: by the name of each of those in `run.start` its results.
+        runs: all runs of its study.
+        results: the results of the runs in `run.start`, by name.
     """
     candidates = [other for other in runs if other.name in run.start]
     if len(candidates) < 2:
@@ -98,19 +98,19 @@ def start_of(run: Run, runs: Sequence[Run], results: Mapping[str, Mapping[str, f
 
 
 def rows_of(study: Study, runs: Sequence[Run], results: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
-    """The rows of a study's table: dicts of columns, metrics, the paper's metrics and the cost.
+    """Returns the rows of a study's table: dicts of columns, metrics, the paper's metrics and the cost.
 
     Args:
         study: the `Study`.
         runs: its `Run`s.
-        results: by the name of each run its results, a flat dict of numbers.
+        results: the results of each run by name, flat dicts of numbers.
     """
     rows = []
     for run in runs:
         if not run.is_row:
             continue
         values = {metric_name(name): value for name, value in results[run.name].items()}
-        # Of a run that starts from the best one of several, the columns say which one that was.
+        # If a run starts from the best of several, its columns show which one.
         chosen = (start_of(run, runs, results) if len(run.start) > 1 else None) or run
         row = {"run": run.name, **chosen.columns, **run.columns}
         for name, candidates in study.metrics.items():

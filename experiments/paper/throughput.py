@@ -1,4 +1,4 @@
-"""Figure 12: images a second, and the largest batch, against the size of images."""
+"""Figure 12: images per second and the largest batch, by image size."""
 
 import time
 
@@ -14,7 +14,7 @@ _PAPER_MODELS = ("ViT-B/32", "ViT-B/16", "ViT-L/32", "ViT-L/16", "ViT-H/14", "R5
 _SIDES = {"tiny": (16,), "small": (16, 32, 64, 128, 256), "paper": (64, 128, 224, 384, 512)}
 _CLASSES = 1000
 _LARGEST_BATCH = {"tiny": 2, "small": 1024, "paper": 2**14}
-_SECONDS = 10.0  # a call that takes longer is not made larger, where memory is not what is looked for
+_SECONDS = 10.0  # stop doubling the batch after a longer call, unless the memory limit is measured
 
 
 def _runs(scale):
@@ -32,7 +32,7 @@ def _runs(scale):
 
 
 def _models(scale):
-    """`(name, config)` of each model."""
+    """Returns `(name, config)` of each model."""
     if scale.is_paper:
         for model in _PAPER_MODELS:
             choices = {"epochs": 7.0} if model == "ViT-L/16" else {}
@@ -43,7 +43,7 @@ def _models(scale):
 
 
 def _compiled(row):
-    """A row of `tpu_table`, as a run that is done."""
+    """Returns a row of `tpu_table` as a finished run."""
     results = {"images_per_second": row.images_per_second, "largest_batch": row.batch_per_device}
     model = f"{row.model}, compiled for {row.topology}"
     name = f"{row.model.replace('/', '_')}-{row.image_size}-{row.topology.replace(':', '-')}"
@@ -51,14 +51,13 @@ def _compiled(row):
 
 
 def measure(config):
-    """Images a second of a model, at the batch of 1, 2, 4, ... images at which they are most.
+    """Measures images per second of a model at the best batch size of 1, 2, 4, ...
 
     Args:
-        config: a recipe: its model, the shape of its images, and in `batch_size` the largest batch that is tried.
+        config: a recipe with the model and its image shape; `batch_size` is the largest batch to try.
 
     Returns:
-        `images_per_second`, `batch`, the one that they were measured at, and on an accelerator `largest_batch`, of
-        those that were tried the largest one that fits its memory.
+        `images_per_second`, the best `batch`, and on an accelerator `largest_batch`, the largest tried that fits.
     """
     image_shape = tuple(config.data.image_shape)
     model = tasks.get(config).build_model(InputShapes(image_shape, _CLASSES))
@@ -69,7 +68,7 @@ def measure(config):
         images = keras.ops.convert_to_numpy(keras.random.uniform((batch, *image_shape), -1, 1, seed=config.seed))
         try:
             seconds = _seconds(model, images)
-        except Exception as error:  # each backend and version has an error of its own for this
+        except Exception as error:  # out-of-memory errors differ by backend and version
             if not _is_out_of_memory(error) or batch == 1:
                 raise
             break
@@ -85,7 +84,7 @@ def measure(config):
 
 
 def _seconds(model, images, calls=3):
-    """The shortest time of a call of some, after one that compiles."""
+    """Returns the shortest time of several calls, after one that compiles."""
     model.predict_on_batch(images)
     shortest = float("inf")
     for _ in range(calls):
@@ -102,16 +101,16 @@ def _is_out_of_memory(error):
 
 STUDY = Study(
     title="Speed and memory against the size of images (Figure 12)",
-    question="How do images a second and the largest batch fall as images grow?",
+    question="How do images per second and the largest batch decrease with the image size?",
     runs=_runs,
     metrics={"images/s": "images_per_second", "batch": "batch", "largest batch": "largest_batch"},
     picture=("slopes", "pixels", ("images/s", "largest batch"), "model"),
     notes=(
-        "Inference in float32 on this machine, at the best batch of 1, 2, 4, ...; the paper's is of a TPUv3 core.",
-        "The largest batch is that of the same batches which fits the memory of an accelerator; a CPU has none of its "
-        "own. That of a TPU which is not there is what its compiler accepts: "
+        "Inference in float32 on this machine, at the best batch of 1, 2, 4, ...; the paper used a TPUv3 core.",
+        "The largest batch is the largest of these that fits the memory of an accelerator; it is not measured on CPUs. "
+        "For a TPU, it is the largest that the TPU's compiler accepts on this machine: "
         "`tpu_table.py --table=FILE.csv --modes=inference` writes a file, and `--data_path=FILE.csv` adds "
-        "its rows, whose images a second are an estimate.",
+        "its rows, whose images per second are estimates.",
     ),
     measure=measure,
 )

@@ -2,8 +2,8 @@
 
     python experiments/paper/tpu_table.py --table=tpu.csv --models=ViT-B/16,ViT-L/16 --modes=training,inference
 
-It needs what `keras-vit check-tpu` needs, and minutes for each row. The same command computes the rows that are
-missing. Each row is computed in a process of its own, `--row=JSON`, because a traced model keeps gigabytes of memory.
+It has the requirements of `keras-vit check-tpu` and takes minutes per row. The same command computes missing rows. Each
+row runs in its own process, `--row=JSON`, because a traced model keeps gigabytes of memory.
 """
 
 import csv
@@ -38,8 +38,9 @@ _CLASSES, _FIRST_BATCH = 1000, 64
 class Row:
     """One cell of the table.
 
-    Both modes are in mixed bfloat16, training with AdamW. `batch_per_device` is the largest batch that was compiled and
-    fits; `images_per_second` a roofline estimate for a device; `error` is the compiler's message or `NOTHING_FITS`.
+    Both modes use mixed bfloat16, training with AdamW. `batch_per_device` is the largest batch that was compiled and
+    fits, `images_per_second` is a roofline estimate per device, and `error` is the compiler's message or
+    `NOTHING_FITS`.
     """
 
     model: str
@@ -57,11 +58,11 @@ class Row:
 
 
 def cells(models, topologies, image_sizes, modes=MODES):
-    """Returns the `Row`s of a table, without numbers; sizes are rounded down to a multiple of the patch size."""
+    """Returns the `Row`s of a table without results; sizes are rounded down to a multiple of the patch size."""
     for topology in topologies:
         get_topology(topology)
     if unknown := sorted(set(modes) - set(MODES)):
-        raise ValueError(f"`modes` must be of {', '.join(MODES)}. Received: {', '.join(unknown)}")
+        raise ValueError(f"`modes` must be among {', '.join(MODES)}. Received: {', '.join(unknown)}")
     models = [families.canonical_name(model) for model in models]
     for model in models:
         families.model_config(model)
@@ -93,21 +94,21 @@ def fill(path, rows, write=print):
     write(f"{len(missing)} of {len(rows)} cells to compute")
     for row in missing:
         arguments = [__file__, f"--row={json.dumps(dataclasses.asdict(row))}"]
-        with tempfile.TemporaryDirectory() as folder:  # for what a child leaves that is stopped
+        with tempfile.TemporaryDirectory() as folder:  # for files of a child that is killed
             line = files.run_python(arguments, KERAS_BACKEND=row.backend, TMPDIR=folder)
         known[row.cell] = row = Row(**json.loads(line))
         with files.atomic_write(path) as file:
             writer = csv.DictWriter(file, [field.name for field in dataclasses.fields(Row)], lineterminator="\n")
             writer.writeheader()
             writer.writerows(dataclasses.asdict(each) for each in known.values())
-        result = f"{row.batch_per_device} images a device, {row.images_per_second:.4g} images/s"
+        result = f"{row.batch_per_device} images per device, {row.images_per_second:.4g} images/s"
         result = first_line(row.error) if row.error else result
         write(f"{row.model} on {row.topology}, {row.image_size} pixels, {row.mode}: {result}")
     return list(known.values())
 
 
 def compute(row):
-    """Returns the `Row` with its numbers, by compiling a few batches."""
+    """Compiles a few batches and returns the `Row` with its results."""
     topology, is_training = get_topology(row.topology), row.mode == "training"
     config = ConfigDict(
         recipes.defaults(
@@ -157,7 +158,7 @@ def define_flags():
     flags.DEFINE_list("topologies", ["v3:2x2", "v5e:2x4", "v6e:2x4"], "The slices.")
     flags.DEFINE_list("image_sizes", ["224", "384"], "Heights and widths of the images, in pixels.")
     flags.DEFINE_list("modes", list(MODES), f"Of {', '.join(MODES)}.")
-    flags.DEFINE_string("row", "", "A row as JSON: compute it alone and print it.")
+    flags.DEFINE_string("row", "", "A row as JSON: compute and print only this row.")
 
 
 def main():

@@ -1,10 +1,10 @@
-"""Table 9: nineteen tasks of VTAB-1k, by their three groups."""
+"""Table 9: the nineteen tasks of VTAB-1k in their three groups."""
 
 from paper_results import TABLE_9
 from study import Run, Study
 from vtab_tasks import GROUPS, TASKS
 
-# Stand-ins of a small scale: factors of shapes, in groups of how they are seen.
+# Substitutes at small scale: factors of shapes, in similar groups.
 _STAND_INS = {
     "natural": ("color", "shape"),
     "specialized": ("texture", "background_texture", "noise"),
@@ -36,9 +36,9 @@ def _runs(scale):
 
 STUDY = Study(
     title="VTAB-1k, task by task (Table 9)",
-    question="Which tasks does a model learn from a thousand examples?",
+    question="Which tasks can a model learn from a thousand examples?",
     runs=_runs,
     metrics={"accuracy": "accuracy"},
     picture=("bars", "run", "accuracy", ""),
-    notes=("At small scale the tasks are not VTAB's: they are factors of shapes, in groups that are like VTAB's.",),
+    notes=("At small scale, factors of shapes in similar groups replace VTAB's tasks.",),
 )

@@ -3,8 +3,8 @@
     python experiments/paper/vtab_tasks.py --variant=ViT_B16 --weights=imagenet21k --workdir=runs/vtab
     python experiments/paper/vtab_tasks.py --model=mine.keras --tasks=cifar100,svhn --data_path=/data/tfds
 
-The same command resumes where it stopped. The accuracies, the means of the three groups and the mean of all tasks are
-printed and written to `results.json`.
+The same command resumes. The accuracies, the means of the three groups and the mean of all tasks are printed and
+written to `results.json`.
 """
 
 import gc
@@ -31,24 +31,24 @@ TASKS = tuple(task for tasks in GROUPS.values() for task in tasks)
 
 
 def run_tasks(model, workdir, *, path="", tasks=TASKS, seed=0, edit=None, write=print):
-    """Fine-tunes a `VisionTransformer` on each task, from its weights and with a new head, and tests it.
+    """Fine-tunes a `VisionTransformer` with a new head on each task and evaluates it.
 
-    Every task has a folder in `workdir`, which belongs to this model. The same call resumes where it stopped.
+    Every task has a folder in `workdir`, which belongs to this model. The same call resumes.
 
     Args:
         model: the `VisionTransformer`.
         workdir: the folder of the runs.
-        path: the data folder of TFDS; "" for its usual place.
+        path: the data folder of TFDS; "" for the default one.
         tasks: some of `TASKS`.
-        seed: of the runs; the paper takes the mean of three.
-        edit: `edit(config)` changes the config of a task before it is used.
-        write: takes lines about the progress.
+        seed: seed of the runs; the paper averages three.
+        edit: `edit(config)` changes the config of a task before training.
+        write: called with lines of progress.
 
     Returns:
-        A dict of floats: the accuracy on each task, the mean of each group whose tasks are all done, and "mean".
+        A dict of floats: the accuracy on each task, the mean of each complete group, and "mean".
 
     Raises:
-        ValueError: a task is unknown, a dataset is missing, or the model or the workdir does not fit.
+        ValueError: a task is unknown, a dataset is missing, or the model or workdir does not match.
         Preempted: the run was asked to stop and is saved.
 
     Reference: Zhai et al., "VTAB" (2019); the paper's Table 4 for the recipe, the same for all tasks.
@@ -74,30 +74,30 @@ def run_tasks(model, workdir, *, path="", tasks=TASKS, seed=0, edit=None, write=
             write(f"task {number} of {len(tasks)}: {task}")
             results = training.run(config, folder, write).metrics
             folder.write_results(results)
-            gc.collect()  # the model, whose parts refer to one another
+            gc.collect()  # frees the model, which has reference cycles
         metrics[task] = results["test/accuracy"]
         write(f"{task}: {metrics[task]:.4f}")
     return {**metrics, **_means(metrics)}
 
 
 def _check_datasets(configs):
-    """Raises a `ValueError` unless the datasets of all tasks are there, before hours are spent on the first ones."""
+    """Raises a `ValueError` before any training if the dataset of a task is missing."""
     for task, config in configs.items():
         try:
             data.load_splits(config.data)
         except ValueError as error:
             raise ValueError(
-                f"The task {task} cannot load its dataset; where TFDS has it in another folder, `path` "
-                f"(--data_path) names it. {error}"
+                f"The task {task} cannot load its dataset; if TFDS has it in another folder, set `path` "
+                f"(--data_path). {error}"
             ) from error
 
 
 def config_of(model, task, *, weights, path="", seed=0):
-    """The config of the run of a task: the paper's recipe for VTAB and the sizes of a model, a `ConfigDict`."""
+    """Returns the `ConfigDict` of a task: the paper's recipe for VTAB with the sizes of a model."""
     name, sizes = f"vtab/{task}", _sizes(model)
-    # The recipe knows models by name for their patches alone: those of 14 pixels do not fill 384.
+    # The recipe needs a model's name only for its patch size: 384 is not a multiple of 14.
     recipe = recipes.finetuning("ViT-H/14" if sizes["patch_size"] == 14 else "ViT-B/16", name)
-    # What a task forbids (a crop, where the label counts what is in the whole image) comes before the recipe.
+    # Options required by a task override the recipe: no crop if the label depends on the whole image.
     fixed = {field: "auto" for field in data.DATASETS[name].options}
     return ConfigDict(
         recipes.defaults(
@@ -114,9 +114,9 @@ def config_of(model, task, *, weights, path="", seed=0):
 
 
 def _sizes(model):
-    """The fields of `config.model` that describe a Vision Transformer."""
+    """Returns the fields of `config.model` that describe a Vision Transformer."""
     if not isinstance(model, VisionTransformer):
-        raise ValueError(f"VTAB fine-tunes a Vision Transformer itself. Received: model={model.name!r}")
+        raise ValueError(f"The model must be a `VisionTransformer`. Received: model={model.name!r}")
     fields = (
         *("patch_size", "num_layers", "hidden_size", "mlp_dim", "num_heads", "position_embedding"),
         *("position_embedding_at", "class_token_position", "exact_gelu", "epsilon"),
@@ -129,7 +129,7 @@ def _sizes(model):
 
 
 def _keep_weights(model, workdir):
-    """Saves the weights that all tasks start from, or makes sure that they are the ones that were saved."""
+    """Saves the weights that all tasks start from, or checks that the saved ones are the same."""
     digest = weights_digest(model)
     saved = files.read_json(workdir / "weights.json")
     if saved is None:
@@ -152,7 +152,7 @@ def _means(metrics):
 def define_flags():
     shared_flags.define_model()
     flags.DEFINE_list("tasks", list(TASKS), "The tasks.")
-    flags.DEFINE_string("data_path", "", "Where TFDS has the datasets, unless it is in the usual place.")
+    flags.DEFINE_string("data_path", "", "TFDS data folder, unless it is the default one.")
     flags.DEFINE_integer("seed", 0, "The seed of the runs.", lower_bound=0)
     flags.DEFINE_string("workdir", "runs/vtab", "The folder of the runs.")
 

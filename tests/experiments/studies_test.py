@@ -237,7 +237,7 @@ def test_unknown_names_are_refused(arguments, message):
 def test_a_run_that_starts_from_another_one_waits_for_it(tmp_path):
     study = studies.get("self_supervision")
     runs = study.runs(SCALES["tiny"])
-    with pytest.raises(ValueError, match="starts from 'mean_color', which is not done"):
+    with pytest.raises(ValueError, match="starts from 'mean_color', which is not finished"):
         runner.make_run(study, runs[1], runs, tmp_path)
     assert not (tmp_path / "runs").exists()
     assert training.Workdir(tmp_path, {}).results() is None

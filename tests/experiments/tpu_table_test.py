@@ -31,7 +31,7 @@ def test_a_table_has_every_cell_once_and_sizes_that_patches_fill():
     [
         ((["ViT-X/9"], ["v3:2x2"], [224]), "`architecture` must be one of"),
         ((["ViT-B/16"], ["v9:2x2"], [224]), "`topology` must be"),
-        ((["ViT-B/16"], ["v3:2x2"], [224], ["serving"]), "`modes` must be of training, inference"),
+        ((["ViT-B/16"], ["v3:2x2"], [224], ["serving"]), "`modes` must be among training, inference"),
         ((["ViT-B/16", "ViT-B/32"], ["v3:2x2"], [16]), "smaller than a patch of ViT-B/32. Received: image_size=16"),
         ((["ViT-B/16"], ["v3:2x2"], []), "needs a model, a slice"),
     ],

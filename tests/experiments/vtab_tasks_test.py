@@ -67,7 +67,7 @@ def test_bad_requests_are_refused(tmp_path):
     wrapped = keras.Sequential([keras.Input((8, 8, 3)), model])
     for match, call in (
         (r"Received: tasks=\('mnist',\)", lambda: vtab.run_tasks(model, tmp_path, tasks=("mnist",))),
-        ("a Vision Transformer itself", lambda: vtab.config_of(wrapped, "svhn", weights="")),
+        ("must be a `VisionTransformer`", lambda: vtab.config_of(wrapped, "svhn", weights="")),
     ):
         with pytest.raises(ValueError, match=match):
             call()
