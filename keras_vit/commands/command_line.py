@@ -90,7 +90,8 @@ def _print_help(module, name, defined):
     usage = " ".join([name, *getattr(module, "POSITIONAL", ())])
     print(f"usage: keras-vit {usage} [--flag=value ...]\n\n{module.__doc__.strip()}\n")
     for flag in defined:
-        default = "" if flag.default in (None, "", []) else f" (default: {flag.default_as_str})"
+        value = (flag.default_as_str or "").replace(f"{CONFIGS}/", "")
+        default = "" if flag.default in (None, "", []) else f" (default: {value})"
         text = textwrap.fill(f"{flag.help}{default}", 96, initial_indent="      ", subsequent_indent="      ")
         print(f"  --{flag.name}\n{text}")
 

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.evaluation.collecting import collect
+from keras_vit.evaluation.collecting import collect, outputs_of
 from keras_vit.layers.patch_masking import PatchMasking
 from keras_vit.models.features import FeatureModel
 
@@ -41,18 +41,14 @@ def check_representation(model, inputs):
 
 def representations(model, inputs, split="test", indices=None):
     """Returns features `(N, F)`, labels `(N,)`, and a bool for each example of the split: whether it is readable."""
-    arrays = collect(representation_model(model), _features, inputs, split, indices)
+    arrays = collect(representation_model(model), outputs_of, inputs, split, indices)
     readable = arrays["weights"] > 0
     if (np.count_nonzero(arrays["labels"][readable], axis=1) > 1).any():
         raise ValueError(
             "Classifiers on features need one right class per example; `top1` and `average_precision` support "
             f"several. Received: examples of the split {split!r} with several right labels"
         )
-    return arrays["features"][readable], arrays["labels"][readable].argmax(-1), readable
-
-
-def _features(model, batch):
-    return {"features": ops.cast(model(batch[0], training=False), "float32")}
+    return arrays["outputs"][readable], arrays["labels"][readable].argmax(-1), readable
 
 
 def _train_and_test(model, inputs):
@@ -103,13 +99,14 @@ def ridge_scores(x, y, x_test, num_classes, l2=L2):
     """Computes ridge regression scores `(M, num_classes)` for targets -1 and 1, as big_vision's `fewshot_lsr`."""
     x = np.asarray(x, "float64")
     mean, deviation = x.mean(0), x.std(0) + 1e-5
-    normalized = lambda part: np.pad((part - mean) / deviation, ((0, 0), (0, 1)), constant_values=_BIAS)  # noqa: E731
-    x, targets = normalized(x), np.where(np.asarray(y)[:, None] == np.arange(num_classes), 1.0, -1.0)
+    x = np.pad((x - mean) / deviation, ((0, 0), (0, 1)), constant_values=_BIAS)
+    targets = np.where(np.asarray(y)[:, None] == np.arange(num_classes), 1.0, -1.0)
     if len(x) < x.shape[1]:  # equivalent, with the smaller matrix
         classifier = x.T @ np.linalg.solve(x @ x.T + l2 * np.eye(len(x)), targets)
     else:
         classifier = np.linalg.solve(x.T @ x + l2 * np.eye(x.shape[1]), x.T @ targets)
-    return normalized(np.asarray(x_test, "float64")) @ classifier
+    weights = classifier[:-1] / deviation[:, None]
+    return x_test @ weights + (_BIAS * classifier[-1] - mean @ weights)
 
 
 def linear_probe(model, inputs, engine=None):
