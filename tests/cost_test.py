@@ -180,9 +180,9 @@ class _Subclass(keras.Model):
             lambda x: keras.layers.MultiHeadAttention(2, 3)(x, x),
             "to count them. Received: .*, MultiHeadAttention",
         ),
-        (lambda x: keras.ops.matmul(x, keras.ops.transpose(x, (0, 2, 1))), "would count them. Received: .*, Matmul"),
-        (lambda x: keras.ops.einsum("bnd,bmd->bnm", x, x), "would count them. Received: .*, Einsum"),
-        (_Table(), "would count them. Received: .*, _Table"),
+        (lambda x: keras.ops.matmul(x, keras.ops.transpose(x, (0, 2, 1))), "to count them. Received: .*, Matmul"),
+        (lambda x: keras.ops.einsum("bnd,bmd->bnm", x, x), "to count them. Received: .*, Einsum"),
+        (_Table(), "to count them. Received: .*, _Table"),
     ],
 )
 def test_products_that_are_not_known_are_refused(build, message):
@@ -192,9 +192,9 @@ def test_products_that_are_not_known_are_refused(build, message):
 
 
 def test_a_model_without_a_graph_or_a_shape_is_refused():
-    with pytest.raises(ValueError, match="which must be functional, or sequential and built. Received: .*_Subclass"):
+    with pytest.raises(ValueError, match="must be functional, or sequential and built.*Received: .*_Subclass"):
         keras_vit.flops(_Subclass())
-    with pytest.raises(ValueError, match="which must be functional, or sequential and built. Received: .*Sequential"):
+    with pytest.raises(ValueError, match="must be functional, or sequential and built.*Received: .*Sequential"):
         keras_vit.flops(keras.Sequential([keras.layers.Dense(3)]))
     inputs = keras.Input((None, None, 3))
     with pytest.raises(ValueError, match="shape of the images must be static"):
