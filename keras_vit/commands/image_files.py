@@ -75,7 +75,4 @@ class ImageFileReader:
         except tf.errors.OpError as error:
             refused = re.search(r"assertion failed: \[\W*([^;\]]*)", error.message)
             raise ValueError(f"{name} cannot be read: it is {refused[1] if refused else 'damaged'}.") from error
-        preprocessing = self._preprocessing
-        white = 2**preprocessing.bit_depth - 1
-        unit = (image * np.float32(preprocessing.std) + np.float32(preprocessing.mean)) / white
-        return image, np.uint8(np.rint(255 * to_pictures(2 * unit[None] - 1)[0]))
+        return image, np.uint8(np.rint(255 * to_pictures(image[None], self._preprocessing)[0]))
