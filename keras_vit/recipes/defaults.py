@@ -5,7 +5,7 @@ from typing import Any
 from keras_vit import families
 
 FIELDS = {
-    "recipe": "",  # one line on the source of the numbers
+    "recipe": "",  # source of the numbers, in one line
     "task": "classification",  # classification, masked_patches, or another key of keras_vit.tasks.TASKS
     "architecture": "VisionTransformer",  # a size, such as ViT-B/16, or a constructor with the sizes in `model`
     "seed": 0,  # of the initial weights, the order of the data, augmentation and dropout

@@ -88,7 +88,7 @@ def test_fine_tuning_starts_with_a_zero_head_and_traces(tmp_path):
     assert result.metrics["train/skipped_steps"] == 0
     assert list((tmp_path / "run" / "tensorboard" / "plugins" / "profile").iterdir())
     assert any(line.startswith("wrote a profiler trace: tensorboard --logdir ") for line in lines)
-    assert any("GFLOPs an image forward" in line for line in lines)
+    assert any("GFLOPs per image, forward pass" in line for line in lines)
 
 
 def test_a_full_memory_is_reported_with_three_settings_that_help(monkeypatch):
@@ -269,7 +269,7 @@ def test_a_resnet_trains_resumes_and_prints_its_cost(tmp_path):
 
     with pytest.raises(KeyError):
         small_run.start("alone", tmp_path, stop, **changes)
-    assert any("GFLOPs an image forward" in line for line in lines)
+    assert any("GFLOPs per image, forward pass" in line for line in lines)
     result, lines = _start(tmp_path, **changes)
     assert any(line.startswith("resuming from step 1,") for line in lines)
     assert result.model.name == "bit_resnet" and 0 <= result.metrics["test/accuracy"] <= 1
