@@ -78,7 +78,10 @@ def _parse(name, positional):
     except (AttributeError, KeyError) as error:  # ml_collections raises these for unknown fields
         _end(f"the config has no such field: {_text(error)}")
     except OSError as error:
-        _end(f"the config cannot be loaded: {_text(error)}")
+        given = next((word.partition("=")[2] for word in _arguments if word.startswith("--config=")), "")
+        is_missing = given and not os.path.exists(given.partition(":")[0])
+        reason = f"give a file, or one of {_config_names()}. Received: config={given!r}" if is_missing else _text(error)
+        _end(f"the config cannot be loaded: {reason}")
     takes_more = bool(positional) and positional[-1].endswith("...")
     if len(words) < len(positional) or (len(words) > len(positional) and not takes_more):
         wanted = f"{' and '.join(positional)} must be given" if positional else "this command takes only flags"
@@ -98,21 +101,24 @@ def _print_help(module, name, defined):
 
 def define_config(default="digits"):
     """Defines the flag `--config` and, through it, an override flag for every field."""
-    names = ", ".join(sorted(path.stem for path in CONFIGS.glob("*.py")))
-    text = f"A config file, or the name of one in the package: {names}. --config.FIELD=VALUE overrides a field."
+    text = f"A config file, or one of the package: {_config_names()}. --config.FIELD=VALUE overrides a field."
     try:
         config_flags.DEFINE_config_file("config", str(CONFIGS / f"{default}.py"), text, sys_argv=_arguments)
     except AttributeError as error:  # overrides are checked against the default immediately
         _end(f"the config has no such field: {_text(error)}")
 
 
+def _config_names():
+    return ", ".join(sorted(path.stem for path in CONFIGS.glob("*.py")))
+
+
 def _expand_config(argument):
     """Replaces the name in `--config=NAME:REQUEST` by the path of the package's config file."""
     flag, _, value = argument.partition("=")
-    page, colon, request = value.partition(":")
-    if flag not in ("--config", "-config") or not (CONFIGS / f"{page}.py").exists():
+    name, colon, request = value.partition(":")
+    if flag not in ("--config", "-config") or not (CONFIGS / f"{name}.py").exists():
         return argument
-    return f"{flag}={CONFIGS / page}.py{colon}{request}"
+    return f"{flag}={CONFIGS / name}.py{colon}{request}"
 
 
 def check_output(path):

@@ -222,6 +222,7 @@ def test_a_stopped_run_saves_and_resumes(scripts, tmp_path):
             ["--config.batch_size=0.5"], "flag --config.batch_size=0.5: invalid literal for int", marks=pytest.mark.slow
         ),
         (["--config=experiments/configs/nothing.py"], "the config cannot be loaded: .*nothing.py"),
+        (["--config=digit"], "the config cannot be loaded: give a file, or one of digits, .*Received: config='digit'"),
         pytest.param(
             ["--wrkdir=3"], "Unknown command line flag 'wrkdir'. Did you mean: workdir", marks=pytest.mark.slow
         ),
