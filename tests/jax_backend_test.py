@@ -16,6 +16,7 @@ PARTS = (
     ("models",),
     ("checkpoints",),
     ("optimizers", "training/update_test.py", "losses_test.py", "tasks/classification_test.py"),
+    ("training/patch_sizes_test.py",),
     (
         "inspection/attention_test.py::test_layers_are_counted_from_one_and_heads_are_averaged",
         "inspection/attention_test.py::test_relevance_has_the_gradients_of_finite_differences[wrapped]",

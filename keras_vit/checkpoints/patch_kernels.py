@@ -23,10 +23,15 @@ def resize_patches(kernel, patch_size, position_rule):
 
     Reference: `resample_patchemb` of big_vision's `models/proj/flexi/vit.py`; timm's `resample_patch_embed`.
     """
-    resize = RULES["bicubic_antialias"] if position_rule == "bicubic_antialias" else _bilinear_matrix
-    # The pseudo-inverse of a Kronecker product is the product of those of its factors, so handle each axis separately.
-    rows, columns = (np.linalg.pinv(resize(old, patch_size).T) for old in kernel.shape[:2])
+    rows, columns = (kernel_matrix(old, patch_size, position_rule) for old in kernel.shape[:2])
     return np.einsum("ro,oqcd,nq->rncd", rows, kernel.astype(np.float64), columns, optimize=True).astype(np.float32)
+
+
+def kernel_matrix(old, new, position_rule):
+    """The matrix `(new, old)` that `resize_patches` applies to each axis of a kernel."""
+    # The pseudo-inverse of a Kronecker product is that of its factors, so each axis has its own.
+    resize = RULES["bicubic_antialias"] if position_rule == "bicubic_antialias" else _bilinear_matrix
+    return np.linalg.pinv(resize(old, new).T)
 
 
 def _bilinear_matrix(old, new):

@@ -22,7 +22,8 @@ from keras_vit.evaluation.collecting import read_test_examples, sample_indices
 from keras_vit.evaluation.plots import predictions
 from keras_vit.plots import to_pictures
 from keras_vit.training import preemption
-from keras_vit.training.plots import training_curve
+from keras_vit.training.patch_sizes import patch_size_rows
+from keras_vit.training.plots import accuracy_against_cost, training_curve
 from keras_vit.training.progress import format_metrics
 from keras_vit_cli import START
 
@@ -80,6 +81,10 @@ def finish(config, options, workdir, run):
     version = None if options is None else export_model(config, options, workdir, run)
     tables = [training.read_metrics(workdir.path / name) for name in ("metrics.csv", "evaluations.csv")]
     draw(workdir.path / "curve.png", lambda path: training_curve(path, *tables))
+    if config.patch_sizes:
+        rows = patch_size_rows(run.model, config.patch_sizes, run.metrics)
+        print("\n".join(["\t".join(rows[0]), *("\t".join(map(str, row.values())) for row in rows)]))
+        draw(workdir.path / "patch_sizes.png", lambda path: accuracy_against_cost(path, {str(workdir.path): rows}))
     if version is not None:
         draw(workdir.path / "predictions.png", lambda path: predict(version, run.inputs, path))
     workdir.write_results(run.metrics)  # last: it marks the run as done

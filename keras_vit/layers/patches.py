@@ -1,11 +1,24 @@
 """Cutting images into patches, and projecting these to tokens."""
 
+import contextvars
+import types
 from typing import Any
 
 import keras
 from keras import ops
 
 from keras_vit.layers.validation import check_positive_int, check_rank, nearest_multiples
+
+# Layers that compute for another patch size in this thread, by their ids: of `Patches` the size, of the others the
+# matrices of `resize_axes`. See `VisionTransformer.at_patch_size`.
+RESIZED: contextvars.ContextVar = contextvars.ContextVar("resized", default=types.MappingProxyType({}))
+
+
+def resize_axes(table, matrices):
+    """Resizes the axes of a flattened grid: `(R * C * K, D)` to `(r * c * K, D)` by matrices `(r, R)` and `(c, C)`."""
+    rows, columns = (ops.cast(matrix, table.dtype) for matrix in matrices)
+    grid = ops.reshape(table, (rows.shape[1], columns.shape[1], -1))
+    return ops.reshape(ops.einsum("ro,oqd,cq->rcd", rows, grid, columns), (-1, table.shape[-1]))
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -41,7 +54,7 @@ class Patches(keras.layers.Layer):
         self.built = True
 
     def call(self, images: keras.KerasTensor) -> keras.KerasTensor:
-        p = self.patch_size
+        p = RESIZED.get().get(id(self), self.patch_size)
         _, height, width, channels = ops.shape(images)
         rows, columns = height // p, width // p
         x = ops.reshape(images, (-1, rows, p, columns, p, channels))
@@ -85,11 +98,13 @@ class PatchEncoder(keras.layers.Dense):
     def build(self, input_shape: tuple) -> None:
         check_rank("PatchEncoder", input_shape, "B, N, P*P*C")
         super().build(input_shape)
+        self.input_spec = None  # of another patch size, patches have another length
 
     def call(self, inputs: keras.KerasTensor, training: bool | None = None) -> keras.KerasTensor:
         flatten = self.compute_dtype != "bfloat16"  # as `TokenDense` does
         x = ops.reshape(inputs, (-1, inputs.shape[-1])) if flatten else inputs
-        x = ops.matmul(x, self.kernel)
+        matrices = RESIZED.get().get(id(self))
+        x = ops.matmul(x, self.kernel if matrices is None else resize_axes(self.kernel, matrices))
         x = x if self.bias is None else x + self.bias
         return ops.reshape(x, (-1, ops.shape(inputs)[1], self.hidden_size)) if flatten else x
 

@@ -1,11 +1,13 @@
 """Position embeddings, which are added to the tokens of patches."""
 
+import math
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_vit.layers.patches import RESIZED, resize_axes
 from keras_vit.layers.validation import check_grid, check_grid_tokens, check_rank, check_static_tokens
 
 
@@ -55,7 +57,12 @@ class PositionEmbedding(_Positions):
         self.built = True
 
     def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
-        return tokens + self.pos_embedding
+        matrices = RESIZED.get().get(id(self))
+        if matrices is None:
+            return tokens + self.pos_embedding
+        table = ops.convert_to_tensor(self.pos_embedding)
+        first = table.shape[1] - math.prod(self.grid)  # class tokens
+        return tokens + ops.concatenate([table[:, :first], resize_axes(table[0, first:], matrices)[None]], axis=1)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

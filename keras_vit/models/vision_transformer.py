@@ -12,6 +12,8 @@ import keras
 import numpy as np
 
 from keras_vit import checkpoints, layers
+from keras_vit.checkpoints.patch_kernels import kernel_matrix
+from keras_vit.checkpoints.position_embeddings import RULES
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.naflex import (
     MaskedLayerNormalization,
@@ -21,6 +23,7 @@ from keras_vit.layers.naflex import (
     real_tokens,
 )
 from keras_vit.layers.patch_masking import PatchMasking
+from keras_vit.layers.patches import RESIZED
 from keras_vit.layers.resnet_stem import resolve_stem
 from keras_vit.layers.validation import check_choice
 from keras_vit.models.image_model import ImageModel, add_head, kept_arguments, policy_of
@@ -385,6 +388,41 @@ class VisionTransformer(ImageModel):
             yield
         finally:
             _CHANGES.reset(token)
+
+    @contextlib.contextmanager
+    def at_patch_size(self, patch_size: int) -> Iterator[None]:
+        """While it is open, calls of this model in this thread cut images into patches of another size.
+
+        The kernel and the positions are resized in the forward pass, as `from_pretrained(..., patch_size=...)` resizes
+        those of a file; gradients flow to the stored ones. A function that was compiled before keeps its size.
+
+        Raises:
+            ValueError: the patches do not fill the images, or the model has a stem, rotary positions, masked patches,
+                or positions that are neither "learned" nor "none".
+
+        Reference: FlexiViT, arXiv 2212.08013.
+        """
+        a = self.arguments
+        if self.stem or a["rotary"] or a["masking_rate"] or a["position_embedding"] not in ("learned", "none"):
+            names = ("resnet_blocks", "rotary", "masking_rate", "position_embedding")
+            raise ValueError(
+                "Another patch size needs a model without stem, rotary positions and masked patches, whose "
+                "`position_embedding` is learned or none. "
+                f"Received: {', '.join(f'{name}={a[name]!r}' for name in names)}"
+            )
+        grid, rule = patch_grid(self.image_shape, patch_size), a["position_resampling"]
+        kernel = positions = None
+        if patch_size != self.patch_size:
+            kernel = [kernel_matrix(self.patch_size, patch_size, rule)] * 2
+            positions = [RULES[rule](old, new) for old, new in zip(self.grid, grid)]
+        patches = next(layer for layer in self._first if isinstance(layer, layers.Patches))
+        resized = {id(layer): positions for layer in self.positions}
+        resized |= {id(patches): patch_size, id(self.patch_encoder): kernel}
+        token = RESIZED.set({**RESIZED.get(), **resized})
+        try:
+            yield
+        finally:
+            RESIZED.reset(token)
 
     def embed(self, images: keras.KerasTensor, training: bool = False) -> keras.KerasTensor:
         """Images `(B, H, W, C)` to the tokens of layer 0, `(B, num_tokens, D)`."""

@@ -17,6 +17,7 @@ FIELDS = {
     "precision": "float32",  # float32, mixed_bfloat16, mixed_float16
     "accumulate_steps": 1,  # number of micro-batches per batch, to save memory
     "steps_per_call": 1,  # steps per call of the compiled function
+    "patch_sizes": (),  # each step draws one, as FlexiViT; the weights are of model.patch_size; () is that size alone
     "clip_norm": 0.0,  # largest global norm of the gradients; 0 is off
     "ema_decay": 0.0,  # decay of the moving average of the weights, which is evaluated and exported; 0 is off
     "remat": False,  # gradient checkpointing: recomputes the blocks in the backward pass, to save memory

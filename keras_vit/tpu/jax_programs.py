@@ -10,11 +10,12 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from keras_vit.tpu import compiler
 from keras_vit.tpu.program import refused_program
 from keras_vit.tpu.programs import Programs
-from keras_vit.training.engine import make_optimizer, make_task_metrics
+from keras_vit.training.engine import make_optimizer
 from keras_vit.training.jax.devices import AXIS
 from keras_vit.training.jax.engine import STEP_OPTIONS, steps_per_execution
 from keras_vit.training.jax.state import initial_state, state_shardings
 from keras_vit.training.jax.step import make_sums, make_train_steps
+from keras_vit.training.patch_sizes import make_task_metrics
 
 
 class JaxPrograms(Programs):

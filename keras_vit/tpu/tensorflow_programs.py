@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras_vit.tpu import compiler
 from keras_vit.tpu.program import refused_program
 from keras_vit.tpu.programs import Programs
-from keras_vit.training.engine import make_task_metrics
+from keras_vit.training.patch_sizes import make_task_metrics
 from keras_vit.training.tensorflow.engine import STEP_OPTIONS, TensorFlowEngine, make_replica_sums
 from keras_vit.training.tensorflow.step import make_replica_step
 

@@ -16,6 +16,13 @@ from keras_vit.data import InputPipeline
 from keras_vit.tasks import Task
 from keras_vit.terminal import first_line
 from keras_vit.training.diagnosis import first_nonfinite_layer
+from keras_vit.training.patch_sizes import (
+    at_patch_size,
+    check_patch_sizes,
+    make_task_metrics,
+    patch_scope,
+    patch_size_of_step,
+)
 
 # The values of `config.strategy`, on every backend.
 STRATEGIES = ("auto", "default", "mirrored", "multi_worker", "tpu")
@@ -80,10 +87,12 @@ class Engine(abc.ABC):
             ValueError: the config is invalid.
         """
         self._config, self._task, self._inputs = config, task, inputs
-        self._task_metrics = make_task_metrics(task)
+        self._task_metrics = make_task_metrics(task, config.get("patch_sizes", ()))
         self._evaluations: dict = {}
+        self._compiled: dict = {}
         with self._building():
             self.model = task.build_model(inputs)
+            check_patch_sizes(config, self.model)
             if load_weights is not None:
                 load_weights(self.model)
             optimizer = make_optimizer(config, total_steps)
@@ -96,7 +105,18 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def _place(self, optimizer, averaged, scaled):
-        """Puts the state on the devices and creates the step function."""
+        """Puts the state on the devices."""
+
+    @abc.abstractmethod
+    def _make_train_steps(self, task):
+        """Returns the compiled function that trains by a task."""
+
+    def _train_steps(self, step):
+        """Returns the compiled function of a step; each patch size has its own."""
+        size = patch_size_of_step(self._config, step)
+        if size not in self._compiled:
+            self._compiled[size] = self._make_train_steps(at_patch_size(self._task, size))
+        return self._compiled[size]
 
     @abc.abstractmethod
     def train(
@@ -201,7 +221,9 @@ class Engine(abc.ABC):
         batches = self._inputs.train_batches(step, num_hosts=self.num_hosts, host_index=self.host_index)
         images, *_ = next(iter(batches))
         pieces = self.num_devices * self._config.accumulate_steps
-        return first_nonfinite_layer(self.gather_model(), np.asarray(images), pieces)
+        model = self.gather_model()
+        with patch_scope(model, patch_size_of_step(self._config, step)):
+            return first_nonfinite_layer(model, np.asarray(images), pieces)
 
     @contextlib.contextmanager
     def _explained_errors(self):
@@ -227,16 +249,6 @@ def make_optimizer(config, total_steps):
     """Returns the optimizer of a config, not built."""
     schedule = optimizers.Schedule(total_steps=total_steps, **config.schedule)
     return optimizers.get(schedule=schedule, **config.optimizer)
-
-
-def make_task_metrics(task):
-    """Returns the default `compute` of `Engine.evaluate`: "loss" and the metrics of the task."""
-
-    def task_metrics(model, batch):
-        losses, metrics = task.losses_and_metrics(model, batch, training=False)
-        return {"loss": losses, **{name: metrics[name] for name in task.metrics}}
-
-    return task_metrics
 
 
 def weighted_means(sums, num_examples):

@@ -1,7 +1,7 @@
 """A plot of the metrics of a run."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -41,4 +41,20 @@ def training_curve(
         axes.grid(alpha=0.3)
     for axes in figure.axes[len(names) :]:
         axes.set_axis_off()
+    figure.savefig(path, dpi=100)
+
+
+def accuracy_against_cost(path: str | os.PathLike, lines: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
+    """Draws accuracy against multiply-accumulates: for each label, rows of `training.patch_sizes.patch_size_rows`."""
+    figure = figure_class()(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    for label, rows in lines.items():
+        x, y = ([row[name] for row in rows] for name in ("multiply-accumulates", "accuracy"))
+        axes.plot(x, y, "o-", label=label)
+        for row in rows:
+            place = row["multiply-accumulates"], row["accuracy"]
+            axes.annotate(f"{row['patch size']}", place, (4, 4), textcoords="offset points")
+    axes.set(xscale="log", xlabel="multiply-accumulates per image (numbers: patch size)", ylabel="test accuracy")
+    axes.grid(alpha=0.3)
+    axes.legend()
     figure.savefig(path, dpi=100)

@@ -34,7 +34,8 @@ def run_summary(config, *, engine, inputs, total_steps):
     try:
         total = cost.exaflops(cost.multiply_accumulates(engine.model, table_6=True), total_steps * config.batch_size)
         lines.append(f"{cost.flops(engine.model) / 1e9:.4g} GFLOPs per image, forward pass")
-        lines.append(f"{total:.3g} exaFLOPs for the whole training, counted as in the paper's Table 6")
+        if not config.patch_sizes:  # their steps have different costs
+            lines.append(f"{total:.3g} exaFLOPs for the whole training, counted as in the paper's Table 6")
     except ValueError:
         pass  # the model has layers of unknown cost
     return [wrap(line) for line in lines]

@@ -3,6 +3,7 @@
 import math
 
 from keras_vit.training.engine import SHARDS
+from keras_vit.training.patch_sizes import metric_names
 
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
@@ -21,6 +22,16 @@ def validate_config(config, num_devices):
                 raise ValueError(f"`{name}` must be {least} or more. Received: {name}={config[name]}")
     if config.seed >= 2**31:
         raise ValueError(f"`seed` must be below 2**31. Received: seed={config.seed}")
+    sizes = config.patch_sizes
+    if sizes and not (len(sizes) == len(set(sizes)) > 1 and all(type(size) is int and size > 0 for size in sizes)):
+        raise ValueError(
+            f"`patch_sizes` must be two or more different positive integers. Received: patch_sizes={sizes}"
+        )
+    if sizes and config.steps_per_call > 1:
+        raise ValueError(
+            "With several patch sizes a call is one step: --config.steps_per_call=1. "
+            f"Received: steps_per_call={config.steps_per_call}, patch_sizes={sizes}"
+        )
     if not 0 <= config.ema_decay < 1:
         raise ValueError(f"`ema_decay` must be in [0, 1). Received: ema_decay={config.ema_decay}")
     if config.batch_size % (num_devices * config.accumulate_steps):
@@ -44,7 +55,7 @@ def validate_evaluators(config, task, evaluators):
             "Every name in `evals` needs an evaluator: pass `evaluators=keras_vit.evaluation.get(config.evals)`. "
             f"Received: evals={tuple(config.evals)}, evaluators={tuple(evaluators)}"
         )
-    known = ["loss", *task.metrics]
+    known = metric_names(config, task)
     known += [f"{name}/{metric}" for name in config.evals for metric in evaluators[name].METRICS]
     if config.best_metric not in known:
         raise ValueError(

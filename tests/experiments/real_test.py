@@ -65,6 +65,20 @@ def test_a_model_trains_on_a_draw(method, tmp_path, monkeypatch):
     assert 0 <= fashion_study.scratch_accuracy(method, tmp_path, 10, 0) <= 1
 
 
+def test_patch_sizes_are_compared_and_resumed(scripts, tmp_path):
+    for _ in range(2):
+        done = scripts.run(REAL / "patch_sizes.py", "--scale=tiny", "--output=out", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    assert "training began" not in done.stdout
+    rows = [line.split(",") for line in (tmp_path / "out" / "table.csv").read_text().splitlines()]
+    assert [row[:3] for row in rows[1:]] == [
+        [label, size, tokens]
+        for label in ("one model", "a model for each size")
+        for size, tokens in (("2", "17"), ("4", "5"), ("8", "2"))
+    ]
+    assert (tmp_path / "out" / "picture.png").stat().st_size > 1000
+
+
 def test_the_table_is_read_back_and_printed(tmp_path, capsys):
     rows = {("vit", 10, 0): 0.25, ("vit", 10, 1): 0.5, ("20 neighbors", 1000, 0): 0.75}
     fashion_study.write_table(tmp_path / "table.csv", rows)

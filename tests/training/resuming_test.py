@@ -67,6 +67,7 @@ def _assert_it_ends_as_the_whole_run(workdir, kind, step, whole):
     [
         ("alone", "saving", 4),
         pytest.param("alone", "step  7/11", 5, marks=pytest.mark.slow),
+        pytest.param("patch_sizes", "step  7/11", 5, marks=pytest.mark.slow),
         pytest.param("mirrored", "after step 5", 5, marks=pytest.mark.slow),
     ],
 )

@@ -21,10 +21,11 @@ from keras_vit import data, recipes, training
 from keras_vit.training import checkpoint_manager
 from keras_vit.training.tensorflow import TensorFlowEngine
 
-# One that drops and accumulates, with averages; one over two replicas; and two processes, also of a model that the
-# devices of JAX divide among them.
+# One that drops and accumulates, with averages, also at two patch sizes; one over two replicas; and two processes, also
+# of a model that the devices of JAX divide among them.
 KINDS = {
     "alone": {"accumulate_steps": 2, "ema_decay": 0.5, "steps_per_call": 3, "clip_norm": 1.0},
+    "patch_sizes": {"accumulate_steps": 2, "ema_decay": 0.5, "clip_norm": 1.0, "patch_sizes": (2, 4)},
     "mirrored": {"steps_per_call": 2},
     "workers": {"strategy": "multi_worker", "steps_per_call": 2},
     "sharded_workers": {"strategy": "multi_worker", "steps_per_call": 2, "shard": "parameters"},

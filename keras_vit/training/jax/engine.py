@@ -64,11 +64,13 @@ class JaxEngine(Engine):
         self._shardings = state_shardings(self.mesh, state, config.shard)
         self._set_state(put(state, self._shardings))
         self._swap_ema = make_swap_ema(self._shardings)
-        options = {name: config[name] for name in STEP_OPTIONS}
-        self._train_steps = make_train_steps(self.mesh, model, optimizer, self._task, self._shardings, **options)
         self._steps_per_execution = steps_per_execution(
             config.steps_per_call, config.batch_size, self._inputs.image_shape, self.num_devices
         )
+
+    def _make_train_steps(self, task):
+        options = {name: self._config[name] for name in STEP_OPTIONS}
+        return make_train_steps(self.mesh, self.model, self._optimizer, task, self._shardings, **options)
 
     def _set_state(self, state):
         """Sets the state, and assigns its arrays to the variables of model and optimizer."""
@@ -85,7 +87,7 @@ class JaxEngine(Engine):
         local_devices = self.num_devices // self.num_hosts
         (stop,) = put_batch(self.mesh, [np.full(local_devices, stop_requested, np.float32)])
         outputs, waits = [], 0.0
-        state, running = self.state, np.bool_(True)
+        state, running, train_steps = self.state, np.bool_(True), self._train_steps(first)
         # Dispatch executions of `steps_per_execution` steps without waiting for their outputs.
         with self._explained_errors(), self._profiled(profile_folder):
             for done in range(0, steps, self._steps_per_execution):
@@ -93,7 +95,7 @@ class JaxEngine(Engine):
                 batches, input_wait = self._next_batches(count, outputs[-1:])
                 waits += input_wait
                 batches += batches[-1:] * (self._steps_per_execution - count)  # unused, but the shapes are static
-                state, running, more = self._train_steps(state, running, first + done, count, batches, stop)
+                state, running, more = train_steps(state, running, first + done, count, batches, stop)
                 if len(outputs) > 1:
                     jax.block_until_ready(outputs[-2])  # two in flight keep the devices busy
                 outputs.append({**more, "count": count})

@@ -56,14 +56,16 @@ class TensorFlowEngine(Engine):
         with self.strategy.scope():
             self.state = State(self.model, optimizer, averaged, scaled)
         self._swap_ema = make_swap_ema(self.strategy, self.state)
+
+    def _make_train_steps(self, task):
         options = {name: self._config[name] for name in STEP_OPTIONS}
-        self._train_steps = make_train_steps(self.strategy, self.state, self._task, **options)
+        return make_train_steps(self.strategy, self.state, task, **options)
 
     def train(self, first, steps, *, stop_requested=False, profile_folder=None):
         if self._iterator is None:
             self._iterator = iter(batches.train_batches(self.strategy, self._inputs, first))
         with self._explained_errors(), self._profiled(profile_folder):
-            outputs = self._train_steps(
+            outputs = self._train_steps(first)(
                 self._iterator, tf.constant(first), tf.constant(steps), tf.constant(float(stop_requested))
             )
             outputs = {name: output.numpy() for name, output in outputs.items()}

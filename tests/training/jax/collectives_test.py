@@ -16,7 +16,7 @@ def _exchanges(engine):
     images, labels = np.zeros((BATCH, 4, 6, 3), "float32"), np.zeros((BATCH, 3), "float32")
     batch = put_batch(engine.mesh, (images, labels, np.ones(BATCH, "float32")))
     (stop,) = put_batch(engine.mesh, [np.zeros(engine.num_devices, "float32")])
-    lowered = engine._train_steps.lower(engine.state, np.bool_(True), 0, 1, [batch], stop)
+    lowered = engine._train_steps(0).lower(engine.state, np.bool_(True), 0, 1, [batch], stop)
     lines, exchanges = re.findall(r"^ +(?:ROOT )?(%?[\w.\-]+) = (.*)", lowered.compile().as_text(), re.MULTILINE), []
     outputs = {name.lstrip("%"): _shapes(text.split("(", 1)[0] if text[0] != "(" else text) for name, text in lines}
     for _, text in lines:

@@ -98,7 +98,7 @@ def test_a_full_memory_is_reported_with_three_settings_that_help(jax_engines, ti
     def fail(*_):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes.\nmore")
 
-    monkeypatch.setattr(engine, "_train_steps", fail)
+    monkeypatch.setattr(engine, "_train_steps", lambda step: fail)
     with pytest.raises(ValueError, match="accumulate_steps=8 .*remat=True .*Received: RESOURCE_EXHAUSTED: Out"):
         engine.train(0, 1)
 

@@ -1,0 +1,82 @@
+"""Training one model at several patch sizes, as FlexiViT: a size for each step, and metrics at every size."""
+
+import contextlib
+import types
+
+import numpy as np
+
+from keras_vit import cost
+
+_STREAM = 0xF1E1  # keeps the draws apart from others of the same seed
+
+
+def patch_size_of_step(config, step):
+    """The patch size of a step, each of `config.patch_sizes` with the same probability; None for the model's own."""
+    sizes = config.get("patch_sizes")
+    return sizes[np.random.default_rng((_STREAM, config.seed, step)).integers(len(sizes))] if sizes else None
+
+
+def at_patch_size(task, size):
+    """A task whose model computes with a patch size."""
+
+    def losses_and_metrics(model, batch, training=False):
+        with patch_scope(model, size):
+            return task.losses_and_metrics(model, batch, training=training)
+
+    return types.SimpleNamespace(metrics=task.metrics, losses_and_metrics=losses_and_metrics)
+
+
+def make_task_metrics(task, patch_sizes=()):
+    """The `compute` of `Engine.evaluate`: "loss" and the metrics of a task, also as "patch7/accuracy" at each size."""
+
+    def task_metrics(model, batch):
+        losses, metrics = task.losses_and_metrics(model, batch, training=False)
+        values = {"loss": losses, **{name: metrics[name] for name in task.metrics}}
+        for size in patch_sizes:
+            _, metrics = at_patch_size(task, size).losses_and_metrics(model, batch)
+            values |= {f"patch{size}/{name}": metrics[name] for name in task.metrics}
+        return values
+
+    return task_metrics
+
+
+def metric_names(config, task):
+    """The names of what `make_task_metrics` computes."""
+    return ["loss", *task.metrics, *(f"patch{size}/{name}" for size in config.patch_sizes for name in task.metrics)]
+
+
+def patch_size_rows(model, patch_sizes, metrics):
+    """Rows of a table: for each size its tokens, multiply-accumulates of an image and test accuracy, a dict each."""
+    rows = []
+    for size in sorted(patch_sizes):
+        resized = cost.build_abstract(type(model), **{**model.arguments, "patch_size": size})
+        accuracy = metrics.get(f"test/patch{size}/accuracy", metrics["test/accuracy"])
+        costs = resized.num_tokens, cost.multiply_accumulates(resized)
+        rows.append(dict(zip(("patch size", "tokens", "multiply-accumulates", "accuracy"), (size, *costs, accuracy))))
+    return rows
+
+
+def check_patch_sizes(config, model):
+    """Raises a `ValueError` unless a model can be trained at the patch sizes of a config."""
+    sizes = tuple(config.get("patch_sizes", ()))
+    if not sizes:
+        return
+    if not hasattr(model, "at_patch_size"):
+        raise ValueError(
+            "`patch_sizes` needs a Vision Transformer with attention over all patches. "
+            f"Received: architecture={config.architecture!r}, patch_sizes={sizes}"
+        )
+    height, width = model.image_shape[:2]
+    if any(height % size or width % size for size in sizes):
+        raise ValueError(
+            "Every patch size must divide the sides of the images. "
+            f"Received: patch_sizes={sizes}, images of {height}x{width}"
+        )
+    for size in sizes:
+        with model.at_patch_size(size):
+            pass
+
+
+def patch_scope(model, size):
+    """`model.at_patch_size(size)`, or nothing for None."""
+    return contextlib.nullcontext() if size is None else model.at_patch_size(size)

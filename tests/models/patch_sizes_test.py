@@ -1,0 +1,85 @@
+"""A model that computes with another patch size than its own."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import BiTResNet, VisionTransformer, checkpoints
+
+SIZES = {"patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "classes": 3}
+IMAGES = np.random.default_rng(0).uniform(-1, 1, (2, 8, 16, 3)).astype("float32")
+
+
+def _model(**changes):
+    model = VisionTransformer(input_shape=(8, 16, 3), **{**SIZES, **changes})
+    model.head.kernel.assign(np.random.default_rng(1).normal(size=model.head.kernel.shape))
+    return model
+
+
+def _logits(model):
+    return keras.ops.convert_to_numpy(model(IMAGES))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"position_embedding_at": "every_layer", "num_layers": 2, "position_resampling": "bilinear_antialias"},
+        {"classifier": "gap", "position_resampling": "bicubic_antialias"},
+        {"classifier": "map", "class_token_position": False, "position_embedding": "none"},
+    ],
+)
+def test_another_size_equals_loading_at_that_size(changes, tmp_path):
+    model = _model(**changes)
+    checkpoints.save(model, tmp_path / "model.npz")
+    for size in (2, 8):
+        loaded = keras_vit.from_pretrained(tmp_path / "model.npz", patch_size=size)
+        with model.at_patch_size(size):
+            ours = _logits(model)
+        np.testing.assert_allclose(ours, _logits(loaded), atol=1e-5)
+        assert np.abs(ours - _logits(model)).max() > 1e-3
+
+
+def test_another_size_in_bfloat16():
+    whole, half = _model(), _model(dtype="mixed_bfloat16")
+    half.set_weights(whole.get_weights())
+    with whole.at_patch_size(2), half.at_patch_size(2):
+        np.testing.assert_allclose(_logits(half), _logits(whole), atol=0.05)
+
+
+def test_its_own_size_and_other_models_stay_as_they_are():
+    model, other = _model(), _model()
+    expected = _logits(model), _logits(other)
+    with model.at_patch_size(2):
+        np.testing.assert_array_equal(_logits(other), expected[1])
+        with model.at_patch_size(4), other.at_patch_size(4):
+            np.testing.assert_array_equal(_logits(model), expected[0])
+    with model.at_patch_size(4):
+        np.testing.assert_array_equal(_logits(model), expected[0])
+    np.testing.assert_array_equal(_logits(model), expected[0])
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"resnet_blocks": (), "patch_size": 1}, "without stem.*resnet_blocks=\\(\\)"),
+        ({"rotary": {"style": "half", "coordinates": "centered", "theta": 100.0}}, "rotary"),
+        ({"position_embedding": "learned2d"}, "position_embedding='learned2d'"),
+        ({"position_embedding": "relative"}, "position_embedding='relative'"),
+        ({"masking_rate": 0.5}, "masking_rate=0.5"),
+    ],
+)
+def test_models_that_cannot_change_size_are_refused(changes, message):
+    model = _model(**changes)
+    with pytest.raises(ValueError, match=message), model.at_patch_size(2):
+        pass
+
+
+@pytest.mark.one_backend
+def test_patches_must_fill_the_images():
+    for size in (3, 16):
+        with pytest.raises(ValueError, match=f"do not fill.*patch_size={size}"), _model().at_patch_size(size):
+            pass
+    assert not hasattr(BiTResNet, "at_patch_size")

@@ -1,0 +1,140 @@
+"""Training one model at several patch sizes, by the engine of the backend."""
+
+import collections
+
+import keras
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+
+import keras_vit
+from keras_vit import checkpoints, data, recipes, tasks, training
+from keras_vit.training.engines import choose_engine
+from keras_vit.training.patch_sizes import patch_size_of_step, patch_size_rows
+
+SIZES = (2, 4, 8)
+MODEL = {"patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 12, "num_heads": 2, "dropout": 0.1}
+SIDE = 8
+
+
+def _config(**changes):
+    fields = {
+        "batch_size": 16,
+        "total_steps": 6,
+        "patch_sizes": SIZES,
+        "strategy": "default",
+        "accumulate_steps": 2,
+        "ema_decay": 0.5,
+        "clip_norm": 1.0,
+        "eval_every_steps": 3,
+        "model": MODEL,
+        "data": data.defaults(name="digits", train_split="train[:64]", test_split="test[:32]"),
+        "optimizer": {"name": "adamw"},
+        "schedule": {"base": 1e-2},
+    }
+    return ConfigDict(recipes.defaults(**{**fields, **changes}))
+
+
+def _engine(config):
+    engine = choose_engine(config)
+    keras.utils.set_random_seed(0)
+    inputs = data.from_config(config.data, batch_size=config.batch_size, seed=config.seed)
+    engine.build(config, tasks.get(config), inputs, config.total_steps, _random_head)
+    return engine, inputs
+
+
+def _random_head(model):
+    model.head.kernel.assign(np.random.default_rng(0).normal(size=model.head.kernel.shape))
+
+
+def _rows(engine, steps):
+    return [{name: float(values[0]) for name, values in engine.train(step, 1).metrics.items()} for step in steps]
+
+
+def _weights(engine):
+    return [keras.ops.convert_to_numpy(weight) for weight in engine.model.trainable_variables]
+
+
+@pytest.mark.one_backend
+def test_a_size_is_drawn_from_seed_and_step():
+    draws = {seed: [patch_size_of_step(_config(seed=seed), step) for step in range(300)] for seed in (0, 1)}
+    assert draws[0] != draws[1]
+    assert draws[0][7] == patch_size_of_step(_config(), 7)
+    counts = collections.Counter(draws[0])
+    assert set(counts) == set(SIZES) and min(counts.values()) > 75
+    assert patch_size_of_step(_config(patch_sizes=()), 7) is None
+
+
+def test_the_loss_of_a_step_is_that_of_its_size(tmp_path):
+    config = _config(model={**MODEL, "dropout": 0.0}, seed=1, patch_sizes=(2, 8), accumulate_steps=1, ema_decay=0.0)
+    engine, inputs = _engine(config)
+    task, seen = tasks.get(config), set()
+    for step, batch in zip(range(2), inputs.train_batches(0)):
+        checkpoints.save(engine.gather_model(), tmp_path / "model.npz")
+        size = patch_size_of_step(config, step)
+        model = keras_vit.from_pretrained(tmp_path / "model.npz", patch_size=size)
+        losses, _ = task.losses_and_metrics(model, [keras.ops.convert_to_tensor(part.numpy()) for part in batch])
+        before = _weights(engine)[:2]  # of patches and positions, at patch size 4
+        (row,) = _rows(engine, [step])
+        np.testing.assert_allclose(row["loss"], np.mean(keras.ops.convert_to_numpy(losses)), rtol=1e-5)
+        assert all(np.abs(new - old).mean() > 1e-3 for new, old in zip(_weights(engine), before))
+        seen.add(size)
+    assert seen == {2, 8}
+
+
+@pytest.mark.full
+def test_a_restored_run_is_bit_exact(tmp_path):
+    whole, _ = _engine(_config())
+    rows = _rows(whole, range(3))
+    whole.save(f"{tmp_path}/state")
+    rows += _rows(whole, range(3, 6))
+    resumed, _ = _engine(_config())
+    resumed.restore(f"{tmp_path}/state")
+    assert _rows(resumed, range(3, 6)) == rows[3:]
+    for ours, theirs in zip(_weights(resumed), _weights(whole)):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.full
+def test_a_run_is_evaluated_at_every_size(tmp_path):
+    config = _config(best_metric="patch2/accuracy", total_steps=4)
+    result = training.run(config, training.Workdir(tmp_path / "run", config.to_dict()), lambda line: None)
+    accuracy = {size: result.metrics[f"test/patch{size}/accuracy"] for size in SIZES}
+    assert result.metrics["test/accuracy"] == accuracy[4]
+    assert "patch8/accuracy" in training.read_metrics(tmp_path / "run" / "evaluations.csv")
+    rows = patch_size_rows(result.model, SIZES, result.metrics)
+    assert [row["tokens"] for row in rows] == [17, 5, 2]
+    assert [row["accuracy"] for row in rows] == list(accuracy.values())
+    checkpoints.save(result.model, tmp_path / "model.npz")
+    for size in (2, 8):
+        model = keras_vit.from_pretrained(tmp_path / "model.npz", patch_size=size)
+        right = 0
+        for images, labels, weights in result.inputs.eval_batches():
+            answers = keras.ops.convert_to_numpy(model(images.numpy())).argmax(-1)
+            right += sum(weights.numpy() * (labels.numpy().argmax(-1) == answers))
+        assert accuracy[size] == right / 32
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"patch_sizes": (4,)}, "two or more different.*patch_sizes=\\(4,\\)"),
+        ({"patch_sizes": (2, 4, 2)}, "two or more different.*patch_sizes=\\(2, 4, 2\\)"),
+        ({"patch_sizes": (4, 0)}, "positive integers.*patch_sizes=\\(4, 0\\)"),
+        ({"steps_per_call": 2}, "steps_per_call=1. Received: steps_per_call=2"),
+        ({"patch_sizes": (4, 16)}, "must divide.*patch_sizes=\\(4, 16\\), images of 8x8"),
+        ({"patch_sizes": (3, 4)}, "must divide.*patch_sizes=\\(3, 4\\), images of 8x8"),
+        ({"model": {**MODEL, "position_embedding": "relative"}}, "position_embedding='relative'"),
+        ({"task": "masked_patches"}, "masking_rate=0.5"),
+        ({"architecture": "BiTResNet", "model": {"depth": 8}}, "needs a Vision Transformer.*BiTResNet"),
+        ({"architecture": "AxialVisionTransformer"}, "needs a Vision Transformer.*Axial"),
+        ({"best_metric": "patch16/accuracy"}, "`best_metric` must be one of .*patch8/accuracy"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_the_first_step(changes, message, tmp_path):
+    config = _config(**changes)
+    with pytest.raises(ValueError, match=message) as error:
+        training.run(config, training.Workdir(tmp_path / "run", config.to_dict()), lambda line: None)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "run" / "metrics.csv").exists()
