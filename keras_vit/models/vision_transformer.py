@@ -397,16 +397,16 @@ class VisionTransformer(ImageModel):
         those of a file; gradients flow to the stored ones. A function that was compiled before keeps its size.
 
         Raises:
-            ValueError: the patches do not fill the images, or the model has a stem, rotary positions, masked patches,
-                or positions that are neither "learned" nor "none".
+            ValueError: the patches do not fill the images, or the model has a stem, rotary positions, masked patches
+                or NaFlex, or positions that are neither "learned" nor "none".
 
         Reference: FlexiViT, arXiv 2212.08013.
         """
-        a = self.arguments
-        if self.stem or a["rotary"] or a["masking_rate"] or a["position_embedding"] not in ("learned", "none"):
-            names = ("resnet_blocks", "rotary", "masking_rate", "position_embedding")
+        a, names = self.arguments, ("resnet_blocks", "rotary", "masking_rate", "max_patches", "position_embedding")
+        refused = self.stem or a["rotary"] or a["masking_rate"] or a["max_patches"]
+        if refused or a["position_embedding"] not in ("learned", "none"):
             raise ValueError(
-                "Another patch size needs a model without stem, rotary positions and masked patches, whose "
+                "Another patch size needs a model without stem, rotary positions, masked patches and NaFlex, whose "
                 "`position_embedding` is learned or none. "
                 f"Received: {', '.join(f'{name}={a[name]!r}' for name in names)}"
             )

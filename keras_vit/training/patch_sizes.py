@@ -66,12 +66,6 @@ def check_patch_sizes(config, model):
             "`patch_sizes` needs a Vision Transformer with attention over all patches. "
             f"Received: architecture={config.architecture!r}, patch_sizes={sizes}"
         )
-    height, width = model.image_shape[:2]
-    if any(height % size or width % size for size in sizes):
-        raise ValueError(
-            "Every patch size must divide the sides of the images. "
-            f"Received: patch_sizes={sizes}, images of {height}x{width}"
-        )
     for size in sizes:
         with model.at_patch_size(size):
             pass

@@ -45,7 +45,7 @@ def test_another_size_in_bfloat16():
     whole, half = _model(), _model(dtype="mixed_bfloat16")
     half.set_weights(whole.get_weights())
     with whole.at_patch_size(2), half.at_patch_size(2):
-        np.testing.assert_allclose(_logits(half), _logits(whole), atol=0.05)
+        np.testing.assert_allclose(_logits(half), _logits(whole), atol=0.1)
 
 
 def test_its_own_size_and_other_models_stay_as_they_are():
@@ -69,6 +69,7 @@ def test_its_own_size_and_other_models_stay_as_they_are():
         ({"position_embedding": "learned2d"}, "position_embedding='learned2d'"),
         ({"position_embedding": "relative"}, "position_embedding='relative'"),
         ({"masking_rate": 0.5}, "masking_rate=0.5"),
+        ({"max_patches": 16, "classifier": "map", "class_token_position": False}, "max_patches=16"),
     ],
 )
 def test_models_that_cannot_change_size_are_refused(changes, message):
