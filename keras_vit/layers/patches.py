@@ -15,10 +15,11 @@ RESIZED: contextvars.ContextVar = contextvars.ContextVar("resized", default=type
 
 
 def resize_axes(table, matrices):
-    """Resizes the axes of a flattened grid: `(R * C * K, D)` to `(r * c * K, D)` by matrices `(r, R)` and `(c, C)`."""
-    rows, columns = (ops.cast(matrix, table.dtype) for matrix in matrices)
-    grid = ops.reshape(table, (rows.shape[1], columns.shape[1], -1))
-    return ops.reshape(ops.einsum("ro,oqd,cq->rcd", rows, grid, columns), (-1, table.shape[-1]))
+    """Resizes a flattened grid in float32, `(R * C * K, D)` to `(r * c * K, D)`, by `(r, R)` and `(c, C)` matrices."""
+    rows, columns = (ops.convert_to_tensor(matrix, "float32") for matrix in matrices)
+    grid = ops.reshape(ops.cast(table, "float32"), (rows.shape[1], columns.shape[1], -1, table.shape[-1]))
+    resized = ops.einsum("ro,oqkd,cq->rckd", rows, grid, columns)
+    return ops.cast(ops.reshape(resized, (-1, table.shape[-1])), table.dtype)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
