@@ -22,6 +22,8 @@ import keras
 before = set(sys.modules)
 import keras_vit
 keras_vit.ViT_B16, keras_vit.layers.Patches, keras_vit.checkpoints.load
+# Keras can load files with these models.
+assert all(map(keras.saving.get_registered_object, ("keras_vit>Backbone", "keras_vit>FeatureModel")))
 print(json.dumps([sorted(set(sys.modules) - before), "tensorflow" in sys.modules, keras.backend.backend()]))
 """
 

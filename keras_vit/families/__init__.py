@@ -1,7 +1,7 @@
-"""Families of models: sizes, published files and names of weights, one family a file.
+"""Families of models, one per file: sizes, published files and weight names.
 
-To add a family, write a file like those here and import it below. It builds sizes with `Sizes` and calls `register`;
-constructors, `from_pretrained`, the fields of configs, commands and messages follow.
+To add a family, write a file like these and import it below. The file adds sizes with `Sizes` and calls its `register`;
+constructors, `from_pretrained`, config fields, commands and messages are derived from it.
 """
 
 from keras_vit.checkpoints.registry import FAMILIES, Family, Format, PublishedWeights, find_size
@@ -52,14 +52,12 @@ from keras_vit.families.siglip2_naflex import *  # noqa: F403
 from keras_vit.families.vit import *  # noqa: F403
 
 CONSTRUCTORS = (
-    *(*vit.__all__, *hybrid.__all__, *bit.__all__, *dino.__all__, *dinov2.__all__, *dinov3.__all__, *ijepa.__all__),
-    *(*mae.__all__, *clip.__all__, *deit.__all__, *eva02.__all__, *siglip.__all__, *siglip2_naflex.__all__),
-    *flexivit.__all__,
-)
-__all__ = [
     *vit.__all__, *hybrid.__all__, *bit.__all__, *dino.__all__, *dinov2.__all__, *dinov3.__all__, *ijepa.__all__,
-    *mae.__all__, *siglip.__all__, *eva02.__all__, *deit.__all__, *clip.__all__, *flexivit.__all__,
-    *siglip2_naflex.__all__,
+    *mae.__all__, *clip.__all__, *deit.__all__, *eva02.__all__, *siglip.__all__, *siglip2_naflex.__all__,
+    *flexivit.__all__,
+)  # fmt: skip
+__all__ = [
+    *CONSTRUCTORS,
     "FAMILIES", "Family", "Format", "PublishedWeights", "Sizes", "canonical_name", "constructor_arguments",
     "constructor_name", "find_family", "find_size", "from_pretrained", "is_bit", "model_config", "model_fields",
     "parameters_of", "register", "sizes",

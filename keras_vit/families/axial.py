@@ -1,4 +1,4 @@
-"""The Axial-ViT of the paper's appendix D.6. No weights are published; files are those of `checkpoints.save`."""
+"""The Axial-ViT of the paper's appendix D.6. It has no published weights, only files from `checkpoints.save`."""
 
 from keras_vit.checkpoints.registry import Family
 from keras_vit.families import vit
@@ -9,7 +9,7 @@ _ROW = "/encoderblock_0/row/"
 
 
 def infer(shapes, facts):
-    """The arguments of an AxialVisionTransformer; see `Family.infer`."""
+    """Infers the arguments of an `AxialVisionTransformer`; see `Family.infer`."""
     if not any(_ROW in name for name in shapes):
         return None
     rows = {name.replace("/row/", "/"): shape for name, shape in shapes.items()}

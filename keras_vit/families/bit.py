@@ -3,8 +3,8 @@
 import re
 
 from keras_vit.checkpoints import names
-from keras_vit.checkpoints.registry import Family, Format, PublishedWeights
-from keras_vit.families.registry import Sizes, register
+from keras_vit.checkpoints.registry import Format, PublishedWeights
+from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import dimension, head_arguments, stages
 from keras_vit.layers.resnet_stem import BIT_UNITS
 from keras_vit.models.bit_resnet import BiTResNet
@@ -25,7 +25,7 @@ BiT_R152x2 = _size("BiT-R152x2", "236.3M parameters", depth=152, width_factor=2)
 BiT_R152x4 = _size("BiT-R152x4", "936.5M parameters", depth=152, width_factor=4)
 BiT_R200x3 = _size("BiT-R200x3", "568.6M parameters", depth=200, width_factor=3)
 
-# The names of the published files, which are TensorFlow's; big_vision's names are the canonical ones.
+# Published files have TensorFlow's names; big_vision's names are the canonical ones.
 _UNIT, _CONV = r"resnet/(block\d+)/(unit\d+)", r"standardized_conv2d(?:_\d+)?/kernel"
 FORMAT = Format(
     "bit",
@@ -49,7 +49,7 @@ def _row(collection, name, model, classes):
 
 
 def parse(name):
-    """The row of a published file, from its name; None if the name does not follow the rule."""
+    """Returns the row of a published file given its name, or None if the name does not follow the rule."""
     match = re.fullmatch(r"BiT-(?P<kind>[SM])-(?P<model>R\d+x\d+)(?P<adapted>-ILSVRC2012|-run[012]-[\w-]+)?", name)
     if not match:
         return None
@@ -60,7 +60,7 @@ def parse(name):
 
 
 def infer(shapes, facts):
-    """The arguments of a BiT ResNet; see `Family.infer`."""
+    """Infers the arguments of a BiT ResNet; see `Family.infer`."""
     has_stem = names.STEM_ROOT in shapes
     if not (has_stem or names.BIT_ROOT in shapes) or any(name.startswith("Transformer/") for name in shapes):
         return None
@@ -72,23 +72,19 @@ def infer(shapes, facts):
     return {**arguments, **head_arguments(shapes), "version": 1 if has_stem else 2}
 
 
-FAMILY = register(
-    Family(
-        BiTResNet,
-        sizes=_size.table,
-        identity=("depth", "width_factor"),
-        infer=infer,
-        formats=(FORMAT,),
-        published=tuple(
-            _row(collection, f"{file}-{size}{ending}", f"BiT-{size}", classes)
-            for collection, file, ending, classes in (
-                ("bit_s", "BiT-S", "", 1000),
-                ("bit_m", "BiT-M", "", 21843),
-                ("bit_m+imagenet2012", "BiT-M", "-ILSVRC2012", 1000),
-            )
-            for size in ("R50x1", "R50x3", "R101x1", "R101x3", "R152x2", "R152x4")
-        ),
-        rules={"bit": ("BiT-{S or M}-R{depth}x{width}, and -ILSVRC2012 or -run{0, 1, 2}-{task} after it", parse)},
-        reference="https://github.com/google-research/big_transfer",
-    )
+FAMILY = _size.register(
+    identity=("depth", "width_factor"),
+    infer=infer,
+    formats=(FORMAT,),
+    published=tuple(
+        _row(collection, f"{file}-{size}{ending}", f"BiT-{size}", classes)
+        for collection, file, ending, classes in (
+            ("bit_s", "BiT-S", "", 1000),
+            ("bit_m", "BiT-M", "", 21843),
+            ("bit_m+imagenet2012", "BiT-M", "-ILSVRC2012", 1000),
+        )
+        for size in ("R50x1", "R50x3", "R101x1", "R101x3", "R152x2", "R152x4")
+    ),
+    rules={"bit": ("BiT-{S or M}-R{depth}x{width}, and -ILSVRC2012 or -run{0, 1, 2}-{task} after it", parse)},
+    reference="https://github.com/google-research/big_transfer",
 )

@@ -1,11 +1,11 @@
-"""The image towers of CLIP by OpenAI, LAION, DataComp and DFN; the head is the projection to the text's space."""
+"""The image towers of CLIP by OpenAI, LAION, DataComp and DFN; the head projects to the shared text space."""
 
 import dataclasses
 import re
 
-from keras_vit.checkpoints.registry import Family, Format, PublishedWeights
+from keras_vit.checkpoints.registry import Format
 from keras_vit.families import siglip, vit
-from keras_vit.families.registry import Sizes, register
+from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import B, H, L
 from keras_vit.models.vision_transformer import VisionTransformer
 
@@ -13,7 +13,7 @@ __all__ = ["CLIP_B16", "CLIP_B32", "CLIP_H14", "CLIP_L14", "CLIP_bigG14", "CLIP_
 
 G = {"hidden_size": 1408, "num_layers": 40, "mlp_dim": 6144, "num_heads": 16}
 BIG_G = {"hidden_size": 1664, "num_layers": 48, "mlp_dim": 8192, "num_heads": 16}
-# Weights of OpenAI and DFN were trained with the quick GELU, those of LAION and DataComp with the exact one.
+# OpenAI and DFN trained with the quick GELU, LAION and DataComp with the exact GELU.
 _QUICK, _EXACT = {"mlp": "quick_gelu"}, {"mlp": "gelu"}
 _PARTS = {"pre_norm": True, "patch_bias": False, "epsilon": 1e-5, "position_resampling": "bicubic_antialias", **_QUICK}
 
@@ -26,17 +26,16 @@ CLIP_g14 = _size("CLIP-g/14", "1011.2M parameters", patch_size=14, **_PARTS, **G
 CLIP_bigG14 = _size("CLIP-bigG/14", "1842.8M parameters", patch_size=14, **_PARTS, **BIG_G)
 
 PREPROCESSING = {
+    **vit.IMAGENET,
     "mean": [255 * x for x in (0.48145466, 0.4578275, 0.40821073)],
     "std": [255 * x for x in (0.26862954, 0.26130258, 0.27577711)],
-    "resize": "shorter_side",
     "crop_fraction": 1.0,
-    "interpolation": "bicubic",
 }
 _FACTS = {"epsilon": 1e-5, "position_resampling": "bicubic_antialias", "preprocessing": PREPROCESSING}
 
 
 def read_timm_config(config):
-    """The facts in the config.json of timm. Its name of a model does not always tell the GELU, the publisher does."""
+    """Reads the config.json of timm. If the model name does not determine the GELU, the publisher does."""
     facts, name = vit.read_timm_config(config), config.get("architecture", "")
     activation = (config.get("model_args") or {}).get("act_layer")
     tag = name.partition(".")[2] or (config.get("pretrained_cfg") or {}).get("tag") or ""
@@ -45,19 +44,17 @@ def read_timm_config(config):
     return {**facts, "exact_gelu": None, "mlp": mlp}
 
 
-TIMM = Format(
-    "timm",
-    r"norm_pre\.weight",
-    (*vit.TIMM.renames, (r"norm_pre", "pre_norm")),
-    layout="pytorch",
+TIMM = dataclasses.replace(
+    vit.TIMM,
+    marker=r"norm_pre\.weight",
+    renames=(*vit.TIMM.renames, (r"norm_pre", "pre_norm")),
     facts=_FACTS,
     read_config=read_timm_config,
-    write_config=vit.write_timm_config,
 )
 
 
 def read_huggingface_config(config):
-    """The facts in the config.json of a model of two towers, or of its image tower."""
+    """Reads the config.json of a model with two towers, or of its image tower."""
     vision = {"hidden_act": "quick_gelu", **siglip.tower_of(config)}
     mlp = vision["hidden_act"]
     facts = siglip.read_huggingface_config({**vision, "hidden_act": "gelu"}, epsilon=1e-5)
@@ -67,8 +64,8 @@ def read_huggingface_config(config):
 
 
 def write_huggingface_config(arguments):
-    """The config.json of `CLIPVisionModelWithProjection` or `CLIPVisionModel`; see `Format.write_config`."""
-    if not arguments["pre_norm"]:  # the projection is the head, without a bias
+    """Writes the config.json of `CLIPVisionModelWithProjection` or `CLIPVisionModel`; see `Format.write_config`."""
+    if not arguments["pre_norm"]:  # the projection is the head without a bias
         return None, {}
     name = f"CLIPVisionModel{'WithProjection' if arguments['include_top'] else ''}"
     classes = arguments["classes"]
@@ -81,7 +78,7 @@ def write_huggingface_config(arguments):
 _TOWER = r"(?:vision_model\.)?"
 HUGGING_FACE = Format(
     "huggingface",
-    _TOWER + r"pre_layrnorm\.weight",  # so spelled
+    _TOWER + r"pre_layrnorm\.weight",  # spelled like this
     (
         *siglip.TOWER,
         (_TOWER + r"embeddings\.class_embedding", "class_token/cls"),
@@ -125,7 +122,7 @@ ORIGINAL = Format(
 
 
 def infer(shapes, facts):
-    """The arguments of a model with a norm before its blocks; "mlp" is "unknown" if nothing tells the GELU."""
+    """Infers the arguments of a model with a norm before its blocks; "mlp" is "unknown" if the GELU is not known."""
     arguments = vit.infer(shapes, facts) if "Transformer/pre_norm/scale" in shapes else None
     return arguments and {"mlp": "unknown", **arguments}
 
@@ -146,22 +143,16 @@ def _rows():
         for model, side in models:
             letter, patch = model.split("/")
             name = f"vit_{_WORDS[letter]}_patch{patch}_clip_{side}.{collection}"
-            url, fields = f"https://huggingface.co/timm/{name}", dict(PREPROCESSING)
+            fields = dict(PREPROCESSING)
             if (collection, letter) == ("laion2b", "L"):
                 fields |= {"mean": [127.5] * 3, "std": [127.5] * 3}
-            yield PublishedWeights(
-                *(collection, name, f"CLIP-{model}", url, _UNITS[letter], side), preprocessing=fields, arguments=gelu
-            )
+            yield vit.timm_row(collection, name, f"CLIP-{model}", _UNITS[letter], side, fields, gelu)
 
 
-FAMILY = register(
-    Family(
-        VisionTransformer,
-        sizes=_size.table,
-        identity=(*vit.IDENTITY, "pre_norm", "mlp_dim"),
-        infer=infer,
-        formats=(TIMM, HUGGING_FACE, HUGGING_FACE_MEAN, ORIGINAL),
-        published=tuple(_rows()),
-        reference="https://github.com/mlfoundations/open_clip",
-    )
+FAMILY = _size.register(
+    identity=(*vit.IDENTITY, "pre_norm", "mlp_dim"),
+    infer=infer,
+    formats=(TIMM, HUGGING_FACE, HUGGING_FACE_MEAN, ORIGINAL),
+    published=tuple(_rows()),
+    reference="https://github.com/mlfoundations/open_clip",
 )

@@ -1,11 +1,12 @@
-"""DeiT with a distillation token, and DeiT-III. A DeiT without one is a ViT of timm's or Hugging Face's names."""
+"""DeiT with a distillation token, and DeiT-III. DeiT without the token is a ViT with timm's or Hugging Face's names."""
 
 import dataclasses
+import itertools
 import math
 
-from keras_vit.checkpoints.registry import Family, PublishedWeights
+from keras_vit.checkpoints.registry import PublishedWeights
 from keras_vit.families import vit
-from keras_vit.families.registry import Sizes, register
+from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import IMAGENET, TI, B, H, L, S
 from keras_vit.models.vision_transformer import VisionTransformer
 
@@ -43,7 +44,7 @@ TIMM_DISTILLED = dataclasses.replace(
     renames=((r"dist_token", "distillation_token/cls"), (r"head_dist", "head/distillation"), *vit.TIMM.renames),
     facts={**vit.TIMM.facts, **_FACTS},
 )
-# DeiT-III's own names are `gamma_1`; timm's are `ls1.gamma`, as those of DINOv2, which has a position for its class
+# DeiT-III's original name is `gamma_1`. timm's name `ls1.gamma` is also DINOv2's, which has a position for its class
 # token.
 TIMM_DEIT3 = dataclasses.replace(
     vit.TIMM,
@@ -59,7 +60,7 @@ TIMM_DEIT3 = dataclasses.replace(
 
 
 def write_huggingface_config(arguments):
-    """The config.json of `DeiTForImageClassificationWithTeacher` or `DeiTModel`; see `Format.write_config`."""
+    """Writes the config.json of `DeiTForImageClassificationWithTeacher` or `DeiTModel`; see `Format.write_config`."""
     if not arguments["distilled"]:
         return None, {}
     name = "DeiTForImageClassificationWithTeacher" if arguments["include_top"] else "DeiTModel"
@@ -73,7 +74,7 @@ HUGGING_FACE = dataclasses.replace(
     marker=_PREFIX + r"embeddings\.distillation_token",
     renames=(
         (_PREFIX + r"embeddings\.distillation_token", "distillation_token/cls"),
-        (_PREFIX + r"pooler\.dense", ""),  # of `DeiTModel`; reads the class token alone
+        (_PREFIX + r"pooler\.dense", ""),  # of `DeiTModel`; reads only the class token
         (r"cls_classifier", "head"),
         (r"distillation_classifier", "head/distillation"),
         *((pattern.replace(vit.VIT, _PREFIX), target) for pattern, target in vit.HUGGING_FACE.renames),
@@ -93,39 +94,25 @@ HUGGING_FACE_TOKEN = dataclasses.replace(
 def _rows():
     for size, word in (("Ti", "tiny"), ("S", "small"), ("B", "base")):
         for side in (224, 384) if size == "B" else (224,):
-            yield "distilled", f"DeiT-{size}/16-distilled", f"deit_{word}_distilled_patch16_{side}.fb_in1k", side
+            name = f"deit_{word}_distilled_patch16_{side}.fb_in1k"
+            yield vit.timm_row("distilled", name, f"DeiT-{size}/16-distilled", 1000, side)
     for size, word in (("S", "small"), ("M", "medium"), ("B", "base"), ("L", "large"), ("H", "huge")):
         patch = 14 if size == "H" else 16
         for side in (224, 384) if size in "SBL" else (224,):
             for collection in ("in1k", "in22k_ft_in1k"):
                 name = f"deit3_{word}_patch{patch}_{side}.fb_{collection}"
-                yield f"fb_{collection}", f"DeiT3-{size}/{patch}", name, side
+                yield vit.timm_row(f"fb_{collection}", name, f"DeiT3-{size}/{patch}", 1000, side)
+    # big_vision's copies of DeiT-III are plain ViTs with LayerScale folded into other weights, for images in [-1, 1].
+    for size, word in (("S", "small"), ("B", "base"), ("L", "large")):
+        for side, data in itertools.product((224, 384), ("1k", "21k")):
+            name = f"bv_deit_3_{word}_{side}_{data}"
+            url = f"https://storage.googleapis.com/big_vision/zoo/deit3/{name}.npz"
+            yield PublishedWeights("deit3", name, f"ViT-{size}/16", url, 1000, side)
 
 
-# big_vision's copies of DeiT-III are plain ViTs, with LayerScale folded into other weights and for images in [-1, 1].
-_FOLDED = tuple(
-    PublishedWeights(
-        *("deit3", name := f"bv_deit_3_{word}_{side}_{data}", f"ViT-{size}/16"),
-        *(f"https://storage.googleapis.com/big_vision/zoo/deit3/{name}.npz", 1000, side),
-    )
-    for size, word in (("S", "small"), ("B", "base"), ("L", "large"))
-    for side in (224, 384)
-    for data in ("1k", "21k")
-)
-
-FAMILY = register(
-    Family(
-        VisionTransformer,
-        sizes=_size.table,
-        identity=(*vit.IDENTITY, "distilled", "layer_scale", "class_token_position", "num_registers"),
-        formats=(TIMM_DISTILLED, TIMM_DEIT3, HUGGING_FACE, HUGGING_FACE_TOKEN),
-        published=tuple(
-            PublishedWeights(
-                *(collection, name, model, f"https://huggingface.co/timm/{name}", 1000, side), preprocessing=IMAGENET
-            )
-            for collection, model, name, side in _rows()
-        )
-        + _FOLDED,
-        reference="https://github.com/facebookresearch/deit",
-    )
+FAMILY = _size.register(
+    identity=(*vit.IDENTITY, "distilled", "layer_scale", "class_token_position", "num_registers"),
+    formats=(TIMM_DISTILLED, TIMM_DEIT3, HUGGING_FACE, HUGGING_FACE_TOKEN),
+    published=tuple(_rows()),
+    reference="https://github.com/facebookresearch/deit",
 )

@@ -1,9 +1,8 @@
-"""DINO, the first version."""
+"""The first version of DINO."""
 
-from keras_vit.checkpoints.registry import Family, PublishedWeights
 from keras_vit.families import vit
-from keras_vit.families.registry import Sizes, register
-from keras_vit.families.vit import IMAGENET, B, S
+from keras_vit.families.registry import Sizes
+from keras_vit.families.vit import B, S
 from keras_vit.models.vision_transformer import VisionTransformer
 
 __all__ = ["DINO_B8", "DINO_B16", "DINO_S8", "DINO_S16"]
@@ -16,21 +15,16 @@ DINO_B16 = _size("DINO-B/16", "85.8M parameters", patch_size=16, **_PARTS, **B)
 DINO_B8 = _size("DINO-B/8", "85.8M parameters", patch_size=8, **_PARTS, **B)
 
 
-# Files have the names of the paper's model, in timm, on Hugging Face and after a conversion of the authors' files.
+# Files use the paper's model's names: in timm, on Hugging Face, and in converted files of the authors.
 def _rows():
     for letter, word in (("S", "small"), ("B", "base")):
         for side in (16, 8):
             name = f"vit_{word}_patch{side}_224.dino"
-            url = f"https://huggingface.co/timm/{name}"
-            yield PublishedWeights("dino", name, f"DINO-{letter}/{side}", url, 0, 224, preprocessing=IMAGENET)
+            yield vit.timm_row("dino", name, f"DINO-{letter}/{side}", 0, 224)
 
 
-FAMILY = register(
-    Family(
-        VisionTransformer,
-        sizes=_size.table,
-        identity=vit.IDENTITY,
-        published=tuple(_rows()),
-        reference="https://github.com/facebookresearch/dino",
-    )
+FAMILY = _size.register(
+    identity=vit.IDENTITY,
+    published=tuple(_rows()),
+    reference="https://github.com/facebookresearch/dino",
 )

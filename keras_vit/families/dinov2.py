@@ -1,10 +1,10 @@
-"""DINOv2, with and without registers, whose weights have no head."""
+"""DINOv2, with and without registers. The weights have no head."""
 
 import dataclasses
 
-from keras_vit.checkpoints.registry import Family, Format, PublishedWeights
+from keras_vit.checkpoints.registry import PublishedWeights
 from keras_vit.families import vit
-from keras_vit.families.registry import Sizes, register
+from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import IMAGENET, B, L, S
 from keras_vit.models.vision_transformer import VisionTransformer
 
@@ -28,35 +28,32 @@ DINOv2_B14_reg = _size("DINOv2-B/14-reg", "85.7M parameters, 4 registers", **_RE
 DINOv2_L14_reg = _size("DINOv2-L/14-reg", "303.2M parameters, 4 registers", **_REG, **L)
 DINOv2_g14_reg = _size("DINOv2-g/14-reg", "1134.8M parameters, 4 registers", **_REG, **G)
 
-# At 224 pixels the shorter side is 256 first.
+# At 224 pixels, the shorter side is first resized to 256.
 _PREPROCESSING = {**IMAGENET, "crop_fraction": 224 / 256}
 _FACTS = {"exact_gelu": True, "epsilon": 1e-6, "preprocessing": _PREPROCESSING}
 _BLOCK = r"blocks\.(\d+)\."
-TIMM = Format(
-    "timm",
-    r"blocks\.0\.ls1\.gamma",
-    (
+TIMM = dataclasses.replace(
+    vit.TIMM,
+    marker=r"blocks\.0\.ls1\.gamma",
+    renames=(
         *vit.TIMM.renames,
         (r"register_tokens", "register_tokens/register_tokens"),
-        (r"mask_token", ""),  # of pre-training
+        (r"mask_token", ""),  # used only in pre-training
         (_BLOCK + r"ls([12])\.gamma", r"encoderblock_\1/layer_scale_\2/scale"),
         (_BLOCK + r"mlp\.w12", r"encoderblock_\1/mlp_gate|mlp_1"),
         (_BLOCK + r"mlp\.w3", r"encoderblock_\1/mlp_2"),
     ),
-    layout="pytorch",
     facts={**_FACTS, "position_resampling": "bicubic_antialias"},
-    read_config=vit.read_timm_config,
-    write_config=vit.write_timm_config,
 )
-# timm's SwiGLU has the names of its plain MLP, and an `mlp.fc1` of the gate and the values.
+# timm's SwiGLU has the names of its plain MLP; `mlp.fc1` holds the gate and the values.
 TIMM_SWIGLU = dataclasses.replace(
     TIMM,
     renames=((_BLOCK + r"mlp\.fc1", r"encoderblock_\1/mlp_gate|mlp_1"), *TIMM.renames),
     read_config=lambda config: vit.read_timm_config(config, ("silu",)),
     fits=lambda shapes, config: vit.is_packed(shapes, "blocks.0.mlp.fc1.weight", "blocks.0.mlp.fc2.weight"),
 )
-# Files of https://github.com/facebookresearch/dinov2 after their conversion to safetensors. They have a mask token;
-# those with registers resample as timm.
+# Files of https://github.com/facebookresearch/dinov2 converted to safetensors. They have a mask token; positions of
+# those with registers are resampled as in timm.
 ORIGINAL = dataclasses.replace(
     TIMM,
     name="original",
@@ -68,11 +65,11 @@ ORIGINAL = dataclasses.replace(
 
 
 def write_huggingface_config(arguments):
-    """The config.json of `Dinov2Model` or `Dinov2WithRegistersModel`; see `Format.write_config`."""
+    """Writes the config.json of `Dinov2Model` or `Dinov2WithRegistersModel`; see `Format.write_config`."""
     if arguments["layer_scale"] is None or arguments["include_top"] or arguments["rotary"]:
         return None, {}
     ratio, is_swiglu = arguments["mlp_dim"] / arguments["hidden_size"], arguments["mlp"] == "swiglu"
-    if is_swiglu:  # the library multiplies by 2/3 and rounds up to a multiple of 8
+    if is_swiglu:  # transformers multiplies it by 2/3 and rounds up to a multiple of 8
         ratio *= 1.5
     count = arguments["num_registers"]
     config = vit.huggingface_config(
@@ -90,12 +87,12 @@ def write_huggingface_config(arguments):
     return config, {"add_row": vit.row_of(arguments), "skip": skip}
 
 
-# That of `Dinov2ForImageClassification`.
-_HEAD = {"head_reads": "the class token and the mean of the patches, one after the other"}
-HUGGING_FACE = Format(
-    "huggingface",
-    vit.LAYER.replace(r"(\d+)", "0") + r"layer_scale1\.lambda1",
-    (
+# The head of `Dinov2ForImageClassification`.
+_HEAD = {"head_reads": "the class token and the mean of the patches, concatenated"}
+HUGGING_FACE = dataclasses.replace(
+    vit.HUGGING_FACE,
+    marker=vit.LAYER.replace(r"(\d+)", "0") + r"layer_scale1\.lambda1",
+    renames=(
         *vit.HUGGING_FACE.renames,
         (vit.VIT + r"embeddings\.register_tokens", "register_tokens/register_tokens"),
         (vit.LAYER + r"norm([12])", r"encoderblock_\1/norm_\2"),
@@ -104,9 +101,7 @@ HUGGING_FACE = Format(
         (vit.LAYER + r"mlp\.weights_in", r"encoderblock_\1/mlp_gate|mlp_1"),
         (vit.LAYER + r"mlp\.weights_out", r"encoderblock_\1/mlp_2"),
     ),
-    layout="pytorch",
     facts={**_FACTS, **_HEAD, "class_row": True, "position_resampling": "bicubic"},
-    read_config=vit.read_huggingface_config,
     write_config=write_huggingface_config,
 )
 HUGGING_FACE_REG = dataclasses.replace(
@@ -120,19 +115,13 @@ def _rows():
     for letter, word in (("S", "small"), ("B", "base"), ("L", "large"), ("g", "giant")):
         for repository, ending in (("dinov2", ""), ("dinov2-with-registers", "-reg")):
             name = f"{repository}-{word}"
-            url = f"https://huggingface.co/facebook/{name}"
-            yield PublishedWeights(
-                "lvd142m", name, f"DINOv2-{letter}/14{ending}", url, 0, 518, preprocessing=_PREPROCESSING
-            )
+            url, model = f"https://huggingface.co/facebook/{name}", f"DINOv2-{letter}/14{ending}"
+            yield PublishedWeights("lvd142m", name, model, url, 0, 518, preprocessing=_PREPROCESSING)
 
 
-FAMILY = register(
-    Family(
-        VisionTransformer,
-        sizes=_size.table,
-        identity=(*vit.IDENTITY, "layer_scale", "num_registers", "mlp"),
-        formats=(TIMM, TIMM_SWIGLU, ORIGINAL, HUGGING_FACE, HUGGING_FACE_REG),
-        published=tuple(_rows()),
-        reference="https://github.com/facebookresearch/dinov2",
-    )
+FAMILY = _size.register(
+    identity=(*vit.IDENTITY, "layer_scale", "num_registers", "mlp"),
+    formats=(TIMM, TIMM_SWIGLU, ORIGINAL, HUGGING_FACE, HUGGING_FACE_REG),
+    published=tuple(_rows()),
+    reference="https://github.com/facebookresearch/dinov2",
 )

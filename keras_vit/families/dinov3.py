@@ -1,8 +1,8 @@
-"""DINOv3, whose only positions are rotary ones, and whose weights have no head."""
+"""DINOv3. It has only rotary positions, and the weights have no head."""
 
-from keras_vit.checkpoints.registry import Family, Format, PublishedWeights
+from keras_vit.checkpoints.registry import Format, PublishedWeights
 from keras_vit.families import vit
-from keras_vit.families.registry import Sizes, register
+from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import IMAGENET, B, L, S
 from keras_vit.models.vision_transformer import VisionTransformer
 
@@ -11,15 +11,8 @@ __all__ = [
 ]
 
 ROTARY = {"style": "half", "coordinates": "centered", "theta": 100.0}
-_PARTS = {
-    "patch_size": 16,
-    "exact_gelu": True,
-    "epsilon": 1e-5,
-    "layer_scale": 1e-5,
-    "num_registers": 4,
-    "position_embedding": "none",
-    "rotary": ROTARY,
-}
+_BLOCKS = {"exact_gelu": True, "epsilon": 1e-5, "layer_scale": 1e-5, "rotary": ROTARY}
+_PARTS = {"patch_size": 16, "num_registers": 4, "position_embedding": "none", **_BLOCKS}
 _QVO = {**_PARTS, "attention_bias": "qvo"}
 _GATED = {"mlp": "swiglu"}
 _H = {"hidden_size": 1280, "num_layers": 32, "mlp_dim": 5120, "num_heads": 20}
@@ -34,7 +27,7 @@ DINOv3_Lplus16 = _size("DINOv3-L+/16", "403.9M parameters, SwiGLU", **_QVO, **L,
 DINOv3_Hplus16 = _size("DINOv3-H+/16", "840.6M parameters, SwiGLU", **_QVO, **_H, **_GATED)
 DINOv3_7B16 = _size("DINOv3-7B/16", "6716.0M parameters, SwiGLU", **_PARTS, attention_bias="o", **_7B, **_GATED)
 
-# Both sides to the model's, bilinear.
+# Both sides are resized to the model's, with bilinear interpolation.
 _LVD = {**IMAGENET, "resize": "stretch", "interpolation": "bilinear", "crop_fraction": 1.0}
 _SAT = {**_LVD, "mean": [255 * x for x in (0.430, 0.411, 0.296)], "std": [255 * x for x in (0.213, 0.156, 0.143)]}
 _FACTS = {"exact_gelu": True, "epsilon": 1e-5, "rotary": ROTARY, "preprocessing": _LVD}
@@ -42,26 +35,25 @@ _BLOCK = r"blocks\.(\d+)\."
 
 
 def write_timm_config(arguments):
-    """The config.json of timm's `Eva` with DINOv3's rotary positions; see `Format.write_config`."""
+    """Writes the config.json of timm's `Eva` with DINOv3's rotary positions; see `Format.write_config`."""
     rotary = arguments["rotary"] or {}
     if {**rotary, "theta": 100.0} != ROTARY or arguments["position_embedding"] != "none":
         return None, {}
     is_swiglu, has_bias = arguments["mlp"] == "swiglu", "q" in arguments["attention_bias"]
     architecture = f"vit_small_{'plus_' if is_swiglu else ''}patch16_dinov3{'_qkvb' if has_bias else ''}"
     config = vit.timm_config(arguments, architecture)
-    config["model_args"]["num_reg_tokens"] = arguments["num_registers"]
-    config["model_args"]["use_fc_norm"] = arguments["pool_norm"]
-    config["model_args"]["rope_temperature"] = rotary["theta"]
+    options = {"num_reg_tokens": arguments["num_registers"], "use_fc_norm": arguments["pool_norm"]}
+    config["model_args"] |= {**options, "rope_temperature": rotary["theta"]}
     return config, {"skip": r".*mlp\.fc1" if is_swiglu else "$^"}
 
 
 def read_timm_config(config):
-    """The facts in the config.json of timm; `model_args` may have another temperature of the rotary positions."""
+    """Reads the config.json of timm; `model_args` may set the temperature of the rotary positions."""
     facts, theta = vit.read_timm_config(config), (config.get("model_args") or {}).get("rope_temperature")
     return {**facts, "rotary": {**ROTARY, "theta": float(theta)}} if theta else facts
 
 
-# timm has models without biases of queries and values, which are zeros in those of the others.
+# Some of timm's models have no biases of queries and values; they are zeros in the original files.
 TIMM = Format(
     "timm",
     r"blocks\.0\.gamma_1",
@@ -74,13 +66,13 @@ TIMM = Format(
         (_BLOCK + r"mlp\.fc1_x", r"encoderblock_\1/mlp_1"),
     ),
     layout="pytorch",
-    facts={**_FACTS, "head_pool": "avg"},  # the default of timm's models
+    facts={**_FACTS, "head_pool": "avg"},  # timm's default
     read_config=read_timm_config,
     write_config=write_timm_config,
     fits=lambda shapes, config: "pos_embed" not in shapes and "reg_token" in shapes,
 )
-# Files of https://github.com/facebookresearch/dinov3 after their conversion to safetensors. A mask takes the bias of
-# keys away; the frequencies are those of `ROTARY`, rounded.
+# Files of https://github.com/facebookresearch/dinov3 converted to safetensors. A mask removes the bias of keys; the
+# frequencies are those of `ROTARY`, rounded.
 ORIGINAL = Format(
     "original",
     "storage_tokens",
@@ -100,7 +92,7 @@ ORIGINAL = Format(
 
 
 def read_huggingface_config(config):
-    """The facts in the config.json of a Hugging Face model."""
+    """Reads the config.json of a Hugging Face model."""
     theta = config.get("rope_theta") or (config.get("rope_parameters") or {}).get("rope_theta")
     if config.get("use_gated_mlp"):
         if config.get("hidden_act", "silu") != "silu":
@@ -111,7 +103,7 @@ def read_huggingface_config(config):
 
 
 def write_huggingface_config(arguments):
-    """The config.json of `DINOv3ViTModel`; see `Format.write_config`."""
+    """Writes the config.json of `DINOv3ViTModel`; see `Format.write_config`."""
     rotary, is_swiglu = arguments["rotary"] or {}, arguments["mlp"] == "swiglu"
     if {**rotary, "theta": 100.0} != ROTARY or arguments["include_top"]:
         return None, {}
@@ -141,9 +133,7 @@ HUGGING_FACE = Format(
         (r"embeddings\.patch_embeddings", "embedding"),
         (_LAYER + r"norm([12])", r"encoderblock_\1/norm_\2"),
         (_LAYER + r"layer_scale([12])\.lambda1", r"encoderblock_\1/layer_scale_\2/scale"),
-        (_LAYER + r"attention\.q_proj", r"encoderblock_\1/attention/query"),
-        (_LAYER + r"attention\.k_proj", r"encoderblock_\1/attention/key"),
-        (_LAYER + r"attention\.v_proj", r"encoderblock_\1/attention/value"),
+        *vit.projections(_LAYER + r"attention\."),
         (_LAYER + r"attention\.o_proj", r"encoderblock_\1/attention/out"),
         (_LAYER + r"mlp\.gate_proj", r"encoderblock_\1/mlp_gate"),
         (_LAYER + r"mlp\.up_proj", r"encoderblock_\1/mlp_1"),
@@ -169,13 +159,9 @@ def _rows():
             yield PublishedWeights(collection, name, f"DINOv3-{size}/16", url, 0, 224, preprocessing=preprocessing)
 
 
-FAMILY = register(
-    Family(
-        VisionTransformer,
-        sizes=_size.table,
-        identity=(*vit.IDENTITY, "mlp", "num_registers", "layer_scale", "position_embedding"),
-        formats=(TIMM, ORIGINAL, HUGGING_FACE),
-        published=tuple(_rows()),
-        reference="https://github.com/facebookresearch/dinov3",
-    )
+FAMILY = _size.register(
+    identity=(*vit.IDENTITY, "mlp", "num_registers", "layer_scale", "position_embedding"),
+    formats=(TIMM, ORIGINAL, HUGGING_FACE),
+    published=tuple(_rows()),
+    reference="https://github.com/facebookresearch/dinov3",
 )

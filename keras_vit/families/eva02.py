@@ -1,26 +1,20 @@
-"""EVA-02: SwiGLU, and rotary positions besides learned ones. The head reads the mean of the patches."""
+"""EVA-02, with SwiGLU and both rotary and learned positions. The head reads the mean of the patches."""
 
-from keras_vit.checkpoints.registry import Family, Format, PublishedWeights
+from keras_vit.checkpoints.registry import Format
 from keras_vit.families import vit
 from keras_vit.families.clip import PREPROCESSING
-from keras_vit.families.registry import Sizes, register
+from keras_vit.families.registry import Sizes
 from keras_vit.models.vision_transformer import VisionTransformer
 
 __all__ = ["EVA02_B14", "EVA02_L14", "EVA02_S14", "EVA02_Ti14"]
 
 ROTARY = {"style": "pairs", "coordinates": "index", "theta": 10000.0, "reference": 16}
-_PARTS = {
-    "patch_size": 14,
-    "classifier": "token_gap",
-    "pool_norm": True,
-    "mlp": "swiglu",
-    "attention_bias": "qvo",
-    "rotary": ROTARY,
-    "position_resampling": "bicubic_antialias",
-}
+_BLOCKS = {"mlp": "swiglu", "attention_bias": "qvo", "rotary": ROTARY}
+_HEAD = {"classifier": "token_gap", "pool_norm": True}
+_PARTS = {"patch_size": 14, "position_resampling": "bicubic_antialias", **_BLOCKS, **_HEAD}
 TI = {"hidden_size": 192, "num_layers": 12, "mlp_dim": 512, "num_heads": 3}
 S = {"hidden_size": 384, "num_layers": 12, "mlp_dim": 1024, "num_heads": 6}
-# The larger ones have a norm inside their MLPs.
+# The larger sizes have a norm inside the MLP.
 B = {"hidden_size": 768, "num_layers": 12, "mlp_dim": 2048, "num_heads": 12, "mlp_norm": True}
 L = {"hidden_size": 1024, "num_layers": 24, "mlp_dim": 2730, "num_heads": 16, "mlp_norm": True}
 
@@ -32,8 +26,7 @@ EVA02_L14 = _size("EVA02-L/14", "303.3M parameters", **_PARTS, **L)
 
 
 def read_timm_config(config):
-    """The facts in the config.json of timm; `model_args` may have another reference grid or temperature of the rotary
-    positions."""
+    """Reads the config.json of timm; `model_args` may set the rotary positions' reference grid and temperature."""
     facts, arguments = vit.read_timm_config(config), config.get("model_args") or {}
     grid, theta = arguments.get("ref_feat_shape") or 16, arguments.get("rope_temperature") or ROTARY["theta"]
     reference, *others = grid if isinstance(grid, list) else [grid]
@@ -43,12 +36,12 @@ def read_timm_config(config):
 
 
 def write_timm_config(arguments):
-    """The config.json of timm's `Eva`, with separate projections; see `Format.write_config`."""
+    """Writes the config.json of timm's `Eva` with separate projections; see `Format.write_config`."""
     rotary = arguments["rotary"] or {}
     if {**rotary, "reference": 16} != ROTARY:
         return None, {}
     is_packed, registers = not arguments["mlp_norm"], arguments["num_registers"]
-    into_token = registers > 0 and arguments["class_token_position"]  # timm's registers would have a position too
+    into_token = registers > 0 and arguments["class_token_position"]  # timm would give the registers a position
     config = vit.timm_config(arguments, "eva02_base_patch14_224")
     config["model_args"] |= {
         "qkv_fused": False,
@@ -66,17 +59,15 @@ def write_timm_config(arguments):
 
 _BLOCK = r"blocks\.(\d+)\."
 _FACTS = {"epsilon": 1e-6, "rotary": ROTARY, "position_resampling": "bicubic_antialias", "preprocessing": PREPROCESSING}
-# Queries, keys and values in one matrix and a packed SwiGLU, or separate ones with a norm inside the MLP; with timm's
-# names or, after a vertical bar, those of the authors.
+# Files have one matrix of queries, keys and values and a packed SwiGLU, or separate matrices and a norm inside the MLP.
+# The names are timm's or, after a vertical bar, the authors'.
 TIMM = Format(
     "timm",
     r"blocks\.0\.attn\.(?:q_bias|q_proj\.weight)",
     (
         (_BLOCK + r"attn\.q_bias", r"encoderblock_\1/attention/query/bias"),
         (_BLOCK + r"attn\.v_bias", r"encoderblock_\1/attention/value/bias"),
-        (_BLOCK + r"attn\.q_proj", r"encoderblock_\1/attention/query"),
-        (_BLOCK + r"attn\.k_proj", r"encoderblock_\1/attention/key"),
-        (_BLOCK + r"attn\.v_proj", r"encoderblock_\1/attention/value"),
+        *vit.projections(_BLOCK + r"attn\."),
         (_BLOCK + r"attn\.(?:norm|inner_attn_ln)", r"encoderblock_\1/attention/out_norm"),
         (_BLOCK + r"mlp\.(?:fc1_g|w1)", r"encoderblock_\1/mlp_gate"),
         (_BLOCK + r"mlp\.(?:fc1_x|w2)", r"encoderblock_\1/mlp_1"),
@@ -109,21 +100,14 @@ def _rows():
         for model in models:
             size, side = model.split("/")
             name = f"eva02_{_WORDS[size]}_patch14_{side}.{collection}"
+            classes = 21841 if collection.endswith("in22k") else 1000
             fields = {**PREPROCESSING, "resize": "stretch" if "ft_in22k" in collection else "shorter_side"}
-            yield PublishedWeights(
-                *(collection, name, f"EVA02-{size}/14", f"https://huggingface.co/timm/{name}"),
-                *(21841 if collection.endswith("in22k") else 1000, int(side)),
-                preprocessing=fields,
-            )
+            yield vit.timm_row(collection, name, f"EVA02-{size}/14", classes, int(side), fields)
 
 
-FAMILY = register(
-    Family(
-        VisionTransformer,
-        sizes=_size.table,
-        identity=(*vit.IDENTITY, "mlp", "mlp_norm", "attention_bias"),
-        formats=(TIMM,),
-        published=tuple(_rows()),
-        reference="https://github.com/baaivision/EVA",
-    )
+FAMILY = _size.register(
+    identity=(*vit.IDENTITY, "mlp", "mlp_norm", "attention_bias"),
+    formats=(TIMM,),
+    published=tuple(_rows()),
+    reference="https://github.com/baaivision/EVA",
 )

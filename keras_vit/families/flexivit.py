@@ -1,17 +1,14 @@
-"""FlexiViT, whose patch size can be chosen when the weights are loaded."""
+"""FlexiViT, whose patch size can be chosen when loading the weights."""
 
-from keras_vit.checkpoints.registry import Family, PublishedWeights
-from keras_vit.families.registry import Sizes, register
+from keras_vit.checkpoints.registry import PublishedWeights
+from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import B, L, S
 from keras_vit.models.vision_transformer import VisionTransformer
 
 __all__ = ["FlexiViT_B", "FlexiViT_L", "FlexiViT_S"]
 
-_PARTS = {
-    "patch_size": 16,
-    "class_token_position": False,
-    "position_resampling": "bilinear_antialias",
-}  # 16 is the default
+# 16 is the default patch size.
+_PARTS = {"patch_size": 16, "class_token_position": False, "position_resampling": "bilinear_antialias"}
 _size = Sizes(VisionTransformer)
 FlexiViT_S = _size("FlexiViT-S", "21.7M parameters, at any patch size", **_PARTS, **S)
 FlexiViT_B = _size("FlexiViT-B", "85.8M parameters, at any patch size", **_PARTS, **B)
@@ -28,12 +25,8 @@ def _rows():
             yield PublishedWeights("flexivit", name, f"FlexiViT-{letter}", url, classes, 240)
 
 
-FAMILY = register(
-    Family(
-        VisionTransformer,
-        sizes=_size.table,
-        identity=("num_layers", "hidden_size", "resnet_blocks", "class_token_position", "position_resampling"),
-        published=tuple(_rows()),
-        reference="https://github.com/google-research/big_vision",
-    )
+FAMILY = _size.register(
+    identity=("num_layers", "hidden_size", "resnet_blocks", "class_token_position", "position_resampling"),
+    published=tuple(_rows()),
+    reference="https://github.com/google-research/big_vision",
 )

@@ -1,51 +1,38 @@
-"""Hybrids of the paper and AugReg: a Vision Transformer on the features of a ResNet."""
+"""The hybrids of the paper and AugReg: Vision Transformers on features of a ResNet."""
 
-from keras_vit.checkpoints import names
-from keras_vit.checkpoints.registry import Family
 from keras_vit.families import vit
-from keras_vit.families.registry import Sizes, register
+from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import TI, B, L, S
 from keras_vit.layers.resnet_stem import BIT_UNITS
 from keras_vit.models.vision_transformer import VisionTransformer
 
 __all__ = ["R26_ViT_B32", "R26_ViT_S32", "R50_ViT_B16", "R50_ViT_B32", "R50_ViT_L16", "R50_ViT_L32", "R_ViT_Ti16"]
 
-# The first three stages of R50/16 hold the units of a ResNet-50's fourth, which is left out (paper section 4.1).
-_R50_STRIDE_16 = (3, 4, 9)
+# R50/16 moves the units of a ResNet-50's fourth stage into the third (paper section 4.1).
+_R50_16 = {"patch_size": 1, "resnet_blocks": (3, 4, 9)}
+_R50_32 = {"patch_size": 1, "resnet_blocks": BIT_UNITS[50]}
+_R26 = {"patch_size": 1, "resnet_blocks": BIT_UNITS[26]}
 
-# The number behind the slash is the stride at which the Transformer sees the image; the patches are of features.
+# The number after the slash is the stride of the tokens in pixels; `patch_size` counts features of the ResNet.
 _size = Sizes(VisionTransformer)
-# Despite its name it sees the image at stride 32. Its stem is the root alone.
+# Despite its name, its stride is 32. Its stem is only the root.
 R_ViT_Ti16 = _size("R+ViT-Ti/16", "6.3M parameters (AugReg)", patch_size=8, resnet_blocks=(), **TI)
-R26_ViT_S32 = _size("R26+ViT-S/32", "36.4M parameters (AugReg)", patch_size=1, resnet_blocks=BIT_UNITS[26], **S)
-R26_ViT_B32 = _size("R26+ViT-B/32", "101.4M parameters", patch_size=1, resnet_blocks=BIT_UNITS[26], **B)
-R50_ViT_B16 = _size("R50+ViT-B/16", "98.7M parameters (paper Table 6)", patch_size=1, resnet_blocks=_R50_STRIDE_16, **B)
-R50_ViT_B32 = _size("R50+ViT-B/32", "110.9M parameters (paper Table 6)", patch_size=1, resnet_blocks=BIT_UNITS[50], **B)
-R50_ViT_L16 = _size(
-    "R50+ViT-L/16", "316.5M parameters (paper Table 6)", patch_size=1, resnet_blocks=_R50_STRIDE_16, **L
-)
-R50_ViT_L32 = _size("R50+ViT-L/32", "329.0M parameters (paper Table 6)", patch_size=1, resnet_blocks=BIT_UNITS[50], **L)
+R26_ViT_S32 = _size("R26+ViT-S/32", "36.4M parameters (AugReg)", **_R26, **S)
+R26_ViT_B32 = _size("R26+ViT-B/32", "101.4M parameters", **_R26, **B)
+R50_ViT_B16 = _size("R50+ViT-B/16", "98.7M parameters (paper Table 6)", **_R50_16, **B)
+R50_ViT_B32 = _size("R50+ViT-B/32", "110.9M parameters (paper Table 6)", **_R50_32, **B)
+R50_ViT_L16 = _size("R50+ViT-L/16", "316.5M parameters (paper Table 6)", **_R50_16, **L)
+R50_ViT_L32 = _size("R50+ViT-L/32", "329.0M parameters (paper Table 6)", **_R50_32, **L)
 
-
-def infer(shapes, facts):
-    """The arguments of a hybrid; see `Family.infer`."""
-    return vit.infer(shapes, facts) if names.STEM_ROOT in shapes else None
-
-
-FAMILY = register(
-    Family(
-        VisionTransformer,
-        sizes=_size.table,
-        identity=vit.IDENTITY,
-        infer=infer,
-        published=(
-            *vit.rows(_size.table, "imagenet21k", 21843, 224, ("R26+ViT-B/32", "R50+ViT-B/16", "R50+ViT-L/32")),
-            *vit.rows(_size.table, "imagenet21k+imagenet2012", 1000, 384, ("R50+ViT-B/16",)),
-            vit.augreg(_size.table, "R50+ViT-L/32", "medium1", 0.1, 0.1, 0.1),
-            vit.augreg(_size.table, "R26+ViT-S/32", "light1", 0.1),
-            vit.augreg(_size.table, "R+ViT-Ti/16", "none", 0.03),
-        ),
-        rules={"augreg": vit.AUGREG_RULE},
-        reference="https://github.com/google-research/vision_transformer",
-    )
+FAMILY = _size.register(
+    identity=vit.IDENTITY,
+    published=(
+        *vit.rows(_size.table, "imagenet21k", 21843, 224, ("R26+ViT-B/32", "R50+ViT-B/16", "R50+ViT-L/32")),
+        *vit.rows(_size.table, "imagenet21k+imagenet2012", 1000, 384, ("R50+ViT-B/16",)),
+        vit.augreg(_size.table, "R50+ViT-L/32", "medium1", 0.1, 0.1, 0.1),
+        vit.augreg(_size.table, "R26+ViT-S/32", "light1", 0.1),
+        vit.augreg(_size.table, "R+ViT-Ti/16", "none", 0.03),
+    ),
+    rules={"augreg": vit.AUGREG_RULE},
+    reference="https://github.com/google-research/vision_transformer",
 )

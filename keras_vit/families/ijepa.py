@@ -1,10 +1,9 @@
-"""I-JEPA, without a class token. Its positions are sines and cosines that the files hold."""
+"""I-JEPA, which has no class token. Its positions are sines and cosines stored in the files."""
 
 import dataclasses
 
-from keras_vit.checkpoints.registry import Family
 from keras_vit.families import vit
-from keras_vit.families.registry import Sizes, register
+from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import IMAGENET, H
 from keras_vit.models.vision_transformer import VisionTransformer
 
@@ -19,7 +18,7 @@ IJEPA_g16 = _size("IJEPA-g/16", "1011.4M parameters", patch_size=16, **_PARTS, *
 
 
 def write_huggingface_config(arguments):
-    """The config.json of `IJepaModel` or `IJepaForImageClassification`; see `Format.write_config`."""
+    """Writes the config.json of `IJepaModel` or `IJepaForImageClassification`; see `Format.write_config`."""
     if arguments["classifier"] != "gap" or arguments["rotary"] or arguments["num_registers"]:
         return None, {}
     name = "IJepaForImageClassification" if arguments["include_top"] else "IJepaModel"
@@ -35,19 +34,15 @@ HUGGING_FACE = dataclasses.replace(
     facts={**vit.HUGGING_FACE.facts, "preprocessing": IMAGENET},
     fits=lambda shapes, config: config.get("model_type") == "ijepa",
 )
-# The authors' files after their conversion to safetensors; a file may hold the predictor's weights too.
+# Files of the authors converted to safetensors; a file may also hold the predictor's weights.
 ORIGINAL = dataclasses.replace(
     vit.TIMM,
     prefixes=("target_encoder.module.", "target_encoder.", "module.", "encoder.module."),
     facts={**vit.TIMM.facts, "preprocessing": IMAGENET, "position_resampling": "bicubic"},
 )
 
-FAMILY = register(
-    Family(
-        VisionTransformer,
-        sizes=_size.table,
-        identity=(*vit.IDENTITY, "classifier"),
-        formats=(HUGGING_FACE, ORIGINAL),
-        reference="https://github.com/facebookresearch/ijepa",
-    )
+FAMILY = _size.register(
+    identity=(*vit.IDENTITY, "classifier"),
+    formats=(HUGGING_FACE, ORIGINAL),
+    reference="https://github.com/facebookresearch/ijepa",
 )

@@ -1,10 +1,9 @@
-"""MAE's encoder. Its positions are sines and cosines that the files hold."""
+"""MAE's encoder. Its positions are sines and cosines stored in the files."""
 
 import dataclasses
 
-from keras_vit.checkpoints.registry import Family, PublishedWeights
 from keras_vit.families import vit
-from keras_vit.families.registry import Sizes, register
+from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import IMAGENET, B, H, L
 from keras_vit.models.vision_transformer import VisionTransformer
 
@@ -16,7 +15,7 @@ MAE_B16 = _size("MAE-B/16", "85.8M parameters", patch_size=16, **_PARTS, **B)
 MAE_L16 = _size("MAE-L/16", "303.3M parameters", patch_size=16, **_PARTS, **L)
 MAE_H14 = _size("MAE-H/14", "630.8M parameters", patch_size=14, **_PARTS, **H)
 
-# Files of timm, and of the authors after their conversion to safetensors, have the names of the paper's model in timm.
+# Files of timm, and files of the authors converted to safetensors, have timm's names of the paper's model.
 HUGGING_FACE = dataclasses.replace(
     vit.HUGGING_FACE,
     renames=((r"decoder\..*", ""), *vit.HUGGING_FACE.renames),
@@ -28,16 +27,12 @@ HUGGING_FACE = dataclasses.replace(
 def _rows():
     for size, word in (("B/16", "base"), ("L/16", "large"), ("H/14", "huge")):
         name = f"vit_{word}_patch{size[2:]}_224.mae"
-        yield PublishedWeights("mae", name, f"MAE-{size}", f"https://huggingface.co/timm/{name}", 0, 224)
+        yield vit.timm_row("mae", name, f"MAE-{size}", 0, 224)
 
 
-FAMILY = register(
-    Family(
-        VisionTransformer,
-        sizes=_size.table,
-        identity=vit.IDENTITY,
-        formats=(HUGGING_FACE,),
-        published=tuple(dataclasses.replace(row, preprocessing=IMAGENET) for row in _rows()),
-        reference="https://github.com/facebookresearch/mae",
-    )
+FAMILY = _size.register(
+    identity=vit.IDENTITY,
+    formats=(HUGGING_FACE,),
+    published=tuple(_rows()),
+    reference="https://github.com/facebookresearch/mae",
 )

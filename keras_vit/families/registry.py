@@ -1,4 +1,4 @@
-"""The registry of families: constructors of named sizes, fields of configs, and models from files."""
+"""The registry of families: constructors of named sizes, config fields, and models from files."""
 
 import collections.abc
 import contextlib
@@ -15,8 +15,8 @@ from keras_vit.checkpoints import hub, inference, published
 from keras_vit.checkpoints.registry import FAMILIES, Family, find_sizes
 from keras_vit.models.arguments import check_arguments, parameters_of
 
-# Arguments of constructors that are no fields of `config.model`: they come from the data or from other fields, or are
-# not for training.
+# Constructor arguments that are not fields of `config.model`: they come from the data or other fields, or do not
+# concern training.
 _NOT_FIELDS = (
     *("classes", "include_top", "weights", "classifier_activation", "preprocessing", "masking_rate", "remat", "name"),
     "dtype",
@@ -24,16 +24,16 @@ _NOT_FIELDS = (
 
 
 def register(family: Family) -> Family:
-    """Adds a family to the registry. The last one is asked first which files are its own."""
+    """Adds a family to the registry. Families added later are tried first to identify a file."""
     FAMILIES.append(family)
     return family
 
 
 class Sizes:
-    """The named sizes of a constructor; calling it adds one and returns the function that builds it.
+    """The named sizes of a constructor; calling it adds a size and returns the function that builds it.
 
     Args:
-        constructor: builds a model of any size.
+        constructor: function or class that builds a model of any size.
 
     Attributes:
         table: `{name: arguments}`, such as `{"ViT-B/16": {"patch_size": 16, ...}}`.
@@ -44,7 +44,7 @@ class Sizes:
         self.table: dict[str, dict[str, Any]] = {}
 
     def __call__(self, size: str, note: str, **arguments: Any) -> Callable[..., keras.Model]:
-        """Adds a size by its name in papers, with a note for the docstring, and returns its constructor."""
+        """Adds a size under its name in papers, with a note for the docstring, and returns its constructor."""
         default = constructor_name(size).lower()
 
         def build(name: str = default, **kwargs: Any) -> keras.Model:
@@ -54,7 +54,7 @@ class Sizes:
                 found = {"input_shape": (None, None, None), **arguments}
                 weights, side = found.pop("weights"), found["input_shape"][0]
                 names = find_sizes(found)
-                names = [size] if size in names else names  # other families' files may be of the same sizes
+                names = [size] if size in names else names  # another family may have the same size
                 row = published.find(weights, names, side)
                 published.resolve(weights, names, side)
                 arguments = {**self.table[size], **(row.arguments if row else _of_file(weights, arguments)), **kwargs}
@@ -71,10 +71,14 @@ class Sizes:
         self.table[size] = arguments
         return build
 
+    def register(self, **fields: Any) -> Family:
+        """Registers the family of these sizes, with further fields of a `Family`."""
+        return register(Family(self.constructor, sizes=self.table, **fields))
+
 
 def _of_file(path, arguments):
-    """What a file that is not published decides: without a head, the model has none unless it is to have classes."""
-    with contextlib.suppress(ValueError):  # it shows too little, which its load reports
+    """Returns `include_top=False` for an unpublished file without a head, unless `classes` is given."""
+    with contextlib.suppress(ValueError):  # loading reports what the file lacks
         found = inference.find_arguments(path, arguments["num_heads"])[1] if "num_heads" in arguments else {}
         if found.get("include_top") is False and arguments.get("classes") is None:
             return {"include_top": False}
@@ -82,31 +86,30 @@ def _of_file(path, arguments):
 
 
 def constructor_name(size: str) -> str:
-    """The name of the function that builds a size: "ViT_B16" for "ViT-B/16"."""
+    """Returns the name of the function that builds a size: "ViT_B16" for "ViT-B/16"."""
     return size.replace("+/", "plus").replace("/", "").replace("-", "_").replace("+", "_")
 
 
 def sizes() -> dict[str, dict[str, Any]]:
-    """Every named size: `{"ViT-B/16": {"patch_size": 16, ...}, ...}`."""
+    """Returns every named size: `{"ViT-B/16": {"patch_size": 16, ...}, ...}`."""
     return {name: arguments for family in FAMILIES for name, arguments in family.sizes.items()}
 
 
 def canonical_name(name: str) -> str:
-    """The name of a size as it is spelled here: "R50x1", as the paper's tables have it, is "BiT-R50x1"; other names,
-    also unknown ones, are returned as they are."""
+    """Returns "BiT-R50x1" for the name "R50x1" of the paper's tables, and other names unchanged."""
     return f"BiT-{name}" if f"BiT-{name}" in sizes() else name
 
 
 def is_bit(name: str) -> bool:
-    """Whether a name is that of a BiT ResNet's size."""
+    """Returns whether a name is a size of a BiT ResNet."""
     return canonical_name(name).startswith("BiT-")
 
 
 def find_family(architecture: str) -> Family:
-    """The family of an architecture: the name of a size, or of a constructor for any size.
+    """Returns the family of an architecture, which is the name of a size or of a constructor for any size.
 
     Raises:
-        ValueError: there is none of that name.
+        ValueError: the architecture is unknown.
     """
     for family in FAMILIES:
         if canonical_name(architecture) in family.sizes or architecture == family.constructor.__name__:
@@ -117,9 +120,10 @@ def find_family(architecture: str) -> Family:
 
 
 def model_fields(architecture: str) -> dict[str, Any]:
-    """The fields of `config.model` for an architecture, with their defaults, from its constructor's signature.
+    """Returns the fields of `config.model` for an architecture, with defaults, from its constructor's signature.
 
-    An argument without a default is a type. None, which a command line could not override, becomes 0, "" or ().
+    The value of an argument without a default is its type. A default of None, which flags could not override, becomes
+    0, "" or ().
     """
     family = find_family(architecture)
     size = family.sizes.get(canonical_name(architecture), {})
@@ -129,7 +133,7 @@ def model_fields(architecture: str) -> dict[str, Any]:
         if name in _NOT_FIELDS or kind is None:
             continue
         default = parameter.default
-        if name == "input_shape":  # which the data decide
+        if name == "input_shape":  # the data determine it
             fields[name] = ()
         elif default is parameter.empty:
             fields[name] = kind
@@ -141,7 +145,7 @@ def model_fields(architecture: str) -> dict[str, Any]:
 
 
 def constructor_arguments(family: Family, fields: collections.abc.Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments for fields as of `model_fields`: 0 and "" are None again; the stem has both values."""
+    """Returns the arguments for fields of `model_fields`: 0 and "" become None again, except for the stem."""
     parameters, arguments = parameters_of(family.constructor), dict(fields)
     for name, value in fields.items():
         if not value and name not in ("stem", "resnet_blocks") and parameters[name].default is None:
@@ -150,7 +154,7 @@ def constructor_arguments(family: Family, fields: collections.abc.Mapping[str, A
 
 
 def _field_type(parameter):
-    """The type of a field, or None if a config cannot hold the argument."""
+    """Returns the type of a field, or None if a config cannot hold the argument."""
     kinds = [kind for kind in typing.get_args(parameter.annotation) if kind is not type(None)]
     is_union = isinstance(parameter.annotation, type(int | None))
     kind = kinds[0] if is_union and len(kinds) == 1 else parameter.annotation
@@ -160,26 +164,28 @@ def _field_type(parameter):
 
 
 def model_config(architecture: str, *, pre_logits: bool = False, **changes: Any) -> dict[str, Any]:
-    """The fields `architecture` and `model` of a config, for `recipes.defaults`.
+    """Returns the fields `architecture` and `model` of a config, for `recipes.defaults`.
 
     Args:
         architecture: a size, such as "ViT-B/16", "R50+ViT-B/16" or "BiT-R50x1" (also "R50x1"), or a constructor.
-        pre_logits: whether the head has the paper's hidden layer, of `hidden_size` units. ResNets have none.
-        **changes: further arguments of the model, or others than the size's; none is None.
+        pre_logits: whether the head has the paper's hidden layer of `hidden_size` units. ResNets cannot have it.
+        **changes: arguments of the model that add to or replace those of the size; must not be None.
 
     Raises:
-        ValueError: there is no such architecture, or `pre_logits` is set for a model without it.
+        ValueError: the architecture is unknown, or `pre_logits` is set for a model that cannot have it.
     """
     name = canonical_name(architecture)
     fields = model_fields(name)
     if pre_logits:
         if "representation_size" not in fields:
-            raise ValueError(f"{name} has no `pre_logits`. Received: pre_logits={pre_logits}, architecture={name!r}")
+            raise ValueError(
+                f"{name} cannot have `pre_logits`. Received: pre_logits={pre_logits}, architecture={name!r}"
+            )
         changes = {"representation_size": fields["hidden_size"], **changes}
     family = find_family(name)
     size = family.sizes.get(name, {})
     if any(changes.get(field, value) != value for field, value in size.items()):
-        name = family.constructor.__name__  # it is no longer of this size
+        name = family.constructor.__name__  # it no longer has this size
     stem = {"stem": fields["stem"]} if fields.get("stem") else {}
     return {"architecture": name, "model": {**stem, **size, **changes}}
 
@@ -192,33 +198,33 @@ def from_pretrained(
     source_grid: tuple[int, int] | None = None,
     **overrides: Any,
 ) -> keras.Model:
-    """Builds the model that a file needs and loads it.
+    """Builds the model that a file needs and loads the weights.
 
     Args:
-        source: the path of an .npz or .safetensors file; a folder of Hugging Face's, with its config.json; a repository
-            of the Hugging Face hub, such as "facebook/dinov2-base" or "timm/vit_base_patch14_dinov2.lvd142m"; the name
-            of a published file with its collection, such as "imagenet21k:ViT-B_16"; or an https or gs URL.
-        head: as of `checkpoints.load`; "new" for fine-tuning, with a head of `classes` outputs, which a file without
-            one needs.
-        channels, source_grid: as of `checkpoints.load`.
+        source: path of an .npz or .safetensors file; a Hugging Face folder with a config.json; a repository of the
+            Hugging Face hub, such as "facebook/dinov2-base" or "timm/vit_base_patch14_dinov2.lvd142m"; a collection and
+            the name of a published file, such as "imagenet21k:ViT-B_16"; or an https or gs URL.
+        head: see `checkpoints.load`; "new" with `classes` gives a new head for fine-tuning, also to a file without one.
+        channels, source_grid: see `checkpoints.load`.
         **overrides: arguments of the model that replace those of the file, such as `classes`, `input_shape`,
-            `include_top` or `dropout`; `num_heads` if the file does not show it. With another `patch_size` than the
-            file's, the kernel of the patches is resized as FlexiViT does.
+            `include_top` or `dropout`; `num_heads` if the file does not determine it. For a `patch_size` other than the
+            file's, the patch kernel is resized as in FlexiViT.
 
     Returns:
         A `keras.Model` with the weights.
 
     Raises:
-        ValueError: the file is not a checkpoint of a known family, shows too little, does not fit the overrides, or
-            has no head although `classes` are given and `head` is not "new".
-        ConnectionError: the file could not be downloaded.
+        ValueError: the file is not a checkpoint of a known family, does not determine the model, does not fit the
+            overrides, or has no head although `classes` is given and `head` is not "new".
+        ConnectionError: the download failed.
     """
     model, _ = build_and_load(source, head=head, channels=channels, source_grid=source_grid, **overrides)
     return model
 
 
 def build_and_load(source, *, head="keep", channels=None, source_grid=None, **overrides):
-    """As `from_pretrained`; returns the model and the `LoadReport`."""
+    """Does the same as `from_pretrained`, and returns the model and the `LoadReport`."""
+    # Find the published file if the source is a name.
     row = None
     if published.is_name(source):
         collection, _, name = os.fspath(source).removesuffix(".npz").partition(":")
@@ -226,13 +232,14 @@ def build_and_load(source, *, head="keep", channels=None, source_grid=None, **ov
             rows = [row for row in published.rows() if row.collection == collection]
             names = ", ".join(f"{collection}:{row.name}" for row in rows)
             raise ValueError(
-                f"The collection {collection!r} has files of several models; choose one of {names}, or pass "
+                f"The collection {collection!r} has several files; choose one of {names}, or pass "
                 f"weights={collection!r} to a constructor such as `keras_vit.{constructor_name(rows[0].model)}`. "
                 f"Received: source={source!r}"
             )
         row = published.find_file(collection, name)
         if row.url.startswith(hub.URL):
             source, row = row.url.removeprefix(hub.URL), None
+    # Find the arguments that the file needs, from its row or from its arrays.
     if row is not None:
         family = find_family(row.model)
         arguments = {**family.sizes[row.model], **row.arguments}
@@ -244,6 +251,7 @@ def build_and_load(source, *, head="keep", channels=None, source_grid=None, **ov
         published.resolve(source, row.model)  # download before the model is built
     else:
         family, arguments = inference.find_arguments(source, overrides.get("num_heads"), source_grid)
+    # Add a head if one is requested and the file has none.
     check_arguments(family.constructor, overrides)
     wants_head = "include_top" not in overrides and (head == "new" or "classes" in overrides)
     if wants_head and arguments.get("include_top") is False:
@@ -253,19 +261,21 @@ def build_and_load(source, *, head="keep", channels=None, source_grid=None, **ov
                 f"Received: head={head!r}, classes={overrides.get('classes')} for source={source!r}"
             )
         overrides["include_top"] = True
-    if "input_shape" not in {**arguments, **overrides} and "patch_size" in arguments:
-        raise ValueError(
-            "The file does not show the size of its images: give `input_shape`, and `source_grid` if its positions "
-            f"are not those of a square. Received: source={source!r}"
-        )
-    if {**arguments, **overrides}.get("mlp") == "unknown":
-        raise ValueError(
-            'The file does not show which GELU the model has: give `mlp`, "quick_gelu" for weights of OpenAI and DFN, '
-            f'"gelu" for those of LAION and DataComp. Received: source={source!r}'
-        )
+    # Apply the overrides and build the model.
     resizes = overrides.get("patch_size", arguments.get("patch_size")) != arguments.get("patch_size")
     if resizes:
         arguments.setdefault("position_resampling", "bilinear_antialias")
-    model = family.constructor(**{**arguments, **overrides})
+    arguments |= overrides
+    if "input_shape" not in arguments and "patch_size" in arguments:
+        raise ValueError(
+            "The file does not determine the size of the images: pass `input_shape`, and `source_grid` if its grid of "
+            f"positions is not square. Received: source={source!r}"
+        )
+    if arguments.get("mlp") == "unknown":
+        raise ValueError(
+            'The file does not determine the GELU: pass `mlp`, "quick_gelu" for weights of OpenAI and DFN, '
+            f'"gelu" for those of LAION and DataComp. Received: source={source!r}'
+        )
+    model = family.constructor(**arguments)
     options = {"channels": channels, "source_grid": source_grid, "resize_patches": resizes}
     return model, checkpoints.load(model, source, head, **options)

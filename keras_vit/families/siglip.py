@@ -1,10 +1,10 @@
-"""The image towers of SigLIP and SigLIP 2 of a fixed size: pooled by attention, without a head."""
+"""The image towers of SigLIP and SigLIP 2 at fixed sizes, with attention pooling and without a head."""
 
 import dataclasses
 
-from keras_vit.checkpoints.registry import Family, Format, PublishedWeights
+from keras_vit.checkpoints.registry import Format, PublishedWeights
 from keras_vit.families import vit
-from keras_vit.families.registry import Sizes, register
+from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import B, L
 from keras_vit.models.vision_transformer import VisionTransformer
 
@@ -21,14 +21,9 @@ SigLIP_So400m14 = _size("SigLIP-So400m/14", "427.7M parameters", patch_size=14, 
 SigLIP_So400m16 = _size("SigLIP-So400m/16", "427.8M parameters", patch_size=16, classifier="map", **SO400M)
 SigLIP_g_opt16 = _size("SigLIP-g-opt/16", "1163.1M parameters", patch_size=16, classifier="map", **G_OPT)
 
-# big_vision's files have the names of `vit.VIT_JAX`.
-_PREPROCESSING = {
-    "mean": [127.5] * 3,
-    "std": [127.5] * 3,
-    "resize": "stretch",
-    "crop_fraction": 1.0,
-    "interpolation": "bilinear",
-}
+# The files of big_vision have the names of `vit.VIT_JAX`.
+_SCALE = {"mean": [127.5] * 3, "std": [127.5] * 3}
+_PREPROCESSING = {**_SCALE, "resize": "stretch", "crop_fraction": 1.0, "interpolation": "bilinear"}
 # `attn_pool.norm` is the norm of the pooling's MLP.
 POOL_OF_TIMM = (
     (r"attn_pool\.latent", "pool/probe"),
@@ -40,25 +35,22 @@ POOL_OF_TIMM = (
 )
 
 
-TIMM = Format(
-    "timm",
-    r"attn_pool\.latent",
-    (*vit.TIMM.renames, *POOL_OF_TIMM),
-    layout="pytorch",
+TIMM = dataclasses.replace(
+    vit.TIMM,
+    marker=r"attn_pool\.latent",
+    renames=(*vit.TIMM.renames, *POOL_OF_TIMM),
     facts={**vit.TIMM.facts, "pool": "map", "preprocessing": {**_PREPROCESSING, "interpolation": "bicubic"}},
-    read_config=vit.read_timm_config,
-    write_config=vit.write_timm_config,
 )
 
 
 def read_huggingface_config(config, activation="gelu_pytorch_tanh", epsilon=1e-6):
-    """The facts in the config.json of one tower or two, with the library's defaults for what it leaves out."""
+    """Reads the config.json of one tower or two, with transformers' defaults for missing fields."""
     config = {"hidden_act": activation, "layer_norm_eps": epsilon, "num_attention_heads": 12, **tower_of(config)}
     return vit.read_huggingface_config(config)
 
 
 def tower_of(config):
-    """The fields of the image tower in the config.json of one tower or two."""
+    """Returns the fields of the image tower in the config.json of one tower or two."""
     tower = config.get("vision_config", config)
     if not isinstance(tower, dict):
         raise ValueError(f"`vision_config` must be a JSON object, not {tower!r}")
@@ -66,23 +58,20 @@ def tower_of(config):
 
 
 def write_huggingface_config(arguments):
-    """The config.json of `SiglipVisionModel`; see `Format.write_config`."""
-    fits = arguments["classifier"] == "map" and not arguments["include_top"]
-    if not fits:
+    """Writes the config.json of `SiglipVisionModel`; see `Format.write_config`."""
+    if arguments["classifier"] != "map" or arguments["include_top"]:
         return None, {}
     return vit.huggingface_config(arguments, "siglip_vision_model", "SiglipVisionModel", square=True), {}
 
 
-# The image tower of CLIP and SigLIP in transformers; what is of the text is no weight.
+# The image tower of CLIP and SigLIP in transformers. Arrays of the text tower are ignored.
 _TOWER = r"(?:vision_model\.)?"
 _LAYER = _TOWER + r"encoder\.layers\.(\d+)\."
 TOWER = (
     (_TOWER + r"embeddings\.patch_embedding", "embedding"),
     (_TOWER + r"embeddings\.position_embedding", "position_embedding/pos_embedding"),
     (_LAYER + r"layer_norm([12])", r"encoderblock_\1/norm_\2"),
-    (_LAYER + r"self_attn\.q_proj", r"encoderblock_\1/attention/query"),
-    (_LAYER + r"self_attn\.k_proj", r"encoderblock_\1/attention/key"),
-    (_LAYER + r"self_attn\.v_proj", r"encoderblock_\1/attention/value"),
+    *vit.projections(_LAYER + r"self_attn\."),
     (_LAYER + r"self_attn\.out_proj", r"encoderblock_\1/attention/out"),
     (_LAYER + r"mlp\.fc([12])", r"encoderblock_\1/mlp_\2"),
     (_TOWER + r"post_layernorm", "encoder_norm"),
@@ -104,7 +93,7 @@ HUGGING_FACE = Format(
     read_config=read_huggingface_config,
     write_config=write_huggingface_config,
 )
-# `SiglipForImageClassification`, whose head reads the mean of the patches. Its attention pooling is not used.
+# `SiglipForImageClassification`. Its head reads the mean of the patches and ignores the attention pooling.
 HUGGING_FACE_GAP = dataclasses.replace(
     HUGGING_FACE,
     renames=((r"classifier", "head"), (_TOWER + r"head\..*", ""), *HUGGING_FACE.renames),
@@ -113,7 +102,7 @@ HUGGING_FACE_GAP = dataclasses.replace(
 )
 
 BUCKET = "https://storage.googleapis.com/big_vision"
-# Of SigLIP, the steps of a training stand in the name of the file. Images of 384 pixels are 27 patches of 14 pixels.
+# Names of SigLIP's files end in an identifier. Patches of 14 pixels use only 378 of 384 pixels.
 _FILES = {
     "siglip": {
         "SigLIP-B/16": ("en_b16_224_63724782", "en_b16_256_60500360", "en_b16_384_68578854", "en_b16_512_68580893"),
@@ -146,13 +135,9 @@ def _rows():
     yield PublishedWeights("siglip_i18n", name, "SigLIP-B/16", url, 0, 256, preprocessing=_PREPROCESSING)
 
 
-FAMILY = register(
-    Family(
-        VisionTransformer,
-        sizes=_size.table,
-        identity=(*vit.IDENTITY, "classifier", "mlp_dim"),
-        formats=(TIMM, HUGGING_FACE, HUGGING_FACE_GAP),
-        published=tuple(_rows()),
-        reference="https://github.com/google-research/big_vision",
-    )
+FAMILY = _size.register(
+    identity=(*vit.IDENTITY, "classifier", "mlp_dim"),
+    formats=(TIMM, HUGGING_FACE, HUGGING_FACE_GAP),
+    published=tuple(_rows()),
+    reference="https://github.com/google-research/big_vision",
 )

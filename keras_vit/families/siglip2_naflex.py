@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from keras_vit.checkpoints.registry import Family, PublishedWeights
+from keras_vit.checkpoints.registry import PublishedWeights
 from keras_vit.families import siglip, vit
-from keras_vit.families.registry import Sizes, register
+from keras_vit.families.registry import Sizes
 from keras_vit.families.vit import B
 from keras_vit.models.vision_transformer import VisionTransformer
 
@@ -13,13 +13,13 @@ __all__ = ["SigLIP2_NaFlex_B16", "SigLIP2_NaFlex_So400m16"]
 _NAFLEX = {"patch_size": 16, "classifier": "map", "max_patches": 256, "input_shape": (256, 256, 3)}
 _size = Sizes(VisionTransformer)
 SigLIP2_NaFlex_B16 = _size("SigLIP2-NaFlex-B/16", "92.9M parameters", **_NAFLEX, **B)
-SigLIP2_NaFlex_So400m16 = _size("SigLIP2-NaFlex-So400m/16", "427.8M parameters", **_NAFLEX, **siglip.SO400M)
+SigLIP2_NaFlex_So400m16 = _size("SigLIP2-NaFlex-So400m/16", "427.9M parameters", **_NAFLEX, **siglip.SO400M)
 
 _PREPROCESSING = {"mean": [127.5] * 3, "std": [127.5] * 3, "resize": "naflex", "crop_fraction": 1.0}
 
 
 def read_huggingface_config(config):
-    """The facts in the config.json of `Siglip2Model` or `Siglip2VisionModel`."""
+    """Returns the facts in the config.json of `Siglip2Model` or `Siglip2VisionModel`."""
     tower = siglip.tower_of(config)
     facts = {"max_patches": tower.get("num_patches", 256), "num_channels": tower.get("num_channels", 3)}
     return {**siglip.read_huggingface_config(config), **facts}
@@ -38,18 +38,14 @@ HUGGING_FACE = dataclasses.replace(
 )
 _FILES = {"SigLIP2-NaFlex-B/16": "siglip2_b16_naflex", "SigLIP2-NaFlex-So400m/16": "siglip2_so400m16_naflex"}
 
-FAMILY = register(
-    Family(
-        VisionTransformer,
-        sizes=_size.table,
-        identity=(*vit.IDENTITY, "classifier", "mlp_dim", "max_patches"),
-        formats=(HUGGING_FACE,),
-        published=tuple(
-            PublishedWeights(
-                "siglip2", file, model, f"{siglip.BUCKET}/siglip2/{file}.npz", 0, 256, preprocessing=_PREPROCESSING
-            )
-            for model, file in _FILES.items()
-        ),
-        reference="https://github.com/huggingface/transformers",
-    )
+FAMILY = _size.register(
+    identity=(*vit.IDENTITY, "classifier", "mlp_dim", "max_patches"),
+    formats=(HUGGING_FACE,),
+    published=tuple(
+        PublishedWeights(
+            "siglip2", file, model, f"{siglip.BUCKET}/siglip2/{file}.npz", 0, 256, preprocessing=_PREPROCESSING
+        )
+        for model, file in _FILES.items()
+    ),
+    reference="https://github.com/huggingface/transformers",
 )

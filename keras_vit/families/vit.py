@@ -1,10 +1,10 @@
-"""The Vision Transformer of the paper and AugReg, and the libraries that publish weights for it."""
+"""The Vision Transformer of the paper and AugReg, and the formats of libraries that publish weights for it."""
 
 import re
 
 from keras_vit.checkpoints import names, position_embeddings
-from keras_vit.checkpoints.registry import Family, Format, PublishedWeights
-from keras_vit.families.registry import Sizes, register, sizes
+from keras_vit.checkpoints.registry import Format, PublishedWeights
+from keras_vit.families.registry import Sizes, sizes
 from keras_vit.models.vision_transformer import VisionTransformer
 
 __all__ = [*("ViT_B8", "ViT_B16", "ViT_B32", "ViT_H14", "ViT_L16", "ViT_L32", "ViT_S16", "ViT_S32", "ViT_Ti16")]
@@ -15,7 +15,7 @@ B = {"hidden_size": 768, "num_layers": 12, "mlp_dim": 3072, "num_heads": 12}
 L = {"hidden_size": 1024, "num_layers": 24, "mlp_dim": 4096, "num_heads": 16}
 H = {"hidden_size": 1280, "num_layers": 32, "mlp_dim": 5120, "num_heads": 16}
 
-# The number behind the slash is the patch size in pixels.
+# The number after the slash is the patch size in pixels.
 _size = Sizes(VisionTransformer)
 ViT_Ti16 = _size("ViT-Ti/16", "5.7M parameters (AugReg)", patch_size=16, **TI)
 ViT_S16 = _size("ViT-S/16", "22.1M parameters (AugReg)", patch_size=16, **S)
@@ -27,7 +27,7 @@ ViT_L16 = _size("ViT-L/16", "304.3M parameters (paper Table 1)", patch_size=16, 
 ViT_L32 = _size("ViT-L/32", "306.5M parameters (paper Table 1)", patch_size=32, **L)
 ViT_H14 = _size("ViT-H/14", "632.0M parameters (paper Table 1)", patch_size=14, **H)
 
-# ImageNet's mean and deviation, of later families.
+# ImageNet's mean and standard deviation, used by later families.
 IMAGENET = {
     "mean": [255 * x for x in (0.485, 0.456, 0.406)],
     "std": [255 * x for x in (0.229, 0.224, 0.225)],
@@ -39,7 +39,7 @@ IDENTITY = ("patch_size", "num_layers", "hidden_size", "resnet_blocks")
 
 # Names in files ------------------------------------------------------------------------------------------------------
 
-# `vit_jax` in both of its numberings, big_vision, and BiT ResNets of big_vision or keras_vit.
+# `vit_jax` with both of its numberings, big_vision, and BiT ResNets of big_vision or keras_vit.
 _BLOCK = r"(Transformer/encoderblock_\d+)"
 VIT_JAX = Format(
     "vit_jax",
@@ -48,7 +48,7 @@ VIT_JAX = Format(
         (rf"{_BLOCK}/MultiHeadDotProductAttention_1/(.*)", r"\1/MultiHeadDotProductAttention_0/\2"),
         (rf"{_BLOCK}/LayerNorm_2/(.*)", r"\1/LayerNorm_1/\2"),
         (rf"{_BLOCK}/MlpBlock_3/(.*)", r"\1/MlpBlock_0/\2"),
-        # Older files of big_vision: positions inside the Transformer, pooling at the top level, stacked blocks.
+        # Older files of big_vision have positions inside the Transformer, pooling at the top level, and stacked blocks.
         (r"(?:Transformer/)?pos_embedding", names.POSITIONS),
         (r"((?:MlpBlock_0|MultiHeadDotProductAttention_0|LayerNorm_0)/.*|probe)", r"MAPHead_0/\1"),
         (r"Transformer/encoderblock/(.*)", r"Transformer/encoderblock_*/\1"),
@@ -57,32 +57,33 @@ VIT_JAX = Format(
 )
 
 
-# The `model_args` of timm that arrays show, that `read_timm_config` and its like follow, or that change no output.
+# The `model_args` of timm that are visible in the arrays, are read here, or do not change the output.
 _TIMM_ARGUMENTS = re.compile(
     r"(img|patch)_size|in_chans|num_(classes|heads|reg_tokens)|global_pool|embed_dim|depth|mlp_ratio|act_layer|"
     r"(qkv|proj)_bias|qkv_fused|qk_norm|scale_(attn|mlp)(_norm|_inner)?|init_values|(reg|class)_tokens?|"
     r"no_embed_class|(pre|final|fc|use_fc)_norm|norm_layer|swiglu_(mlp|align_to)|pool_include_prefix|ref_feat_shape|"
     r"(dynamic|strict)_img_(size|pad)|rope_temperature|\w*drop_(path_)?rate|weight_init|fix_init|head_init_scale"
 )
-# Models of timm with parts that no array shows: norms after attention and MLP, other rotary positions or none.
+# Models of timm with differences that no array shows, such as post-norms and other rotary positions.
 _TIMM_OTHERS = r".*_rpn_|.*_rope_|vit_pe_|.*_sapiens2|eva_giant_|eva02_enormous_"
 _TIMM_TANH = r"vit_(so400m_patch16|giantopt|base_patch32_siglip|large_patch16_siglip_(gap_)?512)"
 
 
 def read_timm_config(config, activations=("gelu", "gelu_tanh", "quick_gelu")):
-    """The facts in the config.json of a model of timm."""
+    """Reads the config.json of timm; see `Format.read_config`."""
     arguments, pool, name = config.get("model_args") or {}, config.get("global_pool"), config.get("architecture", "")
     config, pool = config.get("pretrained_cfg") or {}, arguments.get("global_pool", pool)
     if pool not in (None, "", "token", "avg", "map") or arguments.get("pool_include_prefix"):
         raise ValueError(f"`global_pool` must be token, avg, map or empty, without `pool_include_prefix`, not {pool!r}")
     if re.match(_TIMM_OTHERS, name):
-        raise ValueError(f"no model here computes what {name} does")
+        raise ValueError(f"{name} is not supported")
     if unknown := [f"{key}={value!r}" for key, value in arguments.items() if not _TIMM_ARGUMENTS.fullmatch(key)]:
-        raise ValueError(f"no model here follows these `model_args`: {', '.join(unknown)}")
+        raise ValueError(f"these `model_args` are not supported: {', '.join(unknown)}")
     activation, norm = arguments.get("act_layer"), arguments.get("norm_layer")
     for key, value, known in (("act_layer", activation, activations), ("norm_layer", norm, ("layernorm",))):
         if value not in (None, *known):
             raise ValueError(f"`{key}` must be {' or '.join(known)}, not {value!r}")
+    # Collect what the arrays do not show; the model name implies some defaults.
     facts = {
         "num_heads": arguments.get("num_heads") or (16 if name.startswith("vit_base_patch16_gap_") else None),
         "image_size": arguments.get("img_size") or (config.get("input_size") or [])[1:],
@@ -107,11 +108,11 @@ def read_timm_config(config, activations=("gelu", "gelu_tanh", "quick_gelu")):
 
 
 def write_timm_config(arguments, architecture="vit_base_patch16_224"):
-    """The config.json of timm's `VisionTransformer`; see `Format.write_config`."""
+    """Writes the config.json of timm's `VisionTransformer`; see `Format.write_config`."""
     gelu = gelu_of(arguments)
     has_token = arguments["classifier"].startswith("token")
     has_row = has_token and arguments["class_token_position"]
-    into_token = has_row and arguments["num_registers"] > 0  # timm's registers would have a position too
+    into_token = has_row and arguments["num_registers"] > 0  # timm would give the registers a position
     is_plain = arguments["position_embedding"] == "learned" and arguments["attention_bias"] in ("qkvo", "o")
     if not is_plain or arguments["rotary"] or arguments["representation_size"]:
         return None, {}
@@ -135,12 +136,12 @@ def write_timm_config(arguments, architecture="vit_base_patch16_224"):
 
 
 def gelu_of(arguments):
-    """The activation of MLPs, a value of `mlp`."""
+    """Returns the kind of MLP, a value of `mlp`."""
     return arguments["mlp"] or ("gelu" if arguments["exact_gelu"] else "gelu_tanh")
 
 
 def timm_config(arguments, architecture, packed=False):
-    """What every config.json of timm has; `packed` is for a SwiGLU of one matrix."""
+    """Returns the common parts of timm's config.json; `packed` is for a SwiGLU with one input matrix."""
     pools = {"token": "token", "gap": "avg", "token_gap": "avg", "map": "map"}
     classes = arguments["classes"] if arguments["include_top"] else 0
     preprocessing, (height, width, channels) = arguments["preprocessing"], arguments["input_shape"]
@@ -174,7 +175,7 @@ def timm_config(arguments, architecture, packed=False):
 
 
 def is_packed(shapes, first, second):
-    """Whether the first matrix of an MLP holds a gate and values, by its outputs and the inputs of the second."""
+    """Returns whether the first matrix of an MLP holds gate and values, given the names of both matrices."""
     return first in shapes and second in shapes and shapes[first][0] == 2 * shapes[second][1]
 
 
@@ -205,7 +206,7 @@ TIMM = Format(
 
 
 def read_huggingface_config(config):
-    """The facts in the config.json of a Hugging Face model; a `ValueError` for another activation than GELU."""
+    """Reads the config.json of a Hugging Face model; raises a `ValueError` unless the activation is a GELU."""
     gelus = {"gelu": True, "gelu_new": False, "gelu_pytorch_tanh": False}
     activation = config.get("hidden_act", "gelu")
     if activation not in gelus:
@@ -219,14 +220,14 @@ def read_huggingface_config(config):
 
 
 def huggingface_config(arguments, model_type, architecture, square=False, **fields):
-    """What every config.json of transformers has, with further fields; a reason for a model that the class lacks."""
+    """Returns the common parts of transformers' config.json and more fields, or why the class cannot hold the model."""
     bias, (height, width, channels) = arguments["attention_bias"], arguments["input_shape"]
     if square and height != width:
-        return f'{architecture} of transformers takes square images (format="timm" may hold the model)'
+        return f'{architecture} of transformers takes only square images; format="timm" may work'
     if "qkv_bias" in fields and bias in ("qkvo", "o"):
         fields["qkv_bias"] = bias == "qkvo"
     elif bias != "qkvo" and "key_bias" not in fields:
-        return f"{architecture} of transformers has biases in attention that the model lacks"
+        return f"{architecture} of transformers has attention biases that the model lacks"
     return {
         "architectures": [architecture],
         "model_type": model_type,
@@ -246,7 +247,7 @@ def huggingface_config(arguments, model_type, architecture, square=False, **fiel
 
 
 def write_huggingface_config(arguments):
-    """The config.json of `ViTModel` or `ViTForImageClassification`; see `Format.write_config`."""
+    """Writes the config.json of `ViTModel` or `ViTForImageClassification`; see `Format.write_config`."""
     if arguments["classifier"] != "token" or arguments["rotary"] or arguments["mlp"] not in (None, "gelu", "gelu_tanh"):
         return None, {}
     if arguments["include_top"] and arguments["representation_size"]:
@@ -256,13 +257,19 @@ def write_huggingface_config(arguments):
     return huggingface_config(arguments, "vit", name, qkv_bias=True), options
 
 
+def projections(prefix):
+    """Returns the renames of `q_proj`, `k_proj` and `v_proj`, given a prefix that captures the number of the block."""
+    names = ("query", "key", "value")
+    return [(rf"{prefix}{name[0]}_proj", rf"encoderblock_\1/attention/{name}") for name in names]
+
+
 def row_of(arguments):
-    """The option that gives a class token without a position one of zeros."""
+    """Returns the option that adds a position of zeros for a class token without one."""
     return "" if arguments["class_token_position"] else "zeros"
 
 
 # `ViTModel` and `ViTForImageClassification` of transformers. Published files have
-# `encoder.layer.N.attention.attention.query`, version 5 of the library writes `layers.N.attention.q_proj`.
+# `encoder.layer.N.attention.attention.query`; version 5 of transformers writes `layers.N.attention.q_proj`.
 VIT = r"(?:(?:vit|ijepa|dinov2|dinov2_with_registers)\.)?"
 LAYER = VIT + r"(?:encoder\.layer|layers)\.(\d+)\."
 HUGGING_FACE = Format(
@@ -276,9 +283,7 @@ HUGGING_FACE = Format(
         (LAYER + r"layernorm_before", r"encoderblock_\1/norm_1"),
         (LAYER + r"layernorm_after", r"encoderblock_\1/norm_2"),
         (LAYER + r"attention\.attention\.(query|key|value)", r"encoderblock_\1/attention/\2"),
-        (LAYER + r"attention\.q_proj", r"encoderblock_\1/attention/query"),
-        (LAYER + r"attention\.k_proj", r"encoderblock_\1/attention/key"),
-        (LAYER + r"attention\.v_proj", r"encoderblock_\1/attention/value"),
+        *projections(LAYER + r"attention\."),
         (LAYER + r"attention\.(?:output\.dense|o_proj)", r"encoderblock_\1/attention/out"),
         (LAYER + r"(?:intermediate\.dense|mlp\.fc1)", r"encoderblock_\1/mlp_1"),
         (LAYER + r"(?:output\.dense|mlp\.fc2)", r"encoderblock_\1/mlp_2"),
@@ -298,7 +303,7 @@ _BUCKET = "https://storage.googleapis.com/vit_models"
 
 
 def rows(table, collection, classes, resolution, models, ending=""):
-    """The rows of a collection for some sizes of a table; files of "imagenet21k" have the paper's `pre_logits`."""
+    """Yields the rows of a collection for some sizes; files of "imagenet21k" have the paper's `pre_logits`."""
     for model in models:
         name = model.replace("/", "_") + ending
         url = f"{_BUCKET}/{collection}/{name.replace('+', '%2B')}.npz"
@@ -306,13 +311,19 @@ def rows(table, collection, classes, resolution, models, ending=""):
         yield PublishedWeights(collection, name, model, url, classes, resolution, units)
 
 
+def timm_row(collection, name, model, classes, side, preprocessing=IMAGENET, arguments=None):
+    """Returns the row of a file that timm publishes on the Hugging Face hub."""
+    url = f"https://huggingface.co/timm/{name}"
+    return PublishedWeights(collection, name, model, url, classes, side, 0, preprocessing, arguments or {})
+
+
 def augreg(models, model, aug, wd, do=0.0, sd=0.0):
-    """The file that AugReg's authors recommend for a size; their "light0" is light1 of the paper."""
+    """Returns the file that AugReg's authors recommend for a size; their "light0" is the paper's light1."""
     return parse_augreg(f"{_augreg_model(model)}-i21k-300ep-lr_0.001-aug_{aug}-wd_{wd}-do_{do}-sd_{sd}", models)
 
 
 def _augreg_model(model):
-    """How AugReg's file names spell a size: "B_16", "R26_S_32"."""
+    """Returns a size as spelled in AugReg's file names: "B_16", "R26_S_32"."""
     return model.replace("/", "_").replace("ViT-", "").replace("+", "_")
 
 
@@ -331,7 +342,7 @@ _DOWNSTREAM_CLASSES = {
 
 
 def parse_augreg(name, models=None):
-    """The row of one of AugReg's 50,000 files, from its name; None if the name does not follow the rule."""
+    """Returns the row of one of AugReg's 50,000 files given its name, or None if the name does not follow the rule."""
     match = _AUGREG_NAME.fullmatch(name)
     model = match and next((m for m in models or sizes() if _augreg_model(m) == match["model"]), None)
     if not model:
@@ -349,11 +360,11 @@ AUGREG_RULE = (
 )
 _B_AND_L = ("ViT-B/16", "ViT-B/32", "ViT-B/8", "ViT-L/16", "ViT-L/32")
 PUBLISHED = (
-    # The heads of ViT-L_32 and ViT-H_14 are said to be all zeros.
+    # The heads of ViT-L_32 and ViT-H_14 are reported to be all zeros.
     *rows(_size.table, "imagenet21k", 21843, 224, (*_B_AND_L, "ViT-H/14")),
     *rows(_size.table, "imagenet21k+imagenet2012", 1000, 384, _B_AND_L),
     *rows(_size.table, "imagenet21k+imagenet2012", 1000, 224, ("ViT-B/16", "ViT-L/16"), "-224"),
-    # The file of ViT-S_16 holds its optimizer's state too.
+    # The file of ViT-S_16 also holds its optimizer state.
     *rows(_size.table, "sam", 1000, 224, ("ViT-B/16", "ViT-B/32", "ViT-L/16", "ViT-L/32", "ViT-S/16")),
     augreg(_size.table, "ViT-L/16", "strong1", 0.1),
     augreg(_size.table, "ViT-B/16", "medium1", 0.1),
@@ -373,19 +384,19 @@ _DISTANCES = f"{_BLOCK_0}/MultiHeadDotProductAttention_0/relative_embedding"
 
 
 def dimension(shapes, name, axis):
-    """The length of an axis of an array, or None if there is no such array."""
+    """Returns the length of an axis of an array, or None if the array does not exist."""
     shape = shapes.get(name, ())
     return shape[axis] if -len(shape) <= axis < len(shape) else None
 
 
 def head_arguments(shapes):
-    """`include_top` and `classes` of a model with a head, or without."""
+    """Returns the arguments `include_top` and `classes`."""
     classes = dimension(shapes, names.HEAD[0], -1)
     return {"include_top": False} if classes is None else {"include_top": True, "classes": classes}
 
 
 def infer(shapes, facts):
-    """The arguments of a Vision Transformer; see `Family.infer`."""
+    """Infers the arguments of a Vision Transformer; see `Family.infer`."""
     if names.EMBEDDING not in shapes and not any(name.startswith("Transformer/") for name in shapes):
         return None
     blocks = [int(match[1]) for name in shapes if (match := re.match(r"Transformer/encoderblock_(\d+)/", name))]
@@ -401,6 +412,7 @@ def infer(shapes, facts):
         "classifier": _classifier(shapes, facts),
         **head_arguments(shapes),
     }
+    # Add what differs from the paper's model, then the input shape from the grid of the positions.
     _add_parts(arguments, shapes, facts)
     arguments["num_heads"] = arguments["num_heads"] or _published_heads(arguments)
     if facts.get("exact_gelu"):
@@ -422,8 +434,8 @@ def _classifier(shapes, facts):
     if "MAPHead_0/probe" in shapes:
         if facts.get("pool") == "map" and (has_token or "register_tokens" in shapes):
             raise ValueError(
-                "The file's attention pooling leaves out the class token and registers; that of models here reads all "
-                "tokens. Received: global_pool='map'"
+                "The file's attention pooling must read all tokens, but it leaves out the class token and registers. "
+                "Received: global_pool='map'"
             )
         return "map"
     pool = facts.get("pool", facts.get("head_pool") if names.HEAD[0] in shapes else None)
@@ -435,7 +447,7 @@ def _classifier(shapes, facts):
 
 
 def _add_parts(arguments, shapes, facts):
-    """Adds the arguments for parts of blocks and tokens that the paper's model does not have, or lacks."""
+    """Adds the arguments that differ from the paper's model."""
     parts = {
         "num_registers": dimension(shapes, "register_tokens", 1),
         "layer_scale": 1e-5 if f"{_BLOCK_0}/LayerScale_0/scale" in shapes else None,
@@ -461,7 +473,7 @@ def _add_parts(arguments, shapes, facts):
 
 
 def _published_heads(arguments):
-    """The heads of the published models of these sizes, or None."""
+    """Returns the number of heads of published models with these sizes, or None."""
     known = ("patch_size", "hidden_size", "num_layers", "mlp_dim")
     for size in sizes().values():
         is_alike = (size.get("mlp") == "swiglu") == (arguments.get("mlp") == "swiglu")
@@ -471,7 +483,7 @@ def _published_heads(arguments):
 
 
 def stages(shapes):
-    """The number of units in each stage of a ResNet."""
+    """Returns the number of units in each stage of a ResNet."""
     units: dict[int, int] = {}
     for name in shapes:
         if match := re.match(r"block(\d+)/unit(\d+)/", name):
@@ -480,7 +492,7 @@ def stages(shapes):
 
 
 def _add_positions(arguments, shapes, known_grid, class_row):
-    """Adds the arguments that the position embedding shows; returns `(rows, columns)` of the patches, or None."""
+    """Adds the arguments of the position embedding; returns `(rows, columns)` of the patches, or None."""
     has_token = names.CLASS_TOKEN in shapes
     if any(re.match(r"Transformer/encoderblock_\d+/posembed_input/", name) for name in shapes):
         arguments["position_embedding_at"] = "every_layer"
@@ -499,7 +511,7 @@ def _add_positions(arguments, shapes, known_grid, class_row):
     else:
         arguments["position_embedding"] = "relative"
         rows = (shapes[_DISTANCES][0] + 1) // 2
-    # There is no model yet whose grid could be tried: (0, 0) fits nothing.
+    # Without a model there is no grid to compare with: (0, 0) never matches.
     class_tokens = names.count_class_tokens(shapes)
     found = position_embeddings.source_grid(rows or 0, class_tokens, (0, 0), known_grid, class_row)
     grid, token_positions = found or (None, 1)
@@ -507,15 +519,11 @@ def _add_positions(arguments, shapes, known_grid, class_row):
     return grid
 
 
-FAMILY = register(
-    Family(
-        VisionTransformer,
-        sizes=_size.table,
-        identity=IDENTITY,
-        infer=infer,
-        formats=(VIT_JAX, TIMM, HUGGING_FACE),
-        published=PUBLISHED,
-        rules={"augreg": AUGREG_RULE},
-        reference="https://github.com/google-research/vision_transformer",
-    )
+FAMILY = _size.register(
+    identity=IDENTITY,
+    infer=infer,
+    formats=(VIT_JAX, TIMM, HUGGING_FACE),
+    published=PUBLISHED,
+    rules={"augreg": AUGREG_RULE},
+    reference="https://github.com/google-research/vision_transformer",
 )

@@ -33,14 +33,12 @@ def attention_scores(
     if reduce not in ("none", "mean"):
         raise ValueError(f"`reduce` must be 'none' or 'mean'. Received: reduce={reduce!r}")
     vit = find_vision_transformer(model)
-    wanted = range(1, vit.num_layers + 1) if layers is None else np.atleast_1d(layers).tolist()
-    chosen = [vit.layer_number(layer, least=1) for layer in wanted]
+    chosen, is_single = vit.layer_numbers(range(1, vit.num_layers + 1) if layers is None else layers, least=1)
     scores: dict[int, Any] = dict.fromkeys(chosen)
     for number, values in iterate_scores(model, images, last=max(chosen)):
         if number in scores:
             values = ops.mean(values, axis=1) if reduce == "mean" else values
             scores[number] = ops.convert_to_numpy(values)
-    is_single = layers is not None and np.ndim(layers) == 0
     return scores[chosen[0]] if is_single else np.stack([scores[number] for number in chosen])
 
 

@@ -1,6 +1,6 @@
 """The layers of a Vision Transformer, each usable alone in any Keras model.
 
-"The reference" in their docstrings is the JAX code of the paper's authors,
+In their docstrings, "the reference" is the JAX code of the paper's authors,
 [`vit_jax`](https://github.com/google-research/vision_transformer).
 """
 

@@ -5,24 +5,25 @@ import math
 import keras
 from keras import ops
 
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.rotary import check_rotary, rotary_table, rotate
 from keras_vit.layers.token_dense import TokenProjection
 from keras_vit.layers.validation import check_positive_int, check_rate
 
-# For more queries than LONG_SEQUENCE, on JAX, scores are computed for CHUNK of them at a time, and a second time for
-# the gradient, so that they never need the memory of the square of the tokens. 384 pixels, patches of 16: 577 tokens.
+# On JAX, sequences longer than LONG_SEQUENCE compute scores for about CHUNK queries at a time, and again for the
+# gradient, so that memory is not quadratic in the length. An image of 384 pixels in patches of 16 has 577 tokens.
 LONG_SEQUENCE = 1024
 CHUNK = 256
 
 
 def runs_on_gpu():
-    """Whether the JAX backend's devices are GPUs."""
+    """Returns whether the JAX backend runs on GPUs."""
     return keras.distribution.list_devices()[0].startswith("gpu")
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class MultiHeadAttention(keras.layers.Layer):
+class MultiHeadAttention(BaseLayer):
     """Multi-head attention, by default self-attention: `(B, N, D)` to `(B, N, D)` in the compute dtype.
 
     The softmax is always in float32 or more. Except in bfloat16, the products run over flattened tokens, which
@@ -31,16 +32,17 @@ class MultiHeadAttention(keras.layers.Layer):
 
     Args:
         num_heads: number of heads; must divide D.
-        dropout: share of the attention scores that is dropped, in [0, 1).
-        relative_positions: adds `q . r[p_q - p_k]` to `q . k`, with 2N-1 learned vectors r that all heads share; N is
-            static. A class token has position 0.
-        biases: which projections have a bias, letters of "qkvo": of queries, keys, values and the output.
-        qk_norm: whether queries and keys of each head go through a LayerNorm.
-        epsilon: of the LayerNorms.
-        rotary: None, or the arguments of `layers.rotary.rotary_table` but `size`, a dict with at least `grid`.
-        out_norm: whether the values of all heads go through a LayerNorm before the output's projection.
+        dropout: rate on the attention scores, in [0, 1).
+        relative_positions: whether to add `q . r[p_q - p_k]` to `q . k`, with 2N-1 learned vectors r shared by all
+            heads; N must be static. A class token has position 0.
+        biases: which projections have a bias: letters of "qkvo" (query, key, value, output).
+        qk_norm: whether to apply a LayerNorm to the queries and keys of each head.
+        epsilon: epsilon of the LayerNorms.
+        rotary: None, or a dict of the arguments of `layers.rotary.rotary_table` without `size`; `grid` is required.
+        out_norm: whether to apply a LayerNorm to the concatenated heads before the output projection.
 
-    Reference: paper appendix A and D.4; the reference's MultiHeadDotProductAttention, Glorot kernels over `(D, D)`.
+    Reference: paper appendix A and D.4; the reference's MultiHeadDotProductAttention, with Glorot kernels over
+    `(D, D)`.
     """
 
     def __init__(
@@ -58,26 +60,21 @@ class MultiHeadAttention(keras.layers.Layer):
         super().__init__(**kwargs)
         check_positive_int("num_heads", num_heads)
         check_rate("dropout", dropout)
-        self.num_heads = num_heads
-        self.dropout = dropout
-        self.relative_positions = relative_positions
         if set(biases) - set("qkvo"):
             raise ValueError(f'`biases` must be letters of "qkvo". Received: biases={biases!r}')
-        self.biases = biases
-        self.qk_norm = qk_norm
+        rotary = check_rotary(rotary)
+        self._keep_arguments(locals(), but=["out_norm"])
         self.use_out_norm = out_norm
-        self.epsilon = epsilon
-        self.rotary = check_rotary(rotary)
 
     def build(self, input_shape):
         hidden_size = input_shape[-1]
         if hidden_size % self.num_heads:
             raise ValueError(
-                "`num_heads` must divide the size of the tokens. "
+                "`num_heads` must divide the size of a token. "
                 f"Received: num_heads={self.num_heads}, hidden_size={hidden_size}"
             )
         head_size = hidden_size // self.num_heads
-        # Glorot's limit for the (D, D) matrix; from the three-dimensional shape Keras would derive another one.
+        # The Glorot limit of the (D, D) matrix; Keras would derive a different one from the 3-D shape.
         limit = math.sqrt(6 / (hidden_size + hidden_size))
 
         def projection(name, equation, output_shape, bias_axes):
@@ -90,39 +87,39 @@ class MultiHeadAttention(keras.layers.Layer):
                 name=name,
             )
 
+        def norm(name, shape):
+            layer = keras.layers.LayerNormalization(epsilon=self.epsilon, dtype=self.dtype_policy, name=name)
+            layer.build(shape)
+            return layer
+
         heads = (None, self.num_heads, head_size)
         self.query = projection("query", "bnd,dhk->bnhk", heads, "hk")
         self.key = projection("key", "bnd,dhk->bnhk", heads, "hk")
         self.value = projection("value", "bnd,dhk->bnhk", heads, "hk")
         self.out = projection("out", "bnhk,hkd->bnd", (None, hidden_size), "d")
+        # Optional norms.
         self.query_norm = self.key_norm = self.out_norm = None
         if self.use_out_norm:
-            self.out_norm = keras.layers.LayerNormalization(
-                epsilon=self.epsilon, dtype=self.dtype_policy, name="out_norm"
-            )
-            self.out_norm.build(input_shape)
+            self.out_norm = norm("out_norm", input_shape)
+        head_shape = (*input_shape[:2], self.num_heads, head_size)
         if self.qk_norm:
-            self.query_norm, self.key_norm = (
-                keras.layers.LayerNormalization(epsilon=self.epsilon, dtype=self.dtype_policy, name=name)
-                for name in ("query_norm", "key_norm")
-            )
-            for norm in (self.query_norm, self.key_norm):
-                norm.build((*input_shape[:2], self.num_heads, head_size))
+            self.query_norm, self.key_norm = norm("query_norm", head_shape), norm("key_norm", head_shape)
+        # Optional rotary and relative positions.
         if self.rotary is not None:
             self._cosines, self._sines = rotary_table(head_size, **self.rotary)
             if input_shape[1] != len(self._cosines):
                 raise ValueError(
-                    f"Rotary positions of this grid and prefix are of {len(self._cosines)} tokens. "
+                    f"The grid and prefix of `rotary` need {len(self._cosines)} tokens. "
                     f"Received: shape={tuple(input_shape)}, rotary={self.rotary}"
                 )
         if self.relative_positions:
             tokens = input_shape[1]
             if tokens is None:
                 raise ValueError(
-                    "Relative positions need a static number of tokens, since each distance has a vector. "
+                    "Relative positions need a static number of tokens, because each distance has a vector. "
                     f"Received: shape={tuple(input_shape)}"
                 )
-            # Row i is of the distance i - (N-1).
+            # Row i is the vector of distance i - (N-1).
             self.relative_embedding = self.add_weight(
                 name="relative_embedding",
                 shape=(2 * tokens - 1, head_size),
@@ -131,8 +128,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.drop = Dropout(self.dropout, dtype=self.dtype_policy, name="drop")
         for layer in (self.query, self.key, self.value):
             layer.build(input_shape)
-        self.out.build((*input_shape[:-1], self.num_heads, head_size))
-        self.built = True
+        self.out.build(head_shape)
 
     def call(self, tokens, queries=None, training=False, score_change=None, real=None):
         query = self._positioned(self.query(tokens if queries is None else queries), self.query_norm)
@@ -149,13 +145,13 @@ class MultiHeadAttention(keras.layers.Layer):
         return self.out(mixed)
 
     def _positioned(self, x, norm):
-        """Queries or keys `(B, M, heads, D/heads)` after their norm and rotation, if there are any."""
+        """Applies the norm and the rotation, if any, to queries or keys `(B, M, heads, D/heads)`."""
         if norm is not None:
             x = norm(x)
         return x if self.rotary is None else rotate(x, self._cosines, self._sines, self.rotary.get("style", "half"))
 
     def _attend(self, query, key, value, training=False, score_change=None, real=None):
-        """The values by the scores of their keys, of the shape of `query`."""
+        """Returns the values weighted by the scores, in the shape of `query`."""
         scores = self.scores(query, key, real=real)
         if score_change is not None:
             scores = scores + ops.cast(score_change, scores.dtype)
@@ -164,17 +160,16 @@ class MultiHeadAttention(keras.layers.Layer):
         return ops.transpose(mixed, (0, 2, 1, 3))
 
     def _attend_without_scores(self, query, key, value, real=None):
-        """`_attend` on JAX, without an array of all scores where that is faster or the array would be large."""
+        """Computes `_attend` on JAX, without an array of all scores if that is faster or the array would be large."""
         if self.compute_dtype in ("float16", "bfloat16") and runs_on_gpu():
-            # cuDNN's kernel, where Keras finds that it fits.
             mask = None if real is None else real[:, None, None, :]
-            return ops.dot_product_attention(query, key, value, mask=mask)
+            return ops.dot_product_attention(query, key, value, mask=mask)  # cuDNN's kernel, if Keras can use it
         if (query.shape[1] or 0) > LONG_SEQUENCE:
             return self._attend_in_chunks(query, key, value, real)
         return self._attend(query, key, value, real=real)
 
     def _attend_in_chunks(self, query, key, value, real=None):
-        """`_attend`, for some of the queries at a time."""
+        """Computes `_attend` for a chunk of the queries at a time."""
         batch, queries, heads, size = query.shape
         batch = ops.shape(query)[0] if batch is None else batch
         chunks = -(-queries // CHUNK)
@@ -186,7 +181,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return mixed[:, :queries]
 
     def scores_of(self, tokens, real=None):
-        """What each token takes from each other one, after the softmax: `(B, N, D)` to float32 `(B, heads, N, N)`."""
+        """Returns the attention of each token to each token: `(B, N, D)` to float32 `(B, heads, N, N)`."""
         query = self._positioned(self.query(tokens), self.query_norm)
         return self.scores(query, self._positioned(self.key(tokens), self.key_norm), dtype="float32", real=real)
 
@@ -205,13 +200,13 @@ class MultiHeadAttention(keras.layers.Layer):
         return ops.cast(ops.softmax(scores, axis=-1), dtype or self.compute_dtype)
 
     def _distance_scores(self, query):
-        """`q . r[p_q - p_k]` for the first M positions: `(B, heads, M, D/heads)` to `(B, heads, M, N)`."""
+        """Computes `q . r[p_q - p_k]` for the first M queries: `(B, heads, M, D/heads)` to `(B, heads, M, N)`."""
         queries, distances = query.shape[2], self.relative_embedding.shape[0]
         tokens = (distances + 1) // 2
-        # Column t is of the distance N-1 - t, so what row i needs, the distances i to i - (N-1), starts at N-1 - i.
+        # Column t holds distance N-1 - t. Row i needs distances i to i - (N-1), which start at column N-1 - i.
         table = ops.transpose(ops.flip(ops.cast(self.relative_embedding, self.compute_dtype), 0))
         scores = ops.matmul(query, table)  # (B, heads, M, 2N-1)
-        # Rows that are one shorter begin one later each: from N-1 on, row i begins at (N-1) - i of its own row.
+        # Reading the values as rows that are one shorter shifts each row by one, so that all of them line up.
         scores = ops.reshape(scores, (-1, self.num_heads, queries * distances))[:, :, tokens - 1 :]
         scores = ops.pad(scores, ((0, 0), (0, 0), (0, max(tokens - 1 - queries, 0))))
         scores = scores[:, :, : queries * (distances - 1)] if distances > 1 else scores
@@ -221,7 +216,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return tokens_shape if queries_shape is None else queries_shape
 
     def multiply_accumulates(self, tokens_shape, queries_shape=None):
-        """Multiply-accumulates of one example; the shapes are `(B, N, D)` and `(B, M, D)`."""
+        """Returns the multiply-accumulates of one example for shapes `(B, N, D)` and `(B, M, D)`."""
         tokens, hidden_size = tokens_shape[1:]
         queries = tokens if queries_shape is None else queries_shape[1]
         projections = 2 * (tokens + queries) * hidden_size**2
@@ -229,7 +224,4 @@ class MultiHeadAttention(keras.layers.Layer):
         return projections + 2 * queries * tokens * hidden_size + distances
 
     def get_config(self):
-        names = ("num_heads", "dropout", "relative_positions", "biases", "qk_norm", "epsilon")
-        config = {name: getattr(self, name) for name in names}
-        rotary = None if self.rotary is None else dict(self.rotary)
-        return {**super().get_config(), **config, "rotary": rotary, "out_norm": self.use_out_norm}
+        return {**super().get_config(), "rotary": self.rotary and dict(self.rotary), "out_norm": self.use_out_norm}

@@ -1,4 +1,4 @@
-"""Pooling tokens by attention."""
+"""Multi-head attention pooling."""
 
 from typing import Any
 
@@ -6,21 +6,24 @@ import keras
 from keras import ops
 
 from keras_vit.layers.attention import MultiHeadAttention
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.mlp import mlp_dense
 from keras_vit.layers.naflex import real_tokens
 from keras_vit.layers.validation import check_positive_int, check_rank
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AttentionPooling(keras.layers.Layer):
-    """Pools tokens by a probe, `x = attention(probe, tokens)`, then `x + mlp(norm(x))`: `(B, N, D)` to `(B, D)`.
+class AttentionPooling(BaseLayer):
+    """Pools tokens with a learned query: `(B, N, D)` to `(B, D)`.
+
+    The output is `x + mlp(norm(x))` with `x = attention(probe, tokens)`.
 
     Args:
         num_heads: number of attention heads; must divide D.
         mlp_dim: size of the MLP's hidden layer, 1 or more.
-        exact_gelu: whether the MLP uses the exact GELU instead of its tanh form, which is the reference's.
-        epsilon: of the LayerNorm.
-        masked: whether tokens of zeros are padding, which is left out.
+        exact_gelu: whether the MLP uses the exact GELU instead of the reference's tanh approximation.
+        epsilon: epsilon of the LayerNorm.
+        masked: whether tokens of zeros are padding, to which the probe does not attend.
 
     Raises:
         ValueError: an argument is out of range, `num_heads` does not divide D, or the tokens are not of rank 3.
@@ -40,11 +43,7 @@ class AttentionPooling(keras.layers.Layer):
         super().__init__(**kwargs)
         check_positive_int("num_heads", num_heads)
         check_positive_int("mlp_dim", mlp_dim)
-        self.num_heads = num_heads
-        self.mlp_dim = mlp_dim
-        self.exact_gelu = exact_gelu
-        self.epsilon = epsilon
-        self.masked = masked
+        self._keep_arguments(locals())
 
     def build(self, input_shape: tuple) -> None:
         check_rank("AttentionPooling", input_shape, "B, N, D")
@@ -59,7 +58,6 @@ class AttentionPooling(keras.layers.Layer):
         for layer in (self.norm, self.mlp_1):
             layer.build((batch, 1, hidden_size))
         self.mlp_2.build((batch, 1, self.mlp_dim))
-        self.built = True
 
     def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
         batch, _, hidden_size = ops.shape(tokens)
@@ -73,11 +71,7 @@ class AttentionPooling(keras.layers.Layer):
         return (input_shape[0], input_shape[2])
 
     def multiply_accumulates(self, input_shape: tuple) -> int:
-        """Multiply-accumulates of one example; the shape is `(B, N, D)`."""
+        """Returns the multiply-accumulates of one example for the shape `(B, N, D)`."""
         hidden_size = input_shape[2]
         attention = self.attention.multiply_accumulates(input_shape, (None, 1, hidden_size))
         return attention + 2 * hidden_size * self.mlp_dim
-
-    def get_config(self) -> dict[str, Any]:
-        names = ("num_heads", "mlp_dim", "exact_gelu", "epsilon", "masked")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

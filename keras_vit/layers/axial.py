@@ -5,27 +5,28 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.transformer_block import TransformerBlock
 from keras_vit.layers.validation import check_grid, check_grid_tokens, check_rank
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AxialTransformerBlock(keras.layers.Layer):
+class AxialTransformerBlock(BaseLayer):
     """Two encoder blocks on a grid of tokens, one on each row, then one on each column: `(B, N, D)` to `(B, N, D)`.
 
-    Each of them is a `TransformerBlock` with weights of its own. Scores need the memory of rows + columns instead of
-    rows * columns a token.
+    Each is a `TransformerBlock` with separate weights. Each token has rows + columns attention scores instead of
+    rows * columns.
 
     Args:
-        grid: `(rows, columns)` of the tokens, which come row by row.
-        num_heads, mlp_dim, dropout, attention_dropout, stochastic_depth, exact_gelu, epsilon, remat: of both, see
-            `TransformerBlock`. A residual branch is dropped for a row, or a column, of an example.
+        grid: `(rows, columns)` of the tokens, which are in row-major order.
+        num_heads, mlp_dim, dropout, attention_dropout, stochastic_depth, exact_gelu, epsilon, remat: arguments of both
+            `TransformerBlock`s. Stochastic depth drops a residual branch for one row, or column, of an example.
 
     Raises:
         ValueError: an argument is out of range, `num_heads` does not divide D, or the tokens do not fit the grid.
 
-    Reference: paper appendix D.6, where row attention (among the tokens of one row) is first; Scenic's `EncoderAxial`
-    calls the other direction so.
+    Reference: paper appendix D.6, where row attention (among the tokens of one row) comes first; Scenic's
+    `EncoderAxial` uses the opposite names.
     """
 
     def __init__(
@@ -42,20 +43,12 @@ class AxialTransformerBlock(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.grid = check_grid(grid)
-        self.options: dict[str, Any] = {
-            "num_heads": num_heads,
-            "mlp_dim": mlp_dim,
-            "dropout": dropout,
-            "attention_dropout": attention_dropout,
-            "stochastic_depth": stochastic_depth,
-            "exact_gelu": exact_gelu,
-            "epsilon": epsilon,
-            "remat": remat,
-        }
-        self.row = TransformerBlock(**self.options, dtype=self.dtype_policy, name="row")
-        self.column = TransformerBlock(**self.options, dtype=self.dtype_policy, name="column")
-        self.remat = remat
+        grid = check_grid(grid)
+        self._keep_arguments(locals())
+        rates = (dropout, attention_dropout, stochastic_depth)
+        options = {"exact_gelu": exact_gelu, "epsilon": epsilon, "remat": remat, "dtype": self.dtype_policy}
+        self.row = TransformerBlock(num_heads, mlp_dim, *rates, **options, name="row")
+        self.column = TransformerBlock(num_heads, mlp_dim, *rates, **options, name="column")
 
     def build(self, input_shape: tuple) -> None:
         check_rank("AxialTransformerBlock", input_shape, "B, N, D")
@@ -63,7 +56,6 @@ class AxialTransformerBlock(keras.layers.Layer):
         check_grid_tokens(self.grid, input_shape[1], class_token=False)
         self.row.build((None, columns, input_shape[2]))
         self.column.build((None, rows, input_shape[2]))
-        self.built = True
 
     def call(self, tokens: keras.KerasTensor, training: bool = False) -> keras.KerasTensor:
         rows, columns = self.grid
@@ -74,14 +66,8 @@ class AxialTransformerBlock(keras.layers.Layer):
         x = ops.transpose(ops.reshape(x, (-1, columns, rows, size)), (0, 2, 1, 3))
         return ops.reshape(x, (-1, rows * columns, size))
 
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
-        return input_shape
-
     def multiply_accumulates(self, input_shape: tuple) -> int:
-        """Multiply-accumulates of one example; the shape is `(B, N, D)`."""
+        """Returns the multiply-accumulates of one example for the shape `(B, N, D)`."""
         rows, columns = self.grid
         by_row = self.row.multiply_accumulates((None, columns, input_shape[2]))
         return rows * by_row + columns * self.column.multiply_accumulates((None, rows, input_shape[2]))
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "grid": self.grid, **self.options}

@@ -1,4 +1,4 @@
-"""Dropout with masks that are a function of a key."""
+"""Dropout whose masks are a function of a key."""
 
 import contextlib
 import threading
@@ -11,10 +11,10 @@ _THREAD = threading.local()
 
 
 class StepSeeds(keras.random.SeedGenerator):
-    """The seeds of one forward pass: draw n from `key`, integers `(2,)`, gets `key + (0, n)`."""
+    """The seeds of one forward pass: draw n uses `key + (0, n)`, where `key` is integers `(2,)`."""
 
     def __init__(self, key):
-        # Not the parent's, which creates a variable.
+        # Do not call the parent's constructor, which creates a variable.
         self.key = key
         self.count = 0
 
@@ -26,7 +26,7 @@ class StepSeeds(keras.random.SeedGenerator):
 
 @contextlib.contextmanager
 def seed_scope(seeds):
-    """While it is open, every `Dropout` of this thread takes its seeds from `seeds`; None for Keras' own counters."""
+    """Makes every `Dropout` in this thread draw from `seeds`; None restores Keras' counters."""
     before = current_seeds()
     _THREAD.seeds = seeds
     try:
@@ -36,15 +36,15 @@ def seed_scope(seeds):
 
 
 def current_seeds():
-    """The `StepSeeds` of this thread, or None."""
+    """Returns the `StepSeeds` of this thread, or None."""
     return getattr(_THREAD, "seeds", None)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Dropout(keras.layers.Dropout):
-    """Keras' `Dropout`; inside `seed_scope` its masks depend on the key and the place in the model alone."""
+    """Keras' `Dropout`; inside `seed_scope`, masks depend only on the key and the layer's position in the model."""
 
-    # Keras' layer counts its calls: replicas would have the same mask, and recomputed blocks another one.
+    # Keras' layer counts its calls, so replicas would share masks, and rematerialized blocks would draw new ones.
 
     def call(self, inputs, training=False):
         seeds = current_seeds()

@@ -1,4 +1,4 @@
-"""What images must have gone through before a model sees them, and what its logits mean."""
+"""The preprocessing that a model expects, and the activation of its logits."""
 
 import warnings
 from collections.abc import Mapping
@@ -6,25 +6,26 @@ from typing import Any
 
 import keras
 
+from keras_vit.layers.base import BaseLayer
 from keras_vit.preprocessing import Preprocessing, check_channels, concrete_values, range_error
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class InputPreprocessing(keras.layers.Layer):
-    """Passes images `(B, H, W, C)` on, and records in its config how they were prepared and what the logits mean.
+class InputPreprocessing(BaseLayer):
+    """Returns images `(B, H, W, C)` unchanged, and records their preprocessing and the activation of the logits.
 
-    It stands first in every model here, since a layer's config survives saving, `from_config` and `clone_model`.
-    `keras_vit.preprocessing_of` reads it. In an eager call it warns once about images that are pixel values, or that
+    It is the first layer of every model here, because a layer's config survives saving, `from_config` and
+    `clone_model`. `keras_vit.preprocessing_of` reads it. An eager call warns once if the images are raw pixel values or
     were preprocessed twice.
 
     Args:
-        preprocessing: None for that of the JAX reference, a `keras_vit.Preprocessing`, or its fields as a dict. If all
-            channels have one mean and one std, it holds for images of any number of channels. May be set later.
-        logits_activation: the function that turns the model's logits into probabilities, "softmax" or "sigmoid";
-            training sets the one of its loss, and exports and calibration use it.
+        preprocessing: a `keras_vit.Preprocessing`, its fields as a dict, or None for the JAX reference's. If all
+            channels share one mean and one std, images may have any number of channels. May be set later.
+        logits_activation: "softmax" or "sigmoid", which turns logits into probabilities; training sets it to match the
+            loss, and exports and calibration use it.
 
     Raises:
-        ValueError: the dict has other keys, a value is out of range, or the channels are not those of the images.
+        ValueError: the dict has unknown keys, a value is out of range, or the number of channels does not match.
     """
 
     def __init__(
@@ -67,13 +68,10 @@ class InputPreprocessing(keras.layers.Layer):
             self._has_warned = True
             warnings.warn(message, stacklevel=2)
 
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
-        return input_shape
-
     def get_config(self) -> dict[str, Any]:
         preprocessing = self.preprocessing.to_config()
         return {**super().get_config(), "preprocessing": preprocessing, "logits_activation": self.logits_activation}
 
 
-# The name of the layer in .keras files of earlier versions.
+# The layer's name in .keras files of earlier versions.
 keras.saving.get_custom_objects()["keras_vit>ExpectedImages"] = InputPreprocessing

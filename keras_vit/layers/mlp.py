@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_vit.layers.token_dense import TokenDense
 
-# From the output of the first dense layer to the input of the second. "swiglu" has a gate instead.
+# Applied between the two dense layers. "swiglu" has a gate instead.
 ACTIVATIONS = {
     "gelu_tanh": lambda x: ops.gelu(x, approximate=True),
     "gelu": lambda x: ops.gelu(x, approximate=False),
@@ -15,7 +15,7 @@ MLPS = (*ACTIVATIONS, "swiglu")
 
 
 def mlp_dense(units, name, dtype, use_bias=True):
-    """A dense layer of an MLP, initialized as in the reference: `(B, N, D)` to `(B, N, units)`."""
+    """Builds a dense layer of an MLP, initialized as in the reference: `(B, N, D)` to `(B, N, units)`."""
     return TokenDense(
         units,
         use_bias=use_bias,

@@ -105,6 +105,9 @@ class NaFlexPositionEmbedding(keras.layers.Layer):
         self.pos_embedding = self.add_weight(name="pos_embedding", shape=shape, initializer=initializer)
         self.built = True
 
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
+        return input_shape[0]
+
     def call(self, inputs: tuple) -> keras.KerasTensor:
         tokens, places = inputs
         real = ops.max(places, axis=-1) > 0

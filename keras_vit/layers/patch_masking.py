@@ -1,41 +1,42 @@
-"""Corrupting the embeddings of patches, which a model then has to predict."""
+"""Corrupts patch embeddings for masked patch prediction."""
 
 import keras
 from keras import ops
 
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.dropout import current_seeds
 from keras_vit.layers.validation import check_static_tokens
 
-MASKED_SHARE, REPLACED_SHARE = 0.8, 0.1  # of the corrupted patches; the others stay as they are
+MASKED_SHARE, REPLACED_SHARE = 0.8, 0.1  # of the corrupted patches; the rest stay unchanged
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PatchMasking(keras.layers.Layer):
-    """Corrupts a share of the embeddings: `(B, N, D)` to `(B, N, D)` and `(B, N)`, 1 for a corrupted patch.
+class PatchMasking(BaseLayer):
+    """Corrupts a fraction of the embeddings: `(B, N, D)` to `(B, N, D)` and `(B, N)`, 1 for a corrupted patch.
 
-    Of the corrupted patches 80 % become the learned mask embedding, 10 % another patch of the same image, and 10 %
-    stay; by count, in every image, rounded. Places are drawn from the seeds of `layers.dropout.seed_scope`, or in
-    training from Keras' counter; otherwise nothing is corrupted. In training each image has its own places, in
-    evaluation all share them, so that results depend on neither batches nor devices.
+    In every image, 80 % of the corrupted patches become the learned mask embedding, 10 % become another patch of the
+    same image, and 10 % stay unchanged, rounded to whole patches. Patches are drawn from the seeds of
+    `layers.dropout.seed_scope`, or in training from Keras' counter; without either, nothing is corrupted. In training
+    each image gets its own draw. In evaluation all images share one, so that results do not depend on batches or
+    devices.
 
-    Reference: paper appendix B.1.2. It leaves open whether the share is exact, where the random patch is from, and what
-    the mask embedding starts as (here normal, deviation 0.02).
+    Reference: paper appendix B.1.2, which does not specify whether the fraction is exact, where the random patch comes
+    from, or how the mask embedding is initialized (here normal, standard deviation 0.02).
     """
 
     def __init__(self, rate=0.5, **kwargs):
         super().__init__(**kwargs)
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1:
             raise ValueError(f"`rate` must be a number in (0, 1]. Received: rate={rate!r}")
-        self.rate = rate
+        self._keep_arguments(locals())
         self.seed_generator = keras.random.SeedGenerator()
 
     def build(self, input_shape):
-        check_static_tokens("PatchMasking", input_shape, "a share of them is corrupted by count")
+        check_static_tokens("PatchMasking", input_shape, "a fixed number of them is corrupted")
         hidden_size = input_shape[2]
         self.mask_embedding = self.add_weight(
             name="mask_embedding", shape=(1, 1, hidden_size), initializer=keras.initializers.RandomNormal(stddev=0.02)
         )
-        self.built = True
 
     def call(self, tokens, training=False):
         seeds = current_seeds()
@@ -45,12 +46,12 @@ class PatchMasking(keras.layers.Layer):
         seeds = seeds or self.seed_generator
         corrupted, masked, replaced = masking_counts(patches, self.rate)
         rows = batch if training else 1
-        # The order of random numbers, so that counts are exact: the first ones are masked, the next ones replaced.
+        # Rank random numbers, so that counts are exact: the first ranks are masked, the next ones replaced.
         order = ops.argsort(keras.random.uniform((rows, patches), dtype="float32", seed=seeds), axis=1)
         rank = ops.broadcast_to(ops.argsort(order, axis=1), (batch, patches))
         if patches > 1:
             step = keras.random.uniform((rows, patches), 0, patches - 1, dtype="float32", seed=seeds)
-            # In float32 a draw may be rounded up to the end of its range.
+            # In float32 a draw may round up to the end of its range.
             step = 1 + ops.minimum(ops.cast(ops.floor(step), "int32"), patches - 2)
             other = (ops.arange(patches, dtype="int32")[None] + step) % patches
             other = ops.broadcast_to(other, (batch, patches))
@@ -63,12 +64,9 @@ class PatchMasking(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return input_shape, input_shape[:2]
 
-    def get_config(self):
-        return {**super().get_config(), "rate": self.rate}
-
 
 def masking_counts(patches, rate):
-    """How many of an image's patches are corrupted, and of these masked and replaced: three ints."""
+    """Returns how many patches of an image are corrupted in total, masked, and replaced."""
     corrupted = max(1, round(patches * rate))
     masked, replaced = round(corrupted * MASKED_SHARE), round(corrupted * REPLACED_SHARE)
     return corrupted, masked, replaced

@@ -1,4 +1,4 @@
-"""Cutting images into patches, and projecting these to tokens."""
+"""Cuts images into patches and projects them to tokens."""
 
 import contextvars
 import types
@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.validation import check_positive_int, check_rank, nearest_multiples
 
 # Layers that compute for another patch size in this thread, by their ids: of `Patches` the size, of the others the
@@ -23,18 +24,17 @@ def resize_axes(table, matrices):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class Patches(keras.layers.Layer):
+class Patches(BaseLayer):
     """Cuts images into square patches and flattens each: `(B, H, W, C)` to `(B, H/P * W/P, P*P*C)`.
 
-    Patches come in raster order; inside a patch the order is row, column, channel, that of a convolution kernel
-    `(P, P, C, D)` reshaped to `(P*P*C, D)`.
+    Patches are in raster order. The values of a patch are ordered by row, column and channel, like a convolution
+    kernel `(P, P, C, D)` reshaped to `(P*P*C, D)`.
 
     Args:
         patch_size: P, the side of a patch in pixels, 1 or more.
 
     Raises:
-        ValueError: `patch_size` is not a positive integer; the images are not of rank 4, or have a side that
-            `patch_size` does not divide.
+        ValueError: `patch_size` is not a positive integer or does not divide a side, or the images are not of rank 4.
 
     Reference: paper section 3.1; equal to the patches of the reference's strided `embedding` convolution.
     """
@@ -42,7 +42,7 @@ class Patches(keras.layers.Layer):
     def __init__(self, patch_size: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_positive_int("patch_size", patch_size)
-        self.patch_size = patch_size
+        self._keep_arguments(locals())
 
     def build(self, input_shape: tuple) -> None:
         check_rank("Patches", input_shape, "B, H, W, C")
@@ -52,7 +52,6 @@ class Patches(keras.layers.Layer):
                     f"The patch size must divide the {name} of the images; the nearest sizes that work are "
                     f"{nearest_multiples(side, self.patch_size)}. Received: {name}={side}, patch_size={self.patch_size}"
                 )
-        self.built = True
 
     def call(self, images: keras.KerasTensor) -> keras.KerasTensor:
         p = RESIZED.get().get(id(self), self.patch_size)
@@ -70,20 +69,17 @@ class Patches(keras.layers.Layer):
         values = None if channels is None else self.patch_size**2 * channels
         return (batch, tokens, values)
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "patch_size": self.patch_size}
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PatchEncoder(keras.layers.Dense):
     """Projects flattened patches linearly to tokens: `(B, N, P*P*C)` to `(B, N, hidden_size)`.
 
-    After `Patches` it equals the strided convolution that the reference calls `embedding`, with its kernel
-    `(P, P, C, D)` reshaped to `(P*P*C, D)`.
+    After `Patches`, it is equivalent to the reference's strided convolution `embedding` with its kernel `(P, P, C, D)`
+    reshaped to `(P*P*C, D)`.
 
     Args:
         hidden_size: D, the size of a token, 1 or more.
-        use_bias: whether a bias is added.
+        use_bias: whether to add a bias.
 
     Raises:
         ValueError: `hidden_size` is not a positive integer, or the patches are not of rank 3.
@@ -110,11 +106,11 @@ class PatchEncoder(keras.layers.Dense):
         return ops.reshape(x, (-1, ops.shape(inputs)[1], self.hidden_size)) if flatten else x
 
     def quantize(self, *args: Any, **kwargs: Any) -> None:
-        """Leaves the projection of pixels as it is when its model is quantized."""
-        raise NotImplementedError  # which `keras.Model.quantize` passes over
+        """Excludes the projection of pixels from the quantization of a model."""
+        raise NotImplementedError  # `keras.Model.quantize` skips layers that raise this
 
     def multiply_accumulates(self, input_shape: tuple) -> int:
-        """Multiply-accumulates of one example; the shape is `(B, N, P*P*C)`."""
+        """Returns the multiply-accumulates of one example for the shape `(B, N, P*P*C)`."""
         return input_shape[1] * input_shape[2] * self.hidden_size
 
     def get_config(self) -> dict[str, Any]:

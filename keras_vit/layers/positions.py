@@ -1,4 +1,4 @@
-"""Position embeddings, which are added to the tokens of patches."""
+"""Position embeddings that are added to tokens."""
 
 import math
 from typing import Any
@@ -7,42 +7,38 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.patches import RESIZED, resize_axes
 from keras_vit.layers.validation import check_grid, check_grid_tokens, check_rank, check_static_tokens
 
 
-class _Positions(keras.layers.Layer):
-    """A layer from tokens `(B, N, D)` to the same that knows the grid of the patches."""
+class _Positions(BaseLayer):
+    """A position embedding `(B, N, D)` to `(B, N, D)` for patches of a known grid."""
 
-    has_class_token_position = True  # whether it can stand after the class token
+    has_class_token_position = True  # whether it can come after the class token
 
     def __init__(self, grid: tuple[int, int] | None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.grid: Any = None if grid is None and isinstance(self, PositionEmbedding) else check_grid(grid)
+        grid = None if grid is None and isinstance(self, PositionEmbedding) else check_grid(grid)
+        self._keep_arguments(locals())
 
     def _table(self, name, length, size):
         initializer = keras.initializers.RandomNormal(stddev=0.02)
         return self.add_weight(name=name, shape=(1, length, size), initializer=initializer)
 
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
-        return input_shape
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "grid": self.grid}
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PositionEmbedding(_Positions):
-    """Adds a learned vector to the token at each position: `(B, N, D)` to `(B, N, D)`; N is static.
+    """Adds a learned vector to the token at each position: `(B, N, D)` to `(B, N, D)`; N must be static.
 
     Args:
-        grid: `(rows, columns)` of the patches, to which a checkpoint's positions are resampled, or None. There are
-            `rows * columns` tokens, or one more with a class token in front.
+        grid: `(rows, columns)` of the patches, to which a checkpoint's positions are resampled, or None. N is `rows *
+            columns`, or one more with a class token in front.
 
     Raises:
-        ValueError: the tokens are not of rank 3, have no static length, or a length that does not fit `grid`.
+        ValueError: the tokens are not of rank 3, or N is not static or does not fit `grid`.
 
-    Reference: paper equation 1, E_pos; initialized as in the reference (normal, deviation 0.02).
+    Reference: paper equation 1, E_pos; initialized as in the reference (normal, standard deviation 0.02).
     """
 
     def __init__(self, grid: tuple[int, int] | None = None, **kwargs: Any) -> None:
@@ -54,7 +50,6 @@ class PositionEmbedding(_Positions):
         if self.grid is not None:
             check_grid_tokens(self.grid, tokens)
         self.pos_embedding = self._table("pos_embedding", tokens, hidden_size)
-        self.built = True
 
     def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
         matrices = RESIZED.get().get(id(self))
@@ -67,18 +62,18 @@ class PositionEmbedding(_Positions):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PositionEmbedding2D(_Positions):
-    """Adds a learned vector of the patch's column and one of its row to each token: `(B, N, D)` to `(B, N, D)`.
+    """Adds learned vectors for the column and the row of each patch: `(B, N, D)` to `(B, N, D)`.
 
-    The first D/2 values are those of the column, the others those of the row. A class token has a vector of its own,
-    which the paper leaves open.
+    The first D/2 values encode the column, the others the row. A class token has a separate vector, which the paper
+    does not specify.
 
     Args:
-        grid: `(rows, columns)` of the patches; N is their product, or one more with a class token in front.
+        grid: `(rows, columns)` of the patches; N is `rows * columns`, or one more with a class token in front.
 
     Raises:
         ValueError: `grid` is not a pair of positive integers, the number of tokens does not fit it, or D is odd.
 
-    Reference: paper appendix D.4, "2-D"; column before row and the deviation, 0.02, as in Scenic's
+    Reference: paper appendix D.4, "2-D"; the order and the standard deviation of 0.02 follow Scenic's
     `Add2DPositionEmbedding`.
     """
 
@@ -88,12 +83,13 @@ class PositionEmbedding2D(_Positions):
         rows, columns = self.grid
         check_grid_tokens(self.grid, tokens)
         if hidden_size % 2:
-            raise ValueError(f"Half of a token is its column's: its size must be even. Received: {hidden_size}")
+            raise ValueError(
+                f"The size of a token must be even, half for the column and half for the row. Received: {hidden_size}"
+            )
         self.x_embedding = self._table("x_embedding", columns, hidden_size // 2)
         self.y_embedding = self._table("y_embedding", rows, hidden_size // 2)
         has_class_token = tokens > rows * columns
         self.class_embedding = self._table("class_embedding", 1, hidden_size) if has_class_token else None
-        self.built = True
 
     def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
         rows, columns = self.grid
@@ -108,17 +104,17 @@ class PositionEmbedding2D(_Positions):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class SinCosPositionEmbedding(_Positions):
-    """Adds fixed sines and cosines of a patch's column and row: `(B, N, D)` to `(B, N, D)`.
+    """Adds fixed sines and cosines of the column and the row of each patch: `(B, N, D)` to `(B, N, D)`.
 
-    D/4 frequencies w run geometrically from 1 to 1/10000; the D values are sin(w*column), cos(w*column), sin(w*row),
-    cos(w*row). A class token has no position and comes after this layer.
+    The D/4 frequencies w are a geometric series from 1 to 1/10000; the D values are sin(w*column), cos(w*column),
+    sin(w*row) and cos(w*row). A class token has no position and is added after this layer.
 
     Args:
-        grid: `(rows, columns)` of the patches; N is their product.
+        grid: `(rows, columns)` of the patches; N is `rows * columns`.
 
     Raises:
         ValueError: `grid` is not a pair of positive integers, the number of tokens does not fit it, or D is not a
-            multiple of 4, 8 or more.
+            multiple of 4 of at least 8.
 
     Reference: big_vision's `sincos2d`.
     """
@@ -131,14 +127,13 @@ class SinCosPositionEmbedding(_Positions):
         check_grid_tokens(self.grid, tokens, class_token=False)
         if hidden_size % 4 or hidden_size < 8:
             raise ValueError(
-                "Sines and cosines of two axes need tokens whose size is a multiple of 4, 8 or more. "
+                "Sines and cosines of two axes need tokens whose size is a multiple of 4 and at least 8. "
                 f"Received: hidden_size={hidden_size}"
             )
         frequencies = 10000.0 ** -np.linspace(0, 1, hidden_size // 4)
         rows, columns = self.grid
         y, x = (axis.reshape(-1, 1) * frequencies for axis in np.mgrid[:rows, :columns])  # (N, D/4)
         self._values = np.concatenate([np.sin(x), np.cos(x), np.sin(y), np.cos(y)], axis=1).astype("float32")
-        self.built = True
 
     def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
         return tokens + ops.cast(self._values, self.compute_dtype)
@@ -146,10 +141,10 @@ class SinCosPositionEmbedding(_Positions):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class NoPositionEmbedding(_Positions):
-    """Returns the tokens `(B, N, D)` as they are, in place of a position embedding.
+    """Returns the tokens `(B, N, D)` unchanged, in place of a position embedding.
 
     Args:
-        grid: `(rows, columns)` of the patches. It changes no number.
+        grid: `(rows, columns)` of the patches. It does not affect the output.
 
     Raises:
         ValueError: `grid` is not a pair of positive integers, or the tokens are not of rank 3.
@@ -159,7 +154,6 @@ class NoPositionEmbedding(_Positions):
 
     def build(self, input_shape: tuple) -> None:
         check_rank("NoPositionEmbedding", input_shape, "B, N, D")
-        self.built = True
 
     def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
         return tokens

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.resnet_stem import BottleneckUnit, ResNetStem
-from keras_vit.layers.std_conv import StdConv2D, build_in_turn, count_in_turn, group_norm, pad_sides
+from keras_vit.layers.std_conv import StdConv2D, build_in_turn, count_in_turn, group_norm, pad_sides, strided_shape
 from keras_vit.layers.validation import check_choice, check_rank
 
 POOL_PADDINGS = ("zeros", "minus_infinity")
@@ -15,29 +15,29 @@ POOL_PADDINGS = ("zeros", "minus_infinity")
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PreActivationResNet(ResNetStem):
-    """A pre-activation ResNet (V2) without its head: images `(B, H, W, C)` to features `(B, h, w, F)`, 0 or more.
+    """A pre-activation ResNet (V2) without its head: images `(B, H, W, C)` to non-negative features `(B, h, w, F)`.
 
-    The root is a bare 7x7 convolution and a 3x3 max-pool, each of stride 2; units normalize and activate before they
-    convolve, and a last GroupNorm and ReLU close it. Sides are divided by the strides and rounded up, as those of
-    `ResNetStem`, which is the other form (V1).
+    The root is a 7x7 convolution and a 3x3 max-pool, each of stride 2, without norm or activation. Units normalize and
+    activate before they convolve, and a final GroupNorm and ReLU follow. Sides are divided by the strides and rounded
+    up. `ResNetStem` is the other form (V1).
 
     Args:
         blocks: number of units in each stage, such as `(3, 4, 6, 3)`.
         width: channels of the root, a multiple of 32. The last of n stages has `4 * width * 2**(n-1)` output channels.
-        pool_padding: the value around the border that the root's pool sees, "zeros" (as the published weights were
-            trained) or "minus_infinity" (big_vision's form). They differ where the root's features are negative.
+        pool_padding: padding of the root's max-pool, "zeros" (as the published weights were trained) or
+            "minus_infinity" (as in big_vision). They differ if features at the border are negative.
 
     Raises:
         ValueError: an argument is out of range, or the images are not of rank 4.
 
-    Reference: Kolesnikov et al., "Big Transfer" (BiT); epsilon of GroupNorm 1e-5, of the weight standardization
-    1e-10 on the variance, symmetric padding.
+    Reference: Kolesnikov et al., "Big Transfer" (BiT); GroupNorm with epsilon 1e-5, weight standardization with 1e-10
+    on the variance, symmetric padding.
     """
 
     def __init__(self, blocks: Sequence[int] = (), width: int = 64, pool_padding: str = "zeros", **kwargs: Any) -> None:
         super().__init__(blocks, width, **kwargs)
         check_choice("pool_padding", pool_padding, POOL_PADDINGS)
-        self.pool_padding = pool_padding
+        self._keep_arguments(locals(), but=["blocks", "width"])
 
     def build(self, input_shape: tuple) -> None:
         check_rank("PreActivationResNet", input_shape, "B, H, W, C")
@@ -45,10 +45,8 @@ class PreActivationResNet(ResNetStem):
         self.conv_root = _conv(self.width, 7, 2, "conv_root", policy)
         self.units = self._make_units(PreActivationUnit, "block{}_unit{:02d}")
         self.norm_pre_head = group_norm("norm-pre-head", epsilon=1e-5, dtype=policy)
-        batch, height, width, channels = build_in_turn([self.conv_root], input_shape)
-        height, width = (None if side is None else -(-side // 2) for side in (height, width))
-        build_in_turn([*self.units, self.norm_pre_head], (batch, height, width, channels))
-        self.built = True
+        self.conv_root.build(input_shape)
+        build_in_turn([*self.units, self.norm_pre_head], strided_shape(input_shape, 4, self.width))
 
     def call(self, images: keras.KerasTensor) -> keras.KerasTensor:
         x = self.conv_root(images)  # (B, H/2, W/2, width)
@@ -59,13 +57,9 @@ class PreActivationResNet(ResNetStem):
         return ops.relu(self.norm_pre_head(x))
 
     def multiply_accumulates(self, input_shape: tuple) -> int:
-        """Multiply-accumulates of one example; the shape is `(B, H, W, C)`."""
-        batch, height, width, channels = self.conv_root.compute_output_shape(input_shape)
-        pooled = (batch, -(-height // 2), -(-width // 2), channels)
+        """Returns the multiply-accumulates of one example for the shape `(B, H, W, C)`."""
+        pooled = strided_shape(input_shape, 4, self.width)
         return self.conv_root.multiply_accumulates(input_shape) + count_in_turn(self.units, pooled)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "pool_padding": self.pool_padding}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -83,7 +77,6 @@ class PreActivationUnit(BottleneckUnit):
         if input_shape[-1] != 4 * n or self.strides != 1:
             self.conv_proj = _conv(4 * n, 1, self.strides, "conv_proj", policy)
             self.conv_proj.build(input_shape)
-        self.built = True
 
     def call(self, x):
         activated = ops.relu(self.gn1(x))

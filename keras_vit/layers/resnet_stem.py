@@ -1,4 +1,4 @@
-"""The ResNet before the Transformer of a hybrid."""
+"""The ResNet stem of hybrids."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,10 +6,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_vit.layers.std_conv import StdConv2D, build_in_turn, count_in_turn, group_norm
+from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.std_conv import StdConv2D, build_in_turn, count_in_turn, group_norm, strided_shape
 from keras_vit.layers.validation import check_positive_int, check_rank
 
-# Units in each stage of a ResNet, by depth. 8 is for small images: its stride is 8, that of the others 32.
+# Units in each stage of a ResNet, by depth. Depth 8 is for small images: its stride is 8 instead of 32.
 BIT_UNITS = {
     8: (1, 1),
     26: (2, 2, 2, 2),
@@ -21,33 +22,33 @@ BIT_UNITS = {
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class ResNetStem(keras.layers.Layer):
-    """A ResNet (V1) without its head: images `(B, H, W, C)` to a grid of features `(B, h, w, F)`, 0 or more.
+class ResNetStem(BaseLayer):
+    """A ResNet (V1) without its head: images `(B, H, W, C)` to non-negative features `(B, h, w, F)`.
 
-    The root is a 7x7 convolution and a 3x3 max-pool, each of stride 2; then come stages of bottleneck units, each
-    stage after the first of stride 2. Sides are divided by the strides and rounded up. Convolutions are
-    weight-standardized and have no bias; every one is followed by a GroupNorm of 32 groups.
+    The root is a 7x7 convolution and a 3x3 max-pool, each of stride 2. Stages of bottleneck units follow, each of
+    stride 2 except the first. Sides are divided by the strides and rounded up. Convolutions are weight-standardized
+    and have no bias; a GroupNorm of 32 groups follows each.
 
     Args:
-        blocks: number of units in each stage, such as `(3, 4, 9)`; `()` is the root alone.
+        blocks: number of units in each stage, such as `(3, 4, 9)`; `()` for only the root.
         width: channels of the root, a multiple of 32. Stage i (from 1) has `4 * width * 2**(i-1)` output channels.
 
     Raises:
         ValueError: a number of units or the width is out of range, or the images are not of rank 4.
 
-    Reference: paper section 4.1 "Model Variants"; equal to the reference's hybrids (epsilon of GroupNorm 1e-6, of the
-    weight standardization 1e-5 on the deviation).
+    Reference: paper section 4.1 "Model Variants"; equal to the reference's hybrids (GroupNorm with epsilon 1e-6, weight
+    standardization with 1e-5 on the standard deviation).
     """
 
     def __init__(self, blocks: Sequence[int] = (), width: int = 64, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_stages(blocks, width)
-        self.blocks = tuple(blocks)
-        self.width = width
+        blocks = tuple(blocks)
+        self._keep_arguments(locals())
 
     @property
     def stride(self) -> int:
-        """Pixels from one feature to the next, of either side."""
+        """Pixels from one feature to the next, along either side."""
         return stem_stride_of(self.blocks)
 
     def build(self, input_shape: tuple) -> None:
@@ -61,10 +62,9 @@ class ResNetStem(keras.layers.Layer):
         self.units = self._make_units(BottleneckUnit, "block{}_unit{}")
         shape = build_in_turn((self.conv_root, self.gn_root, self.pool_root), input_shape)
         build_in_turn(self.units, shape)
-        self.built = True
 
     def _make_units(self, unit_class, name):
-        """The units of all stages; the first one of each stage but the first has stride 2."""
+        """Builds the units of all stages; each stage after the first starts with a unit of stride 2."""
         return [
             unit_class(
                 self.width * 2**stage,
@@ -84,27 +84,21 @@ class ResNetStem(keras.layers.Layer):
         return x
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
-        batch, *sides, _ = input_shape
-        sides = [None if side is None else -(-side // self.stride) for side in sides]
         channels = 4 * self.width * 2 ** (len(self.blocks) - 1) if self.blocks else self.width
-        return (batch, *sides, channels)
+        return strided_shape(input_shape, self.stride, channels)
 
     def multiply_accumulates(self, input_shape: tuple) -> int:
-        """Multiply-accumulates of one example; the shape is `(B, H, W, C)`."""
+        """Returns the multiply-accumulates of one example for the shape `(B, H, W, C)`."""
         return count_in_turn((self.conv_root, self.pool_root, *self.units), input_shape)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "blocks": self.blocks, "width": self.width}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class BottleneckUnit(keras.layers.Layer):
+class BottleneckUnit(BaseLayer):
     """The reference's ResidualUnit: `(B, H, W, C)` to `(B, H/strides, W/strides, 4 * channels)`."""
 
     def __init__(self, channels, strides=1, **kwargs):
         super().__init__(**kwargs)
-        self.channels = channels
-        self.strides = strides
+        self._keep_arguments(locals())
 
     def build(self, input_shape):
         n, policy = self.channels, {"dtype": self.dtype_policy}
@@ -119,7 +113,6 @@ class BottleneckUnit(keras.layers.Layer):
             self.conv_proj = StdConv2D(4 * n, 1, strides=self.strides, name="conv_proj", **policy)
             self.gn_proj = group_norm("gn_proj", **policy)
             build_in_turn((self.conv_proj, self.gn_proj), input_shape)
-        self.built = True
 
     def call(self, x):
         shortcut = x if self.conv_proj is None else self.gn_proj(self.conv_proj(x))
@@ -128,21 +121,16 @@ class BottleneckUnit(keras.layers.Layer):
         return ops.relu(shortcut + self.gn3(self.conv3(x)))
 
     def compute_output_shape(self, input_shape):
-        batch, *sides, _ = input_shape
-        sides = [None if side is None else -(-side // self.strides) for side in sides]
-        return (batch, *sides, 4 * self.channels)
+        return strided_shape(input_shape, self.strides, 4 * self.channels)
 
     def multiply_accumulates(self, input_shape):
-        """Multiply-accumulates of one example; the shape is `(B, H, W, C)`."""
+        """Returns the multiply-accumulates of one example for the shape `(B, H, W, C)`."""
         count = count_in_turn((self.conv1, self.conv2, self.conv3), input_shape)
         return count + (self.conv_proj.multiply_accumulates(input_shape) if self.conv_proj else 0)
 
-    def get_config(self):
-        return {**super().get_config(), "channels": self.channels, "strides": self.strides}
-
 
 def check_stages(blocks, width):
-    """Raises a `ValueError` unless `blocks` are units per stage and `width` channels that 32 groups divide."""
+    """Raises a `ValueError` unless `blocks` are units per stage and 32 groups divide `width`."""
     if not isinstance(blocks, list | tuple):
         raise ValueError(f"`blocks` must be a tuple such as (3, 4, 9). Received: blocks={blocks!r}")
     for units in blocks:
@@ -153,13 +141,11 @@ def check_stages(blocks, width):
 
 
 def resolve_stem(stem, resnet_blocks):
-    """The units of a model's ResNet stem as a tuple, or None for a model without one."""
+    """Returns the units of a model's ResNet stem as a tuple, or None for a model without one."""
     if stem not in (None, "", "resnet"):
         raise ValueError(f'`stem` must be "" or "resnet". Received: stem={stem!r}')
     if stem == "" and resnet_blocks:
-        raise ValueError(
-            f"`resnet_blocks` are those of `stem=\"resnet\"`. Received: resnet_blocks={resnet_blocks}, stem=''"
-        )
+        raise ValueError(f"`resnet_blocks` needs `stem=\"resnet\"`. Received: resnet_blocks={resnet_blocks}, stem=''")
     if stem == "" or (stem is None and resnet_blocks is None):
         return None
     blocks = () if resnet_blocks is None else resnet_blocks
@@ -168,5 +154,5 @@ def resolve_stem(stem, resnet_blocks):
 
 
 def stem_stride_of(blocks):
-    """Pixels from one feature of `ResNetStem(blocks)` to the next; sides are divided by it and rounded up."""
+    """Returns the stride of `ResNetStem(blocks)`; sides are divided by it and rounded up."""
     return 4 * 2 ** max(len(blocks) - 1, 0)

@@ -11,7 +11,7 @@ ROTARY = {"grid", "prefix", "style", "coordinates", "theta", "order", "reference
 
 
 def check_rotary(rotary):
-    """The arguments of `rotary_table` but `size` as a read-only mapping that Keras does not track; None stays."""
+    """Returns the arguments of `rotary_table` as a read-only mapping, which Keras does not track; None stays None."""
     if rotary is None:
         return None
     if "grid" not in rotary or set(rotary) - ROTARY:
@@ -24,9 +24,9 @@ def check_rotary(rotary):
 def rotary_table(
     size, *, grid, prefix=0, style="half", coordinates="centered", theta=100.0, order="yx", reference=None, offset=0.0
 ):
-    """Returns the cosines and sines that rotate queries and keys of a head: float32 `(prefix + rows*columns, size)`.
+    """Returns the cosines and sines that rotate a head's queries and keys: float32 `(prefix + rows*columns, size)`.
 
-    Frequency k is `theta ** (-k / (size/4))`; each rotates a pair of values by the row and another by the column.
+    Frequency k is `theta ** (-k / (size/4))`. It rotates one pair of values by the row and another by the column.
     Reference: DINOv3's `rope_position_encoding.py`; timm's `pos_embed_sincos.py`.
     """
     rows, columns = check_grid(grid)
@@ -35,7 +35,7 @@ def rotary_table(
     check_choice("order", order, ("yx", "xy"))
     if size % 4 or theta <= 0:
         raise ValueError(
-            "Rotary positions need heads whose size is a multiple of 4, and a `theta` above 0. "
+            "Rotary positions need a head size that is a multiple of 4 and a `theta` above 0. "
             f"Received: size={size}, theta={theta}"
         )
     frequencies = theta ** (-np.arange(size // 4) / (size / 4))
@@ -56,7 +56,7 @@ def rotary_table(
 
 
 def rotate(x, cosines, sines, style):
-    """Queries or keys of the first tokens `(B, M, heads, size)`, rotated in float32 by a `rotary_table`."""
+    """Rotates queries or keys of the first M tokens, `(B, M, heads, size)`, in float32 by a `rotary_table`."""
     dtype, shape = x.dtype, x.shape
     x = ops.cast(x, "float32")
     if style == "half":

@@ -6,26 +6,24 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.validation import check_choice
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class StdConv2D(keras.layers.Layer):
+class StdConv2D(BaseLayer):
     """A convolution without bias whose kernel is standardized: `(B, H, W, C)` to `(B, H/s, W/s, filters)`.
 
-    Padding "same" puts an odd zero at the bottom or right, "symmetric" pads all sides alike. `variance_epsilon` is
-    added under the root; None divides by the deviation plus 1e-5. Arithmetic on the kernel is float32 under any policy.
+    Padding "same" adds an odd zero at the bottom or right, "symmetric" pads all sides equally. `variance_epsilon` is
+    added to the variance; None adds 1e-5 to the standard deviation instead. The kernel is standardized in float32.
+
     Reference: Qiao et al., "Weight Standardization"; the reference's StdConv, or BiT's with "symmetric" and 1e-10.
     """
 
     def __init__(self, filters, kernel_size, strides=1, padding="same", variance_epsilon=None, **kwargs):
         super().__init__(**kwargs)
         check_choice("padding", padding, ("same", "symmetric"))
-        self.filters = filters
-        self.kernel_size = kernel_size
-        self.strides = strides
-        self.padding = padding
-        self.variance_epsilon = variance_epsilon
+        self._keep_arguments(locals())
 
     def build(self, input_shape):
         self.kernel = self.add_weight(
@@ -34,7 +32,6 @@ class StdConv2D(keras.layers.Layer):
             initializer="lecun_normal",
             autocast=False,
         )
-        self.built = True
 
     def call(self, x):
         kernel = ops.convert_to_tensor(self.kernel)
@@ -52,45 +49,43 @@ class StdConv2D(keras.layers.Layer):
         )
 
     def compute_output_shape(self, input_shape):
-        batch, *sides, _ = input_shape
-        sides = [None if side is None else -(-side // self.strides) for side in sides]
-        return (batch, *sides, self.filters)
+        return strided_shape(input_shape, self.strides, self.filters)
 
     def multiply_accumulates(self, input_shape):
-        """Multiply-accumulates of one example, without those with the zeros around it; the shape is `(B, H, W, C)`."""
+        """Returns the multiply-accumulates of one example for `(B, H, W, C)`, without products with padding."""
         return conv_multiply_accumulates(self, input_shape, (self.kernel_size,) * 2, (self.strides,) * 2)
-
-    def get_config(self):
-        names = ("filters", "kernel_size", "strides", "padding", "variance_epsilon")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 def group_norm(name, epsilon=1e-6, **kwargs):
-    """The GroupNorm of the reference: 32 groups of neighboring channels, epsilon 1e-6 (BiT's: 1e-5)."""
+    """Builds the reference's GroupNorm: 32 groups of neighboring channels, epsilon 1e-6 (1e-5 in BiT)."""
     return keras.layers.GroupNormalization(32, epsilon=epsilon, name=name, **kwargs)
+
+
+def strided_shape(input_shape, strides, channels):
+    """Returns `(B, H / strides, W / strides, channels)`, with sides rounded up, from `(B, H, W, C)`."""
+    batch, *sides, _ = input_shape
+    return (batch, *(None if side is None else -(-side // strides) for side in sides), channels)
 
 
 def pad_sides(x, width, value=0.0):
     """Pads images `(B, H, W, C)` with `width` pixels of `value` on all four sides."""
-    if not width:
-        return x
     return ops.pad(x, ((0, 0), (width, width), (width, width), (0, 0)), constant_values=value)
 
 
 def conv_multiply_accumulates(layer, input_shape, kernel_size, strides, dilation=(1, 1), axes=(1, 2)):
-    """Multiply-accumulates of a convolution of one image, without those with the zeros around it."""
+    """Returns the multiply-accumulates of a convolution for one image, without products with padding."""
     output_shape, count = layer.compute_output_shape(input_shape), math.prod(layer.kernel.shape[2:])
     for axis, taps, stride, apart in zip(axes, kernel_size, strides, dilation, strict=True):
         side, outputs = input_shape[axis], output_shape[axis]
-        zeros = max((outputs - 1) * stride + (taps - 1) * apart + 1 - side, 0)  # as `padding="same"` adds them
+        zeros = max((outputs - 1) * stride + (taps - 1) * apart + 1 - side, 0)  # added by `padding="same"`
         before = {"same": zeros // 2, "symmetric": taps // 2}.get(layer.padding, 0)
-        first = np.arange(outputs)[:, None] * stride - before + np.arange(taps) * apart  # the pixel of output and tap
+        first = np.arange(outputs)[:, None] * stride - before + np.arange(taps) * apart  # pixel of each output and tap
         count *= int(((first >= 0) & (first < side)).sum())
     return count
 
 
 def count_in_turn(layers, shape):
-    """Multiply-accumulates of layers, each on the output of the one before."""
+    """Returns the multiply-accumulates of a chain of layers."""
     count = 0
     for layer in layers:
         count += layer.multiply_accumulates(shape) if hasattr(layer, "multiply_accumulates") else 0
@@ -99,7 +94,7 @@ def count_in_turn(layers, shape):
 
 
 def build_in_turn(layers, shape):
-    """Builds each layer on the output shape of the one before; returns the last output shape."""
+    """Builds a chain of layers and returns its output shape."""
     for layer in layers:
         layer.build(shape)
         shape = layer.compute_output_shape(shape)

@@ -1,6 +1,6 @@
 """Dense layers of tokens `(B, N, ...)`, computed as one product of two matrices, except in bfloat16.
 
-XLA for CPUs copies operands of products with a batch axis; XLA for TPUs would copy to flatten tokens instead.
+XLA on CPUs copies the operands of batched products; XLA on TPUs would copy to flatten the tokens instead.
 """
 
 import math
@@ -16,7 +16,7 @@ class TokenDense(keras.layers.Dense):
         if self.compute_dtype == "bfloat16":
             return super().call(inputs, training=training)
         tokens = ops.shape(inputs)[1]
-        # Keras' own call adds the bias by an operation that TensorFlow fuses with the product.
+        # Keras adds the bias with an op that TensorFlow fuses with the product.
         x = super().call(ops.reshape(inputs, (-1, inputs.shape[-1])), training=training)
         return ops.reshape(x, (-1, tokens, self.units))
 

@@ -1,27 +1,24 @@
-"""Learned tokens that stand before those of the patches, the head of two of them, and LayerScale."""
+"""Class and register tokens, DeiT's head for two class tokens, and LayerScale."""
 
 from typing import Any
 
 import keras
 from keras import ops
 
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.validation import check_positive_int, check_rank
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class ClassToken(keras.layers.Layer):
-    """Prepends one learned token, the same for every example, to each sequence: `(B, N, D)` to `(B, 1+N, D)`.
+class ClassToken(BaseLayer):
+    """Prepends a learned token to each sequence: `(B, N, D)` to `(B, 1+N, D)`.
 
-    Raises:
-        ValueError: the tokens are not of rank 3.
-
-    Reference: paper equation 1, x_class; the reference's `cls`, initialized with zeros.
+    Reference: paper equation 1, x_class; the reference's `cls`, initialized to zeros.
     """
 
     def build(self, input_shape: tuple) -> None:
         check_rank("ClassToken", input_shape, "B, N, D")
         self.cls = self.add_weight(name="cls", shape=(1, 1, input_shape[-1]), initializer="zeros")
-        self.built = True
 
     def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
         batch, _, hidden_size = ops.shape(tokens)
@@ -31,29 +28,26 @@ class ClassToken(keras.layers.Layer):
         batch, tokens, hidden_size = input_shape
         return (batch, None if tokens is None else tokens + 1, hidden_size)
 
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config()
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class RegisterTokens(keras.layers.Layer):
-    """Inserts learned tokens, which have no position, into each sequence: `(B, N, D)` to `(B, N+count, D)`.
+class RegisterTokens(BaseLayer):
+    """Inserts learned tokens without positions into each sequence: `(B, N, D)` to `(B, N+count, D)`.
 
     Args:
         count: number of registers, 1 or more.
-        after: how many tokens stay before them, 1 for a class token.
+        after: number of tokens that come before the registers, such as 1 for a class token.
 
     Raises:
         ValueError: `count` is not a positive integer, or the tokens are not of rank 3.
 
-    Reference: Darcet et al., "Vision Transformers Need Registers"; initialized as in DINOv3 (normal, deviation 0.02).
+    Reference: Darcet et al., "Vision Transformers Need Registers"; initialized as in DINOv3 (normal, standard
+    deviation 0.02).
     """
 
     def __init__(self, count: int, after: int = 0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_positive_int("count", count)
-        self.count = count
-        self.after = after
+        self._keep_arguments(locals())
 
     def build(self, input_shape: tuple) -> None:
         check_rank("RegisterTokens", input_shape, "B, N, D")
@@ -62,7 +56,6 @@ class RegisterTokens(keras.layers.Layer):
             shape=(1, self.count, input_shape[-1]),
             initializer=keras.initializers.RandomNormal(stddev=0.02),
         )
-        self.built = True
 
     def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
         batch, _, hidden_size = ops.shape(tokens)
@@ -74,12 +67,9 @@ class RegisterTokens(keras.layers.Layer):
         batch, tokens, hidden_size = input_shape
         return (batch, None if tokens is None else tokens + self.count, hidden_size)
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "count": self.count, "after": self.after}
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class LayerScale(keras.layers.Layer):
+class LayerScale(BaseLayer):
     """Multiplies each value of a token by a learned factor: `(..., D)` to `(..., D)`.
 
     Args:
@@ -90,29 +80,22 @@ class LayerScale(keras.layers.Layer):
 
     def __init__(self, init: float = 1e-5, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.init = init
+        self._keep_arguments(locals())
 
     def build(self, input_shape: tuple) -> None:
         self.scale = self.add_weight(
             name="scale", shape=(input_shape[-1],), initializer=keras.initializers.Constant(self.init)
         )
-        self.built = True
 
     def call(self, inputs: keras.KerasTensor) -> keras.KerasTensor:
         return inputs * self.scale
 
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
-        return input_shape
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "init": self.init}
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class DistilledHead(keras.layers.Dense):
-    """The mean of two linear heads, each on its half of the input: `(B, 2F)` to `(B, units)` (Touvron et al., DeiT)."""
+    """Averages two linear heads, one on each half of the input: `(B, 2F)` to `(B, units)` (Touvron et al., DeiT)."""
 
-    # `kernel` and `bias` are the head of the class token, the first half; `distillation` is that of the second.
+    # `kernel` and `bias` belong to the class token's head (first half), `distillation` is the distillation token's.
 
     def build(self, input_shape: tuple) -> None:
         half = (*input_shape[:-1], input_shape[-1] // 2)

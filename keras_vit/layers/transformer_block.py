@@ -1,4 +1,4 @@
-"""One block of the encoder."""
+"""The Transformer encoder block."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.attention import MultiHeadAttention
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.dropout import Dropout, current_seeds, seed_scope
 from keras_vit.layers.mlp import ACTIVATIONS, MLPS, mlp_dense
 from keras_vit.layers.naflex import real_tokens, with_zero_padding
@@ -16,39 +17,37 @@ from keras_vit.layers.validation import check_choice, check_positive_int, check_
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class TransformerBlock(keras.layers.Layer):
-    """A pre-norm encoder block, self-attention and an MLP with residual connections: `(B, N, D)` to `(B, N, D)`.
+class TransformerBlock(BaseLayer):
+    """A pre-norm encoder block, self-attention and MLP with residual connections: `(B, N, D)` to `(B, N, D)`.
 
         z' = z + attention(norm(z))        (paper, eq. 2)
         z  = z' + mlp(norm(z'))            (paper, eq. 3)
 
-    The arguments from `mlp` on are parts that later families have; their defaults are the paper's block.
+    The arguments from `mlp` on configure later families; their defaults give the paper's block.
 
     Args:
         num_heads: number of attention heads; must divide D.
         mlp_dim: size of the MLP's hidden layer, 1 or more.
-        dropout: rate after the attention's projection, after GELU and after the MLP, in [0, 1).
+        dropout: rate after the attention's output projection, after the activation and after the MLP, in [0, 1).
         attention_dropout: rate on the attention scores, in [0, 1).
-        stochastic_depth: probability of dropping a residual branch, drawn for each example and branch; a kept branch
-            is divided by the probability of keeping it. In [0, 1).
-        first_token_only: whether to return only the first token, `(B, 1, D)`. It attends to all tokens, so it is the
-            same token, but queries, projection and MLP are not computed for the others.
-        exact_gelu: whether the MLP uses the exact GELU instead of its tanh form, which is the reference's.
-        epsilon: of both LayerNorms, above 0.
-        relative_positions: whether attention has relative positions, as `MultiHeadAttention` describes them; N is then
-            static.
-        remat: whether to keep only the block's input for the gradient, in training, and to compute the block a second
-            time in the backward pass (gradient checkpointing). The gradients stay exact under dropout inside
-            `layers.dropout.seed_scope`, where the second computation draws the masks of the first.
+        stochastic_depth: probability of dropping a residual branch, drawn for each example and branch, in [0, 1). Kept
+            branches are scaled up.
+        first_token_only: whether to compute only the first token, `(B, 1, D)`, which attends to all tokens.
+        exact_gelu: whether the MLP uses the exact GELU instead of the reference's tanh approximation.
+        epsilon: epsilon of all LayerNorms, above 0.
+        relative_positions: whether attention has relative positions, see `MultiHeadAttention`; N must be static.
+        remat: whether to keep only the block's input for the gradient and recompute the block in the backward pass
+            (gradient checkpointing). Inside `layers.dropout.seed_scope` gradients stay exact under dropout, because
+            the recomputation draws the same masks.
         mlp: "gelu_tanh", "gelu" (exact), "quick_gelu" (`x * sigmoid(1.702 x)`) or "swiglu", `dense_2(silu(gate(x)) *
-            dense_1(x))`; None for a GELU as `exact_gelu` says.
-        mlp_norm: whether a LayerNorm stands before the MLP's second dense layer.
+            dense_1(x))`; None for the GELU that `exact_gelu` selects.
+        mlp_norm: whether to apply a LayerNorm before the MLP's second dense layer.
         mlp_bias: whether the MLP's dense layers have biases.
-        attention_bias: which projections of the attention have a bias, letters of "qkvo".
-        qk_norm: whether queries and keys of each head go through a LayerNorm.
-        attention_norm: whether the values of all heads go through a LayerNorm before the attention's projection.
-        rotary: None, or rotary positions of patches, as `MultiHeadAttention` takes them.
-        layer_scale: initial value of learned factors on both residual branches; None for none.
+        attention_bias: which attention projections have a bias: letters of "qkvo".
+        qk_norm: whether to apply a LayerNorm to the queries and keys of each head.
+        attention_norm: whether to apply a LayerNorm before the attention's output projection.
+        rotary: None, or rotary positions as `MultiHeadAttention` takes them.
+        layer_scale: initial value of the LayerScale on both residual branches; None for no LayerScale.
         masked: whether tokens of zeros are padding, which no token attends to and which stays zero.
 
     Raises:
@@ -88,25 +87,9 @@ class TransformerBlock(keras.layers.Layer):
         check_rate("dropout", dropout)
         check_rate("attention_dropout", attention_dropout)
         check_rate("stochastic_depth", stochastic_depth)
-        self.num_heads = num_heads
-        self.mlp_dim = mlp_dim
-        self.dropout = dropout
-        self.attention_dropout = attention_dropout
-        self.stochastic_depth = stochastic_depth
-        self.first_token_only = first_token_only
-        self.exact_gelu = exact_gelu
-        self.epsilon = epsilon
-        self.relative_positions = relative_positions
-        self.remat = remat
+        rotary = check_rotary(rotary)
+        self._keep_arguments(locals(), but=["mlp"])  # `mlp` is a method
         self.mlp_kind = mlp
-        self.mlp_norm = mlp_norm
-        self.mlp_bias = mlp_bias
-        self.attention_bias = attention_bias
-        self.qk_norm = qk_norm
-        self.rotary = check_rotary(rotary)
-        self.layer_scale = layer_scale
-        self.attention_norm = attention_norm
-        self.masked = masked
 
     def build(self, input_shape: tuple) -> None:
         check_rank("TransformerBlock", input_shape, "B, N, D")
@@ -130,6 +113,7 @@ class TransformerBlock(keras.layers.Layer):
         self.mlp_2 = mlp_dense(hidden_size, "mlp_2", use_bias=self.mlp_bias, **policy)
         self.drop = Dropout(self.dropout, name="drop", **policy)
         self.drop_path = Dropout(self.stochastic_depth, noise_shape=(None, 1, 1), name="drop_path", **policy)
+        # Optional parts, then build all layers.
         self.mlp_gate = self.inner_norm = self.scale_1 = self.scale_2 = None
         parts = [self.norm_1, self.attention, self.norm_2, self.mlp_1]
         if self.mlp_kind == "swiglu":
@@ -146,7 +130,6 @@ class TransformerBlock(keras.layers.Layer):
             self.inner_norm = keras.layers.LayerNormalization(epsilon=self.epsilon, name="mlp_norm", **policy)
             self.inner_norm.build((*input_shape[:-1], self.mlp_dim))
         self.mlp_2.build((*input_shape[:-1], self.mlp_dim))
-        self.built = True
 
     def call(self, tokens: keras.KerasTensor, training: bool = False) -> keras.KerasTensor:
         if self.remat and training:
@@ -160,8 +143,7 @@ class TransformerBlock(keras.layers.Layer):
         first_token_only: bool = False,
         score_change: keras.KerasTensor | None = None,
     ) -> keras.KerasTensor:
-        """What `call` computes, without rematerialization, for every token or for the first one; `score_change` is
-        that of the attention."""
+        """Computes the block without rematerialization; `score_change` is added to the attention logits."""
         real = real_tokens(tokens) if self.masked else None
         x = self.norm_1(tokens)
         queries = None
@@ -177,15 +159,15 @@ class TransformerBlock(keras.layers.Layer):
         return tokens if real is None else with_zero_padding(tokens, real)
 
     def _rematerialized(self, tokens):
-        # Not `keras.RematScope`: it fails on a functional model inside `tf.function`, and the masks of Keras' own
-        # dropout differ between the two computations, which makes gradients silently wrong.
+        # `keras.RematScope` fails on a functional model inside `tf.function`, and the masks of Keras' dropout differ
+        # between the two computations, which makes gradients silently wrong.
         seeds = current_seeds()
         first = seeds.count if seeds else 0
 
         def encode(tokens):
             if seeds:
-                seeds.count = first  # the second computation draws the seeds of the first
-            # `tf.recompute_grad` may run the second one in another thread, or after the scope has ended.
+                seeds.count = first  # the recomputation draws the same seeds
+            # `tf.recompute_grad` may run it in another thread, or after the scope has ended.
             with seed_scope(seeds):
                 return self.encode(tokens, training=True, first_token_only=self.first_token_only)
 
@@ -208,11 +190,9 @@ class TransformerBlock(keras.layers.Layer):
         return (batch, 1 if self.first_token_only else tokens, hidden_size)
 
     def multiply_accumulates(self, input_shape: tuple, all_tokens: bool = False) -> int:
-        """Multiply-accumulates of one example; the shape is `(B, N, D)`.
+        """Returns the multiply-accumulates of one example for the shape `(B, N, D)`.
 
-        Args:
-            input_shape: see above.
-            all_tokens: whether to count the outputs of all tokens, even with `first_token_only`.
+        With `all_tokens`, the outputs of all tokens count even if `first_token_only` is set.
         """
         batch, tokens, hidden_size = input_shape
         outputs = 1 if self.first_token_only and not all_tokens else tokens
@@ -221,11 +201,4 @@ class TransformerBlock(keras.layers.Layer):
         return attention + matrices * outputs * hidden_size * self.mlp_dim
 
     def get_config(self) -> dict[str, Any]:
-        names = (
-            *("num_heads", "mlp_dim", "dropout", "attention_dropout", "stochastic_depth", "first_token_only"),
-            *("exact_gelu", "epsilon", "relative_positions", "remat", "mlp_norm", "mlp_bias", "attention_bias"),
-            *("qk_norm", "layer_scale", "attention_norm", "masked"),
-        )
-        config = {name: getattr(self, name) for name in names}
-        rotary = None if self.rotary is None else dict(self.rotary)
-        return {**super().get_config(), **config, "mlp": self.mlp_kind, "rotary": rotary}
+        return {**super().get_config(), "mlp": self.mlp_kind, "rotary": self.rotary and dict(self.rotary)}

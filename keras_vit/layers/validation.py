@@ -1,4 +1,4 @@
-"""Checks of constructor arguments that several layers and models share."""
+"""Checks of constructor arguments, shared by layers and models."""
 
 import numbers
 
@@ -16,19 +16,19 @@ def check_rate(name, value):
 
 
 def check_choice(name, value, choices):
-    """Raises a `ValueError` unless `value` is one of some choices."""
+    """Raises a `ValueError` unless `value` is one of `choices`."""
     if value not in choices:
         raise ValueError(f"`{name}` must be one of {', '.join(map(str, choices))}. Received: {name}={value!r}")
 
 
 def nearest_multiples(side, stride):
-    """The multiples of `stride` next to a side, above 0, as words."""
+    """Returns the positive multiples of `stride` nearest to a side, as text."""
     below = side // stride * stride
     return f"{below} and {below + stride}" if below else f"{stride}"
 
 
 def check_grid(grid):
-    """The grid as a tuple `(rows, columns)`."""
+    """Returns the grid as a tuple `(rows, columns)`."""
     if not isinstance(grid, list | tuple) or len(grid) != 2:
         raise ValueError(f"`grid` must be (rows, columns). Received: grid={grid!r}")
     for side in grid:
@@ -37,22 +37,20 @@ def check_grid(grid):
 
 
 def check_grid_tokens(grid, tokens, class_token=True):
-    """Raises a `ValueError` unless `tokens` are those of a grid, or with `class_token` one or two more."""
+    """Raises a `ValueError` unless `tokens` fits a grid, with up to two class tokens if `class_token` is set."""
     rows, columns = grid
-    patches = rows * columns
-    if tokens == patches or (class_token and tokens in (patches + 1, patches + 2)):
-        return
-    other = ", and there is no class token"
-    if class_token:
-        other = f", or {patches + 1} with a class token, or {patches + 2} with two"
-    raise ValueError(f"A grid of {rows}x{columns} has {patches} tokens{other}. Received: tokens={tokens}, grid={grid}")
+    counts = [rows * columns + more for more in range(3 if class_token else 1)]
+    if tokens not in counts:
+        others = ", or {} with a class token, or {} with two".format(*counts[1:]) if class_token else ""
+        message = f"A grid of {rows}x{columns} has {counts[0]} tokens{others}."
+        raise ValueError(f"{message} Received: tokens={tokens}, grid={grid}")
 
 
 def check_static_tokens(layer, shape, reason):
-    """Raises a `ValueError` unless `shape` is `(B, N, D)` with a static N; `reason` says what needs it."""
+    """Raises a `ValueError` unless `shape` is `(B, N, D)` with a static N; `reason` is why it is needed."""
     check_rank(layer, shape, "B, N, D")
     if shape[1] is None:
-        raise ValueError(f"{layer} needs a static number of tokens, since {reason}. Received: shape={tuple(shape)}")
+        raise ValueError(f"{layer} needs a static number of tokens, because {reason}. Received: shape={tuple(shape)}")
 
 
 def check_rank(layer, shape, axes):

@@ -1,4 +1,4 @@
-"""What is asked of any Keras model: its file, its digest, its images and outputs, the Vision Transformer inside it."""
+"""Functions on any Keras model: its file, digest, images, outputs, and the Vision Transformer inside it."""
 
 import hashlib
 import os
@@ -9,16 +9,22 @@ import numpy as np
 from keras import ops
 
 from keras_vit import files
-from keras_vit.layers import InputPreprocessing
+from keras_vit.layers import InputPreprocessing, TransformerBlock
 from keras_vit.models.vision_transformer import VisionTransformer
 
 
 def load_keras_file(path: str | os.PathLike, compile: bool = True) -> keras.Model:
-    """Loads the model of a .keras file, local or remote, which is data alone: code in it is never run.
+    """Loads a model from a local or remote .keras file, never running code from the file.
 
-    Version 0.1.0 saved a Vision Transformer as a plain `keras.Model`. Its weights become a `VisionTransformer` by
-    `keras_vit.checkpoints.save` and `keras_vit.from_pretrained`. With `compile`, a compiled model gets its optimizer,
-    loss and metrics back. Raises a `ValueError` if there is no such file, it is damaged, or it holds code.
+    Version 0.1.0 saved a Vision Transformer as a plain `keras.Model`. To turn it into a `VisionTransformer`, save its
+    weights with `keras_vit.checkpoints.save` and load them with `keras_vit.from_pretrained`.
+
+    Args:
+        path: path of the file.
+        compile: whether to restore the optimizer, loss and metrics of a compiled model.
+
+    Raises:
+        ValueError: the file does not exist, is damaged, or contains code.
     """
     if files.is_remote(path):
         with tempfile.TemporaryDirectory() as folder:
@@ -26,11 +32,11 @@ def load_keras_file(path: str | os.PathLike, compile: bool = True) -> keras.Mode
             return load_keras_file(f"{folder}/model.keras", compile)
     try:
         return keras.saving.load_model(path, compile=compile, safe_mode=True)
-    except Exception as error:  # of zipfile, json, h5py or Keras, as the damage is
+    except Exception as error:  # from zipfile, json, h5py or Keras, depending on the damage
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise ValueError(
-            "The file must hold a model that Keras saved, complete and without code of its own, of layers of Keras and "
-            f"keras_vit ({reason}). Received: {path}"
+            "The file must be a complete Keras model file that contains only layers of Keras and keras_vit, and no "
+            f"code ({reason}). Received: {path}"
         ) from error
 
 
@@ -43,7 +49,7 @@ def weights_digest(model: keras.Model) -> str:
 
 
 def model_digest(model: keras.Model) -> str:
-    """Returns the SHA-256 of a model's config and weights, in hexadecimal; of the weights alone without a config."""
+    """Returns the SHA-256 of a model's config, if it has one, and weights, in hexadecimal."""
     try:
         config = model.to_json()
     except (NotImplementedError, TypeError, ValueError):
@@ -52,7 +58,7 @@ def model_digest(model: keras.Model) -> str:
 
 
 def image_shape_of(model: keras.Model) -> tuple[int | None, int | None, int | None]:
-    """Returns `(H, W, C)` of a model's images, each None if the model, such as a subclass, does not say."""
+    """Returns `(H, W, C)` of a model's images; each is None if unknown, as in a subclassed model."""
     try:
         shape = keras.tree.flatten(model.inputs)[0].shape
     except (AttributeError, ValueError, IndexError):  # not built, or a subclass
@@ -61,53 +67,57 @@ def image_shape_of(model: keras.Model) -> tuple[int | None, int | None, int | No
     return tuple(shape[1:]) if len(shape) == 4 else (None, None, None)
 
 
+_FUNCTIONAL = (
+    "make it functional, keras.Model(inputs, model(inputs)) with inputs=keras.Input((height, width, channels))."
+)
+
+
 def check_images_known(model: keras.Model) -> tuple[int, int, int]:
-    """As `image_shape_of`; a `ValueError` if a side or the channels are not known."""
+    """Returns `image_shape_of` a model; raises a `ValueError` if a part of it is unknown."""
     height, width, channels = shape = image_shape_of(model)
     if height is None or width is None or channels is None:
         raise ValueError(
-            "The model must say the size of its images: make it functional, keras.Model(inputs, model(inputs)) with "
-            f"inputs=keras.Input((height, width, channels)). Received: model={model.name!r}, images of shape {shape}"
+            f"The model must have a static image size: {_FUNCTIONAL} "
+            f"Received: model={model.name!r}, images of shape {shape}"
         )
     return height, width, channels
 
 
 def check_not_masked(model: keras.Model) -> None:
-    """Raises a `ValueError` if a model predicts masked patches, so that it is no classifier."""
+    """Raises a `ValueError` if a model predicts masked patches and is therefore not a classifier."""
     if getattr(model, "arguments", {}).get("masking_rate"):
         raise ValueError(
-            "A model that predicts masked patches is no classifier and cannot be exported; the evaluators fewshot, "
-            "linear_probe and knn take it. For a classifier, save its weights with `keras_vit.checkpoints.save(model, "
-            f"'weights.npz')` and fine-tune with --config.weights=weights.npz. Received: model={model.name!r}"
+            "A model that predicts masked patches is not a classifier and cannot be exported; the evaluators fewshot, "
+            "linear_probe and knn accept it. To get a classifier, save its weights, `keras_vit.checkpoints.save(model, "
+            f"'weights.npz')`, and fine-tune with --config.weights=weights.npz. Received: model={model.name!r}"
         )
 
 
 def output_shape_of(model: keras.Model) -> tuple:
-    """`model.output_shape`; a `ValueError` if the model does not say it, as a subclass of `keras.Model`."""
+    """Returns `model.output_shape`; raises a `ValueError` if it is unknown, as in a subclassed model."""
     try:
         return model.output_shape
     except (AttributeError, ValueError):
         raise ValueError(
-            "The model must say the shape of its outputs: make it functional, keras.Model(inputs, model(inputs)) with "
-            f"inputs=keras.Input((height, width, channels)). Received: model={model.name!r}"
+            f"The model must have a known output shape: {_FUNCTIONAL} Received: model={model.name!r}"
         ) from None
 
 
 def last_activation_of(model: keras.Model) -> str:
-    """The name of the activation of the last layer of a model, also in a model inside the model; "linear" for none."""
+    """Returns the name of the activation of a model's last layer, including nested models; "linear" for none."""
     last: keras.layers.Layer = model
     while isinstance(last, keras.Model):
         operations = getattr(last, "operations", None) or last.layers
         if not operations:
             return "linear"
         last = operations[-1]
-    if type(last).__name__ in ("Softmax", "Sigmoid"):  # a layer, or an operation
+    if type(last).__name__ in ("Softmax", "Sigmoid"):  # a layer or an op
         return type(last).__name__.lower()
     return keras.activations.serialize(getattr(last, "activation", keras.activations.linear))
 
 
 def gives_probabilities(model: keras.Model) -> bool:
-    """Returns whether outputs are probabilities: by the last activation, or for random images (0 or more, sum 1)."""
+    """Returns whether outputs are probabilities, by the last activation or by the outputs for random images."""
     if last_activation_of(model) in ("softmax", "sigmoid"):
         return True
     sides = [side for side in image_shape_of(model) if side is not None]
@@ -119,58 +129,49 @@ def gives_probabilities(model: keras.Model) -> bool:
 
 
 def logits_activation_of(model: keras.Model) -> str:
-    """Returns what turns a model's logits into probabilities, "softmax" or "sigmoid"; "softmax" if no layer says it."""
-    return next((layer.logits_activation for layer in _input_preprocessings(model)), "softmax")
+    """Returns the activation that a model records for its logits, "softmax" (the default) or "sigmoid"."""
+    return next((layer.logits_activation for layer in layers_inside(model, InputPreprocessing)), "softmax")
 
 
 def set_logits_activation(model: keras.Model, activation: str) -> None:
-    """Lets a model carry what turns its logits into probabilities, "softmax" or "sigmoid"."""
-    for layer in _input_preprocessings(model):
+    """Records in a model which activation turns its logits into probabilities, "softmax" or "sigmoid"."""
+    for layer in layers_inside(model, InputPreprocessing):
         layer.logits_activation = activation
 
 
-def _input_preprocessings(model):
-    for layer in model.layers:
-        if isinstance(layer, keras.Model):
-            yield from _input_preprocessings(layer)
-        elif isinstance(layer, InputPreprocessing):
-            yield layer
+def layers_inside(model, kind):
+    """Yields the model itself if it is of a class, or the layers and models of the class inside it at any depth."""
+    if isinstance(model, kind):
+        yield model
+    elif isinstance(model, keras.Model):
+        for layer in model.layers:
+            yield from layers_inside(layer, kind)
 
 
 def is_naflex(model: keras.Model) -> bool:
-    """Whether a model takes NaFlex batches."""
-    return any(layer.preprocessing.resize == "naflex" for layer in _input_preprocessings(model))
+    """Returns whether a model takes NaFlex batches."""
+    return any(layer.preprocessing.resize == "naflex" for layer in layers_inside(model, InputPreprocessing))
 
 
 def find_vision_transformer(model: keras.Model) -> VisionTransformer:
-    """The one `VisionTransformer` that a model is or has inside, at any depth."""
-    found = {id(vit): vit for vit in _find(model)}
+    """Returns the one `VisionTransformer` that a model is or contains at any depth."""
+    found = list({id(vit): vit for vit in layers_inside(model, VisionTransformer)}.values())
     if len(found) == 1:
-        return next(iter(found.values()))
-    has_blocks = any(type(layer).__name__ == "TransformerBlock" for layer in getattr(model, "layers", ()))
-    hint = (
-        " It has the layers of one, as a clone or a file of version 0.1.0: save its weights by "
-        "`keras_vit.checkpoints.save`, and load them by `keras_vit.from_pretrained`."
-        if has_blocks and not found
-        else ""
-    )
+        return found[0]
+    problem = "more than one Vision Transformer" if found else "no Vision Transformer"
+    if not found and any(layers_inside(model, TransformerBlock)):
+        problem += (
+            ", only the layers of one, like a clone or a file of version 0.1.0. Save its weights with "
+            "`keras_vit.checkpoints.save` and load them with `keras_vit.from_pretrained`"
+        )
     raise ValueError(
-        f"The model must be, or have inside, one keras_vit.VisionTransformer; this one has "
-        f"{'more than one Vision Transformer' if found else 'no Vision Transformer'}.{hint} "
+        f"The model must be or contain one keras_vit.VisionTransformer; this one has {problem}. "
         f"Received: model={getattr(model, 'name', model)!r}"
     )
 
 
-def _find(model):
-    if isinstance(model, VisionTransformer):
-        yield model
-    elif isinstance(model, keras.Model):
-        for layer in model.layers:
-            yield from _find(layer)
-
-
 def images_into(model, vit, images, training=False):
-    """What comes to the `vit` inside a model, which is called with zeros in place of the outputs of the `vit`."""
+    """Returns the input that the `vit` inside a model receives; zeros replace the outputs of the `vit`."""
     if model is vit:
         return images
     if not model.built:
@@ -184,11 +185,11 @@ def images_into(model, vit, images, training=False):
 
     try:
         inputs = [images] if isinstance(model.input, list) else images
-    except (AttributeError, ValueError):  # a subclass does not say
+    except (AttributeError, ValueError):  # a subclassed model
         inputs = images
     with vit.replaced_forward(zeros) as embedded:
         model(inputs, training=training)
-    received += embedded  # by a `FeatureModel`
+    received += embedded  # calls from a `FeatureModel`
     if len(received) != 1:
         raise ValueError(
             f"The model must call its Vision Transformer once. Received: {len(received)} calls, {model.name!r}"
@@ -197,17 +198,19 @@ def images_into(model, vit, images, training=False):
 
 
 def layers_before(model, vit):
-    """The layers of a model that stand before the `VisionTransformer` inside it, in the order of `model.layers`."""
+    """Returns the layers of a model that come before the `VisionTransformer` inside it, in order."""
     before = []
     while model is not vit:
-        inner = next(layer for layer in model.layers if any(other is vit for other in _find(layer)))
+        inner = next(
+            layer for layer in model.layers if any(other is vit for other in layers_inside(layer, VisionTransformer))
+        )
         before += model.layers[: model.layers.index(inner)]
         model = inner
     return before
 
 
 def check_images(model, vit, images):
-    """Raises a `ValueError` unless images `(B, H, W, C)` are of the model's size and are floats if it is the `vit`."""
+    """Raises a `ValueError` unless images `(B, H, W, C)` fit the model, and are floats if the model is the `vit`."""
     vit.check_naflex(images)
     shape, dtype = tuple(images.shape), keras.backend.standardize_dtype(images.dtype)
     expected = image_shape_of(model)

@@ -1,11 +1,11 @@
-"""The arguments of constructors, and errors that name the right one."""
+"""The arguments of constructors, and errors that suggest the right one."""
 
 import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-# What other libraries call our arguments.
+# Our names for the arguments of other libraries.
 _OTHER_NAMES = {
     "num_classes": "classes",
     "img_size": "input_shape",
@@ -20,19 +20,19 @@ _OTHER_NAMES = {
 
 
 def parameters_of(constructor: Callable) -> dict[str, inspect.Parameter]:
-    """The arguments of a constructor, a function or a class, by their names; without `**kwargs`."""
+    """Returns the parameters of a function or of a class's constructor by name, without `**kwargs`."""
     function = constructor.__init__ if inspect.isclass(constructor) else constructor
     parameters = inspect.signature(function).parameters.items()
     return {name: value for name, value in parameters if name != "self" and value.kind is not value.VAR_KEYWORD}
 
 
 def check_arguments(constructor: Callable, arguments: Mapping[str, Any]) -> None:
-    """Raises a `TypeError` that names the nearest argument unless a constructor takes all arguments."""
+    """Raises a `TypeError` that suggests the nearest name unless a constructor accepts all arguments."""
     check_names(constructor.__name__, list(parameters_of(constructor)), arguments)
 
 
 def check_names(title: str, known: Iterable[str], arguments: Mapping[str, Any]) -> None:
-    """As `check_arguments`, of a constructor called `title` that takes the arguments `known`."""
+    """Does the same as `check_arguments` for a constructor called `title` with the arguments `known`."""
     known = list(known)
     for name in arguments:
         if name not in known:

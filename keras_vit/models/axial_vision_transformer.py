@@ -18,16 +18,16 @@ from keras_vit.preprocessing import Preprocessing
 class AxialVisionTransformer(ImageModel):
     """An Axial-ViT: images `(B, H, W, C)` in [-1, 1] to logits `(B, classes)`.
 
-    A Vision Transformer in which each block is two, one on rows and one on columns of the patches
+    In this Vision Transformer each block is a pair, one on rows and one on columns of the patches
     (`layers.AxialTransformerBlock`). Positions are learned for columns and rows (`layers.PositionEmbedding2D`), and the
-    head reads the mean of all tokens: a class token would be in no row.
+    head reads the mean of all tokens, because a class token would not belong to a row.
 
     Args:
         patch_size, num_layers, hidden_size, mlp_dim, num_heads, input_shape, classes, include_top, dropout,
             attention_dropout, stochastic_depth, exact_gelu, epsilon, head_bias, classifier_activation, preprocessing,
-            remat, name, dtype: as of `VisionTransformer`; Axial-ViT-B/16 has the sizes of ViT-B/16.
-        weights: None, or a path of weights that `checkpoints.save` wrote of such a model.
-        representation_size: units of the tanh layer `pre_logits` before the head; 0 for none.
+            remat, name, dtype: see `VisionTransformer`; Axial-ViT-B/16 has the sizes of ViT-B/16.
+        weights: None, or the path of weights of such a model, written by `checkpoints.save`.
+        representation_size: units of the tanh layer `pre_logits` before the head; 0 for no such layer.
 
     Returns:
         float32 logits `(B, classes)`, or with `include_top=False` features `(B, representation_size or hidden_size)` in
@@ -41,7 +41,7 @@ class AxialVisionTransformer(ImageModel):
     Raises:
         ValueError: an argument is out of range, the patches do not fill the image, or the checkpoint does not match.
 
-    Reference: paper appendix D.6; positions and pooling, which it does not give, as in Scenic's `EncoderAxial`.
+    Reference: paper appendix D.6; positions and pooling, which it does not specify, follow Scenic's `EncoderAxial`.
     """
 
     def __init__(
@@ -71,15 +71,15 @@ class AxialVisionTransformer(ImageModel):
         **kwargs: Any,
     ) -> None:
         arguments = kept_arguments(locals())
-        sizes = {"patch_size": patch_size, "num_layers": num_layers, "hidden_size": hidden_size, "classes": classes}
-        for argument, value in sizes.items():
-            check_positive_int(argument, value)
+        for argument in ("patch_size", "num_layers", "hidden_size", "classes"):
+            check_positive_int(argument, arguments[argument])
         check_rate("stochastic_depth", stochastic_depth)
         grid = patch_grid(input_shape, patch_size)
         block = ("num_heads", "mlp_dim", "dropout", "attention_dropout", "exact_gelu", "epsilon", "remat")
-        options = {name: arguments[name] for name in block}
         policy = {"dtype": policy_of(dtype)}
+        options = {**policy, **{name: arguments[name] for name in block}}
 
+        # Patches become tokens with positions; then come the blocks, the pooling and the head.
         images = keras.Input(shape=input_shape, name="images")
         x = layers.InputPreprocessing(preprocessing, name="expected_images", **policy)(images)
         x = layers.Patches(patch_size, name="patches", **policy)(x)
@@ -88,24 +88,12 @@ class AxialVisionTransformer(ImageModel):
         x = Dropout(dropout, name="dropout", **policy)(x)
         blocks = []
         for i in range(num_layers):
-            depth = stochastic_depth * i / max(num_layers - 1, 1)
-            name_of_block = f"encoderblock_{i}"
-            blocks.append(
-                layers.AxialTransformerBlock(grid, stochastic_depth=depth, name=name_of_block, **options, **policy)
-            )
+            options["stochastic_depth"] = stochastic_depth * i / max(num_layers - 1, 1)
+            blocks.append(layers.AxialTransformerBlock(grid, name=f"encoderblock_{i}", **options))
             x = blocks[-1](x)
         x = keras.layers.LayerNormalization(epsilon=epsilon, name="encoder_norm", **policy)(x)
         x = keras.layers.GlobalAveragePooling1D(data_format="channels_last", name="pool", **policy)(x)
-        x = add_head(
-            x,
-            include_top=include_top,
-            classes=classes,
-            bias=head_bias,
-            activation=classifier_activation,
-            representation_size=representation_size,
-            **policy,
-        )
-        super().__init__(images, x, arguments=arguments, name=name, **policy, **kwargs)
+        super().__init__(images, add_head(x, arguments, **policy), arguments=arguments, name=name, **policy, **kwargs)
         self.grid, self.blocks = grid, tuple(blocks)
         if weights is not None:
             checkpoints.load(self, weights)

@@ -1,39 +1,37 @@
-"""Feature maps of several strides, for heads that detect or segment."""
+"""Feature maps at several strides, for detection and segmentation heads."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
 from keras_vit.models.any_model import find_vision_transformer
-from keras_vit.models.features import FeatureModel
+from keras_vit.models.features import FeatureModel, rebuild
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Backbone(keras.Model):
-    """Feature maps of several layers and strides of a Vision Transformer: a feature pyramid.
+    """A feature pyramid: feature maps of several layers of a Vision Transformer, at several strides.
 
-    The tokens of the patches of a layer are a map whose stride is the patch size. To a smaller stride it is enlarged
-    by transposed convolutions of stride 2, with LayerNorm and GELU between two; to a larger one it is max-pooled.
+    The patch tokens of a layer are a map whose stride is the patch size. Transposed convolutions of stride 2, with
+    LayerNorm and GELU in between, upsample it to a smaller stride; max-pooling downsamples it to a larger one.
 
     Args:
-        model: a `keras.Model` with a `VisionTransformer` in it. Its layers are shared: training the backbone trains
-            them, unless they were frozen (`keras_vit.freeze`).
+        model: a `keras.Model` that contains a `VisionTransformer`. Its layers are shared: training the backbone trains
+            them, unless they are frozen (`keras_vit.freeze`).
         layers: a layer for each map, counted from 1; see `features`.
-        strides: pixels of the image from one value of a map to the next; the patch size times or divided by a power
-            of two.
-        norm: whether the LayerNorm after the last block is applied to each layer.
+        strides: stride of each map in pixels of the image: the patch size times or divided by a power of two.
+        norm: whether to apply the LayerNorm after the last block to each layer.
 
     Returns:
-        A list of maps `(B, H / stride, W / stride, D)`; where a stride does not divide the side, the last values of a
-        row or column are left out.
+        A list of maps `(B, H / stride, W / stride, D)`; sides are rounded down.
 
     Raises:
-        ValueError: there is no Vision Transformer in the model, no such layer, a stride does not follow from the patch
-            size, or `layers` and `strides` are not of one length.
+        ValueError: the model has no Vision Transformer or no such layer, a stride is not the patch size times or
+            divided by a power of two, or `layers` and `strides` differ in length.
 
-    Reference: the necks of BEiT (Bao et al., 2021) on its layers 3, 6, 9 and 12 of 12, with LayerNorm for BatchNorm.
+    Reference: the necks of BEiT (Bao et al., 2021) on layers 3, 6, 9 and 12 of 12, with LayerNorm for BatchNorm.
     """
 
     def __init__(
@@ -48,14 +46,14 @@ class Backbone(keras.Model):
         are_lists = isinstance(layers, Sequence) and isinstance(strides, Sequence)
         if not are_lists or len(layers) != len(strides) or not layers:
             raise ValueError(
-                "There must be a list of `layers` and one of as many `strides`, 1 or more. "
+                "`layers` and `strides` must be lists of the same length, 1 or more. "
                 f"Received: layers={layers}, strides={strides}"
             )
         vit = find_vision_transformer(model)
         vit.check_grid()
         sides = [count * vit.patch_stride for count in vit.grid]
         if max(strides) > min(sides):
-            raise ValueError(f"A stride must not be above the side of the image, {min(sides):g}. Received: {strides}")
+            raise ValueError(f"A stride must not exceed the side of the image, {min(sides):g}. Received: {strides}")
         powers = [_power_of_two(vit.patch_stride, stride) for stride in strides]
         self.layer_numbers, self.strides, self.norm = tuple(layers), tuple(strides), norm
         self.feature_model = FeatureModel(model, list(layers), tokens="patch", grid=True, norm=norm, name="features")
@@ -81,11 +79,7 @@ class Backbone(keras.Model):
             "norm": self.norm,
         }
 
-    @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None) -> "Backbone":
-        config = dict(config)
-        model = keras.saving.deserialize_keras_object(config.pop("model"), custom_objects=custom_objects)
-        return cls(model, **config)
+    from_config = classmethod(rebuild)
 
 
 def backbone(
@@ -94,16 +88,16 @@ def backbone(
     strides: Sequence[int] = (4, 8, 16, 32),
     norm: bool = True,
 ) -> Backbone:
-    """Returns a `Backbone`, which shares the layers of a model; arguments and errors are those of `Backbone`."""
+    """Returns a `Backbone` that shares the layers of a model; see `Backbone` for arguments and errors."""
     return Backbone(model, layers, strides, norm)
 
 
 def _power_of_two(side, stride):
-    """How often the stride must be halved (positive) or doubled (negative) from that of the patches."""
+    """Returns how often to halve (positive) or double (negative) the stride of the patches."""
     for power in range(-8, 9):
         if side == stride * 2.0**power:
             return power
-    raise ValueError(f"A stride must be {side:g} pixels times or by a power of two. Received: stride={stride}")
+    raise ValueError(f"A stride must be {side:g} times or divided by a power of two. Received: stride={stride}")
 
 
 def _neck(power, hidden_size, name):

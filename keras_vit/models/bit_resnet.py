@@ -19,31 +19,23 @@ class BiTResNet(ImageModel):
 
     Args:
         depth: 26, 50, 101, 152 or 200; or 8, two stages for small images.
-        width_factor: multiplies all channels.
+        width_factor: multiplier of all channels.
         width: channels of the root before they are multiplied, a multiple of 32; 64 in all published sizes.
-        version: 2 for pre-activation units, the form of the published weights, or 1 for the units of hybrids. They
-            differ in the order of operations and in a few norms.
-        pool_padding: of version 2: what the root's max-pool sees beyond the border, "zeros" (as the published weights
-            were trained) or "minus_infinity" (big_vision's form). In version 1 the two are equal.
+        version: 2 for pre-activation units, the form of the published weights, or 1 for the units of hybrids.
+        pool_padding: padding of the root's max-pool in version 2, "zeros" (as the published weights were trained) or
+            "minus_infinity" (as in big_vision). Version 1 is the same with either.
         input_shape: `(height, width, channels)` in pixels; any size and any number of channels.
-        classes: number of outputs of the head. None is 1000, or what the published `weights` have.
-        include_top: whether the model has its head.
-        weights: None, or what `checkpoints.load` takes: "bit_s", "bit_m", "bit_m+imagenet2012", "bit:<file name>", a
-            path or a URL. Every array must match, the head included.
-        head_bias: initial value of the head's biases. Its kernel starts with zeros.
-        classifier_activation: activation of the head, such as "softmax"; None gives logits.
-        preprocessing: how images become the model's input, as `layers.InputPreprocessing` takes it; None for the
-            reference's. It changes no number, and is saved with the model; loading published weights sets theirs.
-        name: the model's name.
-        dtype: its dtype policy; None for Keras' global one.
+        weights: None, or a source for `checkpoints.load`: "bit_s", "bit_m", "bit_m+imagenet2012", "bit:<file name>", a
+            path or a URL. Every array must match, including the head.
+        classes, include_top, head_bias, classifier_activation, preprocessing, name, dtype: see `VisionTransformer`.
 
     Returns:
-        float32 logits `(B, classes)`, or with `include_top=False` the mean over the last features, `(B, 2048 *
-        width_factor)` with the default width, in the compute dtype.
+        float32 logits `(B, classes)`; with `include_top=False`, the mean of the last features in the compute dtype,
+        `(B, 2048 * width_factor)` with the default width.
 
     Attributes:
         arguments, image_shape, preprocessing, head: see `ImageModel`.
-        resnet: the layer with everything before the pooling.
+        resnet: the layer that computes everything before the pooling.
 
     Raises:
         ValueError: an argument is out of range, or the checkpoint does not match.
@@ -89,10 +81,7 @@ class BiTResNet(ImageModel):
         images = keras.Input(shape=input_shape, name="images")
         x = resnet(layers.InputPreprocessing(preprocessing, name="expected_images", **policy)(images))
         x = keras.layers.GlobalAveragePooling2D(data_format="channels_last", name="pool", **policy)(x)
-        x = add_head(
-            x, include_top=include_top, classes=arguments["classes"], bias=head_bias, activation=classifier_activation
-        )
-        super().__init__(images, x, arguments=arguments, name=name, **policy, **kwargs)
+        super().__init__(images, add_head(x, arguments), arguments=arguments, name=name, **policy, **kwargs)
         self.resnet = resnet
         if weights is not None:
             checkpoints.load(self, weights)

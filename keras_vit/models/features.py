@@ -1,6 +1,6 @@
-"""Representations of any block of a Vision Transformer, inside any model."""
+"""Representations from any block of a Vision Transformer, inside any model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.layers.validation import check_choice, check_positive_int
-from keras_vit.models.any_model import check_images, find_vision_transformer, images_into, layers_before
+from keras_vit.models.any_model import check_images, find_vision_transformer, images_into, layers_before, layers_inside
 
 TOKENS = ("class", "registers", "patch", "all", "pooled")
 
@@ -22,32 +22,31 @@ def features(
     norm: bool = True,
     batch_size: int = 32,
 ) -> np.ndarray | list[np.ndarray]:
-    """Representations of images, from one pass that ends after the last layer that is asked for.
+    """Computes representations of images in one forward pass, which ends after the last requested layer.
 
     Args:
-        model: a `keras.Model` with a Vision Transformer in it, also wrapped inside other models.
-        images: `(N, H, W, C)`, float, as the model takes them.
-        layers: a number, or a list of numbers in any order: 1 is the first block, 0 are the tokens before it, -1 is
-            the last block. None for the last.
-        tokens: "class", the class token `(N, D)`; "registers", `(N, R, D)`; "patch", the tokens of the patches, row by
-            row, `(N, P, D)`; "all", these in this order; "pooled", what the model's head reads, `(N, F)`, of the last
-            layer after `pre_logits` if there is one.
-        grid: whether the tokens of the patches are `(N, rows, columns, D)`.
-        norm: whether the LayerNorm after the last block is applied to each layer; "pooled" needs it.
-        batch_size: images that are computed at a time.
+        model: a `keras.Model` that is or contains a Vision Transformer.
+        images: `(N, H, W, C)`, float, preprocessed for the model.
+        layers: a number, or a list of numbers in any order: 1 is the first block, 0 the tokens before it, and -1 the
+            last block. None for the last block.
+        tokens: "class", the class token `(N, D)`; "registers", `(N, R, D)`; "patch", the patch tokens in raster order,
+            `(N, P, D)`; "all", these in this order; "pooled", the head's input `(N, F)`, including `pre_logits` for the
+            last layer.
+        grid: whether patch tokens have the shape `(N, rows, columns, D)`.
+        norm: whether to apply the LayerNorm after the last block to each layer; required by "pooled".
+        batch_size: number of images per forward pass.
 
     Returns:
-        float32 numpy arrays: one, or a list if `layers` is a list.
+        A float32 numpy array, or a list of arrays if `layers` is a list.
 
     Raises:
-        ValueError: there is no Vision Transformer in the model, no such layer, no such token, or the images are not of
-            the model's size.
+        ValueError: the model has no Vision Transformer, no such layer or no such token, or the images do not fit it.
     """
     extractor = FeatureModel(model, layers, tokens=tokens, grid=grid, norm=norm)
     images = images if hasattr(images, "dtype") else np.asarray(images)
     check_positive_int("batch_size", batch_size)
     check_images(model, extractor.vit, images)
-    # At least one call: no images give arrays of no rows, of the right shape.
+    # Make at least one call, so that an empty batch gives empty arrays of the right shape.
     starts = range(0, max(len(images), 1), batch_size)
     parts = [keras.tree.flatten(extractor(images[start : start + batch_size], training=False)) for start in starts]
     arrays = [
@@ -57,20 +56,18 @@ def features(
     return arrays[0] if extractor.is_single else arrays
 
 
+def rebuild(cls, config, custom_objects=None):
+    """Builds a model of the class from its config, which contains the config of the wrapped model."""
+    model = keras.saving.deserialize_keras_object(config["model"], custom_objects=custom_objects)
+    return cls(**{**config, "model": model})
+
+
 @keras.saving.register_keras_serializable(package="keras_vit")
 class FeatureModel(keras.Model):
-    """The same as `features` as a Keras model, to be trained further, saved or exported: images to representations.
+    """`features` as a Keras model that can be trained, saved and exported; it shares the layers of `model`.
 
-    It shares the layers of `model`.
-
-    Args:
-        model, layers, tokens, grid, norm: as of `features`.
-
-    Returns:
-        A tensor, or a list if `layers` is a list, in the compute dtype.
-
-    Raises:
-        ValueError: as `features`.
+    Arguments and errors are those of `features`. It returns a tensor in the compute dtype, or a list of tensors if
+    `layers` is a list.
     """
 
     def __init__(
@@ -84,19 +81,13 @@ class FeatureModel(keras.Model):
     ) -> None:
         super().__init__(**{"dtype": "float32", **kwargs})
         vit = find_vision_transformer(model)
-        self.is_single = not isinstance(layers, Sequence | np.ndarray)
-        chosen: list[Any] = (
-            list(layers) if isinstance(layers, Sequence | np.ndarray) else [-1 if layers is None else layers]
-        )
-        if not chosen:
-            raise ValueError("`layers` must name a layer. Received: layers=[]")
-        self._numbers = [vit.layer_number(layer) for layer in chosen]
+        self._numbers, self.is_single = vit.layer_numbers(-1 if layers is None else layers)
         _validate(vit, tokens, grid, norm)
         self.model, self.vit, self.tokens, self.use_grid, self.norm = model, vit, tokens, grid, norm
         self.build((None, *vit.image_shape))
 
     def build(self, input_shape: tuple) -> None:
-        self.built = True  # its layers are those of the model, which is built
+        self.built = True  # its layers belong to the model, which is built
 
     def _used_layers(self):
         vit = self.vit
@@ -109,7 +100,7 @@ class FeatureModel(keras.Model):
         return used
 
     def _only_used(self, variables):
-        """Without the variables that nothing is computed with, the head's: they have no gradient."""
+        """Filters out variables that the output does not depend on, such as the head's, which have no gradient."""
         used = {id(variable) for layer in self._used_layers() for variable in layer.variables}
         return [variable for variable in variables if id(variable) in used]
 
@@ -159,15 +150,11 @@ class FeatureModel(keras.Model):
             "norm": self.norm,
         }
 
-    @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None) -> "FeatureModel":
-        config = dict(config)
-        model = keras.saving.deserialize_keras_object(config.pop("model"), custom_objects=custom_objects)
-        return cls(model, **config)
+    from_config = classmethod(rebuild)
 
 
 def tokens_read(model: keras.Model) -> tuple[bool, int]:
-    """Returns `(class_token, layer)`: whether the output reads the class token alone, and its last layer, from 1."""
+    """Returns whether the output reads only the class token, and the last layer that it reads, counted from 1."""
     vit = find_vision_transformer(model)
     reader = find_feature_model(model)
     if reader is None:
@@ -177,10 +164,8 @@ def tokens_read(model: keras.Model) -> tuple[bool, int]:
 
 
 def find_feature_model(model: keras.Model) -> FeatureModel | None:
-    """The first `FeatureModel` that a model is or has inside, at any depth, or None."""
-    if isinstance(model, FeatureModel) or not isinstance(model, keras.Model):
-        return model if isinstance(model, FeatureModel) else None
-    return next(filter(None, map(find_feature_model, model.layers)), None)
+    """Returns the first `FeatureModel` that a model is or contains at any depth, or None."""
+    return next(layers_inside(model, FeatureModel), None)
 
 
 def _validate(vit, tokens, grid, norm):
@@ -193,10 +178,10 @@ def _validate(vit, tokens, grid, norm):
     if tokens == "registers" and not vit.arguments["num_registers"]:
         raise ValueError(f"The model has no registers. Received: tokens='registers', model={vit.name!r}")
     if grid and tokens != "patch":
-        raise ValueError(f"Only tokens of patches are a grid: `tokens` must be 'patch'. Received: tokens={tokens!r}")
+        raise ValueError(f"Only patch tokens form a grid: `tokens` must be 'patch'. Received: tokens={tokens!r}")
     if grid:
         vit.check_grid()
     if tokens == "pooled":
         vit.check_pools()
         if not norm:
-            raise ValueError("The head reads normed tokens: pass norm=True. Received: tokens='pooled', norm=False")
+            raise ValueError("The head reads normalized tokens: pass norm=True. Received: tokens='pooled', norm=False")

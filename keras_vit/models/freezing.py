@@ -1,5 +1,6 @@
-"""Which part of a model trains: freezing, and low-rank adapters (LoRA)."""
+"""Freezing, and low-rank adapters (LoRA)."""
 
+import collections
 import math
 import numbers
 from collections.abc import Callable, Sequence
@@ -13,19 +14,19 @@ LORA_TARGETS = ("query", "key", "value", "out", "mlp_1", "mlp_2")
 
 
 def freeze(model: keras.Model, up_to: int | str = "head", write: Callable[[str], object] = print) -> int:
-    """Freezes a model from its input up to some layer of its Vision Transformer, and returns how many parameters train.
+    """Freezes a model up to some layer of its Vision Transformer, and returns the number of trainable parameters.
 
-    Layers of a model around the Vision Transformer are frozen if they come before it. A compiled model must be compiled
-    again; `model.trainable = True` thaws everything.
+    Layers before the Vision Transformer in an outer model are frozen too. A compiled model must be compiled again;
+    `model.trainable = True` unfreezes everything.
 
     Args:
-        model: a `keras.Model` with a Vision Transformer in it.
-        up_to: the last block that is frozen, counted from 1, or from the end for negative numbers; 0 for the embedding
-            alone. Or "head": everything that the head reads, which leaves a linear probe.
-        write: takes the line that says what trains.
+        model: a `keras.Model` that is or contains a Vision Transformer.
+        up_to: the last block to freeze, counted from 1, or from the end if negative; 0 freezes only the embedding.
+            "head" freezes everything before the head, for a linear probe.
+        write: function that receives a line about the trainable parameters.
 
     Raises:
-        ValueError: there is no Vision Transformer in the model, or no such block.
+        ValueError: the model has no Vision Transformer or no such block.
     """
     vit = find_vision_transformer(model)
     if up_to == "head":
@@ -47,23 +48,23 @@ def enable_lora(
     alpha: float | None = None,
     write: Callable[[str], object] = print,
 ) -> int:
-    """Freezes a Vision Transformer but its head, and trains low-rank changes of some kernels of every block.
+    """Freezes a Vision Transformer except its head, and adds trainable low-rank adapters to kernels of every block.
 
-    The adapters are Keras' own (`Dense.enable_lora`). Saving the model as `.keras` adds them to the kernels;
-    `checkpoints.save` and exports need that model. A compiled model must be compiled again.
+    The adapters are Keras' (`Dense.enable_lora`). Saving the model as `.keras` merges them into the kernels;
+    `checkpoints.save` and exports need the merged model. A compiled model must be compiled again.
 
     Args:
-        model: a `keras.Model` with a Vision Transformer in it.
-        rank: of the changes, 1 or more.
+        model: a `keras.Model` that is or contains a Vision Transformer.
+        rank: rank of the adapters, 1 or more.
         targets: some of "query", "key", "value", "out", "mlp_1", "mlp_2".
-        alpha: the changes are scaled by `alpha / rank`; None for `rank`.
-        write: takes the line that says what trains.
+        alpha: the adapters are scaled by `alpha / rank`; None for `rank`.
+        write: function that receives a line about the trainable parameters.
 
     Returns:
-        How many parameters train.
+        The number of trainable parameters.
 
     Raises:
-        ValueError: there is no Vision Transformer in the model, a target is unknown, or it has adapters already.
+        ValueError: the model has no Vision Transformer or already has adapters, or a target is unknown.
 
     Reference: Hu et al., "LoRA" (2021), which adapts queries and values.
     """
@@ -77,7 +78,7 @@ def enable_lora(
         for block in vit.blocks
     ]
     if any(layer.lora_enabled for layers in kernels for layer in layers):
-        raise ValueError(f"The adapters of a layer are added once. Received: a model that has some, {model.name!r}")
+        raise ValueError(f"A model can get adapters only once. Received: a model with adapters, {model.name!r}")
     freeze(model, "head", write=lambda line: None)
     for block, adapted in zip(vit.blocks, kernels):
         block.trainable = True
@@ -89,20 +90,19 @@ def enable_lora(
 
 
 def _report(model, write):
-    counts = {}
+    counts = collections.Counter()
     for variable in model.trainable_variables:
-        group = _group(model, variable)
-        counts[group] = counts.get(group, 0) + math.prod(variable.shape)
+        counts[_group(model, variable)] += math.prod(variable.shape)
     trained = sum(counts.values())
     total = sum(math.prod(variable.shape) for variable in model.weights)
     parts = ", ".join(f"{name} {count:,}" for name, count in counts.items())
     share = 100 * trained / total if total else 0.0
-    digits = 2 if share < 99 else 4  # not 1e+02 %
+    digits = 2 if share < 99 else 4  # avoids 1e+02 %
     write(f"{trained:,} of {total:,} parameters train ({share:.{digits}g} %)" + (f": {parts}" if parts else ""))
     return trained
 
 
 def _group(model, variable):
-    """The layer that a variable is shown under: the first part of its path below the model."""
+    """Returns the first part of a variable's path below the model."""
     parts = variable.path.split("/")
     return next((part for part in parts[:-1] if part != model.name), parts[-1])

@@ -1,4 +1,4 @@
-"""What all models of this package share: they remember their arguments, their preprocessing and their head."""
+"""The base class of the models: it keeps their arguments, preprocessing and head."""
 
 import types
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ from keras_vit.preprocessing import Preprocessing
 class ImageModel(keras.Model):
     """A functional model from images to logits or features, rebuilt by `from_config(get_config())`.
 
-    A subclass builds its graph and passes it, with the `arguments` that rebuild it, to this constructor.
+    A subclass builds its graph and passes it to this constructor with the `arguments` that rebuild it.
 
     Attributes:
-        arguments: the constructor's arguments, with their defaults, as a read-only mapping.
-        image_shape: `(height, width, channels)` of its images.
-        input_preprocessing: the layer `InputPreprocessing`, which stands first.
-        head: the last layer, or None for a model without one.
+        arguments: the constructor's arguments, including defaults, as a read-only mapping.
+        image_shape: `(height, width, channels)` of the images.
+        input_preprocessing: the first layer, an `InputPreprocessing`.
+        head: the last layer, or None in a model without a head.
     """
 
     arguments: Mapping[str, Any]
@@ -45,7 +45,7 @@ class ImageModel(keras.Model):
 
     @property
     def preprocessing(self) -> Preprocessing:
-        """How images become the model's input; may be set, also as a dict."""
+        """The preprocessing of images; may be set, also as a dict."""
         return self.input_preprocessing.preprocessing
 
     @preprocessing.setter
@@ -53,12 +53,12 @@ class ImageModel(keras.Model):
         self.input_preprocessing.preprocessing = value
 
     def get_config(self) -> dict[str, Any]:
-        activation = self.arguments.get("classifier_activation")
+        activation = self.arguments["classifier_activation"]
         if callable(activation):
             activation = keras.activations.serialize(activation)
         return {
             **self.arguments,
-            **({"classifier_activation": activation} if "classifier_activation" in self.arguments else {}),
+            "classifier_activation": activation,
             "preprocessing": self.preprocessing.to_config(),
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
@@ -79,7 +79,7 @@ class ImageModel(keras.Model):
 
 
 def kept_arguments(names):
-    """The arguments that rebuild a model, of the `locals()` at the beginning of its constructor."""
+    """Returns the arguments that rebuild a model, given the `locals()` at the start of its constructor."""
     left_out = ("self", "__class__", "kwargs", "weights", "stem", "preprocessing", "name", "dtype")
     names = {name: value for name, value in names.items() if name not in left_out}
     shape = names["input_shape"]
@@ -87,25 +87,24 @@ def kept_arguments(names):
 
 
 def policy_of(dtype):
-    """The dtype policy of a model's layers: of the argument `dtype`, None for Keras' global one."""
+    """Returns the dtype policy for the argument `dtype`, Keras' global policy for None."""
     return keras.config.dtype_policy() if dtype is None else keras.dtype_policies.get(dtype)
 
 
-def add_head(x, *, include_top, classes, bias, activation, representation_size=0, distilled=False, dtype=None):
-    """The output of a model from its features `(..., F)`: after `pre_logits` if it has any units, and the head."""
-    if representation_size:
-        x = keras.layers.Dense(
-            representation_size, activation="tanh", kernel_initializer="lecun_normal", dtype=dtype, name="pre_logits"
-        )(x)
-    if not include_top:
+def add_head(x, arguments, dtype=None):
+    """Applies `pre_logits` and the head to features `(..., F)`, if the model's arguments request them."""
+    if units := arguments.get("representation_size"):
+        options = {"activation": "tanh", "kernel_initializer": "lecun_normal", "name": "pre_logits"}
+        x = keras.layers.Dense(units, dtype=dtype, **options)(x)
+    if not arguments["include_top"]:
         return x
-    # The kernel starts with zeros, so that the first logits are the bias alone.
-    dense = DistilledHead if distilled else keras.layers.Dense
+    # The kernel starts with zeros, so that the first logits equal the bias.
+    dense = DistilledHead if arguments.get("distilled") else keras.layers.Dense
     return dense(
-        classes,
-        activation=activation,
+        arguments["classes"],
+        activation=arguments["classifier_activation"],
         kernel_initializer="zeros",
-        bias_initializer=keras.initializers.Constant(bias),
+        bias_initializer=keras.initializers.Constant(arguments["head_bias"]),
         dtype="float32",
         name="head",
     )(x)

@@ -7,20 +7,20 @@ from keras_vit.layers.resnet_stem import stem_stride_of
 from keras_vit.layers.validation import check_choice, check_positive_int, check_rate, nearest_multiples
 
 CLASSIFIERS = ("token", "gap", "token_gap", "map", "unpooled", "token_unpooled")
-# Where a position embedding is added: to the tokens once, to the input of each block from a table of its own, or to
-# the input of each block from one table.
+# Where position embeddings are added: once before the blocks, or to the input of each block, from a separate table or
+# from a shared one.
 POSITION_EMBEDDING_AT = ("stem", "every_layer", "every_layer_shared")
 
 
 def patch_grid(input_shape, patch_size, resnet_blocks=None):
-    """`(rows, columns)` of the patches of an image."""
+    """Returns `(rows, columns)` of the patches of an image."""
     stem_stride = 1 if resnet_blocks is None else stem_stride_of(resnet_blocks)
     grid = []
     for axis, side in zip(("height", "width"), input_shape):
         features = -(-side // stem_stride)
         if features % patch_size or not features:
             raise ValueError(
-                f"The patches do not fill the image's {axis}; sizes that work are "
+                f"The patches must fill the image's {axis}; the nearest sizes that work are "
                 f"{nearest_multiples(side, stem_stride * patch_size)}. "
                 f"Received: {axis}={side} with patch_size={patch_size}, resnet_blocks={resnet_blocks}"
             )
@@ -29,7 +29,7 @@ def patch_grid(input_shape, patch_size, resnet_blocks=None):
 
 
 def check_vision_transformer(arguments, can_position_class_token):
-    """Raises a `ValueError` unless these are arguments of a `VisionTransformer`."""
+    """Raises a `ValueError` unless these are valid arguments of a `VisionTransformer`."""
     a = types.SimpleNamespace(**arguments)
 
     def refuse(message, *names):
@@ -39,6 +39,7 @@ def check_vision_transformer(arguments, can_position_class_token):
     check_choice("classifier", a.classifier, CLASSIFIERS)
     check_choice("position_embedding_at", a.position_embedding_at, POSITION_EMBEDDING_AT)
     check_choice("position_resampling", a.position_resampling, RULES)
+    # Each argument alone.
     counts = ["patch_size", "num_layers", "hidden_size", "mlp_dim", "num_heads", "classes"]
     for name in counts + [name for name in ("num_registers", "representation_size") if arguments[name]]:
         check_positive_int(name, arguments[name])
@@ -46,10 +47,11 @@ def check_vision_transformer(arguments, can_position_class_token):
         check_rate(name, arguments[name])
     if a.hidden_size % a.num_heads:
         refuse("`num_heads` must divide `hidden_size`.", "num_heads", "hidden_size")
+    # Combinations of arguments.
     is_learned = a.position_embedding in ("learned", "learned2d")
     if a.position_embedding_at != "stem" and not (is_learned and a.class_token_position and not a.num_registers):
         refuse(
-            "Only learned and learned2d, with a position for every token, are added at every layer.",
+            "Only learned and learned2d positions, with one for every token, can be added at every layer.",
             *("position_embedding_at", "position_embedding", "class_token_position", "num_registers"),
         )
     is_plain = (a.classifier, a.position_embedding_at) == ("token", "stem") and a.position_embedding[-2:] != "2d"
@@ -67,7 +69,7 @@ def check_vision_transformer(arguments, can_position_class_token):
     if a.pool_norm and "unpooled" in a.classifier:
         refuse("`pool_norm` needs a classifier that pools.", "classifier")
     if a.classifier.startswith("token") and a.class_token_position and not can_position_class_token:
-        message = f"With `position_embedding={a.position_embedding!r}` a class token has no position: pass"
+        message = f"With `position_embedding={a.position_embedding!r}` the class token has no position: pass"
         refuse(f"{message} `class_token_position=False`.", "class_token_position")
     if not isinstance(a.epsilon, int | float) or not a.epsilon > 0:
         refuse("`epsilon` must be a number above 0.", "epsilon")

@@ -31,21 +31,21 @@ from keras_vit.models.validation import check_vision_transformer, patch_grid
 from keras_vit.naflex import batch_shape
 from keras_vit.preprocessing import Preprocessing, concrete_values
 
-# From the grid of the patches, `(rows, columns)`, to a layer on tokens `(B, N, D)`. To add one, write the layer and
-# its row here; its `has_class_token_position` says whether it can stand after the class token.
+# Each class takes the grid of the patches, `(rows, columns)`, and adds positions to tokens `(B, N, D)`. To add one,
+# write the layer and its row here; `has_class_token_position` is whether it can come after the class token.
 POSITION_EMBEDDINGS: dict[str, Any] = {
     "learned": layers.PositionEmbedding,
     "learned2d": layers.PositionEmbedding2D,
     "sincos2d": layers.SinCosPositionEmbedding,
     "none": layers.NoPositionEmbedding,
-    "relative": layers.NoPositionEmbedding,  # the blocks have it, in their attention
+    "relative": layers.NoPositionEmbedding,  # attention adds it in every block
 }
-# The arguments that every block takes as they are.
+# The arguments that are passed unchanged to every block.
 _BLOCK = (
     *("num_heads", "mlp_dim", "dropout", "attention_dropout", "exact_gelu", "epsilon", "remat", "mlp", "mlp_norm"),
     *("mlp_bias", "attention_bias", "qk_norm", "layer_scale", "attention_norm"),
 )
-# The model whose forward pass is replaced in this thread, the function that replaces it, and a list of its images.
+# The model whose forward pass is replaced in this thread, the replacement, and a list of the images it received.
 _FORWARD: contextvars.ContextVar = contextvars.ContextVar("forward", default=(None, None, []))
 # The model whose attention scores are changed in this thread, and the changes.
 _CHANGES: contextvars.ContextVar = contextvars.ContextVar("changes", default=(None, ()))
@@ -59,73 +59,70 @@ class VisionTransformer(ImageModel):
     attention and MLP follow, and a linear head reads the class token or the mean of all tokens.
 
     Args:
-        patch_size: side of a patch, in pixels of the image, or of the stem's features where there is a stem.
+        patch_size: side of a patch, in pixels of the image or, with a stem, of its features.
         num_layers: number of Transformer blocks.
         hidden_size: size of a token.
         mlp_dim: size of the hidden layer of each block's MLP.
         num_heads: attention heads; must divide `hidden_size`.
-        input_shape: `(height, width, channels)` in pixels; any number of channels; the sides need not be equal, but
-            the patches must fill them.
-        classes: number of outputs of the head. None is 1000, or what the published `weights` have.
-        include_top: whether the model has its head. Without it the model returns features; `pre_logits` stays.
-        weights: None, or what `checkpoints.load` takes: the name of published weights ("imagenet21k",
-            "imagenet21k+imagenet2012", "augreg", "augreg:<file name>", "sam"), a path or an https or gs URL. Every
-            array must match, the head included unless the model has none; only the position embedding is resampled
-            where its grid is another. To load for fine-tuning, see `checkpoints.load`.
-            The report goes to the log "keras_vit".
-        classifier: what the head reads: "token" (the class token), "gap" (the mean over all patches), "token_gap" (the
+        input_shape: `(height, width, channels)` in pixels; any number of channels. The sides may differ, but patches
+            must fill them.
+        classes: number of outputs of the head. None for 1000, or for that of the published `weights`.
+        include_top: whether the model has its head. Without it the model returns features, after `pre_logits` if any.
+        weights: None, or a source for `checkpoints.load`: the name of published weights ("imagenet21k",
+            "imagenet21k+imagenet2012", "augreg", "augreg:<file name>", "sam"), a path, or an https or gs URL. Every
+            array must match, including the head if the model has one; position embeddings are resampled to another
+            grid. For fine-tuning, see `checkpoints.load`. The load report goes to the logger "keras_vit".
+        classifier: input of the head: "token" (the class token), "gap" (the mean of the patch tokens), "token_gap" (the
             same in a model with a class token), "map" (attention pooling over all tokens, as in big_vision),
-            "unpooled" (every token) or "token_unpooled" (every token, the class token first). Without "token" in its
-            name there is no class token.
-        representation_size: units of the tanh layer `pre_logits` before the head; 0 for none. None is 0, or what the
-            published `weights` have.
+            "unpooled" (every token) or "token_unpooled" (every token, the class token first). Only models with "token"
+            in the name have a class token.
+        representation_size: units of the tanh layer `pre_logits` before the head; 0 for no such layer. None for 0, or
+            for that of the published `weights`.
         dropout: rate after the position embedding and in the blocks, in [0, 1).
         attention_dropout: rate on the attention scores, in [0, 1).
         stochastic_depth: probability of dropping a residual branch of the last block, in [0, 1); it grows linearly
             from 0 at the first.
-        stem: what the image goes through before it is cut into patches: "" for nothing, "resnet" for the ResNet stem
-            of a hybrid. None is "resnet" where `resnet_blocks` is given, else "".
-        resnet_blocks: units in each stage of the ResNet stem; `()` is the stem's root alone.
+        stem: "resnet" for the ResNet stem of a hybrid before the patches, "" for no stem. None for "resnet" if
+            `resnet_blocks` is given, otherwise "".
+        resnet_blocks: units in each stage of the ResNet stem; `()` for only the stem's root.
         position_embedding: "learned", a vector for each token in raster order (the paper's 1-D); "learned2d", half a
-            vector for each column and for each row; "relative", vectors for how far apart two tokens are in raster
-            order, to which queries attend in every block; "sincos2d", big_vision's fixed sines and cosines; "none".
-        position_embedding_at: where a learned one is added, as in appendix D.4: "stem", once before the first block;
-            "every_layer", to the input of each block from a table of its own; "every_layer_shared", to each from the
-            same table.
-        position_resampling: how learned positions of a file that does not say so are resampled to another grid: "zoom",
-            bilinearly with aligned corners as in the JAX reference, or another of
-            `checkpoints.position_embeddings.RULES`. Files of other libraries are resampled as their library does it.
-        class_token_position: whether the class token has a position of its own, as in the JAX reference; in big_vision
-            it has none, and with "sincos2d" it cannot.
-        exact_gelu: whether the MLPs use the exact GELU, as those of timm and Hugging Face do; the reference uses its
-            tanh form.
-        epsilon: of every LayerNorm, above 0; 1e-12 in Hugging Face's.
+            vector for each column and for each row; "relative", vectors for the raster-order distance of two tokens, to
+            which queries attend in every block; "sincos2d", big_vision's fixed sines and cosines; "none".
+        position_embedding_at: where learned positions are added, as in appendix D.4: "stem", once before the first
+            block; "every_layer" or "every_layer_shared", to the input of each block, from separate tables or one table.
+        position_resampling: how to resample learned positions to another grid if the file does not determine it:
+            "zoom", bilinear with aligned corners as in the JAX reference, or another of
+            `checkpoints.position_embeddings.RULES`. Files of other libraries use their library's method.
+        class_token_position: whether the class token has a position, as in the JAX reference but not in big_vision;
+            must be False with "sincos2d".
+        exact_gelu: whether the MLPs use the exact GELU, as in timm and Hugging Face, instead of the reference's tanh
+            approximation.
+        epsilon: epsilon of every LayerNorm, above 0; 1e-12 in Hugging Face's models.
         head_bias: initial value of the head's biases. Its kernel starts with zeros.
-        classifier_activation: activation of the head, such as "softmax"; None gives logits.
-        masking_rate: the share of the patches whose embeddings are corrupted while the model learns to predict them,
-            see `layers.patch_masking.PatchMasking` and `tasks.MaskedPatchPrediction`; 0 for none. Above 0 the model
-            returns `(output, corrupted)`, the second one `(B, N)`, 1 for a corrupted patch.
-        preprocessing: how images become the model's input, as `layers.InputPreprocessing` takes it; None for the
-            reference's. It changes no number, and is saved with the model; loading published weights sets theirs.
-        remat: whether the blocks keep only their inputs for the gradient and are computed twice in training, which
-            saves memory and costs time; see `layers.TransformerBlock`. It changes no number.
-        mlp, mlp_norm, mlp_bias, attention_bias, attention_norm, qk_norm, layer_scale: parts of the blocks that later
-            families have, see `layers.TransformerBlock`.
-        rotary: None, or rotary positions of the patches in every block: arguments of `layers.rotary.rotary_table` but
-            `size`, `grid` and `prefix`, such as `{"style": "half", "coordinates": "centered", "theta": 100.0}` of
-            DINOv3.
-        num_registers: number of learned tokens without positions, which stand after the class token.
-        pre_norm: whether a LayerNorm stands before the first block, as in CLIP.
+        classifier_activation: activation of the head, such as "softmax"; None for logits.
+        masking_rate: fraction of the patch embeddings to corrupt for masked patch prediction, see
+            `layers.patch_masking.PatchMasking` and `tasks.MaskedPatchPrediction`. Above 0, the model returns `(output,
+            corrupted)`, where `corrupted` is `(B, N)`, 1 for a corrupted patch.
+        preprocessing: preprocessing of the images, as `layers.InputPreprocessing` takes it; None for the reference's.
+            It is saved with the model but not computed by it; loading published weights sets theirs.
+        remat: whether to recompute the blocks in the backward pass, which saves memory and costs time; see
+            `layers.TransformerBlock`. It does not change the results.
+        mlp, mlp_norm, mlp_bias, attention_bias, attention_norm, qk_norm, layer_scale: see `layers.TransformerBlock`.
+        rotary: None, or rotary positions of the patches in every block: arguments of `layers.rotary.rotary_table` other
+            than `size`, `grid` and `prefix`, such as DINOv3's `{"style": "half", "coordinates": "centered", "theta":
+            100.0}`.
+        num_registers: number of learned tokens without positions after the class token.
+        pre_norm: whether to apply a LayerNorm before the first block, as in CLIP.
         patch_bias: whether the projection of patches has a bias.
-        pool_norm: whether the LayerNorm after the blocks stands after the pooling (MAE's and EVA-02's `fc_norm`), so
-            that tokens have none.
-        distilled: whether a second class token, which stands after the first, has a head of its own, and the logits
-            are the mean of both heads' (DeiT). What the heads read is both tokens, `(B, 2D)`.
-        max_patches: 0, or the patches of an image of a NaFlex model, for images of any aspect ratio: its input is a
-            batch as of `keras_vit.naflex`, `(B, max_patches, P*P + 2, C)`, and the positions are a table of the grid
-            of `input_shape`, resized to that of each image. It needs `classifier="map"`.
-        name: the model's name.
-        dtype: its dtype policy; None for Keras' global one.
+        pool_norm: whether the final LayerNorm comes after the pooling instead of before it (MAE's and EVA-02's
+            `fc_norm`).
+        distilled: whether to add a second class token with a separate head, as in DeiT. The logits are the mean of both
+            heads, whose input is both tokens, `(B, 2D)`.
+        max_patches: 0, or the number of patches of a NaFlex model, for images of any aspect ratio. Its input is a batch
+            of `keras_vit.naflex`, `(B, max_patches, P*P + 2, C)`, and its table of positions, of the grid of
+            `input_shape`, is resized to the grid of each image. Needs `classifier="map"`.
+        name: name of the model.
+        dtype: dtype policy; None for Keras' global policy.
 
     Returns:
         float32 logits `(B, classes)`, `(B, N, classes)` for the unpooled classifiers; with `include_top=False` features
@@ -135,14 +132,14 @@ class VisionTransformer(ImageModel):
         arguments, image_shape, preprocessing, head: see `ImageModel`.
         patch_size, num_layers, hidden_size, mlp_dim, num_heads, classifier: the arguments.
         grid: `(rows, columns)` of the patches.
-        patch_stride: pixels of the image from one patch to the next; of a hybrid, the stem's stride times `patch_size`.
-        num_class_tokens: 0, 1, or 2 of a distilled model.
-        num_prefix_tokens: how many tokens come before those of the patches: class tokens and registers.
-        num_tokens: how many tokens the blocks see.
+        patch_stride: pixels of the image from one patch to the next; in a hybrid, the stem's stride times `patch_size`.
+        num_class_tokens: number of class tokens; 2 in a distilled model.
+        num_prefix_tokens: number of tokens before the patch tokens: class tokens and registers.
+        num_tokens: number of tokens in the blocks.
         stem, patch_encoder, class_token, norm, pool_layer, pool_norm, pre_logits: these layers, or None.
         positions: for each block, the layer that adds positions to its input, or None.
-        blocks: the `TransformerBlock`s, in order. Layers of tokens are counted as in the paper: layer 1 is the first
-            block, and layer 0 are the tokens before it.
+        blocks: the `TransformerBlock`s, in order. Layers are counted as in the paper: layer 1 is the first block, and
+            layer 0 the tokens before it.
 
     Raises:
         ValueError: an argument is out of range, the patches do not fill the image, or the checkpoint does not match.
@@ -199,7 +196,7 @@ class VisionTransformer(ImageModel):
         dtype: Any = None,
         **kwargs: Any,
     ) -> None:
-        # Published weights decide what the arguments leave open.
+        # Published weights set the arguments that are None.
         arguments = kept_arguments(locals())
         resnet_blocks = resolve_stem(stem, resnet_blocks)
         if weights is not None:
@@ -242,7 +239,7 @@ class VisionTransformer(ImageModel):
         positions = make_positions(grid, name="position_embedding", **policy)
         class_token = layers.ClassToken(name="class_token", **policy) if has_class_token else None
         distillation_token = layers.ClassToken(name="distillation_token", **policy) if distilled else None
-        class_tokens = [distillation_token, class_token]  # each is put in front
+        class_tokens = [distillation_token, class_token]  # each layer prepends its token
         first = [preparation, resnet, patches, patch_encoder, masking]
         first += [*class_tokens, positions] if class_token_position else [positions, *class_tokens]
         if num_registers:
@@ -269,7 +266,7 @@ class VisionTransformer(ImageModel):
             blocks.append(
                 layers.TransformerBlock(
                     stochastic_depth=stochastic_depth * i / max(num_layers - 1, 1),
-                    # Nothing reads the other tokens of the last block: about 7 % of ViT-B/16's arithmetic.
+                    # The head does not read the last block's other tokens: about 7 % of ViT-B/16's arithmetic.
                     first_token_only=classifier == "token" and i == num_layers - 1 and not distilled,
                     relative_positions=position_embedding == "relative",
                     masked=bool(max_patches),
@@ -280,7 +277,7 @@ class VisionTransformer(ImageModel):
             )
             x = blocks[-1](x)
 
-        # What the head reads, one representation of an image unless the classifier is unpooled (eq. 4), and the head.
+        # Norm, pooling unless the classifier is unpooled, and the head (eq. 4).
         norm: Any = make_norm(epsilon=epsilon, name="encoder_norm", **policy)
         norm_after_pool: Any = None
         if pool_norm:
@@ -299,20 +296,11 @@ class VisionTransformer(ImageModel):
             pool = layers.AttentionPooling(num_heads, mlp_dim, exact, epsilon, bool(max_patches), name="pool", **policy)
         x = x if pool is None else pool(x)
         x = x if norm_after_pool is None else norm_after_pool(x)
-        x = add_head(
-            x,
-            include_top=include_top,
-            classes=classes,
-            bias=head_bias,
-            activation=classifier_activation,
-            representation_size=representation_size,
-            distilled=distilled,
-            **policy,
-        )
+        x = add_head(x, arguments, **policy)
         outputs = (x, corrupted) if masking_rate else x
         super().__init__(images, outputs, arguments=arguments, name=name, **policy, **kwargs)
 
-        # What the model knows of itself.
+        # Attributes: see the class docstring.
         self.patch_size, self.num_layers, self.hidden_size = patch_size, num_layers, hidden_size
         self.mlp_dim, self.num_heads, self.classifier = mlp_dim, num_heads, classifier
         self.grid, self.patch_stride = grid, patch_size * (1 if resnet is None else resnet.stride)
@@ -370,8 +358,8 @@ class VisionTransformer(ImageModel):
 
     @contextlib.contextmanager
     def replaced_forward(self, function: Callable) -> Iterator[list]:
-        """While it is open, this model computes `function(images)` in this thread, also inside other models. Yields a
-        list, to which the images of calls of `embed` are added."""
+        """Makes this model compute `function(images)` in this thread, also inside other models. Yields a list that
+        collects the images passed to `embed`."""
         embedded: list = []
         token = _FORWARD.set((self, function, embedded))
         try:
@@ -381,8 +369,7 @@ class VisionTransformer(ImageModel):
 
     @contextlib.contextmanager
     def changed_scores(self, changes: Sequence) -> Iterator[None]:
-        """While it is open, `run_block` of this model in this thread adds `changes[number - 1]` to the attention scores
-        of each layer that there is one for."""
+        """Makes `run_block` in this thread add `changes[number - 1]`, if it exists, to the layer's attention scores."""
         token = _CHANGES.set((self, changes))
         try:
             yield
@@ -416,7 +403,7 @@ class VisionTransformer(ImageModel):
             kernel = [kernel_matrix(self.patch_size, patch_size, rule)] * 2
             positions = [RULES[rule](old, new) for old, new in zip(self.grid, grid)]
         patches = next(layer for layer in self._first if isinstance(layer, layers.Patches))
-        resized = {id(layer): positions for layer in self.positions}
+        resized: dict[int, Any] = {id(layer): positions for layer in self.positions}
         resized |= {id(patches): patch_size, id(self.patch_encoder): kernel}
         token = RESIZED.set({**RESIZED.get(), **resized})
         try:
@@ -425,7 +412,7 @@ class VisionTransformer(ImageModel):
             RESIZED.reset(token)
 
     def embed(self, images: keras.KerasTensor, training: bool = False) -> keras.KerasTensor:
-        """Images `(B, H, W, C)` to the tokens of layer 0, `(B, num_tokens, D)`."""
+        """Computes the tokens of layer 0: images `(B, H, W, C)` to `(B, num_tokens, D)`."""
         model, _, embedded = _FORWARD.get()
         if model is self:
             embedded.append(images)
@@ -434,9 +421,9 @@ class VisionTransformer(ImageModel):
     def run_block(
         self, number: int, tokens: keras.KerasTensor, training: bool = False, all_tokens: bool = True
     ) -> keras.KerasTensor:
-        """The tokens of layer `number`, from 1, from those of the layer before: `(B, N, D)` to `(B, N, D)`.
+        """Computes the tokens of layer `number`, from 1, from those of the previous layer: `(B, N, D)` to `(B, N, D)`.
 
-        Without `all_tokens` the last block of the classifier "token" gives the class token alone, `(B, 1, D)`.
+        Without `all_tokens`, the last block of the classifier "token" returns only the class token, `(B, 1, D)`.
         """
         block = self.blocks[number - 1]
         model, changes = _CHANGES.get()
@@ -447,8 +434,8 @@ class VisionTransformer(ImageModel):
         return block.encode(tokens, training, block.first_token_only and not all_tokens, score_change)
 
     def attention_scores(self, number: int, tokens: keras.KerasTensor) -> keras.KerasTensor:
-        """The attention of layer `number`, from 1, after the softmax, from the tokens of the layer before: float32 `(B,
-        heads, N, N)`, from query to key."""
+        """Computes the attention after the softmax in layer `number`, from 1, given the tokens of the previous layer:
+        float32 `(B, heads, N, N)`, from query to key."""
         block = self.blocks[number - 1]
         real = real_tokens(tokens) if block.masked else None
         x = block.norm_1(self._with_positions(number, tokens))
@@ -459,19 +446,15 @@ class VisionTransformer(ImageModel):
         return tokens if positions is None else positions(tokens)
 
     def check_pools(self) -> None:
-        """Raises a `ValueError` unless the head reads one representation of an image."""
+        """Raises a `ValueError` if the model does not pool its tokens."""
         if self.pool_layer is None:
             raise ValueError(
-                f"A model of the classifier {self.classifier!r} does not pool its tokens; `tokens` must be 'patch' or "
-                f"'all'. Received: tokens='pooled', model={self.name!r}"
+                f"A model with the classifier {self.classifier!r} does not pool its tokens; `tokens` must be 'patch' "
+                f"or 'all'. Received: tokens='pooled', model={self.name!r}"
             )
 
     def pool(self, tokens: keras.KerasTensor, pre_logits: bool = True) -> keras.KerasTensor:
-        """What the head reads, from all tokens after `norm`: `(B, N, D)` to `(B, F)`.
-
-        Raises:
-            ValueError: as `check_pools`.
-        """
+        """Computes the head's input from all tokens after `norm`: `(B, N, D)` to `(B, F)`."""
         self.check_pools()
         if self.classifier.endswith("gap"):
             tokens = tokens[:, self.num_prefix_tokens :]
@@ -484,12 +467,12 @@ class VisionTransformer(ImageModel):
     def intermediates(
         self, images: keras.KerasTensor, attention: bool = False, training: bool = False
     ) -> dict[str, Any]:
-        """Computes what is between images `(B, H, W, C)` and logits.
+        """Computes all intermediate representations of images `(B, H, W, C)`.
 
         Returns:
-            A dict: "tokens", a list of the tokens of layers 0 to `num_layers`, `(B, N, D)` each; with `attention`
+            A dict: "tokens", a list of the tokens of layers 0 to `num_layers`, `(B, N, D)` each; with `attention`,
             "attention", a list of the scores of layers 1 to `num_layers`, float32 `(B, heads, N, N)`; "encoded", the
-            tokens of the last layer after `norm`; "pre_logits", what the head reads: `(B, F)`, unpooled `(B, N, F)`.
+            tokens of the last layer after `norm`; "pre_logits", the head's input: `(B, F)`, unpooled `(B, N, F)`.
         """
         tokens, scores = [self.embed(images, training)], []
         for number in range(1, self.num_layers + 1):
@@ -504,16 +487,21 @@ class VisionTransformer(ImageModel):
         result = {"tokens": tokens, "encoded": encoded, "pre_logits": features}
         return {**result, "attention": scores} if attention else result
 
-    def layer_number(self, layer: int, least: int = 0) -> int:
-        """A layer as a number from `least` to `num_layers`; negative ones count from the end, -1 is the last.
+    def layer_numbers(self, layers: int | Sequence[int], least: int = 0) -> tuple[list[int], bool]:
+        """Returns the `layer_number` of each layer as a list, and whether `layers` is a single number."""
+        is_single = not isinstance(layers, Sequence | np.ndarray)
+        every: Any = [layers] if is_single else layers
+        numbers = [self.layer_number(layer, least) for layer in every]
+        if not numbers:
+            raise ValueError("`layers` must name a layer. Received: layers=[]")
+        return numbers, is_single
 
-        Raises:
-            ValueError: there is no such layer.
-        """
+    def layer_number(self, layer: int, least: int = 0) -> int:
+        """Returns a layer as a number from `least` to `num_layers`; negative numbers count from the end."""
         last = self.num_layers
         is_integer = isinstance(layer, numbers.Integral) and not isinstance(layer, bool)
         number = int(layer) + (last + 1 if layer < 0 else 0) if is_integer else -1
-        if not is_integer or not least <= number <= last:
+        if not max(least, 0) <= number <= last:
             raise ValueError(
                 f"The layers of {self.name!r} are {least} to {last}, counted from 1 for the first block, or "
                 f"{least - last - 1} to -1 from the end. Received: layer={layer!r}"
@@ -522,7 +510,7 @@ class VisionTransformer(ImageModel):
 
 
 def _run(first, x, training=None):
-    """The tokens after some layers in turn, and what `PatchMasking` says was corrupted, or None."""
+    """Applies the first layers in turn; returns the tokens, and the corrupted patches if one masks patches, or None."""
     corrupted = None
     for layer in first:
         if isinstance(layer, PatchMasking):

@@ -1,4 +1,4 @@
-"""Classifying images by the embeddings of class names: zero-shot with CLIP and SigLIP."""
+"""Zero-shot classification with CLIP and SigLIP, from text embeddings of class names."""
 
 import os
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _NEEDED = ("names", "embeddings", "scale")
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ClassEmbeddings(keras.layers.Layer):
-    """Logits `(B, K)` of image embeddings `(B, E)`: scaled cosine similarities to the embeddings of K classes.
+    """Computes logits `(B, K)`, scaled cosine similarities of image embeddings `(B, E)` to K class embeddings.
 
     Args:
         class_names: K names.
@@ -42,23 +42,23 @@ class ClassEmbeddings(keras.layers.Layer):
 def zero_shot(model: keras.Model, source: str | os.PathLike) -> keras.Model:
     """Builds a classifier from an image tower and the text embeddings of classes; it shares the tower's weights.
 
-    The classifier is evaluated, saved and exported like any other. Its probabilities are a sigmoid of each logit if
-    the file has a `bias`, as SigLIP's, and else the softmax of CLIP.
+    The classifier can be evaluated, saved and exported like any other model. If the file has a `bias`, as in SigLIP,
+    its probabilities are the sigmoid of each logit, otherwise the softmax, as in CLIP.
 
     Args:
-        model: gives image embeddings `(B, E)`: CLIP with its head, which is the projection; SigLIP without one.
-        source: the path of an .npz file with `names` (K,), strings; `embeddings` (K, E), floats, of any length;
-            `scale`, the factor of the cosine (the exponential of CLIP's `logit_scale`), and optionally `bias`.
+        model: a model that returns image embeddings `(B, E)`: CLIP with its head, the projection, or SigLIP without.
+        source: path of an .npz file with `names` (K,), strings; `embeddings` (K, E), floats of any norm; `scale`, the
+            factor of the cosine (the exponential of CLIP's `logit_scale`); and optionally `bias`.
 
     Raises:
-        ValueError: an array of the file is missing, not finite, or of another shape than the model's embeddings need.
+        ValueError: an array of the file is missing, not finite, or of a shape that does not fit the model.
     """
     names, embeddings, scale, bias = _read(source)
     shape = output_shape_of(model)
     if len(shape) != 2 or shape[1] != embeddings.shape[1]:
         raise ValueError(
-            f"The text embeddings must be as wide as the model's image embeddings, `(B, {embeddings.shape[1]})`; "
-            "they must come from the text tower of the same model. Received: outputs of shape "
+            f"The model must return image embeddings `(B, {embeddings.shape[1]})`, as wide as the text embeddings, "
+            "which must come from the text tower of the same model. Received: outputs of shape "
             f"{shape} of {model.name!r}, for {source}"
         )
     images = keras.Input(check_images_known(model))
@@ -70,7 +70,7 @@ def zero_shot(model: keras.Model, source: str | os.PathLike) -> keras.Model:
 
 
 def class_names_of(model: keras.Model) -> list[str] | None:
-    """The names of the classes that a model of `zero_shot` knows; None for another model."""
+    """Returns the class names of a model from `zero_shot`; None for other models."""
     last = model.layers[-1] if getattr(model, "layers", None) else None
     return last.class_names if isinstance(last, ClassEmbeddings) else None
 
@@ -79,9 +79,9 @@ def _read(source):
     try:
         with np.load(source, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except Exception as error:  # damaged archives raise many kinds
+    except Exception as error:  # damaged archives raise many types
         reason = str(error).split("\n")[0]
-        raise ValueError(f"The embeddings of classes must be an .npz file ({reason}). Received: {source}") from error
+        raise ValueError(f"The class embeddings must be an .npz file ({reason}). Received: {source}") from error
     missing = [name for name in _NEEDED if name not in arrays]
     if missing:
         raise ValueError(f"The file needs {', '.join(_NEEDED)}. Received: {source} without {', '.join(missing)}")

@@ -93,7 +93,7 @@ def test_a_model_of_masked_patches_is_no_classifier(tmp_path):
     model = keras_vit.VisionTransformer(
         **sizes, input_shape=(8, 8, 3), classifier="token_unpooled", masking_rate=0.5, name="masked"
     )
-    message = "no classifier and cannot be exported; .*--config.weights=weights.npz. Received: model='masked'"
+    message = "not a classifier and cannot be exported; .*--config.weights=weights.npz. Received: model='masked'"
     with pytest.raises(ValueError, match=message):
         export.saved_model(model, tmp_path)
     with pytest.raises(ValueError, match=message):

@@ -378,9 +378,9 @@ def test_sequential_models_work_and_subclasses_are_refused():
         def call(self, images):
             return self.vit(images)
 
-    with pytest.raises(ValueError, match="must say the size of its images: make it functional"):
+    with pytest.raises(ValueError, match="must have a static image size: make it functional"):
         evaluation.evaluate(Mine(), ["top1:digits"])
-    with pytest.raises(ValueError, match="must say the shape of its outputs: make it functional"):
+    with pytest.raises(ValueError, match="must have a known output shape: make it functional"):
         evaluation.evaluate(Mine(), ["top1"], inputs_of())
 
 

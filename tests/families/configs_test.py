@@ -92,12 +92,12 @@ def test_timms_heads_are_read(folder):
     "case, fields, message",
     [
         ("timm_deit3", {"global_pool": "max"}, "`global_pool` must be token, avg, .*not 'max'"),
-        ("timm_deit3", {"architecture": "vit_base_patch16_rpn_224"}, "computes what vit_base_patch16_rpn_224 does"),
-        ("timm_deit3", {"architecture": "vit_small_patch16_rope_ape_224"}, "what vit_small_patch16_rope_ape_224 does"),
+        ("timm_deit3", {"architecture": "vit_base_patch16_rpn_224"}, "vit_base_patch16_rpn_224 is not supported"),
+        ("timm_deit3", {"architecture": "vit_small_patch16_rope_ape_224"}, "rope_ape_224 is not supported"),
         ("timm_deit3", {"model_args": {"act_layer": "relu"}}, "`act_layer` must be gelu or .*, not 'relu'"),
         ("timm_deit3", {"model_args": {"norm_layer": "rmsnorm"}}, "`norm_layer` must be layernorm, not 'rmsnorm'"),
         ("timm_dinov2_swiglu", {"model_args": {"act_layer": "gelu"}}, "`act_layer` must be silu, not 'gelu'"),
-        ("timm_eva02", {"model_args": {"use_rot_pos_emb": False}}, "follows these .*: use_rot_pos_emb=False"),
+        ("timm_eva02", {"model_args": {"use_rot_pos_emb": False}}, "are not supported: use_rot_pos_emb=False"),
         ("timm_eva02", {"model_args": {"ref_feat_shape": [4, 6]}}, "`ref_feat_shape` must be a square, not \\[4, 6\\]"),
         ("dinov3_gated", {"hidden_act": "gelu"}, "with `use_gated_mlp`, `hidden_act` must be silu, not 'gelu'"),
     ],
@@ -276,7 +276,7 @@ def test_positions_without_a_row_for_the_token_are_refused(folder):
         return {**arrays, name: arrays[name][:, 1:]}
 
     path = folder("dinov2", change)
-    with pytest.raises(ValueError, match="does not show the size of its images"):
+    with pytest.raises(ValueError, match="does not determine the size of the images"):
         keras_vit.from_pretrained(path)
     with pytest.raises(ValueError, match="pos_embedding' of the checkpoint must have the shape"):
         keras_vit.from_pretrained(path, input_shape=(42, 42, 3))

@@ -105,7 +105,7 @@ def test_a_published_file_is_named_with_its_collection(tmp_path, monkeypatch):
     checkpoints.save(source, tmp_path / "sam" / "tiny.npz")
     model = keras_vit.from_pretrained("sam:tiny")
     assert model.input_shape == (None, 32, 32, 3) and model.output_shape == (None, 5)
-    with pytest.raises(ValueError, match="files of several models; choose one of sam:tiny, .*Received: source='sam'"):
+    with pytest.raises(ValueError, match="several files; choose one of sam:tiny, .*Received: source='sam'"):
         keras_vit.from_pretrained("sam")
 
 
@@ -114,8 +114,8 @@ def test_a_published_file_is_named_with_its_collection(tmp_path, monkeypatch):
     "file, message",
     [
         ("timm_token.safetensors", "set `num_heads`"),
-        ("timm_gap.safetensors", "give `input_shape`, and `source_grid`"),
-        ("bigvision_tok_sincos.ckpt.npz", "give `input_shape`"),
+        ("timm_gap.safetensors", "pass `input_shape`, and `source_grid`"),
+        ("bigvision_tok_sincos.ckpt.npz", "pass `input_shape`"),
     ],
 )
 def test_facts_missing_from_a_file_are_asked_for(file, message):

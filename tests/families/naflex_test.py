@@ -219,7 +219,7 @@ def test_zero_shot_classes_of_any_aspect_ratio(model, pictures, tmp_path):
     pooled, rows = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (pooled, rows))
     assert_close(classifier(batch), 10 * pooled @ rows.T - 5)
     np.savez(tmp_path / "wide.npz", names=list("abc"), embeddings=np.ones((3, 25)), scale=10.0)
-    with pytest.raises(ValueError, match="must be as wide as the model's image embeddings"):
+    with pytest.raises(ValueError, match="must return image embeddings .*, as wide as the text embeddings"):
         keras_vit.zero_shot(model, tmp_path / "wide.npz")
 
 

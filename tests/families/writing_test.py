@@ -203,16 +203,20 @@ DINOV3 = {"rotary": ROTARY, "position_embedding": "none", "layer_scale": 1e-5, "
         ("timm", {"representation_size": 5}, ": no class there has all of its parts. Received: model="),
         ("timm", {"attention_bias": "kvo"}, ": no class there has all of its parts. Received: model="),
         ("huggingface", {"mlp_bias": False}, ": its MLPs have biases. Received: "),
-        ("huggingface", {"attention_bias": "kvo"}, ": .* of transformers has biases in attention that the model lacks"),
+        ("huggingface", {"attention_bias": "kvo"}, ": .* of transformers has attention biases that the model lacks"),
         (
             "huggingface",
             {"classifier": "gap", "representation_size": 5},
             ".*IJepaForImageClassification .* has no pooler",
         ),
         ("huggingface", {**CLIP, "head_bias": 1.0}, ": it does not support the head's bias"),
-        ("huggingface", {**CLIP, **WIDE}, ": CLIPVisionModelWithProjection of .* takes square images"),
+        ("huggingface", {**CLIP, **WIDE}, ": CLIPVisionModelWithProjection of .* takes only square images"),
         ("huggingface", {**WIDE, "classifier": "map", "include_top": False}, ".*SiglipVisionModel of .* square images"),
-        ("huggingface", {**WIDE, "layer_scale": 1.0, "include_top": False}, ".*Dinov2Model of .* takes square images"),
+        (
+            "huggingface",
+            {**WIDE, "layer_scale": 1.0, "include_top": False},
+            ".*Dinov2Model of .* takes only square images",
+        ),
         ("huggingface", DINOV3, ".*does not support Transformer/encoderblock_0/MlpBlock_0/LayerNorm_0"),
     ],
 )

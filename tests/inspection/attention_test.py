@@ -115,7 +115,7 @@ def test_relevance_has_the_gradients_of_finite_differences(kind, monkeypatch):
         change[0, head, query, key] = step
         outputs = []
         for sign in (1, -1):
-            object.__setattr__(block, "scores", lambda q, k, moved=sign * change: original(q, k) + moved)
+            object.__setattr__(block, "scores", lambda q, k, moved=sign * change, **_: original(q, k) + moved)
             outputs.append(float(model(images)[0, 2]))
         gradient[head, query, key] = (outputs[0] - outputs[1]) / (2 * step)
     object.__delattr__(block, "scores")

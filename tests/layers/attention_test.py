@@ -20,7 +20,7 @@ def test_chunked_attention_matches_full_attention(queries, monkeypatch):
     monkeypatch.setattr(attention, "LONG_SEQUENCE", 6)
     monkeypatch.setattr(attention, "CHUNK", 4)
     calls, attend = [], layer._attend
-    monkeypatch.setattr(layer, "_attend", lambda query, *rest: calls.append(query.shape[1]) or attend(query, *rest))
+    monkeypatch.setattr(layer, "_attend", lambda q, *rest, **real: calls.append(q.shape[1]) or attend(q, *rest, **real))
     np.testing.assert_allclose(outputs(), whole[0], atol=1e-6)
     # On JAX 11 queries are three parts of 4, and 7 are two.
     assert set(calls) == ({4} if keras.backend.backend() == "jax" else {queries or 11})
@@ -36,7 +36,9 @@ def test_half_precision_on_jax_gpus_uses_keras_attention(dtype, monkeypatch):
     whole = ops.convert_to_numpy(ops.cast(layer(tokens), "float32"))
     calls, attend = [], ops.dot_product_attention
     monkeypatch.setattr(attention, "runs_on_gpu", lambda: True)
-    monkeypatch.setattr(ops, "dot_product_attention", lambda *arguments: calls.append(1) or attend(*arguments))
+    monkeypatch.setattr(
+        ops, "dot_product_attention", lambda *arrays, **mask: calls.append(1) or attend(*arrays, **mask)
+    )
     fused = ops.convert_to_numpy(ops.cast(layer(tokens), "float32"))
     assert len(calls) == (keras.backend.backend() == "jax" and dtype == "mixed_bfloat16")
     np.testing.assert_allclose(fused, whole, atol=0.01 if calls else 0, rtol=0.02 if calls else 0)

@@ -255,7 +255,7 @@ def test_lora_trains_its_adapters_alone():
         ({"attention_bias": "abc"}, "letters of .*Received: biases='abc'"),
         ({"rotary": {"theta": 1.0}}, "`rotary` needs `grid`"),
         ({"rotary": {"grid": (2, 3), "base": 1.0}}, "`rotary` needs `grid`"),
-        ({"rotary": {"grid": (2, 2)}}, "are of 4 tokens"),
+        ({"rotary": {"grid": (2, 2)}}, "need 4 tokens"),
         (
             {"rotary": {"grid": (2, 3), "prefix": 1, "style": "thirds"}},
             "`style` must be one of half",

@@ -34,7 +34,7 @@ def masked_attention(monkeypatch):
         tokens = np.arange(ROWS * COLUMNS)
         mask = np.where(allowed(tokens[:, None], tokens), 0.0, -1e9).astype("float32")
 
-        def scores(self, query, key, dtype=None):
+        def scores(self, query, key, dtype=None, real=None):
             query, key = keras.ops.transpose(query, (0, 2, 1, 3)), keras.ops.transpose(key, (0, 2, 3, 1))
             return keras.ops.softmax(keras.ops.matmul(query, key) / 2.0 + mask, axis=-1)  # heads of 4
 
@@ -111,7 +111,7 @@ def test_it_is_a_task():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"patch_size": 5}, "The patches do not fill the image's height"),
+        ({"patch_size": 5}, "The patches must fill the image's height"),
         ({"num_layers": 0}, "`num_layers` must be an integer of 1 or more"),
         ({"stochastic_depth": 1.0}, r"`stochastic_depth` must be a number in \[0, 1\)"),
     ],

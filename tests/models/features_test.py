@@ -229,7 +229,7 @@ def _two(first, second):
 def test_models_of_its_layers_but_another_class_are_refused():
     model = build()
     for other in (keras.models.clone_model(model), keras.Model(model.inputs, model.get_layer("encoderblock_1").output)):
-        with pytest.raises(ValueError, match="no Vision Transformer. It has the layers of one, as a clone"):
+        with pytest.raises(ValueError, match="no Vision Transformer, only the layers of one, like a clone"):
             keras_vit.features(other, images_of(model))
     siamese = keras.Sequential([keras.Input((24, 16, 3)), model])
     pixels = keras.Input((24, 16, 3))

@@ -82,7 +82,7 @@ def test_lora_trains_adapters_and_saves_plain_weights(tmp_path):
     with pytest.raises(ValueError, match="This layout does not support LoRA adapters"):
         keras_vit.checkpoints.save(model, tmp_path / "model.npz")
     keras_vit.checkpoints.save(loaded, tmp_path / "model.npz")
-    with pytest.raises(ValueError, match="added once"):
+    with pytest.raises(ValueError, match="can get adapters only once"):
         keras_vit.enable_lora(model, 2, write=lines.append)
 
 

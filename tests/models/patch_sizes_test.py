@@ -81,6 +81,6 @@ def test_models_that_cannot_change_size_are_refused(changes, message):
 @pytest.mark.one_backend
 def test_patches_must_fill_the_images():
     for size in (3, 16):
-        with pytest.raises(ValueError, match=f"do not fill.*patch_size={size}"), _model().at_patch_size(size):
+        with pytest.raises(ValueError, match=f"must fill.*patch_size={size}"), _model().at_patch_size(size):
             pass
     assert not hasattr(BiTResNet, "at_patch_size")

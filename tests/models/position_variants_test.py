@@ -159,8 +159,8 @@ def test_features_and_attention_are_those_of_the_model(arguments):
     [
         ({"position_embedding_at": "head"}, "`position_embedding_at` must be one of stem, .*Received: .*'head'"),
         ({"position_embedding": "relative", "position_embedding_at": "every_layer"}, "Only learned and learned2d"),
-        ({"class_token_position": False, "position_embedding_at": "every_layer"}, "with a position for every token"),
-        ({"position_embedding": "learned2d", "hidden_size": 9, "num_heads": 3}, "its size must be even"),
+        ({"class_token_position": False, "position_embedding_at": "every_layer"}, "with one for every token"),
+        ({"position_embedding": "learned2d", "hidden_size": 9, "num_heads": 3}, "must be even"),
     ],
 )
 def test_undefined_values_are_refused(arguments, message):

@@ -160,7 +160,7 @@ def test_a_file_of_version_0_1_is_converted_by_its_weights(tmp_path):
         weight.assign(random.normal(size=weight.shape) * 0.3)
     keras.Model(model.inputs[0], model.outputs[0], name=model.name).save(tmp_path / "old.keras")
     old = keras_vit.load_keras_file(tmp_path / "old.keras")
-    with pytest.raises(ValueError, match=r"a file of version 0.1.0: save its weights by `keras_vit.checkpoints.save`"):
+    with pytest.raises(ValueError, match="file of version 0.1.0. Save its weights with `keras_vit.checkpoints.save`"):
         keras_vit.features(old, np.zeros((1, *model.image_shape), "float32"))
     keras_vit.checkpoints.save(old, tmp_path / "weights.npz")
     again = keras_vit.from_pretrained(tmp_path / "weights.npz", source_grid=model.grid)

@@ -46,7 +46,7 @@ OTHER = {
     "e/14": (14, 1792, 56, 15360, 16, (3_805_421_312, 3_807_214_312, 3_844_585_811, None, 3_847_798_867)),
 }
 
-# Other families at 224 pixels without a head, counted in transformers and timm; without mask tokens.
+# Other families at their default size without a head, counted in transformers and timm; without mask tokens.
 FAMILIES = {
     "DINOv2_S14": 21_628_800,
     "DINOv2_S14_reg": 21_630_336,
@@ -79,6 +79,8 @@ FAMILIES = {
     "SigLIP_So400m14": 427_680_704,
     "SigLIP_So400m16": 427_818_944,
     "SigLIP_g_opt16": 1_163_076_096,
+    "SigLIP2_NaFlex_B16": 92_930_304,
+    "SigLIP2_NaFlex_So400m16": 427_888_064,
     "CLIP_B32": 87_456_000,
     "CLIP_B16": 85_799_424,
     "CLIP_L14": 303_179_776,

@@ -61,7 +61,7 @@ def test_embeddings_of_any_length_give_the_same_logits(tower, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"embeddings": np.ones((4, 8))}, r"as wide as the model's image embeddings, `\(B, 8\)`.*\(None, 20\)"),
+        ({"embeddings": np.ones((4, 8))}, r"image embeddings `\(B, 8\)`, as wide as the text embeddings.*\(None, 20\)"),
         ({"embeddings": np.ones((3, 20))}, r"`names` must be K strings.*\(3, 20\)"),
         ({"embeddings": np.zeros((4, 20))}, "no embedding zero"),
         ({"scale": np.nan}, "must be finite"),

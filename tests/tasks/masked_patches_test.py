@@ -219,7 +219,7 @@ def test_its_representation_is_the_mean_of_the_patches(classifier):
     tokens = keras_vit.features(model, images, tokens="patch")
     found = keras.ops.convert_to_numpy(representation_model(model)(images))
     np.testing.assert_allclose(found, tokens.mean(1), atol=1e-5)
-    with pytest.raises(ValueError, match="predicts masked patches is no classifier"):
+    with pytest.raises(ValueError, match="predicts masked patches is not a classifier"):
         evaluation.evaluate(task_of().build_model(inputs((8, 8, 3))), ["top1:digits"])
 
 
