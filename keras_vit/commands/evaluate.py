@@ -34,6 +34,8 @@ def main():
     inputs, data = None, ""
     if needs_inputs:
         inputs, data = shared_flags.load_data(model, details, max_bad_share=FLAGS.max_bad_share)
+    if inputs is not None:
+        print(f"{inputs.test.num_examples:,} test images of {data}", flush=True)
     if FLAGS.pages and inputs is None:
         raise ValueError("The page needs a dataset: --data=digits. Received: data=''")
     output = files.as_path(FLAGS.output)

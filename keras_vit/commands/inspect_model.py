@@ -69,7 +69,11 @@ def read_images(model, details, count):
             f"Image files have at most 4 channels, but the model's images have {model.input_shape[-1]}; use a dataset "
             f"instead. Received: data={source!r}"
         )
-    paths = find_images([source])[:count]
+    # The images that are drawn come from the whole folder, which lists one class after the other.
+    paths = find_images([source])
+    drawn = min(FLAGS.shown, len(paths))
+    spread = [paths[i * len(paths) // drawn] for i in range(drawn)]
+    paths = list(dict.fromkeys([*spread, *paths]))[:count]
     reader = ImageFileReader(Decoder(tuple(model.input_shape[1:]), keras_vit.preprocessing_of(model)))
     images = np.stack([reader.read(str(path), path.read_bytes())[0] for path in paths])
     return images, [printable(path.name) for path in paths]

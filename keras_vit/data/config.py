@@ -136,11 +136,18 @@ def option_fields(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load_splits(config: Mapping[str, Any]) -> dict[str, Source]:
-    """Loads both splits of a config's `data` group, a dict by split; does not check whether they fit each other."""
+    """Loads both splits of a config's `data` group, a dict by split, without the checks of `load`.
+
+    The training list decides which labels a test list may have.
+    """
     fields = defaults(**dict(config))
     arguments = {name: fields[name] for name in _LOADING}
-    splits = dict.fromkeys((fields["train_split"], fields["test_split"]))
-    return {split: loading.load_split(fields["name"], split, **arguments) for split in splits}
+    train, test = fields["train_split"], fields["test_split"]
+    sources = {train: loading.load_split(fields["name"], train, **arguments)}
+    if test != train:
+        names = sources[train].class_names if fields["name"] == "list" else None
+        sources[test] = loading.load_known_split(fields["name"], test, names, **arguments)
+    return sources
 
 
 def from_config(config: Mapping[str, Any], *, batch_size: int, seed: int) -> InputPipeline:

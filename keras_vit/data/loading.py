@@ -37,7 +37,7 @@ def load(name: str, *, train_split: str = "train", test_split: str = "test", **d
     train = load_split(name, train_split, **details)
     # The training split determines the classes of folders and lists.
     names = train.class_names if name in ("folder", "list") else None
-    test = _load_split(name, test_split, names, **details)
+    test = load_known_split(name, test_split, names, **details)
     check_splits(train, test)
     return train, test
 
@@ -88,7 +88,7 @@ def load_split(
         ValueError: the name is unknown, a required argument is missing, an argument is set that has no effect on this
             kind of dataset, or the source cannot be read.
     """
-    return _load_split(names=None, **locals())
+    return load_known_split(names=None, **locals())
 
 
 LOADING_DEFAULTS = {
@@ -98,7 +98,7 @@ LOADING_DEFAULTS = {
 }
 
 
-def _load_split(name, split, names, **details):
+def load_known_split(name, split, names, **details):
     """Does the work of `load_split`; `names` are the class names if they are known."""
     fields = {**LOADING_DEFAULTS, **details}
     kind = _kind_of(name)

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_vit import data
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -65,6 +67,14 @@ def test_data_is_named_as_in_training(photos, run):
     assert code == 0 and "4 examples: 0 bad" in said, errors
     code, said, errors = run("verify-data", *config, "--config.data.max_megapixels=0.0001")
     assert code == 1 and "4 examples: 4 bad" in said and "bad: train: " in said, errors
+
+
+def test_labels_of_a_test_list_are_those_of_the_training_list(photos, tmp_path):
+    (tmp_path / "train.csv").write_text("a/0.jpg,a\na/1.jpg,a\nb/0.jpg,b\n")
+    (tmp_path / "test.csv").write_text("b/1.jpg,bb\n")
+    lists = {"train_split": f"{tmp_path}/train.csv", "test_split": f"{tmp_path}/test.csv"}
+    with pytest.raises(ValueError, match=r"among the 2 classes.*\['bb'\]"):
+        data.load_splits({"name": "list", "path": str(photos), **lists})
 
 
 def test_a_missing_source_is_a_one_line_error(run, tmp_path):
