@@ -65,7 +65,8 @@ class Classification(Task):
         arguments = families.constructor_arguments(self.family, self.config.model) | self._arguments_of_weights()
         arguments |= {"remat": True} if self.config.remat else {}
         shape, side = self.input_shape(inputs), arguments.get("patch_size") or 0
-        if inputs.image_shape[1] == side**2 + 2:  # NaFlex
+        preprocessing = inputs.model_preprocessing()
+        if preprocessing is not None and preprocessing.resize == "naflex":
             arguments["max_patches"] = inputs.image_shape[0]
             shape = arguments.get("input_shape") or (16 * side, 16 * side, inputs.image_shape[2])
         elif arguments.get("max_patches"):
@@ -74,7 +75,7 @@ class Classification(Task):
                 f"Received: images of shape {inputs.image_shape}"
             )
         arguments |= {"input_shape": shape, "classes": len(inputs.train.class_names)}
-        model = self.family.constructor(**arguments, preprocessing=inputs.model_preprocessing())
+        model = self.family.constructor(**arguments, preprocessing=preprocessing)
         set_logits_activation(model, self.config.loss)
         return model
 

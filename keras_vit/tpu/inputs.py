@@ -5,6 +5,7 @@ import types
 
 from keras_vit import data, recipes
 from keras_vit.naflex import batch_shape
+from keras_vit.preprocessing import Preprocessing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,6 +15,7 @@ class InputShapes:
     image_shape: tuple
     num_classes: int
     num_examples: int = 0
+    is_naflex: bool = False
 
     @property
     def train(self):
@@ -21,7 +23,8 @@ class InputShapes:
         return types.SimpleNamespace(class_names=names, num_examples=self.num_examples)
 
     def model_preprocessing(self):
-        return None  # it does not change the model's size
+        # Other preprocessing does not change the size of the model.
+        return Preprocessing(resize="naflex").for_channels(self.image_shape[-1]) if self.is_naflex else None
 
 
 def input_shapes(config):
@@ -37,7 +40,7 @@ def input_shapes(config):
         image_shape = batch_shape(group.max_patches, group.patch_size, channels)
     generated = group.name.partition(":")[0] in ("digits", *data.SOURCES)  # available on every machine
     if image_shape and num_classes and not generated:
-        return InputShapes(image_shape, num_classes, num_examples)
+        return InputShapes(image_shape, num_classes, num_examples, bool(group.max_patches))
     try:
         inputs = data.from_config(group, batch_size=config.batch_size, seed=config.seed)
     except (ValueError, OSError) as error:
@@ -48,4 +51,5 @@ def input_shapes(config):
             "data.image_size and data.classes (such as --config.data.classes=1000). "
             f"Received: data.name={group.name!r}, data.image_size={size}, data.classes={group.classes} ({error})"
         ) from error
-    return InputShapes(image_shape or inputs.image_shape, len(inputs.train.class_names), inputs.train.num_examples)
+    facts = len(inputs.train.class_names), inputs.train.num_examples, bool(group.max_patches)
+    return InputShapes(image_shape or inputs.image_shape, *facts)
