@@ -77,17 +77,22 @@ def train_and_export(config, task, workdir, engine):
 
 
 def finish(config, options, workdir, run):
-    """Exports the model of a finished training, draws its pictures and writes its results."""
+    """Exports the model of a finished training, writes its results and draws its pictures."""
     version = None if options is None else export_model(config, options, workdir, run)
-    tables = [training.read_metrics(workdir.path / name) for name in ("metrics.csv", "evaluations.csv")]
-    draw(workdir.path / "curve.png", lambda path: training_curve(path, *tables))
+    workdir.write_results(run.metrics)  # marks the run as done; no picture can prevent it
+
+    def draw_curve(path):
+        training_curve(
+            path, *(training.read_metrics(workdir.path / f"{name}.csv") for name in ("metrics", "evaluations"))
+        )
+
+    draw(workdir.path / "curve.png", draw_curve)
     if config.patch_sizes:
         rows = patch_size_rows(run.model, config.patch_sizes, run.metrics)
         print("\n".join(["\t".join(rows[0]), *("\t".join(map(str, row.values())) for row in rows)]))
         draw(workdir.path / "patch_sizes.png", lambda path: accuracy_against_cost(path, {str(workdir.path): rows}))
     if version is not None:
         draw(workdir.path / "predictions.png", lambda path: predict(version, run.inputs, path))
-    workdir.write_results(run.metrics)  # last: it marks the run as done
     print(f"Everything is in {workdir.path}.")
     print_next(config, workdir)
 
