@@ -44,7 +44,7 @@ def test_litert_in_int8_is_smaller_and_close(tmp_path):
 
 @needs_onnx
 @pytest.mark.parametrize("exact_gelu", [False, True])
-def test_onnx_gives_the_same_logits_also_with_exact_gelu(exact_gelu, tmp_path):
+def test_onnx_logits_match(exact_gelu, tmp_path):
     import onnxruntime
 
     model = tiny_model(exact_gelu=exact_gelu)
@@ -98,7 +98,7 @@ def test_bad_arguments_are_refused_and_nothing_is_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_error_on_another_backend_names_the_remedy(tmp_path, monkeypatch):
+def test_error_on_other_backends_explains_the_fix(tmp_path, monkeypatch):
     model = tiny_model()
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     for call, path in ((export.litert, tmp_path / "a.tflite"), (export.onnx, tmp_path / "a.onnx")):
@@ -106,7 +106,7 @@ def test_the_error_on_another_backend_names_the_remedy(tmp_path, monkeypatch):
             call(model, path)
 
 
-def test_a_wrong_conversion_is_refused():
+def test_invalid_conversion_is_rejected():
     model = tiny_model()
     images, logits = logits_of(model)
     assert compare("x", 1, model, images, logits).largest_difference == 0

@@ -73,7 +73,7 @@ def assert_close(result, expected, tolerance=2e-5):
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("budget", [64, 256, 1024])
-def test_photos_get_the_grids_of_the_reference(images, budget):
+def test_photo_grids_match_reference(images, budget):
     sizes = images["photo_sizes"].astype("float64")
     grids = naflex.target_grid(sizes[:, 0], sizes[:, 1], 16, budget)
     np.testing.assert_array_equal(np.stack(grids, 1), images[f"photo_grids_{budget}"])
@@ -81,7 +81,7 @@ def test_photos_get_the_grids_of_the_reference(images, budget):
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("budget", [16, 49, 100])
-def test_batches_are_those_of_the_reference(images, pictures, budget):
+def test_batches_match_reference(images, pictures, budget):
     from keras_vit.data import transforms
 
     expected = naflex.pack(images[f"pixels_{budget}"] / 127.5 - 1, images[f"grids_{budget}"])
@@ -94,7 +94,7 @@ def test_batches_are_those_of_the_reference(images, pictures, budget):
 
 
 @pytest.mark.one_backend
-def test_arrays_that_are_no_batch_are_one_line(reference):
+def test_pack_rejects_invalid_arrays(reference):
     patches, shapes, mask = (reference[name] for name in ("images", "spatial_shapes", "mask"))
     with pytest.raises(ValueError, match="that of an image is all zeros. Received: "):
         naflex.pack(patches, shapes, 0 * mask)
@@ -113,7 +113,7 @@ def test_arrays_that_are_no_batch_are_one_line(reference):
 # Model
 
 
-def test_outputs_are_those_of_the_reference(model, batch, reference):
+def test_outputs_match_reference(model, batch, reference):
     mask = reference["mask"][..., None]
     expected = reference["last_hidden_state"] * mask
     assert_close(model.intermediates(batch)["encoded"], expected)  # zeros for padding
@@ -122,7 +122,7 @@ def test_outputs_are_those_of_the_reference(model, batch, reference):
     assert_close(keras_vit.features(model, batch, tokens="pooled"), reference["pooler_output"])
 
 
-def test_a_larger_budget_changes_no_number(folder, reference):
+def test_larger_max_patches_gives_the_same_outputs(folder, reference):
     model = keras_vit.from_pretrained(folder, max_patches=40)
     padded = np.pad(reference["images"], ((0, 0), (0, 24), (0, 0)))
     assert_close(model(naflex.pack(padded, reference["spatial_shapes"])), reference["pooler_output"])
@@ -169,7 +169,7 @@ def test_files_of_big_vision_load(folder, model, batch, tmp_path):
     assert again.preprocessing.resize == "naflex"
 
 
-def test_places_above_256_are_exact_in_bfloat16(folder):
+def test_patch_positions_above_256_are_exact_in_bfloat16(folder):
     model = keras_vit.from_pretrained(folder, max_patches=300, dtype="mixed_bfloat16")
     batch = keras_vit.preprocess_input([np.zeros((8, 2400, 3), "uint8")], model)
     _, places = model.get_layer("patches")(model.input_preprocessing(batch))
@@ -177,7 +177,7 @@ def test_places_above_256_are_exact_in_bfloat16(folder):
     assert np.isfinite(keras.ops.convert_to_numpy(keras.ops.cast(model(batch), "float32"))).all()
 
 
-def test_models_of_one_size_load_the_weights(folder):
+def test_fixed_size_model_loads_naflex_weights(folder):
     fixed = keras_vit.from_pretrained(folder, max_patches=0)
     assert fixed.input_shape == (None, 32, 32, 3) and fixed.preprocessing.resize == "stretch"
     model = keras_vit.from_pretrained(folder)
@@ -187,7 +187,7 @@ def test_models_of_one_size_load_the_weights(folder):
     assert_close(model(batch), expected)
 
 
-def test_other_input_is_one_line(model, folder, batch):
+def test_mismatched_input_is_rejected(model, folder, batch):
     images = np.zeros((2, 32, 32, 3), "float32")
     fixed = keras_vit.from_pretrained(folder, max_patches=0)
     for call in (model, lambda images: keras_vit.features(model, images, tokens="pooled")):
@@ -210,7 +210,7 @@ def test_other_input_is_one_line(model, folder, batch):
         inspection.attention_maps(model, batch)
 
 
-def test_zero_shot_classes_of_any_aspect_ratio(model, pictures, tmp_path):
+def test_zero_shot_accepts_any_aspect_ratio(model, pictures, tmp_path):
     rows = np.random.default_rng(0).normal(size=(3, 24)).astype("float32")
     np.savez(tmp_path / "classes.npz", names=list("abc"), embeddings=rows, scale=10.0, bias=-5.0)
     classifier = keras_vit.zero_shot(model, tmp_path / "classes.npz")
@@ -252,7 +252,7 @@ def config_of(path, folder="", **fields):
 
 @pytest.mark.one_backend
 @pytest.mark.full
-def test_data_make_naflex_batches(tmp_path):
+def test_data_pipeline_makes_naflex_batches(tmp_path):
     photos(tmp_path)
     inputs = data.from_config(config_of(tmp_path, augreg="light1").data, batch_size=6, seed=0)
     for batches in (inputs.train_batches(), inputs.eval_batches()):
@@ -262,7 +262,7 @@ def test_data_make_naflex_batches(tmp_path):
 
 
 @pytest.mark.one_backend
-def test_options_of_naflex(tmp_path):
+def test_naflex_data_options(tmp_path):
     photos(tmp_path)
     inputs = data.from_config(config_of(tmp_path).data, batch_size=6, seed=0)
     assert inputs.image_shape == (16, 66, 3) and inputs.model_preprocessing().resize == "naflex"

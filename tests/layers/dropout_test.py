@@ -18,7 +18,7 @@ def _masks(key, layers, calls=1):
         return [ops.convert_to_numpy(layer(ONES, training=True)) for _ in range(calls) for layer in layers]
 
 
-def test_a_mask_is_a_function_of_the_key_and_the_place_alone():
+def test_mask_depends_only_on_key_and_call_order():
     masks = _masks(_key(1, 2), [Dropout(0.5), Dropout(0.5)], calls=2)
     for one, again in zip(masks, _masks(_key(1, 2), [Dropout(0.5), Dropout(0.5)], calls=2)):
         np.testing.assert_array_equal(one, again)
@@ -29,7 +29,7 @@ def test_a_mask_is_a_function_of_the_key_and_the_place_alone():
         assert 0.35 < (mask == 0).mean() < 0.65
 
 
-def test_without_a_key_or_training_it_is_keras_own():
+def test_without_seed_scope_or_training_matches_keras():
     ours, theirs = Dropout(0.5, seed=3), keras.layers.Dropout(0.5, seed=3)
     for _ in range(2):
         np.testing.assert_array_equal(
@@ -40,7 +40,7 @@ def test_without_a_key_or_training_it_is_keras_own():
         assert current_seeds().count == 0
 
 
-def test_a_key_is_for_its_own_thread_and_time():
+def test_seed_scope_is_local_to_thread_and_context():
     seen = []
     with seed_scope(StepSeeds(_key(1, 2))):
         thread = threading.Thread(target=lambda: seen.append(current_seeds()))

@@ -46,7 +46,7 @@ def assert_agrees(model, inputs, rows, sums):
 
 
 @pytest.mark.one_backend
-def test_version_1_has_the_logits_of_bit_py():
+def test_version_1_matches_bit_py():
     model = keras_vit.BiT_R50x1(version=1, input_shape=(64, 64, 3), classes=10)
     assert model.count_params() == 23_528_522
     deterministic(model)
@@ -58,7 +58,7 @@ def test_version_1_has_the_logits_of_bit_py():
 
 
 @pytest.mark.one_backend
-def test_version_2_matches_the_paper_s_bit_code():
+def test_version_2_matches_bit_paper_py():
     model = keras_vit.BiT_R50x1(pool_padding="minus_infinity", input_shape=(64, 64, 3), classes=10)
     assert model.count_params() == 23_520_842
     deterministic(model, wide_norms=True)
@@ -146,7 +146,7 @@ COUNTS = {
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("size", COUNTS, ids=lambda size: f"R{size[0]}x{size[1]}")
-def test_the_parameter_counts_are_the_references(size, monkeypatch):
+def test_parameter_counts_match_reference(size, monkeypatch):
     counted = []
 
     def count(layer, shape=(), **_):  # instead of memory for up to a billion parameters
@@ -163,7 +163,7 @@ def test_the_parameter_counts_are_the_references(size, monkeypatch):
     assert tuple(counts) == COUNTS[size]
 
 
-def test_every_constructor_is_of_a_size_in_the_table():
+def test_every_bit_constructor_has_a_known_count():
     names = [name for name in keras_vit.families.CONSTRUCTORS if name.startswith("BiT_R")]
     assert len(names) == 9
     for name in names:
@@ -204,7 +204,7 @@ def test_features_have_2048_values():
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_narrow_resnet_counts_is_saved_and_known_again(version, tmp_path):
+def test_narrow_resnet_round_trips_through_npz(version, tmp_path):
     arguments = {"depth": 8, "width": 32, "version": version, "input_shape": (16, 24, 3), "classes": 3}
     model = keras_vit.BiTResNet(**arguments)
     for weight in model.weights:

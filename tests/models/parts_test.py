@@ -28,7 +28,7 @@ def build(**arguments):
         {"pool_norm": True, "classifier": "map", "representation_size": 5},
     ],
 )
-def test_a_model_is_rebuilt_and_its_features_give_its_logits(arguments):
+def test_config_round_trip_and_features_give_the_logits(arguments):
     model = build(**arguments)
     logits = keras.ops.convert_to_numpy(model(IMAGES))
     again = type(model).from_config(model.get_config())
@@ -41,7 +41,7 @@ def test_a_model_is_rebuilt_and_its_features_give_its_logits(arguments):
     assert keras_vit.flops(model) > 0
 
 
-def test_a_distilled_model_is_the_mean_of_two_heads():
+def test_distilled_model_averages_two_heads():
     model = build(distilled=True)
     assert (model.num_class_tokens, model.num_prefix_tokens, model.num_tokens) == (2, 2, 8)
     tokens = keras.ops.convert_to_numpy(model.intermediates(IMAGES)["encoded"])
@@ -50,7 +50,7 @@ def test_a_distilled_model_is_the_mean_of_two_heads():
     np.testing.assert_allclose(model(IMAGES), (first + second) / 2, atol=1e-5)
 
 
-def test_the_tokens_of_a_pool_norm_have_no_norm():
+def test_pool_norm_leaves_tokens_unnormalized():
     model = build(pool_norm=True, classifier="gap")
     out = model.intermediates(IMAGES)
     np.testing.assert_array_equal(out["encoded"], out["tokens"][-1])
@@ -67,6 +67,6 @@ def test_the_tokens_of_a_pool_norm_have_no_norm():
         ({"pool_norm": True, "classifier": "unpooled"}, "`pool_norm` needs a classifier that pools"),
     ],
 )
-def test_parts_that_do_not_fit_are_refused(arguments, message):
+def test_incompatible_options_are_rejected(arguments, message):
     with pytest.raises(ValueError, match=message):
         build(**arguments)

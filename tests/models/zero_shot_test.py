@@ -46,7 +46,7 @@ def test_logits_and_probabilities_equal_transformers(case, activation, tower, tm
 
 
 @pytest.mark.one_backend
-def test_embeddings_of_any_length_give_the_same_logits(tower, tmp_path):
+def test_scaling_text_embeddings_keeps_logits(tower, tmp_path):
     arrays = dict(np.load(GOLDEN / "clip_zeroshot.npz"))
     images = arrays["images"]
     np.savez(
@@ -70,7 +70,7 @@ def test_embeddings_of_any_length_give_the_same_logits(tower, tmp_path):
         ({"names": np.array(["a", None, "b", "c"], object)}, "must be an .npz file"),
     ],
 )
-def test_unfit_embeddings_are_refused(changes, message, tower, tmp_path):
+def test_invalid_embeddings_are_rejected(changes, message, tower, tmp_path):
     arrays = {**np.load(GOLDEN / "clip_zeroshot.npz"), **changes}
     np.savez(tmp_path / "classes.npz", **{name: value for name, value in arrays.items() if value is not None})
     with pytest.raises(ValueError, match=message):
@@ -78,7 +78,7 @@ def test_unfit_embeddings_are_refused(changes, message, tower, tmp_path):
 
 
 @pytest.mark.one_backend
-def test_a_tower_that_gives_tokens_is_refused(tower):
+def test_tower_that_returns_tokens_is_rejected(tower):
     with pytest.raises(ValueError, match=r"Received: outputs of shape \(None, 17, 24\)"):
         model = tower("clip", include_top=False, classifier="token_unpooled")
         keras_vit.zero_shot(model, GOLDEN / "clip_zeroshot.npz")

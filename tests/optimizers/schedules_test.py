@@ -5,7 +5,7 @@ import pytest
 from keras_vit import optimizers
 
 
-def test_schedules_are_those_of_the_reference(golden):
+def test_schedules_match_reference(golden):
     arrays = golden("lr_schedules")
     assert len(arrays) == 6
     for key, (steps, rates) in arrays.items():
@@ -15,7 +15,7 @@ def test_schedules_are_those_of_the_reference(golden):
         np.testing.assert_allclose(ours, rates, atol=1e-7, err_msg=key)
 
 
-def test_a_constant_rate_is_constant_after_the_warm_up():
+def test_constant_schedule_is_flat_after_warmup():
     schedule = optimizers.Schedule("constant", 0.1, total_steps=10, warmup_steps=4)
     np.testing.assert_allclose([float(schedule(s)) for s in (0, 1, 4, 9, 20)], [0, 0.025, 0.1, 0.1, 0.1], rtol=1e-6)
 
