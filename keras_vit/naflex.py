@@ -84,7 +84,7 @@ def pack(patches: np.ndarray, shapes: np.ndarray, mask: np.ndarray | None = None
         raise ValueError(f"An image must have 1 to {budget} patches. Received: shapes={shapes.tolist()}")
     real = np.arange(budget) < shapes.prod(1)[:, None]
     if mask is not None and not np.array_equal(np.asarray(mask), real):
-        empty = "; that of an image is all zeros" if not np.asarray(mask).any(-1).all() else ""
+        empty = "; the mask of at least one image is all zeros" if not np.asarray(mask).any(-1).all() else ""
         raise ValueError(
             f"`mask` must be 1 for the first rows * columns patches of each image, and 0 for padding{empty}. "
             f"Received: {np.asarray(mask).sum(-1).tolist()} patches for shapes={shapes.tolist()}"

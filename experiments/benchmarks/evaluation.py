@@ -1,12 +1,15 @@
-"""python experiments/benchmarks/evaluation.py [--task=distance,fewshot,features] [--rounds=3]
+"""Measures the cost of evaluation and inspection.
 
-Measures the cost of evaluation and inspection, each task in its own process because peak memory never decreases:
+    python experiments/benchmarks/evaluation.py [--task=distance,fewshot,features] [--rounds=3]
 
-    distance    attention_distance of ViT-L/16 on --images images of 224 pixels, against forward passes of the model,
-                in turns; bounds: 6 GiB, three forward passes
-    fewshot     the ridge classifier on 50,000 training and 50,000 test features of 1,024 and 1,000 classes, for all 30
-                ridge weights; bounds: a minute, 4 GiB
-    features    features of layer 6 of ViT-B/16 against the model that ends there, in turns; bound: 1.1
+Each task runs in its own process because peak memory never decreases:
+
+    distance    `attention_distance` of ViT-L/16 on `--images` images of 224x224 pixels, alternating with plain
+                forward passes. Limits: 6 GiB of peak memory and three times the forward time.
+    fewshot     The ridge classifier on 50,000 training and 50,000 test vectors of 1,024 features, with 1,000 classes
+                and all 30 ridge weights. Limits: one minute and 4 GiB.
+    features    `features` at layer 6 of ViT-B/16, alternating with a model truncated at that layer. Limit: 1.1 times
+                its runtime.
 """
 
 import json
@@ -24,8 +27,8 @@ from absl import app, flags
 
 FLAGS = flags.FLAGS
 flags.DEFINE_list("task", ["distance", "fewshot", "features"], "What to measure.")
-flags.DEFINE_integer("rounds", 3, "Measured rounds, in alternation, after one warm-up round.", lower_bound=1)
-flags.DEFINE_integer("images", 128, "Images of `distance`, and of a forward pass.", lower_bound=8)
+flags.DEFINE_integer("rounds", 3, "Timed rounds after one warm-up round; each runs every function once.", lower_bound=1)
+flags.DEFINE_integer("images", 128, "Images per round of `distance` and of its forward-pass baseline.", lower_bound=8)
 flags.DEFINE_bool("child", False, "Internal: measure in this process.")
 
 

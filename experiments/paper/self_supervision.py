@@ -1,4 +1,4 @@
-"""Section 4.6: masked patch prediction and fine-tuning with few labels, against training from scratch."""
+"""Section 4.6: masked patch prediction and fine-tuning with few labels, compared with training from scratch."""
 
 from families import SIDE, families
 from paper_results import SELF_SUPERVISION
@@ -40,7 +40,7 @@ def _small_runs(scale):
     finetunings = {
         labels: scale.finetuning(
             model=vit,
-            examples=labels % everything,  # 0 is all
+            examples=labels % everything,  # 0 selects all examples
             side=SIDE,
             rate=1e-3,
             optimizer={"name": "adamw", "weight_decay": 0.1},
@@ -56,7 +56,7 @@ def _small_runs(scale):
 
 
 def _predicting(config, target):
-    """Returns a pre-training for a prediction target."""
+    """Returns the pre-training config for a prediction target."""
     best_metric = "loss" if target == "pixels" else "accuracy"
     return {**config, "model": {**config["model"], "target": target}, "best_metric": best_metric}
 
@@ -68,10 +68,10 @@ STUDY = Study(
     metrics={"accuracy": "accuracy"},
     picture=("lines", "labels", "accuracy", "pre-training"),
     notes=(
-        "Fine-tuning takes AdamW at small scale, with and without pre-training, and the same steps for any number of "
-        "labels.",
-        "Which patches are corrupted is exact by count and drawn for each image; the paper does not say.",
-        "At small scale the pre-training is on colored shapes, with the target of the paper's result alone, and the "
-        "fine-tuning on gray digits.",
+        "At small scale, all runs fine-tune with AdamW, with or without pre-training, for the same number of steps "
+        "whatever the number of labels.",
+        "Each image gets its own random mask with a fixed number of corrupted patches; the paper does not say.",
+        "At small scale, we pre-train on colored shapes, only with the prediction target that the paper reports a "
+        "result for, and fine-tune on grayscale digits.",
     ),
 )

@@ -2,9 +2,9 @@
 
     python experiments/real/low_precision.py --model=dinov2_small
 
-`extract_dinov2.py` writes the model, and Debian's package dataset-fashion-mnist has the images. The first 2,000 images
-of each split, at 112 pixels, go through every format; prints a table of how many test images have the right class by a
-linear probe and by the 20 nearest neighbors, and for how many the class is the one that float32 gives.
+`extract_dinov2.py` writes the model; Debian's package dataset-fashion-mnist provides the images. Runs the first 2,000
+images of each split, at 112 pixels, through every format. Prints a table with the test accuracy of a linear probe and
+of a 20-nearest-neighbor classifier, and the fraction of test images whose kNN class is the same as in float32.
 """
 
 import io
@@ -28,7 +28,7 @@ BATCH = 50
 
 
 def of_keras(folder, dtype):
-    """Returns a function from images to class tokens, computed by Keras in a dtype."""
+    """Returns a function from images to class tokens, computed by Keras in the given dtype."""
     model = keras_vit.from_pretrained(folder, input_shape=SHAPE, include_top=False, dtype=dtype)
     return lambda pictures: keras_vit.features(model, fashion_data.normalized(pictures), batch_size=len(pictures))
 
@@ -39,7 +39,7 @@ def of_saved_model(model, folder):
 
     path = export.saved_model(model, folder / "saved_model", signatures=["features"])
     signature = tf.saved_model.load(path).signatures["features"]
-    # The export resizes to 8/7 of the model's size and takes the middle: with this border it keeps every pixel.
+    # The export resizes to 8/7 of the model's size and takes the center crop, so pad by the border that it removes.
     border = SIZE // 14
 
     def compute(pictures):
@@ -79,7 +79,7 @@ def main(_):
     x, x_test = (fashion_data.enlarged(images[: FLAGS.count]) for images in (x, x_test))
     y, y_test = y[: FLAGS.count], y_test[: FLAGS.count]
     model = keras_vit.from_pretrained(FLAGS.model, input_shape=SHAPE, include_top=False)
-    print("| format | linear probe | 20 neighbors | neighbors agree |\n|---|---|---|---|")
+    print("| format | linear probe | 20 neighbors | kNN agreement with float32 |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         formats = {
@@ -104,5 +104,5 @@ def main(_):
 if __name__ == "__main__":
     flags.DEFINE_string("model", "dinov2_small", "Folder that extract_dinov2.py wrote.")
     flags.DEFINE_string("data", fashion_data.FOLDER, "Folder of the four IDX files.")
-    flags.DEFINE_integer("count", 2000, "Images of each split.", lower_bound=20)
+    flags.DEFINE_integer("count", 2000, "Number of images per split.", lower_bound=20)
     app.run(main)

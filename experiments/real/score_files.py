@@ -1,9 +1,9 @@
-"""Scores an exported model on Fashion-MNIST's 10,000 test images as PNG files.
+"""Evaluates an exported model on the 10,000 test images of Fashion-MNIST, encoded as PNG.
 
     python experiments/real/score_files.py --export=runs/fashion/export/1
 
-The signature `serving_default` of the SavedModel gets the bytes of the files, as a server does. Prints how many images
-have the right class; `keras-vit evaluate --model=runs/fashion` must say the same.
+The SavedModel's `serving_default` signature receives the encoded bytes, as it would from a serving client. Prints the
+number of correctly classified images; `keras-vit evaluate --model=runs/fashion` must report the same accuracy.
 """
 
 import io
@@ -28,7 +28,7 @@ def main(_):
     import tensorflow as tf
 
     if not Path(FLAGS.export, "saved_model.pb").is_file():
-        raise ValueError(f"--export must be a version of an export. Received: --export={FLAGS.export}")
+        raise ValueError(f"--export must be a version folder of a SavedModel export. Received: --export={FLAGS.export}")
     images, labels = fashion_data.read(FLAGS.data, "t10k")
     signature = tf.saved_model.load(FLAGS.export).signatures["serving_default"]
     right = 0
@@ -36,10 +36,10 @@ def main(_):
         files = tf.constant([png(image) for image in images[start : start + BATCH]])
         classes = signature(image_bytes=files)["probabilities"].numpy().argmax(1)
         right += int(np.sum(classes == labels[start : start + BATCH]))
-    print(f"{right:,} of {len(images):,} images have the right class: accuracy {right / len(images):.4f}")
+    print(f"{right:,} of {len(images):,} images classified correctly: accuracy {right / len(images):.4f}")
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("export", "runs/fashion/export/1", "A version of an export.")
-    flags.DEFINE_string("data", fashion_data.FOLDER, "Folder of the four IDX files.")
+    flags.DEFINE_string("export", "runs/fashion/export/1", "Version folder of a SavedModel export.")
+    flags.DEFINE_string("data", fashion_data.FOLDER, "Folder with the four IDX files.")
     app.run(main)

@@ -1,6 +1,7 @@
-"""Reads and writes checkpoints of this library and of others.
+"""Reads and writes checkpoints of this and other libraries.
 
-`load(model, source)` reads, `save(model, path)` writes, `infer_architecture(source)` returns the model of a file.
+`load(model, source)` reads and `save(model, path)` writes weights. `infer_architecture(source)` returns the name
+and the arguments of the constructor that matches a file.
 """
 
 from keras_vit.checkpoints.inference import find_preprocessing, infer_architecture

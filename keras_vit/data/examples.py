@@ -1,8 +1,8 @@
 """Turns a stored example into one of fixed shape, and mixes examples within a batch.
 
 Mixup mixes example i of a batch of B with example i - 1 ("roll", as in big_vision) or B - 1 - i ("reverse", as in the
-first code of `vit_jax`). Each host also reads the partners of its examples, so results do not depend on the number of
-hosts.
+first release of `vit_jax`). Each host also reads the partners of its examples, so results do not depend on the number
+of hosts.
 References: Zhang et al., "mixup: Beyond Empirical Risk Minimization"; Yun et al., "CutMix".
 """
 
@@ -11,8 +11,9 @@ import tensorflow as tf
 from keras_vit.data import images, transforms
 from keras_vit.data.randaugment import randaugment
 
-# Added to a seed, which is an int32, these separate random numbers by use. The seed of an example is (seed, number of
-# the example) and that of a batch is (seed, step), so no constant may be used for both.
+# Offsets added to a seed so that each random operation draws independent numbers. As multiples of 2**32, they keep the
+# sums with int32 seeds distinct. Example seeds are (seed, example index) and batch seeds (seed, step), so never use the
+# same offset for an example and a batch.
 CROP, FLIP, RANDAUGMENT, MIX, CUT, SHIFT, LOT = ((number << 32, 0) for number in range(7))
 
 
@@ -54,7 +55,7 @@ def eval_example(example, source, options):
 
 
 def decode_pixels(image, source, options, window=None, shape=None):
-    """Decodes an image if needed; returns it as uint8 or float32 `(H, W, C)`, with its value of white."""
+    """Decodes an image if needed; returns uint8 or float32 `(H, W, C)` and the pixel value of white."""
     channels = options.channels
     if image.dtype == tf.string:
         pages = tf.unstack(image) if image.shape.rank else [image]
@@ -70,7 +71,7 @@ def decode_pixels(image, source, options, window=None, shape=None):
             image = image[y : y + height, x : x + width]
         image = image if image.dtype == tf.uint8 else tf.cast(image, tf.float32)
     if shape is not None:
-        message = f"without a crop, images must have {shape[0]}x{shape[1]} pixels; height and width of this one:"
+        message = f"without a crop, images must have {shape[0]}x{shape[1]} (height x width) pixels, but got"
         size = tf.shape(image)[:2]
         image = images.checked(image, tf.reduce_all(size == shape[:2]), message, size)
         image = tf.ensure_shape(image, shape)
@@ -83,7 +84,7 @@ def decode_pixels(image, source, options, window=None, shape=None):
 
 
 def _randaugment(image, white, seed, options):
-    """Applies RandAugment, which is defined on [0, 255]; images with another white are scaled there and back."""
+    """Applies RandAugment, which is defined on [0, 255], rescaling images whose white is not 255."""
     if white != 255:
         image = tf.cast(image, tf.float32) * (255.0 / white)
     if image.dtype != tf.uint8:
@@ -94,7 +95,7 @@ def _randaugment(image, white, seed, options):
 
 
 def one_hot(label, source):
-    """Returns float32 `(classes,)` of 0 and 1 for a label, or for a vector of all correct labels."""
+    """Returns a one-hot or multi-hot float32 vector `(classes,)` from one label or a vector of all correct labels."""
     classes = len(source.class_names)
     in_range = tf.reduce_all((label >= 0) & (label < classes))
     label = images.checked(label, in_range, f"the label is not in 0 to {classes - 1}:", label)
@@ -103,7 +104,7 @@ def one_hot(label, source):
 
 
 def with_weights(images, labels, smoothing=0.0):
-    """Returns a batch with smoothed labels, and with weights: 1 for a row with a correct class, else 0."""
+    """Returns a batch with smoothed labels and example weights: 1 if the example has a label, else 0."""
     weights = tf.cast(tf.reduce_max(labels, 1) > 0, tf.float32)
     if smoothing:
         labels = (1.0 - smoothing) * labels + smoothing / labels.shape[1] * weights[:, None]
@@ -137,21 +138,21 @@ def mix_batch(images, labels, weights, host_rows, partner_rows, seed, options):
 
 
 def mixing_weight(alpha, seed, form="roll"):
-    """Draws the share of each example in its mixture from Beta(alpha, alpha), float32.
+    """Draws the mixing weight of the batch from Beta(alpha, alpha), as a float32 scalar.
 
-    With "roll" it is the larger of the draw and one minus the draw, as in big_vision; with "reverse" the draw itself.
+    With "roll", returns `max(draw, 1 - draw)`, as in big_vision; with "reverse", the draw itself.
     """
     # A Beta draw is a ratio of gamma draws; in float64, because a small alpha makes both of them tiny.
     one, other = tf.unstack(
         tf.random.stateless_gamma([2], seed, alpha=tf.constant(alpha, tf.float64), dtype=tf.float64)
     )
-    # Both draws can only be 0 if alpha is so small that the share is 0 or 1.
+    # Both draws underflow to 0 only if alpha is so small that the weight would be 0 or 1 anyway; use 1.
     share = tf.where(one + other > 0, tf.math.divide_no_nan(one, one + other), 1.0)
     return tf.cast(tf.maximum(share, 1 - share) if form == "roll" else share, tf.float32)
 
 
 def cutmix(images, partners, share, seed):
-    """Pastes the same window of each partner; returns the images and the share of each that is left."""
+    """Pastes the same window from each partner; returns the images and the fraction of each original that remains."""
     height, width = images.shape[1], images.shape[2]
     y, x = tf.unstack(tf.random.stateless_uniform([2], seed) * [float(height), float(width)])
     half_height, half_width = [tf.sqrt(1.0 - share) * side / 2 for side in (height, width)]

@@ -233,7 +233,7 @@ def _inference_copy(model, path, ending, format_name):
         raise ValueError(f'The path must end in "{ending}". Received: path={path!r}')
     require_tensorflow(format_name)
     if is_naflex(model):
-        raise ValueError(f"A NaFlex model is exported as a SavedModel only. Received: model={model.name!r}")
+        raise ValueError(f"A NaFlex model can only be exported as a SavedModel. Received: model={model.name!r}")
     spec = tf.TensorSpec((None, *check_images_known(model)), tf.float32, "images")
     return path, inference_copy(model), spec
 

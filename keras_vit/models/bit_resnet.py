@@ -18,12 +18,14 @@ class BiTResNet(ImageModel):
     """A BiT ResNet: images `(B, H, W, C)` in [-1, 1] to logits `(B, classes)`.
 
     Args:
-        depth: 26, 50, 101, 152 or 200; or 8, two stages for small images.
-        width_factor: multiplier of all channels.
-        width: channels of the root before they are multiplied, a multiple of 32; 64 in all published sizes.
-        version: 2 for pre-activation units, the form of the published weights, or 1 for the units of hybrids.
+        depth: 26, 50, 101, 152 or 200, or 8 (two stages, for small images).
+        width_factor: multiplier for the channels of every layer.
+        width: output channels of the root convolution before scaling by `width_factor`; a multiple of 32. All
+            published sizes use 64.
+        version: 2 for pre-activation units, as in the published weights, or 1 for the post-activation units of the
+            R+ViT hybrids.
         pool_padding: padding of the root's max-pool in version 2, "zeros" (as the published weights were trained) or
-            "minus_infinity" (as in big_vision). Version 1 is the same with either.
+            "minus_infinity" (as in big_vision). Ignored in version 1.
         input_shape: `(height, width, channels)` in pixels; any size and any number of channels.
         weights: None, or a source for `checkpoints.load`: "bit_s", "bit_m", "bit_m+imagenet2012", "bit:<file name>", a
             path or a URL. Every array must match, including the head.
@@ -31,7 +33,7 @@ class BiTResNet(ImageModel):
 
     Returns:
         float32 logits `(B, classes)`; with `include_top=False`, the mean of the last features in the compute dtype,
-        `(B, 2048 * width_factor)` with the default width.
+        `(B, 2048 * width_factor)` with the default width and four stages.
 
     Attributes:
         arguments, image_shape, preprocessing, head: see `ImageModel`.
@@ -40,7 +42,8 @@ class BiTResNet(ImageModel):
     Raises:
         ValueError: an argument is out of range, or the checkpoint does not match.
 
-    Reference: Kolesnikov et al., "Big Transfer"; equal to big_vision's `bit.py` (1) and `bit_paper.py` (2).
+    Reference: Kolesnikov et al., "Big Transfer". Version 1 matches big_vision's `bit.py`; version 2 with
+    `pool_padding="minus_infinity"` matches `bit_paper.py`.
     """
 
     def __init__(

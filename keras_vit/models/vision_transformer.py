@@ -328,7 +328,9 @@ class VisionTransformer(ImageModel):
             places = images[:, :, -2:] if self.arguments["max_patches"] else None
             places = places if places is None or isinstance(places, np.ndarray) else concrete_values(places)
             if places is not None and not (places > 0).any((1, 2, 3)).all():
-                raise ValueError(f"An image of the batch has no patch: its mask is all zeros. Received: shape={shape}")
+                raise ValueError(
+                    f"At least one image of the batch has no patches: its mask is all zeros. Received: shape={shape}"
+                )
             return
         if self.arguments["max_patches"]:
             raise ValueError(
@@ -338,16 +340,16 @@ class VisionTransformer(ImageModel):
             )
         if shape[2] == self.arguments["patch_size"] ** 2 + 2:
             raise ValueError(
-                f"A NaFlex batch is for a model that is built with `max_patches`; {self.name!r} takes images of shape "
+                f"A NaFlex batch requires a model built with `max_patches`; {self.name!r} takes images of shape "
                 f"(B, {', '.join(map(str, self.image_shape))}). Received: images of shape {shape}"
             )
 
     def check_grid(self) -> None:
-        """Raises a `ValueError` for a NaFlex model, whose images have grids of their own."""
+        """Raises a `ValueError` for a NaFlex model, because each of its images has its own patch grid."""
         if self.arguments["max_patches"]:
             raise ValueError(
-                "The images of a NaFlex model have grids of their own, so its tokens are no maps of one size. "
-                f"Received: model={self.name!r}"
+                "Each image of a NaFlex batch has its own patch grid, so the tokens cannot be reshaped to maps of one "
+                f"size. Received: model={self.name!r}"
             )
 
     def call(self, inputs: keras.KerasTensor, training: bool | None = None, mask: Any = None) -> Any:

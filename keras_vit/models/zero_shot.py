@@ -94,5 +94,7 @@ def _read(source):
     scale, bias = (float(arrays[name]) if name in arrays else None for name in ("scale", "bias"))
     embeddings = embeddings.astype("float32")
     if not np.isfinite([scale, bias or 0.0]).all() or not np.isfinite(embeddings).all() or not embeddings.any(1).all():
-        raise ValueError(f"Embeddings, scale and bias must be finite, and no embedding zero. Received: {source}")
+        raise ValueError(
+            f"Embeddings, scale and bias must be finite, and no embedding may be all zeros. Received: {source}"
+        )
     return names.tolist(), embeddings, scale, bias

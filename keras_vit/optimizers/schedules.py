@@ -46,7 +46,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
             raise ValueError(f"`decay` must be one of {', '.join(DECAYS)}. Received: decay={decay!r}")
         if not base > 0 or not end >= 0 or not timescale > 0:
             raise ValueError(
-                "`base` and `timescale` must be above 0, `end` 0 or more. "
+                "`base` and `timescale` must be positive and `end` must be non-negative. "
                 f"Received: base={base}, end={end}, timescale={timescale}"
             )
         if not 0 <= warmup_steps < total_steps:

@@ -1,9 +1,10 @@
-"""Training: a loop that is independent of task and framework, and engines that compute its steps.
+"""Training: a loop that is independent of the task and the backend, and one engine per backend.
 
-`run(config, workdir)` is the entry point. `loop.train` is the loop, `engine` the interface between loop and engines,
-`update.update` the update of one step. `training/tensorflow` runs under `tf.distribute`; `training/jax` compiles one
-function of the whole batch. The loss is `sum(losses * example_weights) / global batch size`. Random numbers are keyed
-by seed, step and micro-batch, and by the replica on TensorFlow or the position in the batch on JAX.
+`run(config, workdir)` is the entry point. `loop.train` is the training loop, `engine` defines the interface that both
+engines implement, and `update.update` applies one optimizer step. `training/tensorflow` runs under `tf.distribute`;
+`training/jax` compiles one step function over the global batch. The loss is `sum(losses * example_weights) / global
+batch size`. Random numbers are keyed by seed, step and micro-batch, plus the replica (TensorFlow) or the position in
+the batch (JAX).
 """
 
 from keras_vit.training.engine import Engine, TrainOutputs

@@ -19,7 +19,7 @@ def golden_files():
 
 @pytest.fixture
 def small():
-    """Builds the model of the golden files; arguments replace those of the golden model."""
+    """Builds the model of the golden files; keyword arguments override its config."""
 
     def build(**arguments):
         defaults = {
@@ -38,7 +38,7 @@ def small():
 
 @pytest.fixture
 def values():
-    """The weights of a model as numpy arrays, by their names in `vit_jax`."""
+    """Returns a model's weights as NumPy arrays, keyed by their `vit_jax` names."""
 
     def read(model):
         return {name: np.asarray(variable) for name, variable in canonical_variables(model).items()}
@@ -48,7 +48,7 @@ def values():
 
 @pytest.fixture
 def arrays():
-    """The arrays of an .npz file, to change some and write them again."""
+    """Reads an .npz file into a dict, so that a test can modify and rewrite it."""
 
     def read(path):
         with np.load(path) as file:
@@ -59,7 +59,7 @@ def arrays():
 
 @pytest.fixture
 def write_safetensors():
-    """Writes arrays as a .safetensors file; bfloat16 is what `codes` calls BF16, in uint16."""
+    """Writes arrays to a .safetensors file; `codes` overrides dtype codes by name, such as "BF16" for uint16 data."""
 
     def write(path, tensors, codes=None):
         import json

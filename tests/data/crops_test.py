@@ -34,7 +34,7 @@ def test_files_of_several_sizes_need_a_crop(tmp_path):
     write_pngs(tmp_path, [28, 28, 20, 28, 20, 28, 28, 20])
     inputs = pipeline(tmp_path, train_crop="none")
     bad = inputs.bad_examples("train", warn=lambda line: None)
-    message = "examples are bad.*images must have 28x28 pixels; height and width of this one:.*20 28"
+    message = "examples are bad.*images must have 28x28 .height x width. pixels, but got.*20 28"
     with pytest.raises(ValueError, match=message):
         for step, _ in enumerate(inputs.train_batches().take(3)):
             bad.check(step, bad.update(step))

@@ -1,4 +1,4 @@
-"""Other formats: each converted model is run, and its logits and size are compared."""
+"""LiteRT and ONNX exports: runs each converted model and compares its logits with the Keras model's."""
 
 import builtins
 import importlib.util

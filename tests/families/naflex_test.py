@@ -1,4 +1,4 @@
-"""SigLIP 2 NaFlex: batches and outputs are those of transformers, and the model works with the rest of the library."""
+"""SigLIP 2 NaFlex: batches and outputs match transformers, and the model works with the rest of the library."""
 
 import importlib.util
 import itertools
@@ -17,7 +17,9 @@ from keras_vit.layers import attention
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "families"
 MEAN = [127.5] * 3
-tensorflow_only = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="exports are of TensorFlow")
+tensorflow_only = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="exports require the TensorFlow backend"
+)
 
 
 def picture(number, height, width):
@@ -28,7 +30,7 @@ def picture(number, height, width):
 
 @pytest.fixture(scope="module")
 def images():
-    """What `Siglip2ImageProcessor` made of pictures of 20 sizes."""
+    """`Siglip2ImageProcessor` outputs for pictures of 20 sizes."""
     with np.load(GOLDEN / "naflex_images.npz") as file:
         return dict(file)
 
@@ -96,7 +98,7 @@ def test_batches_match_reference(images, pictures, budget):
 @pytest.mark.one_backend
 def test_pack_rejects_invalid_arrays(reference):
     patches, shapes, mask = (reference[name] for name in ("images", "spatial_shapes", "mask"))
-    with pytest.raises(ValueError, match="that of an image is all zeros. Received: "):
+    with pytest.raises(ValueError, match="the mask of at least one image is all zeros. Received: "):
         naflex.pack(patches, shapes, 0 * mask)
     with pytest.raises(ValueError, match="`mask` must be 1 for the first rows . columns patches.* Received: "):
         naflex.pack(patches, shapes, mask[:, ::-1])
@@ -194,19 +196,21 @@ def test_mismatched_input_is_rejected(model, folder, batch):
         with pytest.raises(ValueError, match="A NaFlex model of 16 patches takes .*preprocess_input.* Received: "):
             call(images)
     for call in (fixed, lambda images: keras_vit.features(fixed, images, tokens="pooled")):
-        with pytest.raises(ValueError, match="A NaFlex batch is for a model .*`max_patches`.* Received: images of"):
+        with pytest.raises(
+            ValueError, match="A NaFlex batch requires a model built with `max_patches`.* Received: images of"
+        ):
             call(batch)
     with pytest.raises(ValueError, match="Only a NaFlex model takes images of several sizes.* Received: shapes="):
         keras_vit.preprocess_input([picture(0, 8, 9), picture(0, 9, 8)], fixed)
     with pytest.raises(ValueError, match="takes pixel values.* Received: "):
         keras_vit.preprocess_input([np.full((8, 9, 3), -1.0)], model)
-    with pytest.raises(ValueError, match="An image of the batch has no patch: its mask is all zeros"):
+    with pytest.raises(ValueError, match="At least one image of the batch has no patches: its mask is all zeros"):
         model(0 * batch)
     with pytest.raises(ValueError, match="NaFlex model has classifier=.map.* Received: classifier='gap'"):
         keras_vit.from_pretrained(folder, classifier="gap")
-    with pytest.raises(ValueError, match="a NaFlex model have grids of their own.* Received: model="):
+    with pytest.raises(ValueError, match="image of a NaFlex batch has its own patch grid.* Received: model="):
         keras_vit.features(model, batch, tokens="patch", grid=True)
-    with pytest.raises(ValueError, match="a NaFlex model have grids of their own.* Received: model="):
+    with pytest.raises(ValueError, match="image of a NaFlex batch has its own patch grid.* Received: model="):
         inspection.attention_maps(model, batch)
 
 
@@ -309,7 +313,7 @@ def test_an_export_takes_files_of_any_aspect_ratio(folder, pictures, tmp_path):
     np.testing.assert_allclose(served["tensor"](images=batch)["probabilities"], expected, atol=1e-5)
     assert served["features"](image_bytes=files)["patches"].shape == (4, 16, 24)
     for export in (keras_vit.export.litert, keras_vit.export.onnx):
-        with pytest.raises(ValueError, match="A NaFlex model is exported as a SavedModel only. Received: model="):
+        with pytest.raises(ValueError, match="A NaFlex model can only be exported as a SavedModel. Received: model="):
             export(model, tmp_path / ("model.tflite" if export is keras_vit.export.litert else "model.onnx"))
 
 

@@ -1,4 +1,4 @@
-"""The BiT ResNets have big_vision's numbers, in both forms."""
+"""Both versions of the BiT ResNets match big_vision's outputs and parameter counts."""
 
 import zlib
 
@@ -12,7 +12,7 @@ from keras_vit.layers.resnet_stem import BIT_UNITS
 
 
 def deterministic(model, wide_norms=False):
-    """Fills a model with the weights of the golden vectors, each drawn from its name."""
+    """Fills a model with the weights used for the reference values; a hash of its name seeds each array."""
     shapes = canonical_shapes(model)
     for name, variable in canonical_variables(model).items():
         shape = shapes[name]
@@ -129,7 +129,7 @@ def _norm_relu(x):
     return np.maximum((grouped - mean) / np.sqrt(variance + 1e-5), 0).reshape(x.shape)
 
 
-# No head, 1,000 and 21,843 classes of version 1; the same of version 2.
+# Parameter counts without a head, with 1,000 and with 21,843 classes: version 1, then version 2.
 COUNTS = {
     (26, 1): (13_946_176, 15_995_176, 58_702_483, 13_938_496, 15_987_496, 58_694_803),
     (50, 1): (23_508_032, 25_557_032, 68_264_339, 23_500_352, 25_549_352, 68_256_659),
@@ -149,7 +149,7 @@ COUNTS = {
 def test_parameter_counts_match_reference(size, monkeypatch):
     counted = []
 
-    def count(layer, shape=(), **_):  # instead of memory for up to a billion parameters
+    def count(layer, shape=(), **_):  # count instead of allocating up to a billion parameters
         counted.append(int(np.prod(shape)))
 
     monkeypatch.setattr(keras.layers.Layer, "add_weight", count)

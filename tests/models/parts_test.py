@@ -1,4 +1,4 @@
-"""Parts of later families: a second class token with its head, and additional norms."""
+"""Options of newer families: a distillation token with its own head, and extra norms."""
 
 import keras
 import numpy as np

@@ -40,5 +40,5 @@ def test_bad_arguments_are_refused():
         optimizers.Schedule("step", 0.1, 10)
     with pytest.raises(ValueError, match="less than `total_steps`. Received: warmup_steps=10, total_steps=10"):
         optimizers.Schedule("cosine", 0.1, 10, 10)
-    with pytest.raises(ValueError, match="`base` and `timescale` must be above 0.* Received: base=0, end=1e-05"):
+    with pytest.raises(ValueError, match="`base` and `timescale` must be positive.* Received: base=0, end=1e-05"):
         optimizers.Schedule("cosine", 0, 10)
