@@ -1,7 +1,7 @@
-"""NaFlex of SigLIP 2: images of any size and aspect ratio as sequences of patches of one length.
+"""SigLIP 2's NaFlex: represents images of any size and aspect ratio as patch sequences of equal length.
 
-A batch is one float32 array `(B, S, P*P + 2, C)`, S patches an image: the pixels of each patch, row by row, then its
-row and its column in the grid of its image, counted from 1, in every channel. Padding is zeros.
+A batch is one float32 array `(B, S, P*P + 2, C)` with S patches per image: the pixels of each patch, row by row, then
+its row and its column in the grid of its image, counted from 1, in every channel. Padding is zeros.
 """
 
 import math
@@ -12,7 +12,7 @@ import numpy as np
 
 __all__ = ["batch_shape", "pack", "preprocess"]
 
-_SCALES = 1e-6, 100.0  # between which the largest one that fits is searched, to 1e-5
+_SCALES = 1e-6, 100.0  # bounds of the search for the largest scale that fits, to 1e-5
 _HALVINGS = 24
 
 
@@ -22,15 +22,15 @@ def batch_shape(max_patches: int, patch_size: int, channels: int = 3) -> tuple[i
 
 
 def patch_size_of(shape: Sequence[int]) -> int:
-    """Returns P of a shape that begins with that of `batch_shape`."""
+    """Returns the patch size P, given the result of `batch_shape`."""
     return math.isqrt(shape[1] - 2)
 
 
 def target_grid(height: Any, width: Any, patch_size: int, max_patches: int, xp: Any = np) -> tuple[Any, Any]:
     """Returns the `(rows, columns)` of patches to which an image is resized.
 
-    The largest scale is searched at which both sides, rounded up to whole patches, have at most `max_patches`. Every
-    image fits; one that is longer than `max_patches` times its width becomes a strip of that many patches.
+    Searches for the largest scale at which the image, with both sides rounded up to whole patches, has at most
+    `max_patches`. An image longer than `max_patches` times its width becomes a strip of `max_patches` patches.
 
     Args:
         height, width: of the image in pixels, float64.
@@ -67,11 +67,11 @@ def pack(patches: np.ndarray, shapes: np.ndarray, mask: np.ndarray | None = None
         patches: `pixel_values`, float `(B, S, P*P*C)`.
         shapes: `spatial_shapes`, the `(rows, columns)` of each image, integers `(B, 2)`.
         mask: `pixel_attention_mask`, `(B, S)`, 1 for the first `rows * columns` patches of each image and 0 for the
-            padding; None for that.
+            padding; None computes it from `shapes`.
         channels: C.
 
     Raises:
-        ValueError: an array has another shape, an image has no patch or more than S, or the mask is another one.
+        ValueError: an array has another shape, an image has no patch or more than S, or the mask does not fit `shapes`.
     """
     patches, shapes = np.asarray(patches, "float32"), np.asarray(shapes)
     if patches.ndim != 3 or shapes.shape != (len(patches), 2) or patches.shape[2] % channels:

@@ -72,7 +72,7 @@ class BadExamples:
         if epoch != self._epoch:
             self._epoch, self._epoch_count = epoch, 0
         self._epoch_count += count
-        # One bad example in a small folder does not end a run, unless none is allowed.
+        # Always tolerate one bad example, as in a small folder, unless `max_share` is 0.
         allowed = max(self._max_share * self._source.num_examples, 1 if self._max_share else 0)
         if self._epoch_count > allowed:
             raise ValueError(

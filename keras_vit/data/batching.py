@@ -15,8 +15,8 @@ from keras_vit.data.options import Options
 from keras_vit.data.sources.shards import NO_EXAMPLE, ShardReaders
 from keras_vit.data.sources.source import Source
 
-_BATCHES_AT_A_TIME = 2  # so that threads do not wait for the last row of a batch
-_ROWS_AT_A_TIME = 32  # when a batch is made again
+_BATCHES_AT_A_TIME = 2  # keeps threads busy while the last row of a batch is decoded
+_ROWS_AT_A_TIME = 32  # decoded in parallel when a batch is retried row by row
 
 
 def train_batches(
@@ -33,7 +33,7 @@ def train_batches(
 ) -> tf.data.Dataset:
     """Returns an endless dataset of training batches.
 
-    Random numbers depend on (seed, epoch, example) only, or for mixing on (seed, step). A pipeline that starts at
+    Random numbers depend only on (seed, epoch, example), and those of mixing on (seed, step). A pipeline that starts at
     `start_step` therefore returns the same batches as an uninterrupted one, on any number of hosts, threads and
     replicas. Each epoch holds every example once; a batch may span two epochs.
 
@@ -42,7 +42,7 @@ def train_batches(
         batch_size: number of examples in a batch, over all hosts and replicas.
         seed: a non-negative int32.
         start_step: the first step of the dataset.
-        num_hosts: number of equal shares that each batch is divided into, in order.
+        num_hosts: number of hosts; each batch is divided into this many equal, contiguous shares.
         host_index: index of the share that this dataset returns, from 0.
         options: `Options` resolved for the source, instead of `fields`.
         failures: a dict to fill: for each step, the indices of its examples that cannot be read.
@@ -105,11 +105,11 @@ def eval_batches(
     failures: dict[int, list[int]] | None = None,
     **fields: Any,
 ) -> tf.data.Dataset:
-    """Returns a dataset of every example once, in the order of `evaluation_order`; arguments as of `train_batches`.
+    """Returns a dataset of every example once, in the order of `evaluation_order`; for arguments see `train_batches`.
 
     Returns:
         A `tf.data.Dataset` of `(images, labels, weights)` as in training. A weight of 0 marks padding of the last
-        batch, unreadable examples, and examples without any correct class (a row of zeros). All hosts get the same
+        batch, unreadable examples, and examples without a label (a row of zeros). All hosts get the same
         number of batches.
     """
     options = options or Options(**fields).resolve(source)
@@ -166,7 +166,7 @@ def _make_batch(numbers, keys, source, decode, options, padded=False):
     existing = rows.filter(lambda number, key: number >= 0) if padded else rows
     whole = existing.map(row, num_parallel_calls=threads, deterministic=True).batch(size, drop_remainder=True)
     parallel = {"cycle_length": _ROWS_AT_A_TIME, "num_parallel_calls": _ROWS_AT_A_TIME, "deterministic": True}
-    # Inside `flat_map`, so that this dataset is created only if it is needed.
+    # `flat_map` creates this dataset only if it is needed.
     again = tf.data.Dataset.from_tensors(0).flat_map(
         lambda _: rows.interleave(row_or_placeholder, **parallel).batch(size, drop_remainder=True)
     )
@@ -194,7 +194,7 @@ def _finished(rows, make, options, failures):
     result.deterministic = True
     # Batches are already divided among the hosts.
     result.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    # Otherwise TensorFlow gives every map its own threads, each of which holds a batch.
+    # With map parallelization, TensorFlow gives every map its own threads, each of which holds a batch.
     result.experimental_optimization.map_parallelization = False
     if options.threads:
         result.threading.private_threadpool_size = options.threads

@@ -26,7 +26,7 @@ def defaults(**changes: Any) -> dict[str, Any]:
     """Returns every field of a config's `data` group with its default, or its value in `changes`, as a dict.
 
     For the fields that locate a dataset see `load_split`, for those that process its images see `Options`.
-    `max_bad_share` is the largest share of an epoch, of either source, that may be unreadable.
+    `max_bad_share` is the largest fraction of unreadable examples in an epoch, for either source.
     """
     fields = {
         "name": "digits", "train_split": "train", "test_split": "test", **_LOADING, **_OPTIONS, "max_bad_share": 0.01,
@@ -44,7 +44,7 @@ class InputPipeline:
         train, test: the sources.
         options: a dict of fields of `Options`.
         batch_size, seed: those of the run.
-        max_bad_share: largest share of an epoch, of either source, that may be unreadable.
+        max_bad_share: largest fraction of unreadable examples in an epoch, for either source.
     """
 
     train: Source

@@ -20,9 +20,9 @@ class Dataset:
     label: str | Callable = "label"  # a feature, or a function of all features
     image: str = "image"
     scale: int = 1  # factor on pixel values
-    test_tfds: str = ""  # the dataset with the test split, if it is another one
+    test_tfds: str = ""  # the dataset that has the test split, if different
     test_label: str = "label"
-    options: dict = dataclasses.field(default_factory=dict)  # `Options` for fields that are "auto"
+    options: dict = dataclasses.field(default_factory=dict)  # values for the fields of `Options` that are "auto"
 
 
 def _splits(train, test, tune_train, tune_val):
@@ -45,7 +45,7 @@ def _clevr_distance(record):
 
 
 def _kitti_distance(record):
-    """Returns the class of the depth of the nearest car, van or truck; 3 if there is none."""
+    """Returns the depth class of the nearest car, van or truck; 3 without any."""
     depths = record["objects"]["location"][:, 2]
     vehicles = tf.boolean_mask(depths, record["objects"]["type"] < 3)
     return _largest_below(tf.reduce_min(tf.concat([vehicles, [1000.0]], 0)), [-100.0, 8.0, 20.0, 999.0])

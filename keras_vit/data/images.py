@@ -1,7 +1,7 @@
 """Decodes image files (JPEG, PNG, GIF, BMP, WebP) inside `tf.data`, after checking the size in their header.
 
 With three channels, gray is repeated, alpha is dropped and CMYK is converted; with one, colors become gray. Any other
-number of channels must be that of the file. EXIF orientation is ignored by default, as in `vit_jax`.
+number of channels must match the file's. EXIF orientation is ignored by default, as in `vit_jax`.
 """
 
 import tensorflow as tf
@@ -61,7 +61,7 @@ def header_size(encoded):
     def webp():
         kind = tf.strings.substr(encoded, 12, 4)
         lossless = number(21, 22, 23, 24)
-        still = 1 - number(20) // 2 % 2  # animations get size 0, since nothing bounds their frames
+        still = 1 - number(20) // 2 % 2  # animations get size 0, because their number of frames is unbounded
         extended = still * tf.stack([number(27, 28, 29) + 1, number(24, 25, 26) + 1])
         lossless_size = tf.stack([lossless // 2**14 % 2**14 + 1, lossless % 2**14 + 1])
         lossy = tf.stack([number(28, 29) % 2**14, number(26, 27) % 2**14])
@@ -85,7 +85,7 @@ def header_size(encoded):
 def _gif_size(encoded):
     """Returns the size of a GIF's largest frame, its height times the number of frames: int32 `(height, width)`.
 
-    The decoder allocates every frame at the size of the largest, whatever the header of the file says. The number of
+    The decoder allocates every frame at the size of the largest, regardless of the file's header. The number of
     blocks that are visited is bounded: a file of one-byte blocks, where 255 bytes are usual, gets size 0.
     """
     size = tf.strings.length(encoded)
@@ -131,7 +131,7 @@ def orientation(encoded):
 
 
 def checked(value, condition, message, received):
-    """Returns a tensor, but fails with a message and what was received if a condition does not hold."""
+    """Returns `value`; fails with `message` and `received` if `condition` is false."""
     # The raw op, because `tf.debugging.Assert` adds a conditional, which costs more than reading a header.
     with tf.control_dependencies([tf.raw_ops.Assert(condition=condition, data=[message, received])]):
         return tf.identity(value)
@@ -148,7 +148,7 @@ def _decode_any(encoded, channels, bit_depth, widen):
     start = tf.strings.substr(encoded, 0, 4)
 
     def stored(channels):
-        """Decodes to uint8 `(H, W, C)`; 0 channels means those of the file."""
+        """Decodes to uint8 `(H, W, C)`; 0 channels keeps the file's."""
         known = lambda: tf.io.decode_image(encoded, channels, expand_animations=False)  # noqa: E731
         if not hasattr(tf.io, "decode_webp"):  # TensorFlow 2.20
             return known()
@@ -173,7 +173,7 @@ def _decode_any(encoded, channels, bit_depth, widen):
 
 
 def _of_channels(image, channels):
-    """Returns the image, but fails if it has another number of channels."""
+    """Returns the image; fails unless it has this number of channels."""
     stored = tf.shape(image)[2]
     image = checked(image, stored == channels, f"the image does not have {channels} channels; it has:", stored)
     return tf.ensure_shape(image, (None, None, channels))

@@ -40,7 +40,7 @@ class Options:
             pre-training. RandAugment always uses "uint8".
         interpolation: how evaluation images are resized: "bilinear" or "bicubic", antialiased as in PyTorch; "" is the
             method of `vit_jax`.
-        flip: "on" mirrors half of the training images, "off" none; "auto" is "on" for most datasets. Or a bool.
+        flip: "on" mirrors half of the training images, "off" none; "auto" is "on" for most datasets. A bool also works.
         shift: largest random shift of a training image in each direction, in pixels.
         augreg: an augmentation level of AugReg, "none", "light1", "light2", "medium1", "medium2", "strong1" or
             "strong2". It sets `randaugment_layers`, `randaugment_magnitude` and `mixup_alpha`.
@@ -59,7 +59,7 @@ class Options:
         shuffle_buffer: number of encoded examples in memory, over all hosts, to shuffle sources that cannot be read by
             index.
         prefetch: number of batches prepared ahead.
-        threads: number of threads that decode and transform images; 0 is one per processor.
+        threads: number of threads that decode and transform images; 0 is one per CPU core.
     """
 
     image_size: int = 0
@@ -156,7 +156,7 @@ class Options:
         return resolved
 
     def _for_naflex(self):
-        """These options with the crops of NaFlex in place of "auto"."""
+        """Returns these options with "auto" replaced by NaFlex's crops."""
         off = ("image_size", "resize_size", "shift", "mixup_alpha", "cutmix_alpha")
         wrong = {name: getattr(self, name) for name in off if getattr(self, name)}
         crops = {"train_crop": ("auto", "resize", "inception"), "eval_crop": ("auto", "resize")}
@@ -238,7 +238,7 @@ class Options:
     def model_preprocessing(self, source: Source) -> Preprocessing:
         """Returns the preprocessing that a model trained on a source needs for image files.
 
-        White is that of files: 255, or 65,535 if the source has more than 8 bits per value. Scans with values of 0 to
+        White is 255 as in files, or 65,535 if the source has more than 8 bits per value. Scans with values of 0 to
         16 correspond to PNG files of 0 to 255, and uint16 arrays to PNG files of 16 bits.
         """
         is_deep = self.bit_depth == 16 if source.is_encoded else source.image_spec.dtype.name != "uint8"

@@ -28,7 +28,7 @@ def host_slice(batch_size, num_hosts, host_index):
 
 
 def host_rows(host_slots, batch_size, mixup_form=""):
-    """Returns the slots that a host reads, ascending, and the rows among them of its share and of their partners."""
+    """Returns the slots that a host reads, ascending; then, as indices into these, its own slots and their partners."""
     # Each slot is mixed with the previous one of the global batch, or with its mirror image.
     partner_of = {"roll": lambda slot: (slot - 1) % batch_size, "reverse": lambda slot: batch_size - 1 - slot}
     partners = [partner_of[mixup_form](slot) for slot in host_slots] if mixup_form else []

@@ -130,7 +130,7 @@ def shear(image, level, axis):
 
 
 def translate(image, shift, axis):
-    """To the left for axis 1, upwards for axis 0, by `shift` pixels; slices are faster for whole pixels."""
+    """Translates by `shift` pixels, to the left for axis 1 or up for axis 0; slicing is faster for whole pixels."""
 
     def whole():
         size = tf.shape(image)[axis]

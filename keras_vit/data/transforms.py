@@ -56,7 +56,7 @@ def truncate(image):
 
 
 def resize_to_patches(image, shape):
-    """Resizes to whole patches of the most pixels that a NaFlex batch of a shape holds; see `naflex.target_grid`."""
+    """Resizes to the largest grid of whole patches that fits a NaFlex batch of this shape; see `naflex.target_grid`."""
     side = naflex.patch_size_of(shape)
     height, width = tf.unstack(tf.cast(tf.shape(image)[:2], tf.float64))
     grid = tf.stack(naflex.target_grid(height, width, side, shape[0], tnp))
@@ -64,7 +64,7 @@ def resize_to_patches(image, shape):
 
 
 def pack(image, shape):
-    """Cuts an image of whole patches into one of a NaFlex batch, float32 `(S, P*P + 2, C)`."""
+    """Packs an image of whole patches for a NaFlex batch: float32 `(S, P*P + 2, C)`."""
     side, channels = naflex.patch_size_of(shape), image.shape[2]
     rows, columns = tf.unstack(tf.shape(image)[:2] // side)
     x = tf.transpose(tf.reshape(image, (rows, side, columns, side, channels)), (0, 2, 1, 3, 4))

@@ -27,8 +27,8 @@ class MultiHeadAttention(BaseLayer):
     """Multi-head attention, by default self-attention: `(B, N, D)` to `(B, N, D)` in the compute dtype.
 
     The softmax is always in float32 or more. Except in bfloat16, the products run over flattened tokens, which
-    TensorFlow executes faster than the equivalent einsum. `real`, bool `(B, N)`, says which tokens are attended to; the
-    others are padding.
+    TensorFlow executes faster than the equivalent einsum. `real`, bool `(B, N)`, marks the tokens to attend to;
+    the others are padding.
 
     Args:
         num_heads: number of heads; must divide D.
@@ -196,7 +196,7 @@ class MultiHeadAttention(BaseLayer):
         if self.compute_dtype in ("float16", "bfloat16"):
             scores = ops.cast(scores, "float32")
         if real is not None:
-            scores = ops.where(real[:, None, None, :], scores, -1e9)  # finite, for images without any token
+            scores = ops.where(real[:, None, None, :], scores, -1e9)  # finite: no NaN without tokens
         return ops.cast(ops.softmax(scores, axis=-1), dtype or self.compute_dtype)
 
     def _distance_scores(self, query):

@@ -62,7 +62,7 @@ class InputPreprocessing(BaseLayer):
     def _warn_about_range(self, images):
         values = None if self._has_warned else concrete_values(images[:1])
         if values is not None and self.preprocessing.resize == "naflex":
-            values = values[:, :, :-2]  # without places
+            values = values[:, :, :-2]  # without the patches' positions
         message = range_error(values, self.preprocessing) if values is not None and values.size else None
         if message:
             self._has_warned = True

@@ -1,6 +1,6 @@
-"""Layers for NaFlex batches, `(B, S, P*P + 2, C)`, in which images have grids of their own; see `keras_vit.naflex`.
+"""Layers for NaFlex batches, `(B, S, P*P + 2, C)`, in which each image has its own patch grid; see `keras_vit.naflex`.
 
-Tokens of padding are zeros after every layer, and by that the layers know them.
+Padding tokens are zeros after every layer, which is how the layers recognize them.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ def real_tokens(tokens: keras.KerasTensor) -> keras.KerasTensor:
 
 
 def with_zero_padding(values: keras.KerasTensor, mask: keras.KerasTensor) -> keras.KerasTensor:
-    """Returns values `(B, N, D)` with zeros for padding, by a mask `(B, N)`."""
+    """Sets the padding of `(B, N, D)` to zeros, given a mask `(B, N)` of the real tokens."""
     return values * ops.cast(mask, values.dtype)[..., None]
 
 
@@ -35,7 +35,7 @@ class NaFlexPatches(keras.layers.Layer):
     """
 
     def __init__(self, patch_size: int, **kwargs: Any) -> None:
-        super().__init__(autocast=False, **kwargs)  # bfloat16 has no places above 256
+        super().__init__(autocast=False, **kwargs)  # bfloat16 cannot represent odd positions above 256
         check_positive_int("patch_size", patch_size)
         self.patch_size = patch_size
 
@@ -61,7 +61,7 @@ class NaFlexPatches(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class NaFlexPatchEncoder(PatchEncoder):
-    """`PatchEncoder` of what `NaFlexPatches` returns; passes the places on."""
+    """`PatchEncoder` for the outputs of `NaFlexPatches`; passes the places through."""
 
     def __init__(self, hidden_size: int, use_bias: bool = True, **kwargs: Any) -> None:
         super().__init__(hidden_size, use_bias, **kwargs)
@@ -120,7 +120,7 @@ class NaFlexPositionEmbedding(keras.layers.Layer):
         return with_zero_padding(tokens + ops.cast(positions, tokens.dtype), real)
 
     def multiply_accumulates(self, input_shape: tuple) -> int:
-        """Multiply-accumulates of one example; the shape is `(B, S, D)`."""
+        """Returns the multiply-accumulates of one example for the shape `(B, S, D)`."""
         return self.grid[0] * self.grid[1] * input_shape[1] * input_shape[2]
 
     def get_config(self) -> dict[str, Any]:
@@ -129,7 +129,7 @@ class NaFlexPositionEmbedding(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MaskedLayerNormalization(keras.layers.LayerNormalization):
-    """A LayerNorm that leaves the zeros of padding: `(B, N, D)` to `(B, N, D)`."""
+    """A LayerNorm that keeps padding at zero: `(B, N, D)` to `(B, N, D)`."""
 
     def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
         return with_zero_padding(super().call(tokens), real_tokens(tokens))

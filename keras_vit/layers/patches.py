@@ -10,8 +10,8 @@ from keras import ops
 from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.validation import check_positive_int, check_rank, nearest_multiples
 
-# Layers that compute for another patch size in this thread, by their ids: of `Patches` the size, of the others the
-# matrices of `resize_axes`. See `VisionTransformer.at_patch_size`.
+# Overrides of this thread for another patch size, by layer id: the size for `Patches`, the matrices of `resize_axes`
+# for other layers. See `VisionTransformer.at_patch_size`.
 RESIZED: contextvars.ContextVar = contextvars.ContextVar("resized", default=types.MappingProxyType({}))
 
 
@@ -95,7 +95,7 @@ class PatchEncoder(keras.layers.Dense):
     def build(self, input_shape: tuple) -> None:
         check_rank("PatchEncoder", input_shape, "B, N, P*P*C")
         super().build(input_shape)
-        self.input_spec = None  # of another patch size, patches have another length
+        self.input_spec = None  # at another patch size, patches have another length
 
     def call(self, inputs: keras.KerasTensor, training: bool | None = None) -> keras.KerasTensor:
         flatten = self.compute_dtype != "bfloat16"  # as `TokenDense` does

@@ -23,7 +23,7 @@ class TransformerBlock(BaseLayer):
         z' = z + attention(norm(z))        (paper, eq. 2)
         z  = z' + mlp(norm(z'))            (paper, eq. 3)
 
-    The arguments from `mlp` on configure later families; their defaults give the paper's block.
+    The arguments from `mlp` on are for newer families; their defaults give the paper's block.
 
     Args:
         num_heads: number of attention heads; must divide D.

@@ -140,7 +140,7 @@ def set_logits_activation(model: keras.Model, activation: str) -> None:
 
 
 def layers_inside(model, kind):
-    """Yields the model itself if it is of a class, or the layers and models of the class inside it at any depth."""
+    """Yields the model itself if it is a `kind`; otherwise every `kind` nested inside it, at any depth."""
     if isinstance(model, kind):
         yield model
     elif isinstance(model, keras.Model):

@@ -66,7 +66,7 @@ class VisionTransformer(ImageModel):
         num_heads: attention heads; must divide `hidden_size`.
         input_shape: `(height, width, channels)` in pixels; any number of channels. The sides may differ, but patches
             must fill them.
-        classes: number of outputs of the head. None for 1000, or for that of the published `weights`.
+        classes: number of outputs of the head. None for that of the published `weights`, or for 1000 without them.
         include_top: whether the model has its head. Without it the model returns features, after `pre_logits` if any.
         weights: None, or a source for `checkpoints.load`: the name of published weights ("imagenet21k",
             "imagenet21k+imagenet2012", "augreg", "augreg:<file name>", "sam"), a path, or an https or gs URL. Every
@@ -76,8 +76,8 @@ class VisionTransformer(ImageModel):
             same in a model with a class token), "map" (attention pooling over all tokens, as in big_vision),
             "unpooled" (every token) or "token_unpooled" (every token, the class token first). Only models with "token"
             in the name have a class token.
-        representation_size: units of the tanh layer `pre_logits` before the head; 0 for no such layer. None for 0, or
-            for that of the published `weights`.
+        representation_size: units of the tanh layer `pre_logits` before the head; 0 for no such layer. None for
+            that of the published `weights`, or for 0 without them.
         dropout: rate after the position embedding and in the blocks, in [0, 1).
         attention_dropout: rate on the attention scores, in [0, 1).
         stochastic_depth: probability of dropping a residual branch of the last block, in [0, 1); it grows linearly
@@ -225,7 +225,7 @@ class VisionTransformer(ImageModel):
 
         # Layer 0: patches become tokens with positions, after class tokens and registers (eq. 1).
         preparation = layers.InputPreprocessing(preprocessing, name="expected_images", **policy)
-        preparation.autocast &= not max_patches  # bfloat16 has no places above 256
+        preparation.autocast &= not max_patches  # bfloat16 cannot represent odd positions above 256
         resnet = None if resnet_blocks is None else layers.ResNetStem(resnet_blocks, name="resnet_stem", **policy)
         make_patches, make_encoder, make_norm = layers.Patches, layers.PatchEncoder, keras.layers.LayerNormalization
         if max_patches:
@@ -319,8 +319,10 @@ class VisionTransformer(ImageModel):
         return super().__call__(inputs, *args, **kwargs)
 
     def check_naflex(self, images: Any) -> None:
-        """Raises a `ValueError` if a NaFlex model gets other images or, eagerly, one of no patch, or if another model
-        gets a NaFlex batch."""
+        """Raises a `ValueError` if a NaFlex model gets anything but NaFlex batches, or another model gets one.
+
+        Images without patches are only found in eager calls.
+        """
         shape = tuple(getattr(images, "shape", ()))
         if len(shape) != 4:
             return
@@ -380,10 +382,10 @@ class VisionTransformer(ImageModel):
 
     @contextlib.contextmanager
     def at_patch_size(self, patch_size: int) -> Iterator[None]:
-        """While it is open, calls of this model in this thread cut images into patches of another size.
+        """Returns a context in which this model cuts images into patches of another size, in this thread.
 
         The kernel and the positions are resized in the forward pass, as `from_pretrained(..., patch_size=...)` resizes
-        those of a file; gradients flow to the stored ones. A function that was compiled before keeps its size.
+        those of a file; gradients flow to the stored ones. Functions compiled earlier keep their patch size.
 
         Raises:
             ValueError: the patches do not fill the images, or the model has a stem, rotary positions, masked patches

@@ -46,7 +46,7 @@ def zero_shot(model: keras.Model, source: str | os.PathLike) -> keras.Model:
     its probabilities are the sigmoid of each logit, otherwise the softmax, as in CLIP.
 
     Args:
-        model: a model that returns image embeddings `(B, E)`: CLIP with its head, the projection, or SigLIP without.
+        model: a model that returns image embeddings `(B, E)`: CLIP with its head (the projection), SigLIP without one.
         source: path of an .npz file with `names` (K,), strings; `embeddings` (K, E), floats of any norm; `scale`, the
             factor of the cosine (the exponential of CLIP's `logit_scale`); and optionally `bias`.
 

@@ -36,7 +36,7 @@ def folder(
 
     Args:
         path: a folder, local or any that `tf.io.gfile` opens, such as `gs://`.
-        split: a subfolder of `path`. If there is none of this name, "train" and "test" divide each class of `path` by
+        split: a subfolder of `path`. If no subfolder has this name, "train" and "test" divide each class of `path` by
             a hash of file names, and "tune_train" and "tune_val" divide "train"; "" is all of `path`.
         class_names: the classes, in order; by default the names of the subfolders, sorted.
         test_share: the share of each class, in (0, 1), that a hashed "test" or "tune_val" split gets: at least one

@@ -22,7 +22,7 @@ NO_EXAMPLE = -1  # the number of a padding row
 _MAX_READERS = 64  # each has one file open
 _SHARDS_PER_READER = 2  # minimum; a reader that starts mid-shard wastes the bytes it skips
 _FOREVER = 2**62
-_BUFFER = 4 * 2**20  # bytes to read ahead: many records, which share the latency of one request
+_BUFFER = 4 * 2**20  # bytes to read ahead, so that many records share the latency of one request
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,7 +166,7 @@ def open_tfrecords(files, skips=None):
 
     def open_file(shard, skip):
         records = tf.data.TFRecordDataset(names[shard], buffer_size=_BUFFER).skip(skips[shard] + skip)
-        # `ignore_errors` never returns for a file that cannot be opened, so try to read its first record before.
+        # `ignore_errors` never returns for a file that cannot be opened, so first try to read its first record.
         return tf.data.Dataset.from_tensors(names[shard]).map(first_record).ignore_errors().flat_map(lambda _: records)
 
     return open_file

@@ -34,7 +34,7 @@ class Source:
         class_names: the name of each label, in order.
         max_value: the value of a white pixel, above 0; usually 255, but 16 for the digits.
         shards: the `Shards` to read in order, if `read` is `None`.
-        name_of: maps an int index to a name for people, such as that of a file or a record.
+        name_of: maps an int index to a human-readable name, such as that of a file or a record.
         labels: integers `(N,)`, or `None` if examples must be read to know them.
         options: `Options` to use for fields that are "auto".
         checksum: returns an integer that changes with the stored examples, or with the names and sizes of files.
