@@ -105,7 +105,7 @@ def _products(jaxpr):
     ],
     ids=str,
 )
-def test_the_products_are_those_of_the_program(build, arguments):
+def test_multiply_accumulates_match_jaxpr(build, arguments):
     import jax
 
     sizes = {"input_shape": (32, 48, 3), "classes": 7} if "depth" in arguments else SMALL

@@ -257,7 +257,7 @@ def test_a_file_without_weights_of_a_model(refused, tmp_path):
      "{'descr': 'x', 'fortran_order': False, 'shape': (1,)}"],
     ids=range(5),
 )  # fmt: skip
-def test_a_header_that_is_no_header_is_one_line(header, tmp_path):
+def test_invalid_headers_are_rejected(header, tmp_path):
     text = header.encode().ljust(118) + b"\n"
     with zipfile.ZipFile(tmp_path / "odd.npz", "w") as archive:
         archive.writestr("a.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + bytes(4))

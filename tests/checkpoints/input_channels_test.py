@@ -32,7 +32,7 @@ def adapt_input_conv(channels, kernel):
 
 
 @pytest.mark.parametrize("channels, rule", [(1, "sum"), (2, "tile"), (4, "tile"), (6, "tile"), (13, "tile")])
-def test_the_rules_are_those_of_timm(channels, rule):
+def test_rules_match_timm(channels, rule):
     kernel = random(5, 7, 3, 11)
     expected = adapt_input_conv(channels, kernel.transpose(3, 2, 0, 1)).transpose(2, 3, 1, 0)
     result = adapt_input_channels(kernel, channels, rule)

@@ -44,7 +44,7 @@ def _run(*command):
         ("import json; json.loads('a defect')", 1, None),
     ],
 )
-def test_every_end_is_one_line_or_a_traceback(statement, code, line):
+def test_exits_print_one_line_or_a_traceback(statement, code, line):
     ended = _run("-c", SCRIPT.format(statement=statement))
     assert ended.returncode == code, ended.stderr
     if line == "":

@@ -85,7 +85,7 @@ def test_convert_writes_the_layout_of_vit_jax(convert, tmp_path):
         (["vit_token.ckpt.npz", "x.npz", "--grid=4"], "--grid needs 2 positive integers"),
     ],
 )
-def test_bad_input_is_one_line_and_an_exit_code(arguments, message, convert, tmp_path):
+def test_bad_input_prints_one_line_and_exits_with_a_code(arguments, message, convert, tmp_path):
     source, target, *flags = arguments
     code, printed = convert(GOLDEN / source, tmp_path / target, *flags)
     assert code == 2
@@ -101,7 +101,7 @@ def test_logits_that_differ_are_an_error_and_nothing_is_written(convert, tmp_pat
     assert not (tmp_path / "x.npz").exists()
 
 
-def test_a_damaged_case_is_one_line(convert, tmp_path):
+def test_damaged_verification_case_is_rejected(convert, tmp_path):
     whole = (GOLDEN / "vit_token.io.npz").read_bytes()
     for content in (whole[: len(whole) // 2], whole[:-30], b"PK\x05\x06" + bytes(18), b""):
         (tmp_path / "case.npz").write_bytes(content)

@@ -69,7 +69,7 @@ def test_data_is_named_as_in_training(photos, run):
     assert code == 1 and "4 examples: 4 bad" in said and "bad: train: " in said, errors
 
 
-def test_labels_of_a_test_list_are_those_of_the_training_list(photos, tmp_path):
+def test_test_list_labels_match_training_list(photos, tmp_path):
     (tmp_path / "train.csv").write_text("a/0.jpg,a\na/1.jpg,a\nb/0.jpg,b\n")
     (tmp_path / "test.csv").write_text("b/1.jpg,bb\n")
     lists = {"train_split": f"{tmp_path}/train.csv", "test_split": f"{tmp_path}/test.csv"}

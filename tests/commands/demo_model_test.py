@@ -37,7 +37,7 @@ def _png(*shape, dtype=np.uint8, seed=0):
     ],
     ids=["token", "gap", "map", "hybrid"],
 )
-def test_predictions_and_attention_are_those_of_the_model(changes, facts):
+def test_predictions_and_attention_match_the_model(changes, facts):
     model = _vit(**changes)
     page = demo.DemoModel(model, {}, "mine")
     assert facts in page.facts

@@ -67,7 +67,7 @@ def test_a_run_its_export_and_its_file_agree(run, photos, capsys):
         np.testing.assert_allclose(served, of_run[path.name], atol=1e-6)
 
 
-def test_images_are_those_of_the_evaluation(run, photos):
+def test_images_match_evaluation(run, photos):
     model, details = shared_flags.load_model(str(run / "export"))
     inputs = evaluation.load_inputs(model, "folder", str(photos), splits=("",))
     assert inputs.test.num_examples == 2  # `deeper` is no class
@@ -113,7 +113,7 @@ def test_written_files_can_be_read(how, run, photos, scripts, tmp_path):
         (["--model=RUN/backbone.keras", "PHOTOS"], "The model has no classes"),
     ],
 )
-def test_bad_input_is_one_line(arguments, message, run, photos, scripts):
+def test_bad_input_prints_one_line(arguments, message, run, photos, scripts):
     if not (run / "backbone.keras").exists():
         sizes = {"patch_size": 4, "num_layers": 1, "hidden_size": 8, "mlp_dim": 8, "num_heads": 2}
         keras_vit.VisionTransformer(**sizes, input_shape=(8, 8, 3), include_top=False).save(run / "backbone.keras")

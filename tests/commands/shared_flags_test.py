@@ -113,7 +113,7 @@ def test_a_checkpoint_newer_than_the_export_is_used(tmp_path, capsys):
         assert ("its export may be older: using the newest checkpoint" in printed) != done
 
 
-def test_a_file_system_that_does_not_answer_is_one_line(monkeypatch):
+def test_remote_file_error_takes_one_line(monkeypatch):
     def fail(path):
         raise OSError("HTTP 503\nmore")
 

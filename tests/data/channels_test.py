@@ -104,7 +104,7 @@ def test_a_16_bit_png_keeps_its_bits_on_request(channels):
 
 
 @pytest.mark.full
-def test_batches_of_16_bits_are_those_of_the_values():
+def test_16_bit_batches_match_the_values():
     values = RNG.integers(0, 65536, (2, 5, 6, 1), dtype=np.uint16)
     source = encoded([png(image) for image in values])
     evaluated, _ = batches_of(source, channels=1, bit_depth=16, image_size=6)
@@ -213,7 +213,7 @@ FOUR = data.arrays(np.zeros((2, 4, 4, 4), np.uint8), [0, 0], ["a"])
         ({"channels": 4, "bit_depth": 16}, "`bit_depth` must be 8 .*uint8.*bit_depth=16"),
     ],
 )
-def test_options_that_do_not_fit_the_channels_are_refused(options, message):
+def test_options_that_do_not_fit_the_channels_are_rejected(options, message):
     with pytest.raises(ValueError, match=message):
         data.train_batches(FOUR, batch_size=2, seed=0, **options)
 

@@ -29,7 +29,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_images_and_labels_are_those_of_the_files(folder):
+def test_images_and_labels_match_the_files(folder):
     for source, images in zip(data.load("idx", path=str(folder)), IMAGES.values()):
         examples = [source.read(i) for i in range(source.num_examples)]
         np.testing.assert_array_equal([example["image"].numpy()[..., 0] for example in examples], images)

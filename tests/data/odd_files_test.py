@@ -46,7 +46,7 @@ def test_a_list_that_names_a_pipe_is_refused(photos):
         data.file_list(photos / "list.csv")
 
 
-def test_a_folder_that_may_not_be_listed_is_one_line(photos, monkeypatch):
+def test_unlistable_folder_is_rejected(photos, monkeypatch):
     scandir = os.scandir
 
     def refuse(path):

@@ -8,7 +8,7 @@ from keras_vit.data import order
 
 
 @pytest.mark.parametrize(("form", "expected"), [("roll", [3, 0, 1, 2]), ("reverse", [3, 2, 1, 0])])
-def test_partners_are_those_of_the_rolled_or_the_reversed_batch(form, expected):
+def test_partners_match_the_rolled_or_reversed_batch(form, expected):
     read, _, partner_rows = order.host_rows(range(4), 4, form)
     assert [read[row] for row in partner_rows] == expected
     roll = np.roll(np.arange(4), 1) if form == "roll" else np.arange(4)[::-1]

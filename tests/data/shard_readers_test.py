@@ -57,7 +57,7 @@ def test_an_epoch_of_shards_sees_every_example_once(batch_size, shuffle_buffer):
 
 
 @pytest.mark.full
-def test_some_slots_from_any_step_are_those_of_the_whole_batch():
+def test_slots_from_any_step_match_the_whole_batch():
     source = sharded()
     assert readers_of(source, 12).count == 4 and readers_of(source, 12).size == 3
     whole = indices(readers_of(source, 12), source, range(12), 14)

@@ -48,7 +48,7 @@ def test_a_hashed_split_divides_each_class_by_seed(photos):
     assert {name for name in names("test")[0] if "cat" not in name} == {name for name in test if "cat" not in name}
 
 
-def test_files_that_are_no_images_are_left_out_and_counted(photos, caplog):
+def test_non_image_files_are_skipped_and_counted(photos, caplog):
     (photos / "ant" / "notes.txt").write_text("no image")
     (photos / "bee" / "deeper").mkdir()
     assert data.folder(photos).num_examples == 23

@@ -150,7 +150,7 @@ def test_vtab_has_19_tasks_with_800_and_200_examples():
         assert row.splits["tune_train"] == "train[:800]"
 
 
-def test_the_exceptions_of_vtab_are_those_of_the_papers():
+def test_vtab_exceptions_match_the_papers():
     of = lambda field, value: {n for n, row in data.DATASETS.items() if row.options.get(field) == value}  # noqa: E731
     assert of("flip", "off") == {"vtab/dsprites_orientation", "vtab/smallnorb_azimuth", "vtab/dsprites_location"}
     assert of("train_crop", "resize") == {

@@ -11,7 +11,7 @@ def accuracies(x, y, x_test, y_test, num_classes, weights):
 
 
 @pytest.mark.parametrize("case", ["n_lt_d", "n_ge_d"])
-def test_accuracies_are_those_of_the_reference(case, golden):
+def test_accuracies_match_reference(case, golden):
     numbers = golden("fewshot")
     arrays = (numbers[f"{case}/{name}"] for name in ("x", "y", "x_test", "y_test"))
     ours = accuracies(*arrays, int(numbers[f"{case}/num_classes"]), numbers[f"{case}/l2"])
@@ -19,7 +19,7 @@ def test_accuracies_are_those_of_the_reference(case, golden):
 
 
 @pytest.mark.parametrize(("count", "expected"), [(10, [0.665, 0.760, 0.850]), (50, [0.920, 0.925, 0.955])])
-def test_accuracies_and_scores_are_those_of_the_specification(count, expected):
+def test_accuracies_and_scores_match_the_specification(count, expected):
     # Fewer and more examples than features.
     random = np.random.RandomState(7)
     centers = random.standard_normal((5, 16))

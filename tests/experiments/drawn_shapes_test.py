@@ -101,7 +101,7 @@ def expected_image(seed, split, index, image_shape):
 
 
 @pytest.mark.parametrize("image_shape", [(32, 32, 3), (18, 27, 1)])
-def test_images_are_those_of_a_second_implementation(image_shape):
+def test_images_match_a_second_implementation(image_shape):
     """Compares pixels away from edges, since the second implementation has no antialiasing."""
     source = data.load_split("shapes", "test", image_shape=image_shape, split_seed=7)
     far = 0
@@ -119,7 +119,7 @@ def test_images_are_those_of_a_second_implementation(image_shape):
     assert far > 0.4
 
 
-def test_labels_are_those_of_the_images_and_known_beforehand():
+def test_labels_match_the_images_and_are_known_beforehand():
     bits = [draws_of(0, 0, index) for index in range(12)]
     for label, (field, layer, classes) in {
         "shape": (7, 4, 8), "row": (1, 4, 4), "rotation": (5, 4, 8), "distractors": (9, 0, 4), "noise": (9, 4, 4),

@@ -38,7 +38,7 @@ def test_facts_in_two_tables_agree():
     assert all(len(row) == len(results.TABLE_2_COLUMNS) for row in results.TABLE_2.values())
 
 
-def test_exaflops_are_those_of_the_formula():
+def test_exaflops_match_the_formula():
     for row in results.TABLE_6:
         name = families.canonical_name(row.model)
         if name == "BiT-R200x3":

@@ -36,7 +36,7 @@ def test_files_are_compared_with_their_digests(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("script", ["low_precision", "fashion_study", "score_files", "extract_dinov2"])
-def test_a_missing_package_is_one_line(script, scripts, tmp_path):
+def test_missing_input_prints_one_line(script, scripts, tmp_path):
     flag = "wheel" if script == "extract_dinov2" else "export" if script == "score_files" else "model"
     done = scripts.run(REAL / f"{script}.py", f"--{flag}=nothing", cwd=tmp_path)
     assert done.returncode and f"Received: --{flag}=nothing" in done.stderr.splitlines()[-1]

@@ -100,7 +100,7 @@ def test_classify_gives_the_same_as_for_files(signatures):
         signatures["classify"](inputs=tf.constant([tf.train.Example().SerializeToString()]))
 
 
-def test_features_and_attention_are_those_of_the_model(exported, signatures):
+def test_features_and_attention_match_the_model(exported, signatures):
     model, images = exported[1], np.stack([resized(file) for file in FILES])
     outputs = signatures["features"](image_bytes=tf.constant(FILES))
     np.testing.assert_allclose(outputs["representation"], keras_vit.features(model, images, tokens="pooled"), atol=1e-5)

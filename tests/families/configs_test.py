@@ -102,7 +102,7 @@ def test_timms_heads_are_read(folder):
         ("dinov3_gated", {"hidden_act": "gelu"}, "with `use_gated_mlp`, `hidden_act` must be silu, not 'gelu'"),
     ],
 )
-def test_a_config_of_another_model_is_one_line(case, fields, message, folder):
+def test_config_of_another_model_is_rejected(case, fields, message, folder):
     with pytest.raises(ValueError, match=message) as raised:
         keras_vit.from_pretrained(folder(case, **fields))
     assert "\n" not in str(raised.value) and "Received: " in str(raised.value)
@@ -219,8 +219,8 @@ def test_norms_of_queries_and_keys_have_timms_names(tmp_path):
         ("timm_deit3", {"model_args": [1]}, "config.json next to the file cannot be used"),
     ],
 )
-def test_a_value_of_another_type_is_one_line(case, fields, message, folder):
-    test_a_config_of_another_model_is_one_line(case, fields, message, folder)
+def test_value_of_another_type_is_rejected(case, fields, message, folder):
+    test_config_of_another_model_is_rejected(case, fields, message, folder)
 
 
 def test_an_embedding_of_no_square_patches_is_refused(folder):

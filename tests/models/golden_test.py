@@ -48,7 +48,7 @@ def _tolerance(case):
 
 
 @cases
-def test_logits_are_those_of_the_reference(case, golden):
+def test_logits_match_reference(case, golden):
     model = keras_vit.VisionTransformer(**{**SMALL, **CASES[case]}, weights=golden.path(f"{case}.ckpt"))
     expected = golden(f"{case}.io")
     np.testing.assert_allclose(_run(model, expected["inputs"]), expected["logits"], atol=_tolerance(case))
@@ -56,7 +56,7 @@ def test_logits_are_those_of_the_reference(case, golden):
 
 @pytest.mark.one_backend
 @cases
-def test_all_tokens_and_the_embedding_are_those_of_the_reference(case, golden, tmp_path):
+def test_all_tokens_and_the_embedding_match_reference(case, golden, tmp_path):
     # The tokens of a model do not depend on its head: the same weights without `pre_logits` and `head`.
     arrays = {k: v for k, v in golden(f"{case}.ckpt").items() if not k.startswith(("pre_logits", "head"))}
     np.savez(tmp_path / "tokens.npz", **arrays)

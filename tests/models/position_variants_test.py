@@ -95,7 +95,7 @@ def logits_in_numpy(model, batch, every_layer):
         for index, arguments in enumerate(VARIANTS)
     ],
 )
-def test_logits_are_those_of_numpy(arguments):
+def test_logits_match_numpy(arguments):
     model = build(**arguments)
     every_layer = {"every_layer": "own", "every_layer_shared": "shared"}.get(arguments.get("position_embedding_at"), "")
     expected = logits_in_numpy(model, images(), every_layer)
@@ -134,7 +134,7 @@ def test_models_come_back_from_a_file(arguments, tmp_path):
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize("arguments", [VARIANTS[2], VARIANTS[3], VARIANTS[6]], ids=str)
-def test_features_and_attention_are_those_of_the_model(arguments):
+def test_features_and_attention_match_the_model(arguments):
     model = build(**arguments)
     headless = keras.Model(model.input, model.layers[-1].input)
     pooled = keras_vit.features(model, images(), layers=[1, -1], tokens="class")[1]
