@@ -111,8 +111,7 @@ def _translate(arrays, form, num_heads):
 
 
 def _shape_naflex(weights, facts, path):
-    """Gives the matrix of patches of a NaFlex model the shape of a convolution's kernel, and its table of positions
-    that of a sequence."""
+    """Reshapes a NaFlex file's patch matrix to a convolution kernel, and its 2-D table of positions to a sequence."""
     channels, kernel = facts.pop("num_channels", 3), weights.get(names.EMBEDDING)
     if kernel is None or len(kernel.shape) == 4:
         return
@@ -123,9 +122,9 @@ def _shape_naflex(weights, facts, path):
             f"Received: shape={kernel.shape} in {path}"
         )
     weights[names.EMBEDDING] = kernel.reshape((side, side, channels, kernel.shape[1]))
-    facts.setdefault("max_patches", 256)  # of the published ones
+    facts.setdefault("max_patches", 256)  # as in the published models
     positions = weights.get(names.POSITIONS)
-    if positions is not None and len(positions.shape) == 3 and positions.shape[0] > 1:  # of big_vision
+    if positions is not None and len(positions.shape) == 3 and positions.shape[0] > 1:  # as in big_vision
         rows, columns, hidden_size = positions.shape
         weights[names.POSITIONS] = positions.reshape((1, rows * columns, hidden_size))
         facts["grid"] = rows, columns
@@ -216,7 +215,7 @@ def _reading(name, path):
 
 
 def _read_json(path, name):
-    """The JSON object in a file of this name next to the weights; {} if there is no such file."""
+    """Returns the JSON object in a file of this name next to the weights; {} without such a file."""
     json_path = os.path.join(os.path.dirname(path), name)
     if not os.path.exists(json_path):
         return {}
@@ -242,7 +241,7 @@ def _facts_of(form, config, path):
 
 
 def _preprocessing_of(form, path):
-    """Returns the preprocessing in the preprocessor_config.json of Hugging Face next to a file, if there is one."""
+    """Returns the "preprocessing" fact of Hugging Face's preprocessor_config.json next to a file; {} without one."""
     config = _read_json(path, "preprocessor_config.json") if form.layout == "pytorch" else {}
     if not config:
         return {}

@@ -17,7 +17,7 @@ _WEIGHTS = ("model.safetensors", _INDEX, "open_clip_model.safetensors")
 
 
 def is_repository(source):
-    """Whether a string has the form of a repository name, such as "facebook/dinov2-base"."""
+    """Returns whether a string has the form of a repository name, such as "facebook/dinov2-base"."""
     return re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]*\w", source) is not None and not source.endswith(".npz")
 
 

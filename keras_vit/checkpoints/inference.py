@@ -11,12 +11,12 @@ from keras_vit.preprocessing import Preprocessing
 def infer_architecture(
     source: str | os.PathLike, num_heads: int | None = None, grid: tuple[int, int] | None = None
 ) -> tuple[str, dict[str, Any]]:
-    """Returns the model that can load all of a checkpoint.
+    """Returns the constructor name and arguments of a model that can load all of a checkpoint.
 
     Args:
         source: a path or URL, as for `load`.
         num_heads: number of attention heads; required if neither the file nor a published size shows it.
-        grid: `(rows, columns)` of the patches; required if the file has no positions, or a grid that is not square.
+        grid: `(rows, columns)` of the patches; required if the file has no positions or its grid is not square.
 
     Returns:
         `(name, arguments)`: a constructor of `keras_vit`, such as "VisionTransformer", and its keyword arguments.

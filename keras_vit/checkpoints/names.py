@@ -96,7 +96,7 @@ def first_kernel(names):
 
 
 def is_group_norm(name):
-    """Whether a canonical name belongs to a GroupNorm, whose arrays older files store as `(1, 1, 1, C)`."""
+    """Returns whether a canonical name belongs to a GroupNorm, whose arrays older files store as `(1, 1, 1, C)`."""
     return _GROUP_NORM.search(name) is not None
 
 

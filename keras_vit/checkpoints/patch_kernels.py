@@ -28,8 +28,8 @@ def resize_patches(kernel, patch_size, position_rule):
 
 
 def kernel_matrix(old, new, position_rule):
-    """The matrix `(new, old)` that `resize_patches` applies to each axis of a kernel."""
-    # The pseudo-inverse of a Kronecker product is that of its factors, so each axis has its own.
+    """Returns the matrix `(new, old)` that `resize_patches` applies to each axis of a kernel."""
+    # The pseudo-inverse of a Kronecker product is the product of its factors' pseudo-inverses, so use one per axis.
     resize = RULES["bicubic_antialias"] if position_rule == "bicubic_antialias" else _bilinear_matrix
     return np.linalg.pinv(resize(old, new).T)
 

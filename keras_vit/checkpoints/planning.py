@@ -177,25 +177,25 @@ class LoadPlan:
                 report.loaded.append((name, shape))
 
     def _is_new(self, name):
-        """Whether an array of the model keeps or gets an initial value."""
+        """Returns whether a model array keeps or gets an initial value."""
         return self.head == "new" and (name.startswith("head/") or (name not in self.arrays and _is_optional(name)))
 
     def _is_zero(self, name):
-        """Whether an array of the model is a bias that the file's model does not have: of queries, keys or values, or
-        of the head, as in CLIP."""
+        """Returns whether a model array is a bias that the file's model lacks, so that it becomes zeros: a bias of
+        queries, keys or values, or of the head, as in CLIP."""
         if name == names.HEAD[1] and names.HEAD[0] in self.arrays and name not in self.arrays:
             return self.head == "keep"
         match = _ATTENTION_BIAS.fullmatch(name)
         return bool(match) and match[1] not in self.of_file[1].get("attention_bias", "qkvo")
 
     def _may_be_dropped(self, name):
-        """Whether an array of the file is not needed."""
+        """Returns whether the model does not need a file array."""
         if name.startswith("head/") and names.HEAD[0] not in self.shapes:
             return True
         return self.head == "new" and _is_optional(name)
 
     def _fitting_arguments(self, missing):
-        """Returns " " and a sentence with arguments of a model that fits the file; "" if there are none."""
+        """Returns " " and a sentence that suggests arguments that fit the file, or ""."""
         (_, ours), (_, theirs) = self.of_model, self.of_file
         hints = [f"`{n}={theirs[n]!r}`" for n in _PARTS if n in theirs and ours.get(n) != theirs[n]]
         if any(name in missing for name in names.HEAD):
@@ -220,8 +220,8 @@ class LoadPlan:
         )
 
     def _fits_after_changes(self, old, new):
-        """Whether two non-empty kernels `(height, width, in, out)` differ only in their channels, or in patch sizes
-        that may be resized."""
+        """Returns whether two non-empty kernels `(height, width, in, out)` differ only in input channels, or in a patch
+        size that may be resized."""
         if not len(old) == len(new) == 4 or 0 in old or old == new or old[3] != new[3]:
             return False
         return old[:2] == new[:2] or self.resizes_patches

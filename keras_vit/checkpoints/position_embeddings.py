@@ -6,7 +6,7 @@ import numpy as np
 
 
 def resample(positions, old_grid, new_grid, rule="zoom"):
-    """Resamples a position embedding by one of `RULES`; rows before those of the grid do not change."""
+    """Resamples a position embedding by one of `RULES`; rows before the grid's rows do not change."""
     if tuple(old_grid) == tuple(new_grid):
         return positions
     class_tokens = positions.shape[1] - math.prod(old_grid)

@@ -153,7 +153,7 @@ def collection_of(size, *preferred):
 
 
 def is_name(source):
-    """Whether a string is a collection, or has the form of a file in one, such as "augreg:<file name>"."""
+    """Returns whether a string is a collection, or has the form of a file in one, such as "augreg:<file name>"."""
     collection, _, name = os.fspath(source).partition(":")
     known = {row.collection for row in rows()} | {rule for family in FAMILIES for rule in family.rules}
     return collection in known and "/" not in name

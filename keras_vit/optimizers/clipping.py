@@ -15,7 +15,7 @@ def global_norm(gradients: Sequence[keras.KerasTensor | None]) -> keras.KerasTen
 def clip_by_global_norm(
     gradients: Sequence[keras.KerasTensor | None], norm: float
 ) -> tuple[Sequence[keras.KerasTensor | None], keras.KerasTensor]:
-    """Returns gradients scaled down to a global norm of at most `norm`, and their norm before, a float32 scalar.
+    """Returns gradients scaled down to a global norm of at most `norm`, and their float32 norm before scaling.
 
     With data parallelism, call it after gradients are summed over replicas.
 

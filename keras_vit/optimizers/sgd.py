@@ -12,7 +12,7 @@ from keras_vit.optimizers.base import Optimizer
 class SGD(Optimizer):
     """SGD with the learning rate outside of the momentum: `m <- g + momentum * m`, then `w <- w - rate * m`.
 
-    In Keras' SGD it is inside, which gives other updates as soon as the learning rate changes.
+    Keras' SGD keeps it inside, which gives other updates as soon as the learning rate changes.
 
     Args:
         learning_rate: a learning rate or a schedule.

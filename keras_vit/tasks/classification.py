@@ -80,7 +80,7 @@ class Classification(Task):
         return model
 
     def _arguments_of_weights(self):
-        """Returns arguments read from the file of `config.weights`, if they are at their defaults in the config."""
+        """Returns the arguments that the file of `config.weights` has and the config leaves at their defaults."""
         weights = self.config.weights
         if not weights or published.is_name(weights):
             return {}

@@ -27,7 +27,7 @@ class MaskedPatchPrediction(Task):
 
     `config.model` has the arguments of `VisionTransformer`, without those of a head, and
 
-    - `masking_rate`: the share of embeddings that are corrupted, in (0, 1]; 0.5 in the paper;
+    - `masking_rate`: the fraction of embeddings to corrupt, in (0, 1]; 0.5 in the paper;
     - `target`: "mean_color", the mean color of the patch as a class, with 3 bits per channel (512 classes for RGB);
       "colors_4x4", the same for a patch resized to 4x4; or "pixels", regression of all values.
 
