@@ -96,6 +96,18 @@ def pack(patches: np.ndarray, shapes: np.ndarray, mask: np.ndarray | None = None
     return (packed * real[:, :, None, None]).astype("float32")
 
 
+def unpack(batch: np.ndarray) -> np.ndarray:
+    """Returns the images of a batch, `(B, H, W, C)`, padded with -1 at the bottom and on the right."""
+    side, channels = patch_size_of(batch.shape[1:]), batch.shape[-1]
+    places = batch[:, :, -2:, 0].astype(int)  # 0 for padding
+    rows, columns = np.maximum(places.max((0, 1)), 1)
+    images = np.full((len(batch), rows, columns, side, side, channels), -1.0, batch.dtype)
+    for image, patches, at in zip(images, batch, places):
+        real = at[:, 0] > 0
+        image[at[real, 0] - 1, at[real, 1] - 1] = patches[real, :-2].reshape(-1, side, side, channels)
+    return images.transpose(0, 1, 3, 2, 4, 5).reshape(len(batch), rows * side, columns * side, channels)
+
+
 def preprocess(
     images: Sequence[np.ndarray], mean: Sequence[float], std: Sequence[float], patch_size: int, max_patches: int
 ) -> np.ndarray:

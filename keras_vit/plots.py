@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit import files
+from keras_vit import files, naflex
 
 _PAGE = """\
 <!DOCTYPE html>
@@ -58,6 +58,7 @@ def to_pictures(images: np.ndarray, preprocessing: Any = None) -> np.ndarray:
     """Converts images `(N, H, W, C)`, normalized as `preprocessing` specifies if given, to RGB, float32 in [0, 1]."""
     images = np.asarray(images, "float32")
     if preprocessing is not None:
+        images = naflex.unpack(images) if preprocessing.resize == "naflex" else images
         preprocessing = preprocessing.for_channels(images.shape[-1])
         white = 2**preprocessing.bit_depth - 1
         images = 2 * (images * np.float32(preprocessing.std) + np.float32(preprocessing.mean)) / white - 1

@@ -24,7 +24,7 @@ FLOORS = {
     "models": {"files", "layers", "checkpoints", "naflex", "preprocessing"},
     "families": {"layers", "checkpoints", "models"},
     "cost": {"layers", "models"},
-    "plots": {"files"},
+    "plots": {"files", "naflex"},
     "inspection": {"files", "layers", "models", "plots"},
     "export": {"files", "terminal", "data", "checkpoints", "inspection", "models", "preprocessing"},
     "tasks": {"checkpoints", "families", "models", "layers", "losses", "cost"},

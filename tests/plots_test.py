@@ -2,8 +2,17 @@
 
 import numpy as np
 
-from keras_vit import plots
+from keras_vit import naflex, plots
 from keras_vit.preprocessing import Preprocessing
+
+
+def test_naflex_batches_are_drawn_as_images():
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 8, 3)).astype("float32")  # 2 x 4 patches of 2 pixels
+    preprocessing = Preprocessing(resize="naflex")
+    batch = naflex.preprocess([pixels, pixels[:, :4]], preprocessing.mean, preprocessing.std, 2, 8)
+    pictures = plots.to_pictures(batch, preprocessing)
+    assert pictures.shape[0] == 2 and pictures.shape[3] == 3
+    np.testing.assert_allclose(pictures[0, :4, :8], pixels / 255, atol=1e-5)
 
 
 def test_pictures_have_the_colors_of_the_files():

@@ -115,7 +115,8 @@ def _shape_naflex(weights, facts, path):
     channels, kernel = facts.pop("num_channels", 3), weights.get(names.EMBEDDING)
     if kernel is None or len(kernel.shape) == 4:
         return
-    side = math.isqrt(kernel.shape[0] // channels) if len(kernel.shape) == 2 else 0
+    is_matrix = len(kernel.shape) == 2 and type(channels) is int and channels > 0
+    side = math.isqrt(kernel.shape[0] // channels) if is_matrix else 0
     if not side or side**2 * channels != kernel.shape[0]:
         raise ValueError(
             "The embedding of patches must be a convolution, or for NaFlex a matrix of square patches. "

@@ -236,6 +236,11 @@ class LoadPlan:
                 f'{name!r}, load with channels="sum" or channels="tile" (`weights_channels` in a config). '
                 f"Received: shape={array.shape} in {self.source}"
             )
+        if old != new and self.channels == "tile" and new == 1:
+            raise ValueError(
+                'A model of one channel needs channels="sum", because "tile" would keep the red kernel alone. '
+                f"Received: channels={self.channels!r} for {self.model.name}"
+            )
 
         def function(kernel):
             kernel = adapt_input_channels(kernel, new, self.channels) if old != new else kernel

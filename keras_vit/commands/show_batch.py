@@ -48,7 +48,8 @@ def main():
         part.suptitle(f"{name}: {images.shape}, {images.min():.2f} to {images.max():.2f}")
         for axes in part.subplots(rows, columns, squeeze=False).flat:
             axes.set_axis_off()
-        for axes, image, label, weight in zip(part.axes, to_pictures(images), labels, weights):
+        pictures = to_pictures(images, inputs.model_preprocessing())
+        for axes, image, label, weight in zip(part.axes, pictures, labels, weights):
             axes.imshow(image)
             axes.set_title(_title(label, weight, inputs.train.class_names), fontsize=7)
     with files.atomic_path(FLAGS.output) as temporary:

@@ -72,14 +72,14 @@ def train_and_export(config, task, workdir, engine):
     evaluators = evaluation.get(config.evals, config.data.max_bad_share)
     run = training.run(config, workdir, task=task, evaluators=evaluators, engine=engine, check=check, start=START)
     if workdir.is_chief:
-        with preemption.raise_on_stop_signals("the export"):
-            finish(config, options, workdir, run)
+        finish(config, options, workdir, run)
 
 
 def finish(config, options, workdir, run):
     """Exports the model of a finished training, writes its results and draws its pictures."""
-    version = None if options is None else export_model(config, options, workdir, run)
-    workdir.write_results(run.metrics)  # marks the run as done; no picture can prevent it
+    with preemption.raise_on_stop_signals("the export"):
+        version = None if options is None else export_model(config, options, workdir, run)
+        workdir.write_results(run.metrics)  # marks the run as done; no picture can prevent it
 
     def draw_curve(path):
         training_curve(

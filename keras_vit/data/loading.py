@@ -132,7 +132,8 @@ def load_known_split(name, split, names, **details):
             f"the TFRecords in `path`, as in train_split='train-*'. Received: {split}_split={split!r}, path={path!r}"
         )
     if kind == "list":
-        return files.file_list(split, path, names)
+        # Integers are not indices into the names that come from the training list.
+        return files.file_list(split, path, names, only_names=not fields["class_names"])
     if not (names or fields["classes"]):
         raise ValueError("TFRecords need `classes` or `class_names`. Received: classes=0, class_names=''")
     names = names or tuple(map(str, range(fields["classes"])))

@@ -58,7 +58,7 @@ def check_real_labels(model, inputs, path):
     """Reads `real.json`, and raises a `ValueError` unless its labels are classes of the model."""
     labels, classes = files.read_json(path), output_shape_of(model)[-1]
     known = set(range(classes))
-    if labels is None or not all(known.issuperset(entry) for entry in labels):
+    if not isinstance(labels, list) or not all(isinstance(entry, list) and known.issuperset(entry) for entry in labels):
         raise ValueError(
             f"The file must exist and contain a list of labels for each image, integers in [0, {classes}). "
             f"Received: path={path!r}"

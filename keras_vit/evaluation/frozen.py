@@ -121,9 +121,15 @@ def fit_and_score(x, y, x_test, y_test):
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import train_test_split
 
+    counts = np.unique(y, return_counts=True)[1]
+    if len(counts) < 2 or counts.min() < 2:
+        raise ValueError(
+            "A linear probe needs two or more classes with two or more training examples each. "
+            f"Received: {len(counts)} classes, the smallest with {counts.min()} examples"
+        )
     mean, deviation = x.mean(0), x.std(0) + 1e-6
     x, x_test = ((part - mean) / deviation for part in (x, x_test))
-    held_out = max(len(x) // 10, len(np.unique(y)))
+    held_out = max(len(x) // 10, len(counts))
     x_fit, x_val, y_fit, y_val = train_test_split(x, y, test_size=held_out, random_state=0, stratify=y)
 
     def fitted(features, labels, inverse):

@@ -40,7 +40,12 @@ def example_files(image_shape, count=3):
 def verification_case(signature, image_files):
     """Returns a signature's example inputs and numeric outputs, `{"inputs": tensor, output name: tensor, ...}`."""
     inputs = signature.example_inputs(image_files)
-    outputs = {name: output for name, output in signature.function(inputs).items() if output.dtype == tf.float32}
+    try:
+        outputs = {name: output for name, output in signature.function(inputs).items() if output.dtype == tf.float32}
+    except tf.errors.InvalidArgumentError as error:
+        if "not finite" not in error.message:
+            raise
+        raise ValueError("Outputs for an example image must be finite. Received: a model with other outputs") from None
     return {"inputs": inputs, **outputs}
 
 

@@ -39,6 +39,7 @@ class AdamW(Optimizer):
         beta_1: float = 0.9,
         beta_2: float = 0.999,
         epsilon: float = 1e-8,
+        *,
         name: str = "adamw",
         **kwargs: Any,
     ) -> None:

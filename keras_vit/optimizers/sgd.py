@@ -29,6 +29,7 @@ class SGD(Optimizer):
         self,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule,
         momentum: float = 0.9,
+        *,
         name: str = "sgd",
         **kwargs: Any,
     ) -> None:

@@ -113,6 +113,8 @@ def programs_class():
         from keras_vit.tpu.jax_programs import JaxPrograms
 
         return JaxPrograms
+    if keras.backend.backend() != "tensorflow":
+        raise ValueError(f"KERAS_BACKEND must be tensorflow or jax. Received: {keras.backend.backend()!r}")
     from keras_vit.tpu.tensorflow_programs import TensorFlowPrograms
 
     return TensorFlowPrograms

@@ -32,6 +32,10 @@ def validate_config(config, num_devices):
             "With several patch sizes a call is one step: --config.steps_per_call=1. "
             f"Received: steps_per_call={config.steps_per_call}, patch_sizes={sizes}"
         )
+    if config.weights_channels and not config.weights:
+        raise ValueError(
+            f"`weights_channels` requires `weights`. Received: weights_channels={config.weights_channels!r}, weights=''"
+        )
     if not 0 <= config.ema_decay < 1:
         raise ValueError(f"`ema_decay` must be in [0, 1). Received: ema_decay={config.ema_decay}")
     if config.batch_size % (num_devices * config.accumulate_steps):

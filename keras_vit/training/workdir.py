@@ -129,7 +129,10 @@ class Workdir:
 
     def _read_json(self, name):
         with self._usable():
-            return files.read_json(self.path / name)
+            content = files.read_json(self.path / name)
+        if content is not None and not isinstance(content, list if name == "changes.json" else dict):
+            raise ValueError(f"A file of the workdir is damaged. Received: {self.path / name}")
+        return content
 
     def _write_json(self, name, content):
         if self.is_chief:

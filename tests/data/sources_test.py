@@ -222,6 +222,13 @@ def test_integer_labels_start_at_0(photos):
         data.load("list", **fields)
 
 
+def test_integers_are_no_indices_into_names_of_the_training_list(photos, tmp_path):
+    (tmp_path / "train.txt").write_text("".join(f"{path} {path.parent.name}\n" for path in sorted(photos.rglob("*.*"))))
+    (tmp_path / "test.txt").write_text(f"{sorted(photos.rglob('*.*'))[0]} 1\n")
+    with pytest.raises(ValueError, match=r"Labels must be among the \d classes. Received: \['1'\]"):
+        data.load("list", train_split=f"{tmp_path}/train.txt", test_split=f"{tmp_path}/test.txt")
+
+
 @pytest.mark.parametrize("label", ["-1", "nan", "0.0", "?"])
 def test_a_label_that_is_no_integer_among_integers_is_refused(label, photos):
     path = photos / "labels.csv"

@@ -436,6 +436,13 @@ def test_bad_requests_are_refused(model):
             call()
 
 
+def test_a_linear_probe_needs_two_examples_of_each_class():
+    x = np.zeros((3, 2), "float32")
+    for y in ([0, 0, 0], [0, 0, 1]):
+        with pytest.raises(ValueError, match="two or more classes with two or more training examples"):
+            frozen.fit_and_score(x, np.array(y), x, np.array(y))
+
+
 @pytest.mark.parametrize("name", ["knn", "fewshot", "linear_probe"])
 def test_several_right_labels_are_not_taken_for_one(model, name):
     inputs = inputs_of(train=60)

@@ -105,7 +105,9 @@ def folder_splits(path: str | os.PathLike) -> dict[str, Source]:
     return {split: folder(path, split, names) for split in splits}
 
 
-def file_list(path: str | os.PathLike, root: str = "", class_names: Sequence[str] | None = None) -> Source:
+def file_list(
+    path: str | os.PathLike, root: str = "", class_names: Sequence[str] | None = None, only_names: bool = False
+) -> Source:
     """Returns a source of the image files in a list, each with its label.
 
     A `.csv` file has one image file and one label per row, with or without a header; any other file has them on one
@@ -116,6 +118,7 @@ def file_list(path: str | os.PathLike, root: str = "", class_names: Sequence[str
         path: the list; local or `gs://`.
         root: the folder that relative file names start from; by default the folder of the list.
         class_names: the classes, in order; by default the labels, sorted, or the integers up to the largest one.
+        only_names: whether all labels are names if there are `class_names`.
 
     Raises:
         ValueError: the list is empty, a line is not a file and a label, a file is missing or has several labels, or a
@@ -133,7 +136,7 @@ def file_list(path: str | os.PathLike, root: str = "", class_names: Sequence[str
             "Either all labels of a list or none of them must be integers, unless --config.data.class_names are given. "
             f"Received: {words[odd]!r} in line {rows[odd][0]} of {path!r}"
         )
-    if all(integers) and not any(name.isdecimal() for name in names):
+    if all(integers) and not (names and (only_names or any(name.isdecimal() for name in names))):
         labels = np.array([min(int(word), _MAX_CLASSES) for word in words], np.int64)
         if labels.max() == _MAX_CLASSES:
             raise ValueError(f"Labels must be below {_MAX_CLASSES:,}. Received: path={path!r}")
