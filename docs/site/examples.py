@@ -381,6 +381,10 @@ if keras_vit.training.is_chief():
 columns = keras_vit.training.read_metrics("runs/digits/metrics.csv")
 keras_vit.training.plots.training_curve("curve.png", columns)
 
+# %% keras_vit.training.plots.accuracy_against_cost
+row = {"patch size": 4, "multiply-accumulates": 1.3e6, "accuracy": 0.9}
+keras_vit.training.plots.accuracy_against_cost("patch_sizes.png", {"one model": [row]})
+
 # %% keras_vit.evaluation.evaluate
 model = keras_vit.training.load_checkpoint("runs/digits")[0].model
 # Returns {"top1:digits/accuracy": 0.9, ...}

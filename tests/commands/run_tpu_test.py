@@ -265,7 +265,7 @@ def test_an_unusable_workdir_is_refused(finished, run, tmp_path):
 
 def test_the_help_names_both_flags(run):
     done = run("--help")
-    assert "--config" in done.stdout and "--workdir" in done.stdout and "Trains a Vision Transformer" in done.stdout
+    assert "--config" in done.stdout and "--workdir" in done.stdout and "Trains a model" in done.stdout
 
 
 @pytest.mark.slow
