@@ -39,11 +39,16 @@ class AdamW(Optimizer):
         beta_1: float = 0.9,
         beta_2: float = 0.999,
         epsilon: float = 1e-8,
-        *,
+        decay_mask: str = "all",
+        no_decay: str = "",
+        layer_decay: float = 1.0,
+        momentum_dtype: str = "float32",
         name: str = "adamw",
         **kwargs: Any,
     ) -> None:
-        super().__init__(learning_rate, weight_decay, name=name, **kwargs)
+        super().__init__(
+            learning_rate, weight_decay, decay_mask, no_decay, layer_decay, momentum_dtype, name=name, **kwargs
+        )
         if not (0 <= beta_1 < 1 and 0 <= beta_2 < 1 and epsilon > 0):
             raise ValueError(
                 "`beta_1` and `beta_2` must be in [0, 1), and `epsilon` above 0. "

@@ -29,11 +29,11 @@ class SGD(Optimizer):
         self,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule,
         momentum: float = 0.9,
-        *,
+        momentum_dtype: str = "float32",
         name: str = "sgd",
         **kwargs: Any,
     ) -> None:
-        super().__init__(learning_rate, name=name, **kwargs)
+        super().__init__(learning_rate, momentum_dtype=momentum_dtype, name=name, **kwargs)
         if not 0 <= momentum < 1:
             raise ValueError(f"`momentum` must be in [0, 1). Received: momentum={momentum}")
         self.momentum = momentum

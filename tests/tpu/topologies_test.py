@@ -25,7 +25,7 @@ def test_a_slice_has_the_devices_that_jax_lists(name, devices, kind):
 
 @pytest.mark.parametrize("name", ["", "v3", "v3:", "v3:2x2x2", "v4:2x2", "v7x:2x2", "v3:0x2", "v3:2x", "2x2", None])
 def test_unknown_slices_are_refused_with_examples(name):
-    with pytest.raises(ValueError, match=r"such as v2:2x2, v3:2x2.*Received: topology="):
+    with pytest.raises(ValueError, match=r"like v2:2x2, v3:2x2.*Received: topology="):
         get_topology(name)
 
 
