@@ -56,8 +56,10 @@ CONSTRUCTORS = (
     *mae.__all__, *clip.__all__, *deit.__all__, *eva02.__all__, *siglip.__all__, *siglip2_naflex.__all__,
     *flexivit.__all__,
 )  # fmt: skip
-__all__ = [
-    *CONSTRUCTORS,
+__all__ = [  # the site's parser needs the constructors written out
+    *vit.__all__, *hybrid.__all__, *bit.__all__, *dino.__all__, *dinov2.__all__, *dinov3.__all__, *ijepa.__all__,
+    *mae.__all__, *clip.__all__, *deit.__all__, *eva02.__all__, *siglip.__all__, *siglip2_naflex.__all__,
+    *flexivit.__all__,
     "FAMILIES", "Family", "Format", "PublishedWeights", "Sizes", "canonical_name", "constructor_arguments",
     "constructor_name", "find_family", "find_size", "from_pretrained", "is_bit", "model_config", "model_fields",
     "parameters_of", "register", "sizes",

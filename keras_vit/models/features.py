@@ -1,6 +1,6 @@
 """Representations from any block of a Vision Transformer, inside any model."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -56,7 +56,9 @@ def features(
     return arrays[0] if extractor.is_single else arrays
 
 
-def rebuild(cls, config, custom_objects=None):
+def rebuild(
+    cls: type[keras.Model], config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None
+) -> keras.Model:
     """Builds a model of the class from its config, which contains the config of the wrapped model."""
     model = keras.saving.deserialize_keras_object(config["model"], custom_objects=custom_objects)
     return cls(**{**config, "model": model})
