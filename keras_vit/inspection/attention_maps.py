@@ -137,7 +137,7 @@ def token_attention(
     layer, heads = vit.layer_number(layer, least=1), vit.num_heads
     if head is not None and head not in range(1, heads + 1):
         raise ValueError(f"`head` must be 1 to {heads}, or None for the mean. Received: head={head!r}")
-    if patch is not None and tuple(patch) not in np.ndindex(*vit.grid):
+    if patch is not None and (np.ndim(patch) != 1 or tuple(patch) not in np.ndindex(*vit.grid)):
         raise ValueError(f"`patch` must be (row, column) below {vit.grid}, or None. Received: patch={patch!r}")
     rollout = attention = None
     for number, scores in iterate_scores(model, images):
