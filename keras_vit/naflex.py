@@ -52,8 +52,10 @@ def target_grid(height: Any, width: Any, patch_size: int, max_patches: int, xp: 
 
 
 def linear_weights(places: Any, new: Any, old: int, xp: Any = np) -> Any:
-    """Returns the weights `(..., old)` of an axis for its `places`, 0 to `new` - 1, after a resize from `old` to `new`:
-    bilinear, antialiased. `new` is a number or of the shape of `places`."""
+    """Returns weights `(..., old)` of an antialiased bilinear resize from `old` to `new`, at `places` 0 to `new` - 1.
+
+    `new` is a number, or an array of the shape of `places`.
+    """
     centers = (places + 0.5) * old / new
     widths = xp.maximum(old / new, 1.0 + 0.0 * centers)  # of the shape of `places`
     weights = xp.maximum(1 - xp.abs(xp.arange(0.5, old) - centers[..., None]) / widths[..., None], 0.0)

@@ -147,7 +147,7 @@ def known_names(sizes):
 
 
 def collection_of(size, *preferred):
-    """Returns the first collection with files of a size, preferred ones first; "" if there is none."""
+    """Returns the first collection with files of a size, preferred ones first, or "" if no collection has any."""
     known = list(dict.fromkeys(row.collection for row in rows() if row.model == size))
     return next((name for name in (*preferred, *known) if name in known), "")
 

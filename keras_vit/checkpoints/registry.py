@@ -33,8 +33,8 @@ class Format:
         layout: "keras" or "pytorch".
         prefixes: possible prefixes of all weights; arrays without the prefix are not weights.
         facts: arguments of the model that no array shows.
-        read_config: maps the config.json next to a file, a dict, to facts that replace `facts`; None if there is none.
-        fits: maps `{name in the file: shape}` and the config.json ({} if there is none) to whether the file is in this
+        read_config: maps the parsed config.json next to a file to facts that override `facts`; None to ignore it.
+        fits: maps `{name in the file: shape}` and the parsed config.json, or {}, to whether the file is in this
             format; None if names are enough. Takes precedence over a format with the same names without `fits`.
         write_config: maps the arguments of a model to a config.json for the library and options for
             `checkpoints.writing`. Instead of the config.json, it returns None if the format is for other models, or a

@@ -154,6 +154,6 @@ def _train(workdir, changes):
 
 def _numbers(flag, kind):
     try:
-        return [kind(word) for word in dict.fromkeys(FLAGS[flag].value)]
+        return list(dict.fromkeys(map(kind, FLAGS[flag].value)))
     except ValueError as error:
         raise ValueError(f"`{flag}` must be numbers ({error}). Received: {flag}={FLAGS[flag].value}") from error

@@ -87,9 +87,11 @@ def finish(config, options, workdir, run):
         )
 
     draw(workdir.path / "curve.png", draw_curve)
-    if config.patch_sizes:
+    if config.patch_sizes and "test/accuracy" in run.metrics:
         rows = patch_size_rows(run.model, config.patch_sizes, run.metrics)
-        print("\n".join(["\t".join(rows[0]), *("\t".join(map(str, row.values())) for row in rows)]))
+        print("patch size  tokens  multiply-accumulates  accuracy")
+        for size, tokens, cost, accuracy in map(dict.values, rows):
+            print(f"{size:10}  {tokens:6}  {cost:20,}  {100 * accuracy:6.2f} %")
         draw(workdir.path / "patch_sizes.png", lambda path: accuracy_against_cost(path, {str(workdir.path): rows}))
     if version is not None:
         draw(workdir.path / "predictions.png", lambda path: predict(version, run.inputs, path))

@@ -123,7 +123,7 @@ def get(names: Iterable[str], max_bad_share: float = 0.01) -> dict[str, Evaluato
 
     Args:
         names: `NAME[:DATASET][@FOLDER]` each, with a key of `EVALUATORS`.
-        max_bad_share: largest share of the examples of their own datasets that may be unreadable.
+        max_bad_share: largest fraction of unreadable examples in a dataset that an evaluator loads.
 
     Raises:
         ValueError: a name is not a key of `EVALUATORS`.

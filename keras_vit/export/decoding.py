@@ -5,6 +5,7 @@ import dataclasses
 import tensorflow as tf
 
 from keras_vit.data import images, transforms
+from keras_vit.data.images import checked
 from keras_vit.preprocessing import Preprocessing
 
 # Resizing a longer strip until its short side covers a square would exhaust memory.
@@ -57,9 +58,3 @@ class Decoder:
             image = checked(image, narrow, message, size)
         image = transforms.evaluation_image(image, self.image_shape[:2], p)
         return tf.ensure_shape(image, self.image_shape)
-
-
-def checked(tensor, condition, message, value):
-    """Returns the tensor; running the graph fails with the message and the value unless the condition holds."""
-    with tf.control_dependencies([tf.raw_ops.Assert(condition=condition, data=[message, value])]):
-        return tf.identity(tensor)

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from keras_vit.data.images import checked
 from keras_vit.data.transforms import evaluation_image
-from keras_vit.export.decoding import Decoder, checked
+from keras_vit.export.decoding import Decoder
 from keras_vit.inspection.attention_maps import rollout_map
 from keras_vit.models.any_model import check_not_masked, gives_probabilities, is_naflex, last_activation_of
 from keras_vit.models.features import FeatureModel

@@ -65,11 +65,10 @@ class NaFlexPatchEncoder(PatchEncoder):
 
     def __init__(self, hidden_size: int, use_bias: bool = True, **kwargs: Any) -> None:
         super().__init__(hidden_size, use_bias, **kwargs)
-        self.input_spec = None  # of one input
+        self.input_spec = None  # Dense's is for one input
 
     def build(self, input_shape: tuple) -> None:
         super().build(input_shape[0])
-        self.input_spec = None  # of one input
 
     def call(self, inputs: tuple, training: bool | None = None) -> tuple[keras.KerasTensor, keras.KerasTensor]:
         patches, places = inputs

@@ -1,4 +1,4 @@
-"""Training one model at several patch sizes, as FlexiViT: a size for each step, and metrics at every size."""
+"""Trains one model at several patch sizes, as FlexiViT does: each step draws a size, and evaluations cover all."""
 
 import contextlib
 import types
@@ -11,13 +11,13 @@ _STREAM = 0xF1E1  # keeps the draws apart from others of the same seed
 
 
 def patch_size_of_step(config, step):
-    """The patch size of a step, each of `config.patch_sizes` with the same probability; None for the model's own."""
+    """Returns the patch size of a step, drawn uniformly from `config.patch_sizes`; None for the model's own size."""
     sizes = config.get("patch_sizes")
     return sizes[np.random.default_rng((_STREAM, config.seed, step)).integers(len(sizes))] if sizes else None
 
 
 def at_patch_size(task, size):
-    """A task whose model computes with a patch size."""
+    """Wraps a task so that its model computes at a patch size."""
 
     def losses_and_metrics(model, batch, training=False):
         with patch_scope(model, size):
@@ -27,7 +27,7 @@ def at_patch_size(task, size):
 
 
 def make_task_metrics(task, patch_sizes=()):
-    """The `compute` of `Engine.evaluate`: "loss" and the metrics of a task, also as "patch7/accuracy" at each size."""
+    """Returns the `compute` of `Engine.evaluate`: loss and metrics, and "patch7/accuracy" and so on for each size."""
 
     def task_metrics(model, batch):
         losses, metrics = task.losses_and_metrics(model, batch, training=False)
@@ -41,12 +41,12 @@ def make_task_metrics(task, patch_sizes=()):
 
 
 def metric_names(config, task):
-    """The names of what `make_task_metrics` computes."""
+    """Returns the names of the metrics that `make_task_metrics` computes."""
     return ["loss", *task.metrics, *(f"patch{size}/{name}" for size in config.patch_sizes for name in task.metrics)]
 
 
 def patch_size_rows(model, patch_sizes, metrics):
-    """Rows of a table: for each size its tokens, multiply-accumulates of an image and test accuracy, a dict each."""
+    """Returns a dict per patch size: tokens, multiply-accumulates per image, and test accuracy."""
     rows = []
     for size in sorted(patch_sizes):
         resized = cost.build_abstract(type(model), **{**model.arguments, "patch_size": size})
@@ -72,5 +72,5 @@ def check_patch_sizes(config, model):
 
 
 def patch_scope(model, size):
-    """`model.at_patch_size(size)`, or nothing for None."""
+    """Returns `model.at_patch_size(size)`, or a context that does nothing if `size` is None."""
     return contextlib.nullcontext() if size is None else model.at_patch_size(size)

@@ -10,7 +10,7 @@ EXIT_CODE = 75
 """The exit code of a run that was stopped and saved (EX_TEMPFAIL of sysexits.h); the same command resumes it. A run
 that was killed without saving exits with 143 or 137 instead."""
 
-_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_STOP_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
 
 
 class Preempted(Exception):

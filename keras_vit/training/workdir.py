@@ -1,7 +1,6 @@
 """The folder of one run: its config, its checkpoints and its results."""
 
 import contextlib
-import fcntl
 import json
 import math
 import os
@@ -18,6 +17,11 @@ from ml_collections import ConfigDict
 from keras_vit import data, files, recipes, tasks
 from keras_vit.training.checkpoint_manager import finished_steps
 from keras_vit.training.hosts import is_chief
+
+try:
+    import fcntl
+except ImportError:  # on Windows, where nothing is locked
+    fcntl = None  # type: ignore[assignment]
 
 # Fields of a config that may change when a run resumes: where and how it is computed and logged. They change results
 # only by rounding, except that on TensorFlow dropout masks depend on the replica.
@@ -114,12 +118,14 @@ class Workdir:
         changes = {name: [existing.get(name), self._config.get(name)] for name in names}
         fixed = {name: values for name, values in changes.items() if name not in FREE_FIELDS}
         is_done = self.results() is not None
+        if change:
+            _check_state_fields(fixed)
         if fixed and (not change or is_done):
             difference = ", ".join(f"{name} was {before!r} and is {now!r}" for name, (before, now) in fixed.items())
             advice = ", or resume from the last checkpoint with the new values by --change"
             if is_done:
                 advice = ": the run is finished"
-            elif not files.exists(self.checkpoints):
+            elif not finished_steps(self.checkpoints):
                 advice = ", or delete this one: the run has no checkpoint"
             raise ValueError(
                 f"The workdir belongs to a run with another config: {difference}. Choose another workdir{advice}. "
@@ -147,7 +153,7 @@ class Workdir:
 @contextlib.contextmanager
 def workdir_lock(folder):
     """A context that only one process can enter for a folder at a time; remote folders are not locked."""
-    if files.is_remote(folder):
+    if fcntl is None or files.is_remote(folder):
         yield
         return
     with open(files.as_path(folder) / "lock", "a+", encoding="utf-8", errors="replace") as file:
@@ -200,6 +206,16 @@ def read_config(path: str | os.PathLike) -> ConfigDict:
             group = group.setdefault(part, {})
         group[last] = tuple(value) if isinstance(value, list) else value
     return ConfigDict(config)
+
+
+def _check_state_fields(changes):
+    """Raises a `ValueError` if a checkpoint lacks the state that a changed field needs."""
+    for name, (before, now) in changes.items():
+        if name == "optimizer.name" or (name == "ema_decay" and not before):
+            raise ValueError(
+                f"`{name}` cannot change within a run, because its checkpoints lack the state that it needs. Choose "
+                f"another workdir, or restore --config.{name}={before}. Received: {name}={now!r}"
+            )
 
 
 def _defaults(config):

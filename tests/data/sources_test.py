@@ -130,13 +130,13 @@ def test_unusable_data_is_refused_before_training(photos, tmp_path, make, messag
         make(tmp_path)
 
 
-def test_records_of_other_features_or_labels_are_bad_examples(tmp_path, images_of):
+def test_records_of_other_features_or_labels_are_refused(tmp_path, images_of):
     write_records(tmp_path / "r", [images_of(0)], [3], ("jpeg", "class"))
     names, keys = ["a", "b", "c"], {"image_key": "jpeg", "label_key": "class"}
-    (reason,) = data.verify(data.tfrecords(tmp_path / "r", names))["reasons"].values()
-    assert "Feature: image/" in reason
-    (reason,) = data.verify(data.tfrecords(tmp_path / "r", names, **keys))["reasons"].values()
-    assert "not in 0 to 2: 3" in reason
+    with pytest.raises(ValueError, match=r"--config.data.image_key.*record 0"):
+        data.tfrecords(tmp_path / "r", names)
+    with pytest.raises(ValueError, match=r"label_offset must be in 0 to 2. Received: 3 in .*r record 0"):
+        data.tfrecords(tmp_path / "r", names, **keys)
     assert not data.verify(data.tfrecords(tmp_path / "r", names, **keys, label_offset=1))["bad"]
 
 

@@ -20,7 +20,8 @@ def test_a_workdir_belongs_to_its_config(tmp_path):
     Workdir(tmp_path / "a" / "run", CONFIG).claim()
     for checkpoints, advice in ((False, "or delete this one"), (True, "by --change")):
         if checkpoints:
-            (tmp_path / "a" / "run" / "checkpoints").mkdir()
+            (tmp_path / "a" / "run" / "checkpoints" / "000000040").mkdir(parents=True)
+            (tmp_path / "a" / "run" / "checkpoints" / "000000040" / "finished").write_text("{}")
         with pytest.raises(ValueError, match=f"model.dropout was 0.0 and is 0.1, seed was 0 and is 1. .* {advice}"):
             Workdir(tmp_path / "a" / "run", {"seed": 1, "model": {"input_shape": (8, 8, 3), "dropout": 0.1}})
     with pytest.raises(ValueError, match="extra was None and is 2"):
@@ -92,6 +93,18 @@ def test_free_fields_may_change_and_are_recorded(tmp_path):
         Workdir(tmp_path, {**CONFIG, "tpu_address": "b", "data": {"threads": 4}}).claim()
     changes = {"tpu_address": ["a", "b"], "data.threads": [0, 4]}
     assert json.loads((tmp_path / "changes.json").read_text()) == [{"step": 40, "changes": changes}]
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "now"), [("optimizer.name", "sgd", "adamw"), ("ema_decay", 0.0, 0.9), ("ema_decay", 0.9, 0.0)]
+)
+def test_state_that_checkpoints_lack_cannot_be_added(name, before, now, tmp_path):
+    Workdir(tmp_path, {"seed": 0, name: before}).claim()
+    if now == 0.0:  # averages can be dropped
+        Workdir(tmp_path, {"seed": 0, name: now}, change=True)
+        return
+    with pytest.raises(ValueError, match=f"`{name}` cannot change within a run.*Received: {name}={now!r}"):
+        Workdir(tmp_path, {"seed": 0, name: now}, change=True)
 
 
 def test_other_changes_need_change_and_an_unfinished_run(tmp_path):

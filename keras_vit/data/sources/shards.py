@@ -5,8 +5,8 @@
                         reads a contiguous part of it, as long as the number of slots it fills in this epoch
     reader              reads its parts, epoch after epoch, and shuffles each of them block by block
 
-None of this depends on the hosts. A host opens only the shards of its own readers, and the position of a reader at any
-step is computed, not counted.
+The number of hosts does not change this order. A host opens only the shards of its own readers, and the position of a
+reader at any step is computed, not counted.
 """
 
 import dataclasses

@@ -53,8 +53,8 @@ def tfrecords(
         max_value: the value of white in pixel values; 0 is 255 for uint8 and 65,535 for uint16.
 
     Raises:
-        ValueError: no file matches, or a file is damaged. (A record without the features, or with a label out of range,
-            is a bad example.)
+        ValueError: no file matches, a file is damaged, or the first record of a local file lacks a feature or has a
+            label out of range. (Others are bad examples.)
     """
     files = sorted(tf.io.gfile.glob(str(pattern)))
     if not files:
@@ -76,6 +76,7 @@ def tfrecords(
         source = Source(None, shards.num_examples, shards=shards, name_of=shards.namer(files), **rest)
     else:
         index = RecordIndex(files)
+        _check_first(index, parse, len(class_names))
         source = Source(lambda i: parse(index.read(i)), len(index), name_of=index.name_of, **rest)
     if not source.num_examples or num_examples not in (0, source.num_examples):
         raise ValueError(
@@ -83,6 +84,23 @@ def tfrecords(
             f"num_examples={num_examples}, {source.num_examples} records in {str(pattern)!r}"
         )
     return source
+
+
+def _check_first(index, parse, classes):
+    try:
+        label = int(parse(index.read(0))["label"]) if len(index) else 0
+    except tf.errors.DataLossError:
+        return  # a bad example
+    except tf.errors.OpError as error:
+        raise ValueError(
+            "Records must have the features of --config.data.image_key (bytes) and --config.data.label_key (an "
+            f"integer). Received: {index.name_of(0)}, {error.message}"
+        ) from None
+    if not 0 <= label < classes:
+        raise ValueError(
+            f"Labels minus --config.data.label_offset must be in 0 to {classes - 1}. "
+            f"Received: {label} in {index.name_of(0)}"
+        )
 
 
 def _counts(files):
