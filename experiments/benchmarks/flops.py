@@ -13,9 +13,9 @@ from keras_vit import cost, families
 from keras_vit.models import BiTResNet, VisionTransformer
 
 MODELS = [*families.sizes()]
-_MODELS = flags.DEFINE_list("models", MODELS, "Names of sizes.")
-_SIZE = flags.DEFINE_integer("image_size", 224, "Pixels of a side.", lower_bound=14)
-_BATCH = flags.DEFINE_integer("batch_size", 8, "Images of a program.", lower_bound=1)
+_MODELS = flags.DEFINE_list("models", MODELS, "Models, such as ViT-B/16.")
+_SIZE = flags.DEFINE_integer("image_size", 224, "Height and width of the images, in pixels.", lower_bound=14)
+_BATCH = flags.DEFINE_integer("batch_size", 8, "Images per batch.", lower_bound=1)
 
 
 def main(_):

@@ -3,11 +3,11 @@
     pip install -e ".[cpu,jax-gpu]" torch timm && python experiments/benchmarks/gpu.py
     python experiments/benchmarks/gpu.py --variant=L --measure=train --batch_sizes=64,128,256 --peak_tflops=989
 
-bfloat16, 224 pixels, AdamW with gradients clipped at 1; timm's model under `torch.compile` with its fused attention.
-Each library runs in its own process and first finds its best batch size; then the two alternate, so that only one
-computes at a time. Prints images per second (medians over the rounds), their ratio (keras_vit is faster above 1), peak
-device memory, the largest batch that fits, and the share of the card's peak rate: an image counts 6 times its
-multiply-accumulates in training and 2 times in inference, over `--peak_tflops`.
+Both use bfloat16, 224 pixels, and AdamW with gradients clipped at 1; timm's model uses `torch.compile` and fused
+attention. Each library runs in its own process and first finds its best batch size. Then the two alternate, so that
+only one computes at a time. Prints images per second (medians over the rounds), their ratio (keras_vit is faster above 1),
+peak device memory, the largest batch that fits, and with `--peak_tflops` the fraction of the card's peak rate, counting
+per image 6 times its multiply-accumulates in training and 2 times in inference.
 """
 
 import json
@@ -21,12 +21,14 @@ import types
 from absl import app, flags
 
 _LIBRARIES = ("keras_vit", "timm")
-_VARIANT = flags.DEFINE_enum("variant", "B", ["B", "L", "tiny"], "ViT-B/16, ViT-L/16, or a small one to try this out.")
+_VARIANT = flags.DEFINE_enum(
+    "variant", "B", ["B", "L", "tiny"], "ViT-B/16, ViT-L/16, or a small model to try the script."
+)
 _MEASURE = flags.DEFINE_multi_enum("measure", ["train", "inference"], ["train", "inference"], "What to measure.")
 _BATCHES = flags.DEFINE_list("batch_sizes", ["32", "64", "128", "256", "512"], "Batch sizes to try.")
 _ROUNDS = flags.DEFINE_integer("rounds", 7, "Measured rounds, after one warm-up round.", lower_bound=1)
 _STEPS = flags.DEFINE_integer("steps", 20, "Steps per turn of a library.", lower_bound=1)
-_PEAK = flags.DEFINE_float("peak_tflops", 0.0, "The card's dense bfloat16 rate, TFLOP/s; 0 prints no share.")
+_PEAK = flags.DEFINE_float("peak_tflops", 0.0, "The card's dense bfloat16 rate, TFLOP/s; 0 omits the fraction.")
 _WORKER = flags.DEFINE_enum("worker", None, _LIBRARIES, "Internal: run as the process of one library.")
 
 SIZE, CLASSES = 224, 1000
@@ -137,7 +139,7 @@ def timm_run(measure, batch_size):
 def worker(library):
     """Answers `[measure, batch_size, steps]` on standard input with `[seconds, peak bytes]`, null if out of memory.
 
-    One measure and batch size stays built until another is asked for.
+    Keeps the model of the last measure and batch size.
     """
     # Keep the libraries' output out of the answers.
     answers, sys.stdout = sys.stdout, sys.stderr

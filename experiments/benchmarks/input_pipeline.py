@@ -2,11 +2,11 @@
 
     python experiments/benchmarks/input_pipeline.py
 
-The limit is only the fused decode, crop and resize of JPEGs in memory in a parallel map, with the files and crops that
-the whole pipeline starts with. The limit and the stages return the crops of a batch, so that none includes Python's
-cost. The plain pipelines follow Keras' examples: decode whole images, then crop and flip with tf.image or Keras layers.
-Grain, if it is installed, does the same as the whole pipeline. The CPU time per image, printed next to images per
-second, depends less on other load. `--memory` also measures more epochs and a longer list; `--order` compares reading
+The limit is a parallel map of the fused decode, crop and resize of JPEGs in memory, with the first files and crops of
+the whole pipeline. The limit and the stages return the crops of a batch, which keeps Python's overhead out of the
+comparison. The plain pipelines follow Keras' examples: they decode whole images, then crop and flip with tf.image or
+Keras layers. Grain, if it is installed, implements the whole pipeline again. Other load affects the CPU time per
+image less than images per second. `--memory` also measures more epochs and a longer list; `--order` compares reading
 records in order, as remote ones are read, with reading by index, without decoding; `--million` starts at step 100,000
 of a folder of a million hard links in the temporary folder.
 """
@@ -38,7 +38,7 @@ AUTO = tf.data.AUTOTUNE
 
 
 def _photos(folder):
-    """JPEGs of 500x375: coarse colors, some noise, as many bytes as a photograph of that size."""
+    """Writes 500x375 JPEGs of coarse colors and noise, which have about the bytes of photographs of that size."""
     rng = np.random.default_rng(0)
     for i in range(FILES):
         coarse = rng.integers(0, 256, (12, 16, 3)).astype(np.float32)
@@ -50,7 +50,7 @@ def _photos(folder):
 
 
 def _write_list(folder, repeats):
-    """Writes a list with each file many times, for an index of realistic length."""
+    """Writes a list that repeats each file, for an index of realistic length."""
     names = [f"{path.relative_to(folder)},{path.parent.name}" for path in sorted(folder.rglob("*.jpg"))]
     (folder / "list.csv").write_text("\n".join(names * repeats))
 
@@ -116,7 +116,7 @@ def _pipelines(folder):
 
 
 def _records(folder):
-    """Batches of the same 32 files of 1,000 records of 8x8 pixels, read by index and in order."""
+    """Returns pipelines that read the same 32 files of 1,000 records of 8x8 pixels by index and in order."""
     rng = np.random.default_rng(0)
     for file in range(32):
         with tf.io.TFRecordWriter(f"{folder}/records-{file:02}") as writer:
@@ -133,7 +133,7 @@ def _records(folder):
         some = {"image_size": 8, "train_crop": "resize", "eval_crop": "resize", "flip": "off"}
         return lambda: data.train_batches(source, batch_size=256, seed=0, **some)
 
-    # A name with a scheme is read as a remote file is.
+    # A name with a scheme is read like a remote file.
     patterns = {"records by index": f"{folder}/records-*", "records in order": f"file://{folder}/records-*"}
     return {name: (batches(data.tfrecords(pattern, names, **keys)), 256) for name, pattern in patterns.items()}
 
@@ -230,7 +230,7 @@ def _batches_ahead():
         next(batches)
         time.sleep(0.05)  # a step, in which the pipeline runs ahead
         most = max(most, read[0] / 64 - taken)
-    print(f"batches in memory, besides the one in use: {most:.1f} at the most, where prefetch + 2 = 4 are allowed")
+    print(f"batches in memory, besides the one in use: {most:.1f} at most; prefetch + 2 = 4 are allowed")
 
 
 def _ratios(one, other):

@@ -2,9 +2,9 @@
 
     pip install -e ".[cpu,jax]" flax optax && python experiments/benchmarks/jax_step.py
 
-The same model, batch and optimizer (AdamW, gradients clipped at 1), float32. The Flax model is written as a user of
-Flax would write it: `nn.MultiHeadDotProductAttention`, `nn.LayerNorm`, `optax.chain`, a jitted step that donates its
-state. Each runs in its own process; they alternate, so that only one computes at a time. The last column is the speed
+All use the same model, batch and optimizer (AdamW, gradients clipped at 1) in float32. The Flax model is idiomatic:
+`nn.MultiHeadDotProductAttention`, `nn.LayerNorm`, `optax.chain`, and a jitted step that donates its state. Each runs in
+its own process; they alternate, so that only one computes at a time. The last column is the speed
 relative to keras_vit on JAX, by the medians over the rounds.
 """
 
@@ -31,7 +31,7 @@ CLASSES = 1000
 
 
 def keras_vit_steps():
-    """Returns `run(steps)` of the engine of Keras' backend."""
+    """Returns `run(steps)` of our engine for the Keras backend, and the number of parameters."""
     import numpy as np
     import tensorflow as tf
     from ml_collections import ConfigDict
@@ -67,7 +67,7 @@ def keras_vit_steps():
 
 
 def flax_steps():
-    """Returns `run(steps)` of a ViT in Flax."""
+    """Returns `run(steps)` of a ViT in Flax, and the number of parameters."""
     import flax.linen as nn
     import jax
     import jax.numpy as jnp
@@ -126,7 +126,7 @@ def flax_steps():
 
 
 def worker(library):
-    """Answers each number of steps on standard input with the seconds that they take."""
+    """Reads numbers of steps from standard input and prints the seconds that they take."""
     # Keep the libraries' output out of the answers.
     answers, sys.stdout = sys.stdout, sys.stderr
     run, parameters = flax_steps() if library == "flax" else keras_vit_steps()

@@ -1,7 +1,7 @@
 """python experiments/benchmarks/loading.py [--model=ViT_L16] [--rounds=5]
 
 Compares loading a checkpoint into a built model with two baselines: the peak memory of the model alone, and the time
-that numpy takes to read the file's arrays. The bounds are 300 MB above the first and twice the second.
+that numpy takes to read the file's arrays. Loading may need 300 MB more and twice the time.
 """
 
 import json

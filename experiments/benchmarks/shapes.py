@@ -25,7 +25,7 @@ def batches(read):
     options = tf.data.Options()
     options.threading.private_threadpool_size = 1
     options.autotune.enabled = False
-    # Else batches are made outside of their time.
+    # Otherwise, tf.data computes batches outside the timed section.
     options.experimental_optimization.inject_prefetch = False
     options.experimental_optimization.map_parallelization = False
     options.experimental_optimization.map_and_batch_fusion = False

@@ -2,9 +2,9 @@
 
     pip install -e ".[benchmarks]" && python experiments/benchmarks/throughput.py
 
-Each library runs in its own process, which separates their peak memory; the two alternate, so that only one computes
-at a time. Ratios are of the medians over the rounds; keras_vit is better above 1. The time to the first step includes
-building the model, tracing and one step. Prints a table, and writes it as JSON with `--output`.
+Each library runs in its own process, so that peak memory is separate. The processes alternate, so that only one
+computes at a time. Ratios compare medians over the rounds; keras_vit is better above 1. The time to the first step
+includes building the model, tracing and one step. Prints a table, and writes it as JSON with `--output`.
 """
 
 import json
@@ -54,7 +54,7 @@ def build(library):
 
 
 def worker(library):
-    """Answers commands `[name, steps]` on standard input with seconds or bytes."""
+    """Reads commands `[name, steps]` from standard input and prints their seconds and peak bytes."""
     # Keep the libraries' output out of the answers.
     answers, sys.stdout = sys.stdout, sys.stderr
 

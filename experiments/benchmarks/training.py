@@ -3,10 +3,10 @@
     python experiments/benchmarks/training.py --measure=fit
     python experiments/benchmarks/training.py --measure=save --measure=remat --batch_size=32
 
-fit: images per second of the same model, optimizer, clipping and batch on one device, at 1 and 20 steps per call; the
-two alternate in one process, and the ratio is of the medians (ours is faster above 1). save: one checkpoint of ViT-B/16
-with its optimizer, as a share of 100 steps. remat: the additional peak memory and the time of a step of ViT-B/16, with
-and without rematerialization, each in its own process.
+fit: images per second with the same model, optimizer, clipping and batch on one device, at 1 and 20 steps per call. The
+two alternate in one process, and the ratio compares medians (ours is faster above 1). save: the time of one checkpoint
+of ViT-B/16 with its optimizer, as a percentage of 100 steps. remat: the additional peak memory and the time of a step of
+ViT-B/16, with and without rematerialization, each in its own process.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ from keras_vit.training.tensorflow.state import State
 from keras_vit.training.tensorflow.step import make_train_steps
 
 _MEASURE = flags.DEFINE_multi_enum("measure", ["fit"], ["fit", "save", "remat"], "What to measure.")
-_BATCH = flags.DEFINE_integer("batch_size", 32, "Images of a step.", lower_bound=1)
+_BATCH = flags.DEFINE_integer("batch_size", 32, "Images per step.", lower_bound=1)
 _SIZE = flags.DEFINE_integer("image_size", 224, "Height and width of the images of ViT-B/16.", lower_bound=16)
 _ROUNDS = flags.DEFINE_integer("rounds", 7, "Measured rounds, after one warm-up round.", lower_bound=1)
 _WORKER = flags.DEFINE_enum("worker", None, ["plain", "remat"], "Internal: run as the process of one variant.")
@@ -107,7 +107,7 @@ def measure_fit():
                     times[name].append(spent)
         rates = {name: 20 * _BATCH.value / statistics.median(spent) for name, spent in times.items()}
         print(
-            f"{steps_per_call:2} steps a call: ours {rates['ours']:.1f} images/s, Model.fit {rates['fit']:.1f}, "
+            f"{steps_per_call:2} steps per call: ours {rates['ours']:.1f} images/s, Model.fit {rates['fit']:.1f}, "
             f"ratio {rates['ours'] / rates['fit']:.3f}"
         )
 

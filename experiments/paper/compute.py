@@ -106,7 +106,7 @@ ADAM_OR_SGD = Study(
     metrics={"accuracy": "accuracy"},
     picture=("bars", "run", "accuracy", ""),
     notes=(
-        "SGD as in BiT, 0.03 for a batch of 256; but with a cosine decay instead of its steps, and without its weight "
-        "decay of 0.0001, which the SGD of this library does not have.",
+        "SGD as in BiT, with a learning rate of 0.03 for a batch of 256, but with a cosine decay instead of steps and "
+        "without the weight decay of 0.0001, because the SGD of this library has no weight decay.",
     ),
 )

@@ -56,7 +56,7 @@ def _transfer_runs(scale):
 
 
 def _paper_transfers(scale):
-    """`(name, columns, [(regularization, pre-training)], fine-tuning)` of each model and dataset."""
+    """Yields `(name, columns, [(regularization, pre-training)], fine-tuning)` for each model and dataset."""
     for model in ("ViT-B/32", "ViT-B/16", "ViT-L/32", "ViT-L/16"):
         for dataset in ("imagenet2012", "imagenet21k", "jft300m"):
             choices = {}
@@ -102,7 +102,7 @@ def _small_transfers(scale):
 
 
 def _regularized(config, decay, dropout, smoothing):
-    """Returns a pre-training with other weight decay, dropout and label smoothing."""
+    """Returns a pre-training config with the given weight decay, dropout and label smoothing."""
     return {
         **config,
         "optimizer": {**config["optimizer"], "weight_decay": decay},
@@ -122,11 +122,11 @@ FIGURE_4 = Study(
     },
     picture=("lines", "images to train on", ("5-shot", "10-shot", "5-shot, background", "accuracy"), "family"),
     notes=(
-        "Every run takes the same number of steps, so fewer images repeat more often; the paper stops early instead.",
-        "Subsets are nested: the first images of the same order.",
-        "At small scale the models learn the shape and the color of shapes; few-shot accuracy is on the digits, and on "
-        "the color of the background, for which they had no labels. `accuracy` is of shape and color, on "
-        "images that none was trained on.",
+        "Every run takes the same number of steps, so smaller sets repeat more often; the paper stops early instead.",
+        "Subsets are nested: each is a prefix of the same sequence.",
+        "At small scale the models learn the shape and color of drawn shapes. Few-shot accuracy is on digits and on "
+        "the color of the background, which is not a label in pre-training; `accuracy` is for shape and color on "
+        "held-out images.",
     ),
 )
 FIGURE_3 = Study(
@@ -136,9 +136,9 @@ FIGURE_3 = Study(
     metrics={"accuracy": "accuracy"},
     picture=("lines", "images to train on", "accuracy", "family"),
     notes=(
-        "Weight decay, dropout and label smoothing are those of the pre-training with the best accuracy on images that "
-        "were held out of it; the paper names the three, and neither their values nor on what they were chosen.",
+        "Weight decay, dropout and label smoothing are those with the best accuracy on held-out pre-training images; "
+        "the paper specifies neither their values nor how they were chosen.",
         "On JFT-300M they are those of Table 3.",
-        "exaFLOPs are those of the pre-training that was chosen, not of the search.",
+        "exaFLOPs count the chosen pre-training, not the search.",
     ),
 )

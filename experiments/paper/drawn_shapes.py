@@ -1,6 +1,6 @@
-"""Generated images of colored shapes, in which every factor is known and can be the label.
+"""Generated images of colored shapes. Every factor, such as the color or the place, can be the label.
 
-An image depends only on (seed, split, index). No image is stored, and each split has up to 2^62 of them.
+An image depends only on (seed, split, index) and is not stored. A split has up to 2^62 images.
 """
 
 import math
@@ -17,10 +17,10 @@ _LAYERS, _BACKGROUND, _MAIN = 5, 0, 4  # the background, three distractors, and 
 _COLORS, _ANGLES = 8, 1024
 _SHAPES = ("disc", "ring", "half_disc", "crescent", "triangle", "square", "star", "cross")
 _TEXTURES = ("solid", "stripes", "checks", "dots")
-# The share of brightness that a texture removes from a color in odd columns of its cells, in odd rows, and in both.
+# Fraction of brightness that a texture removes in odd columns, in odd rows, and where both are odd.
 _SHADES = 0.375 * np.array([[0, 0, 0], [1, 0, 0], [1, 1, -2], [0, 0, 1]], "float32")
-# What a draw in [0, 1) is spread over, for the background, the distractors and the shape. Places are shares of width
-# and height, sizes are radii in shares of the shorter side, periods are in radii; the others are numbers of things.
+# Ranges of random values for the background, the distractors and the shape. Places are fractions of width and height,
+# sizes are radii as fractions of the shorter side, periods are multiples of the radius; the others are indices.
 _RANGES = {
     "column": ((0.0, 1.0), (0.05, 0.95), (0.35, 0.65)),
     "row": ((0.0, 1.0), (0.05, 0.95), (0.35, 0.65)),
@@ -28,7 +28,7 @@ _RANGES = {
     "period": ((0.2, 0.5), (0.4, 1.0), (0.4, 1.0)),
     "phase": ((0.0, 1.0),) * 3,
     "rotation": ((0, _ANGLES),) * 3,
-    # The background's color differs from the shape's, and a distractor's from the background's.
+    # Offsets: from the shape's color for the background, and from the background's color for distractors.
     "color": ((1, _COLORS), (1, _COLORS), (0, _COLORS)),
     "shape": ((0, len(_SHAPES)),) * 3,
     "texture": ((0, len(_TEXTURES)),) * 3,
@@ -52,7 +52,7 @@ _FACTORS = {
 FACTORS = {name: classes for name, (_, _, classes) in _FACTORS.items()}
 _WORDS = {"shape": _SHAPES, "texture": _TEXTURES, "background_texture": _TEXTURES}
 _TEST_EXAMPLES = 10_000
-_STREAMS = {"train": 0, "tune_train": 0, "test": 1, "tune_val": 2}  # each number is a separate stream of images
+_STREAMS = {"train": 0, "tune_train": 0, "test": 1, "tune_val": 2}  # each number selects a stream of images
 _KNOWN_LABELS = 2**20  # up to this many labels are computed in advance
 
 
@@ -67,29 +67,36 @@ def shapes(
 
     Smaller training sets are prefixes of larger ones.
 
-    Factors: the shape (disc, ring, half disc, crescent, triangle, square, star, cross); its place, whose center is
-    within 0.35 to 0.65 of the width (`column`, 4 classes) and the height (`row`, 4); its `size`, a radius of 0.15 to
-    0.35 of the shorter side (8); its `rotation` of 0 to 360 degrees (8), which a disc and a ring do not show; its
-    `color` (8) and `texture` (4); the color of the `background`, another one than the shape's (8), and the
-    `background_texture` (4); 0 to 3 `distractors`, small shapes of one color, which the shape may hide; and `noise`,
-    uniform, of up to 0.1 of white (4). Each is uniform in its range, and all are independent except for the color of
-    the background. The classes of a continuous factor are equal parts of its range.
+    Factors, with their number of classes:
+
+        shape (8)               disc, ring, half disc, crescent, triangle, square, star, cross
+        column (4), row (4)     center of the shape, 0.35 to 0.65 of the width and height
+        size (8)                radius, 0.15 to 0.35 of the shorter side
+        rotation (8)            0 to 360 degrees; invisible for disc and ring
+        color (8), texture (4)  of the shape
+        background (8)          color of the background, never the shape's
+        background_texture (4)
+        distractors (4)         number of small shapes, 0 to 3, which the shape may cover
+        noise (4)               amplitude of uniform noise, up to 0.1 of white
+
+    Each factor is uniformly distributed, and all are independent except for the color of the background. The classes of
+    a continuous factor are equal parts of its range.
 
     Args:
-        split: "train", "test", "tune_train" (the same as "train") or "tune_val", each with images of its own; or the
-            first ones of it, "train[:1000]".
-        label: a factor, a key of `FACTORS`; or several, whose combinations are the classes: "shape-color"; "" for
-            the shape.
-        num_examples: of train; 0 for 1,000,000. The other splits have 10,000.
-        image_shape: `(H, W, C)`; () for (32, 32, 3). The colors of more than 3 channels repeat from the fourth on,
-            those of one are levels of gray.
-        split_seed: a non-negative int32; another one has other images.
+        split: "train", "test", "tune_train" (the same as "train") or "tune_val"; "train[:1000]" selects the first
+            images.
+        label: a factor; or several joined by "-", such as "shape-color", whose combinations are the classes; "" for the
+            shape.
+        num_examples: size of the training split; 0 for 1,000,000. The test splits have 10,000 images.
+        image_shape: `(H, W, C)`; () for (32, 32, 3). With one channel, colors are levels of gray; with more than three,
+            the channels repeat.
+        split_seed: a non-negative int32 that selects the images.
 
     Returns:
-        A `Source` of uint8 images. Up to 2^20 examples its labels are known without drawing them.
+        A `Source` of uint8 images. Splits of up to 2^20 examples know their labels without drawing images.
 
     Raises:
-        ValueError: the split, a factor, a number or the shape is not one of these.
+        ValueError: the split, a factor, a number or the image shape is invalid.
     """
     names = (label or "shape").split("-")
     if not set(names) <= set(FACTORS) or len(set(names)) < len(names):
@@ -127,7 +134,7 @@ def shapes(
         tuple(words),
         labels=_label(names, states).numpy() if count <= _KNOWN_LABELS else None,
         name_of=f"shapes {split} example {{}}".format,
-        # A mirrored shape has another place and rotation, and a crop another size.
+        # Flips change the place and rotation of a shape, and crops change its size.
         options={"train_crop": "none", "eval_crop": "none", "flip": "off"},
     )
 
@@ -140,7 +147,7 @@ def _uint64(number):
 
 
 def _draws(state, numbers):
-    """Returns random draws of an example, float32 in [0, 1); the numbers are int64 and broadcast with the state."""
+    """Returns random float32 numbers in [0, 1), for int64 `numbers` that broadcast with the `state` of an example."""
     bits = tf.bitwise.right_shift(order.splitmix64(state, numbers), _uint64(40))
     return tf.cast(bits, tf.float32) * 2.0**-24
 
@@ -179,18 +186,18 @@ def _drawing(image_shape):
         angle = tf.cast(rotation, tf.float32)[:, None] * (2 * math.pi / _ANGLES)
         dx, dy = (x - column * width) / radius, (y - row * height) / radius
         u, v = dx * tf.cos(angle) + dy * tf.sin(angle), dy * tf.cos(angle) - dx * tf.sin(angle)
-        # How much of each pixel the shapes cover, with edges one pixel wide.
+        # The fraction of each pixel that a shape covers; edges are one pixel wide.
         terms = tf.stack([u, v, u * u + v * v, tf.ones_like(u)], 1)[1:]
         outside = tf.reshape(tf.matmul(tf.gather(sides, shape[1:]), terms), (_LAYERS - 1, 2, 4, -1))
         opacity = tf.clip_by_value(0.5 - radius[1:] * tf.reduce_min(tf.reduce_max(outside, 2), 1), 0, 1)
         exists = tf.cast(tf.cast(level[_BACKGROUND], tf.float32) >= [1.0, 2.0, 3.0, 0.0], tf.float32)
         opacity = tf.unstack((opacity * exists[:, None])[:, :, None])
-        # What the textures of the background and the shape leave of the brightness.
+        # Brightness after the textures of the background and the shape.
         cells = tf.stack([u, v])[:, ::_MAIN] / period[::_MAIN] + 2 * phase[::_MAIN]
         odd_u, odd_v = tf.unstack(tf.math.floormod(tf.floor(cells), 2))
         of_u, of_v, of_both = tf.unstack(tf.gather(_SHADES, texture[::_MAIN])[:, :, None], axis=1)
         brightness = (1 - (of_u * odd_u + odd_v * (of_v + of_both * odd_u)))[:, :, None]
-        # The colors of the layers, painted one over the other.
+        # Paint the layers over each other.
         background = color[_MAIN] + color[_BACKGROUND]
         number = tf.concat([background[None], background + color[1:_MAIN], color[_MAIN:]], 0)
         paint = tf.gather(colors, tf.math.floormod(number, _COLORS))  # (layers, C)
@@ -198,7 +205,7 @@ def _drawing(image_shape):
         for layer in range(1, _MAIN):
             image += opacity[layer - 1] * (paint[layer] - image)
         image += opacity[-1] * (brightness[1] * paint[_MAIN] - image)
-        # A byte of noise for each value.
+        # Add noise, one random byte per value.
         count = math.prod(image_shape)
         numbers = tf.range(lowest.size, lowest.size - (-count // 8), dtype=tf.int64)
         noise = tf.reshape(tf.bitcast(order.splitmix64(state, numbers), tf.uint8), (-1,))[:count]
@@ -221,7 +228,8 @@ def _palette(channels):
 def _outlines():
     """Returns the shapes, float32 `(8, 2 * 4, 4)`: each is a union of two intersections of four half planes or discs.
 
-    A side is (a, b, q, c): a*u + b*v + q*(u^2 + v^2) + c, which is 0 or less inside and about the distance outside.
+    A half plane or disc is (a, b, q, c): a*u + b*v + q*(u^2 + v^2) + c is negative inside and about the distance from
+    the edge outside.
     """
 
     def disc(radius, u=0.0, sign=1):

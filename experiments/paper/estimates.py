@@ -11,11 +11,11 @@ from study import Study
 from keras_vit import cost, families, recipes, tasks
 from keras_vit.tpu.inputs import InputShapes
 
-# Training speed as a share of the speed of a large matrix product; small models reach less.
+# Training speed as a fraction of the speed of a large matrix product; small models are slower.
 _EFFICIENCY = 0.25
 _SECONDS_A_RUN = 20  # for compiling, evaluating and saving
 
-_MULTIPLY_ACCUMULATES: dict[str, int] = {}  # by model and image shape
+_MULTIPLY_ACCUMULATES: dict[str, int] = {}  # cache, by model and image shape
 
 
 def images_of(run):

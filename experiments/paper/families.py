@@ -1,4 +1,4 @@
-"""Small models of about equal compute to compare: a Vision Transformer, a hybrid and a ResNet."""
+"""Small models of about equal compute: a Vision Transformer, a hybrid and a ResNet."""
 
 SIDE = 16  # image size in pixels at small scale
 
@@ -6,7 +6,7 @@ SIDE = 16  # image size in pixels at small scale
 def families(scale):
     """Returns `{family: (architecture, config.model)}` at small scale, about a million multiply-accumulates each.
 
-    All of them reduce an image of 16 pixels to a 4x4 grid, and the ResNet's second stage to 2x2.
+    All reduce a 16-pixel image to a 4x4 grid; the ResNet's second stage reduces it to 2x2.
     """
     vit = {"patch_size": 4, "num_layers": 2, "hidden_size": 48, "mlp_dim": 192, "num_heads": 3}
     vit = scale.vit if scale.is_tiny else vit

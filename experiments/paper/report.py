@@ -12,7 +12,7 @@ from keras_vit import files
 _SCALES = {
     "tiny": "Two steps of every run on generated images, which only test that the study works.",
     "small": "Scaled down: generated images of 16 or 32 pixels (shapes) and handwritten digits instead of the paper's "
-    "data, models of these sizes, and as many steps as each run lists.",
+    "data, and small models. The list of runs has their sizes and steps.",
     "paper": "The paper's setting.",
 }
 

@@ -171,7 +171,7 @@ class Scale:
         return {**recipe, "evals": tuple(f"{evaluator}@{self.path}" for evaluator in evals)}
 
     def paper_finetuning(self, model: str, dataset: str, weights: str = "") -> dict[str, Any]:
-        """Returns the row of Table 4 for a dataset; `weights` is "" for those of the run that it starts from."""
+        """Returns the row of Table 4 for a dataset; `weights` is "" if it starts from an earlier run."""
         recipe = recipes.finetuning(model, dataset)
         recipe |= families.model_config(model, **recipe["model"])
         fixed = dict.fromkeys(data.DATASETS[dataset].options, "auto")

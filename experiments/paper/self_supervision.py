@@ -68,10 +68,10 @@ STUDY = Study(
     metrics={"accuracy": "accuracy"},
     picture=("lines", "labels", "accuracy", "pre-training"),
     notes=(
-        "At small scale, all runs fine-tune with AdamW, with or without pre-training, for the same number of steps "
-        "whatever the number of labels.",
-        "Each image gets its own random mask with a fixed number of corrupted patches; the paper does not say.",
-        "At small scale, we pre-train on colored shapes, only with the prediction target that the paper reports a "
-        "result for, and fine-tune on grayscale digits.",
+        "At small scale, all runs fine-tune with AdamW for the same number of steps, whatever the pre-training and the "
+        "number of labels.",
+        "Each image has its own random mask with a fixed number of corrupted patches; the paper does not specify this.",
+        "At small scale, we pre-train on colored shapes and fine-tune on grayscale digits, only with the prediction "
+        "target whose result is in the paper.",
     ),
 )

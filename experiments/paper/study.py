@@ -17,10 +17,10 @@ class Run:
         name: name of its folder.
         config: changes to `recipes.defaults`, a nested dict.
         columns: its columns in the table, by name.
-        paper: the paper's results, by the names of the study's metrics; {} if there are none.
-        start: names of earlier runs to start from; of several, the one with the best accuracy on its own test split.
-            () for the weights of its config.
-        is_row: whether it is a row of the table; a pre-training may not be.
+        paper: the paper's results by metric name; {} if the paper has no comparable number.
+        start: names of earlier runs whose weights it may start from; the one with the best accuracy on its own test
+            split is chosen. () for the weights of its config.
+        is_row: whether the table has a row for it; False for pre-trainings.
         results: its results, if they are known without training.
     """
 
@@ -40,11 +40,11 @@ class Study:
     Attributes:
         title: title of the page.
         question: the question that it answers, in a sentence.
-        runs: a function from a `Scale` to a list of `Run`s; a run comes after those that it starts from.
-        metrics: for each column, the name of a test metric, or several names of which the first measured one counts, as
-            in `FEWSHOT_METRICS`.
+        runs: a function from a `Scale` to a list of `Run`s, in which a run follows those that it starts from.
+        metrics: maps each column to a test metric, or to several candidates, as in `FEWSHOT_METRICS`; the first one
+            measured is shown.
         picture: `(kind, x, y, group)`, with names of columns or metrics: "bars" of y for each row, or "lines" of y over
-            x for each value of `group`. Several y are a panel each.
+            x for each value of `group`. If y is a tuple, each of its names has a panel.
         notes: sentences about choices that the paper does not specify.
         inspected: whether to draw attention, attention distance, filters and positions of each run.
         measure: replaces training: a function from a `ConfigDict` to a dict of numbers.
@@ -61,13 +61,13 @@ class Study:
 
 
 def transfer(name, pretraining, finetunings, columns):
-    """Returns the run of a pre-training, which is not a row of the table, and its fine-tuning runs.
+    """Returns a pre-training run, which is not a row of the table, and its fine-tuning runs.
 
     Args:
         name: name of the pre-training.
         pretraining: its config.
         finetunings: `{suffix of the name: (config, columns, paper)}`.
-        columns: columns of all of them.
+        columns: columns that all runs share.
     """
     return [
         Run(name, pretraining, columns, is_row=False),

@@ -107,10 +107,9 @@ STUDY = Study(
     picture=("slopes", "pixels", ("images/s", "largest batch"), "model"),
     notes=(
         "Inference in float32 on this machine, at the best batch of 1, 2, 4, ...; the paper used a TPUv3 core.",
-        "The largest batch is the largest of these that fits the memory of an accelerator; it is not measured on CPUs. "
-        "For a TPU, it is the largest that the TPU's compiler accepts on this machine: "
-        "`tpu_table.py --table=FILE.csv --modes=inference` writes a file, and `--data_path=FILE.csv` adds "
-        "its rows, whose images per second are estimates.",
+        "The largest batch is the largest of these that fits into an accelerator's memory; it is not measured on CPUs. "
+        "`tpu_table.py --table=FILE.csv --modes=inference` computes the largest batch that the TPU's compiler accepts, "
+        "and estimates images per second; `--data_path=FILE.csv` adds these rows.",
     ),
     measure=measure,
 )

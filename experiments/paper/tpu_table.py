@@ -3,7 +3,7 @@
     python experiments/paper/tpu_table.py --table=tpu.csv --models=ViT-B/16,ViT-L/16 --modes=training,inference
 
 It has the requirements of `keras-vit check-tpu` and takes minutes per row. The same command computes missing rows. Each
-row runs in its own process, `--row=JSON`, because a traced model keeps gigabytes of memory.
+row runs in its own process, `--row=JSON`, because a traced model holds gigabytes of memory.
 """
 
 import csv
@@ -157,7 +157,7 @@ def define_flags():
     flags.DEFINE_list("models", [*families.sizes()], "The models.")
     flags.DEFINE_list("topologies", ["v3:2x2", "v5e:2x4", "v6e:2x4"], "The slices.")
     flags.DEFINE_list("image_sizes", ["224", "384"], "Heights and widths of the images, in pixels.")
-    flags.DEFINE_list("modes", list(MODES), f"Of {', '.join(MODES)}.")
+    flags.DEFINE_list("modes", list(MODES), f"One or more of {', '.join(MODES)}.")
     flags.DEFINE_string("row", "", "A row as JSON: compute and print only this row.")
 
 

@@ -1,12 +1,12 @@
-"""Compares a trained DINOv2 ViT-S/14 with transformers on two photographs, in every format that is exported.
+"""Compares a trained DINOv2 ViT-S/14 with transformers on two photographs, in every export format.
 
     python experiments/real/extract_dinov2.py --output=dinov2_small
     python experiments/real/agreement.py --model=dinov2_small
     KERAS_BACKEND=jax python experiments/real/agreement.py --model=dinov2_small
 
-Prints a table: the largest difference to what transformers 5.23 computed in float32 (reference.npz), divided by the
-largest value of the reference, for the class token and for every sixteenth patch. Exports need TensorFlow; on JAX they
-are left out. ONNX needs `pip install "keras_vit[onnx]"`.
+Prints a table: the largest difference from the float32 outputs of transformers 5.23 (reference.npz), divided by the
+largest value of the reference, for the class token and for every sixteenth patch. Exports need TensorFlow and are
+omitted on JAX. ONNX needs `pip install "keras_vit[onnx]"`.
 """
 
 import tempfile
@@ -35,7 +35,7 @@ def photographs():
 
 
 def model_inputs(pictures):
-    """Returns the middle 224 pixels, normalized with ImageNet's mean and deviation, float32 `(2, 224, 224, 3)`."""
+    """Returns the middle 224 pixels, normalized by ImageNet's mean and standard deviation, float32."""
     mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
     return ((pictures[:, 16:240, 16:240] / 255 - mean) / std).astype("float32")
 
@@ -51,14 +51,14 @@ def split(tokens):
 
 
 def keras_file(model, images, folder):
-    """Returns class token and patches of a model that was saved as `.keras` and loaded."""
+    """Returns class token and patches after saving the model as `.keras` and loading it."""
     model.save(folder / "model.keras")
     loaded = keras.models.load_model(folder / "model.keras")
     return split(np.asarray(keras_vit.FeatureModel(loaded, tokens="all")(images)))
 
 
 def saved_model(model, pictures, folder):
-    """Returns class token and patches of a SavedModel, which gets the photographs as PNG files."""
+    """Returns class token and patches of a SavedModel that receives the photographs as PNG files."""
     import io
 
     import tensorflow as tf

