@@ -5,7 +5,7 @@
 
 fit: images per second with the same model, optimizer, clipping and batch on one device, at 1 and 20 steps per call. The
 two alternate in one process, and the ratio compares medians (ours is faster above 1). save: the time of one checkpoint
-of ViT-B/16 with its optimizer, as a percentage of 100 steps. remat: the additional peak memory and the time of a step of
+of ViT-B/16 with its optimizer, as a percentage of 100 steps. remat: additional peak memory and time of a step of
 ViT-B/16, with and without rematerialization, each in its own process.
 """
 
