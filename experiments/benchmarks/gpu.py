@@ -6,8 +6,8 @@
 Both use bfloat16, 224 pixels, and AdamW with gradients clipped at 1; timm's model uses `torch.compile` and fused
 attention. Each library runs in its own process and first finds its best batch size. Then the two alternate, so that
 only one computes at a time. Prints images per second (medians over the rounds), their ratio (keras_vit is faster above
-1), peak device memory, the largest batch that fits, and with `--peak_tflops` the fraction of the card's peak rate, counting
-per image 6 times its multiply-accumulates in training and 2 times in inference.
+1), peak device memory, the largest batch that fits, and with `--peak_tflops` the fraction of the card's peak rate. This
+fraction counts 6 times the multiply-accumulates of an image in training and 2 times in inference.
 """
 
 import json
