@@ -1,4 +1,4 @@
-"""Optimizers, schedules, clipping and averaging. Pure Keras: they run on every backend."""
+"""Optimizers, learning-rate schedules, gradient clipping and EMA, written in `keras.ops` for every backend."""
 
 from typing import Any
 
@@ -16,19 +16,19 @@ __all__ = [
 ]  # fmt: skip
 
 OPTIMIZERS = {"adamw": AdamW, "sgd": SGD}
-"""The classes of the optimizers by the names that `get` takes."""
+"""Maps names, as passed to `get`, to optimizer classes."""
 
 
 def get(name: str, schedule: float | Schedule, **arguments: Any) -> keras.optimizers.Optimizer:
-    """Returns an optimizer, not built, with the paper's constants.
+    """Returns an unbuilt optimizer with the paper's hyperparameters as defaults.
 
     Args:
         name: "adamw", with betas of 0.9 and 0.999 and an epsilon of 1e-8; or "sgd", with a momentum of 0.9.
-        schedule: a `Schedule`, or a learning rate.
-        **arguments: `weight_decay`, `decay_mask`, `no_decay`, `layer_decay` and `momentum_dtype`; see `AdamW`.
+        schedule: a constant learning rate or a `Schedule`.
+        **arguments: other arguments of the class, such as `weight_decay` and `layer_decay`; see `AdamW`.
 
     Raises:
-        ValueError: the name is not known, or an argument is out of range.
+        ValueError: `name` is unknown, or an argument is out of range.
     """
     if name not in OPTIMIZERS:
         raise ValueError(f"`name` must be one of {', '.join(OPTIMIZERS)}. Received: name={name!r}")

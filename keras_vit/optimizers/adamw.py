@@ -1,4 +1,4 @@
-"""The paper's Adam, with decoupled weight decay (AdamW)."""
+"""Adam with decoupled weight decay (AdamW), the paper's optimizer for pre-training."""
 
 from typing import Any
 
@@ -10,26 +10,26 @@ from keras_vit.optimizers.base import Optimizer
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class AdamW(Optimizer):
-    """Adam with weight decay that is multiplied by the learning rate only:
+    """Adam with decoupled weight decay, which is scaled only by the learning rate.
 
         m <- beta_1 * m + (1 - beta_1) * g
         v <- beta_2 * v + (1 - beta_2) * g^2
         w <- w - rate * (m' / (sqrt(v') + epsilon) + weight_decay * w)
 
-    m' and v' are bias-corrected. Keras' AdamW adds epsilon to the root of v instead of v'.
+    Here, m' and v' are the bias-corrected moments. `keras.optimizers.AdamW` adds epsilon to sqrt(v) instead.
 
     Args:
-        learning_rate: a learning rate or a schedule.
-        weight_decay: 0 or more, such as the values in the paper's Table 3.
-        beta_1, beta_2: in [0, 1).
-        epsilon: above 0.
-        decay_mask: which parameters decay: "all" or "kernels".
-        no_decay: names of parameters or layers that do not decay, separated by commas.
-        layer_decay: in (0, 1]; the learning rate of each block is multiplied by it once per layer above the block.
-        momentum_dtype: "float32", or "bfloat16" to store m in half the memory, as big_vision does.
+        learning_rate: a constant learning rate or a schedule.
+        weight_decay: 0 or more; the paper's Table 3 lists its values.
+        beta_1, beta_2: decay rates of the first and second moment, in [0, 1).
+        epsilon: added to the denominator for numerical stability, above 0.
+        decay_mask: "all" to decay every parameter, "kernels" to decay only kernels.
+        no_decay: comma-separated names of parameters or layers that do not decay.
+        layer_decay: ratio of each block's learning rate to that of the next block, in (0, 1].
+        momentum_dtype: dtype of m: "float32", or "bfloat16" to halve its memory, as in big_vision.
 
-    Reference: paper section 4.1 and Table 3; Loshchilov and Hutter, "Decoupled Weight Decay Regularization". It agrees
-    with optax's AdamW on a recorded trajectory.
+    Reference: paper section 4.1 and Table 3; Loshchilov and Hutter, "Decoupled Weight Decay Regularization". The
+    updates match a recorded trajectory of optax's AdamW.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class AdamW(Optimizer):
         )
         if not (0 <= beta_1 < 1 and 0 <= beta_2 < 1 and epsilon > 0):
             raise ValueError(
-                "`beta_1` and `beta_2` must be in [0, 1), and `epsilon` above 0. "
+                "`beta_1` and `beta_2` must be in [0, 1), and `epsilon` must be above 0. "
                 f"Received: beta_1={beta_1}, beta_2={beta_2}, epsilon={epsilon}"
             )
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
@@ -72,7 +72,7 @@ class AdamW(Optimizer):
         return [momentum, velocity]
 
     def factors(self, rate: keras.KerasTensor, step: keras.KerasTensor) -> tuple[keras.KerasTensor, keras.KerasTensor]:
-        # Combine the corrections and the learning rate as scalars, since each pass over the weights takes time.
+        # Fold the bias corrections into scalars to save passes over the weights.
         step = ops.cast(step + 1, "float32")
         return rate / (1 - ops.power(self.beta_1, step)), ops.sqrt(1 - ops.power(self.beta_2, step))
 

@@ -1,4 +1,4 @@
-"""The base class of the optimizers: weight decay by name, layer decay, momentums and guarded updates."""
+"""Base class of the optimizers: weight decay by parameter name, layer-wise learning rates, conditional updates."""
 
 import functools
 import re
@@ -7,13 +7,13 @@ import keras
 from keras import ops
 
 DECAY_MASKS = ("all", "kernels")
-"""The values of `decay_mask`."""
+"""Allowed values of `decay_mask`."""
 
 
 class Optimizer(keras.optimizers.Optimizer):
-    """An optimizer with a momentum for each parameter: `w <- w - rate * (direction + decay * w)`.
+    """Base class of optimizers with momentum and decoupled decay: `w <- w - rate * (direction + decay * w)`.
 
-    `rate` is the learning rate times the parameter's layer-wise multiplier. For the arguments see `AdamW`.
+    `rate` is the learning rate times the parameter's layer-wise multiplier. `AdamW` documents the arguments.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Optimizer(keras.optimizers.Optimizer):
             raise ValueError(f"`layer_decay` must be in (0, 1]. Received: layer_decay={layer_decay}")
         if momentum_dtype not in ("float32", "bfloat16"):
             raise ValueError(f"`momentum_dtype` must be float32 or bfloat16. Received: momentum_dtype={momentum_dtype}")
-        # Not passed to Keras as `weight_decay`, because Keras would apply it without layer decay.
+        # Do not pass `weight_decay` to Keras, which would apply it without layer decay.
         self.decay, self.decay_mask, self.no_decay = weight_decay, decay_mask, no_decay
         self.layer_decay, self.momentum_dtype = layer_decay, momentum_dtype
 
@@ -48,27 +48,27 @@ class Optimizer(keras.optimizers.Optimizer):
         self.decays = [self.decay * flag for flag in decay_flags(variables, self.decay_mask, self.no_decay)]
 
     def add_slots(self, variables, name, dtype):
-        """Returns a list of new variables of zeros, each with the shape of one of `variables`."""
+        """Creates a slot variable of zeros for each variable."""
         return [self.add_variable(v.shape, dtype=dtype, name=f"{v.name}_{name}") for v in variables]
 
     def slots_of(self, index):
-        """Returns the slot variables of parameter number `index`."""
+        """Returns the slot variables of parameter `index`."""
         return [self.momentums[index]]
 
     def new_slots(self, gradient, slots):
-        """Returns the new float32 values of the slots of one parameter; assigns nothing."""
+        """Returns the new float32 slot values of one parameter, without assigning them."""
         raise NotImplementedError
 
     def factors(self, rate, step):
-        """Returns the scalars that `scaled_direction` needs; `step` is the number of previous updates."""
+        """Returns the scalar factors for `scaled_direction`; `step` is the number of previous updates."""
         return rate
 
     def scaled_direction(self, slots, factors):
-        """Returns `rate * direction` from the new slots and the result of `factors`."""
+        """Returns `rate * direction`, computed from the new slot values and the output of `factors`."""
         raise NotImplementedError
 
     def guarded_update(self, state, gradients, weights, condition, where=ops.where):
-        """Returns `(weights, state)`, updated if `condition` is true, else unchanged; assigns nothing."""
+        """Returns `(weights, state)`, updated only if `condition` is true, without assigning variables."""
         select = functools.partial(where, condition)
         values = {id(variable): value for variable, value in zip(self.variables, state, strict=True)}
         rate, step, new_weights, known = self.learning_rate_at(state), values[id(self.iterations)], [], {}
@@ -82,7 +82,7 @@ class Optimizer(keras.optimizers.Optimizer):
         return new_weights, list(values.values())
 
     def learning_rate_at(self, state):
-        """Returns the next update's learning rate, a float32 scalar; `state` has the values of `self.variables`."""
+        """Returns the next update's float32 learning rate; `state` contains the values of `self.variables`."""
         with keras.StatelessScope(state_mapping=list(zip(self.variables, state, strict=True))):
             return ops.cast(self.learning_rate, "float32")
 
@@ -96,8 +96,8 @@ class Optimizer(keras.optimizers.Optimizer):
             self.assign(variable, value)
 
     def _scalars(self, index, learning_rate, step, known):
-        """Returns `(factors, rate of the decay)` of one parameter; `known` caches them by multiplier and decay."""
-        # Every op of a graph takes time to trace, and most parameters share these.
+        """Returns `(factors, learning rate * weight decay)` of one parameter; `known` is a cache."""
+        # Most parameters have the same multiplier and decay, and each op adds tracing time.
         key = multiplier, decay = self.layerwise_multipliers[index], self.decays[index]
         if key not in known:
             rate = ops.cast(learning_rate, "float32") * multiplier
@@ -105,10 +105,10 @@ class Optimizer(keras.optimizers.Optimizer):
         return known[key]
 
     def _update(self, index, gradient, weight, slots, scalars, select=lambda new, old: new):
-        """Returns `(weight, slots)` after the update of parameter number `index`."""
+        """Returns `(weight, slots)` after an update of parameter `index`."""
         factors, rate_of_decay = scalars
         values = self.new_slots(ops.cast(gradient, "float32"), slots)
-        # Use the selected values from here on; otherwise XLA computes both versions, from a copy of the old slot.
+        # Select before computing the weight; otherwise XLA copies the old slots and computes both versions.
         values = [select(value, ops.cast(slot, "float32")) for value, slot in zip(values, slots, strict=True)]
         update = self.scaled_direction(values, factors)
         if self.decays[index]:
@@ -123,29 +123,29 @@ class Optimizer(keras.optimizers.Optimizer):
 
 
 def decay_flags(variables, decay_mask, no_decay):
-    """Returns whether each variable decays; `no_decay` names parameters or layers to leave out."""
+    """Returns a boolean per variable: whether it decays. `no_decay` lists names of parameters or layers to exclude."""
     names = [name.strip() for name in no_decay.split(",") if name.strip()]
     paths = [variable.path.split("/") for variable in variables]
     for name in names:
         if not any(name in path for path in paths):
             raise ValueError(
                 "`no_decay` must list parameters or layers of the model, such as pos_embedding or head; "
-                f"there is no {name!r}. Received: no_decay={no_decay!r}"
+                f"the model has no {name!r}. Received: no_decay={no_decay!r}"
             )
     return [(decay_mask == "all" or path[-1] == "kernel") and not any(name in path for name in names) for path in paths]
 
 
 def layerwise_multipliers(variables, layer_decay):
-    """Returns `layer_decay ** distance from the head` for each variable (Clark et al., "ELECTRA"; "BEiT")."""
+    """Returns `layer_decay ** (distance from the head)` for each variable, as in ELECTRA and BEiT."""
     if layer_decay == 1:
         return [1.0] * len(variables)
     blocks = [re.search(r"(?:^|/)encoderblock_(\d+)/", variable.path) for variable in variables]
     numbers = [int(block[1]) for block in blocks if block]
     if not numbers:
-        raise ValueError(f"`layer_decay` needs a Transformer with blocks. Received: layer_decay={layer_decay}")
+        raise ValueError(f"`layer_decay` must be 1 without Transformer blocks. Received: layer_decay={layer_decay}")
     depths, depth = [], 0
-    # Variables are in the order of the model, so those before the first block get depth 0, and those after the last
-    # block the largest depth.
+    # Variables are in model order: the embedding, before the first block, has depth 0, and the head, after the last
+    # block, has the largest depth.
     for block in blocks:
         if block:
             depth = int(block[1]) + 1

@@ -1,4 +1,4 @@
-"""Gradient clipping, and moving averages of weights."""
+"""Gradient clipping and exponential moving averages (EMA) of weights."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from keras import ops
 
 
 def global_norm(gradients: Sequence[keras.KerasTensor | None]) -> keras.KerasTensor:
-    """Returns the norm of all gradients as one vector, a float32 scalar. A gradient of None counts as 0."""
+    """Returns the L2 norm over all gradients as a float32 scalar; ignores gradients that are None."""
     squares = [ops.sum(ops.square(ops.cast(gradient, "float32"))) for gradient in gradients if gradient is not None]
     return ops.sqrt(sum(squares))
 
@@ -15,32 +15,39 @@ def global_norm(gradients: Sequence[keras.KerasTensor | None]) -> keras.KerasTen
 def clip_by_global_norm(
     gradients: Sequence[keras.KerasTensor | None], norm: float
 ) -> tuple[Sequence[keras.KerasTensor | None], keras.KerasTensor]:
-    """Returns gradients scaled down to a global norm of at most `norm`, and their float32 norm before scaling.
+    """Scales gradients down to a global norm of at most `norm`.
 
-    With data parallelism, call it after gradients are summed over replicas.
+    With data parallelism, sum the gradients over replicas first.
 
     Args:
-        gradients: list of float tensors or None.
-        norm: the largest norm, above 0; 0 for no clipping.
+        gradients: list of float tensors; elements may be None.
+        norm: maximum global norm, 0 or more; 0 turns clipping off.
 
-    Reference: fine-tuning in `vit_jax`: c * g / norm if the norm is c or more, without an epsilon.
+    Returns:
+        `(gradients, before)`: the clipped gradients, and their global norm before clipping, a float32 scalar.
+
+    Raises:
+        ValueError: `norm` is negative.
+
+    Reference: the fine-tuning code of `vit_jax`, which multiplies by `norm / before` without an epsilon.
     """
     if norm < 0:
-        raise ValueError(f"`norm` must be above 0, or 0 for no clipping. Received: norm={norm}")
+        raise ValueError(f"`norm` must be 0 or more. Received: norm={norm}")
     before = global_norm(gradients)
     if not norm:
         return gradients, before
-    # The factor is exactly 1.0 if nothing is clipped. A norm of NaN makes all gradients NaN.
+    # The factor is exactly 1.0 without clipping. If the norm is NaN, all gradients become NaN.
     factor = ops.where(before < norm, 1.0, norm / before)
     return [None if g is None else ops.cast(factor, g.dtype) * g for g in gradients], before
 
 
 def ema_update(old: keras.KerasTensor, new: keras.KerasTensor, decay: float) -> keras.KerasTensor:
-    """Returns `decay * old + (1 - decay) * new`, the next exponential moving average, in the dtype of `old`.
+    """Returns the next exponential moving average, `decay * old + (1 - decay) * new`, in the dtype of `old`.
 
-    The average starts as a copy of the weight, so it needs no bias correction. `decay` is in [0, 1); 0.9999 in the
-    paper.
+    There is no bias correction, so initialize the average with a copy of the weight. `decay` is in [0, 1); the paper
+    uses 0.9999.
+
     Reference: paper section 4.1, "Polyak averaging"; Polyak and Juditsky (1992).
     """
-    # Add a small step to the average: with a decay near 1, the sum of two products is less accurate.
+    # Add a small increment, because with a decay near 1 the sum of two products is less accurate.
     return old + (1.0 - decay) * (ops.cast(new, old.dtype) - old)

@@ -7,29 +7,28 @@ import keras
 from keras import ops
 
 DECAYS = ("cosine", "linear", "rsqrt", "constant")
-"""The values of `Schedule`'s `decay`."""
+"""Allowed values of the argument `decay` of `Schedule`."""
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Schedule(keras.optimizers.schedules.LearningRateSchedule):
-    """A linear warm-up from 0, then a decay until the end of training.
+    """Learning-rate schedule: linear warm-up from 0, then decay until the end of training.
 
-    Update number s, from 0, uses rate(s), so with a warm-up the first update has a rate of 0.
+    Steps count from 0, so with a warm-up the first update has a learning rate of 0.
 
     Args:
-        decay: "cosine" (to 0), "linear" (to `end`), "rsqrt" (proportional to one over the square root of the number of
-            updates, whatever the total) or "constant".
-        base: the rate after the warm-up, above 0.
-        total_steps: the number of updates.
-        warmup_steps: updates until `base` is reached; 0 for none.
-        end: the final rate of a linear decay.
-        timescale: updates after the warm-up until "rsqrt" falls to `base / sqrt(2)`, above 0.
+        decay: "cosine" (to 0), "linear" (to `end`), "rsqrt" (inverse square root of the step, independent of
+            `total_steps`) or "constant".
+        base: learning rate at the end of the warm-up, above 0.
+        total_steps: number of training steps.
+        warmup_steps: number of warm-up steps, less than `total_steps`; 0 for no warm-up.
+        end: final learning rate of "linear", 0 or more.
+        timescale: number of steps after the warm-up until "rsqrt" falls to `base / sqrt(2)`, above 0.
 
     Raises:
-        ValueError: the decay is not known, a learning rate or the timescale is out of range, or the steps are not
-            0 <= warmup_steps < total_steps.
+        ValueError: `decay` is unknown, or another argument is out of range.
 
-    Reference: `create_learning_rate_schedule` of `vit_jax`; "rsqrt": Zhai et al., "Scaling Vision Transformers".
+    Reference: `create_learning_rate_schedule` in `vit_jax`; for "rsqrt", Zhai et al., "Scaling Vision Transformers".
     """
 
     def __init__(

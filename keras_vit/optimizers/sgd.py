@@ -1,4 +1,4 @@
-"""The JAX reference's SGD with momentum."""
+"""SGD with momentum, as in the JAX reference implementation."""
 
 from typing import Any
 
@@ -10,19 +10,19 @@ from keras_vit.optimizers.base import Optimizer
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class SGD(Optimizer):
-    """SGD with the learning rate outside of the momentum: `m <- g + momentum * m`, then `w <- w - rate * m`.
+    """SGD with momentum: `m <- g + momentum * m`, then `w <- w - rate * m`.
 
-    Keras' SGD keeps it inside, which gives other updates as soon as the learning rate changes.
+    Keras' SGD includes the learning rate in the momentum, so its updates differ once the learning rate changes.
 
     Args:
-        learning_rate: a learning rate or a schedule.
-        momentum: in [0, 1).
-        momentum_dtype: "float32", or "bfloat16" to store m in half the memory, as the reference does; `momentum * m` is
-            then computed in bfloat16, where 0.9 is 0.8984375.
+        learning_rate: a constant learning rate or a schedule.
+        momentum: momentum coefficient, in [0, 1).
+        momentum_dtype: dtype of m: "float32", or "bfloat16" to halve its memory, as in the reference. `momentum * m` is
+            then computed in bfloat16, which rounds 0.9 to 0.8984375.
         **kwargs: `weight_decay` (the paper uses none), `decay_mask`, `no_decay` and `layer_decay`; see `AdamW`.
 
-    Reference: fine-tuning in [`vit_jax/train.py`](https://github.com/google-research/vision_transformer); it agrees
-    with a recorded trajectory.
+    Reference: fine-tuning in [`vit_jax/train.py`](https://github.com/google-research/vision_transformer). The updates
+    match a recorded trajectory.
     """
 
     def __init__(

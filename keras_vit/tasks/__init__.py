@@ -1,7 +1,7 @@
-"""Tasks, one per file, in `keras.ops`.
+"""Training tasks, written in `keras.ops`.
 
-A task builds the model of a config and computes the losses and metrics of a model on a batch. Engines and evaluation
-need nothing else. To add a task, write a class like those here and add it to `TASKS`.
+A task builds the model of a config and computes losses and metrics for a batch. Engines and evaluation depend only on
+this interface. To add a task, subclass `Task` and add the class to `TASKS`.
 """
 
 from ml_collections import ConfigDict
@@ -11,14 +11,14 @@ from keras_vit.tasks.masked_patches import MaskedPatchPrediction
 from keras_vit.tasks.task import Task
 
 TASKS = {"classification": Classification, "masked_patches": MaskedPatchPrediction}
-"""The classes of the tasks, by the value of `config.task`."""
+"""Maps the value of `config.task` to a task class."""
 
 
 def get(config: ConfigDict) -> Task:
-    """Returns the task of a config: `config.task` is a key of `TASKS`.
+    """Returns the task named by `config.task`, a key of `TASKS`.
 
     Raises:
-        ValueError: the name is not known, or the task does not support another field of the config.
+        ValueError: the name is unknown, or the task does not support the value of another field.
     """
     if config.task not in TASKS:
         raise ValueError(f"`task` must be one of {', '.join(TASKS)}. Received: task={config.task!r}")

@@ -1,4 +1,4 @@
-"""Images to classes: one right class (softmax), or any number of them (sigmoid)."""
+"""Image classification: one correct class per image (softmax), or any number of correct classes (sigmoid)."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -14,21 +14,24 @@ from keras_vit.tasks.task import Batch, LossesAndMetrics, Task
 if TYPE_CHECKING:
     from keras_vit.data import InputPipeline
 
-# Arguments that may differ from those of the weights in fine-tuning.
+# Model arguments that fine-tuning may change, so the weights file does not determine them.
 _FREE = ("position_resampling", "classes", "include_top", "input_shape", "representation_size", "width", "max_patches")
 
 
 class Classification(Task):
-    """A model of `config.architecture` that classifies images.
+    """Image classification with a model of `config.architecture`.
 
-    `config.model` has the arguments of the architecture; those at their defaults may be set by `config.weights`.
-    `config.loss` is "softmax" for labels that sum to 1, or "sigmoid" for any number of correct classes. In evaluation,
-    a prediction (the class with the largest logit) is correct if its label is above 0, so any of several correct
-    classes counts. In training, where labels may be mixed or smoothed, its label must be the largest.
+    `config.model` contains the arguments of the architecture. The file of `config.weights` determines those arguments
+    that are left at their defaults. `config.loss` is "softmax" for labels that sum to 1, or "sigmoid" for any number of
+    correct classes.
+
+    The predicted class has the largest logit. In evaluation, it is correct if its label is above 0, so any of several
+    correct classes counts. In training, it is correct if its label is the largest, because labels may be mixed or
+    smoothed.
 
     Raises:
-        ValueError: the loss or the architecture is not known, or `config.model` has an unknown field, a size that
-            contradicts the architecture, or a classifier with logits for every token.
+        ValueError: the loss or the architecture is unknown, or `config.model` has an unknown field, a size that
+            contradicts the architecture, or a classifier that returns logits for every token.
     """
 
     metrics = ("accuracy",)
@@ -41,18 +44,18 @@ class Classification(Task):
         unknown = sorted(set(config.model) - set(fields))
         if unknown:
             raise ValueError(
-                f"Models of architecture={config.architecture!r} do not have these fields of `config.model`. "
+                f"`config.model` has fields that architecture={config.architecture!r} does not have. "
                 f"Received: {', '.join(unknown)}"
             )
         for name, value in self.family.sizes.get(families.canonical_name(config.architecture), {}).items():
             if config.model.get(name, value) != value:
                 raise ValueError(
-                    f"`config.model.{name}` must be {value} in {config.architecture}; for another size, set "
+                    f"`config.model.{name}` must be {value} for {config.architecture}; for another size, set "
                     f"`--config.architecture={self.family.constructor.__name__}`. Received: {name}={config.model[name]}"
                 )
         if config.model.get("classifier", "").endswith("unpooled"):
             raise ValueError(
-                "`classifier` must be token, gap or map, which give one row of logits per image. "
+                "`config.model.classifier` must be token, gap or map, which return one row of logits per image. "
                 f"Received: classifier={config.model.classifier!r}"
             )
         if config.remat and "remat" not in families.parameters_of(self.family.constructor):
@@ -71,7 +74,7 @@ class Classification(Task):
             shape = arguments.get("input_shape") or (16 * side, 16 * side, inputs.image_shape[2])
         elif arguments.get("max_patches"):
             raise ValueError(
-                f"A NaFlex model needs its batches: --config.data.max_patches=256 --config.data.patch_size={side}. "
+                f"A NaFlex model requires --config.data.max_patches=256 --config.data.patch_size={side}. "
                 f"Received: images of shape {inputs.image_shape}"
             )
         arguments |= {"input_shape": shape, "classes": len(inputs.train.class_names)}
@@ -80,33 +83,32 @@ class Classification(Task):
         return model
 
     def _arguments_of_weights(self):
-        """Returns the arguments that the file of `config.weights` has and the config leaves at their defaults."""
+        """Returns the model arguments in the file of `config.weights` that the config leaves at their defaults."""
         weights = self.config.weights
         if not weights or published.is_name(weights):
             return {}
-        has_heads = "num_heads" in families.model_fields(
-            self.config.architecture
-        )  # so that the message below is the one shown
+        # Without attention heads, pass any number, so that a mismatch raises the error below.
+        has_heads = "num_heads" in families.model_fields(self.config.architecture)
         family, arguments = inference.find_arguments(
             weights, self.config.model.get("num_heads", None if has_heads else 1)
         )
         if family.constructor is not self.family.constructor:
             raise ValueError(
-                f"`config.architecture` must be {family.constructor.__name__} or one of its sizes, as in "
+                f"`config.architecture` must be {family.constructor.__name__} or one of its sizes, to match "
                 f"`config.weights`. Received: architecture={self.config.architecture!r}, weights={weights!r}"
             )
         defaults, result = families.model_fields(self.family.constructor.__name__), {}
         for name, value in arguments.items():
-            of_table = name == "input_shape" and arguments.get("max_patches")  # the positions' of NaFlex
+            of_table = name == "input_shape" and arguments.get("max_patches")  # shape of NaFlex positions
             if (name in _FREE and not of_table) or name not in defaults or str(value).endswith("unpooled"):
                 continue
             ours = self.config.model.get(name, defaults[name])
             ours = ours.to_dict() if hasattr(ours, "to_dict") else ours
             if ours == defaults[name]:
                 result[name] = value
-            elif ours != value and name not in ("classifier", "layer_scale"):  # which fine-tuning may change
+            elif ours != value and name not in ("classifier", "layer_scale"):  # fine-tuning may change these
                 raise ValueError(
-                    f"`config.model.{name}` must be {value}, as in `config.weights`, or left at its default. "
+                    f"`config.model.{name}` must be {value}, to match `config.weights`, or be left at its default. "
                     f"Received: {name}={ours}, weights={weights!r}"
                 )
         if result.get("resnet_blocks") is not None:

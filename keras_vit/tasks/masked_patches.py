@@ -1,4 +1,4 @@
-"""Masked patch prediction: predicts corrupted patches from the rest of the image, without labels."""
+"""Masked patch prediction, which trains without labels: the model predicts corrupted patches of an image."""
 
 from typing import TYPE_CHECKING
 
@@ -16,33 +16,34 @@ if TYPE_CHECKING:
     from keras_vit.data import InputPipeline
 
 TARGETS = ("mean_color", "colors_4x4", "pixels")
-_LEVELS = 8  # of a color: 3 bits
-# Half the smallest difference between mean colors of patches of up to 32x32 pixels, on a scale of 0 to 255.
+_LEVELS = 8  # levels per color channel, 3 bits
+# Half the smallest difference between two mean colors (0 to 255) of patches with up to 32x32 pixels.
 _HALF_RESOLUTION = 2**-11
-_EVALUATION_KEY = (0, 0x5EED)  # evaluation always corrupts the same patches
+_EVALUATION_KEY = (0, 0x5EED)  # every evaluation corrupts the same patches
 
 
 class MaskedPatchPrediction(Task):
-    """A Vision Transformer that predicts each corrupted patch of its image from the token of the patch.
+    """Masked patch prediction: a Vision Transformer predicts each corrupted patch from the patch's output token.
 
-    `config.model` has the arguments of `VisionTransformer`, without those of a head, and
+    `config.model` contains the arguments of `VisionTransformer`, except for the head, and two more fields:
 
-    - `masking_rate`: the fraction of embeddings to corrupt, in (0, 1]; 0.5 in the paper;
-    - `target`: "mean_color", the mean color of the patch as a class, with 3 bits per channel (512 classes for RGB);
-      "colors_4x4", the same for a patch resized to 4x4; or "pixels", regression of all values.
+    - `masking_rate`: fraction of patch embeddings to corrupt, in (0, 1]; 0.5 in the paper.
+    - `target`: "mean_color" classifies the mean color of the patch, quantized to 3 bits per channel (512 classes for
+      RGB); "colors_4x4" does the same for each color of the patch resized to 4x4; "pixels" regresses all pixel values.
 
-    The loss is a mean over corrupted patches: cross-entropy in nats (for "colors_4x4" averaged over the 16 colors), or
-    the squared error of values in [-1, 1]. `accuracy` is that of the same classes; "pixels" has none and needs
-    `config.best_metric="loss"`. The bits of a color are `floor(value / 32)` of values from 0 to 255, red first.
+    The loss is averaged over corrupted patches. It is the cross-entropy in nats (for "colors_4x4", also averaged over
+    the 16 colors), or for "pixels" the squared error of values in [-1, 1]. `accuracy` is the fraction of correct
+    colors; "pixels" has no accuracy and requires `config.best_metric="loss"`. The quantized value of a channel is
+    `floor(value / 32)` for values from 0 to 255, and red contributes the most significant bits of the class.
 
-    Labels are not used. To fine-tune a classifier, save the weights with `checkpoints.save` and set `config.weights`;
-    only the mask embedding is not used.
+    Labels are ignored. To fine-tune a classifier, save the weights with `checkpoints.save` and set `config.weights` to
+    that file; the classifier does not use the mask embedding.
 
     Raises:
-        ValueError: the target is not known, or another argument does not fit the task.
+        ValueError: the target is unknown, or another argument does not suit the task.
 
-    Reference: paper appendix B.1.2 and section 4.6. The paper does not specify two details: here, embeddings are
-    corrupted before positions are added, and there is a class token unless `classifier="gap"`.
+    Reference: paper appendix B.1.2 and section 4.6. The paper leaves two details open: this task corrupts the
+    embeddings before it adds position embeddings, and uses a class token unless `classifier="gap"`.
     """
 
     def __init__(self, config: ConfigDict) -> None:
@@ -53,12 +54,12 @@ class MaskedPatchPrediction(Task):
         classifier = config.model.get("classifier", "token")
         if classifier not in ("token", "gap"):
             raise ValueError(
-                f"`classifier` must be token, or gap for no class token. Received: classifier={classifier!r}"
+                f"`classifier` must be token, or gap to omit the class token. Received: classifier={classifier!r}"
             )
         rate = config.model.get("masking_rate", 0.5)
         if isinstance(rate, bool) or not 0 < rate <= 1:
             raise ValueError(
-                "`config.model.masking_rate` must be in (0, 1], since the loss is that of corrupted patches. "
+                "`config.model.masking_rate` must be in (0, 1], because only corrupted patches have a loss. "
                 f"Received: masking_rate={rate!r}"
             )
         self.metrics = () if self.target == "pixels" else ("accuracy",)
@@ -91,7 +92,7 @@ class MaskedPatchPrediction(Task):
             seeds = StepSeeds(ops.convert_to_tensor(_EVALUATION_KEY, "uint32"))
         with seed_scope(seeds):
             outputs, corrupted = model(images, training=training)
-        outputs = ops.cast(outputs, "float32")[:, -corrupted.shape[1] :]  # without the class token
+        outputs = ops.cast(outputs, "float32")[:, -corrupted.shape[1] :]  # drop the class token
         corrupted = ops.cast(corrupted, "float32")
         shares = corrupted / ops.sum(corrupted, axis=1, keepdims=True)  # (B, N)
         patches = self._patches(model, images)
@@ -106,7 +107,7 @@ class MaskedPatchPrediction(Task):
         return losses, {"accuracy": ops.sum(shares * ops.mean(right, axis=-1), axis=-1)}
 
     def _outputs(self, image_shape):
-        """Returns the number of outputs per token."""
+        """Returns the number of model outputs per token."""
         arguments = self.config.model
         rows, columns = patch_grid(image_shape, arguments["patch_size"], arguments.get("resnet_blocks") or None)
         height, width, channels = image_shape
@@ -115,18 +116,18 @@ class MaskedPatchPrediction(Task):
             return side[0] * side[1] * channels
         if channels > 4:
             raise ValueError(
-                "Colors can be classes for up to 4 channels; use target='pixels' for more. "
+                "`target` must be pixels for images with more than 4 channels. "
                 f"Received: target={self.target!r}, channels={channels}"
             )
         if self.target == "colors_4x4" and (side[0] % 4 or side[1] % 4):
             raise ValueError(
-                "target='colors_4x4' needs patches whose sides are multiples of 4 pixels. "
+                "`patch_size` must be a multiple of 4 for target='colors_4x4'. "
                 f"Received: patches of {side[0]}x{side[1]}"
             )
         return _LEVELS**channels * (16 if self.target == "colors_4x4" else 1)
 
     def _patches(self, model, images):
-        """Returns the patches of images, `(B, N, P, Q, C)`, as the model reads them."""
+        """Splits images into patches `(B, N, P, Q, C)`, in the order of the model's tokens."""
         grid = model.grid
         height, width, channels = images.shape[1:]
         side = height // grid[0], width // grid[1]
@@ -134,13 +135,13 @@ class MaskedPatchPrediction(Task):
         return ops.reshape(ops.transpose(patches, (0, 1, 3, 2, 4, 5)), (-1, grid[0] * grid[1], *side, channels))
 
     def _color_classes(self, patches):
-        """Returns the color classes of patches `(B, N, P, Q, C)`, or of 4x4 parts of each: int32 `(B, N, colors)`."""
+        """Returns the int32 color classes `(B, N, colors)` of patches `(B, N, P, Q, C)`; `colors` is 1 or 16."""
         _, count, height, width, channels = patches.shape
         parts = 4 if self.target == "colors_4x4" else 1
         colors = ops.reshape(patches, (-1, count, parts, height // parts, parts, width // parts, channels))
         colors = ops.reshape(ops.mean(colors, axis=(3, 5)), (-1, count, parts * parts, channels))
         values = colors * ops.convert_to_tensor(self._std, "float32") + ops.convert_to_tensor(self._mean, "float32")
-        # A mean of exactly 32 may be computed as 31.99999, depending on the backend.
+        # On some backends, a mean of exactly 32 is computed as 31.99999.
         bits = ops.clip(ops.floor((255 * values + _HALF_RESOLUTION) / 32), 0, _LEVELS - 1)
         digits = [_LEVELS ** (channels - 1 - channel) for channel in range(channels)]
         return ops.cast(ops.sum(bits * ops.convert_to_tensor(digits, "float32"), axis=-1), "int32")

@@ -1,4 +1,4 @@
-"""The base class of tasks."""
+"""Base class of training tasks."""
 
 import abc
 from typing import TYPE_CHECKING, Any
@@ -14,16 +14,16 @@ LossesAndMetrics = tuple[keras.KerasTensor, dict[str, keras.KerasTensor]]
 
 
 class Task(abc.ABC):
-    """A learning task. Its methods use only `keras.ops`, so that every engine can run them.
+    """Base class of training tasks. Methods use only `keras.ops`, so every engine can run them.
 
-    A batch is `(images, labels, example_weights)`: float32 `(B, H, W, C)`, in [-1, 1] for most models; float32 `(B,
-    classes)`; float32 `(B,)`.
+    A batch is `(images, labels, example_weights)`, all float32: images `(B, H, W, C)`, in [-1, 1] for most models;
+    labels `(B, classes)`; example weights `(B,)`.
 
     Args:
         config: the config of the run.
 
     Attributes:
-        metrics: the names of the metrics, without "loss", in the order of tables and plots.
+        metrics: names of the metrics other than "loss", in the order of tables and plots.
         config: the config of the run.
     """
 
@@ -34,30 +34,35 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def build_model(self, inputs: "InputPipeline") -> keras.Model:
-        """Returns the model of the config, with its initial weights.
+        """Builds the model of the config, with initial weights.
 
         Args:
-            inputs: the `data.InputPipeline`, which has the shape of the images, the classes and the preprocessing.
+            inputs: the `data.InputPipeline`, which determines the image shape, the classes and the preprocessing.
 
         Returns:
-            A built `keras.Model`; its input is the images.
+            A built `keras.Model` that takes images.
         """
 
     def input_shape(self, inputs: "InputPipeline") -> tuple[int, int, int]:
-        """Returns the shape of the model's images: `config.model.input_shape`, or else that of the data."""
+        """Returns the model's image shape: `config.model.input_shape` if it is set, otherwise the shape of the data."""
         return tuple(self.config.model.get("input_shape") or inputs.image_shape)
 
     @abc.abstractmethod
     def losses_and_metrics(self, model: keras.Model, batch: Batch, training: bool = False) -> LossesAndMetrics:
-        """Computes the loss and the metrics of each example of a batch.
+        """Computes the loss and the metrics of each example in a batch.
 
-        The engine applies the example weights and computes the means. Random numbers must be drawn as in
-        `layers.dropout`: from `current_seeds()`, or from a `keras.random.SeedGenerator` if that is None.
+        The engine applies the example weights and computes the means. Draw random numbers as in `layers.dropout`: from
+        `current_seeds()`, or from a `keras.random.SeedGenerator` if it returns None.
+
+        Args:
+            model: the model returned by `build_model`.
+            batch: `(images, labels, example_weights)`.
+            training: whether the model runs in training mode.
 
         Returns:
-            `(losses, metrics)`: float32 `(B,)`, and a dict of float32 `(B,)` with the names in `metrics`.
+            `(losses, metrics)`: float32 `(B,)`, and a dict from each name in `self.metrics` to float32 `(B,)`.
         """
 
     def export_options(self) -> dict[str, Any] | None:
-        """Returns arguments for `export.saved_model`, or None if training does not export the models of this task."""
+        """Returns the arguments for `export.saved_model`, or None if training does not export this task's models."""
         return None

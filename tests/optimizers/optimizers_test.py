@@ -203,7 +203,7 @@ def test_an_average_moves_a_share_of_the_way():
         ({"decay_mask": "biases"}, "`decay_mask` must be one of all, kernels. Received: decay_mask=biases"),
         ({"layer_decay": 0}, r"`layer_decay` must be in \(0, 1\].* Received: layer_decay=0"),
         ({"momentum_dtype": "float16"}, "must be float32 or bfloat16. Received: momentum_dtype=float16"),
-        ({"no_decay": "cls,hed"}, "`no_decay` must list .* there is no 'hed'. Received: no_decay='cls,hed'"),
+        ({"no_decay": "cls,hed"}, "`no_decay` must list .* the model has no 'hed'. Received: no_decay='cls,hed'"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, message):
@@ -212,7 +212,7 @@ def test_bad_arguments_are_refused(arguments, message):
 
 
 def test_layer_decay_without_layers_is_refused():
-    with pytest.raises(ValueError, match="needs a Transformer with blocks. Received: layer_decay=0.5"):
+    with pytest.raises(ValueError, match="must be 1 without Transformer blocks. Received: layer_decay=0.5"):
         optimizers.get("sgd", 0.1, layer_decay=0.5).build([keras.Variable([1.0], name="kernel")])
-    with pytest.raises(ValueError, match="`norm` must be above 0, or 0 for no clipping. Received: norm=-1"):
+    with pytest.raises(ValueError, match="`norm` must be 0 or more. Received: norm=-1"):
         optimizers.clip_by_global_norm([np.ones(2, "float32")], -1)

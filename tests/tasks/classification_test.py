@@ -89,9 +89,9 @@ def test_the_architecture_chooses_the_model():
 
 @pytest.mark.one_backend
 def test_another_size_than_the_architectures_is_named():
-    with pytest.raises(ValueError, match=r"num_layers` must be 12 in ViT-B/16; .*architecture=VisionTransformer`.*=2"):
+    with pytest.raises(ValueError, match=r"num_layers` must be 12 for ViT-B/16; .*architecture=VisionTransformer`.*=2"):
         _task("ViT-B/16", model={"num_layers": 2})
-    with pytest.raises(ValueError, match="do not have these fields .*Received: depth"):
+    with pytest.raises(ValueError, match="`config.model` has fields that .*Received: depth"):
         tasks.get(ConfigDict({**recipes.defaults(architecture="ViT-B/16"), "model": {"depth": 3}}))
 
 

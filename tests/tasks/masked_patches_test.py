@@ -227,9 +227,9 @@ def test_its_representation_is_the_mean_of_the_patches(classifier):
     ("model", "shape", "message"),
     [
         ({"target": "hue"}, None, "`target` must be one of mean_color, .*Received: target='hue'"),
-        ({"classifier": "map"}, None, "token, or gap for no class token. Received: classifier='map'"),
-        ({"target": "colors_4x4", "patch_size": 2}, (16, 20, 3), "multiples of 4 pixels. Received: patches of 2x2"),
-        ({}, (16, 20, 5), "up to 4 channels.*Received: target='mean_color', channels=5"),
+        ({"classifier": "map"}, None, "token, or gap to omit the class token. Received: classifier='map'"),
+        ({"target": "colors_4x4", "patch_size": 2}, (16, 20, 3), "must be a multiple of 4 .*Received: patches of 2x2"),
+        ({}, (16, 20, 5), "more than 4 channels.*Received: target='mean_color', channels=5"),
         ({"masking_rate": 1.5}, None, r"masking_rate` must be in \(0, 1\], .*Received: masking_rate=1.5"),
         ({"masking_rate": 0.0}, None, r"masking_rate` must be in \(0, 1\], .*Received: masking_rate=0.0"),
     ],
