@@ -1,7 +1,7 @@
-"""Compiles the steps of a run with the TPU compiler, on a machine without a TPU.
+"""Compiles training and evaluation steps with the TPU compiler, on a machine without a TPU.
 
-`check` returns a `Check`: whether a run fits, its memory, FLOPs and HBM traffic, and a roofline estimate of its time.
-It requires the extra `aot`, which pins jax and libtpu, on x86-64 Linux.
+`check` returns a `Check`: whether a run fits in memory, its memory use, FLOPs and HBM traffic, and a roofline estimate
+of its step time. It requires x86-64 Linux and the extra `aot`, which pins jax and libtpu.
 """
 
 from keras_vit.tpu.estimate import check

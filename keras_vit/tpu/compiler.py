@@ -1,4 +1,4 @@
-"""Calls the TPU compiler through JAX without a TPU. This file has all private names of JAX that the project uses."""
+"""Calls the TPU compiler through JAX, without a TPU. Only this file uses private JAX APIs."""
 
 import errno
 import importlib.metadata
@@ -9,38 +9,38 @@ from pathlib import Path
 from keras_vit.tpu import hlo
 from keras_vit.tpu.program import Program, refused_program
 
-# The versions with which the private names were tested; the extra `aot` in setup.cfg pins the same ones.
+# The versions with which the private APIs were tested; the extra `aot` in setup.cfg pins the same versions.
 VERSIONS = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.51"}
 
-# Without these, libtpu queries a metadata server, and JAX tries to use a TPU.
+# Without these variables, libtpu queries a metadata server, and JAX tries to use a TPU.
 ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
-    "TPU_ACCELERATOR_TYPE": "v3-8",  # any value; libtpu warns without one
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # safe, because no process uses a TPU
+    "TPU_ACCELERATOR_TYPE": "v3-8",  # unused, but libtpu warns if it is not set
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # safe, because no process uses a TPU device
 }
 _HLO_FILE = ".after_optimizations.txt"
-_MOST_ARRAYS = 50  # in `Program.traffic`
+_MOST_ARRAYS = 50  # maximum length of `Program.traffic`
 
 
 def check_installed():
-    """Raises an `ImportError` unless jax and libtpu are installed."""
+    """Raises an `ImportError` unless jax, jaxlib and libtpu are installed."""
     for name in VERSIONS:
         try:
             importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             raise ImportError(
                 f"Compiling for a TPU requires {name}, which is not installed: pip install "
-                '"keras_vit[aot]", together with [cpu] but not with [tpu] or [jax-tpu].',
+                '"keras_vit[aot]", which works with [cpu] but not with [tpu] or [jax-tpu].',
                 name=name,
             ) from None
 
 
 def topology_devices(topology):
-    """Returns JAX devices that describe a slice, for lowering and compiling functions without a TPU."""
+    """Returns the JAX devices of a slice, for which functions can be lowered and compiled but not run."""
     before = dict(os.environ)
-    os.environ.update(ENVIRONMENT)  # JAX and libtpu read it when they are loaded, now at the latest
+    os.environ.update(ENVIRONMENT)  # read when JAX and libtpu are first loaded
     try:
         import jax
         from jax.experimental import topologies
@@ -48,7 +48,7 @@ def topology_devices(topology):
         return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
     except jax.errors.JaxRuntimeError as error:
         raise ValueError(
-            f"libtpu does not support the slice ({str(error).splitlines()[0]}). Received: topology={topology}"
+            f"`topology` must be a slice known to libtpu ({str(error).splitlines()[0]}). Received: topology={topology}"
         ) from error
     finally:
         os.environ.clear()
@@ -56,7 +56,7 @@ def topology_devices(topology):
 
 
 def compile_stablehlo(stablehlo, topology):
-    """Compiles serialized StableHLO for one device of a slice; returns a `Program`."""
+    """Compiles serialized StableHLO for one device of a slice and returns its `Program`."""
     check_installed()
     device = topology_devices(topology)[0]
     import numpy as np
@@ -64,9 +64,11 @@ def compile_stablehlo(stablehlo, topology):
     from jax._src.lib import xla_client
     from jax._src.lib.mlir import ir
 
+    # Parse the module and remove ops that the TPU compiler rejects.
     with make_ir_context():
         module = ir.Module.parse(stablehlo)
         _remove_copies(module, ir)
+    # Compile for a single replica and partition.
     options = xla_client.CompileOptions()
     options.num_replicas = options.num_partitions = 1
     options.device_assignment = xla_client.DeviceAssignment.create(np.array([[device.id]]))
@@ -79,7 +81,7 @@ def compile_stablehlo(stablehlo, topology):
 
 
 def program_of(compile_with, steps=1):
-    """Returns the `Program` of `steps` steps; `compile_with(options)` compiles it with compiler options."""
+    """Returns the `Program` of `steps` training steps, which `compile_with(options)` compiles."""
     import jax
 
     with tempfile.TemporaryDirectory() as folder:
@@ -94,10 +96,10 @@ def program_of(compile_with, steps=1):
 
 
 def dumped_hlo(folder):
-    """Returns the optimized HLO from the compiler's dump folder."""
+    """Reads the optimized HLO from the compiler's dump folder."""
     paths = sorted(Path(folder).glob(f"*{_HLO_FILE}"), key=lambda path: path.stat().st_size)
     if not paths:
-        raise ImportError(f"libtpu did not write a file *{_HLO_FILE}; check XLA_FLAGS")
+        raise ImportError(f"libtpu did not write a file *{_HLO_FILE}; check the variable XLA_FLAGS")
     text = paths[-1].read_text()
     if not text.rstrip().endswith("\n}"):
         raise OSError(errno.ENOSPC, "the compiler's dump is truncated; set TMPDIR to another folder", str(folder))
@@ -105,7 +107,7 @@ def dumped_hlo(folder):
 
 
 def _numbers(executable):
-    """Returns the sizes and FLOPs of a JAX executable, public or private."""
+    """Returns the memory sizes and FLOPs of a JAX executable, from its public or its private API."""
     is_public = hasattr(executable, "memory_analysis")
     memory = executable.memory_analysis() if is_public else executable.get_compiled_memory_stats()
     results = memory.output_size_in_bytes - memory.alias_size_in_bytes
@@ -118,7 +120,7 @@ def _numbers(executable):
 
 
 def _remove_copies(module, ir):
-    """Removes `mhlo.copy`, an identity that TensorFlow emits and the TPU pipeline rejects."""
+    """Removes `mhlo.copy`, an identity op that TensorFlow emits and the TPU compiler rejects."""
     copies = []
 
     def visit(operation):

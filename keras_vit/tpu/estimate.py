@@ -1,4 +1,4 @@
-"""Compiles the steps of a run for a TPU slice, and searches for configs that fit."""
+"""Compiles the steps of a run for a TPU slice and searches for settings that fit in its memory."""
 
 import copy
 import dataclasses
@@ -17,32 +17,31 @@ from keras_vit.tpu.search import largest_batch
 from keras_vit.tpu.topologies import get_topology
 from keras_vit.training.validation import total_steps, validate_config
 
-_SOME_STEPS = 10**6  # for the schedule if the number of steps is unknown; it does not change the program's size
+_SOME_STEPS = 10**6  # schedule length if `total_steps` is unknown; does not affect the program's size
 
 
 def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, search: bool = False) -> Check:
     """Compiles the training and evaluation steps of a run for a TPU slice, without a TPU.
 
-    On TensorFlow, this compiles the program of one replica; on JAX, that of all devices. Weights are not read, and the
-    dataset need not exist, except for a folder or list of images, whose classes are counted.
+    On TensorFlow, this compiles the program of one replica; on JAX, the program of all devices. It does not read
+    weights. The dataset need not exist, unless it is a folder or list of images, whose classes must be counted.
 
     Args:
-        task: the `tasks.Task`; the recipe replaces its config.
-        recipe: the config; the argument `batch_size` replaces its field.
-        batch_size: number of examples per batch, over all devices of the slice.
-        topology: the name of a slice, such as "v3:2x2".
-        search: whether to search for the largest batch that fits, also with rematerialization and more micro-batches;
-            it compiles several times.
+        task: the `tasks.Task`; `recipe` replaces its config.
+        recipe: the config of the run; `batch_size` replaces its field of that name.
+        batch_size: global batch size, over all devices of the slice.
+        topology: name of a slice, such as "v3:2x2".
+        search: whether to search for the largest batch that fits, also with rematerialization and with more
+            micro-batches. The search compiles several programs.
 
     Returns:
         A `Check`.
 
     Raises:
-        ImportError: jax or libtpu is missing; `pip install "keras_vit[aot]"`.
+        ImportError: jax or libtpu is not installed; run `pip install "keras_vit[aot]"`.
         ValueError: the slice is unknown, or the config is invalid for it.
-        ChildProcessError: the compiler crashed.
     """
-    # Resolve config, inputs and schedule.
+    # Resolve the config, the inputs and the schedule.
     slice_ = get_topology(topology)
     devices = slice_.num_devices
     config = ConfigDict({**recipe.to_dict(), "batch_size": batch_size})
@@ -50,17 +49,20 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
     compiler.check_installed()
     inputs = input_shapes(config)
     steps = total_steps(config, inputs.num_examples) if config.total_steps or inputs.num_examples else 0
-    # Nothing trains here, so the warm-up may be longer than the training.
+    # Lengthen the schedule if necessary, because it must be longer than its warm-up.
     schedule_steps = max(steps or _SOME_STEPS, config.schedule.warmup_steps + 1)
 
     def make_programs(config):
-        own_task = copy.copy(task)  # not rebuilt, because its class may take other arguments
+        own_task = copy.copy(task)  # copied, because its constructor may take other arguments
         own_task.config = config
         return programs_class()(config, own_task, inputs, slice_, schedule_steps)
 
     @functools.cache
     def compile_steps(programs, images, parts):
-        """Returns both steps' `Program`s for `images` per device; twice the first if it cannot compile."""
+        """Returns the training and evaluation `Program`s for `images` per device.
+
+        If the training step does not compile, its `Program` is returned for both.
+        """
         train = programs.train(images * devices, parts)
         if not train.compiles and not train.out_of_memory:
             return train, train
@@ -72,7 +74,7 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
     try:
         model_flops = 3.0 * size * cost.flops(programs.model)
     except ValueError:
-        model_flops = 0.0  # the model has layers of unknown cost
+        model_flops = 0.0  # the model has layers whose cost is unknown
     result = Check(
         topology=slice_, backend=keras.backend.backend(), batch_size=batch_size, accumulate_steps=parts,
         precision=config.precision, train=train, evaluation=evaluation, state_bytes=programs.state_bytes,
@@ -83,7 +85,7 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
         return result
 
     def find(programs, parts, first, any_will_do=True):
-        """Returns a number of images per device that fits in a step of `parts` micro-batches."""
+        """Returns the number of images per device that fit in a step of `parts` micro-batches."""
 
         def compile_size(images):
             both = compile_steps(programs, images, parts)
@@ -92,10 +94,10 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
         limit = slice_.device.memory_bytes
         return largest_batch(compile_size, limit, first, programs.state_bytes, unit=parts, any_will_do=any_will_do)
 
-    # Search for the largest batch, also with more micro-batches and rematerialization.
+    # Search for the largest batch, also with more micro-batches and with rematerialization.
     fitting, changes = find(programs, parts, size, any_will_do=not search), []
     if search and fitting:
-        # Try more micro-batches for the requested batch or, if that fits, for twice the largest one.
+        # Try more micro-batches for the requested batch or, if that fits, for twice the largest batch.
         divisors = (n for n in range(2, size + 1) if size % n == 0 and size // n <= fitting // parts)
         more = 2 * parts if fitting >= size else next(divisors)
         first = -(-2 * fitting // more) * more if fitting >= size else size
@@ -108,13 +110,13 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
 
 
 def programs_class():
-    """Returns the `Programs` of Keras' backend."""
+    """Returns the subclass of `Programs` for the active Keras backend."""
     if keras.backend.backend() == "jax":
         from keras_vit.tpu.jax_programs import JaxPrograms
 
         return JaxPrograms
     if keras.backend.backend() != "tensorflow":
-        raise ValueError(f"KERAS_BACKEND must be tensorflow or jax. Received: {keras.backend.backend()!r}")
+        raise ValueError(f"KERAS_BACKEND must be tensorflow or jax. Received: backend={keras.backend.backend()!r}")
     from keras_vit.tpu.tensorflow_programs import TensorFlowPrograms
 
     return TensorFlowPrograms

@@ -1,7 +1,7 @@
 """Computes HBM traffic from the text of an optimized HLO module.
 
-`cost_analysis` also counts the bytes of on-chip memory (in a training step of ViT-B/16 on a v5e, more than the HBM
-traffic), and counts loop bodies once.
+XLA's `cost_analysis` is unsuitable: it also counts traffic of on-chip memory (in a training step of ViT-B/16 on a v5e,
+more than the HBM traffic), and it counts loop bodies only once.
 """
 
 import collections
@@ -14,8 +14,7 @@ _INSTRUCTION = re.compile(r"\s+(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\((.
 _ARRAY = re.compile(r"\b([a-z]\w*)\[([\d,<=]*)\](?:\{([^{}]*)\})?")
 _CALLED = re.compile(r"(?:body|to_apply|calls|called_computations|branch_computations)=(\{[^{}]*\}|%?[\w.\-]+)")
 
-# Instructions that move no bytes themselves: views, ends of `-start` operations, and calls, whose computations are
-# visited.
+# Instructions that move no bytes: views, bookkeeping, and calls, whose computations are visited instead.
 _CALLS = {"while", "conditional", "call", "async-start"}
 _FREE = _CALLS | {
     "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "async-update", "partition-id",
@@ -24,13 +23,16 @@ _FREE = _CALLS | {
 
 
 def traffic(text, steps=1):
-    """Returns HBM traffic as `(array, bytes)`, such as `("bf16[64,12]", 10**9)`, largest first."""
+    """Returns the HBM traffic of each array, such as `("bf16[64,12]", 10**9)`, in bytes, largest first.
+
+    `steps` is the trip count of outermost loops whose length the HLO does not contain.
+    """
     computations, outputs, entry = _parse(text)
     sizes = collections.Counter()
 
     def visit(name, times):
         for line_outputs, opcode, rest in computations.get(name, ()):
-            # Visit called computations, loop bodies as often as they run.
+            # Visit called computations, and count loop bodies once per iteration.
             if opcode in _CALLS:
                 length = 1
                 if opcode == "while":
@@ -42,7 +44,7 @@ def traffic(text, steps=1):
                         visit(called, times * length)
             if opcode in _FREE or opcode.endswith("-done"):
                 continue
-            # Count operands and outputs in HBM; a slice reads only its output's size.
+            # Count operands and outputs in HBM. A slice reads only as many bytes as it writes.
             writes = line_outputs[:1] if opcode == "copy-start" else line_outputs
             for operand in re.findall(r"%([\w.\-]+)", rest.split("), ")[0]):
                 for array in outputs.get(operand, ()):
@@ -81,11 +83,12 @@ def _name(array):
 
 
 def is_in_hbm(array):
+    """Returns whether the layout places an array in HBM, memory space 0."""
     return not re.search(r"S\([1-9]", array[2])
 
 
 def padded_bytes(array):
-    """Returns the bytes of `(dtype, shape, layout)` with the padding of tiles; a layout is like "1,0:T(8,128)S(1)"."""
+    """Returns the bytes of `(dtype, shape, layout)`, tile padding included; a layout looks like "1,0:T(8,128)S(1)"."""
     dtype, shape, layout = array
     axes, _, rest = layout.partition(":")
     tile, sides = re.match(r"T\(([\d,]+)\)", rest), list(shape)

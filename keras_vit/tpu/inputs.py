@@ -1,4 +1,4 @@
-"""The shape of a model's inputs, for datasets that need not exist on this machine."""
+"""Determines the shapes of a model's inputs, without the dataset where possible."""
 
 import dataclasses
 import types
@@ -10,7 +10,7 @@ from keras_vit.preprocessing import Preprocessing
 
 @dataclasses.dataclass(frozen=True)
 class InputShapes:
-    """The part of `data.InputPipeline` that a task builds its model from; `num_examples` is 0 if unknown."""
+    """Replaces `data.InputPipeline` when a task builds its model; `num_examples` is 0 if unknown."""
 
     image_shape: tuple
     num_classes: int
@@ -23,12 +23,12 @@ class InputShapes:
         return types.SimpleNamespace(class_names=names, num_examples=self.num_examples)
 
     def model_preprocessing(self):
-        # Other preprocessing does not change the size of the model.
+        # Other kinds of preprocessing do not change the size of the model.
         return Preprocessing(resize="naflex").for_channels(self.image_shape[-1]) if self.is_naflex else None
 
 
 def input_shapes(config):
-    """Returns the `InputShapes` of a config, and reads its dataset only if the config does not specify them."""
+    """Returns the `InputShapes` of a config; reads the dataset only if the config does not determine them."""
     group = config.data
     size, channels = group.image_size, group.channels
     image_shape = (size, size, channels) if size else tuple(group.image_shape)
@@ -47,8 +47,8 @@ def input_shapes(config):
         if generated:
             raise
         raise ValueError(
-            "The image size and the number of classes must be known. For a dataset that is not on this machine, set "
-            "data.image_size and data.classes (such as --config.data.classes=1000). "
+            "`data.image_size` and `data.classes` must be set for a dataset that is not on this machine, for example "
+            "--config.data.classes=1000. "
             f"Received: data.name={group.name!r}, data.image_size={size}, data.classes={group.classes} ({error})"
         ) from error
     facts = len(inputs.train.class_names), inputs.train.num_examples, bool(group.max_patches)

@@ -1,4 +1,4 @@
-"""The programs of the JAX engine, compiled for all devices of a TPU slice."""
+"""Compiles the steps of the JAX engine for a TPU slice."""
 
 import math
 
@@ -19,7 +19,7 @@ from keras_vit.training.patch_sizes import at_patch_size, make_task_metrics
 
 
 class JaxPrograms(Programs):
-    """The steps of a run on JAX, compiled for all devices of a slice. A training program may run several steps."""
+    """Compiles the steps of a run on JAX for all devices of a slice; a training program may run several steps."""
 
     def _build(self, inputs, total_steps):
         config = self._config
@@ -39,7 +39,7 @@ class JaxPrograms(Programs):
 
     def train(self, batch_size, accumulate_steps):
         options = {name: self._config[name] for name in STEP_OPTIONS}
-        task = at_patch_size(self._task, min(self._config.patch_sizes, default=None))  # the most tokens
+        task = at_patch_size(self._task, min(self._config.patch_sizes, default=None))  # the most tokens and memory
         options |= {"batch_size": batch_size, "accumulate_steps": accumulate_steps}
         train_steps = make_train_steps(self._mesh, self.model, self._optimizer, task, self._shardings, **options)
         steps = steps_per_execution(self._config.steps_per_call, batch_size, self._image_shape, self._mesh.size)
@@ -70,13 +70,13 @@ class JaxPrograms(Programs):
 
 
 def compile_function(function, *arguments, steps=1):
-    """Returns the `Program` of a jitted function of sharded `jax.ShapeDtypeStruct`s."""
+    """Compiles a jitted function for sharded `jax.ShapeDtypeStruct` arguments and returns its `Program`."""
     try:
         lowered = function.lower(*arguments)
     except (jax.errors.JAXTypeError, jax.errors.JAXIndexError, NotImplementedError) as error:
-        return refused_program(error)  # for example, a shape depends on values
+        return refused_program(error)  # for example, a shape that depends on values
     cached = jax.config.jax_enable_compilation_cache
-    jax.config.update("jax_enable_compilation_cache", False)  # JAX cannot read these programs back from disk
+    jax.config.update("jax_enable_compilation_cache", False)  # JAX cannot load these programs from the cache
     try:
         return compiler.program_of(lambda options: lowered.compile(compiler_options=options), steps)
     finally:

@@ -1,4 +1,4 @@
-"""The base class of both backends' programs."""
+"""Base class for compiling the steps of a run."""
 
 import math
 
@@ -6,10 +6,10 @@ import keras
 
 
 class Programs:
-    """The steps of a run, compiled for a slice; each backend has a subclass.
+    """Compiles the steps of a run for a slice; each backend has a subclass.
 
-    A subclass has the property `state_bytes` and the methods `_build(inputs, total_steps)`, which returns the model,
-    `train(batch_size, accumulate_steps)` and `evaluation(batch_size, accumulate_steps)`, which return a `Program`.
+    A subclass defines the property `state_bytes`, the method `_build(inputs, total_steps)`, which returns the model,
+    and the methods `train` and `evaluation`, which map `(batch_size, accumulate_steps)` to a `Program`.
     """
 
     def __init__(self, config, task, inputs, topology, total_steps):
@@ -25,5 +25,5 @@ class Programs:
 
     @property
     def gradient_bytes(self):
-        """Bytes of the gradients in float32."""
+        """Size of the float32 gradients in bytes."""
         return 4 * sum(math.prod(weight.shape) for weight in self.model.trainable_weights)

@@ -5,7 +5,7 @@ from keras_vit.tpu.search import MOST_IMAGES
 
 
 def report(check, price=0.0, arrays=0):
-    """Returns the lines of a report."""
+    """Returns the lines of a report, with the `arrays` arrays that cause the most HBM traffic."""
     topology, size = check.topology, check.batch_size_per_device
     lines = [
         f"{topology.name}: {topology.num_devices} x {topology.device.kind}, {size} images each "
@@ -34,7 +34,7 @@ def _verdict(check):
         verdict = f"compiles and fits: {format_bytes(check.memory_bytes)} of {limit} per device"
         if fitting > check.batch_size_per_device:
             verdict += f"; up to {fitting} images per device fit"
-        return verdict + (", and more were not tried" if fitting >= MOST_IMAGES else "")
+        return verdict + ("; larger batches were not tried" if fitting >= MOST_IMAGES else "")
     needed = f"{format_bytes(check.memory_bytes)}" if check.memory_bytes else "more"
     verdict = f"does not fit: needs {needed} of {limit} per device"
     if not fitting:
@@ -59,8 +59,8 @@ def _time(check, price):
     device = check.topology.device
     bound = "compute" if check.compute_seconds >= check.bandwidth_seconds else "bandwidth"
     lines = [
-        f"{check.train.flops / 1e12:.4g} TFLOPs per step by the compiler, {check.model_flops / 1e12:.4g} by the "
-        f"layers; {check.bytes_accessed / 1e9:.4g} GB of HBM traffic",
+        f"{check.train.flops / 1e12:.4g} TFLOPs per step by the compiler's count, {check.model_flops / 1e12:.4g} by "
+        f"layer; {check.bytes_accessed / 1e9:.4g} GB of HBM traffic",
         f"roofline estimate (not measured): {check.compute_seconds * 1e3:.4g} ms for the larger of these FLOP counts "
         f"at the published {device.peak_flops / 1e12:.4g} TFLOP/s, {check.bandwidth_seconds * 1e3:.4g} ms for the "
         f"traffic at {device.bandwidth / 1e9:.4g} GB/s; bound by {bound}",
@@ -82,7 +82,7 @@ def _time(check, price):
 
 
 def format_bytes(number):
-    """Formats a size in bytes with a binary unit."""
+    """Formats a number of bytes with a binary unit."""
     for unit in ("B", "KiB", "MiB"):
         if number < 1000:
             return f"{number:.3g} {unit}"

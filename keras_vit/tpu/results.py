@@ -1,4 +1,4 @@
-"""The result of a TPU check: the compiler's numbers and a roofline."""
+"""The result of a TPU check: the compiler's numbers and a roofline estimate."""
 
 import dataclasses
 from typing import Any
@@ -9,21 +9,21 @@ from keras_vit.tpu.topologies import Topology
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """The result of a check of a run on a slice; memory, FLOPs and bytes are per device.
+    """The result of a TPU check. Memory, FLOPs and bytes are per device.
 
     Attributes:
         topology: the `Topology`.
         backend: "tensorflow" or "jax".
-        batch_size: over all devices.
-        accumulate_steps: micro-batches per step.
-        precision: of the config.
-        train, evaluation: the `Program` of each step.
-        state_bytes: weights, optimizer state and EMA, without padding.
-        all_reduce_bytes: float32 gradients, which the devices sum.
-        model_flops: of a training step: three times `keras_vit.flops(model)` per image; 0 if unknown.
-        total_steps: of the config; 0 if the number of training examples is unknown.
-        fitting_batch_per_device: images per device that fit, with `search` the largest number; 0 if none was found.
-        changes: with `search`, images per device that fit with a changed config, such as `(("remat=True", 128),)`.
+        batch_size: global batch size, over all devices.
+        accumulate_steps: number of micro-batches per step.
+        precision: the config's `precision`.
+        train, evaluation: the `Program` of the training and of the evaluation step.
+        state_bytes: size of weights, optimizer state and EMA, without padding.
+        all_reduce_bytes: size of the float32 gradients, which the devices sum.
+        model_flops: FLOPs of a training step: three times `keras_vit.flops(model)` per image; 0 if unknown.
+        total_steps: number of training steps; 0 if the number of training examples is unknown.
+        fitting_batch_per_device: a number of images per device that fits, with `search` the largest; 0 if none fits.
+        changes: with `search`, the images per device that fit after a config change, such as `(("remat=True", 128),)`.
     """
 
     topology: Topology
@@ -60,23 +60,23 @@ class Check:
 
     @property
     def error(self) -> str:
-        """The compiler's message; if both steps fail, preferably one that is not about memory."""
+        """The compiler's message, or "". If both steps fail, an error other than out-of-memory is preferred."""
         refused = [program for program in (self.train, self.evaluation) if program.error]
         return min(refused, key=lambda program: program.out_of_memory).error if refused else ""
 
     @property
     def memory_bytes(self) -> int:
-        """HBM of the step that needs more."""
+        """HBM in bytes used by the larger of the two steps."""
         return max(self.train.memory_bytes, self.evaluation.memory_bytes)
 
     @property
     def flops(self) -> float:
-        """FLOPs of a training step: the compiler's count, with loop bodies counted once, or `model_flops` if larger."""
+        """FLOPs of a training step: the larger of `model_flops` and the compiler's count (loop bodies once)."""
         return max(self.train.flops, self.model_flops) if self.train.compiles else 0.0
 
     @property
     def bytes_accessed(self) -> float:
-        """HBM traffic of a training step."""
+        """HBM traffic of a training step in bytes."""
         return self.train.bytes_accessed / self.train.steps
 
     @property
@@ -89,27 +89,27 @@ class Check:
 
     @property
     def all_reduce_seconds(self) -> float:
-        """Seconds to send 2 (n - 1) / n times the gradients of n devices at the published interconnect bandwidth."""
+        """Seconds to send 2 (n - 1) / n times the gradients, for n devices, at the published interconnect bandwidth."""
         n = self.topology.num_devices
         return 2 * (n - 1) / n * self.all_reduce_bytes / self.topology.device.interconnect
 
     @property
     def step_seconds_estimate(self) -> float:
-        """A roofline: the longer of compute and HBM traffic, plus the all-reduce; 0 if the step does not compile."""
+        """Roofline estimate: the longer of compute and HBM time, plus the all-reduce; 0 if compilation fails."""
         longer = max(self.compute_seconds, self.bandwidth_seconds)
         return longer + self.all_reduce_seconds if longer else 0.0
 
     @property
     def images_per_second_estimate(self) -> float:
-        """Training images per second and device; 0 if the step does not compile."""
+        """Training images per second per device; 0 if the step does not compile."""
         seconds = self.step_seconds_estimate
         return self.batch_size_per_device / seconds if seconds else 0.0
 
     @property
     def evaluation_images_per_second_estimate(self) -> float:
-        """Evaluation images per second and device, by the same roofline; 0 if the step does not compile."""
+        """Evaluation images per second per device, by the same estimate; 0 if the step does not compile."""
         images = self.batch_size_per_device
-        if self.backend == "tensorflow":  # its evaluation step is one micro-batch, that of JAX all of them
+        if self.backend == "tensorflow":  # an evaluation step runs one micro-batch; on JAX, all
             images //= self.accumulate_steps
         forward = self.model_flops / 3 / self.batch_size_per_device * images
         return images / seconds if (seconds := roofline_seconds(self.evaluation, forward, self.topology)) else 0.0
@@ -128,7 +128,7 @@ class Check:
 
 
 def roofline_seconds(program, model_flops, topology):
-    """Returns the longer of a program's compute and HBM times; 0 if it does not compile."""
+    """Returns the longer of a program's compute time and HBM time, or 0 if it does not compile."""
     if not program.compiles:
         return 0.0
     device = topology.device

@@ -1,16 +1,16 @@
-"""Finds the largest batch per device that fits by compiling a few."""
+"""Finds the largest batch per device that fits, by compiling for a few batch sizes."""
 
 import math
 
 MOST_IMAGES = 2**14  # the largest batch to try
-_CLOSE = 1.1  # the search ends if linear extrapolation predicts that at most a tenth more fits
+_CLOSE = 1.1  # the search stops if at most 10% more images are predicted to fit
 
 
 def largest_batch(compile_size, limit, first, fixed=0, unit=1, any_will_do=False):
-    """Returns the largest compiled number of images per device that fits; 0 if not even `unit` fits.
+    """Returns the largest tested number of images per device that fits; 0 if `unit` images do not fit or compile.
 
-    `compile_size(images)` returns a `Program`; `limit` and `fixed` are the bytes of HBM and of the state; numbers of
-    images are multiples of `unit`. `first` is tried first, and with `any_will_do` any number that fits is returned.
+    `compile_size(images)` returns a `Program`; `limit` is the size of HBM and `fixed` the size of the state, in bytes.
+    The search tests `first` and then other multiples of `unit`; with `any_will_do`, it stops at the first that fits.
     """
     low, high, number, memory = 0, math.inf, first, {0: fixed}
     while True:
@@ -23,14 +23,14 @@ def largest_batch(compile_size, limit, first, fixed=0, unit=1, any_will_do=False
             high = number
         else:
             return 0
-        # Extrapolate memory to the limit, and stop if that is close or nothing is left to try.
+        # Extrapolate memory use to the limit, and stop if the result is close or no number is left to test.
         guess = _guess(memory, limit, number, low, high)
         if low and (any_will_do or low >= MOST_IMAGES or min(guess, high - 1) <= _CLOSE * low):
             return low
         step = grid(low, unit)
         if high - low <= step:
             return low
-        # Try the guess on the grid, or else the middle.
+        # Test the extrapolated number, rounded to the grid, or else the midpoint.
         number = max(low + step, int(min(guess, MOST_IMAGES) // step) * step)
         if number >= high or number in memory:
             number = int((low + high) / 2 // unit) * unit
@@ -39,13 +39,13 @@ def largest_batch(compile_size, limit, first, fixed=0, unit=1, any_will_do=False
 
 
 def grid(number, unit=1):
-    """Returns the step between numbers tried near `number`, a multiple of `unit`."""
+    """Returns the spacing of the tested numbers near `number`, a multiple of `unit`."""
     step = 1 if number < 8 else max(8, 2 ** int(math.log2(number / 64)))
     return max(step // unit, 1) * unit
 
 
 def _guess(memory, limit, number, low, high):
-    """Returns the number of images at the limit, on a line through the two compiled ones nearest to it."""
+    """Extrapolates the number of images at the limit from the two programs whose memory is nearest to it."""
     points = sorted(memory.items(), key=lambda item: abs(item[1] - limit))[:2]
     if len(points) == 2 and points[0][1] != points[1][1]:
         (a, bytes_a), (b, bytes_b) = points

@@ -1,4 +1,4 @@
-"""The programs of a replica of TPUStrategy, compiled for a TPU."""
+"""Compiles the steps of the TensorFlow engine for one TPUStrategy replica."""
 
 import math
 import warnings
@@ -12,12 +12,12 @@ from keras_vit.training.patch_sizes import at_patch_size, make_task_metrics
 from keras_vit.training.tensorflow.engine import STEP_OPTIONS, TensorFlowEngine, make_replica_sums
 from keras_vit.training.tensorflow.step import make_replica_step
 
-# The prefix of TensorFlow's message if it cannot lower a graph.
+# Prefix of TensorFlow's error message if it cannot lower a graph.
 _NO_PROGRAM = "Failed getting HLO text: "
 
 
 class TensorFlowPrograms(Programs):
-    """The steps that `strategy.run` runs on each replica, compiled for one device, without the all-reduce."""
+    """Compiles the steps that `strategy.run` runs on each replica, for one device and without the all-reduce."""
 
     def _build(self, inputs, total_steps):
         if self._config.xla:
@@ -29,7 +29,7 @@ class TensorFlowPrograms(Programs):
     def train(self, batch_size, accumulate_steps):
         size = batch_size // self.topology.num_devices
         options = {name: self._config[name] for name in STEP_OPTIONS}
-        task = at_patch_size(self._task, min(self._config.patch_sizes, default=None))  # the most tokens
+        task = at_patch_size(self._task, min(self._config.patch_sizes, default=None))  # the most tokens and memory
         options |= {"batch_size": size, "accumulate_steps": accumulate_steps}
         step = make_replica_step(self._engine.strategy, self._engine.state, task, **options)
         scalars = [tf.TensorSpec((), dtype) for dtype in (tf.int32, tf.int32, tf.float32)]
@@ -54,14 +54,14 @@ def _bytes(variable):
 
 
 def compile_function(function, specs, topology):
-    """Returns the `Program` of a function of `tf.TensorSpec`s, compiled for one device of a slice."""
+    """Compiles a function for `tf.TensorSpec` arguments and one device of a slice; returns its `Program`."""
     function = tf.function(function, jit_compile=True, autograph=False)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # TensorFlow warns about its own arguments
+            warnings.simplefilter("ignore")  # TensorFlow warns about arguments that it sets itself
             program = function.experimental_get_compiler_ir(*specs)(stage="stablehlo_serialized")
     except ValueError as error:
-        # A shape is not static, or XLA lacks an operation. Other errors are the function's own.
+        # Handle only shapes that are not static and ops that XLA lacks; other errors come from the function itself.
         if not str(error).startswith(("Only support static input shape", _NO_PROGRAM)):
             raise
         return refused_program(str(error).removeprefix(_NO_PROGRAM).strip(" '"))

@@ -1,4 +1,4 @@
-"""TPU slices by name, and the published rates of their devices."""
+"""TPU slices by name, with the published peak rates of their devices."""
 
 import dataclasses
 import math
@@ -9,7 +9,7 @@ GIB = 2**30
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """A device as listed by JAX and TensorFlow: a core of TPU v2, v3 and v4, else a chip."""
+    """A device as listed by JAX and TensorFlow: a core on TPU v2, v3 and v4, a chip on later generations."""
 
     kind: str
     devices_per_chip: int
@@ -29,15 +29,15 @@ DEVICES = {
     "v5p": Device("TPU v5", 1, int(95.73 * GIB), 459e12, 2765e9, 4800e9 / 8),
     "v6e": Device("TPU v6 lite", 1, int(31.24 * GIB), 918e12, 1638e9, 3200e9 / 8),
 }
-"""The devices of each generation, by the prefix of a topology's name."""
-# The number of dimensions of a slice's network.
+"""Maps TPU generations, the prefixes of topology names, to devices."""
+# The number of dimensions of each generation's network, and of its topology names.
 DIMENSIONS = {"v2": 2, "v3": 2, "v4": 3, "v5e": 2, "v5p": 3, "v6e": 2}
 EXAMPLES = "v2:2x2, v3:2x2, v4:2x2x1, v5e:2x4, v5p:2x2x1, v6e:1x1"
 
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """A slice, such as "v3:2x2": 2 by 2 chips, which Cloud TPU calls v3-8."""
+    """A TPU slice. For example, "v3:2x2" has 2 x 2 chips with 8 devices, and Cloud TPU calls it v3-8."""
 
     name: str
     device: Device
@@ -45,14 +45,14 @@ class Topology:
 
 
 def get_topology(name: str) -> Topology:
-    """Returns the slice with a name.
+    """Returns the TPU slice of a name, such as "v3:2x2".
 
     Raises:
-        ValueError: the name is not valid; the message has examples.
+        ValueError: the name is invalid. The message contains examples.
     """
     generation, _, shape = str(name).partition(":")
     sides = [int(side) for side in shape.split("x")] if re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", shape) else []
     if generation not in DEVICES or len(sides) != DIMENSIONS[generation]:
-        raise ValueError(f"`topology` must be like {EXAMPLES}. Received: topology={name!r}")
+        raise ValueError(f"`topology` must be a name like {EXAMPLES}. Received: topology={name!r}")
     device = DEVICES[generation]
     return Topology(name, device, math.prod(sides) * device.devices_per_chip)

@@ -32,7 +32,7 @@ def _run(*arguments, backend="tensorflow"):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--topology=v3:2"], "error: `topology` must be like v2:2x2"),
+        (["--topology=v3:2"], "error: `topology` must be a name like v2:2x2"),
         (["--topology=v3:4x4", "--config.batch_size=48"], "error: `batch_size` must be divisible by 32 replicas"),
         (["--output=nowhere/check.json"], "error: The folder of --output must exist"),
         (["--price=nan"], "error: flag --price=nan: must be finite. Received: nan or inf"),
