@@ -1,7 +1,7 @@
 """Reads and writes checkpoints of this and other libraries.
 
-`load(model, source)` reads and `save(model, path)` writes weights. `infer_architecture(source)` returns the name
-and the arguments of the constructor that matches a file.
+`load(model, source)` loads weights into a model, and `save(model, path)` saves them. `infer_architecture(source)`
+returns the constructor name and arguments for a checkpoint.
 """
 
 from keras_vit.checkpoints.inference import find_preprocessing, infer_architecture

@@ -1,4 +1,4 @@
-"""Downloads files by URL, with a mirror folder and a cache; a file appears only when it is complete."""
+"""Downloads files to a cache, or finds them in a mirror folder. Downloads are atomic."""
 
 import hashlib
 import os
@@ -12,11 +12,11 @@ from keras_vit import files
 
 MIRROR = "KERAS_VIT_WEIGHTS"
 
-_LEFTOVER_SECONDS = 24 * 3600  # a partial download older than this is left from a killed process
+_LEFTOVER_SECONDS = 24 * 3600  # an older partial download was left by a killed process and is deleted
 
 
 def fetch(url):
-    """Returns the local path of a file; downloads it to the cache if neither the mirror nor the cache has it."""
+    """Returns the local path of the file at a URL, downloading it unless the mirror or the cache has it."""
     url = https(url)
     mirrored = _in_mirror(url)
     if mirrored is not None and mirrored.exists():
@@ -28,24 +28,28 @@ def fetch(url):
 
 
 def https(url):
-    """Returns the https URL of a gs URL, and other URLs unchanged."""
+    """Converts a gs:// URL to https:// and leaves other URLs unchanged."""
     if url.startswith("gs://"):
         return "https://storage.googleapis.com/" + urllib.parse.quote(urllib.parse.unquote(url[5:]))
     return url
 
 
 def cache_path(url):
-    """Returns the path of a file in the cache: one folder per URL, since several end in `ViT-B_16.npz`."""
+    """Returns the cache path for a URL. Each URL has its own folder, because many files are named `ViT-B_16.npz`."""
     parts = urllib.parse.urlsplit(url)
     name = urllib.parse.unquote(parts.path).rpartition("/")[2]
     name = "".join(c if c.isalnum() or c in "+-_." else "_" for c in name).lstrip(".") or "file"
     digest = hashlib.sha256(url.encode()).hexdigest()[:16]
-    home = os.environ.get("KERAS_HOME") or "~/.keras"  # as Keras does, which has no public function for it
+    home = os.environ.get("KERAS_HOME") or "~/.keras"  # same default as Keras, which has no public function for it
     return pathlib.Path(home).expanduser() / "keras_vit" / f"{parts.hostname}-{digest}" / name
 
 
 def _in_mirror(url):
-    """Returns the path of a file in the mirror: `imagenet21k/ViT-B_16.npz` as in the bucket, or `<host>/<path>`."""
+    """Returns the mirror path for a URL, or None if no mirror folder is set.
+
+    The path is `imagenet21k/ViT-B_16.npz` for Google's `vit_models` bucket, `<bucket>/<path>` for its other buckets,
+    and `<host>/<path>` for other hosts.
+    """
     folder = os.environ.get(MIRROR)
     if not folder:
         return None
@@ -59,19 +63,19 @@ def _in_mirror(url):
 
 
 def _download(url, target, mirrored):
-    """Downloads a file; `target` appears when the download is complete."""
+    """Downloads a file to `target` atomically."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         files.remove_leftovers(target.parent, _LEFTOVER_SECONDS)
         with files.atomic_path(target) as part:
             part = pathlib.Path(part)
-            # Keras compares the size with Content-Length, and removes a file that is too short.
+            # Keras checks the size against Content-Length and deletes a truncated file.
             keras.utils.get_file(part.name, url, cache_dir=str(part.parent), cache_subdir="", force_download=True)
     except Exception as error:
         if isinstance(error.__context__, urllib.error.HTTPError):
             error.__context__.close()  # Keras leaves the connection open
         locations = str(target) if mirrored is None else f"{mirrored} or {target}"
         raise ConnectionError(
-            f"{target.name} could not be downloaded ({error}). Without a network, download {url} elsewhere and copy it "
-            f"to {locations}, or set {MIRROR} to a folder that mirrors the bucket. Received: {url}"
+            f"{target.name} could not be downloaded ({error}). Without network access, download {url} on another "
+            f"machine and copy it to {locations}, or set {MIRROR} to a mirror of the bucket. Received: {url}"
         ) from error

@@ -1,4 +1,4 @@
-"""Opens checkpoints of any format; their arrays get canonical names and the layout of Keras."""
+"""Opens checkpoints of any supported format and converts their arrays to canonical names and the Keras layout."""
 
 import contextlib
 import dataclasses
@@ -15,26 +15,26 @@ from keras_vit.checkpoints.readers import LazyArray, NpzFile, SafetensorsFile, S
 from keras_vit.checkpoints.registry import FAMILIES, Format
 from keras_vit.preprocessing import Preprocessing
 
-# The start of the comment that `save` writes into the archive. JSON follows, with facts about the model that no array
-# shows. Other libraries ignore it.
+# Prefix of the zip comment that `save` writes. JSON follows, with facts about the model that the arrays do not show.
+# Other libraries ignore the comment.
 COMMENT = "keras_vit "
-_TOKENS = ("/cls", "_embedding", "_tokens", "/probe")  # the last parts of paths of variables of shape `(1, N, D)`
-_KINDS = r"vit|bit|deit|dino|clip|siglip|eva|jepa|mae"  # matches the names of all known families
+_TOKENS = ("/cls", "_embedding", "_tokens", "/probe")  # path endings of variables of shape `(1, N, D)`
+_KINDS = r"vit|bit|deit|dino|clip|siglip|eva|jepa|mae"  # matches the model types of all known families
 _UNKNOWN = Format("unknown", "", ())
 _DEFAULTS = Preprocessing().to_config()
 
 
 @dataclasses.dataclass
 class Checkpoint:
-    """A checkpoint that is open for reading."""
+    """An open checkpoint."""
 
     format: Format
-    arrays: dict[str, LazyArray]  # weights by canonical name, or by their name in the file if the format is unknown
-    other_arrays: dict[str, LazyArray]  # arrays that are not weights, such as an optimizer's state
-    # Facts about the model from the file, the config.json next to it, or its format: arguments of the constructor; the
-    # "constructor" with all of its "arguments"; the "grid" of the positions; fields of a "preprocessing".
+    arrays: dict[str, LazyArray]  # weights by canonical name, or by name in the file if the format is unknown
+    other_arrays: dict[str, LazyArray]  # arrays that are not weights, such as optimizer state
+    # Facts about the model from the file, the config.json next to it, or its format: constructor arguments by name, and
+    # the keys "constructor" and "arguments" (a complete call), "grid" (of the positions) and "preprocessing".
     facts: dict[str, Any]
-    unknown_kind: str = ""  # the model type in the config.json, if it is not of a known family
+    unknown_kind: str = ""  # the model type in the config.json, if no known family has it
 
     @property
     def shapes(self):
@@ -43,15 +43,14 @@ class Checkpoint:
 
 @contextlib.contextmanager
 def open_checkpoint(path, subtree="", num_heads=None):
-    """Opens a local .npz or .safetensors file, reads its headers, and yields a `Checkpoint`."""
+    """Opens a local .npz, .safetensors or index file, reads the headers, and yields a `Checkpoint`."""
     path = str(path)
     if path.endswith(".json"):
         opened = ShardedFile(hub.shards(path))
     else:
         opened = SafetensorsFile(path) if path.endswith(".safetensors") else NpzFile(path)
     with opened as file:
-        # The config.json next to the weights.npz of a run is that of the run, not of a model.
-        # Find the format and collect facts about the model.
+        # Find the format and collect facts. A config.json next to an .npz file describes a training run, not a model.
         config = {} if path.endswith(".npz") else _read_json(path, "config.json")
         form, prefix = _find_format(file.arrays, subtree, config)
         facts = {**form.facts, **_preprocessing_of(form, path), **_facts_of(form, config, path)}
@@ -59,7 +58,7 @@ def open_checkpoint(path, subtree="", num_heads=None):
         inside, others = {}, {}
         for name, array in file.arrays.items():
             is_weight = name.startswith(prefix) and rename(form, name.removeprefix(prefix)) != ""
-            is_weight = is_weight and 0 not in array.shape  # such as the tokens of a model without registers
+            is_weight = is_weight and 0 not in array.shape  # drop empty arrays, such as zero register tokens
             (inside if is_weight else others)[name.removeprefix(prefix) if is_weight else name] = array
         weights = _translate(inside, form, facts.get("num_heads") or num_heads)
         _shape_naflex(weights, facts, path)
@@ -71,7 +70,7 @@ def open_checkpoint(path, subtree="", num_heads=None):
 
 
 def _find_format(arrays, subtree, config):
-    """Returns the format that knows the most names in a file, and the prefix of its weights."""
+    """Returns the format that recognizes the most array names, and the prefix of the weights."""
     best, best_score = (_UNKNOWN, ""), (-1, False)
     for form in (form for family in FAMILIES for form in family.formats):
         prefixes = form.prefixes
@@ -88,7 +87,7 @@ def _find_format(arrays, subtree, config):
 
 
 def rename(form, name):
-    """Returns the path of a variable, "" for an array that is not a weight, None for an unknown name."""
+    """Returns the variable path for a name in a file, "" if the array is not a weight, or None for an unknown name."""
     stem = re.sub(r"\.(weight|bias)$", "", name) if form.layout == "pytorch" else name
     for pattern, replacement in form.renames:
         if match := re.fullmatch(pattern, stem) or re.fullmatch(pattern, name):
@@ -97,7 +96,7 @@ def rename(form, name):
 
 
 def _translate(arrays, form, num_heads):
-    """Returns `{canonical name: LazyArray}` for the arrays of a file."""
+    """Returns the weights of a file as `{canonical name: LazyArray}`."""
     weights = {}
     for name_in_file, array in arrays.items():
         target = rename(form, name_in_file)
@@ -111,7 +110,7 @@ def _translate(arrays, form, num_heads):
 
 
 def _shape_naflex(weights, facts, path):
-    """Reshapes a NaFlex file's patch matrix to a convolution kernel, and its 2-D table of positions to a sequence."""
+    """Reshapes a NaFlex file's patch matrix to a convolution kernel, and its 2-D grid of positions to a sequence."""
     channels, kernel = facts.pop("num_channels", 3), weights.get(names.EMBEDDING)
     if kernel is None or len(kernel.shape) == 4:
         return
@@ -119,21 +118,23 @@ def _shape_naflex(weights, facts, path):
     side = math.isqrt(kernel.shape[0] // channels) if is_matrix else 0
     if not side or side**2 * channels != kernel.shape[0]:
         raise ValueError(
-            "The embedding of patches must be a convolution, or for NaFlex a matrix of square patches. "
+            "The patch embedding must be a convolution kernel or, for NaFlex, a matrix of square patches. "
             f"Received: shape={kernel.shape} in {path}"
         )
     weights[names.EMBEDDING] = kernel.reshape((side, side, channels, kernel.shape[1]))
-    facts.setdefault("max_patches", 256)  # as in the published models
+    facts.setdefault("max_patches", 256)  # the value of the published models
     positions = weights.get(names.POSITIONS)
-    if positions is not None and len(positions.shape) == 3 and positions.shape[0] > 1:  # as in big_vision
+    if positions is not None and len(positions.shape) == 3 and positions.shape[0] > 1:  # big_vision's layout
         rows, columns, hidden_size = positions.shape
         weights[names.POSITIONS] = positions.reshape((1, rows * columns, hidden_size))
         facts["grid"] = rows, columns
 
 
 def _place_positions(weights, facts):
-    """Replaces "image_size" in the facts by the "grid" of the positions, if they fit. Register tokens have no positions
-    here, so positions of registers in a file are added to the tokens."""
+    """Replaces "image_size" in the facts by the "grid" of the positions, if the grid fits their number.
+
+    Register tokens have no position embeddings in keras_vit, so those in the file are added to the tokens themselves.
+    """
     sides, kernel = facts.pop("image_size", None), weights.get(names.EMBEDDING)
     sides = (sides, sides) if type(sides) is int else tuple(sides) if isinstance(sides, list) else ()
     grid = None
@@ -161,7 +162,7 @@ def _place_positions(weights, facts):
 
 
 def _split(target, array):
-    """Returns `(path, LazyArray)` for each variable in an array."""
+    """Splits an array into its variables, a list of `(path, LazyArray)`."""
     if "*" in target and len(array.shape) > 1 and array.shape[0]:
         layers = [part.reshape(array.shape[1:]) for part in array.split(array.shape[0])]
         return [(target.replace("*", str(i)), layer) for i, layer in enumerate(layers)]
@@ -174,7 +175,7 @@ def _split(target, array):
 
 
 def _from_pytorch(path, ending, array, num_heads):
-    """Returns the complete path of a PyTorch array, and the array in the layout of Keras."""
+    """Returns the complete variable path of a PyTorch array, and the array in the Keras layout."""
     if ending == "bias":
         path += "/bias"
     elif ending == "weight" and not path.endswith("_embedding"):
@@ -186,7 +187,7 @@ def _from_pytorch(path, ending, array, num_heads):
     elif path.endswith(_TOKENS) and 0 < len(array.shape) < 3:
         array = array.reshape((1,) * (3 - len(array.shape)) + array.shape)
     module = path.rpartition("/")[0]
-    if num_heads and array.shape:  # the load reports the shape of an array that cannot be divided
+    if num_heads and array.shape:  # the load rejects an array that `num_heads` does not divide
         if module.endswith(("/query", "/key", "/value")) and not array.shape[-1] % num_heads:
             *rest, units = array.shape
             array = array.reshape((*rest, num_heads, units // num_heads))
@@ -197,7 +198,7 @@ def _from_pytorch(path, ending, array, num_heads):
 
 
 def _without_axes_of_one(name, array):
-    """Removes the axes of length 1 of a head `(1, 1, in, classes)` or a GroupNorm array `(1, 1, 1, C)`."""
+    """Removes the leading axes of length 1 from a head `(1, 1, in, classes)` or a GroupNorm array `(1, 1, 1, C)`."""
     shape = array.shape
     if len(shape) == 4 and shape[:2] == (1, 1) and name == names.HEAD[0]:
         return array.reshape(shape[2:])
@@ -208,15 +209,15 @@ def _without_axes_of_one(name, array):
 
 @contextlib.contextmanager
 def _reading(name, path):
-    """Raises every error in the block as a `ValueError` that names a JSON file next to the weights."""
+    """Converts errors in the block to a `ValueError` that names the JSON file next to the weights."""
     try:
         yield
     except (OSError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
-        raise ValueError(f"The {name} next to the file cannot be used: {error}. Received: {path}") from error
+        raise ValueError(f"The {name} next to the weights is invalid: {error}. Received: {path}") from error
 
 
 def _read_json(path, name):
-    """Returns the JSON object in a file of this name next to the weights; {} without such a file."""
+    """Returns the JSON object in a file next to the weights, or {} if the file does not exist."""
     json_path = os.path.join(os.path.dirname(path), name)
     if not os.path.exists(json_path):
         return {}
@@ -235,14 +236,14 @@ def _facts_of(form, config, path):
         facts = {name: value for name, value in form.read_config(config).items() if value is not None}
         heads, epsilon = facts.get("num_heads", 1), facts.get("epsilon", 1)
         if type(heads) is not int or heads < 1:
-            raise ValueError(f"the number of attention heads must be an integer of 1 or more, not {heads!r}")
+            raise ValueError(f"the number of attention heads must be a positive integer, not {heads!r}")
         if type(epsilon) not in (int, float) or not epsilon > 0:
-            raise ValueError(f"the epsilon of norms must be a number above 0, not {epsilon!r}")
+            raise ValueError(f"the epsilon of normalization must be a positive number, not {epsilon!r}")
         return facts
 
 
 def _preprocessing_of(form, path):
-    """Returns the "preprocessing" fact of Hugging Face's preprocessor_config.json next to a file; {} without one."""
+    """Returns the "preprocessing" fact in Hugging Face's preprocessor_config.json next to a file, or {} without one."""
     config = _read_json(path, "preprocessor_config.json") if form.layout == "pytorch" else {}
     if not config:
         return {}
@@ -253,11 +254,11 @@ def _preprocessing_of(form, path):
 
 
 def _read_preprocessor(config, defaults):
-    """Converts a preprocessor_config.json to fields of a `Preprocessing`; warns about what it cannot represent."""
+    """Converts a preprocessor_config.json to fields of a `Preprocessing`; warns about unsupported settings."""
     kind = config.get("image_processor_type") or config.get("feature_extractor_type") or ""
     size, crop = config.get("size"), config.get("crop_size")
     if isinstance(size, int):
-        is_short = "crop_size" in config and not kind.startswith(("DeiT", "ViT"))  # these stretch, then crop
+        is_short = "crop_size" in config and not kind.startswith(("DeiT", "ViT"))  # DeiT and ViT stretch, then crop
         size = {"shortest_edge" if is_short else "height": size}
     resize, crop_fraction = defaults["resize"], defaults["crop_fraction"]
     crops = config.get("do_center_crop", crop is not None)
@@ -275,7 +276,7 @@ def _read_preprocessor(config, defaults):
     }
     factor = config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 1
     if not factor > 0:
-        raise ValueError(f"`rescale_factor` must be above 0, not {factor}")
+        raise ValueError(f"`rescale_factor` must be positive, not {factor}")
     white = 255 if abs(255 * factor - 1) < 1e-6 else 1 / factor
     mean, std = config.get("image_mean"), config.get("image_std")
     if not config.get("do_normalize", True):
@@ -284,8 +285,8 @@ def _read_preprocessor(config, defaults):
     if any(is_ignored.values()):
         values = ", ".join(f"{name}={config.get(name)!r}" for name, ignored in is_ignored.items() if ignored)
         warnings.warn(
-            f"Ignored {values} in preprocessor_config.json: images are resized, bilinearly or bicubically, and cropped "
-            "to the size of the model.",
+            f"Ignored {values} in preprocessor_config.json. Images are resized with bilinear or bicubic interpolation, "
+            "then cropped to the model's image size.",
             stacklevel=2,
         )
     return {
@@ -298,7 +299,7 @@ def _read_preprocessor(config, defaults):
 
 
 def _parse_comment(comment):
-    """Returns the facts in the comment of an archive, {} if keras_vit did not write it."""
+    """Returns the facts in a zip comment, or {} if keras_vit did not write it."""
     try:
         facts = json.loads(comment.removeprefix(COMMENT)) if comment.startswith(COMMENT) else {}
         if "grid" in facts:

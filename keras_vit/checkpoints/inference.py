@@ -1,4 +1,4 @@
-"""Finds the model of a checkpoint from the names and shapes of its arrays."""
+"""Infers the architecture of a checkpoint from the names and shapes of its arrays."""
 
 import os
 from typing import Any
@@ -11,54 +11,57 @@ from keras_vit.preprocessing import Preprocessing
 def infer_architecture(
     source: str | os.PathLike, num_heads: int | None = None, grid: tuple[int, int] | None = None
 ) -> tuple[str, dict[str, Any]]:
-    """Returns the constructor name and arguments of a model that can load all of a checkpoint.
+    """Returns the constructor name and arguments of a model that can load every weight of a checkpoint.
 
     Args:
         source: a path or URL, as for `load`.
-        num_heads: number of attention heads; required if neither the file nor a published size shows it.
-        grid: `(rows, columns)` of the patches; required if the file has no positions or its grid is not square.
+        num_heads: number of attention heads; required if neither the file nor a published size determines it.
+        grid: `(rows, columns)` of patches; required if the file has no position embeddings or its grid is not square.
 
     Returns:
         `(name, arguments)`: a constructor of `keras_vit`, such as "VisionTransformer", and its keyword arguments.
 
     Raises:
-        ValueError: the file is not a checkpoint, its family is unknown, or `num_heads` or `grid` is required.
+        ValueError: the file is not a checkpoint, its family is unknown, or a required `num_heads` or `grid` is missing.
     """
     family, arguments = find_arguments(source, num_heads, grid)
     if "input_shape" not in arguments and "patch_size" in arguments:
         raise ValueError(
-            "The file has no positions, or their grid is not a square: set `grid`, or the `input_shape` of the model. "
-            f"Received: {source}"
+            "The file has no position embeddings, or their grid is not square. Set `grid`, or the `input_shape` of the "
+            f"model. Received: {source}"
         )
     return family.constructor.__name__, arguments
 
 
 def find_arguments(source, num_heads=None, grid=None):
-    """Returns `(Family, arguments)` of the model of a checkpoint, without "input_shape" if the grid is unknown."""
+    """Returns `(Family, arguments)` for a checkpoint; "input_shape" is absent if the grid is unknown."""
     resolved = published.resolve(source)
     with open_checkpoint(resolved.path, resolved.subtree, num_heads) as checkpoint:
         facts = checkpoint.facts | ({"grid": grid} if grid else {}) | ({"num_heads": num_heads} if num_heads else {})
         family, arguments = registry.infer(checkpoint.shapes, facts)
         unknown_kind = checkpoint.unknown_kind
     missing = [name for name in registry.STRUCTURE if name in arguments and arguments[name] is None]
-    missing = [name for name in missing if name != "resnet_blocks"]  # which a model may lack
+    missing = [name for name in missing if name != "resnet_blocks"]  # None in a model without a ResNet
     if family is None or (unknown_kind and (missing or "input_shape" not in arguments)):
         raise ValueError(f"{registry.no_family(unknown_kind)} Received: {source}")
     if missing == ["num_heads"]:
         raise ValueError(
-            "The file does not show the number of attention heads, and its size is not a published one: set "
-            f"`num_heads`. Received: hidden_size={arguments['hidden_size']} in {source}"
+            "`num_heads` is required, because neither the file nor a published size determines the number of attention "
+            f"heads. Received: hidden_size={arguments['hidden_size']} in {source}"
         )
     if missing:
-        raise ValueError(f"The file must show {', '.join(missing)} of a known model. Received: {source}")
+        raise ValueError(f"The file does not determine {', '.join(missing)} of a known model. Received: {source}")
     return family, arguments
 
 
 def find_preprocessing(source: str | os.PathLike) -> Preprocessing | None:
-    """Returns the preprocessing that published weights or a file were trained with, or None if it is unknown.
+    """Returns the preprocessing that weights were trained with, or None if it is unknown.
+
+    Args:
+        source: a name of published weights, a path or a URL, as for `load`.
 
     Raises:
-        ValueError: there is no such file and no such name.
+        ValueError: no such file or name exists.
         ConnectionError: the file could not be downloaded.
     """
     if published.is_name(source):

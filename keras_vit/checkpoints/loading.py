@@ -1,4 +1,4 @@
-"""Loads a checkpoint into a built model, completely or not at all."""
+"""Loads a checkpoint into a built model; an invalid file leaves the model unchanged."""
 
 import dataclasses
 import logging
@@ -14,7 +14,7 @@ from keras_vit.checkpoints.formats import open_checkpoint
 from keras_vit.checkpoints.planning import CHANNEL_RULES, LoadPlan, LoadReport
 from keras_vit.checkpoints.published import resolve
 
-_OF_DATA = ("rounding", "exif", "bit_depth")  # these describe image files, not weights
+_OF_DATA = ("rounding", "exif", "bit_depth")  # fields that describe image files, not weights
 
 _LOG = logging.getLogger("keras_vit")
 
@@ -28,48 +28,49 @@ def load(
     channels: str | None = None,
     resize_patches: bool = False,
 ) -> LoadReport:
-    """Loads a checkpoint into a model and reports what was done with every array.
+    """Loads a checkpoint into a model and returns a report on every array.
 
-    Position embeddings are resampled if the model has another grid. The model changes only if the whole file is valid.
+    Position embeddings are resampled to the model's grid. An invalid file leaves the model unchanged.
 
     Args:
         model: a built model of `keras_vit.VisionTransformer`, `keras_vit.BiTResNet` or their variants.
-        source: the name of published weights ("imagenet21k", "imagenet21k+imagenet2012", "augreg",
-            "augreg:<file name>", "sam"; for BiT ResNets "bit_s", "bit_m", "bit_m+imagenet2012", "bit:<file name>"),
-            the path of an .npz file (of `vit_jax` or big_vision; `file.npz:img` for a subtree) or a .safetensors file
-            (of timm or Hugging Face), or an https or gs URL of one.
+        source: a name of published weights ("imagenet21k", "imagenet21k+imagenet2012", "augreg", "augreg:<file name>",
+            "sam"; for BiT ResNets "bit_s", "bit_m", "bit_m+imagenet2012", "bit:<file name>"); or the path or URL (https
+            or gs) of an .npz file of `vit_jax` or big_vision (`file.npz:img` selects a subtree) or a .safetensors file
+            of timm or Hugging Face; or a folder with a .safetensors file; or a repository on the Hugging Face Hub.
         head: "keep" for inference: the model and the file must have the same arrays, except that the file's head is
             dropped if the model has none. "new" for fine-tuning, as in `vit_jax`: the head gets initial values and may
-            have any number of classes; `pre_logits` is loaded if the model has it; a class token and its position are
-            dropped or initialized as the model's classifier requires.
-        source_grid: `(rows, columns)` of the file's positions, if they are not square and the file does not show them.
-        channels: how the kernel of the first convolution, which has S input channels in the file (3 for RGB), is
-            adapted to a model with C channels, if C is not S. None is an error. "sum" gives every channel the sum of
-            the kernel over its S channels, divided by C: gray images give the same result as in RGB. "tile" gives
-            channel c the kernel's channel `c % S`, times S / C. A ResNet standardizes that kernel, so there "sum" keeps
-            the response to an image with equal channels up to one factor per filter.
-        resize_patches: whether the file may have another patch size than the model; the kernel is then resized as in
-            FlexiViT. Models with FlexiViT's `position_resampling`, "bilinear_antialias", always allow it.
+            have any number of classes; `pre_logits` is loaded if the model has it; a class token and its position
+            embedding are dropped or initialized as the model's classifier requires.
+        source_grid: `(rows, columns)` of the file's position embeddings, if the grid is not square and the file does
+            not determine it.
+        channels: how to adapt the first convolution from the S input channels in the file (3 for RGB) to a model with C
+            channels. None requires C = S. "sum" sets every channel to the sum of the kernel over its S channels,
+            divided by C, so that gray images produce the same result as in RGB. "tile" sets channel c to the kernel's
+            channel `c % S`, multiplied by S / C. A ResNet standardizes this kernel, so "sum" preserves its response to
+            gray images only up to one factor per filter.
+        resize_patches: whether to accept a file with a different patch size and resize its kernel as FlexiViT does.
+            Models with FlexiViT's `position_resampling`, "bilinear_antialias", always accept it.
 
     Returns:
-        A `LoadReport`; `print` it. It is also logged, to "keras_vit" at INFO.
+        A `LoadReport`, which is also logged at level INFO by the logger "keras_vit".
 
     Raises:
-        ValueError: the file is not a checkpoint, or has another architecture, GELU or epsilon; or an array is missing,
-            is unused, has another shape or dtype, or is not finite.
+        ValueError: the file is not a checkpoint, or has a different architecture, GELU or epsilon; or an array is
+            missing or unused, has the wrong shape or dtype, or contains NaN or infinity.
         ConnectionError: the file could not be downloaded.
 
-    Reference: `checkpoint.py` of `vit_jax`, with both of its numberings of modules and both shapes of GroupNorm arrays.
-    For `channels`, timm's `adapt_input_conv`: "sum" for one channel, "tile" for two and for four or more. For
-    `resize_patches`, FlexiViT, arXiv 2212.08013, section 3.4.
+    Reference: `checkpoint.py` of `vit_jax`, including its two module numberings and two shapes of GroupNorm arrays. For
+    `channels`, timm's `adapt_input_conv`, which uses "sum" for one channel, and "tile" for two and for four or more.
+    For `resize_patches`, FlexiViT, arXiv 2212.08013, section 3.4.
     """
     if head not in ("keep", "new"):
         raise ValueError(f'`head` must be "keep" or "new". Received: head={head!r}')
     if source_grid is not None and (np.shape(source_grid) != (2,) or min(source_grid) < 1):
-        raise ValueError(f"`source_grid` must be (rows, columns). Received: source_grid={source_grid!r}")
+        raise ValueError(f"`source_grid` must be (rows, columns), both positive. Received: source_grid={source_grid!r}")
     if channels is not None and channels not in CHANNEL_RULES:
         raise ValueError(f'`channels` must be "sum", "tile" or None. Received: channels={channels!r}')
-    # Find the file and plan the load from headers.
+    # Find the file, and plan the load from its headers.
     variables, shapes = names.canonical_variables(model), names.canonical_shapes(model)
     _, architecture = registry.infer(shapes, {})
     architecture |= getattr(model, "arguments", {})
@@ -79,14 +80,15 @@ def load(
         options = {"source": source, "head": head, "source_grid": source_grid, "channels": channels, "patches": patches}
         plan = LoadPlan(model, variables, shapes, checkpoint, **options)
         _check_numerics(model, checkpoint.facts, source)
-        # Read the file twice, so that a bad array at its end leaves the model unchanged with only one array in memory.
-        # Read it in the order of the file, so that the slices of an array are consecutive.
+        # Read every array twice, first to validate it and then to assign it, so that a bad array leaves the model
+        # unchanged and only one array is in memory. Sort by name in the file, because only the last array is cached, so
+        # its slices must be consecutive.
         assignments = sorted(plan.assignments.items(), key=lambda item: item[1].array.names)
         head_is_zero = False
         for name, assignment in terminal.track(assignments, "checking weights", "arrays"):
             array = assignment.array.read()
             if not np.isfinite(array).all():
-                raise ValueError(f"{name!r} of the checkpoint contains NaN or infinity. Received: {source}")
+                raise ValueError(f"The array {name!r} in the checkpoint contains NaN or infinity. Received: {source}")
             head_is_zero |= name == "head/kernel" and not array.any()
         for name, assignment in terminal.track(assignments, "reading weights", "arrays"):
             value = assignment.function(assignment.array.read())
@@ -100,18 +102,18 @@ def load(
     _LOG.info("%s", plan.report)
     if head == "keep" and head_is_zero:
         warnings.warn(
-            f"The head of {source} is all zeros, so every image gets the same logits. Use it for fine-tuning only "
-            '(head="new").',
+            f"The head of {source} is all zeros, so every image gets the same logits. Use these weights only for "
+            'fine-tuning (head="new").',
             stacklevel=3,
         )
     return plan.report
 
 
 def _check_numerics(model, facts, source):
-    """Raises a `ValueError` if the file has another GELU or epsilon than the model."""
+    """Raises a `ValueError` if the file and the model differ in one of `registry.NUMERICS`."""
     arguments = getattr(model, "arguments", {})
     of_model = {name: arguments[name] for name in registry.NUMERICS if name in arguments}
-    if of_model.get("mlp") == "swiglu":  # the arrays show which MLP it is
+    if of_model.get("mlp") == "swiglu":  # the shapes of the arrays already show a SwiGLU
         of_model = {name: value for name, value in of_model.items() if name not in ("mlp", "exact_gelu")}
     elif of_model.get("mlp") and not facts.get("mlp"):
         of_model["exact_gelu"] = of_model["mlp"] == "gelu"
@@ -120,13 +122,13 @@ def _check_numerics(model, facts, source):
         needed = ", ".join(f"{name}={value}" for name, value in different.items())
         received = ", ".join(f"{name}={of_model[name]}" for name in different)
         raise ValueError(
-            f"The weights belong to a model with {needed}, so the model must be built with {needed}. "
+            f"The weights were trained in a model with {needed}, so the model must be built with {needed}. "
             f"Received: {received} in {model.name}, for {source}"
         )
 
 
 def _initialize_head(model, new_entries):
-    """Gives the head its initial values: a kernel of zeros, and the bias that the model was built with."""
+    """Resets the head to its initial values: zeros for the kernel, the model's `head_bias` for the bias."""
     for name, _ in new_entries:
         if name.startswith("head/"):
             layer = model.head.distillation if "distillation" in name else model.head
@@ -137,10 +139,10 @@ def _initialize_head(model, new_entries):
 def _set_preprocessing(model, fields):
     if fields is None:
         return
-    # Ignore fields that describe image files.
+    # Drop fields that describe image files, and reset the interpolation unless the weights specify one.
     fields = {"interpolation": "", **{key: value for key, value in fields.items() if key not in _OF_DATA}}
     known = getattr(model, "preprocessing", None)
-    if known and "naflex" in (known.resize, fields["resize"]):  # which the model decides
+    if known and "naflex" in (known.resize, fields["resize"]):  # the model decides these two fields
         fields |= {"resize": known.resize, "crop_fraction": known.crop_fraction}
     if known and (len({*zip(fields["mean"], fields["std"])}) == 1 or len(fields["mean"]) == known.channels):
         model.preprocessing = dataclasses.replace(known, **fields)

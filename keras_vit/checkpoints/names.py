@@ -1,11 +1,11 @@
-"""Canonical names of weights: those of the JAX reference `vit_jax`, with the numbering of its current code.
+"""Defines canonical names of weights: the names in the JAX reference `vit_jax`, with its current module numbering.
 
-The canonical name of a variable is its path, with the names of the reference for modules that the reference has.
+The canonical name of a variable is its path, except that modules of the reference have the reference's names.
 """
 
 import re
 
-# Turn the path of a variable, `layer/sublayer/weight`, into its canonical name; applied in this order.
+# Substitutions that convert the path of a variable, `layer/sublayer/weight`, to its canonical name, in this order.
 _RENAMES = [
     (r"^(class_token|register_tokens)/", ""),
     (r"^resnet_stem/", ""),
@@ -15,7 +15,7 @@ _RENAMES = [
     (r"^pool/", "MAPHead_0/"),
     (r"^(block\d+)_(unit\d+)/", r"\1/\2/"),
     (r"^position_embedding/", "Transformer/posembed_input/"),
-    (r"^position_embedding_(\d+)/", r"Transformer/encoderblock_\1/posembed_input/"),  # in each block; not in `vit_jax`
+    (r"^position_embedding_(\d+)/", r"Transformer/encoderblock_\1/posembed_input/"),  # one per block; not in `vit_jax`
     (r"^(encoderblock_\d+|encoder_norm|pre_norm)/", r"Transformer/\1/"),
     (r"/norm(_1)?/", "/LayerNorm_0/"),
     (r"/attention/", "/MultiHeadDotProductAttention_0/"),
@@ -30,23 +30,23 @@ _RENAMES = [
     (r"/beta$", "/bias"),
 ]
 POSITIONS = "Transformer/posembed_input/pos_embedding"
-# Positions that can be resampled: of all tokens or of one axis, in the model or in a block.
+# Names of position embeddings that can be resampled, in the model or in a block; x and y embeddings cover one axis.
 POSITION_NAMES = re.compile(r".*/posembed_input/(pos|x|y)_embedding")
 CLASS_TOKEN, DISTILLATION_TOKEN = "cls", "distillation_token/cls"
 HEAD = ("head/kernel", "head/bias")
-# Kernels that may be the first layer: of a Transformer, a ResNet stem, a BiT ResNet.
+# Kernels of the first convolution in a Transformer, a hybrid's ResNet stem and a BiT ResNet.
 EMBEDDING = "embedding/kernel"
 STEM_ROOT = "conv_root/kernel"
 BIT_ROOT = "root_block/conv_root/kernel"
 
 _GROUP_NORM = re.compile(r"(^|/)(gn(_root|_proj|\d+)|norm-pre-head)/(scale|bias)$")
-# Turn the canonical numbering into that of the published files.
+# Substitutions that convert canonical module numbers to those in the published files.
 _JOINT_NUMBERS = [
     (r"(encoderblock_\d+)/MultiHeadDotProductAttention_0/", r"\1/MultiHeadDotProductAttention_1/"),
     (r"(encoderblock_\d+)/LayerNorm_1/", r"\1/LayerNorm_2/"),
     (r"(encoderblock_\d+)/MlpBlock_0/", r"\1/MlpBlock_3/"),
 ]
-# Turn canonical names of a pre-activation BiT ResNet into those of the published files.
+# Substitutions that convert canonical names of a BiT ResNet to those in the published files.
 _BIT = [
     (r"^root_block/conv_root/kernel$", "resnet/root_block/standardized_conv2d/kernel"),
     (r"^norm-pre-head/(scale|bias)$", r"resnet/group_norm/\1"),
@@ -60,23 +60,23 @@ _BIT = [
 
 
 def canonical_name(path):
-    """Returns the canonical name for the path of a variable; canonical names do not change."""
+    """Converts the path of a variable to its canonical name; leaves canonical names unchanged."""
     return _substitute(_RENAMES, path)
 
 
 def canonical_variables(model):
-    """Returns `{canonical name: variable}` for every weight of a model, in the order of the model."""
+    """Returns `{canonical name: variable}` for every weight of a model, in the model's order."""
     variables = {}
     for layer in model.layers:
         for variable in layer.weights:
-            # Inside another model, a path has a prefix; the name starts at the layer.
+            # Drop the prefix that the path has if the model is nested in another model.
             path = layer.name + "/" + variable.path.rpartition(f"{layer.name}/")[2]
             variables[canonical_name(path)] = variable
     return variables
 
 
 def canonical_shapes(model):
-    """Returns `{canonical name: shape}` for every weight of a model; a patch kernel is `(height, width, in, out)`."""
+    """Returns `{canonical name: shape}` for every weight of a model; patch kernels are `(height, width, in, out)`."""
     shapes = {name: tuple(variable.shape) for name, variable in canonical_variables(model).items()}
     if len(shapes.get(EMBEDDING, ())) == 2:
         side = next(layer.patch_size for layer in model.layers if hasattr(layer, "patch_size"))
@@ -86,22 +86,22 @@ def canonical_shapes(model):
 
 
 def count_class_tokens(names):
-    """Returns the number of class tokens of a model with these canonical names: 2 for a distilled one."""
+    """Returns the number of class tokens among canonical names; a distilled model has 2."""
     return (CLASS_TOKEN in names) + (DISTILLATION_TOKEN in names)
 
 
 def first_kernel(names):
-    """Returns the canonical name of the kernel that is applied to the images, or None."""
+    """Returns the canonical name of the convolution kernel that is applied to images, or None."""
     return next((name for name in (BIT_ROOT, STEM_ROOT, EMBEDDING) if name in names), None)
 
 
 def is_group_norm(name):
-    """Returns whether a canonical name belongs to a GroupNorm, whose arrays older files store as `(1, 1, 1, C)`."""
+    """Returns whether a canonical name belongs to GroupNorm, whose arrays have shape `(1, 1, 1, C)` in older files."""
     return _GROUP_NORM.search(name) is not None
 
 
 def to_published(name, array, names):
-    """Returns `(name, array)` as in the published files; `names` are the canonical names of all weights."""
+    """Returns a name and array as the published files store them; `names` are the canonical names of all weights."""
     if BIT_ROOT in names:
         return _substitute(_BIT, name), array[None, None] if name == HEAD[0] else array
     return _substitute(_JOINT_NUMBERS, name), array.reshape(1, 1, 1, -1) if is_group_norm(name) else array

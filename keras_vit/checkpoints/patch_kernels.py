@@ -1,4 +1,4 @@
-"""Adapts the kernel of the first convolution to other channels or another patch size."""
+"""Adapts the kernel of the first convolution to another number of channels or another patch size."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from keras_vit.checkpoints.position_embeddings import RULES
 
 
 def adapt_input_channels(kernel, channels, rule):
-    """Returns a convolution kernel for another number of input channels, as timm's `adapt_input_conv` does."""
+    """Adapts a convolution kernel to another number of input channels, like timm's `adapt_input_conv`."""
     present = kernel.shape[2]
     if rule == "sum":
         total = kernel.sum(axis=2, keepdims=True) / np.float32(channels)
@@ -17,9 +17,9 @@ def adapt_input_channels(kernel, channels, rule):
 def resize_patches(kernel, patch_size, position_rule):
     """Resizes a patch kernel `(old, old, C, D)` to `(new, new, C, D)` as FlexiViT does.
 
-    For an enlarged patch, the inner product with the new kernel equals that of the patch with the old one; for a
-    smaller patch, it is the best approximation. Patches are resized as in the library of the file: by antialiased
-    bicubic interpolation in timm, else bilinearly.
+    If patches are enlarged, the inner product of a resized patch and the new kernel equals that of the original patch
+    and the old kernel. If patches are reduced, the new kernel is the least-squares approximation. Patches are resized
+    as in the library that wrote the file: with antialiased bicubic interpolation in timm, otherwise bilinearly.
 
     Reference: `resample_patchemb` of big_vision's `models/proj/flexi/vit.py`; timm's `resample_patch_embed`.
     """
@@ -29,12 +29,12 @@ def resize_patches(kernel, patch_size, position_rule):
 
 def kernel_matrix(old, new, position_rule):
     """Returns the matrix `(new, old)` that `resize_patches` applies to each axis of a kernel."""
-    # The pseudo-inverse of a Kronecker product is the product of its factors' pseudo-inverses, so use one per axis.
+    # The pseudo-inverse of a Kronecker product is the Kronecker product of pseudo-inverses, so treat each axis alone.
     resize = RULES["bicubic_antialias"] if position_rule == "bicubic_antialias" else _bilinear_matrix
     return np.linalg.pinv(resize(old, new).T)
 
 
 def _bilinear_matrix(old, new):
-    """Returns the matrix of `tf.image.resize` without antialiasing."""
+    """Returns the matrix `(new, old)` of bilinear `tf.image.resize` without antialiasing."""
     source = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)
     return np.maximum(1 - np.abs(np.arange(old) - source[:, None]), 0)

@@ -1,4 +1,4 @@
-"""Decides, from headers alone, what a load does with every array of the model and the file."""
+"""Plans, from the headers of a file, how a load uses every array of the model and the file."""
 
 import dataclasses
 import functools
@@ -12,33 +12,33 @@ from keras_vit.checkpoints import names, position_embeddings, registry
 from keras_vit.checkpoints.patch_kernels import adapt_input_channels, resize_patches
 from keras_vit.checkpoints.readers import LazyArray
 
-# Arguments that must agree for a load with head="keep", in addition to the architecture.
+# Arguments outside the architecture that an error message may suggest to change.
 _PARTS = (
     *("classifier", "representation_size", "position_embedding", "position_embedding_at", "class_token_position"),
 )
 _ATTENTION_BIAS = re.compile(r"Transformer/encoderblock_\d+/MultiHeadDotProductAttention_0/([qkv])\w+/bias")
-_DTYPES = ("float32", "float16", "bfloat16")  # float32 represents all of them exactly
+_DTYPES = ("float32", "float16", "bfloat16")  # float32 represents their values exactly
 CHANNEL_RULES = ("sum", "tile")
-_MAX_LINES = 20  # per kind; a file with optimizer state has hundreds of unused arrays
+_MAX_LINES = 20  # per kind of array in a report; a file with optimizer state has hundreds of unused arrays
 
 
 @dataclasses.dataclass
 class LoadReport:
-    """What a load did with every array of the model and the file.
+    """A report on how a load used every array of the model and the file.
 
-    Entries are `(name, shape)` with the names and shapes of `vit_jax`, unless noted otherwise.
+    Each entry is `(name, shape)` with the name and shape of `vit_jax`, unless noted otherwise.
 
     Attributes:
         model: name of the model.
         source: the source that was loaded, as a string.
-        loaded: arrays of the model that have the values of the file.
-        resampled: `(name, shape, (old_grid, new_grid))` of position embeddings that were resampled to another grid, and
-            of a patch kernel that was resized; a grid is `(rows, columns)`.
-        adapted: `(name, shape, (old_channels, new_channels, rule))` of the first convolution, if it was adapted to
-            another number of channels by the rule "sum" or "tile".
-        new: arrays of the model that keep or get initial values.
-        dropped: arrays of the file that are not needed, such as an old head or a class token.
-        unused: all other arrays of the file, such as optimizer state.
+        loaded: model arrays with values from the file.
+        resampled: `(name, shape, (old_grid, new_grid))` for each position embedding that was resampled to another grid,
+            and for a patch kernel that was resized; a grid is `(rows, columns)`.
+        adapted: `(name, shape, (old_channels, new_channels, rule))` for a first convolution that was adapted to another
+            number of channels by the rule "sum" or "tile".
+        new: model arrays that keep or get initial values.
+        dropped: file arrays that the model does not need, such as an old head or a class token.
+        unused: all other file arrays, such as optimizer state.
     """
 
     model: str
@@ -68,20 +68,20 @@ class LoadReport:
         return "\n".join(lines)
 
     def full(self) -> str:
-        """Returns `str(report)` with an additional line for every loaded array."""
+        """Returns `str(report)` plus one line for every loaded array."""
         return "\n".join([str(self), *(f"  loaded: {name} {shape}" for name, shape in self.loaded)])
 
 
 @dataclasses.dataclass(frozen=True)
 class Assignment:
-    """The source of a variable's value: a function of an array in the file."""
+    """The value of a variable as a function of an array in the file."""
 
     array: LazyArray
     function: Callable = lambda value: value
 
 
 class LoadPlan:
-    """A load, planned from headers: `assignments`, `{canonical name: Assignment}`, and the `report`."""
+    """The plan of a load, with `assignments`, `{canonical name: Assignment}`, and the `report`."""
 
     def __init__(self, model, variables, shapes, checkpoint, *, source, head, source_grid, channels, patches):
         self.model, self.variables, self.shapes, self.source, self.head = model, variables, shapes, source, head
@@ -92,7 +92,7 @@ class LoadPlan:
         of_model = getattr(model, "arguments", {})
         self.rule = checkpoint.facts.get("position_resampling") or of_model.get("position_resampling", "zoom")
         self.assignments, self.report = {}, LoadReport(model.name, str(source))
-        # Infer the architectures of the model and of the file in the same way, from shapes.
+        # Infer the architectures of the model and the file in the same way, from shapes.
         facts = {name: value for name, value in checkpoint.facts.items() if name not in ("constructor", "arguments")}
         self.of_model = registry.infer(shapes, {"rotary": of_model.get("rotary")})
         self.of_model[1].update({n: of_model[n] for n in ("classifier",) if n in of_model and n in self.of_model[1]})
@@ -104,7 +104,7 @@ class LoadPlan:
         (family, ours), (file_family, theirs) = self.of_model, self.of_file
         if not self.arrays.keys() & self.shapes.keys() and file_family is None:
             raise ValueError(f"{registry.no_family(self.unknown_kind)} Received: {self.source}")
-        # Compare the structure, and the parts that shapes show.
+        # Compare the structure and the optional parts of blocks.
         pairs = {name: (ours.get(name), theirs.get(name)) for name in registry.STRUCTURE}
         if self.resizes_patches and not pairs["resnet_blocks"][1]:
             del pairs["patch_size"]
@@ -115,8 +115,9 @@ class LoadPlan:
         different += sorted(set(theirs.get("attention_bias", "qkvo")) - set(ours.get("attention_bias", "qkvo")))
         if file_family is not None and (family.constructor is not file_family.constructor or different):
             raise ValueError(
-                f"The checkpoint has another architecture: it is {registry.describe(file_family, theirs)}, and "
-                f"{self.model.name} is {registry.describe(family, ours)}. Received: {self.source}"
+                "The checkpoint must have the model's architecture: "
+                f"it is {registry.describe(file_family, theirs)}, and {self.model.name} is "
+                f"{registry.describe(family, ours)}. Received: {self.source}"
             )
 
         # Compare the pooling that the head was trained with.
@@ -129,13 +130,13 @@ class LoadPlan:
             )
         if has_head and ("pool" in self.facts or "head_pool" in self.facts) and pools[0] != pools[1]:
             raise ValueError(
-                f"The file's head needs a model with `classifier={pools[1]!r}`; build the model with it, or load with "
+                f"The file's head requires `classifier={pools[1]!r}`; build the model with it, or load the file with "
                 f'head="new". Received: classifier={pools[0]!r} in {self.model.name}, for {self.source}'
             )
 
     def _assign(self, other_arrays):
         """Plans what to do with every array of the model and the file."""
-        # Compare the names of the model and the file.
+        # Compare the array names of the model and the file.
         new = [name for name in self.shapes if self._is_new(name)]
         zeros = [name for name in self.shapes if self._is_zero(name)]
         missing = [name for name in self.shapes if name not in self.arrays and name not in (*new, *zeros)]
@@ -153,7 +154,7 @@ class LoadPlan:
         report.unused += [(name, self.arrays[name].shape) for name in unused]
         # Arrays that are not weights, such as optimizer state, are never an error.
         report.unused += [(name, array.shape) for name, array in other_arrays.items()]
-        # Assign an array, or zeros, to every other variable.
+        # Assign an array or zeros to each remaining variable.
         first = names.first_kernel(self.shapes)
         for name, shape in self.shapes.items():
             if name in zeros:
@@ -163,7 +164,7 @@ class LoadPlan:
             array = self.arrays[name]
             if array.dtype not in _DTYPES:
                 raise ValueError(
-                    f"{name!r} of the checkpoint must be one of {', '.join(_DTYPES)}. "
+                    f"The dtype of {name!r} in the checkpoint must be one of {', '.join(_DTYPES)}. "
                     f"Received: dtype={array.dtype} in {self.source}"
                 )
             if names.POSITION_NAMES.fullmatch(name):
@@ -177,36 +178,35 @@ class LoadPlan:
                 report.loaded.append((name, shape))
 
     def _is_new(self, name):
-        """Returns whether a model array keeps or gets an initial value."""
+        """Returns whether a model array keeps or gets its initial value."""
         return self.head == "new" and (name.startswith("head/") or (name not in self.arrays and _is_optional(name)))
 
     def _is_zero(self, name):
-        """Returns whether a model array is a bias that the file's model lacks, so that it becomes zeros: a bias of
-        queries, keys or values, or of the head, as in CLIP."""
+        """Returns whether a model array becomes zeros: a bias of attention or the head that the file lacks."""
         if name == names.HEAD[1] and names.HEAD[0] in self.arrays and name not in self.arrays:
             return self.head == "keep"
         match = _ATTENTION_BIAS.fullmatch(name)
         return bool(match) and match[1] not in self.of_file[1].get("attention_bias", "qkvo")
 
     def _may_be_dropped(self, name):
-        """Returns whether the model does not need a file array."""
+        """Returns whether a file array may be dropped because the model does not need it."""
         if name.startswith("head/") and names.HEAD[0] not in self.shapes:
             return True
         return self.head == "new" and _is_optional(name)
 
     def _fitting_arguments(self, missing):
-        """Returns " " and a sentence that suggests arguments that fit the file, or ""."""
+        """Returns a sentence, with a leading space, that suggests model arguments for this file, or ""."""
         (_, ours), (_, theirs) = self.of_model, self.of_file
         hints = [f"`{n}={theirs[n]!r}`" for n in _PARTS if n in theirs and ours.get(n) != theirs[n]]
         if any(name in missing for name in names.HEAD):
             hints.append('`include_top=False`, or load with head="new"')
-        return f" To keep everything, build the model with {' and '.join(hints)}." if hints else ""
+        return f" To load every array, build the model with {' and '.join(hints)}." if hints else ""
 
     def _other_shape(self, name, shape, hint=""):
         array = self.arrays[name]
         if name == names.HEAD[0] and len(array.shape) == 2 and array.shape[0] != shape[0]:
             hint = (
-                f" The file's head reads {array.shape[0]} features, and the model's {shape[0]}; build the model with "
+                f" The file's head takes {array.shape[0]} features, the model's head {shape[0]}; build the model with "
                 'include_top=False, or load the file with head="new".'
             )
         elif name.startswith("head/") and array.shape:
@@ -215,30 +215,30 @@ class LoadPlan:
                 f'classes={array.shape[-1]}, or load the file with head="new".'
             )
         return ValueError(
-            f"{name!r} of the checkpoint must have the shape of the model, {shape}.{hint} "
+            f"The shape of {name!r} in the checkpoint must be {shape}, as in the model.{hint} "
             f"Received: shape={array.shape} in {self.source}"
         )
 
     def _fits_after_changes(self, old, new):
-        """Returns whether two non-empty kernels `(height, width, in, out)` differ only in input channels, or in a patch
-        size that may be resized."""
+        """Returns whether the shapes of two kernels, `(height, width, in, out)`, differ only in input channels, or in a
+        patch size that may be resized."""
         if not len(old) == len(new) == 4 or 0 in old or old == new or old[3] != new[3]:
             return False
         return old[:2] == new[:2] or self.resizes_patches
 
     def _assign_first_kernel(self, name, shape):
-        """Plans the first convolution, which is adapted to the number of channels and the patch size."""
+        """Plans the first convolution, which may be adapted to another number of channels and patch size."""
         array = self.arrays[name]
         old, new = array.shape[2], shape[2]
         if old != new and self.channels is None:
             raise ValueError(
-                f"The checkpoint is for images of {old} channels, and {self.model.name} takes {new}. To adapt "
+                f"The checkpoint takes images with {old} channels, but {self.model.name} takes {new}. To adapt "
                 f'{name!r}, load with channels="sum" or channels="tile" (`weights_channels` in a config). '
                 f"Received: shape={array.shape} in {self.source}"
             )
         if old != new and self.channels == "tile" and new == 1:
             raise ValueError(
-                'A model of one channel needs channels="sum", because "tile" would keep the red kernel alone. '
+                '`channels` must be "sum" for a model with one channel; "tile" would keep only the red channel. '
                 f"Received: channels={self.channels!r} for {self.model.name}"
             )
 
@@ -252,7 +252,7 @@ class LoadPlan:
         if old != new:
             self.report.adapted.append((name, shape, (old, new, self.channels)))
 
-    # Positions and the class token: the model and the file may store them differently, or only one may have them.
+    # The model and the file may store position embeddings and the class token differently, or one may lack them.
 
     def _assign_positions(self, name, shape):
         array = self.arrays[name]
@@ -268,7 +268,7 @@ class LoadPlan:
             self.report.resampled.append((name, shape, (old_grid, new_grid)))
 
     def _resampling(self, name, shape, old_shape):
-        """Returns `(old grid, new grid, function)` for positions of any kind, or None if they do not fit."""
+        """Returns `(old grid, new grid, function)` for any kind of position embedding, or None if it does not fit."""
         if len(old_shape) != 3 or 0 in old_shape:
             return None
         if name.endswith(("/x_embedding", "/y_embedding")):
@@ -294,7 +294,7 @@ class LoadPlan:
                 patches = position_embeddings.resample(patches, old_grid, new_grid, self.rule)
             if not model_rows:
                 return patches
-            # Without a row in the file, use zeros if the file has a class token, else the model's initial values.
+            # If the file has no class token row, use zeros if it has a class token, else the model's initial values.
             initial = np.zeros((1, model_rows, shape[2]), np.float32)
             if names.CLASS_TOKEN not in self.arrays:
                 initial = np.asarray(self.variables[names.POSITIONS])[:, :model_rows]
@@ -308,12 +308,12 @@ class LoadPlan:
         _, file_rows = (self._file_grid(names.POSITIONS) if has_positions else None) or (None, 0)
         if not file_rows or self.shapes[names.POSITIONS][1] > math.prod(self._grid()):
             return Assignment(array)
-        # The class token of the model has no position, so add that of the file to the token.
+        # The model's class token has no position embedding, so add the file's embedding to the token itself.
         row = self.arrays[names.POSITIONS].map(array.shape, lambda positions: positions[:, :1]).read()
         return Assignment(array, lambda token: token + row if row.any() else token)
 
     def _file_grid(self, name):
-        """Returns `((rows, columns), number of rows for class tokens)` of the file's positions, or None."""
+        """Returns `((rows, columns), number of class token rows)` for the file's positions, or None."""
         rows = self.arrays[name].shape[1] if len(self.arrays[name].shape) == 3 else 0
         class_tokens, class_row = names.count_class_tokens(self.arrays), self.facts.get("class_row")
         return position_embeddings.source_grid(rows, class_tokens, self._grid(), self.known_grid, class_row)
@@ -322,14 +322,14 @@ class LoadPlan:
         grid = getattr(self.model, "grid", None)
         if grid is None:
             raise ValueError(
-                "Positions can only be loaded into a model of keras_vit, which has a `grid`. "
+                "Position embeddings can only be loaded into a keras_vit model, which has a `grid`. "
                 f"Received: model={self.model.name!r}, {type(self.model).__name__}"
             )
         return tuple(grid)
 
 
 def _is_optional(name):
-    """Whether fine-tuning works without this array: it pools the tokens or comes after the pooling."""
+    """Returns whether fine-tuning works without an array because it pools the tokens or follows the pooling."""
     return name == names.CLASS_TOKEN or name.startswith(("head/", "pre_logits/", "MAPHead_0/", "fc_norm/"))
 
 

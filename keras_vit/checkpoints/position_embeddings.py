@@ -6,7 +6,7 @@ import numpy as np
 
 
 def resample(positions, old_grid, new_grid, rule="zoom"):
-    """Resamples a position embedding by one of `RULES`; rows before the grid's rows do not change."""
+    """Resamples the grid of a position embedding by one of `RULES`; leading class token rows do not change."""
     if tuple(old_grid) == tuple(new_grid):
         return positions
     class_tokens = positions.shape[1] - math.prod(old_grid)
@@ -19,15 +19,15 @@ def resample(positions, old_grid, new_grid, rule="zoom"):
 
 
 def resample_axis(positions, new):
-    """Resamples positions along one axis, linearly with aligned corners: `(1, old, D)` to float32 `(1, new, D)`."""
+    """Resamples positions `(1, old, D)` along one axis, linearly with aligned corners, to float32 `(1, new, D)`."""
     matrix = _zoom_matrix(positions.shape[1], new)
     return np.einsum("no,bod->bnd", matrix, positions.astype(np.float64)).astype(np.float32)
 
 
 def source_grid(num_positions, class_tokens, target_grid, known_grid=None, class_row=False):
-    """Returns `((rows, columns), rows of class tokens)` of a file's position embedding, or None if no grid fits."""
-    # Use the known grid if there is one. Otherwise try a square with rows for the class tokens, as in all files of
-    # `vit_jax`; the grid of the target; and, unless `class_row`, a square without these rows, as in big_vision.
+    """Returns `((rows, columns), number of class token rows)` of a file's positions, or None if no grid fits."""
+    # Use the known grid, if any. Otherwise try, in this order, a square plus class token rows, as in all `vit_jax`
+    # files; the target grid; and, unless `class_row` is set, a square without class token rows, as in big_vision.
     with_row = [int(class_tokens), 0][: 1 if class_row else 2] if class_tokens else [0]
     if known_grid is not None:
         candidates = [(tuple(known_grid), row) for row in with_row]
@@ -42,10 +42,10 @@ def source_grid(num_positions, class_tokens, target_grid, known_grid=None, class
 
 
 def _zoom_matrix(old, new):
-    """Linear interpolation with aligned corners: `scipy.ndimage.zoom(order=1)` in `interpolate_posembed` of `vit_jax`.
+    """Returns the matrix of linear interpolation with aligned corners.
 
-    SciPy rounds some last coordinates past the border and fills with zeros (28 to 48, for example); here they are
-    clamped.
+    It equals `scipy.ndimage.zoom(order=1)` in `interpolate_posembed` of `vit_jax`, except that SciPy rounds some last
+    coordinates past the border and fills with zeros (28 to 48, for example), while this function clamps them.
     """
     coordinates = np.arange(new) * ((old - 1) / (new - 1) if new > 1 else 0.0)
     low = np.clip(np.floor(coordinates).astype(int), 0, max(old - 2, 0))
@@ -57,14 +57,14 @@ def _zoom_matrix(old, new):
 
 
 def _cubic(x, a):
-    """The cubic convolution kernel of Keys."""
+    """Computes Keys' cubic convolution kernel."""
     x = np.abs(x)
     near, far = ((a + 2) * x - (a + 3)) * x**2 + 1, a * (((x - 5) * x + 8) * x - 4)
     return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
 
 
 def _torch_bicubic_matrix(old, new, offset=0.0):
-    """PyTorch's bicubic interpolation without antialiasing, with the scale `(new + offset) / old`."""
+    """Returns the matrix of PyTorch's bicubic interpolation without antialiasing, at scale `(new + offset) / old`."""
     source = (np.arange(new) + 0.5) * old / (new + offset) - 0.5
     matrix = np.zeros((new, old))
     for tap in range(-1, 3):
@@ -75,14 +75,17 @@ def _torch_bicubic_matrix(old, new, offset=0.0):
 
 
 def _antialias_matrix(old, new, kernel):
-    """The interpolation of Pillow and `jax.image.resize`: the kernel widens with the scale, and weights sum to 1."""
+    """Returns the matrix of antialiased interpolation, as in Pillow and `jax.image.resize`.
+
+    For downscaling, the kernel is widened by the scale. Weights sum to 1.
+    """
     centers = (np.arange(new) + 0.5) * old / new
     weights = kernel((np.arange(old) + 0.5 - centers[:, None]) / max(old / new, 1))
     return weights / weights.sum(axis=1, keepdims=True)
 
 
-# How positions are resampled, depending on the library of the weights: functions from the old and the new length of an
-# axis to a matrix `(new, old)`.
+# Resampling rules of the libraries that published the weights. Each function takes the old and new length of an axis
+# and returns a matrix `(new, old)`.
 RULES = {
     "zoom": _zoom_matrix,  # vit_jax and big_vision
     "bicubic": _torch_bicubic_matrix,  # Hugging Face; MAE

@@ -1,4 +1,4 @@
-"""Published weights of all families, by name."""
+"""Finds the published weights of all families by name."""
 
 import os
 import re
@@ -12,7 +12,7 @@ _PYTORCH = (".pth", ".pt", ".bin", ".ckpt")
 
 
 class ResolvedCheckpoint(typing.NamedTuple):
-    """A local checkpoint: its path, the subtree of its weights, and its row of published weights."""
+    """A local checkpoint: its path, the subtree with its weights, and its `PublishedWeights`, if any."""
 
     path: str
     subtree: str = ""
@@ -20,38 +20,43 @@ class ResolvedCheckpoint(typing.NamedTuple):
 
 
 def rows() -> list[PublishedWeights]:
-    """Returns every file that the families list."""
+    """Returns the published files of all families."""
     return [row for family in FAMILIES for row in family.published]
 
 
 def find_published(
     source: str | os.PathLike, input_shape: tuple[int | None, ...] = (None, None, None), **sizes: Any
 ) -> PublishedWeights | None:
-    """Returns the row of published weights for a name and a model that is not built yet; None for paths and URLs.
+    """Returns the published file for a name and the arguments of a model, or None for a path or URL.
 
     Args:
-        source: a name, a path or a URL; only names have a row.
-        input_shape: `(height, width, channels)` of the model's images; the height selects among files of one model.
+        source: a name, path or URL.
+        input_shape: `(height, width, channels)` of the model's images; the height selects among files of one size.
         **sizes: arguments of the model, such as `patch_size`, `num_layers`, `hidden_size` and `resnet_blocks`.
 
     Raises:
-        ValueError: the name has no file for this model.
+        ValueError: no file is published under this name for this model.
     """
     return find(source, registry.find_sizes(sizes), input_shape[0])
 
 
 def fetch(source: str | os.PathLike, input_shape: tuple[int | None, ...] = (None, None, None), **sizes: Any) -> str:
-    """Returns the local file for a name, a path or a URL; downloads it if needed. Arguments: see `find_published`.
+    """Returns the local path of the file for a name, path or URL, and downloads it if necessary.
+
+    Args:
+        source: a name, path or URL.
+        input_shape: `(height, width, channels)` of the model's images; the height selects among files of one size.
+        **sizes: arguments of the model, as for `find_published`.
 
     Raises:
-        ValueError: there is no such file or name, or the name has no file for this model.
+        ValueError: the file or name does not exist, or no file is published under this name for this model.
         ConnectionError: the file could not be downloaded.
     """
     return resolve(source, registry.find_sizes(sizes), input_shape[0]).path
 
 
 def resolve(source, size=(), resolution=None):
-    """Returns the `ResolvedCheckpoint` of a name, a path or a URL; `size` and `resolution` are as for `find`."""
+    """Returns the `ResolvedCheckpoint` for a name, path or URL; `size` and `resolution` are as for `find`."""
     text = os.fspath(source)
     if text.endswith(_PYTORCH):
         _refuse_pytorch(text)
@@ -64,11 +69,11 @@ def resolve(source, size=(), resolution=None):
     if hub.is_repository(text) and not text.endswith(".safetensors"):
         return ResolvedCheckpoint(_file_in(hub.fetch(text)), published=find(text, size))
     if os.path.sep in text or text.endswith((".npz", ".safetensors")):
-        raise ValueError(f"There is no such file. Received: {text}")
+        raise ValueError(f"The file does not exist. Received: {text}")
     row = find(text, size, resolution)
     if row is None:
         raise ValueError(
-            f"There is no such file, and no published weights have this name. {known_names(size)} Received: {text}"
+            f"The file does not exist, and no published weights have this name. {known_names(size)} Received: {text}"
         )
     if row.url.startswith(hub.URL):
         return ResolvedCheckpoint(_file_in(hub.fetch(row.url.removeprefix(hub.URL))), published=row)
@@ -77,13 +82,13 @@ def resolve(source, size=(), resolution=None):
 
 def _refuse_pytorch(path):
     raise ValueError(
-        "PyTorch files are not read, because they can run code. Save the weights from PyTorch as safetensors, "
+        "PyTorch files are not supported, because they can run arbitrary code. Save the weights in PyTorch with "
         f"safetensors.torch.save_file(state_dict, 'model.safetensors'). Received: {path}"
     )
 
 
 def _file_in(folder):
-    """Returns the weights in a folder in Hugging Face's format: a file, or the index of several."""
+    """Returns the path of the weights in a Hugging Face folder: a .safetensors file, or the index of several."""
     names = os.listdir(folder)
     files = [name for name in names if name.endswith(".safetensors.index.json")]
     files = files or [name for name in names if name.endswith(".safetensors")]
@@ -91,14 +96,17 @@ def _file_in(folder):
         _refuse_pytorch(os.path.join(folder, pickled[0]))
     if len(files) != 1:
         raise ValueError(
-            "A folder of weights must contain one .safetensors file, or the index of several. "
-            f"Received: {folder} with {len(files)} of them"
+            "A folder of weights must contain one .safetensors file or one index of several files. "
+            f"Received: {folder} with {len(files)} such files"
         )
     return os.path.join(folder, files[0])
 
 
 def find(source, size=(), resolution=None):
-    """Returns the row for a name and the names of a size: the one with the resolution, or else the first; or None."""
+    """Returns the published file for a source and the names of a size, or None for a path or URL.
+
+    If there are several, returns the file trained at this resolution, or else the first.
+    """
     size = [size] if isinstance(size, str) else size or []
     if not is_name(os.fspath(source)):
         url = f"{hub.URL}{os.fspath(source)}"
@@ -108,7 +116,7 @@ def find(source, size=(), resolution=None):
         row = find_file(collection, name)
         if row.model not in size:
             raise ValueError(
-                f"The file is a {row.model}, but the model is {' or '.join(size) or 'not of a published size'}. "
+                f"The file contains a {row.model}, but the model is {' or '.join(size) or 'not of a published size'}. "
                 f"Received: weights={source!r}"
             )
         return row
@@ -119,7 +127,10 @@ def find(source, size=(), resolution=None):
 
 
 def find_file(collection, name):
-    """Returns the row of a file in a collection, listed or following the collection's rule; else a `ValueError`."""
+    """Returns a published file of a collection by name.
+
+    Raises a `ValueError` if the collection neither lists the name nor has a naming rule that it follows.
+    """
     listed = [row for row in rows() if row.collection == collection]
     if found := [row for row in listed if row.name == name]:
         return found[0]
@@ -132,14 +143,14 @@ def find_file(collection, name):
 
 
 def known_names(sizes):
-    """Returns a sentence for messages that lists the published weights of a size."""
+    """Returns a sentence that lists the published weights of a size, for error messages."""
     sizes = [sizes] if isinstance(sizes, str) else sizes
     collections = dict.fromkeys(row.collection for row in rows() if row.model in sizes)
     if not collections:
         known = ", ".join(dict.fromkeys(row.model for row in rows()))
         return (
-            f"Weights are published for {known}, but not for this model: use a path or a URL, or train without weights "
-            "(--config.weights=)."
+            f"Weights are published for {known}, but not for this model. Use a path or a URL, or train from random "
+            "weights (--config.weights=)."
         )
     rules = dict.fromkeys(rule for family in FAMILIES for rule in family.rules if family.sizes.keys() & set(sizes))
     names = [*collections, *(f"{collection}:<file name>" for collection in rules)]
@@ -147,13 +158,13 @@ def known_names(sizes):
 
 
 def collection_of(size, *preferred):
-    """Returns the first collection with files of a size, preferred ones first, or "" if no collection has any."""
+    """Returns the first collection with files for a size, trying `preferred` first, or ""."""
     known = list(dict.fromkeys(row.collection for row in rows() if row.model == size))
     return next((name for name in (*preferred, *known) if name in known), "")
 
 
 def is_name(source):
-    """Returns whether a string is a collection, or has the form of a file in one, such as "augreg:<file name>"."""
+    """Returns whether a string is the name of a collection or of a file in one, such as "augreg:<file name>"."""
     collection, _, name = os.fspath(source).partition(":")
     known = {row.collection for row in rows()} | {rule for family in FAMILIES for rule in family.rules}
     return collection in known and "/" not in name

@@ -1,4 +1,4 @@
-"""Reads .npz and .safetensors files: headers first, then one array at a time, and never a pickled object."""
+"""Reads .npz and .safetensors files: first the headers, then one array at a time. Never unpickles an object."""
 
 import contextlib
 import dataclasses
@@ -15,15 +15,15 @@ _SAFETENSORS_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 @dataclasses.dataclass(frozen=True)
 class LazyArray:
-    """An array in a file: its shape and dtype, from a header, and a function that reads it."""
+    """An array in a file, with the shape and dtype from a header, and a function that reads it."""
 
     shape: tuple
     dtype: str  # in the file, such as "float32" or "bfloat16"
     names: tuple  # in the file
-    read: Callable  # `read()` returns a numpy array, float32 for float16 and bfloat16
+    read: Callable  # `read()` returns a numpy array; float16 and bfloat16 become float32
 
     def map(self, shape, function):
-        """Returns the lazy array `function(array)`, which has the given shape."""
+        """Returns a lazy array that applies `function`, whose result has this shape."""
         return dataclasses.replace(self, shape=tuple(shape), read=lambda: function(self.read()))
 
     def reshape(self, shape):
@@ -33,27 +33,27 @@ class LazyArray:
         return self.map([self.shape[axis] for axis in axes], lambda array: array.transpose(axes))
 
     def split(self, parts):
-        """Returns equal parts along the first axis."""
+        """Splits the array into equal parts along the first axis."""
         size = self.shape[0] // parts
         shape = (size, *self.shape[1:])
         return [self.map(shape, lambda array, i=i: array[i * size : (i + 1) * size]) for i in range(parts)]
 
 
 def _check_start(path):
-    """Raises a `ValueError` for files that are often downloaded in place of weights."""
+    """Raises a `ValueError` for an empty file, a git-lfs pointer or a web page."""
     with contextlib.suppress(OSError), open(path, "rb") as file:
         start = file.read(100)
         problem = "is empty." if not start else ""
         if start.startswith(b"version https://git-lfs"):
-            problem = "is a git-lfs pointer, not the weights: `git lfs pull` downloads them."
+            problem = "is a git-lfs pointer; download the weights with `git lfs pull`."
         if start.lstrip().startswith(b"<"):
-            problem = "is a web page (HTML), not the weights: download the file itself."
+            problem = "is a web page (HTML); download the file of weights itself."
         if problem:
             raise ValueError(f"The file {problem} Received: {path}")
 
 
 class _File(contextlib.ExitStack):
-    """A context manager with the arrays of a file as `arrays`, `{name: LazyArray}`, readable while it is open."""
+    """Context manager for a file whose `arrays`, `{name: LazyArray}`, can be read while it is open."""
 
     comment = ""
 
@@ -66,7 +66,7 @@ class _File(contextlib.ExitStack):
         return LazyArray(tuple(shape), dtype, (name,), lambda: self._read_once(name, key))
 
     def _read_once(self, name, key):
-        """Caches the last array, because parts of an array are read one after the other."""
+        """Reads an array and caches it, because the parts of an array are read consecutively."""
         if name not in self._last:
             self._last.clear()
             self._last[name] = self._read(name, key)
@@ -74,9 +74,9 @@ class _File(contextlib.ExitStack):
 
 
 class NpzFile(_File):
-    """The arrays of an .npz file, readable while it is open. A damaged or pickled file is a `ValueError`."""
+    """An .npz file. Damaged files and pickled objects raise a `ValueError`."""
 
-    # `except Exception`, because `zipfile` and numpy raise many kinds of exceptions for damaged files.
+    # The methods catch `Exception`, because `zipfile` and numpy raise many kinds of exceptions for damaged files.
 
     def __init__(self, path):
         super().__init__(path)
@@ -84,7 +84,7 @@ class NpzFile(_File):
             self._zip = self.enter_context(zipfile.ZipFile(path))
         except Exception as error:
             raise ValueError(
-                f"A checkpoint must be a readable .npz file, a complete zip archive ({error}). Received: {path}"
+                f"The checkpoint must be a complete .npz file, which is a zip archive ({error}). Received: {path}"
             ) from error
         self.comment = self._zip.comment.decode("utf-8", "replace")
         for member in self._zip.infolist():
@@ -101,19 +101,21 @@ class NpzFile(_File):
                 size = file.tell() + math.prod(shape) * dtype.itemsize
         except Exception as error:
             raise ValueError(
-                f"A checkpoint must only contain arrays in numpy's format; {member.filename!r} is not one ({error}). "
+                f"The member {member.filename!r} of the checkpoint is not an array in numpy's format ({error}). "
                 f"Received: {self.path}"
             ) from error
-        is_bfloat16 = dtype.kind == "V" and dtype.itemsize == 2 and dtype.names is None  # numpy writes it as raw data
+        is_bfloat16 = (
+            dtype.kind == "V" and dtype.itemsize == 2 and dtype.names is None
+        )  # numpy writes bfloat16 as raw data
         if dtype.kind not in "biuf" and not is_bfloat16:
             kind = "a pickled object, which is never loaded" if dtype.hasobject else f"an array of {str(dtype)[:50]}"
             raise ValueError(
-                f"A checkpoint must only contain numbers; {member.filename!r} is {kind}. Received: {self.path}"
+                f"A checkpoint must contain only numbers, but {member.filename!r} is {kind}. Received: {self.path}"
             )
         if size != member.file_size:
             raise ValueError(
-                f"The array {member.filename!r} of the checkpoint does not have the size of its declared shape {shape}."
-                f" Received: {self.path}"
+                f"The size of the array {member.filename!r} in the checkpoint does not match its shape {shape}. "
+                f"Received: {self.path}"
             )
         return shape, "bfloat16" if is_bfloat16 else dtype.name
 
@@ -121,7 +123,7 @@ class NpzFile(_File):
         try:
             with self._zip.open(member) as file:
                 array = np.lib.format.read_array(file, allow_pickle=False)
-                file.read(1)  # zipfile verifies the checksum at the end
+                file.read(1)  # reaching the end makes zipfile verify the checksum
         except Exception as error:
             raise ValueError(f"The array {name!r} cannot be read ({error}). Received: {self.path}") from error
         if array.dtype.kind == "V":  # bfloat16: the upper half of a float32
@@ -130,7 +132,7 @@ class NpzFile(_File):
 
 
 class SafetensorsFile(_File):
-    """The arrays of a .safetensors file, readable while it is open. A wrong header is a `ValueError`."""
+    """A .safetensors file. An invalid header raises a `ValueError`."""
 
     def __init__(self, path):
         from safetensors import SafetensorError, safe_open
@@ -156,7 +158,7 @@ class SafetensorsFile(_File):
 
 
 class ShardedFile(contextlib.ExitStack):
-    """The arrays of several .safetensors files, as a context manager like that of one file."""
+    """Several .safetensors files with the interface of one."""
 
     comment = ""
 

@@ -1,4 +1,4 @@
-"""The model families that checkpoints know: a list that `keras_vit.families` fills."""
+"""Defines the registry of model families, which `keras_vit.families` fills."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -6,39 +6,40 @@ from typing import Any
 
 import keras
 
-# Two models with different values of these arguments, if both are known, have different architectures.
+# Two models have different architectures if one of these arguments is known for both and differs.
 STRUCTURE = (
     *("patch_size", "hidden_size", "num_layers", "mlp_dim", "num_heads", "resnet_blocks"),
     *("depth", "width_factor", "version"),
 )
-# Parts of blocks and tokens that shapes show. A model and a file must agree in all of them.
+# Optional parts of blocks and tokens, visible in the shapes of arrays. A model and a file must agree on all of them.
 PARTS = ("num_registers", "layer_scale", "mlp_norm", "qk_norm", "pre_norm", "patch_bias", "attention_norm", "distilled")
 
-# Arguments that change the outputs of a model but that no array shows.
+# Arguments that change a model's outputs but not its arrays.
 NUMERICS = ("exact_gelu", "epsilon", "mlp", "rotary")
 
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """How a library names and lays out the weights of a family.
+    """The array names and layout of a library for the weights of a family.
 
     Attributes:
-        name: of the library, such as "timm".
-        marker: regular expression; a file that has an array of this name may be in this format.
-        renames: `(pattern, replacement)` pairs. The first pattern that matches a whole name replaces it by the path of
-            a variable or a canonical name; other names do not change. In a replacement, "a|b|c" as one part of the path
-            splits the array into equal parts along its output axis (an empty part is dropped), and "*" numbers the
-            slices along its first axis. "" means that the array is not a weight of the model. With the layout
-            "pytorch", replacements omit the last part of a name, "weight" or "bias", and patterns may omit it.
-        layout: "keras" or "pytorch".
-        prefixes: possible prefixes of all weights; arrays without the prefix are not weights.
-        facts: arguments of the model that no array shows.
-        read_config: maps the parsed config.json next to a file to facts that override `facts`; None to ignore it.
-        fits: maps `{name in the file: shape}` and the parsed config.json, or {}, to whether the file is in this
-            format; None if names are enough. Takes precedence over a format with the same names without `fits`.
-        write_config: maps the arguments of a model to a config.json for the library and options for
-            `checkpoints.writing`. Instead of the config.json, it returns None if the format is for other models, or a
-            string, the reason why it does not support this one. None if the format is read-only.
+        name: name of the library, such as "timm".
+        marker: regular expression; a file can have this format only if an array name matches.
+        renames: `(pattern, replacement)` pairs. The first pattern that matches a whole name in the file replaces it
+            with the path of a variable or a canonical name; other names do not change. A path component "a|b|c" splits
+            the array into equal parts along its first axis (an empty name drops the part), and "*" splits it along its
+            first axis and stands for the index of the slice. "" means that the array is not a weight of the model. In
+            the layout "pytorch", replacements omit the ending "weight" or "bias", and patterns may omit it.
+        layout: "keras" or "pytorch", the order of the axes.
+        prefixes: possible prefixes of weight names; arrays without the prefix are not weights.
+        facts: arguments of the model that the arrays do not show.
+        read_config: function from the parsed config.json next to a file to facts that override `facts`. None to ignore
+            the config.json.
+        fits: function from `{name in the file: shape}` and the parsed config.json, or {}, to whether the file has this
+            format. None if the names decide; a format with `fits` takes precedence over one without.
+        write_config: function from the arguments of a model to `(config, options)`: the config.json for the library,
+            and options for `checkpoints.writing`. The config is None if the format is for other models, and a string
+            with the reason if the format does not support this model. None if the format is read-only.
     """
 
     name: str
@@ -54,18 +55,18 @@ class Format:
 
 @dataclasses.dataclass(frozen=True)
 class PublishedWeights:
-    """A published file.
+    """A file of published weights.
 
     Attributes:
-        collection: what `weights=` calls it, such as "imagenet21k".
+        collection: name for `weights=`, such as "imagenet21k".
         name: name of the file, without its extension.
         model: name of the size, such as "ViT-B/16" or "BiT-R50x1".
         url: URL of the file.
-        classes: units of its head, 0 for none, or None if unknown.
-        resolution: side, in pixels, of the images of its last training, or None.
-        representation_size: units of `pre_logits`, 0 for none.
+        classes: number of classes of the head; 0 without a head, None if unknown.
+        resolution: side, in pixels, of the images in the last training phase; None if unknown.
+        representation_size: units of `pre_logits`; 0 without this layer.
         preprocessing: fields of a `Preprocessing`.
-        arguments: arguments of the model that differ from those of its size.
+        arguments: arguments of the model that override those of its size.
     """
 
     collection: str
@@ -76,7 +77,7 @@ class PublishedWeights:
     resolution: int | None = None
     representation_size: int = 0
     preprocessing: Mapping[str, Any] = dataclasses.field(
-        # For all of its files, `vit_jax` resizes both sides and scales to [-1, 1].
+        # As `vit_jax` does for all of its files, resize both sides and scale to [-1, 1].
         default_factory=lambda: {"mean": [127.5] * 3, "std": [127.5] * 3, "resize": "stretch", "crop_fraction": 1.0}
     )
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -87,17 +88,17 @@ class Family:
     """A family of models.
 
     Attributes:
-        constructor: builds a model of any size.
-        sizes: `{name: arguments of the constructor}`.
-        identity: the arguments that identify a size.
-        infer: maps the shapes of weights, `{canonical name: shape}`, and facts to the arguments of the constructor that
-            they show, with the "grid" of patches, `(rows, columns)`, in place of "input_shape"; None for weights of
-            another family.
-        formats: how libraries name its weights.
-        published: its published files.
-        rules: `{collection: (rule, parse)}` for files that `published` does not list: a description of their names, and
-            a function from a name to a `PublishedWeights`, or None for other names.
-        reference: the implementation that outputs are compared with.
+        constructor: function that builds a model of any size.
+        sizes: `{name: constructor arguments}`.
+        identity: names of the arguments that identify a size.
+        infer: function from the shapes of weights, `{canonical name: shape}`, and facts to constructor arguments, with
+            "grid", the `(rows, columns)` of patches, instead of "input_shape". Returns None for weights of another
+            family.
+        formats: formats of the libraries that store its weights.
+        published: files of published weights.
+        rules: `{collection: (rule, parse)}` for files that `published` does not list. `rule` describes their names, and
+            `parse` converts a name to a `PublishedWeights`, or to None if it does not follow the rule.
+        reference: implementation that outputs are compared with.
     """
 
     constructor: Callable[..., keras.Model]
@@ -120,7 +121,7 @@ def find_size(arguments: Mapping[str, Any]) -> str | None:
 
 
 def find_sizes(arguments: Mapping[str, Any]) -> list[str]:
-    """Returns the names of all sizes with these arguments, most specific first; MAE and the paper share ViT-L/16."""
+    """Returns the names of all sizes with these arguments, most specific first, since families can share a size."""
     found = []
     for family in sorted(FAMILIES, key=lambda family: -len(family.identity)):
         numbers = [_plain(arguments.get(name)) for name in family.identity]
@@ -130,12 +131,12 @@ def find_sizes(arguments: Mapping[str, Any]) -> list[str]:
 
 
 def _plain(value):
-    """Normalizes a value for comparison: an argument that is off equals one that is not set."""
+    """Normalizes a value for comparison: a disabled argument equals an unset one."""
     return tuple(value) if isinstance(value, list) else None if value in (0, False, "") else value
 
 
 def infer(shapes: Mapping[str, tuple], facts: Mapping[str, Any]) -> tuple[Family | None, dict[str, Any]]:
-    """Returns the family of weights and the arguments of its constructor; shapes take precedence over `facts`."""
+    """Infers the family of weights and its constructor arguments; shapes take precedence over `facts`."""
     constructor, stored = facts.get("constructor"), facts.get("arguments", {})
     candidates = [f for f in reversed(FAMILIES) if constructor in (None, f.constructor.__name__)]
     for family in candidates:
@@ -147,14 +148,14 @@ def infer(shapes: Mapping[str, tuple], facts: Mapping[str, Any]) -> tuple[Family
 
 
 def no_family(kind: str = "") -> str:
-    """Returns a sentence for files of an unknown family, with the kind in the config.json if there is one."""
+    """Returns an error sentence for files of an unknown family; `kind` is the model type in the config.json."""
     known = dict.fromkeys(name.partition("-")[0] for family in FAMILIES for name in family.sizes)
-    said = f" ({kind!r} by its config.json)" if kind else ""
-    return f"The file contains no weights{said} of a known family; the families are {', '.join(known)}."
+    said = f" (its config.json names {kind!r})" if kind else ""
+    return f"The file contains no weights of a known family{said}; the known families are {', '.join(known)}."
 
 
 def describe(family: Family | None, arguments: Mapping[str, Any]) -> str:
-    """Returns a description of an architecture for messages."""
+    """Describes an architecture for error messages."""
     if family is None:
         return "of an unknown family"
     numbers = {name: arguments[name] for name in (*STRUCTURE, *PARTS, "mlp", "attention_bias") if arguments.get(name)}

@@ -1,4 +1,4 @@
-"""Writes the weights of a model in the layout of the published files."""
+"""Saves the weights of a model in the layout of the published files or of another library."""
 
 import json
 import math
@@ -21,36 +21,36 @@ _TRAINING_ONLY = (
 
 
 def save(model: keras.Model, path: str | os.PathLike, format: str = "vit_jax") -> None:
-    """Writes the weights of a model as an .npz file like the published ones, or as a folder for another library.
+    """Saves a model's weights as an .npz file in the published layout, or as a folder for another library.
 
-    `vit_jax` and timm can read the .npz file; `load` restores every number bit for bit. `keras_vit.from_pretrained`
-    rebuilds the model from the comment of the archive, which other readers ignore. Parts that only big_vision has (a
-    MAP head) get big_vision's names; a class token without a position gets one of zeros.
+    `vit_jax` and timm can read the .npz file, and `load` restores every value bit for bit. `keras_vit.from_pretrained`
+    rebuilds the model from the zip comment, which other readers ignore. A MAP head has big_vision's array names. If
+    the class token has no position embedding, the file contains zeros for it.
 
     Args:
         model: a built model of `keras_vit.VisionTransformer`, `keras_vit.BiTResNet` or their variants.
-        path: a local path that ends in ".npz"; an existing file is replaced when the new one is complete. For formats
-            other than "vit_jax", a folder, whose `model.safetensors` and `config.json` are replaced.
-        format: "vit_jax", "timm" or "huggingface". Load such folders with `timm.create_model("local-dir:PATH",
-            pretrained=True)`, or with `from_pretrained(PATH)` of the transformers class in the `config.json`.
+        path: a local path that ends in ".npz"; an existing file is replaced atomically. For formats other than
+            "vit_jax", a folder, in which `model.safetensors` and `config.json` are replaced.
+        format: "vit_jax", "timm" or "huggingface". To load the folder, call `timm.create_model("local-dir:PATH",
+            pretrained=True)`, or `from_pretrained(PATH)` of the transformers class that `config.json` names.
 
     Raises:
         ValueError: the path is invalid or cannot be written, or the format does not support a part of the model.
     """
     path = os.fspath(path)
     if format == "vit_jax" and not path.endswith(".npz"):
-        raise ValueError(f'The path of a checkpoint must end in ".npz". Received: path={path!r}')
+        raise ValueError(f'`path` must end in ".npz". Received: path={path!r}')
     if files.is_remote(path):
-        raise ValueError(f"The path of a checkpoint must be local. Received: path={path!r}")
+        raise ValueError(f"`path` must be local. Received: path={path!r}")
     if any("lora_kernel" in variable.path for variable in model.variables):
         raise ValueError(
-            "This layout does not support LoRA adapters. Save the model as .keras, which merges them into the kernels, "
-            f"then load it and save it here. Received: model={model.name!r}"
+            "Checkpoints do not support LoRA adapters. Save the model as .keras, which merges them into the kernels, "
+            f"load that file, and save the loaded model. Received: model={model.name!r}"
         )
     shapes, variables = names.canonical_shapes(model), names.canonical_variables(model)
     if names.first_kernel(shapes) is None:
         raise ValueError(
-            "Only models of keras_vit with their original layer names can be saved as a checkpoint. "
+            "Only keras_vit models with their original layer names can be saved as a checkpoint. "
             f"Received: model={model.name!r}"
         )
     arrays = {n: np.asarray(v).astype(np.float32).reshape(shapes[n]) for n, v in variables.items()}
@@ -69,7 +69,7 @@ def save(model: keras.Model, path: str | os.PathLike, format: str = "vit_jax") -
 
 
 def _facts(model):
-    """Returns what the layout does not show about a model, for the comment of the archive."""
+    """Returns the facts about a model that its arrays do not show, for the zip comment."""
     arguments = {name: value for name, value in getattr(model, "arguments", {}).items() if name not in _TRAINING_ONLY}
     arguments = {n: v for n, v in arguments.items() if isinstance(v, bool | int | float | str | tuple | dict | None)}
     preprocessing = getattr(model, "preprocessing", None)
@@ -87,7 +87,7 @@ def _facts(model):
 
 
 def _to_published(name, array, model, shapes):
-    """Returns `(name, array)` as in the published files."""
+    """Returns a name and array as the published files store them."""
     num_patches = math.prod(getattr(model, "grid", (0, 0)))
     if name == names.POSITIONS and names.CLASS_TOKEN in shapes and array.shape[1] == num_patches:
         array = np.concatenate([np.zeros_like(array[:, :1]), array], axis=1)

@@ -1,4 +1,4 @@
-"""Writes a model as a folder for timm or transformers, by applying the formats of the families backwards."""
+"""Writes a model as a folder for timm or transformers, by inverting the renaming rules of a format."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import numpy as np
 from keras_vit.checkpoints import inference, names, registry
 from keras_vit.checkpoints.formats import rename
 
-# Arguments that a reader of the folder must get right to compute the same outputs.
+# Arguments that a reader of the folder must infer correctly to compute the same outputs.
 _CHECKED = (
     *("patch_size", "hidden_size", "num_layers", "mlp_dim", "num_heads", "input_shape", "classifier", "pool_norm"),
     *("position_embedding", "attention_bias", "mlp_bias", "epsilon", "rotary", "include_top", *registry.PARTS, "mlp"),
@@ -20,7 +20,7 @@ _DEFAULTS = {"attention_bias": "qkvo", "epsilon": 1e-6, "patch_bias": True, "mlp
 
 
 def write_folder(model, path, form_name, arrays):
-    """Writes `model.safetensors` and `config.json` in the first format of this name that supports the whole model."""
+    """Writes `model.safetensors` and `config.json` in the first format of a library that supports the whole model."""
     from safetensors.numpy import save_file
 
     forms = [form for family in reversed(registry.FAMILIES) for form in family.formats if form.name == form_name]
@@ -37,13 +37,13 @@ def write_folder(model, path, form_name, arrays):
             problems += [] if config is None else [(0, config)]
             continue
         if not arguments["mlp_bias"] and "mlp_bias" not in config:
-            problems.append((100, "its MLPs have biases"))
+            problems.append((100, "it has no MLPs without biases"))
             continue
         tensors, left = render(form, _adapted(arrays, **options), arguments["num_layers"], **options)
         if left:
             problems.append((len(left), f"it does not support {', '.join(sorted(left)[:3])}"))
             continue
-        # Replace the folder's files only if the new ones, read back, describe the same model.
+        # Read the new files back, and replace the folder's files only if the new ones describe the same model.
         with tempfile.TemporaryDirectory(dir=path) as folder:
             save_file(tensors, os.path.join(folder, "model.safetensors"), {"format": "pt"})
             _write_json(config, folder, "config.json")
@@ -55,7 +55,7 @@ def write_folder(model, path, form_name, arrays):
                     os.replace(os.path.join(folder, name), os.path.join(path, name))
                 return
             problems.append((0, f"it does not support {different}={arguments.get(different)!r}"))
-    reason = min(problems)[1] if problems else "no class there has all of its parts"
+    reason = min(problems)[1] if problems else "no class of the library has all of the model's parts"
     raise ValueError(f"No format of {form_name!r} supports this model: {reason}. Received: model={model.name!r}")
 
 
@@ -65,7 +65,7 @@ def _write_json(fields, folder, name):
 
 
 def _preprocessor(model):
-    """Returns the preprocessor_config.json for transformers, with additional fields that it cannot express."""
+    """Returns the preprocessor_config.json for transformers, plus the fields that only keras_vit reads."""
     preprocessing, (height, width, _) = model.preprocessing, model.image_shape
     resized = [round(side / preprocessing.crop_fraction) for side in (height, width)]
     is_stretched = preprocessing.resize == "stretch"
@@ -87,8 +87,11 @@ def _preprocessor(model):
 
 
 def _adapted(arrays, add_row="", no_head_bias=False, **_):
-    """Returns the arrays as a library expects them: with a row of positions for the class token, or with this row added
-    to the token, and without a head bias of zeros."""
+    """Returns the arrays as a library expects them.
+
+    `add_row="zeros"` inserts zeros as the class token's position embedding, `add_row="into token"` adds the embedding
+    to the token, and `no_head_bias` removes a head bias of zeros.
+    """
     arrays = dict(arrays)
     positions, token = arrays.get(names.POSITIONS), arrays.get(names.CLASS_TOKEN)
     if add_row == "zeros":
@@ -101,7 +104,7 @@ def _adapted(arrays, add_row="", no_head_bias=False, **_):
 
 
 def _difference(arguments, folder):
-    """Returns the first argument that a reader of the folder would get wrong, or None."""
+    """Returns the first argument that a reader of the folder would infer incorrectly, or None."""
 
     def value(arguments, name):
         if name == "mlp":
@@ -114,8 +117,8 @@ def _difference(arguments, folder):
 
 
 def render(form, arrays, num_layers, prefix="", skip="$^", **_):
-    """Returns the arrays by their names in the format, and those that it does not name by canonical name."""
-    # `prefix` replaces the optional start of names; names that match `skip` are not used.
+    """Returns `{name in the format: array}`, and `{canonical name: array}` for arrays that the format does not name."""
+    # `prefix` replaces the optional beginning of a name; names that match `skip` are omitted.
     left, tensors = dict(arrays), {}
     for pattern, _ in form.renames:
         for stem in _stems(pattern, num_layers, prefix):
@@ -139,7 +142,7 @@ def render(form, arrays, num_layers, prefix="", skip="$^", **_):
 
 
 def _stems(pattern, num_layers, prefix):
-    """Yields the names that a pattern matches, with the first of several spellings."""
+    """Yields the names that a pattern matches; for alternative spellings of a name, yields only the first."""
     if match := re.search(r"\((\?:)?([^()]*)\)(\?)?", pattern):
         inner = match[2]
         options = [inner.split("|")[0]] if match[1] and "bias" not in inner else inner.split("|")

@@ -75,7 +75,7 @@ def test_hugging_face_configs_give_gelu_epsilon_and_heads(golden_files, small, t
     with pytest.raises(ValueError, match="`hidden_act` must be one of gelu, .*not 'relu'"):
         checkpoints.load(small(), path)
     config.write_text("[")
-    with pytest.raises(ValueError, match="The config.json next to the file cannot be used"):
+    with pytest.raises(ValueError, match="The config.json next to the weights is invalid"):
         checkpoints.load(small(), path)
 
 

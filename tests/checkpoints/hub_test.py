@@ -164,10 +164,14 @@ def test_the_mirror_goes_first(hub, repository, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "error, kind, message",
     [
-        (GatedRepoError("401"), ValueError, "gated: accept its license at https://huggingface.co/a/b and set HF_TOKEN"),
-        (RepositoryNotFoundError("404"), ValueError, "no such model at https://huggingface.co/a/b, or it is private"),
-        (EntryNotFoundError("404"), ValueError, "no model.safetensors, and PyTorch's pickled files are not read"),
-        (LocalEntryNotFoundError("offline\nmore"), ConnectionError, r"downloaded \(offline\)\. .*put its model.safet"),
+        (
+            GatedRepoError("401"),
+            ValueError,
+            "gated. Accept its license at https://huggingface.co/a/b, then set HF_TOKEN",
+        ),
+        (RepositoryNotFoundError("404"), ValueError, "https://huggingface.co/a/b does not exist or is private"),
+        (EntryNotFoundError("404"), ValueError, "no model.safetensors; pickled PyTorch files are not supported"),
+        (LocalEntryNotFoundError("offline\nmore"), ConnectionError, r"downloaded \(offline\)\. .*copy its model.safet"),
         (HfHubHTTPError("500"), ConnectionError, r"downloaded \(500\)"),
         (TimeoutError(), ConnectionError, r"downloaded \(TimeoutError\)"),
     ],

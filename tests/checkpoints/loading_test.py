@@ -90,5 +90,5 @@ def test_a_model_inside_another_loads(golden):
 @pytest.mark.parametrize("name", ["model.pth", "model.pt", "pytorch_model.bin"])
 def test_a_pytorch_file_is_refused_in_one_line(name, tmp_path):
     (tmp_path / name).write_bytes(b"PK")
-    with pytest.raises(ValueError, match="PyTorch files are not read.* as safetensors.*Received: "):
+    with pytest.raises(ValueError, match="PyTorch files are not supported.* safetensors.*Received: "):
         keras_vit.checkpoints.load(keras_vit.ViT_Ti16(), tmp_path / name)

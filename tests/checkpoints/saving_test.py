@@ -109,7 +109,7 @@ def test_a_failed_write_leaves_no_file(small, tmp_path):
 
 def test_a_model_of_other_layers_is_refused(tmp_path):
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, name="dense")])
-    with pytest.raises(ValueError, match="Only models of keras_vit"):
+    with pytest.raises(ValueError, match="Only keras_vit models"):
         checkpoints.save(model, tmp_path / "x.npz")
 
 

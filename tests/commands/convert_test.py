@@ -77,7 +77,7 @@ def test_convert_writes_the_layout_of_vit_jax(convert, tmp_path):
     "arguments, message",
     [
         (["vit_token.ckpt.npz", "x.h5"], "TARGET must end in .keras, .weights.h5, .npz"),
-        (["timm_token.safetensors", "x.npz"], "set `num_heads`"),
+        (["timm_token.safetensors", "x.npz"], "`num_heads` is required"),
         (["timm_gap.safetensors", "x.npz", "--num_heads=4"], "pass `input_shape`"),
         (["missing.npz", "x.npz"], "There is no such file"),
         (["vit_token.ckpt.npz", "nowhere/x.npz"], "cannot be written"),

@@ -289,9 +289,7 @@ def test_unsupported_preprocessor_configs_are_reported(tmp_path):
         with pytest.warns(UserWarning, match=f"Ignored {words}in preprocessor_config.json"):
             preprocessing_from(changes, tmp_path)
     for changes in ({"image_std": [0, 0, 0]}, {"image_mean": "x"}, {"rescale_factor": 0}, {"image_mean": [0.5]}):
-        with pytest.raises(
-            ValueError, match="The preprocessor_config.json next to the file cannot be used: .*Received"
-        ):
+        with pytest.raises(ValueError, match="The preprocessor_config.json next to the weights is invalid: .*Received"):
             preprocessing_from(changes, tmp_path)
 
 

@@ -200,9 +200,9 @@ DINOV3 = {"rotary": ROTARY, "position_embedding": "none", "layer_scale": 1e-5, "
 @pytest.mark.parametrize(
     "form, arguments, message",
     [
-        ("timm", {"representation_size": 5}, ": no class there has all of its parts. Received: model="),
-        ("timm", {"attention_bias": "kvo"}, ": no class there has all of its parts. Received: model="),
-        ("huggingface", {"mlp_bias": False}, ": its MLPs have biases. Received: "),
+        ("timm", {"representation_size": 5}, ": no class of the library has all of the model's parts. Received: "),
+        ("timm", {"attention_bias": "kvo"}, ": no class of the library has all of the model's parts. Received: "),
+        ("huggingface", {"mlp_bias": False}, ": it has no MLPs without biases. Received: "),
         ("huggingface", {"attention_bias": "kvo"}, ": .* of transformers has attention biases that the model lacks"),
         (
             "huggingface",

@@ -79,7 +79,7 @@ def test_lora_trains_adapters_and_saves_plain_weights(tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_allclose(loaded(images), model(images), atol=1e-5)
-    with pytest.raises(ValueError, match="This layout does not support LoRA adapters"):
+    with pytest.raises(ValueError, match="Checkpoints do not support LoRA adapters"):
         keras_vit.checkpoints.save(model, tmp_path / "model.npz")
     keras_vit.checkpoints.save(loaded, tmp_path / "model.npz")
     with pytest.raises(ValueError, match="can get adapters only once"):
