@@ -1,13 +1,15 @@
-"""Evaluators of models, on the data of a run or on other datasets.
+"""Evaluates models on the data of a training run or on other datasets.
 
-`config.evals` lists the evaluators of a run, whose metrics are reported as `<evaluator>/<metric>`; `keras-vit evaluate`
-runs them on any model. To add one, write a function `(model, inputs, engine)` that returns a dict of floats, and add a
-row to `EVALUATORS`.
+`config.evals` lists the evaluators of a run, which reports their metrics as `<evaluator>/<metric>`. The command
+`keras-vit evaluate` applies them to any model. To add an evaluator, write a function `(model, inputs, engine)` that
+returns a dict of floats and add it to `EVALUATORS`.
 
-    top1                   on the run's data
-    fewshot:digits         on a dataset
-    knn:cifar10@/data/tfds on a dataset in a folder
-    real:real.json@FOLDER  with ReaL's label file, on ImageNet's validation images in a folder
+Examples of evaluator names:
+
+    top1                    on the run's data
+    fewshot:digits          on another dataset
+    knn:cifar10@/data/tfds  on a dataset in a folder
+    real:real.json@FOLDER   with ReaL's label file, on ImageNet's validation images in a folder
 """
 
 import dataclasses
@@ -29,11 +31,11 @@ class Kind:
     """A kind of evaluator.
 
     Attributes:
-        metrics: the names of its metrics.
-        evaluate: `evaluate(model, inputs, engine)`, which returns a dict of floats by these names.
-        check: `check(model, inputs)`, which raises a `ValueError` if the model cannot be evaluated on the data.
-        splits: the splits that it needs.
-        dataset: its default dataset; "" for the run's data.
+        metrics: names of the metrics.
+        evaluate: function `(model, inputs, engine)` that returns `{metric: float}`.
+        check: function `(model, inputs)` that raises a `ValueError` if the model cannot be evaluated on the data.
+        splits: names of the required splits.
+        dataset: name of the default dataset; "" for the run's data.
     """
 
     metrics: tuple[str, ...]
@@ -59,19 +61,19 @@ EVALUATORS = {
     "calibration": Kind(_CALIBRATION, calibration.calibration),
     "average_precision": Kind(("mean_average_precision",), accuracy.average_precision),
 }
-"""The kinds of evaluators by name."""
+"""All kinds of evaluators by name."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluator:
-    """An evaluator on some data.
+    """An evaluator of a kind on a dataset.
 
     Attributes:
-        name: its full name, such as "fewshot:cifar10@/data/tfds".
-        kind: its row of `EVALUATORS`.
-        dataset: name of its dataset; "" for the run's data.
-        path: folder of the dataset; "" for the default one.
-        max_bad_share: largest share of the examples that may be unreadable.
+        name: full name, such as "fewshot:cifar10@/data/tfds".
+        kind: entry of `EVALUATORS`.
+        dataset: name of the dataset; "" for the run's data.
+        path: folder of the dataset; "" for the default folder.
+        max_bad_share: maximum share of examples that may be unreadable.
     """
 
     name: str
@@ -86,17 +88,22 @@ class Evaluator:
         return self.kind.metrics
 
     def check(self, model: keras.Model, inputs: InputPipeline | None = None) -> None:
-        """Loads the dataset, and raises a `ValueError` if the model cannot be evaluated on it; see `evaluate`."""
+        """Loads the dataset and raises a `ValueError` if the model cannot be evaluated on it.
+
+        Args:
+            model: a `keras.Model`.
+            inputs: the `data.InputPipeline` of the run; required by an evaluator without its own dataset.
+        """
         self.kind.check(model, self._inputs(model, inputs))
 
     def evaluate(
         self, model: keras.Model, inputs: InputPipeline | None = None, engine: Engine | None = None
     ) -> dict[str, float]:
-        """Returns a model's metrics by the names in `METRICS`.
+        """Returns a model's metrics as `{name: value}` with the names in `METRICS`.
 
         Args:
             model: a `keras.Model`.
-            inputs: the `data.InputPipeline` of the run, for an evaluator without its own dataset.
+            inputs: the `data.InputPipeline` of the run; required by an evaluator without its own dataset.
             engine: the `training.Engine` of the run; None outside a run.
         """
         loaded = self._inputs(model, inputs)
@@ -105,7 +112,7 @@ class Evaluator:
     def _inputs(self, model, inputs):
         if not self.dataset:
             if inputs is None:
-                raise ValueError(f"The evaluator needs a dataset, such as {self.name}:digits. Received: {self.name!r}")
+                raise ValueError(f"The evaluator needs a dataset, as in {self.name}:digits. Received: {self.name!r}")
             return inputs
         key = (image_shape_of(model), find_preprocessing(model))
         if key not in self._loaded:
@@ -114,16 +121,18 @@ class Evaluator:
                 self._loaded[key] = load_inputs(model, *place, max_bad_share=self.max_bad_share)
             except ValueError as error:
                 local = f"{self.name.partition(':')[0]}:{self.dataset}@FOLDER"
-                raise ValueError(f"{self.name} cannot load its dataset; {local} names a local copy. {error}") from error
+                raise ValueError(
+                    f"{self.name} cannot load its dataset; specify a local copy as {local}. {error}"
+                ) from error
         return self._loaded[key]
 
 
 def get(names: Iterable[str], max_bad_share: float = 0.01) -> dict[str, Evaluator]:
-    """Returns evaluators by their names.
+    """Returns evaluators by name.
 
     Args:
-        names: `NAME[:DATASET][@FOLDER]` each, with a key of `EVALUATORS`.
-        max_bad_share: largest fraction of unreadable examples in a dataset that an evaluator loads.
+        names: names of the form `NAME[:DATASET][@FOLDER]`, in which `NAME` is a key of `EVALUATORS`.
+        max_bad_share: maximum share of examples that may be unreadable in an evaluator's own dataset.
 
     Raises:
         ValueError: a name is not a key of `EVALUATORS`.
@@ -133,9 +142,9 @@ def get(names: Iterable[str], max_bad_share: float = 0.01) -> dict[str, Evaluato
 
 def _parse(text, max_bad_share):
     name, _, place = text.partition(":")
-    dataset, _, path = place.partition("@")  # "tfds:NAME" contains a colon too
+    dataset, _, path = place.partition("@")  # split once, because "tfds:NAME" also contains a colon
     if name not in EVALUATORS:
-        raise ValueError(f"The evaluators are {', '.join(EVALUATORS)}. Received: {text!r}")
+        raise ValueError(f"An evaluator must be one of {', '.join(EVALUATORS)}. Received: {text!r}")
     kind = EVALUATORS[name]
     if name == "real" and dataset.endswith(".json"):
         compute = functools.partial(accuracy.real_from_file, path=dataset)
@@ -145,15 +154,15 @@ def _parse(text, max_bad_share):
 
 
 def evaluate(model: keras.Model, names: Iterable[str], inputs: InputPipeline | None = None) -> dict[str, float]:
-    """Returns the metrics of several evaluators, `<evaluator>/<metric>`.
+    """Returns the metrics of several evaluators as `{"<evaluator>/<metric>": value}`.
 
     Args:
         model: a `keras.Model`.
         names: names of evaluators, as for `get`.
-        inputs: the `data.InputPipeline` for evaluators without a dataset.
+        inputs: the `data.InputPipeline` for evaluators without their own dataset.
 
     Raises:
-        ValueError: as `get` and `Evaluator.evaluate`.
+        ValueError: a name is not a key of `EVALUATORS`, or the model cannot be evaluated on the data.
     """
     metrics = {name: evaluator.evaluate(model, inputs) for name, evaluator in get(names).items()}
     return {f"{name}/{metric}": value for name, values in metrics.items() for metric, value in values.items()}

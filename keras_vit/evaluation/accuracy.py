@@ -1,4 +1,4 @@
-"""Accuracies and average precision of classifiers."""
+"""Computes the accuracy and average precision of classifiers."""
 
 import re
 
@@ -14,13 +14,13 @@ _NUMBER = re.compile(r"ILSVRC2012_val_(\d{8})")
 
 
 def top1(model, inputs, engine=None):
-    """Computes top-1 and top-5 accuracy; any of several labels counts as right."""
+    """Computes top-1 and top-5 accuracy; for an example with several labels, each of them is correct."""
     check_classes(model, inputs)
     return mean_over_examples(model, inputs, top_k_accuracy, engine)
 
 
 def top_k_accuracy(model, batch):
-    """Computes `{"accuracy", "top5_accuracy"}`, float32 `(B,)`; NaN for an example with a NaN among its logits."""
+    """Computes "accuracy" and "top5_accuracy", float32 `(B,)`; both are NaN for an example with a NaN logit."""
     images, labels, _ = batch
     logits = ops.cast(model(images, training=False), "float32")
     _, best = ops.top_k(logits, min(5, logits.shape[-1]))  # (B, 5), best first
@@ -30,12 +30,12 @@ def top_k_accuracy(model, batch):
 
 
 def real(model, inputs, engine=None):
-    """Computes the accuracy with ImageNet's reassessed labels (Beyer et al., 2020, TFDS' `imagenet2012_real`)."""
+    """Computes the accuracy on ImageNet's reassessed labels (Beyer et al., 2020; `imagenet2012_real` in TFDS)."""
     return {"accuracy": top1(model, inputs)["accuracy"]}
 
 
 def real_from_file(model, inputs, engine=None, path=""):
-    """Computes the same with the authors' file `real.json`, for images named ILSVRC2012_val_00000001 and so on."""
+    """Computes the accuracy on the reassessed labels in `real.json`; images must have their ImageNet names."""
     labels = check_real_labels(model, inputs, path)
     arrays = collect(model, outputs_of, inputs)
     counted = right = 0
@@ -43,31 +43,31 @@ def real_from_file(model, inputs, engine=None, path=""):
         match = _NUMBER.search(inputs.test.name_of(int(index)))
         if not match or not 1 <= int(match[1]) <= len(labels):
             raise ValueError(
-                f"Images must be named ILSVRC2012_val_00000001 to {len(labels):08}, in the order of the file's labels. "
+                f"Images must have the names ILSVRC2012_val_00000001 to {len(labels):08}, in the order of the labels. "
                 f"Received: {inputs.test.name_of(int(index))!r}"
             )
         answers = labels[int(match[1]) - 1]
         counted += bool(answers)
         right += int(arrays["outputs"][index].argmax()) in answers
     if not counted:
-        raise ValueError(f"No readable image has a label. Received: path={path!r}")
+        raise ValueError(f"At least one readable image must have a label. Received: path={path!r}")
     return {"accuracy": right / counted}
 
 
 def check_real_labels(model, inputs, path):
-    """Reads `real.json`, and raises a `ValueError` unless its labels are classes of the model."""
+    """Reads `real.json`; raises a `ValueError` unless the labels are classes of the model."""
     labels, classes = files.read_json(path), output_shape_of(model)[-1]
     known = set(range(classes))
     if not isinstance(labels, list) or not all(isinstance(entry, list) and known.issuperset(entry) for entry in labels):
         raise ValueError(
-            f"The file must exist and contain a list of labels for each image, integers in [0, {classes}). "
+            f"The file must exist and contain a list of labels, integers in [0, {classes}), for each image. "
             f"Received: path={path!r}"
         )
     return labels
 
 
 def average_precision(model, inputs, engine=None):
-    """Computes the mean average precision in [0, 1], over the classes with at least one example."""
+    """Computes the mean average precision, in [0, 1], over the classes with at least one example."""
     check_classes(model, inputs)
     arrays = collect(model, outputs_of, inputs)
     counted = arrays["weights"] > 0
@@ -75,6 +75,6 @@ def average_precision(model, inputs, engine=None):
 
 
 def mean_average_precision(scores, right):
-    """Computes the mean average precision from scores and bools, both `(N, classes)`."""
+    """Computes the mean average precision from scores and Boolean labels, both `(N, classes)`."""
     present = np.flatnonzero(right.any(0))
     return float(np.mean([average_precision_score(right[:, i], scores[:, i]) for i in present]))

@@ -1,4 +1,4 @@
-"""Calibration: the difference between a model's confidence and its accuracy."""
+"""Measures the calibration of classifiers: the agreement of their confidence and accuracy."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from keras_vit.models.any_model import gives_probabilities, logits_activation_of
 
 
 def calibration(model, inputs, engine=None):
-    """Computes the expected calibration error, the log loss in nats and the Brier loss."""
+    """Computes the expected calibration error, the log loss in nats, and the Brier loss."""
     outputs, log_probabilities, labels, _, kind = predictions(model, inputs)
     probabilities, targets = np.exp(log_probabilities), np.arange(outputs.shape[1]) == labels[:, None]
     if kind == "sigmoid":  # log(1 - sigmoid(x)) is log(sigmoid(x)) - x
@@ -22,15 +22,17 @@ def calibration(model, inputs, engine=None):
 
 
 def predictions(model, inputs):
-    """Returns outputs, log probabilities, labels and indices of the readable, labeled test examples, and the kind of
-    the outputs: "probabilities", or the activation of the logits."""
+    """Returns `(outputs, log probabilities, labels, indices, kind)` for the readable, labeled test examples.
+
+    `kind` is "probabilities", or the activation for which the outputs are logits.
+    """
     check_classes(model, inputs)
     arrays = collect(model, outputs_of, inputs)
     counted = arrays["weights"] > 0
     if (np.count_nonzero(arrays["labels"][counted], axis=1) > 1).any():
         raise ValueError(
-            "Calibration needs one right class per example; `top1` and `average_precision` support several. "
-            "Received: examples with several right labels"
+            "Calibration requires one label per example; `top1` and `average_precision` support several. "
+            "Received: examples with several labels"
         )
     kind = "probabilities" if gives_probabilities(model) else logits_activation_of(model)
     outputs = arrays["outputs"][counted].astype("float64")
@@ -44,7 +46,11 @@ def predictions(model, inputs):
 
 
 def calibration_bins(probabilities, labels, bins=15):
-    """Bins predictions by confidence: counts, mean confidences and accuracies (Guo et al., 2017, section 2)."""
+    """Bins predictions by confidence (Guo et al., 2017, section 2).
+
+    Returns:
+        `(counts, mean confidences, accuracies)`, each `(bins,)`.
+    """
     confidence, right = probabilities.max(1), probabilities.argmax(1) == labels
     index = np.minimum((confidence * bins).astype(int), bins - 1)
     counts = np.bincount(index, minlength=bins)
@@ -54,12 +60,12 @@ def calibration_bins(probabilities, labels, bins=15):
 
 
 def expected_calibration_error(probabilities, labels):
-    """Returns the mean difference between the confidence and the accuracy of each prediction's bin, in [0, 1]."""
+    """Returns the mean absolute difference between confidence and accuracy over the bins, weighted by their counts."""
     counts, confidence, accuracy = calibration_bins(probabilities, labels)
     return float((counts * np.abs(confidence - accuracy)).sum() / counts.sum())
 
 
 def confusion_matrix(probabilities, labels):
-    """Counts predictions by right class (rows) and predicted class (columns): integers `(classes, classes)`."""
+    """Counts predictions by true class (rows) and predicted class (columns), integers `(classes, classes)`."""
     classes = probabilities.shape[1]
     return np.bincount(labels * classes + probabilities.argmax(1), minlength=classes**2).reshape(classes, classes)

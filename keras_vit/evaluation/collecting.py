@@ -25,15 +25,15 @@ def load_inputs(
     batch_size: int = 64,
     max_bad_share: float = 0.01,
 ) -> data.InputPipeline:
-    """Loads a dataset with the model's own preprocessing.
+    """Loads a dataset with the preprocessing of a model.
 
     Args:
         model: a `keras.Model` of images `(B, H, W, C)`.
         name: name of the dataset, as for `data.load_split`: "digits", "cifar10", "tfds:NAME", "folder" and others.
-        path: folder of the dataset; "" for the default one.
-        splits: the splits to load, the first for training and the last for testing; `("",)` is all of a folder.
+        path: folder of the dataset; "" for the default folder.
+        splits: the splits to load: the first for training, the last for testing; `("",)` loads a whole folder.
         batch_size: number of images per batch.
-        max_bad_share: largest share of a split that may be unreadable.
+        max_bad_share: maximum share of a split that may be unreadable.
 
     Returns:
         A `data.InputPipeline`.
@@ -50,18 +50,18 @@ def load_inputs(
 
 
 def load_run_inputs(model: keras.Model, config: Mapping[str, Any], batch_size: int = 64) -> data.InputPipeline:
-    """Loads the data of a run from the `data` group of its config, normalized for the model."""
+    """Loads the data of a run from the `data` field of its config, normalized for the model."""
     config = {name: tuple(value) if isinstance(value, list) else value for name, value in config.items()}
     return _normalized(model, data.from_config(config, batch_size=batch_size, seed=0))
 
 
 def _normalized(model, inputs):
-    preprocessing = find_preprocessing(model)  # None for models of other libraries, which get [-1, 1]
+    preprocessing = find_preprocessing(model)  # None for other libraries' models, which get [-1, 1]
     return inputs if preprocessing is None else inputs.normalized_as(preprocessing)
 
 
 def _options_for(model, source):
-    """Returns the fields of `data.Options` that convert a source's images to the model's."""
+    """Returns the fields of `data.Options` that convert a source's images to the model's inputs."""
     height, width, channels = check_images_known(model)
     options: dict[str, Any] = {"channels": channels}
     preprocessing = find_preprocessing(model)
@@ -72,8 +72,8 @@ def _options_for(model, source):
     is_cropped = preprocessing is not None and preprocessing.crop_fraction < 1
     if height != width and (stored != (height, width, channels) or is_cropped):
         raise ValueError(
-            "Datasets are resized to square images: the model must have square images, or those of the dataset and "
-            f"`crop_fraction` 1. Received: a model of {height}x{width} pixels"
+            "A model for images that are not square requires a dataset of images in its size and `crop_fraction` 1, "
+            f"because other datasets are resized to squares. Received: a model for {height}x{width} pixels"
         )
     if stored != (height, width, channels):
         options |= {"image_size": height, "eval_crop": "resize"}
@@ -90,25 +90,25 @@ def _options_for(model, source):
 
 
 class _Outputs(keras.Model):
-    """Wraps a function of a model and a batch as a Keras model, which every backend can compile."""
+    """Wraps a function of a model and a batch as a Keras model that every backend can compile."""
 
     def __init__(self, model, compute):
         super().__init__(dtype="float32", name="outputs")
         self.model, self._compute = model, compute
         self.built = True
-        self.jit_compile = keras.backend.backend() == "jax"  # JAX compiles with XLA only
+        self.jit_compile = keras.backend.backend() == "jax"  # JAX always compiles with XLA
 
     def call(self, batch):
         return self._compute(self.model, batch)
 
 
 def outputs_of(model, batch):
-    """Computes `{"outputs": ...}`, the model's outputs in float32; for `collect`."""
+    """Computes `{"outputs": ...}`, the model's outputs in float32, for `collect`."""
     return {"outputs": ops.cast(model(batch[0], training=False), "float32")}
 
 
 def collect(model, compute, inputs, split="test", indices=None):
-    """Returns arrays `(N, ...)` of `compute(model, batch)` over a split, with "labels" and "weights" (0: skipped)."""
+    """Applies `compute(model, batch)` to a split; returns arrays `(N, ...)`, "labels" and "weights" (0 if skipped)."""
     if indices is not None:
         inputs = dataclasses.replace(inputs, **{split: data.subset(getattr(inputs, split), indices)})
     source = getattr(inputs, split)
@@ -125,17 +125,17 @@ def collect(model, compute, inputs, split="test", indices=None):
             parts.append({**arrays, "labels": batch[1], "weights": batch[2]})
             done = min(done + len(batch[1]), total)
             update(done)
-    # Restore the order of the source, and drop padding.
+    # Restore the source's order and drop the padding.
     place = np.argsort(data.evaluation_order(source, inputs.batch_size))
     result = {name: np.concatenate([part[name] for part in parts])[:total][place] for name in parts[0]}
     left_out = int(np.count_nonzero(result["weights"] == 0))
     if left_out:
         log.warning(
-            "%s: %d of %d examples are left out: %d cannot be read, %d have no label",
+            "%s: skipped %d of %d examples: %d cannot be read, %d have no label",
             split, left_out, total, bad_examples.count, left_out - bad_examples.count,
         )  # fmt: skip
     if left_out == total:
-        raise ValueError(f"No example is readable and labeled. Received: {total} examples")
+        raise ValueError(f"At least one example must be readable and labeled. Received: {total} examples")
     for name, array in result.items():
         if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array[result["weights"] > 0]).all():
             raise ValueError(f"The model's outputs must be finite. Received: {name} with NaN or infinity")
@@ -143,10 +143,10 @@ def collect(model, compute, inputs, split="test", indices=None):
 
 
 def mean_over_examples(model, inputs, compute, engine=None):
-    """Computes the means over test examples of `compute(model, batch)`, which returns a dict of float32 `(B,)`."""
+    """Averages each value of `compute(model, batch)`, a dict of float32 `(B,)`, over the test examples."""
     if engine is not None:
         metrics = engine.evaluate(compute)
-        del metrics["examples"]  # the run's own evaluation counts them
+        del metrics["examples"]  # the run's evaluation already reports this count
         return metrics
     arrays = collect(model, compute, inputs)
     counted = arrays.pop("weights") > 0
@@ -155,7 +155,7 @@ def mean_over_examples(model, inputs, compute, engine=None):
 
 
 def sample_indices(inputs, number):
-    """Returns the indices of up to `number` test examples: evenly spaced, or the first if they are read in order."""
+    """Returns indices of up to `number` test examples, evenly spaced, or the first ones of a sequential source."""
     source = inputs.test
     if source.read is None:
         return data.evaluation_order(source, inputs.batch_size)[:number]
@@ -163,7 +163,7 @@ def sample_indices(inputs, number):
 
 
 def read_test_examples(inputs, indices):
-    """Reads test examples; returns `(images, labels, file names)` of those that are readable and labeled."""
+    """Reads test examples by index; returns `(images, labels, file names)` of the readable and labeled examples."""
     source = inputs.test
     if source.read is None:
         positions = np.argsort(data.evaluation_order(source, inputs.batch_size))[indices]
@@ -180,7 +180,7 @@ def read_test_examples(inputs, indices):
         if start > positions.max():
             break
     if not examples:
-        raise ValueError(f"No example is readable and labeled. Received: {len(indices)} examples")
+        raise ValueError(f"At least one example must be readable and labeled. Received: {len(indices)} examples")
     images, labels, names = zip(*(examples[index] for index in index_at.values() if index in examples))
     return np.stack(images), np.stack(labels), names
 
@@ -190,4 +190,6 @@ def check_classes(model: keras.Model, inputs: data.InputPipeline) -> None:
     check_not_masked(model)
     shape, classes = output_shape_of(model), len(inputs.test.class_names)
     if len(shape) != 2 or shape[-1] != classes:
-        raise ValueError(f"The model must have an output for each of {classes} classes. Received: output_shape={shape}")
+        raise ValueError(
+            f"The model must have one output for each of {classes} classes. Received: output_shape={shape}"
+        )

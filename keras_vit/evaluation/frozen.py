@@ -1,4 +1,4 @@
-"""Classifiers on frozen features: few-shot ridge regression, logistic regression and nearest neighbors."""
+"""Evaluates frozen features with few-shot ridge regression, logistic regression and nearest neighbors."""
 
 import itertools
 import logging
@@ -16,18 +16,18 @@ log = logging.getLogger("keras_vit")
 
 SHOTS, SEEDS = (1, 5, 10, 25), (0, 1, 2)
 L2 = 2.0**10  # big_vision's ridge weight
-_BIAS = 100.0  # the constant feature of ridge regression, large so that its weight is hardly regularized
+_BIAS = 100.0  # constant feature of ridge regression, large so that its weight is barely regularized
 _INVERSE_REGULARIZATIONS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)  # scikit-learn's C
 
 
 def representation_model(model):
-    """Builds a model of the features `(B, F)` that the head reads; for masked patches, of the mean patch token."""
+    """Builds a model that outputs the head's input features `(B, F)`, or the mean patch token of a masked model."""
     if any(isinstance(layer, PatchMasking) for layer in model.layers):
         images = keras.Input(model.input_shape[1:])
         return keras.Model(images, ops.mean(FeatureModel(model, tokens="patch")(images), axis=1))
     try:
         return FeatureModel(model, tokens="pooled")
-    except ValueError:  # not a Vision Transformer of this library, or its head reads other features
+    except ValueError:  # another library's model, or a head with other input features
         last = model.layers[-1] if model.layers else None
         if isinstance(last, keras.layers.Dense) and len(last.input.shape) == 2:
             return keras.Model(model.inputs[0], last.input)
@@ -35,18 +35,18 @@ def representation_model(model):
 
 
 def check_representation(model, inputs):
-    """Raises a `ValueError` if the model has no features in front of its head."""
+    """Raises a `ValueError` if the model has no features before its head."""
     representation_model(model)
 
 
 def representations(model, inputs, split="test", indices=None):
-    """Returns features `(N, F)`, labels `(N,)`, and a bool for each example of the split: whether it is readable."""
+    """Returns features `(N, F)` and labels `(N,)` of the readable examples, and a mask of these in the split."""
     arrays = collect(representation_model(model), outputs_of, inputs, split, indices)
     readable = arrays["weights"] > 0
     if (np.count_nonzero(arrays["labels"][readable], axis=1) > 1).any():
         raise ValueError(
-            "Classifiers on features need one right class per example; `top1` and `average_precision` support "
-            f"several. Received: examples of the split {split!r} with several right labels"
+            "Classifiers on features require one label per example; `top1` and `average_precision` support several. "
+            f"Received: examples of the split {split!r} with several labels"
         )
     return arrays["outputs"][readable], arrays["labels"][readable].argmax(-1), readable
 
@@ -56,19 +56,19 @@ def _train_and_test(model, inputs):
 
 
 def fewshot(model, inputs, engine=None):
-    """Computes the accuracy of ridge regression on 1, 5, 10 and 25 images per class, as big_vision's `fewshot_lsr`."""
+    """Computes few-shot accuracy by ridge regression on 1 to 25 images per class, as in big_vision's `fewshot_lsr`."""
     num_classes = len(inputs.train.class_names)
-    # If the labels are known, compute features only for the examples that are drawn.
+    # If the labels are known in advance, compute features only for the drawn examples.
     labels, indices = inputs.train.labels, None
     if labels is not None and inputs.train.read is not None:
         draws = [draw_shots(labels, max(SHOTS), num_classes, seed) for seed in SEEDS]
         indices = np.unique(np.concatenate(draws))
     x, y, readable = representations(model, inputs, "train", indices)
     x_test, y_test, _ = representations(model, inputs)
-    if indices is None:  # draw among the examples that can be read
+    if indices is None:  # draw from the readable examples
         labels, row_of = y, np.arange(len(y))
     else:
-        row_of = np.full(len(labels), -1)  # the row of x of each example, -1 for none
+        row_of = np.full(len(labels), -1)  # row in x of each example, or -1
         row_of[indices[readable]] = np.arange(len(x))
     counts = np.bincount(labels, minlength=num_classes)
     metrics = {}
@@ -87,7 +87,10 @@ def fewshot(model, inputs, engine=None):
 
 
 def draw_shots(labels, shots, num_classes, seed):
-    """Returns the indices of random examples of each class, as big_vision's `fewshot_lsr`; fewer shots are a prefix."""
+    """Draws the indices of random examples of each class, like big_vision's `fewshot_lsr`.
+
+    For the same seed, the examples for fewer shots are a subset of those for more shots.
+    """
     random, labels = np.random.default_rng(seed), np.asarray(labels)
     order = np.argsort(labels, kind="stable")
     starts = np.searchsorted(labels[order], np.arange(num_classes + 1))
@@ -96,12 +99,12 @@ def draw_shots(labels, shots, num_classes, seed):
 
 
 def ridge_scores(x, y, x_test, num_classes, l2=L2):
-    """Computes ridge regression scores `(M, num_classes)` for targets -1 and 1, as big_vision's `fewshot_lsr`."""
+    """Computes ridge regression scores `(M, num_classes)` for targets -1 and 1, like big_vision's `fewshot_lsr`."""
     x = np.asarray(x, "float64")
     mean, deviation = x.mean(0), x.std(0) + 1e-5
     x = np.pad((x - mean) / deviation, ((0, 0), (0, 1)), constant_values=_BIAS)
     targets = np.where(np.asarray(y)[:, None] == np.arange(num_classes), 1.0, -1.0)
-    if len(x) < x.shape[1]:  # equivalent, with the smaller matrix
+    if len(x) < x.shape[1]:  # an equivalent system with a smaller matrix
         classifier = x.T @ np.linalg.solve(x @ x.T + l2 * np.eye(len(x)), targets)
     else:
         classifier = np.linalg.solve(x.T @ x + l2 * np.eye(x.shape[1]), x.T @ targets)
@@ -110,7 +113,7 @@ def ridge_scores(x, y, x_test, num_classes, l2=L2):
 
 
 def linear_probe(model, inputs, engine=None):
-    """Computes the accuracy of logistic regression; a tenth of the training examples selects the regularization."""
+    """Computes the accuracy of logistic regression, regularized by validation on a tenth of the training examples."""
     return fit_and_score(*_train_and_test(model, inputs))
 
 
@@ -124,7 +127,7 @@ def fit_and_score(x, y, x_test, y_test):
     counts = np.unique(y, return_counts=True)[1]
     if len(counts) < 2 or counts.min() < 2:
         raise ValueError(
-            "A linear probe needs two or more classes with two or more training examples each. "
+            "A linear probe requires at least two classes and at least two training examples of each. "
             f"Received: {len(counts)} classes, the smallest with {counts.min()} examples"
         )
     mean, deviation = x.mean(0), x.std(0) + 1e-6
@@ -134,7 +137,7 @@ def fit_and_score(x, y, x_test, y_test):
 
     def fitted(features, labels, inverse):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # early stopping regularizes too
+            warnings.simplefilter("ignore", ConvergenceWarning)  # stopping early is also a form of regularization
             return LogisticRegression(C=inverse, max_iter=500).fit(features, labels)
 
     scores = [fitted(x_fit, y_fit, inverse).score(x_val, y_val) for inverse in _INVERSE_REGULARIZATIONS]
@@ -143,19 +146,19 @@ def fit_and_score(x, y, x_test, y_test):
 
 
 def knn(model, inputs, engine=None):
-    """Computes the accuracy of a weighted vote of the 20 nearest neighbors, as in DINO (Caron et al., 2021)."""
+    """Computes the accuracy of weighted 20-nearest-neighbor classification, as in DINO (Caron et al., 2021)."""
     x, y, x_test, y_test = _train_and_test(model, inputs)
     return {"accuracy": float((nearest_classes(x, y, x_test, len(inputs.train.class_names)) == y_test).mean())}
 
 
 def nearest_classes(x, y, x_test, num_classes, neighbors=20, temperature=0.07):
-    """Returns classes `(M,)` by a vote of neighbors with weights `exp(cosine similarity / temperature)`."""
+    """Predicts classes `(M,)` by a vote of neighbors with weights `exp(cosine similarity / temperature)`."""
     x, x_test = _unit(x), _unit(x_test)
     neighbors, predictions = min(neighbors, len(x)), np.empty(len(x_test), "int64")
     for start in range(0, len(x_test), 1024):
         similarity = x_test[start : start + 1024] @ x.T
         nearest = ops.convert_to_numpy(ops.top_k(similarity, neighbors)[1])
-        # Subtracting 1 changes no vote and avoids overflow.
+        # Subtract 1, the largest similarity, to avoid overflow; this does not change the vote.
         weights = np.exp((np.take_along_axis(similarity, nearest, 1) - 1) / temperature).astype("float64")
         votes = np.zeros((len(similarity), num_classes))
         np.add.at(votes, (np.arange(len(votes))[:, None], y[nearest]), weights)

@@ -1,4 +1,4 @@
-"""Plots of predictions, calibration and confusion matrices."""
+"""Plots predictions, calibration and confusion matrices."""
 
 import os
 from collections.abc import Sequence
@@ -17,7 +17,17 @@ def predictions(
     columns: int = 8,
     names: Sequence[str] = (),
 ) -> None:
-    """Draws pictures `(N, H, W, 3)` in [0, 1] with predictions, green if right, red if wrong, and file names."""
+    """Draws images `(N, H, W, 3)` in [0, 1] with their file names and predictions (green if correct, else red).
+
+    Args:
+        path: file to write.
+        pictures: float `(N, H, W, 3)` in [0, 1].
+        labels: true classes, integers `(N,)`.
+        probabilities: float `(N, classes)`.
+        class_names: names of the classes.
+        columns: maximum number of images per row.
+        names: file names `(N,)`, or an empty sequence.
+    """
     rows, columns = -(-len(pictures) // columns), min(columns, len(pictures))
     figure, _ = image_axes(rows, columns, (1.75 * columns, (2.35 if any(names) else 2.15) * rows))
     for axes, picture, label, row in zip(figure.axes, pictures, labels, probabilities):
@@ -33,7 +43,13 @@ def predictions(
 
 
 def reliability(path: str | os.PathLike, counts: np.ndarray, confidence: np.ndarray, accuracy: np.ndarray) -> None:
-    """Draws accuracy by confidence; bars on the diagonal are calibrated."""
+    """Draws accuracy by confidence; for a calibrated model, the bars end on the diagonal.
+
+    Args:
+        path: file to write.
+        counts, confidence, accuracy: number of predictions, mean confidence and accuracy of each bin, as returned by
+            `calibration.calibration_bins`.
+    """
     figure = figure_class()(figsize=(5.5, 6), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     edges = np.linspace(0, 1, len(counts) + 1)
@@ -53,7 +69,13 @@ def reliability(path: str | os.PathLike, counts: np.ndarray, confidence: np.ndar
 
 
 def confusion(path: str | os.PathLike, matrix: np.ndarray, class_names: Sequence[str]) -> None:
-    """Draws a confusion matrix with a row per right class; colors are shares of the row."""
+    """Draws a confusion matrix; colors show shares of the row.
+
+    Args:
+        path: file to write.
+        matrix: integers `(classes, classes)`, with a row per true class and a column per predicted class.
+        class_names: names of the classes.
+    """
     classes = len(matrix)
     side = float(np.clip(0.45 * classes + 2, 5, 12))
     figure = figure_class()(figsize=(side + 1, side), layout="constrained")
@@ -62,7 +84,7 @@ def confusion(path: str | os.PathLike, matrix: np.ndarray, class_names: Sequence
     shown = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     axes.set_title("Confusion matrix")
     axes.set_xlabel("predicted")
-    axes.set_ylabel("right class")
+    axes.set_ylabel("true class")
     if classes <= 40:
         names = [plain_text(name) for name in class_names]
         axes.set_xticks(range(classes), names, rotation=90 if max(map(len, class_names)) > 2 else 0)

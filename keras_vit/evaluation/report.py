@@ -1,4 +1,4 @@
-"""A page about a classifier: calibration, confusion matrix and worst mistakes."""
+"""Writes an HTML report on a classifier: calibration, confusion matrix and worst mistakes."""
 
 import numpy as np
 
@@ -8,13 +8,13 @@ from keras_vit.plots import Page, to_pictures
 
 
 def write_report(model, inputs, output, title="model", data_title="", table=(), worst=32, write=print):
-    """Draws calibration, confusion matrix and worst mistakes on the test split; returns the path of `index.html`."""
+    """Writes a report on the test split to the folder `output`; returns the path of its `index.html`."""
     names = inputs.test.class_names
     _, log_probabilities, labels, indices, _ = calibration.predictions(model, inputs)
     probabilities = np.exp(log_probabilities)
     error = calibration.expected_calibration_error(probabilities, labels)
     matrix = calibration.confusion_matrix(probabilities, labels)
-    # Sort by the probability of the right class.
+    # Sort by the probability of the true class.
     order = np.argsort(probabilities[np.arange(len(labels)), labels], kind="stable")[:worst]
     images, _, files = read_test_examples(inputs, indices[order])
     pictures = to_pictures(images, inputs.model_preprocessing())
@@ -26,11 +26,11 @@ def write_report(model, inputs, output, title="model", data_title="", table=(), 
     )  # fmt: skip
     page.draw(
         "confusion.png", "Confusion matrix",
-        "Predictions by right class (rows) and predicted class (columns).",
+        "Number of predictions by true class (rows) and predicted class (columns).",
         plots.confusion, matrix, names,
     )  # fmt: skip
     page.draw(
-        "worst.png", "Worst mistakes", "The images whose right class has the lowest probability, worst first.",
+        "worst.png", "Worst mistakes", "The images whose true class has the lowest probability, worst first.",
         plots.predictions, pictures, labels[order], probabilities[order], names, 8, files, wide=True,
     )  # fmt: skip
     accuracy = float((probabilities.argmax(1) == labels).mean())

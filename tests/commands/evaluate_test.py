@@ -52,10 +52,10 @@ def test_evaluators_are_printed_and_written_with_a_page(model, run, tmp_path):
     ("command", "flags", "message"),
     [
         ("evaluate", [], "Pass either --model, or --variant, --weights or both"),
-        ("evaluate", ["--model={model}", "--evals=top9"], "The evaluators are top1"),
+        ("evaluate", ["--model={model}", "--evals=top9"], "An evaluator must be one of top1"),
         ("evaluate", ["--model={model}", "--evals="], "--evals must name an evaluator"),
-        ("evaluate", ["--model={model}"], "needs a dataset, such as top1:digits"),
-        ("evaluate", ["--model={model}", "--evals=fewshot:cifar10@/nowhere"], "fewshot:cifar10@FOLDER names a local"),
+        ("evaluate", ["--model={model}"], "needs a dataset, as in top1:digits"),
+        ("evaluate", ["--model={model}", "--evals=fewshot:cifar10@/nowhere"], "a local copy as fewshot:cifar10@FOLDER"),
         ("evaluate", ["--model=nothing.keras"], "There is no such file"),
         ("inspect", ["--model={model}"], "--data must name an image file"),
         ("inspect", ["--model={model}", "--data={empty}"], "The folder contains no images"),
