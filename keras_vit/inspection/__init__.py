@@ -1,7 +1,7 @@
-"""Attention, position embeddings, filters and patch components of trained models, as arrays and plots.
+"""Inspects trained models: attention, position embeddings, filters and patch components, as arrays and plots.
 
-Every function takes any `keras.Model` that contains a Vision Transformer, on any backend. Layers are numbered from 1
-for the first block. Only `plots` needs matplotlib; `report.write_report` computes and draws everything.
+Every function takes any `keras.Model` that contains a Vision Transformer, on any backend. Layer 1 is the first block.
+Only `plots` requires matplotlib. `report.write_report` computes and plots everything.
 """
 
 from keras_vit.inspection.attention_maps import (

@@ -1,4 +1,4 @@
-"""Attention maps."""
+"""Computes attention maps of images."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,22 +17,23 @@ METHODS = ("rollout", "mean", "relevance")
 
 
 def attention_rollout(scores: np.ndarray, residual: bool = True) -> np.ndarray:
-    """Multiplies the attention of all layers: the share of each input token in each output token.
+    """Computes the share of each input token in each output token by multiplying the attention of all layers.
 
-    With the residual connections, `A_l = 0.5 (mean over heads + I)`; then `R_l = A_l R_(l-1)`, from `R_0 = I`.
+    `R_l = A_l R_(l-1)`, starting with `R_0 = I`. `A_l` is the mean over heads, or with residual connections
+    `0.5 (mean over heads + I)`.
 
     Args:
         scores: `(L, ..., heads, N, N)`, from the first layer to the last; rows sum to 1.
-        residual: whether to add the identity, as in Abnar and Zuidema's code; the paper does not mention it.
+        residual: whether to add the identity, as in Abnar and Zuidema's code; the ViT paper does not mention it.
 
     Returns:
         float64 `(..., N, N)`; rows sum to 1.
 
-    Reference: paper appendix D.8; Abnar and Zuidema, "Quantifying Attention Flow in Transformers".
+    Reference: ViT paper, appendix D.8; Abnar and Zuidema, "Quantifying Attention Flow in Transformers".
     """
     scores = np.asarray(scores)
     if scores.ndim < 4 or scores.shape[-1] != scores.shape[-2] or not len(scores):
-        raise ValueError(f"Scores must be (L, ..., heads, N, N). Received: shape={scores.shape}")
+        raise ValueError(f"`scores` must be (L, ..., heads, N, N). Received: shape={scores.shape}")
     rollout = np.eye(scores.shape[-1])
     for layer in scores:
         mixed = layer.astype("float64").mean(-3)
@@ -51,23 +52,23 @@ def attention_maps(
 ) -> np.ndarray:
     """Computes how much a model attends to each location of its images.
 
-    A map is the attention row of the class token if the output reads only that token, else the mean over the rows of
-    the patches. Rollout and relevance end at the last layer that the output reads.
+    A map is the class token's row of the attention matrix if the output depends only on that token, and otherwise the
+    mean of the patch tokens' rows. Rollout and relevance end at the last layer that the output depends on.
 
     Args:
         model, images: as in `attention_scores`.
-        method: "rollout" (`attention_rollout` over all layers), "mean" (over the heads of one layer), or "relevance"
-            (`attention_relevance`, all layers weighted by the gradient of a class).
-        residual: for "rollout", see `attention_rollout`.
-        layer: for "mean", the layer.
-        targets: for "relevance", the class of each image, integers `(B,)`; None for the predicted classes.
+        method: "rollout" (`attention_rollout` through all layers), "mean" (mean over the heads of one layer), or
+            "relevance" (`attention_relevance`, all layers weighted by the gradient of a class).
+        residual: as in `attention_rollout`; used by "rollout" only.
+        layer: the layer, counted from 1, or -1 for the last; used by "mean" only.
+        targets: class of each image, integers `(B,)`, or None for the predicted classes; used by "relevance" only.
         upsample: whether to resize the maps to the size of the images.
 
     Returns:
         Nonnegative float32 `(B, H, W)`, or `(B, rows, columns)` with one value per patch.
 
     Raises:
-        ValueError: as `attention_scores`, the method is unknown, there are no images, or the attention is not finite.
+        ValueError: `method` is unknown, the attention is not finite, or `attention_scores` raises it.
     """
     if method not in METHODS:
         raise ValueError(f"`method` must be one of {', '.join(METHODS)}. Received: method={method!r}")
@@ -87,7 +88,7 @@ def attention_maps(
 
 
 def rollout_map(model, images, residual=True):
-    """Computes the rollout of `attention_maps` layer by layer in `keras.ops`: a float32 tensor `(B, rows, columns)`."""
+    """Computes the rollout of `attention_maps` with `keras.ops`, one layer at a time: float32 `(B, rows, columns)`."""
     rollout = None
     for _, scores in iterate_scores(model, images, last=tokens_read(model)[1]):
         rollout = rollout_step(rollout, scores, residual)
@@ -95,7 +96,7 @@ def rollout_map(model, images, residual=True):
 
 
 def rollout_step(rollout, scores, residual=True):
-    """Multiplies the rollout `(B, N, N)`, None before the first layer, by a layer's scores `(B, heads, N, N)`."""
+    """Multiplies a layer's scores `(B, heads, N, N)` by the rollout `(B, N, N)`, which is None for the first layer."""
     mixed = ops.mean(scores, axis=1)
     if residual:
         mixed = 0.5 * (mixed + ops.eye(mixed.shape[-1], dtype="float32"))
@@ -103,7 +104,10 @@ def rollout_step(rollout, scores, residual=True):
 
 
 def token_row(model, matrix, patch=None):
-    """Selects from `(B, N, N)` the attention to each patch, from one patch or else from what the output reads."""
+    """Returns a token's attention to each patch, `(B, rows, columns)`, from attention matrices `(B, N, N)`.
+
+    The token is a patch, or by default the class token or the mean over patches, whichever the output depends on.
+    """
     vit = find_vision_transformer(model)
     vit.check_grid()
     prefix = vit.num_prefix_tokens
@@ -117,21 +121,21 @@ def token_row(model, matrix, patch=None):
 def token_attention(
     model: keras.Model, images: Any, patch: tuple[int, int] | None = None, layer: int = -1, head: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Computes how much one token attends to each patch: through all layers, and in one layer.
+    """Computes how much one token attends to each patch, through all layers and in one layer.
 
     Args:
         model, images: as in `attention_scores`.
-        patch: `(row, column)` of the token, counted from 0; None for what the output reads: the class token, or the
-            mean over all patches.
-        layer: the layer, counted from 1; -1 for the last.
-        head: the head of that layer, counted from 1; None for the mean over its heads.
+        patch: `(row, column)` of a patch token, counted from 0. None for the class token or the mean over patches,
+            whichever the output depends on.
+        layer: the layer, counted from 1, or -1 for the last.
+        head: the head in that layer, counted from 1, or None for the mean over heads.
 
     Returns:
-        `(rollout, attention)`, nonnegative float32 `(B, rows, columns)` each: `attention_rollout` with the residual
-        connections, and the scores of the layer. Each sums to 1 together with the class token, which is omitted.
+        `(rollout, attention)`, each nonnegative float32 `(B, rows, columns)`: `attention_rollout` with residual
+        connections, and the scores of the layer. Attention to prefix tokens is omitted, so a map sums to at most 1.
 
     Raises:
-        ValueError: as `attention_scores`, or the patch or head does not exist.
+        ValueError: the patch or head does not exist, or `attention_scores` raises it.
     """
     vit, images = as_images(model, images)
     layer, heads = vit.layer_number(layer, least=1), vit.num_heads
@@ -150,16 +154,16 @@ def token_attention(
 
 
 def upsample_maps(maps: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Resizes maps `(B, rows, columns)` to `(B, H, W)`, bilinear, float32."""
+    """Resizes maps `(B, rows, columns)` to float32 `(B, H, W)` with bilinear interpolation; `size` is `(H, W)`."""
     resized = ops.image.resize(np.asarray(maps, "float32")[..., None], size, "bilinear", data_format="channels_last")
     return ops.convert_to_numpy(resized)[..., 0]
 
 
 def overlay(images: np.ndarray, maps: np.ndarray) -> np.ndarray:
-    """Scales the brightness of images by attention maps, as in Figures 6 and 14 of the paper.
+    """Scales the brightness of images by attention maps, as in Figures 6 and 14 of the ViT paper.
 
     Args:
-        images: `(B, H, W, C)` in [-1, 1]; only the first channel or the first three are shown.
+        images: `(B, H, W, C)` in [-1, 1]; the first three channels are shown as RGB, or else the first as gray.
         maps: `(B, H, W)`, nonnegative; each is divided by its maximum.
 
     Returns:
@@ -167,6 +171,8 @@ def overlay(images: np.ndarray, maps: np.ndarray) -> np.ndarray:
     """
     images, maps = np.asarray(images, "float32"), np.asarray(maps, "float32")
     if images.shape[:3] != maps.shape:
-        raise ValueError(f"Each image needs a map of its size. Received: {images.shape} and {maps.shape}")
+        raise ValueError(
+            f"`maps` must have one map of the same size for each image. Received: {images.shape} and {maps.shape}"
+        )
     largest = maps.max((1, 2), keepdims=True)
     return to_pictures(images) * (maps / np.where(largest > 0, largest, 1))[..., None]

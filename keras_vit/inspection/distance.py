@@ -1,4 +1,4 @@
-"""Mean attention distance of each head, in pixels."""
+"""Computes the mean attention distance of each head, in pixels."""
 
 import keras
 import numpy as np
@@ -11,18 +11,18 @@ from keras_vit.layers.validation import check_positive_int
 def attention_distance(
     model: keras.Model, images: np.ndarray, class_token: str = "out", batch_size: int = 8
 ) -> np.ndarray:
-    """Computes the attention distance of each layer and head, averaged over images and queries: Figures 7 (right), 11.
+    """Computes the attention distance of each head, averaged over images and queries (Figures 7, right, and 11).
 
     Args:
-        model, images: as in `attention_scores`; the paper uses 128 images.
+        model, images: as in `attention_scores`; the ViT paper uses 128 images.
         class_token: see `mean_distance`.
-        batch_size: number of images per batch; memory holds the scores of one layer.
+        batch_size: number of images per batch; the scores of one layer for one batch must fit in memory.
 
     Returns:
         float64 `(layers, heads)`, in pixels.
 
     Raises:
-        ValueError: as `attention_scores`.
+        ValueError: `batch_size` is not a positive integer, or `attention_scores` raises it.
     """
     vit, images = as_images(model, images)
     vit.check_grid()
@@ -43,15 +43,15 @@ def mean_distance(
     num_prefix_tokens: int = 0,
     class_token: str = "out",
 ) -> np.ndarray:
-    """Computes the mean over query patches of the sum over keys of attention times distance.
+    """Computes the distance to the attended patches, weighted by attention and averaged over query patches.
 
     Args:
-        scores: `(..., heads, N, N)`, attention after the softmax, from query to key.
-        grid: `(rows, columns)` of the patches.
+        scores: `(..., heads, N, N)`, attention after the softmax, with one row per query and one column per key.
+        grid: `(rows, columns)` of patches.
         patch_size: `(height, width)` of a patch, in pixels.
-        num_prefix_tokens: number of tokens before the patches, which are not used as queries; 1 for a class token.
-        class_token: "out" ignores attention to prefix tokens and renormalizes the rest; "in" counts it with distance
-            0. The paper's appendix D.7 does not specify this.
+        num_prefix_tokens: number of tokens before the patches, such as 1 for a class token; they are never queries.
+        class_token: "out" ignores attention to prefix tokens and renormalizes the rest; "in" includes it with distance
+            0. Appendix D.7 of the ViT paper does not specify the choice.
 
     Returns:
         A numpy array, float32 `(..., heads)`, in pixels.
@@ -62,19 +62,19 @@ def mean_distance(
     scores = ops.convert_to_tensor(scores, "float32")
     tokens = grid[0] * grid[1] + num_prefix_tokens
     if len(scores.shape) < 3 or tuple(scores.shape[-2:]) != (tokens, tokens):
-        raise ValueError(f"Scores must be (..., heads, {tokens}, {tokens}). Received: shape={tuple(scores.shape)}")
+        raise ValueError(f"`scores` must be (..., heads, {tokens}, {tokens}). Received: shape={tuple(scores.shape)}")
     if class_token not in ("in", "out"):
         raise ValueError(f"`class_token` must be 'in' or 'out'. Received: class_token={class_token!r}")
     patches = scores[..., num_prefix_tokens:, num_prefix_tokens:]
     sums = ops.sum(patches * _grid_distances(grid, patch_size), axis=-1)  # (..., heads, queries)
     if class_token == "out" and num_prefix_tokens:
-        # A query may attend only to the class token.
+        # Avoid division by zero for a query that attends only to the class token.
         sums = sums / ops.maximum(ops.sum(patches, axis=-1), 1e-30)
     return ops.convert_to_numpy(ops.mean(sums, axis=-1))
 
 
 def _grid_distances(grid, patch_size):
-    """Returns the distances between the centers of all patches, in pixels: float32 `(P, P)`."""
+    """Returns the distances between the centers of all pairs of patches, in pixels, float32 `(P, P)`."""
     rows, columns = np.indices(grid).reshape(2, -1)
     y, x = rows * patch_size[0], columns * patch_size[1]
     return np.hypot(y[:, None] - y, x[:, None] - x).astype("float32")

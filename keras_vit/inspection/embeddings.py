@@ -1,4 +1,4 @@
-"""Similarity of position embeddings, and principal components of filters and patch tokens."""
+"""Computes similarities between position embeddings and principal components of filters and patch tokens."""
 
 import math
 
@@ -11,18 +11,21 @@ from keras_vit.models.features import features
 
 
 def position_similarity(model: keras.Model) -> np.ndarray:
-    """Computes the cosine similarity of the position embeddings of all patches: Figures 7 (center) and 10.
+    """Computes the cosine similarities of all patches' position embeddings (Figures 7, center, and 10).
+
+    Args:
+        model: a `keras.Model` that contains a Vision Transformer.
 
     Returns:
-        float32 `(rows, columns, rows, columns)` in [-1, 1]: entry `[i, j]` is the map of patch (i, j); 0 for embeddings
-        of zeros.
+        float32 `(rows, columns, rows, columns)` in [-1, 1]. Entry `[i, j]` is the map of patch (i, j). An embedding of
+        zeros has similarity 0.
 
     Raises:
         ValueError: the model does not contain a Vision Transformer.
     """
     vit = find_vision_transformer(model)
     vit.check_grid()
-    # Read the embedding, of any kind, by adding it to zeros.
+    # Add the embedding, of any kind, to zeros to obtain its values.
     tokens = math.prod(vit.grid) + vit.num_class_tokens * vit.arguments["class_token_position"]
     positions = ops.convert_to_numpy(ops.cast(vit.positions[0](ops.zeros((1, tokens, vit.hidden_size))), "float32"))
     positions = positions[0, tokens - math.prod(vit.grid) :]
@@ -32,21 +35,23 @@ def position_similarity(model: keras.Model) -> np.ndarray:
 
 
 def filter_components(model: keras.Model, count: int = 28) -> np.ndarray:
-    """Computes the first principal components of the patch embedding's filters: Figure 7 (left).
+    """Computes the first principal components of the patch embedding's filters (Figure 7, left).
 
     Args:
         model: a `keras.Model` that contains a Vision Transformer, not a hybrid.
-        count: largest number of components; small models have fewer.
+        count: maximum number of components; small models have fewer.
 
     Returns:
-        float32 `(count, P, P, C)`, each scaled to [0, 1].
+        float32 `(count, P, P, C)`; each component is scaled to [0, 1].
 
     Raises:
-        ValueError: the model does not contain a Vision Transformer, or it is a hybrid.
+        ValueError: the model does not contain a Vision Transformer, or is a hybrid.
     """
     vit = find_vision_transformer(model)
     if vit.stem is not None:
-        raise ValueError(f"A hybrid embeds patches of features, not of pixels. Received: model={vit.name!r}")
+        raise ValueError(
+            f"`model` must not be a hybrid, which embeds patches of features. Received: model={vit.name!r}"
+        )
     patch_size, kernel = vit.patch_size, vit.patch_encoder.kernel
     filters = ops.convert_to_numpy(kernel).T.astype("float32")  # (D, P*P*C)
     components = _principal_components(filters, min(count, *filters.shape)).components_
@@ -54,18 +59,18 @@ def filter_components(model: keras.Model, count: int = 28) -> np.ndarray:
 
 
 def patch_components(model: keras.Model, images: np.ndarray, layer: int = -1, count: int = 3) -> np.ndarray:
-    """Computes the first principal components of the patch tokens; three components make a color per patch.
+    """Computes the first principal components of the patch tokens; three components can be shown as colors.
 
     Args:
-        model, images: as in `attention_scores`; the components are those of all images together.
-        layer: the layer of the tokens, counted from 1; see `keras_vit.features`.
+        model, images: as in `attention_scores`; the components are computed over all images.
+        layer: the layer whose output tokens are used, as for `keras_vit.features`.
         count: number of components.
 
     Returns:
-        float32 `(B, rows, columns, count)`, each component scaled to [0, 1] over all images.
+        float32 `(B, rows, columns, count)`; each component is scaled to [0, 1] over all images.
 
     Raises:
-        ValueError: as `keras_vit.features`, or `count` is larger than the number of patches or the size of a token.
+        ValueError: `count` exceeds the number of patches or the size of a token, or `keras_vit.features` raises it.
     """
     tokens = np.asarray(features(model, images, layer, tokens="patch", grid=True))
     samples = tokens.reshape(-1, tokens.shape[-1])

@@ -1,7 +1,7 @@
-"""Plots of the arrays that `inspection` computes.
+"""Plots the arrays that `inspection` computes.
 
-Every function writes a picture to `path` in the format of its ending, and raises an `ImportError` without matplotlib
-(`pip install "keras_vit[plots]"`).
+Every function writes an image file to `path`, whose extension selects the format. Without matplotlib (`pip install
+"keras_vit[plots]"`), it raises an `ImportError`.
 """
 
 import os
@@ -15,9 +15,13 @@ from keras_vit.plots import figure_class, image_axes, overlaid, plain_text, shor
 def attention(
     path: str | os.PathLike, images: np.ndarray, maps: Mapping[str, np.ndarray], captions: Sequence[str] = ()
 ) -> None:
-    """Draws images `(N, H, W, 3)` in [0, 1] next to overlaid attention maps `{title: (N, H, W)}`: Figures 6 and 14.
+    """Draws images and, next to each, overlays of its attention maps (Figures 6 and 14).
 
-    `captions` has the lines of text below each image.
+    Args:
+        path: file to write.
+        images: float `(N, H, W, 3)` in [0, 1].
+        maps: `{title: (N, H, W)}`, nonnegative; each map is divided by its maximum.
+        captions: text below each image, which may have several lines.
     """
     columns = 1 + len(maps)
     size = 2.4
@@ -42,7 +46,7 @@ def attention(
 
 
 def attention_heads(path: str | os.PathLike, image: np.ndarray, maps: np.ndarray) -> None:
-    """Draws the attention maps `(heads, rows, columns)` of one layer for one image `(H, W, 3)`."""
+    """Draws the attention maps `(heads, rows, columns)` of one layer for one image `(H, W, 3)` in [0, 1]."""
     columns = min(5, len(maps) + 1)
     rows = -(-(len(maps) + 1) // columns)
     figure, grid = image_axes(rows, columns, (2.2 * columns + 0.8, 2.4 * rows))
@@ -58,7 +62,10 @@ def attention_heads(path: str | os.PathLike, image: np.ndarray, maps: np.ndarray
 
 
 def attention_distance(path: str | os.PathLike, distances: np.ndarray, side: float) -> None:
-    """Draws attention distances `(layers, heads)` in pixels by depth: Figures 7 (right) and 11."""
+    """Draws attention distances `(layers, heads)`, in pixels, by depth (Figures 7, right, and 11).
+
+    `side` is the width of the images in pixels, for the title.
+    """
     layers = range(1, len(distances) + 1)
     figure = figure_class()(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
@@ -75,12 +82,12 @@ def attention_distance(path: str | os.PathLike, distances: np.ndarray, side: flo
 
 
 def position_similarity(path: str | os.PathLike, similarities: Mapping[str, np.ndarray]) -> None:
-    """Draws the similarities `{title: (rows, columns, rows, columns)}` of position embeddings: Figures 7 and 10."""
+    """Draws similarities `{title: (rows, columns, rows, columns)}` of position embeddings (Figures 7 and 10)."""
     figure = figure_class()(figsize=(6 * len(similarities) + 1, 5.8), layout="constrained")
     parts = figure.subplots(1, len(similarities), squeeze=False)[0].tolist()
     for axes, (title, similarity) in zip(parts, similarities.items()):
         rows, columns = similarity.shape[:2]
-        cells = -(-14 // min(rows, columns))  # pixels per value, which make the gaps between tiles thin
+        cells = -(-14 // min(rows, columns))  # pixels per value, enough to keep the gaps between tiles thin
         similarity = similarity.repeat(cells, 2).repeat(cells, 3)
         height, width = similarity.shape[2:]
         tiles = np.full((rows, height + 1, columns, width + 1), np.nan)
@@ -100,7 +107,7 @@ def position_similarity(path: str | os.PathLike, similarities: Mapping[str, np.n
 
 
 def filters(path: str | os.PathLike, components: np.ndarray) -> None:
-    """Draws the principal components `(N, P, P, C)` of the patch embedding's filters: Figure 7 (left)."""
+    """Draws principal components `(N, P, P, C)` of the patch embedding's filters (Figure 7, left)."""
     columns = min(7, len(components))
     rows = -(-len(components) // columns)
     figure, _ = image_axes(rows, columns, (1.2 * columns, 1.2 * rows + 0.5))
@@ -113,7 +120,14 @@ def filters(path: str | os.PathLike, components: np.ndarray) -> None:
 def patch_components(
     path: str | os.PathLike, images: np.ndarray, colors: np.ndarray, title: str = "components"
 ) -> None:
-    """Draws three components of the patch tokens as colors `(N, rows, columns, 3)`, next to the images."""
+    """Draws images and, next to each, three components of its patch tokens as colors.
+
+    Args:
+        path: file to write.
+        images: float `(N, H, W, 3)` in [0, 1].
+        colors: float `(N, rows, columns, 3)` in [0, 1], as returned by `inspection.patch_components`.
+        title: title of each map of colors.
+    """
     height, width = images.shape[1:3]
     pairs = min(3, len(images))
     rows = -(-len(images) // pairs)

@@ -1,4 +1,4 @@
-"""Attention weighted by the gradient of a class output."""
+"""Computes attention weighted by the gradient of a class output."""
 
 from collections.abc import Sequence
 
@@ -15,18 +15,18 @@ def attention_relevance(
 ) -> np.ndarray:
     """Computes the relevance of each input token to each output token for one class of each image.
 
-    In each layer, `A = mean over heads of max(0, gradient * attention)`, with the gradient of the class output with
-    respect to the scores; then `R_l = R_(l-1) + A R_(l-1)`, from `R_0 = I`.
+    `R_l = R_(l-1) + A_l R_(l-1)`, starting with `R_0 = I`. `A_l` is the mean over heads of
+    `max(0, gradient * attention)`, in which the gradient is that of the class output with respect to the attention.
 
     Args:
-        model, images: as in `attention_scores`; the model's outputs are `(B, classes)`.
-        targets: integers `(B,)`, the class of each image; None for the class with the largest output.
+        model, images: as in `attention_scores`; the model's outputs must be `(B, classes)`.
+        targets: class of each image, integers `(B,)`, or None for the class with the largest output.
 
     Returns:
-        `R - I`, nonnegative float64 `(B, N, N)`; the identity does not depend on the image.
+        `R - I`, nonnegative float64 `(B, N, N)`. The identity is subtracted because it does not depend on the image.
 
     Raises:
-        ValueError: as `attention_scores`, the outputs are not `(B, classes)`, or a target is not a class.
+        ValueError: the outputs are not `(B, classes)`, a target is not a class, or `attention_scores` raises it.
 
     Reference: Chefer et al., "Generic Attention-model Explainability" (2021), equations 5 and 6, for self-attention.
     """
@@ -40,7 +40,7 @@ def attention_relevance(
     targets = np.asarray([output[0].argmax() for output in outputs] if targets is None else targets)
     if targets.shape != (len(images),) or not np.isin(targets, np.arange(classes)).all():
         raise ValueError(
-            f"`targets` must have a class, 0 to {classes - 1}, for each of {len(images)} images. "
+            f"`targets` must contain a class, 0 to {classes - 1}, for each of {len(images)} images. "
             f"Received: targets={targets.tolist()}"
         )
     gradients = _ScoreGradients(model, vit)
@@ -51,7 +51,7 @@ def attention_relevance(
         relevance = np.eye(vit.num_tokens)
         for number, scores in iterate_scores(model, image, last=len(of_layers)):
             scores, gradient = ops.convert_to_numpy(scores)[0], of_layers[number - 1][0]
-            # The last block may compute only the first row, if nothing depends on the others.
+            # The last block may compute only the first row, if the output does not depend on the others.
             positive = np.maximum(gradient * scores[:, : gradient.shape[1]], 0).mean(0)
             relevance[: len(positive)] += positive @ relevance
         relevances.append(relevance - np.eye(vit.num_tokens))
@@ -59,7 +59,7 @@ def attention_relevance(
 
 
 class _ScoreGradients(keras.Model):
-    """Computes gradients of outputs with respect to attention scores on any backend."""
+    """Computes gradients of outputs with respect to attention scores, on any backend."""
 
     # Keras has no backend-agnostic gradient API, so we add a variable of zeros to the scores of each layer and read the
     # gradient from one SGD step with learning rate 1.
@@ -75,7 +75,7 @@ class _ScoreGradients(keras.Model):
             shape = (1, vit.num_heads, rows, vit.num_tokens)
             self.changes.append(self.add_weight(name=f"layer_{number}", shape=shape, initializer="zeros"))
         self.built = True
-        # It runs only a few times, and compiling takes longer.
+        # Run eagerly, because compiling would take longer than the few steps.
         self.compile(keras.optimizers.SGD(1.0), loss=_minus_output, run_eagerly=True, jit_compile=False)
 
     def call(self, images, training=False):
@@ -93,7 +93,7 @@ class _ScoreGradients(keras.Model):
         return x if vit.head is None else vit.head(x)
 
     def compute(self, image, target):
-        """Returns the gradients `(1, heads, M, N)` per layer of a class output; `target` is one-hot `(1, classes)`."""
+        """Returns each layer's gradient `(1, heads, M, N)` of a class output; `target` is one-hot `(1, classes)`."""
         for change in self.changes:
             change.assign(np.zeros(change.shape, "float32"))
         self.train_on_batch(image, target)

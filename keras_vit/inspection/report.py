@@ -1,4 +1,4 @@
-"""A page with all pictures of a model on some images."""
+"""Writes an HTML report with all plots of a model."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -24,79 +24,79 @@ def write_report(
     write: Callable[[str], object] = print,
     captions: Sequence[str] = (),
 ) -> os.PathLike:
-    """Draws all pictures of a model and writes `index.html` next to them.
+    """Draws all plots of a model and writes an `index.html` that shows them.
 
     Args:
-        model: a `keras.Model` that contains a Vision Transformer, also nested inside other models.
-        images: `(N, H, W, C)`, preprocessed for the model; all of them count for the attention distance.
-        output: the folder to write to, created if necessary; pictures in it are replaced.
-        title: name of the model on the page.
-        others: more models by their titles, whose position embeddings are drawn next to the model's.
+        model: a `keras.Model` that contains a Vision Transformer, which may be nested inside other models.
+        images: `(N, H, W, C)`, preprocessed for the model; all of them are used for the attention distance.
+        output: folder to write to, created if necessary; existing plots in it are replaced.
+        title: name of the model in the report.
+        others: additional models by title; the report shows their position embeddings next to the model's.
         shown: number of images to draw.
-        write: called with a line for each picture.
-        captions: lines of text for each drawn image, such as its class and file name.
+        write: function that is called with one line of text for each plot.
+        captions: text for each drawn image, such as its class and file name, which may have several lines.
 
     Returns:
-        The path of the page.
+        The path of `index.html`.
 
     Raises:
-        ValueError: the model does not contain a Vision Transformer, there are no images, or they have another size.
+        ValueError: the model does not contain a Vision Transformer, or the images are empty or of the wrong size.
         ImportError: matplotlib is not installed.
     """
     vit, images = as_images(model, np.asarray(images, "float32"))
     page = Page(output, title, write)
     few, photographs = images[:shown], to_pictures(images[:shown], vit.preprocessing)
-    # Attention over the images.
+    # Draw attention maps of the images.
     maps = {
         "rollout": attention_maps(model, few),
         "rollout without residual": attention_maps(model, few, residual=False),
         "last layer": attention_maps(model, few, "mean"),
     }
-    shape = getattr(model, "output_shape", ())  # subclasses of `keras.Model` have none
+    shape = getattr(model, "output_shape", ())  # a subclassed `keras.Model` has none
     if isinstance(shape, tuple) and len(shape) == 2 and isinstance(shape[-1], int):
         relevance = attention_maps(model, few, "relevance")
         if relevance.any():
             maps["relevance"] = relevance
         else:
-            write("the relevance is not drawn: it is zero everywhere, as for a head of zeros")
+            write("the relevance is not drawn, because it is zero everywhere, as for a head of zeros")
     page.draw(
         "attention.png", "Attention",
-        "What the output attends to, as colors over each image: the product of all layers' attention (rollout, with "
-        "and without the residual connections), the mean over the heads of the last layer, and, unless the head is "
-        "still zero, all layers weighted by the gradient of the predicted class (relevance).",
+        "Attention of the output to each location, as colors over each image: the product of all layers' attention "
+        "(rollout, with and without the residual connections), the mean over the heads of the last layer, and, unless "
+        "the head is zero, all layers weighted by the gradient of the predicted class (relevance).",
         plots.attention, photographs, maps, captions, wide=True,
     )  # fmt: skip
     heads = token_row(model, attention_scores(model, few[:1], -1)[0])
     page.draw(
         "heads.png", "Heads of the last layer",
-        "Attention of each head of the last layer in the first image.",
+        "Attention of each head in the last layer to the first image.",
         plots.attention_heads, photographs[0], np.asarray(heads),
     )  # fmt: skip
     page.draw(
         "attention_distance.png", "Attention distance",
-        f"Mean attention distance of each head over {len(images)} images, without attention to the class token.",
+        f"Mean attention distance of each head over {len(images)} images, excluding attention to the class token.",
         plots.attention_distance, attention_distance(model, images), images.shape[2],
     )  # fmt: skip
     page.draw(
         "positions.png", "Position embeddings",
-        "Each tile shows the similarity of one patch's position embedding to those of all patches.",
+        "Each tile shows the similarity of one patch's position embedding to the embeddings of all patches.",
         plots.position_similarity,
         {name: position_similarity(other) for name, other in {title: model, **(others or {})}.items()},
     )  # fmt: skip
     if vit.stem is None:
         page.draw(
             "filters.png", "Filters",
-            "The principal components of the patch embedding's filters.",
+            "Principal components of the patch embedding's filters.",
             plots.filters, filter_components(model),
         )  # fmt: skip
     if min(len(few) * vit.grid[0] * vit.grid[1], vit.hidden_size) >= 3:
         page.draw(
             "patches.png", "Patches",
-            "The first three principal components of the last layer's patch tokens, over all images, as red, green "
-            "and blue.",
+            "The first three principal components of the last layer's patch tokens, computed over all images and shown "
+            "as red, green and blue.",
             plots.patch_components, photographs, patch_components(model, few), "last layer", wide=True,
         )  # fmt: skip
-    # Facts about the model.
+    # Summarize the model.
     return page.save(
         f"{vit.num_layers} layers, {vit.num_heads} heads, tokens of size {vit.hidden_size}, "
         f"{vit.grid[0]} x {vit.grid[1]} patches"

@@ -1,4 +1,4 @@
-"""Attention scores of chosen layers."""
+"""Computes the attention scores of selected layers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,19 +16,19 @@ def attention_scores(
     """Computes the attention of every token to every other token, after the softmax.
 
     Args:
-        model: a `keras.Model` that contains a Vision Transformer, also nested inside other models.
+        model: a `keras.Model` that contains a Vision Transformer, which may be nested inside other models.
         images: `(B, H, W, C)`, preprocessed for the model.
-        layers: a layer (1 is the first block, -1 the last), a list of layers, or None for all.
+        layers: a layer (1 is the first block, -1 the last), a list of layers, or None for all layers.
         reduce: "none", or "mean" for the mean over heads.
 
     Returns:
-        float32 `(L, B, heads, N, N)`, from query to key, prefix tokens first; without the axis L for a single layer,
-        and without heads for the mean. Rows sum to 1, also in mixed precision and in the last block, of which the model
-        itself may compute only the class token's row.
+        float32 `(L, B, heads, N, N)`, with one row per query and one column per key, prefix tokens first. The axis L is
+        absent for a single layer, and the heads axis for "mean". Rows sum to 1 even in mixed precision, and all rows of
+        the last block are present even if the model itself computes only the class token's row.
 
     Raises:
-        ValueError: the model does not contain a Vision Transformer, a layer does not exist, or the images have another
-            size.
+        ValueError: the model does not contain a Vision Transformer, a layer does not exist, or the images are empty or
+            of the wrong size.
     """
     if reduce not in ("none", "mean"):
         raise ValueError(f"`reduce` must be 'none' or 'mean'. Received: reduce={reduce!r}")
@@ -43,17 +43,17 @@ def attention_scores(
 
 
 def as_images(model, images):
-    """Returns the `VisionTransformer` inside a model and the images, after checking their shape."""
+    """Checks the shape of images; returns the `VisionTransformer` inside a model and the images."""
     vit = find_vision_transformer(model)
     images = images if hasattr(images, "dtype") else np.asarray(images)
     check_images(model, vit, images)
     if images.shape[0] == 0:
-        raise ValueError(f"There must be at least one image. Received: images of shape {tuple(images.shape)}")
+        raise ValueError(f"`images` must contain at least one image. Received: images of shape {tuple(images.shape)}")
     return vit, images
 
 
 def iterate_scores(model, images, last=None):
-    """Yields `(layer, scores)` with scores `(B, heads, N, N)` for each layer up to `last`, without keeping them."""
+    """Yields `(layer, scores)` with scores `(B, heads, N, N)` for each layer up to `last`, one layer at a time."""
     vit, images = as_images(model, images)
     last = last or vit.num_layers
     tokens = vit.embed(images_into(model, vit, images))

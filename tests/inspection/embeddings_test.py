@@ -62,7 +62,7 @@ def test_bad_requests_are_refused():
     images = np.zeros((1, 24, 16, 3), "float32")
     hybrid = keras_vit.VisionTransformer(**SIZES | {"patch_size": 2}, resnet_blocks=(1,))
     for match, call in (
-        ("hybrid embeds patches of features", lambda: inspection.filter_components(hybrid)),
+        ("must not be a hybrid", lambda: inspection.filter_components(hybrid)),
         ("n_components=7 must be between 0 and .*=6", lambda: inspection.patch_components(model, images, count=7)),
         ("no Vision Transformer", lambda: inspection.position_similarity(keras.Sequential([keras.layers.Dense(1)]))),
     ):
