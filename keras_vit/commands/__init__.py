@@ -1,1 +1,4 @@
-"""The commands of `keras-vit`: one module each, with `define_flags()` and `main()`, listed in `keras_vit_cli`."""
+"""Implements the commands of `keras-vit`, which `keras_vit_cli` lists.
+
+Each command is a module with `define_flags()` and `main()`.
+"""

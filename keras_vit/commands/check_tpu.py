@@ -1,12 +1,12 @@
-"""Checks whether a run fits a TPU and estimates its time, on a machine without a TPU.
+"""Checks, on a machine without a TPU, whether a run fits a TPU, and estimates its duration.
 
     keras-vit check-tpu --topology=v3:2x2 --config=finetune:ViT-B/16,cifar10
     keras-vit check-tpu --topology=v5e:2x4 --config=... --config.precision=mixed_bfloat16 --search
     KERAS_BACKEND=jax keras-vit check-tpu --topology=v5e:2x4 --config=...
 
-The TPU's own compiler compiles the training and evaluation steps that `keras-vit train` would run there. The exit code
-is 0 if both compile and fit, else 1. It needs `pip install "keras_vit[cpu,aot]"`, x86-64 Linux, a few minutes on two
-cores and a few GB of memory. In Python, call `keras_vit.tpu.check`.
+The TPU compiler compiles the training and evaluation steps of `keras-vit train`. The exit code is 0 if both steps
+compile and fit in memory, else 1. The check requires `pip install "keras_vit[cpu,aot]"`, x86-64 Linux, a few GB of
+memory, and a few minutes on two cores. From Python, call `keras_vit.tpu.check`.
 """
 
 import math
@@ -23,11 +23,11 @@ FLAGS = flags.FLAGS
 
 def define_flags():
     command_line.define_config()
-    flags.DEFINE_string("topology", "v3:2x2", "The slice, such as v3:2x2 (Cloud TPU v3-8), v4:2x2x1, v5e:2x4, v6e:1x1.")
-    flags.DEFINE_bool("search", False, "Search for the largest batch that fits; takes a few minutes.")
-    flags.DEFINE_float("price", 0.0, "Price of one device-hour, to estimate the price of the run.", lower_bound=0.0)
+    flags.DEFINE_string("topology", "v3:2x2", "TPU slice, such as v3:2x2 (Cloud TPU v3-8), v4:2x2x1, v5e:2x4, v6e:1x1.")
+    flags.DEFINE_bool("search", False, "Search for the largest batch that fits, which takes a few minutes.")
+    flags.DEFINE_float("price", 0.0, "Price of one device-hour, for an estimate of the run's price.", lower_bound=0.0)
     flags.register_validator("price", math.isfinite, "must be finite. Received: nan or inf")
-    flags.DEFINE_integer("traffic", 0, "Number of arrays to list, those with the most memory traffic.", lower_bound=0)
+    flags.DEFINE_integer("traffic", 0, "Number of arrays to list, by descending memory traffic.", lower_bound=0)
     flags.DEFINE_string("output", "", "JSON file for the results.")
 
 

@@ -1,4 +1,4 @@
-"""Flags, error messages, exit codes and signals of all commands."""
+"""Handles flags, error messages, exit codes and signals for all commands."""
 
 import errno
 import os
@@ -18,17 +18,17 @@ from keras_vit import files
 CONFIGS = Path(__file__).parents[1] / "configs"
 # Messages of exceptions raised under these paths are meant for the user.
 _OURS = (str(CONFIGS.parent), os.path.dirname(os.path.abspath(sys.argv[0])))
-_arguments: list[str] = []  # of the command, with names of configs replaced by paths
+_arguments: list[str] = []  # arguments of the command, with config names replaced by paths
 
 
 def run(load, name, arguments):
-    """Runs a command and turns expected failures into one line and an exit code.
+    """Runs a command and converts expected failures to a one-line message and an exit code.
 
-    Bad input and a full disk exit with 2, training that diverges with 3, training that was stopped and saved with 75
-    after printing the command that resumes it, and Ctrl-C with 130. A `ValueError`, `ImportError`, `ConnectionError` or
+    The exit code is 2 for bad input or a full disk, 3 if training diverges, 75 if training was stopped and saved (the
+    command that resumes it is printed), and 130 for Ctrl-C. A `ValueError`, `ImportError`, `ConnectionError` or
     `ChildProcessError` raised by this project counts as bad input; any other exception is a bug and keeps its
-    traceback. `load()` imports the command: a module with `define_flags()` and `main()`, whose positional arguments
-    `POSITIONAL` names.
+    traceback. `load()` imports the command, a module with `define_flags()`, `main()`, and optionally `POSITIONAL`, the
+    names of its positional arguments.
     """
     _arguments[:] = map(_expand_config, arguments)
     try:
@@ -45,8 +45,8 @@ def run(load, name, arguments):
         sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
         sys.modules["keras_vit.terminal"].show_bars()
         module.main(*positional)
-    except BrokenPipeError:  # the reader of standard output has ended, as after `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
+    except BrokenPipeError:  # standard output was closed, for example by `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the flush at exit must not fail
         sys.exit(128 + signal.SIGPIPE)
     except (ValueError, ImportError, ChildProcessError, ConnectionError) as error:
         if not traceback.extract_tb(error.__traceback__)[-1].filename.startswith(_OURS):
@@ -70,9 +70,9 @@ def _parse(name, positional):
     try:
         _, *words = flags.FLAGS([name, *_arguments])
         if "config" in flags.FLAGS:
-            flags.FLAGS.config.to_dict()  # a config that cannot be loaded raises only when it is used
+            flags.FLAGS.config.to_dict()  # an invalid config raises only when it is used
     except flags.Error as error:
-        # absl's error contains the whole traceback of a ValueError in a config file.
+        # absl's error contains the whole traceback of a `ValueError` in a config file; print only its last line.
         last = str(error).strip().splitlines()[-1]
         _end(last.removeprefix("ValueError: ") if last.startswith("ValueError: ") else error)
     except (AttributeError, KeyError) as error:  # ml_collections raises these for unknown fields
@@ -80,7 +80,9 @@ def _parse(name, positional):
     except OSError as error:
         given = next((word.partition("=")[2] for word in _arguments if word.startswith("--config=")), "")
         is_missing = given and not os.path.exists(given.partition(":")[0])
-        reason = f"give a file, or one of {_config_names()}. Received: config={given!r}" if is_missing else _text(error)
+        reason = (
+            f"it must be a file or one of {_config_names()}. Received: config={given!r}" if is_missing else _text(error)
+        )
         _end(f"the config cannot be loaded: {reason}")
     takes_more = bool(positional) and positional[-1].endswith("...")
     if len(words) < len(positional) or (len(words) > len(positional) and not takes_more):
@@ -101,7 +103,7 @@ def _print_help(module, name, defined):
 
 def define_config(default="digits"):
     """Defines the flag `--config` and, through it, an override flag for every field."""
-    text = f"A config file, or one of the package: {_config_names()}. --config.FIELD=VALUE overrides a field."
+    text = f"Path of a config file, or a built-in config: {_config_names()}. --config.FIELD=VALUE overrides a field."
     try:
         config_flags.DEFINE_config_file("config", str(CONFIGS / f"{default}.py"), text, sys_argv=_arguments)
     except AttributeError as error:  # overrides are checked against the default immediately
@@ -113,7 +115,7 @@ def _config_names():
 
 
 def _expand_config(argument):
-    """Replaces the name in `--config=NAME:REQUEST` by the path of the package's config file."""
+    """Replaces the name in `--config=NAME:REQUEST` with the path of the built-in config file."""
     flag, _, value = argument.partition("=")
     name, colon, request = value.partition(":")
     if flag not in ("--config", "-config") or not (CONFIGS / f"{name}.py").exists():
@@ -122,21 +124,21 @@ def _expand_config(argument):
 
 
 def check_output(path):
-    """Raises a `ValueError` if the folder of `--output` cannot be written to; an empty path is accepted."""
+    """Raises a `ValueError` if the folder of `--output` is not writable; accepts an empty path."""
     folder = os.path.dirname(path) or "."
     if path and not (files.is_dir(folder) and (files.is_remote(folder) or os.access(folder, os.W_OK))):
         raise ValueError(f"The folder of --output must exist and be writable. Received: output={path!r}")
 
 
 def run_name():
-    """Returns a name for a run of the config: `digits`, or `finetune-ViT-B_16-cifar10` with a request."""
+    """Returns a name for a run from `--config`, such as `digits` or `finetune-ViT-B_16-cifar10`."""
     page, _, request = config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")
     words = [Path(page).stem, *request.replace("/", "_").split(",")]
     return "-".join(word for word in words if word)
 
 
 def this_command():
-    """Returns the shell command to repeat: this process's, or that of the command that started it."""
+    """Returns the shell command that repeats this process, or the command that started this process as a child."""
     if "KERAS_VIT_COMMAND" in os.environ:
         return os.environ["KERAS_VIT_COMMAND"]
     backend = [f"KERAS_BACKEND={os.environ['KERAS_BACKEND']}"] if "KERAS_BACKEND" in os.environ else []
@@ -151,10 +153,10 @@ def this_command():
 def run_children(commands):
     """Runs commands in parallel processes and forwards SIGTERM, SIGHUP and SIGINT to them as SIGTERM.
 
-    Ctrl-C in a terminal already reaches the children: another SIGTERM is harmless, but a second SIGINT would end them
-    unsaved. Returns the exit codes and the names of the signals received.
+    Ctrl-C in a terminal already sends SIGINT to the children. An additional SIGTERM is harmless, but a second SIGINT
+    would end them before they save. Returns the exit codes and the names of the received signals.
     """
-    from keras_vit.training import preemption  # takes seconds
+    from keras_vit.training import preemption  # importing takes seconds
 
     received, children = [], []
 

@@ -1,11 +1,11 @@
-"""Converts a checkpoint; `--verify` compares the model's logits with expected ones first.
+"""Converts a checkpoint to another format; `--verify` first compares the model's logits with expected logits.
 
     keras-vit convert vit.safetensors vit.keras --num_heads=12
     keras-vit convert ViT-B_16.npz ViT-B_16.keras --verify=CASE.npz
 
-SOURCE is an .npz file of vit_jax, big_vision or BiT, a .safetensors file of timm or Hugging Face (each a path, or an
-https or gs URL), or the path of a .keras file; the model is inferred from the file. TARGET ends in .keras, .weights.h5
-or .npz (the layout of vit_jax).
+SOURCE is the path or URL (https or gs) of an .npz file of vit_jax, big_vision or BiT or of a .safetensors file of timm
+or Hugging Face, or the path of a .keras file. The model is inferred from the file. TARGET must end in .keras,
+.weights.h5 or .npz (the layout of vit_jax).
 """
 
 import sys
@@ -26,11 +26,13 @@ FLAGS = flags.FLAGS
 
 def define_flags():
     flags.DEFINE_string("verify", "", "An .npz file with `inputs` (B, H, W, C) and expected `logits` (B, classes).")
-    flags.DEFINE_float("tolerance", 2e-5, "Largest difference between logits that --verify accepts.", lower_bound=0)
-    flags.DEFINE_integer("num_heads", None, "Attention heads, if the file does not specify them.", lower_bound=1)
+    flags.DEFINE_float("tolerance", 2e-5, "Maximum difference between logits that --verify accepts.", lower_bound=0)
+    flags.DEFINE_integer(
+        "num_heads", None, "Number of attention heads, if the file does not specify it.", lower_bound=1
+    )
     flags.DEFINE_list("grid", None, "Rows,columns of patches, if the file does not specify them.")
-    flags.DEFINE_enum("channels", None, ["sum", "tile"], "How to adapt to other channels than the file's; see `load`.")
-    flags.DEFINE_list("input_shape", None, "Height,width,channels of the model's images; the file's if not given.")
+    flags.DEFINE_enum("channels", None, ["sum", "tile"], "Rule for another number of channels than the file's.")
+    flags.DEFINE_list("input_shape", None, "Height,width,channels of the model's images; the file's by default.")
 
 
 def main(source, target):
@@ -42,7 +44,7 @@ def main(source, target):
         difference = verify(model, FLAGS.verify)
         print(f"largest difference between logits: {difference:.3g} (tolerance {FLAGS.tolerance:g})")
         if not difference <= FLAGS.tolerance:
-            sys.exit("The logits differ from those in the file: nothing was written.")
+            sys.exit("The logits differ from the expected logits, so nothing was written.")
     try:
         if ending == ".npz":
             checkpoints.save(model, target)
@@ -55,7 +57,7 @@ def main(source, target):
 
 
 def read(source):
-    """Loads the model and weights of a file."""
+    """Loads a model with its weights from a file."""
     if source.endswith(".keras"):
         return load_keras_file(source, compile=False)
     grid = _integers("grid", FLAGS.grid, 2)
@@ -67,17 +69,19 @@ def read(source):
 
 
 def verify(model, case):
-    """Returns the largest absolute difference between the model's logits and those in a file."""
+    """Returns the largest absolute difference between the model's logits and the expected logits in a file."""
     try:
         with NpzFile(case) as file:
             inputs, logits = (file.arrays[name].read() for name in ("inputs", "logits"))
     except (ValueError, KeyError) as error:
         raise ValueError(
-            f"--verify needs an .npz file with `inputs` and `logits` ({error}). Received: {case}"
+            f"--verify must be an .npz file with `inputs` and `logits` ({error}). Received: {case}"
         ) from error
     results = keras.ops.convert_to_numpy(model(inputs))
     if results.shape != logits.shape:
-        raise ValueError(f"The model's logits have the shape {results.shape}. Received: shape={logits.shape} in {case}")
+        raise ValueError(
+            f"`logits` must have the model's shape {results.shape}. Received: shape={logits.shape} in {case}"
+        )
     return float(np.abs(results - logits).max())
 
 
@@ -85,5 +89,5 @@ def _integers(flag, values, count):
     if values is None:
         return None
     if len(values) != count or not all(value.isdigit() and int(value) > 0 for value in values):
-        raise ValueError(f"--{flag} needs {count} positive integers. Received: --{flag}={','.join(values)}")
+        raise ValueError(f"--{flag} must be {count} positive integers. Received: --{flag}={','.join(values)}")
     return tuple(int(value) for value in values)

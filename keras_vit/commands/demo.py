@@ -1,11 +1,11 @@
-"""Serves a web page that shows a model's best classes and attention for your images.
+"""Serves a web page that shows a model's top classes and attention for your images.
 
     keras-vit demo --model=runs/digits
     keras-vit demo --model=mine.keras --class_names=names.txt
     keras-vit demo --variant=ViT_B16 --weights=augreg --class_names=published
 
-Only this machine can open the page (`--host=0.0.0.0` opens it to the network), and nothing is sent anywhere else.
-Images stay in memory and in a temporary folder until the page is closed or the command ends.
+By default, only this machine can open the page; `--host=0.0.0.0` makes it accessible from the network. No data is sent
+to other servers. Images stay in memory and in a temporary folder until the page is closed or the command ends.
 """
 
 import os
@@ -26,9 +26,9 @@ from keras_vit.plots import overlaid
 
 FLAGS = flags.FLAGS
 LOCAL = ("127.0.0.1", "localhost")
-TOP = 5  # classes
-SIDE = 448  # approximate size in pixels to which small images are enlarged, by an integer factor
-# Tells the browser to load nothing from other servers.
+TOP = 5  # number of classes to show
+SIDE = 448  # approximate side in pixels to which small images are enlarged, by an integer factor
+# Content security policy that forbids the browser to load anything from other servers.
 POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; font-src 'self' data:; worker-src 'self' blob:; frame-ancestors 'none'"
@@ -38,7 +38,7 @@ POLICY = (
 def define_flags():
     shared_flags.define_model()
     shared_flags.define_class_names()
-    flags.DEFINE_string("host", "127.0.0.1", "Address to listen on; 0.0.0.0 opens the page to the network.")
+    flags.DEFINE_string("host", "127.0.0.1", "Address to listen on; 0.0.0.0 accepts connections from the network.")
     flags.DEFINE_integer("port", 7860, "Port to listen on.", lower_bound=1, upper_bound=65535)
 
 
@@ -51,21 +51,21 @@ def main():
 
 
 def import_gradio():
-    """Imports Gradio with its network traffic turned off."""
+    """Imports Gradio with its network traffic disabled."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ["HF_HUB_OFFLINE"] = "1"
-    # Gradio checks that its own server is up, which must not go through a proxy.
+    # Gradio sends requests to its own server to check that it runs; they must not go through a proxy.
     proxies = os.environ.get("NO_PROXY") or os.environ.get("no_proxy")
     os.environ["NO_PROXY"] = os.environ["no_proxy"] = ",".join(filter(None, [proxies, *LOCAL]))
     try:
         import gradio
     except ImportError as error:
-        raise ImportError('The page needs Gradio: pip install "keras_vit[demo]"') from error
+        raise ImportError('The demo requires Gradio: pip install "keras_vit[demo]"') from error
     return gradio
 
 
 class DemoModel:
-    """A model with its class names and the grid, layers and heads of its attention (None and 0 without attention)."""
+    """A classifier with its class names and the grid, layers and heads of its attention (None, 0 and 0 without any)."""
 
     grid, layers, heads = None, 0, 0
 
@@ -88,17 +88,17 @@ class DemoModel:
         return dict(zip(self.class_names, map(float, self._classifier.probabilities(image[None])[0])))
 
     def attention(self, image, patch=None, layer=-1, head=None):
-        """Returns two maps `(rows, columns)` of an image; see `keras_vit.inspection.token_attention`."""
+        """Returns two attention maps `(rows, columns)` of an image; see `keras_vit.inspection.token_attention`."""
         rollout, attention = inspection.token_attention(self._model, image[None], patch, layer, head)
         return rollout[0], attention[0]
 
 
 def build_page(model):
-    """Builds the `gradio.Blocks` of a `DemoModel`; each browser tab has its own state for the image and the patch."""
+    """Builds the `gradio.Blocks` for a `DemoModel`; each browser tab has its own image and patch."""
     gradio = import_gradio()
 
     def read(path):
-        """Returns the state `(input, picture)` of an uploaded image, no patch, its classes, and the original file."""
+        """Reads an uploaded image; returns its state `(input, picture)`, no patch, its probabilities, and the path."""
         if path is None:
             return None, None, None, None
         try:
@@ -107,11 +107,11 @@ def build_page(model):
             raise gradio.Error(str(error), print_exception=False) from error
         return (image, picture), None, model.probabilities(image), path
 
-    def choose_patch(state, event: gradio.SelectData):  # Gradio finds the event by its annotation
+    def choose_patch(state, event: gradio.SelectData):  # the annotation makes Gradio pass the event
         return patch_at(*event.index, enlarge(state[1]).shape[:2], model.grid)
 
     def draw(state, patch, layer, head):
-        """Returns the heading and the two pictures, of all layers and of one."""
+        """Returns the heading and two pictures: attention through all layers, and in one layer."""
         if state is None or not model.layers:
             return "", None, None
         query = "the output" if patch is None else f"the patch in row {patch[0] + 1}, column {patch[1] + 1}"
@@ -120,7 +120,7 @@ def build_page(model):
         for name, attention in zip(("All layers (rollout)", f"Layer {int(layer)}"), maps):
             label = f"{name}: 0 to {100 * attention.max():.3g} %"
             pictures.append(gradio.Image(attention_picture(state[1], attention, patch), label=label))
-        return f"### What {query} attends to", *pictures
+        return f"### Attention of {query}", *pictures
 
     with gradio.Blocks(title=f"keras_vit: {model.title}", analytics_enabled=False, delete_cache=(600, 3600)) as page:
         state, patch = gradio.State(None), gradio.State(None)
@@ -138,13 +138,13 @@ def build_page(model):
                 with gradio.Row():
                     options = {"interactive": False, "format": "png", "buttons": ["fullscreen"]}
                     rollout, attention = (gradio.Image(elem_id=name, **options) for name in ("rollout", "attention"))
-                gradio.Markdown("Click a patch in a picture to see what it attends to.")
+                gradio.Markdown("Click a patch in a picture to show its attention.")
                 with gradio.Row():
                     layer = gradio.Slider(
                         1, max(model.layers, 2), max(model.layers, 1), step=1, label="Layer", elem_id="layer"
                     )
                     head = gradio.Slider(0, max(model.heads, 1), 0, step=1, label="Head (0: mean of all)")
-                output = gradio.Button("Back to what the output attends to", size="sm", elem_id="output")
+                output = gradio.Button("Show the attention of the output", size="sm", elem_id="output")
         # Connect events to functions; only one request at a time uses the model.
         options = {"concurrency_limit": 1, "concurrency_id": "model", "api_visibility": "private"}
         drawing = {"fn": draw, "inputs": [state, patch, layer, head], "outputs": [query, rollout, attention], **options}
@@ -158,8 +158,10 @@ def build_page(model):
 
 
 def attention_picture(picture, attention, patch=None, opacity=0.6):
-    """Overlays an enlarged image, uint8 `(H, W, 3)`, with an attention map `(rows, columns)` scaled to its largest
-    value, and draws a frame around `patch`, `(row, column)`."""
+    """Enlarges an image, uint8 `(H, W, 3)`, and overlays it with an attention map `(rows, columns)`.
+
+    The map is divided by its maximum. A frame marks `patch`, `(row, column)`.
+    """
     picture = enlarge(picture)
     height, width = picture.shape[:2]
     unit = attention / max(float(attention.max()), 1e-30)
@@ -172,13 +174,13 @@ def attention_picture(picture, attention, patch=None, opacity=0.6):
 
 
 def enlarge(picture):
-    """Repeats the pixels of an image, uint8 `(H, W, 3)`, so that its longer side is about `SIDE`."""
+    """Enlarges an image, uint8 `(H, W, 3)`, by repeating pixels, so that its longer side is about `SIDE`."""
     factor = max(1, round(SIDE / max(picture.shape[:2])))
     return picture.repeat(factor, 0).repeat(factor, 1)
 
 
 def patch_at(x, y, size, grid):
-    """Returns the patch `(row, column)` of a pixel in a picture of `size`, `(height, width)`."""
+    """Returns the patch `(row, column)` that contains a pixel of a picture; `size` is `(height, width)`."""
     return tuple(min(int(i) * count // side, count - 1) for i, side, count in zip((y, x), size, grid))
 
 
@@ -195,7 +197,7 @@ def serve(page, host, port):
     from starlette.middleware.trustedhost import TrustedHostMiddleware
 
     middleware = [Middleware(BaseHTTPMiddleware, dispatch=add_policy)]
-    if host in LOCAL:  # refuse other host names that resolve to this machine (DNS rebinding)
+    if host in LOCAL:  # reject other host names that resolve to this machine (DNS rebinding)
         middleware.append(Middleware(TrustedHostMiddleware, allowed_hosts=list(LOCAL)))
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -1,10 +1,10 @@
-"""Evaluates a model, prints a table and writes `results.json`.
+"""Evaluates a model, prints a table of metrics and writes `results.json`.
 
     keras-vit evaluate --model=runs/digits --evals=top1,calibration,fewshot:digits --output=evaluation
     keras-vit evaluate --variant=ViT_B16 --weights=augreg:FILE --evals=real,fewshot:cifar100@/data/tfds
 
-An evaluator is NAME (on the run's data or `--data`), NAME:DATASET, or NAME:DATASET@FOLDER for a local copy. Images get
-the model's own preprocessing. `--pages` adds a page with calibration, the confusion matrix and the worst mistakes.
+An evaluator is NAME (on the run's data or `--data`), NAME:DATASET, or NAME:DATASET@FOLDER for a local copy. Images are
+preprocessed for the model. `--pages` adds an HTML report with calibration, confusion matrix and worst mistakes.
 """
 
 from absl import flags
@@ -18,16 +18,18 @@ FLAGS = flags.FLAGS
 
 def define_flags():
     shared_flags.define_model()
-    flags.DEFINE_list("evals", ["top1"], f"Some of {', '.join(evaluation.EVALUATORS)}, each alone or with :DATASET.")
+    flags.DEFINE_list(
+        "evals", ["top1"], f"Evaluators, NAME or NAME:DATASET; the names are {', '.join(evaluation.EVALUATORS)}."
+    )
     shared_flags.define_data()
-    flags.DEFINE_float("max_bad_share", 0.01, "Largest share of a dataset's images that may be unreadable.", 0, 1)
-    flags.DEFINE_bool("pages", False, "Write a page with calibration, the confusion matrix and the worst mistakes.")
+    flags.DEFINE_float("max_bad_share", 0.01, "Maximum share of a dataset's images that may be unreadable.", 0, 1)
+    flags.DEFINE_bool("pages", False, "Write an HTML report with calibration, confusion matrix and worst mistakes.")
     flags.DEFINE_string("output", "evaluation", "Folder to write to.")
 
 
 def main():
     if not FLAGS.evals:
-        raise ValueError(f"--evals must name an evaluator, such as top1. Received: evals={FLAGS.evals}")
+        raise ValueError(f"--evals must name at least one evaluator, such as top1. Received: evals={FLAGS.evals}")
     evaluators = evaluation.get(FLAGS.evals, FLAGS.max_bad_share)
     model, details, title = shared_flags.chosen_model()
     needs_inputs = FLAGS.pages or not all(evaluator.dataset for evaluator in evaluators.values())
@@ -37,13 +39,13 @@ def main():
     if inputs is not None:
         print(f"{inputs.test.num_examples:,} test images of {data}", flush=True)
     if FLAGS.pages and inputs is None:
-        raise ValueError("The page needs a dataset: --data=digits. Received: data=''")
+        raise ValueError("--pages requires a dataset, such as --data=digits. Received: data=''")
     output = files.as_path(FLAGS.output)
     files.make_dirs(output)
     results = {"model": title, "data": data, "model_sha256": evaluation.model_digest(model), "metrics": {}}
     for name, evaluator in evaluators.items():
         results["metrics"][name] = evaluator.evaluate(model, inputs)
-        files.write_json(output / "results.json", results)  # after each one, because some take long
+        files.write_json(output / "results.json", results)  # after each evaluator, because some take long
         print(f"evaluated {name}", flush=True)
     table = metrics_table(results["metrics"], model.output_shape[-1])
     print("\n".join(table))
@@ -53,7 +55,7 @@ def main():
 
 
 def metrics_table(metrics_of, classes):
-    """Returns the lines of a table of metrics; omits top-5 accuracy for five classes or fewer, where it is 1."""
+    """Returns the lines of a table of metrics; omits top-5 accuracy for five or fewer classes, because it is 1."""
     width, lines = max(len(name) for name in metrics_of), []
     for name, metrics in metrics_of.items():
         shown = {key: value for key, value in metrics.items() if key != "top5_accuracy" or classes > 5}

@@ -22,22 +22,26 @@ FLAGS = flags.FLAGS
 def define_flags():
     shared_flags.define_model()
     shared_flags.define_class_names()
-    flags.DEFINE_string("output", "", "Folder for versions of a SavedModel, or the file to write in another format.")
+    flags.DEFINE_string("output", "", "Folder for the versions of a SavedModel, or file to write in another format.")
     flags.DEFINE_enum("format", "saved_model", ["saved_model", *FORMATS], "Format to write.")
-    flags.DEFINE_integer("version", 0, "Version number, 1 or more; 0 for the next free one.", lower_bound=0)
-    flags.DEFINE_string("name", "", "Name of the model on the server; the name of --output if not given.")
-    flags.DEFINE_list("signatures", ["serving_default", "tensor"], f"Some of {', '.join(export.SIGNATURES)}.")
-    flags.DEFINE_enum("precision", "float32", ["float32", "bfloat16"], "Precision in which the SavedModel computes.")
+    flags.DEFINE_integer("version", 0, "Version number, 1 or more; 0 for the next unused number.", lower_bound=0)
+    flags.DEFINE_string("name", "", "Name of the model on the server; by default, the name of --output.")
+    flags.DEFINE_list(
+        "signatures",
+        ["serving_default", "tensor"],
+        f"Signatures of the SavedModel, from {', '.join(export.SIGNATURES)}.",
+    )
+    flags.DEFINE_enum("precision", "float32", ["float32", "bfloat16"], "Compute precision of the SavedModel.")
     flags.DEFINE_integer("top", 5, "Number of classes in a prediction, best first.", lower_bound=1)
-    flags.DEFINE_bool("exif", None, "Whether to apply the EXIF orientation of photographs; as in the run if not given.")
-    flags.DEFINE_float("max_megapixels", 50.0, "Largest image to accept, in millions of pixels.", lower_bound=0)
-    flags.DEFINE_integer("max_batch_size", 512, "Largest batch to accept.", lower_bound=1)
+    flags.DEFINE_bool("exif", None, "Whether to apply the EXIF orientation of photographs; by default, as in the run.")
+    flags.DEFINE_float("max_megapixels", 50.0, "Maximum size of an image, in millions of pixels.", lower_bound=0)
+    flags.DEFINE_integer("max_batch_size", 512, "Maximum number of images in a request.", lower_bound=1)
 
 
 def main():
     if not FLAGS.output or (FLAGS.variant and not FLAGS.weights):
         raise ValueError(
-            "--output must be given, and --weights with --variant. Received: "
+            "--output is required, and --variant requires --weights. Received: "
             f"output={FLAGS.output!r}, variant={FLAGS.variant!r}, weights={FLAGS.weights!r}"
         )
     model, details, _ = shared_flags.chosen_model()

@@ -1,4 +1,4 @@
-"""Reading the user's image files and predicting their classes."""
+"""Reads the user's image files and predicts their classes."""
 
 import re
 from pathlib import Path
@@ -15,11 +15,11 @@ from keras_vit.plots import to_pictures
 
 
 def find_images(sources):
-    """Returns the given files, and the images in the given folders and their subfolders, sorted."""
+    """Returns the paths of the given files, and of all images in the given folders and their subfolders, sorted."""
     paths = []
     for source in map(Path, sources):
         if not source.exists():
-            raise ValueError(f"There is no such file or folder. Received: {printable(str(source))}")
+            raise ValueError(f"The file or folder does not exist. Received: {printable(str(source))}")
         inside = [source]
         if source.is_dir():
             found = (path for path in source.rglob("*") if path.suffix.lower() in IMAGE_ENDINGS)
@@ -34,14 +34,14 @@ def find_images(sources):
 class Classifier:
     """A classifier with its class names and a reader of image files.
 
-    `details` come from `shared_flags.load_model`; `class_names` is the value of the flag.
+    `details` are those of `shared_flags.load_model`, and `class_names` is the value of the flag.
     """
 
     def __init__(self, model, details, class_names=""):
         if not getattr(model, "arguments", {}).get("include_top", True):
             raise ValueError(
-                "The model has no classes: it is a backbone without a head; `keras-vit train "
-                f"--config.weights=...` trains one. Received: output_shape={model.output_shape}"
+                "The model has no classes, because it is a backbone without a head; train a head with `keras-vit train "
+                f"--config.weights=...`. Received: output_shape={model.output_shape}"
             )
         activation = details.get("activation") or logits_activation_of(model)
         names = details.get("class_names")
@@ -64,12 +64,12 @@ class ImageFileReader:
 
     def __init__(self, decoder):
         self._preprocessing = decoder.preprocessing
-        # One graph: called eagerly, some of its functions would be traced again for every file.
+        # Trace a single graph; in an eager call, some functions would be traced again for every file.
         decode = tf.function(decoder.image, input_signature=[tf.TensorSpec((), tf.string)], autograph=False)
         self._decode = decode.get_concrete_function()
 
     def read(self, name, content):
-        """Decodes a file: returns the model's input, float32 `(H, W, C)`, and a picture, uint8 `(H, W, 3)`."""
+        """Decodes a file; returns the model's input, float32 `(H, W, C)`, and a picture of it, uint8 `(H, W, 3)`."""
         try:
             image = self._decode(tf.constant(content)).numpy()
         except tf.errors.OpError as error:

@@ -1,4 +1,4 @@
-"""Prints versions, the backend, its devices and the environment for a bug report.
+"""Prints the versions, backend, devices and environment variables that a bug report needs.
 
 keras-vit info
 """
@@ -24,13 +24,13 @@ VARIABLES = (
 
 
 def define_flags():
-    """Has no flags."""
+    """Defines no flags."""
 
 
 def main():
     try:
         devices = ", ".join(map(str, keras.distribution.list_devices())) or "none"
-    except Exception as error:  # the report must not fail
+    except Exception as error:  # the command must not fail
         devices = f"{type(error).__name__}: {error}"
     installed = {found.name.lower().replace("_", "-"): found.version for found in importlib.metadata.distributions()}
     print(f"keras_vit {keras_vit.__version__}, Python {platform.python_version()}, {platform.platform()}")

@@ -1,11 +1,11 @@
-"""Draws a model's attention, filters and embeddings on some images, on a page `index.html`.
+"""Draws a model's attention, filters and embeddings for some images, in an HTML report.
 
     keras-vit inspect --model=runs/digits --output=inspection
     keras-vit inspect --model=mine.keras --data=FOLDER --output=inspection
     keras-vit inspect --variant=ViT_B16 --weights=augreg --data=FOLDER --output=inspection
 
-The pictures show attention (rollout, last layer, relevance), attention distances, position embeddings, filters and
-patches. Image files get the model's own preprocessing; of a dataset, evenly spaced test images are used.
+The plots show attention (rollout, last layer, relevance), attention distances, position embeddings, filters and
+patches. Images are preprocessed for the model. From a dataset, the command uses evenly spaced test images.
 """
 
 import os
@@ -28,8 +28,8 @@ def define_flags():
     shared_flags.define_model()
     shared_flags.define_class_names()
     shared_flags.define_data()
-    flags.DEFINE_list("others", [], "More models whose position embeddings to draw side by side.")
-    flags.DEFINE_integer("count", 128, "Largest number of images to read.", lower_bound=1)
+    flags.DEFINE_list("others", [], "Additional models, whose position embeddings are drawn side by side.")
+    flags.DEFINE_integer("count", 128, "Maximum number of images to read.", lower_bound=1)
     flags.DEFINE_integer("shown", 8, "Number of images to draw.", lower_bound=1)
     flags.DEFINE_string("output", "inspection", "Folder to write to.")
 
@@ -54,11 +54,11 @@ def predictions(model, details, images):
 
 
 def read_images(model, details, count):
-    """Reads images `(N, H, W, C)` and their names from files, a dataset or the run, preprocessed for the model."""
+    """Reads images `(N, H, W, C)`, preprocessed for the model, and their names from files, a dataset or the run."""
     source = FLAGS.data
     if not os.path.exists(source):
         if os.sep in source or source.lower().endswith(IMAGE_ENDINGS):
-            raise ValueError(f"There is no such file or folder. Received: data={source!r}")
+            raise ValueError(f"The file or folder does not exist. Received: data={source!r}")
         inputs, _ = shared_flags.load_data(model, details, splits=("test",))
         if inputs is None:
             raise ValueError("--data must name an image file, a folder or a dataset. Received: data=''")
@@ -69,7 +69,7 @@ def read_images(model, details, count):
             f"Image files have at most 4 channels, but the model's images have {model.input_shape[-1]}; use a dataset "
             f"instead. Received: data={source!r}"
         )
-    # The images that are drawn come from the whole folder, which lists one class after the other.
+    # Draw images from across the folder, because its paths are sorted by class.
     paths = find_images([source])
     drawn = min(FLAGS.shown, len(paths))
     spread = [paths[i * len(paths) // drawn] for i in range(drawn)]

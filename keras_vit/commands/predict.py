@@ -4,9 +4,10 @@
     keras-vit predict --model=served/photos cat.jpg "my dog.png" --top=3
     keras-vit predict --model=mine.keras --class_names=names.txt photos --csv --output=predictions.csv
 
-Folders are searched recursively. Images get the model's own preprocessing. The output is plain text; --json writes one
-object per line, {"image": FILE, "classes": [{"class": NAME, "probability": P}, ...]}, best first, and --csv the columns
-image, rank, class and probability. Unreadable files are listed on standard error and skipped; the exit code is then 1.
+Folders are searched recursively. Images are preprocessed for the model. The default output is plain text. --json writes
+one object per line, {"image": FILE, "classes": [{"class": NAME, "probability": P}, ...]}, best class first. --csv
+writes the columns image, rank, class and probability. Unreadable files are skipped and listed on standard error, and
+the exit code is then 1.
 """
 
 import contextlib
@@ -33,9 +34,9 @@ def define_flags():
     shared_flags.define_class_names()
     flags.DEFINE_integer("top", 5, "Number of classes per image, best first.", lower_bound=1)
     flags.DEFINE_integer("batch_size", 32, "Number of images per batch.", lower_bound=1)
-    flags.DEFINE_bool("json", False, "Write one JSON object per line and image.")
+    flags.DEFINE_bool("json", False, "Write one JSON object per image, each on its own line.")
     flags.DEFINE_bool("csv", False, "Write CSV with a header.")
-    flags.DEFINE_string("output", "", "File to write when all images are done; standard output if not given.")
+    flags.DEFINE_string("output", "", "File to write when all images are done; by default, standard output.")
 
 
 def main(*sources):
@@ -65,7 +66,7 @@ def main(*sources):
 
 
 def predict(classifier, paths, batch_size):
-    """Yields `(path, probabilities)` of each readable file; lists the others on standard error."""
+    """Yields `(path, probabilities)` for each readable file; lists the others on standard error."""
 
     def read(path):
         try:
@@ -92,7 +93,7 @@ def predict(classifier, paths, batch_size):
 
 
 def format_prediction(name, best, width):
-    """Returns the text of one image in the chosen format; `best` holds `(class name, probability)`."""
+    """Returns the output for one image in the selected format; `best` lists `(class name, probability)`."""
     if FLAGS.json:
         classes = [{"class": class_name, "probability": probability} for class_name, probability in best]
         return json.dumps({"image": name, "classes": classes}, ensure_ascii=False) + "\n"

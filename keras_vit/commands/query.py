@@ -1,11 +1,11 @@
-"""Sends images to an exported model on TensorFlow Serving, or any server with its protocols.
+"""Sends images to an exported model on TensorFlow Serving, or on another server with the same API.
 
     keras-vit query --model=digits cat.jpg dog.png
     keras-vit query --model=digits --protocol=grpc --host=10.0.0.2 cat.jpg
     keras-vit query --model=digits --signature=tensor images.npy
 
-Prints the best classes of each image. The server decodes the image files. The signature `tensor` takes preprocessed
-images instead, float32 (B, H, W, C) in one .npy file.
+The command prints the top classes for each image. The server decodes image files. The signature `tensor` takes
+preprocessed images instead, float32 (B, H, W, C) in one .npy file.
 """
 
 import base64
@@ -24,7 +24,7 @@ FLAGS = flags.FLAGS
 
 def define_flags():
     flags.DEFINE_string("host", "localhost", "Name or address of the server.")
-    flags.DEFINE_integer("port", None, "Port; if not given, TensorFlow Serving's 8501 (rest) or 8500 (grpc).")
+    flags.DEFINE_integer("port", None, "Port; by default, TensorFlow Serving's 8501 (rest) or 8500 (grpc).")
     flags.DEFINE_enum("protocol", "rest", ["rest", "grpc"], "Protocol of the request.")
     flags.DEFINE_string("model", "model", "Name of the model on the server.")
     flags.DEFINE_enum("signature", "serving_default", ["serving_default", "tensor"], "Signature to call.")
@@ -47,7 +47,7 @@ def main(*paths):
 
 
 def read_inputs(paths):
-    """Returns the names of the images and the input of the request, `{name: array}`."""
+    """Returns the names of the images and the inputs of the request, `{name: array}`."""
     try:
         if FLAGS.signature == "serving_default":
             files = np.array([Path(path).read_bytes() for path in paths], dtype=object)
@@ -59,13 +59,12 @@ def read_inputs(paths):
     except (OSError, ValueError) as error:
         raise ValueError(f"An image file cannot be read ({error}). Received: {' '.join(paths)}") from error
     raise ValueError(
-        "IMAGES must be image files or, for the signature `tensor`, one .npy file of float32. "
-        f"Received: {' '.join(paths)}"
+        f"IMAGES must be image files or, for the signature `tensor`, one float32 .npy file. Received: {' '.join(paths)}"
     )
 
 
 def predict_rest(address, inputs):
-    """Returns the outputs of a REST request in column format, `{name: nested lists}`."""
+    """Sends a REST request; returns the outputs in column format, `{name: nested lists}`."""
 
     def encoded(array):
         return array.tolist() if array.dtype != object else [{"b64": base64.b64encode(x).decode()} for x in array]
@@ -77,19 +76,21 @@ def predict_rest(address, inputs):
             outputs = json.load(response)["outputs"]
     except urllib.error.HTTPError as error:
         message = error.read().decode(errors="replace")
-        raise ValueError(f"The server refused: {message[:500]} Received: HTTP {error.code} from {url}") from error
+        raise ValueError(
+            f"The server rejected the request: {message[:500]} Received: HTTP {error.code} from {url}"
+        ) from error
     except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
-        raise ValueError(f"No model server answered ({error}). Received: {url}") from error
-    # The server omits the name of a single output.
+        raise ValueError(f"The model server did not answer ({error}). Received: {url}") from error
+    # The server omits the name if there is only one output.
     return outputs if isinstance(outputs, dict) else {"probabilities": outputs}
 
 
 def predict_grpc(address, inputs):
-    """Returns the outputs of a gRPC request, `{name: array}`."""
+    """Sends a gRPC request; returns the outputs, `{name: array}`."""
     try:
         import grpc
     except ImportError as error:
-        raise ImportError('--protocol=grpc needs grpcio: pip install "keras_vit[serving]"') from error
+        raise ImportError('--protocol=grpc requires grpcio: pip install "keras_vit[serving]"') from error
     import tensorflow as tf
 
     from keras_vit.export import messages
@@ -107,6 +108,6 @@ def predict_grpc(address, inputs):
         try:
             response = call(request, timeout=FLAGS.timeout)
         except grpc.RpcError as error:
-            text = f"The server refused: {error.details()} Received: {error.code()} from {address}"
+            text = f"The server rejected the request: {error.details()} Received: {error.code()} from {address}"
             raise ValueError(text) from error
     return {name: tf.make_ndarray(tensor) for name, tensor in response.outputs.items()}

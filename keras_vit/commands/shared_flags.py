@@ -1,4 +1,4 @@
-"""Flags of several commands: the model, its weights, class names and data."""
+"""Defines flags that several commands share: the model, its weights, class names and data."""
 
 import sys
 from pathlib import Path
@@ -15,27 +15,29 @@ FLAGS = flags.FLAGS
 
 
 def define_model():
-    """Defines `--model`, and `--variant` with `--weights`."""
-    flags.DEFINE_string("model", "", "The workdir of a run, the folder of an export or its versions, or a .keras file.")
-    flags.DEFINE_string("variant", "", "Instead of --model, a constructor such as ViT_B16, for --weights.")
-    flags.DEFINE_string("weights", "", "Published weights, a path or a URL; alone, they determine the model.")
-    flags.DEFINE_string("text_embeddings", "", "For CLIP or SigLIP, an .npz file with text embeddings of the classes.")
+    """Defines `--model`, `--variant`, `--weights` and `--text_embeddings`."""
+    flags.DEFINE_string("model", "", "Workdir of a run, folder of an export or of its versions, or a .keras file.")
+    flags.DEFINE_string("variant", "", "Constructor to call with --weights instead of --model, such as ViT_B16.")
+    flags.DEFINE_string(
+        "weights", "", "Published weights, a path or a URL; without --variant, they determine the model."
+    )
+    flags.DEFINE_string("text_embeddings", "", "An .npz file with text embeddings of the classes, for CLIP or SigLIP.")
 
 
 def define_class_names():
-    flags.DEFINE_string("class_names", "", "A text file with one name per line; 'published' for ImageNet(-21k).")
+    flags.DEFINE_string("class_names", "", "Text file with one name per line, or 'published' for ImageNet(-21k).")
 
 
 def define_data():
     """Defines `--data` and `--data_path`."""
-    flags.DEFINE_string("data", "", "A dataset (digits, cifar10, tfds:NAME) or a folder; the run's own if not given.")
-    flags.DEFINE_string("data_path", "", "The folder of the dataset, unless it is in the usual place.")
+    flags.DEFINE_string("data", "", "Dataset (digits, cifar10, tfds:NAME) or folder; by default, the run's data.")
+    flags.DEFINE_string("data_path", "", "Folder of the dataset, if it is not the usual folder.")
 
 
 def load_data(model, details, splits=("train", "test"), max_bad_share=0.01):
-    """Returns `(inputs, title)` for the dataset of `--data` or of the run; None and "" if neither is known.
+    """Returns `(inputs, title)` for the dataset of `--data` or the run, or `(None, "")` if neither is known.
 
-    A folder given by `--data` has one subfolder per class, or one per split that contains those.
+    A folder in `--data` must have one subfolder per class, or one subfolder per split with subfolders per class.
     """
     name, path = FLAGS.data, FLAGS.data_path
     if name and name not in data.DATASETS and not path and files.is_dir(name):
@@ -52,11 +54,15 @@ def load_data(model, details, splits=("train", "test"), max_bad_share=0.01):
 
 
 def chosen_model():
-    """Returns `(model, details, title)` for the flags; `details` are arguments of `export.saved_model`."""
+    """Loads the model that the flags select.
+
+    Returns:
+        `(model, details, title)`; `details` are arguments of `export.saved_model`.
+    """
     source, variant, weights, details = FLAGS.model, FLAGS.variant, FLAGS.weights, {}
     if bool(source) == bool(variant or weights):
         raise ValueError(
-            "Pass either --model, or --variant, --weights or both. "
+            "Pass either --model, or at least one of --variant and --weights. "
             f"Received: model={source!r}, variant={variant!r}, weights={weights!r}"
         )
     if source:
@@ -77,8 +83,8 @@ def chosen_model():
 def load_model(source):
     """Returns a model and the details of its export or run, a dict of arguments of `export.saved_model`.
 
-    `source` is a run's workdir, the folder of an export, or a .keras file, local or remote. An unfinished run is loaded
-    from its best checkpoint, else its newest; a folder of versions from the newest one.
+    `source` is a run's workdir, the folder of an export or of its versions, or a .keras file, local or remote. An
+    unfinished run is loaded from its best checkpoint, or else its newest; of several versions, the newest is loaded.
     """
     try:
         return _load(source)
@@ -90,7 +96,7 @@ def load_model(source):
 def _load(source):
     if source.endswith(".keras"):
         if not files.exists(source):
-            raise ValueError(f"There is no such file. Received: model={source!r}")
+            raise ValueError(f"The file does not exist. Received: model={source!r}")
         model = load_keras_file(source, compile=False)
         names = class_names_of(model)
         return model, {"class_names": names} if names else {}
@@ -111,9 +117,9 @@ def _load(source):
 
 
 def read_class_names(source, classes):
-    """Returns the lines of a file, or the published names for this number of classes if `source` is "published"."""
+    """Returns the lines of the file `source`, or the published names for this number of classes for "published"."""
     if source == "published":
         return keras_vit.predictions.class_names(classes)
     if not Path(source).is_file():
-        raise ValueError(f"There is no such file. Received: class_names={source!r}")
+        raise ValueError(f"The file does not exist. Received: class_names={source!r}")
     return Path(source).read_text(encoding="utf-8").splitlines()

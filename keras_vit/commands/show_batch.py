@@ -2,7 +2,8 @@
 
     keras-vit show-batch --config=small_data:ViT-B/16,folder --config.data.path=DIR --output=batches.png
 
-The title of each image has its labels and their shares. Images of more than three channels show the first three.
+Each title shows the labels of the image and their shares. If images have more than three channels, the first three are
+drawn.
 """
 
 import os
@@ -22,7 +23,7 @@ def define_flags():
     flags.DEFINE_integer("batch_size", 16, "Number of images per batch.", lower_bound=1)
     flags.DEFINE_integer("seed", 0, "Seed of the training batch.")
     flags.DEFINE_integer("step", 0, "Step of the training batch.", lower_bound=0)
-    flags.DEFINE_string("output", "batches.png", "Picture to write.")
+    flags.DEFINE_string("output", "batches.png", "Image file to write.")
 
 
 def _title(label, weight, class_names):
@@ -39,7 +40,7 @@ def main():
     ending = FLAGS.output.rpartition(".")[2]
     if ending not in figure.canvas.get_supported_filetypes() or not files.is_dir(os.path.dirname(FLAGS.output) or "."):
         raise ValueError(
-            f"--output must be a .png, .jpg, .pdf or .svg in an existing folder. Received: output={FLAGS.output!r}"
+            f"--output must be a .png, .jpg, .pdf or .svg file in an existing folder. Received: output={FLAGS.output!r}"
         )
     inputs = data.from_config(FLAGS.config.data, batch_size=FLAGS.batch_size, seed=FLAGS.seed)
     batches = [("training", inputs.train_batches(start_step=FLAGS.step)), ("evaluation", inputs.eval_batches())]

@@ -3,9 +3,9 @@
     keras-vit sweep --config=finetune:ViT-B/16,cifar10 --workdir=runs/cifar10
     keras-vit sweep --config=digits --rates=1e-3,3e-3 --seeds=0,1
 
-Every run is a `keras-vit train` in its own folder under the workdir. The same command resumes a stopped sweep.
-`table.json` and `table.csv` have the metrics of every run and are updated after each one; the sweep ends by printing
-the table with the mean and standard deviation of the final runs. A rate at which training diverges has no metrics.
+Every run is a `keras-vit train` process with its own folder in the workdir. The same command resumes a stopped sweep.
+`table.json` and `table.csv` contain the metrics of every run and are updated after each run. At the end, the sweep
+prints the table with the mean and standard deviation of the final runs. A run that diverges has no metrics.
 """
 
 import csv
@@ -31,22 +31,22 @@ _TRAIN = (sys.executable, "-m", "keras_vit", "train")
 def define_flags():
     command_line.define_config()
     flags.DEFINE_string("workdir", "", "Folder of the sweep; runs/sweep-CONFIG if not given.")
-    flags.DEFINE_list("rates", [], "Learning rates to try; those of the dataset in Table 4 if not given.")
+    flags.DEFINE_list("rates", [], "Learning rates to try; by default, the dataset's rates in Table 4 of the paper.")
     flags.DEFINE_list("seeds", ["0"], "Seeds of the final runs.")
-    flags.DEFINE_string("tune_train", "tune_train", "Split to train on while rates are compared.")
-    flags.DEFINE_string("tune_val", "tune_val", "Split on which rates are compared.")
+    flags.DEFINE_string("tune_train", "tune_train", "Split to train on for the comparison of rates.")
+    flags.DEFINE_string("tune_val", "tune_val", "Split to test on for the comparison of rates.")
 
 
 def main():
     if "TF_CONFIG" in os.environ:
-        raise ValueError("A sweep runs on one host. Received: TF_CONFIG is set")
+        raise ValueError("A sweep supports a single host only. Received: TF_CONFIG is set")
     config = FLAGS.config
     held_out = {"data.train_split": FLAGS.tune_train, "data.test_split": FLAGS.tune_val}
     has_splits = config.data.name.partition(":")[0] not in ("list", "tfrecords", "tfds")
     if not has_splits and {"tune_train", "tune_val"} & {*held_out.values()}:
         raise ValueError(
-            "This kind of data has no splits tune_train and tune_val: set --tune_train and --tune_val to two splits "
-            "without common images, such as train[:90%] and train[90%:] of TFDS. "
+            "This kind of data has no splits tune_train and tune_val; set --tune_train and --tune_val to two disjoint "
+            "splits, such as train[:90%] and train[90%:] for TFDS. "
             f"Received: data.name={config.data.name!r}, tune_train={FLAGS.tune_train!r}, tune_val={FLAGS.tune_val!r}"
         )
     folder = FLAGS.workdir or f"runs/sweep-{command_line.run_name()}"
@@ -67,7 +67,7 @@ def make_rows(train, *, rates, seeds, tune_seed, held_out, best_metric="accuracy
     """Trains at each rate with the changes `held_out`, then at the best rate on all data with each seed.
 
     `train(name, changes)` trains with changes to the config and returns the results, or None if training diverged.
-    Returns a dict per run: `run` ("tune" or "final"), `rate`, `seed`, the test metrics and `name`.
+    Returns one dict per run with `run` ("tune" or "final"), `rate`, `seed`, the test metrics and `name`.
     """
     rows = []
 
@@ -88,12 +88,12 @@ def make_rows(train, *, rates, seeds, tune_seed, held_out, best_metric="accuracy
 
 
 def _diverged(row, best_metric):
-    """Returns whether a run diverged; with `skip_nonfinite` it may have an accuracy nevertheless."""
+    """Returns whether a run diverged; with `skip_nonfinite`, a diverged run may still have an accuracy."""
     return math.isnan(row[best_metric]) or math.isnan(row.get("loss", 0.0))
 
 
 def best_rate(rows, best_metric="accuracy"):
-    """Returns the rate with the best metric; the lower loss breaks ties."""
+    """Returns the rate with the best metric, or of several such rates the one with the lowest loss."""
     rows = [row for row in rows if not _diverged(row, best_metric)]
     if not rows:
         raise ValueError("Training diverged at every rate; pass lower --rates. Received: no finite metric")
@@ -127,7 +127,7 @@ def write_table(folder, rows):
 
 
 def _results(workdir, changes):
-    """Returns the results of the run with these changes to the config, trained if necessary; None if it diverged."""
+    """Trains with changes to the config, unless that is done; returns the results, or None if training diverged."""
     config = FLAGS.config.copy_and_resolve_references()
     config.update_from_flattened_dict(changes)
     if training.Workdir(workdir, config.to_dict()).results() is None:

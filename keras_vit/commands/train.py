@@ -1,4 +1,4 @@
-"""Trains a model on the available devices (TPU, GPUs or CPU), exports it, and predicts with the export.
+"""Trains a model on the available devices (TPU, GPUs or CPU), exports it, and predicts test images with the export.
 
     keras-vit train
     keras-vit train --config=digits --workdir=runs/mine --config.seed=1
@@ -54,12 +54,12 @@ def main():
     workdir.is_chief = engine.host_index == 0
     with workdir.lock():
         train_and_export(config, task, workdir, engine)
-    # The other hosts wait for the export of process 0, which would otherwise log that they crashed.
+    # The other hosts wait until process 0 has exported, because it would otherwise log that they crashed.
     engine.gather_hosts([0])
 
 
 def train_and_export(config, task, workdir, engine):
-    """Trains the model, then exports it and draws its pictures on process 0."""
+    """Trains a model; process 0 then exports it and draws plots."""
     options = task.export_options()
 
     def check(model, inputs):
@@ -67,7 +67,10 @@ def train_and_export(config, task, workdir, engine):
             export.check(model, class_names=inputs.test.class_names, **options)
             if "serving_default" not in export.default_signatures(model):
                 channels = model.input_shape[-1]
-                print(f"the export will only have the signature `tensor`: image files do not have {channels} channels")
+                print(
+                    "the export will have only the signature `tensor`, because image files do not have "
+                    f"{channels} channels"
+                )
 
     evaluators = evaluation.get(config.evals, config.data.max_bad_share)
     run = training.run(config, workdir, task=task, evaluators=evaluators, engine=engine, check=check, start=START)
@@ -76,10 +79,10 @@ def train_and_export(config, task, workdir, engine):
 
 
 def finish(config, options, workdir, run):
-    """Exports the model of a finished training, writes its results and draws its pictures."""
+    """Exports a trained model, writes its results and draws plots."""
     with preemption.raise_on_stop_signals("the export"):
         version = None if options is None else export_model(config, options, workdir, run)
-        workdir.write_results(run.metrics)  # marks the run as done; no picture can prevent it
+        workdir.write_results(run.metrics)  # marks the run as done, even if a plot fails
 
     def draw_curve(path):
         training_curve(
@@ -100,7 +103,7 @@ def finish(config, options, workdir, run):
 
 
 def print_next(config, workdir):
-    """Prints the next commands for the model of a finished run."""
+    """Prints commands that use the model of a finished run."""
     if not export.newest_version(workdir.export):
         return
     model = shlex.quote(str(workdir.path))
@@ -112,11 +115,13 @@ def print_next(config, workdir):
 
 
 def export_model(config, options, workdir, run):
-    """Exports the model of a run unless the newest version has the same one; returns the version's path, or None if
-    weights or test loss are not finite."""
+    """Exports the model of a run, unless the newest version already contains it.
+
+    Returns the path of the version, or None if the weights or the test loss are not finite.
+    """
     weights = run.model.get_weights()
     if not np.isfinite(run.metrics["test/loss"]) or not all(np.isfinite(weight).all() for weight in weights):
-        print("the model is not exported: its weights or its test loss are not finite")
+        print("the model is not exported, because its weights or its test loss are not finite")
         return None
     names = run.inputs.test.class_names
     newest = export.newest_version(workdir.export)
@@ -131,13 +136,13 @@ def export_model(config, options, workdir, run):
 
 
 def predict(version, inputs, picture, number=32):
-    """Predicts test images with the exported model, prints a few, and draws `number` with the worst mistakes."""
+    """Predicts test images with the exported model, prints a few predictions, and draws `number` of them."""
     images, labels, file_names = read_test_examples(inputs, sample_indices(inputs, 4 * number))
     signature = tf.saved_model.load(version).signatures["tensor"]
     parts = [tf.constant(images[i : i + number]) for i in range(0, len(images), number)]
     probabilities = np.concatenate([signature(images=part)["probabilities"].numpy() for part in parts])
     names = inputs.test.class_names
-    # If several labels are right, show the one that the model finds most probable.
+    # If an image has several labels, show the one with the highest probability.
     right = np.where(labels > 0, probabilities, -1).argmax(-1)
     rows = pick(probabilities, right, number)
     for row in rows[:5]:
@@ -150,7 +155,7 @@ def predict(version, inputs, picture, number=32):
 
 
 def pick(probabilities, labels, number):
-    """Returns up to `number` rows: half of them at random, then the worst mistakes, then others."""
+    """Selects up to `number` rows: half of them at random, then the worst mistakes, then more at random."""
     margins = probabilities[np.arange(len(labels)), labels] - probabilities.max(-1)
     worst = [row for row in np.argsort(margins, kind="stable").tolist() if margins[row] < 0]
     any_rows = np.random.default_rng(0).permutation(len(labels)).tolist()
@@ -158,7 +163,7 @@ def pick(probabilities, labels, number):
 
 
 def draw(picture, function):
-    """Draws with `function(path)` and copies the result to `picture`, which may be remote; reports a failure only."""
+    """Draws with `function(path)` and copies the result to `picture`, which may be remote; only prints a failure."""
     try:
         with tempfile.TemporaryDirectory() as folder:
             function(f"{folder}/picture.png")

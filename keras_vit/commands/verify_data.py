@@ -3,8 +3,8 @@
     keras-vit verify-data --data=DIR --output=report.json
     keras-vit verify-data --config=finetune:ViT-B/16,cifar10 --config.data.path=DIR
 
-Duplicates are found across splits too. All splits of `--data` are read, or the training and test splits of a config.
-The exit code is 1 if anything is wrong, and 2 if the data cannot be loaded.
+The command reads all splits of `--data`, or the training and test splits of a config, and also finds duplicates across
+splits. The exit code is 1 if it finds a problem, and 2 if the data cannot be loaded.
 """
 
 import os
@@ -20,7 +20,7 @@ FLAGS = flags.FLAGS
 
 def define_flags():
     command_line.define_config()
-    flags.DEFINE_string("data", "", "A folder of images, DIR/CLASS/* or DIR/SPLIT/CLASS/*; all splits are read.")
+    flags.DEFINE_string("data", "", "Folder of images, DIR/CLASS/* or DIR/SPLIT/CLASS/*; all splits are read.")
     flags.DEFINE_integer("threads", 2 * (os.cpu_count() or 1), "Number of images to read in parallel.", lower_bound=1)
     flags.DEFINE_string("output", "", "JSON file for the report.")
 
@@ -39,7 +39,7 @@ def main():
     for name, reason in report["reasons"].items():
         print(f"bad: {name}: {reason}")
     for names in report["duplicates"]:
-        print(f"the same: {', '.join(names)}")
+        print(f"duplicates: {', '.join(names)}")
     for name in report["empty_classes"]:
         print(f"no examples: {name}")
     counts = {key: len(report[key]) for key in ("bad", "duplicates", "empty_classes")}

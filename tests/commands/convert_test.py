@@ -79,10 +79,10 @@ def test_convert_writes_the_layout_of_vit_jax(convert, tmp_path):
         (["vit_token.ckpt.npz", "x.h5"], "TARGET must end in .keras, .weights.h5, .npz"),
         (["timm_token.safetensors", "x.npz"], "`num_heads` is required"),
         (["timm_gap.safetensors", "x.npz", "--num_heads=4"], "pass `input_shape`"),
-        (["missing.npz", "x.npz"], "There is no such file"),
+        (["missing.npz", "x.npz"], "The file does not exist"),
         (["vit_token.ckpt.npz", "nowhere/x.npz"], "cannot be written"),
         (["vit_token.ckpt.npz", "nowhere/x.keras"], "cannot be written"),
-        (["vit_token.ckpt.npz", "x.npz", "--grid=4"], "--grid needs 2 positive integers"),
+        (["vit_token.ckpt.npz", "x.npz", "--grid=4"], "--grid must be 2 positive integers"),
     ],
 )
 def test_bad_input_prints_one_line_and_exits_with_a_code(arguments, message, convert, tmp_path):
@@ -97,7 +97,7 @@ def test_logits_that_differ_are_an_error_and_nothing_is_written(convert, tmp_pat
     with np.load(GOLDEN / "vit_token.io.npz") as io:
         np.savez(tmp_path / "case.npz", inputs=io["inputs"], logits=io["logits"] + 1e-3)
     code, printed = convert(GOLDEN / "vit_token.ckpt.npz", tmp_path / "x.npz", f"--verify={tmp_path / 'case.npz'}")
-    assert code == 1 and "The logits differ from those in the file" in printed
+    assert code == 1 and "The logits differ from the expected logits" in printed
     assert not (tmp_path / "x.npz").exists()
 
 
@@ -106,5 +106,5 @@ def test_damaged_verification_case_is_rejected(convert, tmp_path):
     for content in (whole[: len(whole) // 2], whole[:-30], b"PK\x05\x06" + bytes(18), b""):
         (tmp_path / "case.npz").write_bytes(content)
         code, printed = convert(GOLDEN / "vit_token.ckpt.npz", tmp_path / "x.npz", f"--verify={tmp_path / 'case.npz'}")
-        assert code == 2 and "--verify needs an .npz file with `inputs` and `logits`" in printed
+        assert code == 2 and "--verify must be an .npz file with `inputs` and `logits`" in printed
     assert not (tmp_path / "x.npz").exists()

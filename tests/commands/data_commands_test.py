@@ -46,7 +46,7 @@ def test_verify_data_exits_with_1_for_a_broken_folder(photos, run, tmp_path):
         code == 1 and report["bad"] == [bad] and list(report["reasons"]) == [bad] and report["empty_classes"] == ["c"]
     )
     assert report["duplicates"] == [[str(photos / "a" / "1.jpg"), str(photos / "a" / "2.jpg")]]
-    assert f"bad: {bad}: " in said and "no examples: c" in said and "the same: " in said
+    assert f"bad: {bad}: " in said and "no examples: c" in said and "duplicates: " in said
 
 
 def test_all_splits_of_a_folder_are_read(photos, run, tmp_path):

@@ -115,7 +115,7 @@ def test_a_keras_file_and_an_export_are_read_whole(exported):
     np.testing.assert_allclose(_values(ours, image), keras.activations.sigmoid(model(image[None]))[0], atol=1e-6)
     (folder / "names.txt").write_text("\n".join(NAMES))
     assert _load(folder / "model.keras", str(folder / "names.txt")).class_names == tuple(NAMES)
-    with pytest.raises(ValueError, match="There is no such file. Received: class_names="):
+    with pytest.raises(ValueError, match="The file does not exist. Received: class_names="):
         _load(folder / "model.keras", "nowhere")
 
 

@@ -146,14 +146,14 @@ def test_the_demo_shows_classes_and_patch_attention(browser, server, photos):
     assert _wait(browser, "#original img").get_property("naturalWidth") == 24  # as it was uploaded
     before = _sources(browser)
     _click(browser, "#attention img", 0.9, 0.7)
-    _wait(browser, "#query", lambda element: "the patch in row 2, column 3 attends to" in element.text)
+    _wait(browser, "#query", lambda element: "Attention of the patch in row 2, column 3" in element.text)
     _wait(browser, "#rollout img", lambda image: image.get_attribute("src") != before[0])
     of_patch = _sources(browser)
     field = _wait(browser, "#layer input[type=number]")
     field.send_keys("\ue009a\ue000" + "1\n")  # Control and A, and what replaces it
     _wait(browser, "#attention img", lambda image: image.get_attribute("src") != of_patch[1])
     _wait(browser, "#output").click()
-    _wait(browser, "#query", lambda element: "What the output attends to" in element.text)
+    _wait(browser, "#query", lambda element: "Attention of the output" in element.text)
 
 
 def test_a_file_that_cannot_be_read_is_named(browser, server, photos):
@@ -171,10 +171,10 @@ def test_two_tabs_know_nothing_of_each_other(browser, server, photos):
     _upload(browser, photos, "two.png")
     browser.switch_to.window(first)
     _click(browser, "#rollout img", 0.1, 0.1)
-    _wait(browser, "#query", lambda element: "the patch in row 1, column 1 attends to" in element.text)
+    _wait(browser, "#query", lambda element: "Attention of the patch in row 1, column 1" in element.text)
     browser.close()
     browser.switch_to.window(browser.window_handles[0])
-    assert "What the output attends to" in _wait(browser, "#query").text
+    assert "Attention of the output" in _wait(browser, "#query").text
 
 
 def test_the_browser_asks_no_other_machine(browser, server):
@@ -225,4 +225,4 @@ def test_models_that_cannot_be_shown_are_one_line_errors(model):
         taken.listen()
         line = _error(f"--model={model}", f"--port={taken.getsockname()[1]}")
     assert line.startswith("error: The page cannot be served (") and "Received: host='127.0.0.1', port=" in line
-    assert _error("--model=nowhere.keras", f"--port={_free_port()}").startswith("error: There is no such file.")
+    assert _error("--model=nowhere.keras", f"--port={_free_port()}").startswith("error: The file does not exist.")

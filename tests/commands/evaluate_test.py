@@ -51,15 +51,15 @@ def test_evaluators_are_printed_and_written_with_a_page(model, run, tmp_path):
 @pytest.mark.parametrize(
     ("command", "flags", "message"),
     [
-        ("evaluate", [], "Pass either --model, or --variant, --weights or both"),
+        ("evaluate", [], "Pass either --model, or at least one of --variant and"),
         ("evaluate", ["--model={model}", "--evals=top9"], "An evaluator must be one of top1"),
-        ("evaluate", ["--model={model}", "--evals="], "--evals must name an evaluator"),
+        ("evaluate", ["--model={model}", "--evals="], "--evals must name at least one evaluator"),
         ("evaluate", ["--model={model}"], "needs a dataset, as in top1:digits"),
         ("evaluate", ["--model={model}", "--evals=fewshot:cifar10@/nowhere"], "a local copy as fewshot:cifar10@FOLDER"),
-        ("evaluate", ["--model=nothing.keras"], "There is no such file"),
+        ("evaluate", ["--model=nothing.keras"], "The file does not exist"),
         ("inspect", ["--model={model}"], "--data must name an image file"),
         ("inspect", ["--model={model}", "--data={empty}"], "The folder contains no images"),
-        ("inspect", ["--model={model}", "--data=./nowhere"], "There is no such file or folder"),
+        ("inspect", ["--model={model}", "--data=./nowhere"], "The file or folder does not exist"),
         ("inspect", ["--model={model}", "--data={broken}"], "image.png cannot be read: it is not an image"),
     ],
 )

@@ -75,9 +75,9 @@ def test_text_embeddings_make_a_zero_shot_classifier(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--model=WORKDIR"], "--output must be given"),
+        (["--model=WORKDIR"], "--output is required"),
         (["--output=TMP", "--variant=ViT_B17", "--weights=x"], "--variant must be .*Received: variant='ViT_B17'"),
-        (["--output=TMP", "--model=nothing.keras"], "no such file. Received: model='nothing.keras'"),
+        (["--output=TMP", "--model=nothing.keras"], "The file does not exist. Received: model='nothing.keras'"),
         (["--output=WORKDIR/export", "--model=WORKDIR", "--version=1"], "never overwritten"),
     ],
 )

@@ -147,7 +147,7 @@ def test_a_diverged_run_writes_results_but_no_export(run, tmp_path):
     diverges = ["--config.schedule.base=1e30", "--config.clip_norm=0", "--config.skip_nonfinite"]
     done = run(f"--workdir={tmp_path}/run", *TINY, *diverges)
     assert done.returncode == 0, done.stderr
-    assert "the model is not exported: its weights or its test loss are not finite" in done.stdout
+    assert "the model is not exported, because its weights or its test loss are not finite" in done.stdout
     assert (tmp_path / "run" / "results.json").exists() and not (tmp_path / "run" / "export").exists()
 
 
@@ -168,7 +168,7 @@ def test_images_of_any_channels_run_to_the_end(channels, run, tmp_path):
     flags = [f"--config.data.{name}={value}" for name, value in fields.items()]
     done = run(f"--workdir={tmp_path}/run", *TINY, *splits, *flags, "--config.batch_size=64")
     assert done.returncode == 0, done.stderr
-    assert ("the export will only have the signature `tensor`" in done.stdout) == (channels == 6)
+    assert ("the export will have only the signature `tensor`" in done.stdout) == (channels == 6)
     assert json.loads((tmp_path / "run" / "results.json").read_text())["test/examples"] == 70
     assert f"drew {tmp_path}/run/predictions.png" in done.stdout or not importlib.util.find_spec("matplotlib")
 
@@ -222,7 +222,10 @@ def test_a_stopped_run_saves_and_resumes(scripts, tmp_path):
             ["--config.batch_size=0.5"], "flag --config.batch_size=0.5: invalid literal for int", marks=pytest.mark.slow
         ),
         (["--config=experiments/configs/nothing.py"], "the config cannot be loaded: .*nothing.py"),
-        (["--config=digit"], "the config cannot be loaded: give a file, or one of digits, .*Received: config='digit'"),
+        (
+            ["--config=digit"],
+            "the config cannot be loaded: it must be a file or one of digits, .*Received: config='digit'",
+        ),
         pytest.param(
             ["--wrkdir=3"], "Unknown command line flag 'wrkdir'. Did you mean: workdir", marks=pytest.mark.slow
         ),

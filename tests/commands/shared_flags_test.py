@@ -52,7 +52,7 @@ def test_a_remote_model_is_the_one_that_was_written(source, metrics, model):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("nothing.keras", "There is no such file. Received: model='ram://shared_flags/nothing.keras'"),
+        ("nothing.keras", "The file does not exist. Received: model='ram://shared_flags/nothing.keras'"),
         ("nothing", "The folder contains neither a run nor an export"),
         ("unfinished", "The run has no checkpoint yet"),
         ("damaged", "The file must be JSON"),

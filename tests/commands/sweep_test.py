@@ -211,7 +211,7 @@ def fake_train(tmp_path, monkeypatch):
     ("argument", "message"),
     [
         ("--rates=0.1,high", "error: `rates` must be numbers.*Received: rates=.'0.1', 'high'"),
-        ("--config.data.name=list", "error: This kind of data has no splits tune_train and tune_val: set --tune_train"),
+        ("--config.data.name=list", "error: This kind of data has no splits tune_train and tune_val; set --tune_train"),
         ("--seeds=1.5", "error: `seeds` must be numbers.*Received: seeds=.'1.5'"),
         ("--config=experiments/configs/finetune.py:ViT-B/16", "error: The config needs a model, a dataset"),
     ],

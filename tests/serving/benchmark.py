@@ -63,7 +63,7 @@ class Client:
         response = self.connection.getresponse()
         content = response.read()
         if response.status != 200:
-            raise ValueError(f"The server refused: {content[:300]!r} Received: HTTP {response.status}")
+            raise ValueError(f"The server rejected the request: {content[:300]!r} Received: HTTP {response.status}")
 
 
 def first_over_median(folder, file, image):

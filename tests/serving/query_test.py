@@ -67,19 +67,19 @@ def test_an_error_is_one_line(server, files, tmp_path):
         ([*golden, "nowhere.jpg"], "An image file cannot be read"),
         ([*golden, "--signature=tensor", f"{tmp_path}/pickle.npy"], "An image file cannot be read"),
         ([*golden, "--signature=tensor", *files[0]], "IMAGES must be"),
-        ([*golden, f"{tmp_path}/text.jpg"], "The server refused"),
+        ([*golden, f"{tmp_path}/text.jpg"], "The server rejected the request"),
         (
             [f"--port={server.port}", "--model=silver", *files[0]],
             "Received: HTTP 404 from http://localhost",
         ),
-        (["--port=1", *files[0]], "No model server answered"),
+        (["--port=1", *files[0]], "The model server did not answer"),
         (["--protocol=soap"], "soap"),
     ):
         assert message in _error(_query(*arguments)), arguments
 
 
 def test_without_a_server_grpc_gives_an_error_of_one_line(grpc_port, files):
-    assert "The server refused" in _error(_query("--protocol=grpc", "--port=1", *files[0]))
+    assert "The server rejected the request" in _error(_query("--protocol=grpc", "--port=1", *files[0]))
 
 
 def test_another_http_server_is_an_error(files):
@@ -98,4 +98,4 @@ def test_another_http_server_is_an_error(files):
         thread.start()
         error = _error(_query(f"--port={page.server_port}", *files[0]))
         thread.join()
-    assert "No model server answered" in error
+    assert "The model server did not answer" in error
