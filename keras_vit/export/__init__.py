@@ -1,7 +1,8 @@
-"""Exports of trained models.
+"""Exports trained models.
 
-`saved_model` writes a folder for a server, and `check` tests beforehand whether it can; `load` and `load_card` read
-the model and its card back. `litert` and `onnx` write other formats and compare their logits with the model's.
+`saved_model` writes a folder for a server, and `check` tests in advance whether a model can be exported. `load` and
+`load_card` read the model and its card from an export. `litert` and `onnx` write files of these formats and compare
+their logits with the model's.
 """
 
 from keras_vit.export.conversions import ExportReport, litert, onnx

@@ -1,4 +1,4 @@
-"""The files of a version next to its graph, for servers and users."""
+"""Writes the files that accompany the graph of a version, for servers and users."""
 
 import platform
 from pathlib import Path
@@ -12,7 +12,7 @@ from keras_vit.export import messages
 from keras_vit.export.versions import MODEL
 
 LABELS = "assets/labels.txt"
-_ELSEWHERE = ("include_top", "input_shape")  # arguments that the card stores under other names
+_ELSEWHERE = ("include_top", "input_shape")  # arguments that the card stores elsewhere
 _WARMUP = "assets.extra/tf_serving_warmup_requests"  # the path that TensorFlow Serving expects
 
 _README = """\
@@ -20,9 +20,9 @@ _README = """\
 
 {description}.
 
-- {model[parameters]:,} parameters, {classes} classes, computed in {card[precision]}
+- {model[parameters]:,} parameters, {classes} classes, computes in {card[precision]}
 - images of {model[image_shape][0]} x {model[image_shape][1]} pixels
-- `assets/labels.txt`: the class names; `assets.extra/model_card.json`: everything else
+- class names in `assets/labels.txt`, all other details in `assets.extra/model_card.json`
 
 Run the commands below in this folder.
 
@@ -32,7 +32,7 @@ Run the commands below in this folder.
 docker run --rm -p 8500:8500 -p 8501:8501 -v "$(dirname "$PWD")":/models/{name} -e MODEL_NAME={name} tensorflow/serving
 ```
 
-A request holds 1 to {card[max_batch_size]} images.
+A request contains 1 to {card[max_batch_size]} images.
 
 ## Signatures
 
@@ -43,7 +43,7 @@ A request holds 1 to {card[max_batch_size]} images.
 ```python
 from keras_vit import export
 
-model = export.load(".")  # a keras.Model, which can be trained further
+model = export.load(".")  # a keras.Model that can be trained further
 ```
 {predict}"""
 _PREDICT = """
@@ -89,7 +89,7 @@ def write_assets(folder, *, name, model, card, signatures, image_files):
 
 
 def _write_warmup(path, name, signatures, image_files):
-    """Writes a request per signature, which a server runs before it is ready, because a graph's first run is slow."""
+    """Writes one request per signature, which a server runs at startup, because the first run of a graph is slow."""
     with tf.io.TFRecordWriter(str(path)) as file:
         for signature_name, signature in signatures.items():
             log = messages.PredictionLog()
@@ -102,7 +102,7 @@ def _write_warmup(path, name, signatures, image_files):
 
 
 def model_card(model, **details):
-    """Returns the card of a model, a JSON-serializable dict: "model", "architecture", the details and "versions"."""
+    """Returns the card of a model, a JSON-serializable dict with "model", "architecture", `details` and "versions"."""
     family, arguments = registry.infer(names.canonical_shapes(model), {})
     return {
         "model": model.name,

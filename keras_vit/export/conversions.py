@@ -1,4 +1,4 @@
-"""Exports to LiteRT and ONNX, each run and compared with its model."""
+"""Exports models to LiteRT and ONNX, runs the files, and compares their logits with the model's."""
 
 import dataclasses
 import os
@@ -14,7 +14,7 @@ from keras_vit.export.graph import inference_copy, require_tensorflow, write_gra
 from keras_vit.models.any_model import check_images_known, is_naflex
 from keras_vit.terminal import first_line
 
-_OPSET = 18  # the newest that tf2onnx writes
+_OPSET = 18  # the newest opset that tf2onnx writes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,12 +22,12 @@ class ExportReport:
     """A comparison of a converted model with the original, on images of smooth noise.
 
     Attributes:
-        path: the file that was written.
-        size_bytes: its size.
-        weights_bytes: the size of the model's weights in float32.
-        largest_difference: the largest absolute difference of a logit.
-        logits_range: the original's largest minus its smallest logit, the scale of the difference.
-        same_class: the fraction of images, in [0, 1], for which both predict the same class.
+        path: path of the written file.
+        size_bytes: size of the file in bytes.
+        weights_bytes: size of the model's weights in float32, in bytes.
+        largest_difference: largest absolute difference between two corresponding logits.
+        logits_range: difference between the original's largest and smallest logit, as a scale for `largest_difference`.
+        same_class: fraction of images, in [0, 1], for which both models predict the same class.
     """
 
     path: str
@@ -46,15 +46,17 @@ class ExportReport:
 
 
 def litert(model: keras.Model, path: str | os.PathLike, *, quantization: str = "none") -> ExportReport:
-    """Writes a LiteRT file from `images`, float32 `(B, H, W, C)` as the model expects them, to `logits`.
+    """Writes a LiteRT file with the input `images` and the output `logits`.
+
+    The images are float32 `(B, H, W, C)`, preprocessed for the model.
 
     Args:
         model: a `keras.Model` of any precision and strategy; the file computes in float32.
         path: the file to write, ending in ".tflite"; an existing file is replaced atomically.
-        quantization: "none", or "int8" for kernels and products in 8-bit integers (dynamic range).
+        quantization: "none", or "int8" for kernels and matrix products in 8-bit integers (dynamic range).
 
     Returns:
-        An `ExportReport` of the file as run by LiteRT's interpreter.
+        An `ExportReport` on the file, run by LiteRT's interpreter.
 
     Raises:
         ValueError: an argument is invalid, the file cannot be written, the backend is not TensorFlow, or the model
@@ -77,7 +79,7 @@ def litert(model: keras.Model, path: str | os.PathLike, *, quantization: str = "
 
 
 def run_litert(content, images):
-    """Returns the outputs of a LiteRT file, given as bytes, for images float32 `(B, H, W, C)`."""
+    """Runs the content of a LiteRT file on images, float32 `(B, H, W, C)`, and returns the outputs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # TensorFlow announces that its interpreter will move to another package
         interpreter = tf.lite.Interpreter(model_content=content)
@@ -90,14 +92,16 @@ def run_litert(content, images):
 
 
 def onnx(model: keras.Model, path: str | os.PathLike) -> ExportReport:
-    """Writes an ONNX file from `images`, float32 `(B, H, W, C)` as the model expects them, to `logits`.
+    """Writes an ONNX file with the input `images` and the output `logits`.
+
+    The images are float32 `(B, H, W, C)`, preprocessed for the model.
 
     Args:
         model: a `keras.Model` of any precision and strategy; the file computes in float32.
         path: the file to write, ending in ".onnx"; an existing file is replaced atomically.
 
     Returns:
-        An `ExportReport` of the file as run by onnxruntime.
+        An `ExportReport` on the file, run by onnxruntime.
 
     Raises:
         ValueError: an argument is invalid, the file cannot be written, the backend is not TensorFlow, or the model
@@ -137,7 +141,7 @@ def onnx(model: keras.Model, path: str | os.PathLike) -> ExportReport:
 
 
 def _erfc(graph, node, name, _):
-    """Replaces erfc(x) of the exact GELU, which ONNX lacks, by 1 - erf(x)."""
+    """Replaces erfc(x) of the exact GELU, which ONNX lacks, with 1 - erf(x)."""
     erf = graph.make_node("Erf", node.input, name=f"{name}_erf")
     one = graph.make_const(f"{name}_one", np.ones((), np.float32))
     outputs = node.output
@@ -185,8 +189,8 @@ def _fold_constants(model):
 
 
 def _separate_pads_from_max_pools(graph):
-    """Inserts a maximum with the lowest float, an identity, between every Pad and MaxPool."""
-    # Otherwise onnxruntime (1.31) fuses the two and pads with minus infinity, but BiT ResNets pad with zeros.
+    """Inserts a maximum with the lowest float, which is an identity, between every Pad and MaxPool."""
+    # Otherwise, onnxruntime (1.31) fuses both nodes and pads with minus infinity, but BiT ResNets pad with zeros.
     from onnx import helper
 
     pads = {output for node in graph.node if node.op_type == "Pad" for output in node.output}
@@ -199,14 +203,14 @@ def _separate_pads_from_max_pools(graph):
 
 
 def example_images(image_shape, count=8):
-    """Returns deterministic smooth noise in [-1, 1]: float32 `(count, H, W, C)`."""
+    """Returns deterministic smooth noise in [-1, 1], float32 `(count, H, W, C)`."""
     height, width, channels = image_shape
     noise = np.random.default_rng(0).uniform(-1, 1, (count, 5, 7, channels)).astype("float32")
     return keras.ops.convert_to_numpy(keras.ops.image.resize(noise, (height, width), data_format="channels_last"))
 
 
 def compare(path, size_bytes, model, images, logits):
-    """Returns the `ExportReport` of a conversion that returned `logits`; a `ValueError` if they are invalid."""
+    """Returns the `ExportReport` for a conversion's `logits`, or raises a `ValueError` if they are invalid."""
     expected = keras.ops.convert_to_numpy(keras.ops.cast(model(images, training=False), "float32"))
     if logits.shape != expected.shape or not np.isfinite(logits).all():
         raise ValueError(
@@ -227,10 +231,10 @@ def _write_compared(path, content, model, images, logits):
 
 
 def _inference_copy(model, path, ending, format_name):
-    """Checks the arguments; returns the path, a copy of the model and the spec of its images."""
+    """Checks the arguments; returns the path, an inference copy of the model, and the spec of its images."""
     path = os.fspath(path)
     if not path.endswith(ending):
-        raise ValueError(f'The path must end in "{ending}". Received: path={path!r}')
+        raise ValueError(f'`path` must end in "{ending}". Received: path={path!r}')
     require_tensorflow(format_name)
     if is_naflex(model):
         raise ValueError(f"A NaFlex model can only be exported as a SavedModel. Received: model={model.name!r}")

@@ -1,4 +1,4 @@
-"""Decodes image files to a model's input inside the served graph: bounded decoding, then evaluation preprocessing."""
+"""Decodes image files in the served graph, with limits on their size, and preprocesses them as in evaluation."""
 
 import dataclasses
 
@@ -8,11 +8,11 @@ from keras_vit.data import images, transforms
 from keras_vit.data.images import checked
 from keras_vit.preprocessing import Preprocessing
 
-# Resizing a longer strip until its short side covers a square would exhaust memory.
+# Resizing the shorter side of a longer strip to the size of the model's images would exhaust memory.
 _MAX_ASPECT_RATIO = 100
-# The images of a request may together have this many times the pixels of the largest image allowed.
+# Maximum total size of the images in a request, in units of the maximum size of one image.
 _REQUEST_IMAGES = 10
-_MOST_EXTRA_BYTES = 1 << 23  # of a file, beyond its pixels
+_MOST_EXTRA_BYTES = 1 << 23  # maximum number of bytes in a file besides its pixels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,17 +21,18 @@ class Decoder:
 
     image_shape: tuple  # (height, width, channels), with at most 4 channels
     preprocessing: Preprocessing
-    max_megapixels: float = 50.0  # of an image, checked by its header; a request may have ten times as many
+    max_megapixels: float = 50.0  # maximum for one image, checked in its header; for a request, 10 times that
 
     def __post_init__(self):
         channels = self.image_shape[-1]
         if channels > 4 or self.preprocessing.channels != channels:
             raise ValueError(
-                "Image files have 1 to 4 channels, each with a mean and std; other models can only export "
-                f"the signature 'tensor'. Received: image_shape={self.image_shape}, preprocessing={self.preprocessing}"
+                "Image files require a model with 1 to 4 channels and a mean and std for each channel; other "
+                "models can export only the signature 'tensor'. "
+                f"Received: image_shape={self.image_shape}, preprocessing={self.preprocessing}"
             )
         if not self.max_megapixels > 0:
-            raise ValueError(f"`max_megapixels` must be above 0. Received: max_megapixels={self.max_megapixels!r}")
+            raise ValueError(f"`max_megapixels` must be positive. Received: max_megapixels={self.max_megapixels!r}")
 
     def __call__(self, encoded):
         """Converts image files, string `(B,)`, to float32 `(B, H, W, C)`."""
@@ -45,7 +46,7 @@ class Decoder:
     def image(self, encoded):
         """Converts an image file, a scalar string, to float32 `(H, W, C)`."""
         p = self.preprocessing
-        # Decoding reads all bytes of a file, so first refuse files far larger than their pixels.
+        # Decoding reads all bytes of a file, so first reject files that are far larger than their pixels.
         area = tf.reduce_prod(tf.cast(images.header_size(encoded), tf.int64))
         length = tf.cast(tf.strings.length(encoded), tf.int64)
         message = "a file is far larger than its pixels; bytes:"

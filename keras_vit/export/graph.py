@@ -1,4 +1,4 @@
-"""The inference copy of a model, and its TensorFlow graph."""
+"""Builds the inference copy of a model and writes its TensorFlow graph."""
 
 import keras
 import tensorflow as tf
@@ -9,7 +9,7 @@ POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
 
 def require_tensorflow(format_name):
-    """Raises a `ValueError` unless Keras' backend is TensorFlow, whose graphs the format is converted from."""
+    """Raises a `ValueError` unless the backend is TensorFlow, because the format is converted from its graph."""
     if keras.backend.backend() != "tensorflow":
         raise ValueError(
             f"{format_name} is converted from a TensorFlow graph; save the model as .keras and export it with "
@@ -18,16 +18,16 @@ def require_tensorflow(format_name):
 
 
 def inference_copy(model, precision="float32"):
-    """Returns an uncompiled copy of a model with its own variables on this machine, computing in `precision`."""
+    """Returns an uncompiled copy of a model that computes in `precision` and has its own variables on this machine."""
     if precision not in POLICIES:
         raise ValueError(f"`precision` must be one of {', '.join(POLICIES)}. Received: precision={precision!r}")
     if any("lora_kernel" in variable.path for variable in model.variables):
         raise ValueError(
-            "LoRA adapters must be merged before an export: save the model as .keras, which merges them, and export "
+            "LoRA adapters must be merged before an export. Save the model as .keras, which merges them, and export "
             f"the loaded model. Received: model={model.name!r}"
         )
     policy = POLICIES[precision]
-    # The float32 layers of a mixed precision model need float32, so they keep it.
+    # Keep the policy of the float32 layers in a mixed-precision model, because they require float32.
     kept_policies = {"float32"} if uses_reduced_precision(model) else set()
     try:
         config = _replace_policies(model.get_config(), policy, kept_policies)
@@ -41,7 +41,7 @@ def inference_copy(model, precision="float32"):
 
 
 def uses_reduced_precision(model):
-    """Returns whether any layer of a model computes in lower precision than float32."""
+    """Returns whether any layer of a model computes in a lower precision than float32."""
     return any(
         uses_reduced_precision(layer) if isinstance(layer, keras.Model) else layer.compute_dtype != "float32"
         for layer in model.layers
@@ -49,7 +49,7 @@ def uses_reduced_precision(model):
 
 
 def _replace_policies(config, policy, kept_policies):
-    """Returns a config with all dtype policies replaced, except those named in `kept_policies`."""
+    """Returns a config in which `policy` replaces all dtype policies except `kept_policies`."""
     if isinstance(config, list | tuple):
         return type(config)(_replace_policies(part, policy, kept_policies) for part in config)
     if not isinstance(config, dict):
@@ -60,7 +60,7 @@ def _replace_policies(config, policy, kept_policies):
 
 
 def _keep_last_layer_in_float32(model, config):
-    """Sets the last layer in a model's config, possibly in a nested model, to float32."""
+    """Sets the dtype policy of a model's last layer, which may be in a nested model, to float32 in the config."""
     if isinstance(model, ImageModel):
         return  # its head always computes in float32
     last = getattr(model, "operations", model.layers)[-1]
@@ -71,8 +71,8 @@ def _keep_last_layer_in_float32(model, config):
 
 
 def write_graph(folder, model, endpoints):
-    """Writes a SavedModel with the signatures `{name: (function of a model, TensorSpec)}`."""
-    # Keras' `ExportArchive` would write every variable twice, as a Keras and as a TensorFlow variable.
+    """Writes a SavedModel with the signatures `{name: (function, TensorSpec)}`."""
+    # `ExportArchive` of Keras would write every variable twice, as a Keras variable and as a TensorFlow variable.
     module = tf.Module()
     module.tracked = [variable.value for variable in model.variables]
     signatures = {

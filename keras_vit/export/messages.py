@@ -1,17 +1,18 @@
-"""The TensorFlow Serving messages that exports and clients need, byte-compatible with `tensorflow-serving-api`.
+"""Defines the TensorFlow Serving messages for exports and clients, byte-compatible with `tensorflow-serving-api`.
 
-That package would install tensorflow over tensorflow-cpu or the TPU wheel. Both can be imported in one process.
+That package is not a dependency, because it would install tensorflow over tensorflow-cpu or the TPU wheel. It can be
+imported in the same process as this module.
 """
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, wrappers_pb2
 from tensorflow.core.framework import tensor_pb2
 
-# Each field: number, optionally "repeated" or "map" (with string keys), type and name.
+# Fields of each message: number, optionally "repeated" or "map" (with string keys), type and name.
 MESSAGES = {
     "ModelSpec": ("1 string name", "2 Int64Value version", "3 string signature_name"),
     "PredictRequest": ("1 ModelSpec model_spec", "2 map TensorProto inputs", "3 repeated string output_filter"),
     "PredictResponse": ("2 ModelSpec model_spec", "1 map TensorProto outputs"),
-    # Recorded requests, which a server replays to warm up.
+    # Recorded requests that a server replays to warm up.
     "PredictLog": ("1 PredictRequest request", "2 PredictResponse response"),
     "PredictionLog": ("6 PredictLog predict_log",),
 }
@@ -43,7 +44,7 @@ def _classes():
                 _add_field(entry, 2, "value", kind)
                 kind = f"{message_name}.{entry.name}"
             _add_field(message, number, name, kind, _Field.LABEL_REPEATED if label else _Field.LABEL_OPTIONAL)
-    # The default pool has the TensorFlow messages that our fields refer to.
+    # The default pool contains the TensorFlow messages that the fields refer to.
     pool = descriptor_pool.Default()
     pool.AddSerializedFile(file.SerializeToString())
     return {

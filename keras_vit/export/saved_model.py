@@ -1,4 +1,4 @@
-"""Exports a SavedModel for a server, verified before it gets its version number."""
+"""Exports a SavedModel for a server and verifies it before publishing it under a version number."""
 
 import dataclasses
 import json
@@ -44,39 +44,41 @@ def saved_model(
 
     The signatures check the shape of their input, accept batches of 1 to `max_batch_size` and return float32:
 
-        `serving_default`: `image_bytes`, string (B,), image files, to `probabilities` (B, classes), `top_classes`,
-            string (B, top), and `top_probabilities` (B, top). Images go through the model's preprocessing
-            (`keras_vit.preprocessing_of`), and their headers are checked before decoding.
-        `tensor`: `images` (B, H, W, C) as the model expects them, in [-1, 1] for most, to `probabilities`.
-        `classify`: `inputs`, string (B,), `tf.train.Example` with `image/encoded`, to `classes` and `scores` (B, top).
-        `features`: `image_bytes` to `representation` (B, F), the input of the model's head, and `patches` (B, rows,
-            columns, D), the patch tokens after the last norm.
-        `attention`: `image_bytes` to `attention` (B, H, W), the attention rollout at image size, not negative.
+        `serving_default`: maps image files, `image_bytes`, string (B,), to `probabilities` (B, classes), `top_classes`,
+            string (B, top), and `top_probabilities` (B, top). The signature checks the files' headers before decoding
+            and applies the model's preprocessing (`keras_vit.preprocessing_of`).
+        `tensor`: maps preprocessed `images` (B, H, W, C), for most models in [-1, 1], to `probabilities`.
+        `classify`: maps `inputs`, string (B,), each a `tf.train.Example` with the feature `image/encoded`, to `classes`
+            and `scores` (B, top).
+        `features`: maps `image_bytes` to `representation` (B, F), the input of the model's head, and `patches` (B,
+            rows, columns, D), the patch tokens after the last norm.
+        `attention`: maps `image_bytes` to `attention` (B, H, W), the nonnegative attention rollout at image size.
 
-    The folder also has labels, warm-up requests, a model card, the model for `export.load`, and a README. Before the
-    version gets its number, a process that imports only TensorFlow compares its outputs with the model's; if they
-    differ, the folder remains as `partial-...` for inspection.
+    The folder also contains class names, warm-up requests, a model card, the model for `export.load`, and a README.
+    Before the version is published, a process that imports only TensorFlow compares its outputs with the model's. If
+    they differ, the folder is kept as `partial-...` for inspection.
 
     Args:
         model: a `keras.Model` from images to logits or probabilities `(B, classes)`, of any precision and strategy.
-        base_dir: the folder of the model's versions, any path of `tf.io.gfile`; created if it does not exist.
-        version: a positive integer that is not in use, or None for the number after the largest.
-        name: the model's name on the server: letters, digits and `_.-`; None for the name of `base_dir`.
-        class_names: the name of each class, in order, without line breaks; None to number them.
-        signatures: some of "serving_default", "tensor", "classify", and for Vision Transformers "features" and
-            "attention"; None for `default_signatures(model)`.
+        base_dir: folder of the model's versions, any path of `tf.io.gfile`; created if it does not exist.
+        version: a positive integer that is not in use, or None for the number after the largest version.
+        name: name of the model on the server, of letters, digits and `_.-`; None for the name of `base_dir`.
+        class_names: name of each class, in order, without line breaks; None to use the class numbers.
+        signatures: names of signatures: "serving_default", "tensor", "classify", and for Vision Transformers also
+            "features" and "attention"; None for `default_signatures(model)`.
         precision: compute precision, "float32" or "bfloat16".
-        activation: from logits to probabilities, "softmax" or "sigmoid"; None for that of the model's loss.
+        activation: function from logits to probabilities, "softmax" or "sigmoid"; None to derive it from the model's
+            loss.
         top: number of top classes, 1 or more.
-        rounding: dtype of resized images, "float" or "uint8"; None for the model's.
-        exif: whether images are rotated by their EXIF orientation; None for the model's setting.
-        max_megapixels: the largest image to decode, in millions of pixels.
-        max_batch_size: the largest batch to accept, in images.
-        recipe: JSON-serializable dict for the card: how the model was trained.
-        metrics: JSON-serializable dict for the card: the metrics of the model.
+        rounding: dtype of resized images, "float" or "uint8"; None for the model's setting.
+        exif: whether to rotate images by their EXIF orientation; None for the model's setting.
+        max_megapixels: maximum size of an image to decode, in millions of pixels.
+        max_batch_size: maximum number of images in a batch.
+        recipe: JSON-serializable dict on how the model was trained, for the card.
+        metrics: JSON-serializable dict with the model's metrics, for the card.
 
     Returns:
-        The path that was written, a string.
+        The path of the written version, a string.
 
     Raises:
         ValueError: an argument is invalid, the version exists, or the model cannot be served.
@@ -103,7 +105,7 @@ def saved_model(
         options = {"version": version, "name": name, "class_names": class_names, "top": top, **decoding, **serving}
         return _by_tensorflow(model, base_dir, {**options, "recipe": recipe, "metrics": metrics})
 
-    # Build the signatures: `written` in the graph of an inference copy, `reference` eagerly with the model.
+    # Build the signatures twice: `written` as graphs of an inference copy, `reference` to run eagerly with the model.
     copy = inference_copy(model, precision)
     if decoder:
         decoding |= {"rounding": decoder.preprocessing.rounding, "exif": decoder.preprocessing.exif}
@@ -134,7 +136,7 @@ def saved_model(
 
 
 def default_signatures(model: keras.Model) -> tuple[str, ...]:
-    """Returns the default signatures: "tensor", and "serving_default" if image files can have the model's channels."""
+    """Returns the default signatures: "tensor", and "serving_default" for a model with at most 4 input channels."""
     return ("serving_default", "tensor") if model.input_shape[-1] <= 4 else ("tensor",)
 
 
@@ -148,10 +150,12 @@ def check(
     exif: bool | None = None,
     max_megapixels: float = 50.0,
 ) -> tuple[tuple[str, ...], Decoder | None]:
-    """Checks whether `saved_model` can export a model, without running it; arguments as in `saved_model`.
+    """Checks, without running a model, whether `saved_model` can export it.
+
+    The arguments are those of `saved_model`.
 
     Returns:
-        `(labels, decoder)`: the class names, and the `Decoder` of image files, None if no signature takes files.
+        `(labels, decoder)`: the class names, and the `Decoder` for image files, or None if no signature takes files.
 
     Raises:
         ValueError: an argument is invalid, or the model cannot be served.
@@ -159,7 +163,9 @@ def check(
     check_outputs(model, logits_activation_of(model) if activation is None else activation)
     signatures = default_signatures(model) if signatures is None else tuple(signatures)
     if not signatures or not set(signatures) <= set(SIGNATURES):
-        raise ValueError(f"`signatures` must be among {', '.join(SIGNATURES)}. Received: signatures={signatures}")
+        raise ValueError(
+            f"`signatures` must be one or more of {', '.join(SIGNATURES)}. Received: signatures={signatures}"
+        )
     if {"features", "attention"} & set(signatures):
         find_vision_transformer(model)
     classes = model.output_shape[-1]
@@ -187,7 +193,7 @@ print(keras_vit.export.saved_model(model, base_dir, **options))
 
 
 def _by_tensorflow(model, base_dir, options):
-    """Exports in a child process on TensorFlow, because Keras' graphs from JAX are compiled for every batch size."""
+    """Exports in a TensorFlow child process, because Keras' graphs from JAX are compiled for every batch size."""
     with tempfile.TemporaryDirectory() as folder:
         model.save(f"{folder}/model.keras")
         with open(f"{folder}/options.json", "w", encoding="utf-8") as file:

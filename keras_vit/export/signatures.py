@@ -1,4 +1,4 @@
-"""The signatures of an export. To add one, write a function here and add it to `SIGNATURES`."""
+"""Defines the signatures of an export. To add a signature, write a function and add it to `SIGNATURES`."""
 
 import dataclasses
 import functools
@@ -15,30 +15,30 @@ from keras_vit.models.any_model import check_not_masked, gives_probabilities, is
 from keras_vit.models.features import FeatureModel
 from keras_vit.preprocessing import preprocessing_of
 
-ENCODED = "image/encoded"  # the feature of a tf.train.Example with an image file
+ENCODED = "image/encoded"  # the feature of a `tf.train.Example` that contains an image file
 ACTIVATIONS = {"softmax": tf.nn.softmax, "sigmoid": tf.nn.sigmoid}
 
 
 @dataclasses.dataclass(frozen=True)
 class ServedModel:
-    """A model and the functions that its signatures share; access them outside of a graph."""
+    """A model and the functions that its signatures share, which must be accessed outside of a graph."""
 
     model: keras.Model  # returns logits or probabilities `(B, classes)`
-    activation: str  # for logits, a key of `ACTIVATIONS`
+    activation: str  # key of `ACTIVATIONS`, for logits
     decoder: Decoder | None  # None if no signature takes image files
     class_names: tuple
     top: int  # number of top classes
-    wrap: Callable  # applied to the functions of images, which several signatures share
+    wrap: Callable  # decorator for the functions of images that signatures share
 
     @functools.cached_property
     def probabilities(self):
-        """The function from images, float32 `(B, H, W, C)`, to probabilities `(B, classes)`."""
+        """A function from images, float32 `(B, H, W, C)`, to probabilities `(B, classes)`."""
         activate = tf.identity if gives_probabilities(self.model) else ACTIVATIONS[self.activation]
         return self.wrap(lambda images: activate(tf.cast(self.model(images, training=False), tf.float32)))
 
     @functools.cached_property
     def features(self):
-        """The function from images to the head's input `(B, F)` and the patch tokens `(B, rows, columns, D)`."""
+        """A function from images to the head's input `(B, F)` and the patch tokens `(B, rows, columns, D)`."""
         features = FeatureModel(self.model, tokens="all")
         vit = features.vit
 
@@ -53,7 +53,7 @@ class ServedModel:
 
     @functools.cached_property
     def attention(self):
-        """The function from images to the attention rollout `(B, H, W)`."""
+        """A function from images to the attention rollout `(B, H, W)`."""
         size = self.model.input_shape[1:3]
         return self.wrap(lambda images: tf.image.resize(rollout_map(self.model, images)[..., None], size)[..., 0])
 
@@ -65,11 +65,11 @@ class ServedModel:
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """A function of a served model."""
+    """A signature of a served model."""
 
-    function: Callable  # from a tensor to `{name: tensor}`, batch axis first
+    function: Callable  # maps a tensor to `{name: tensor}`, batch axis first
     spec: tf.TensorSpec
-    example_inputs: Callable  # from image files to an input tensor, for warm-up and verification
+    example_inputs: Callable  # maps image files to an input tensor, for warm-up and verification
 
 
 def _of_files(function):
@@ -92,7 +92,7 @@ def _tensor(served):
 
     def function(images):
         images = tf.debugging.check_numerics(images, "pixels must be finite")
-        # Huge finite pixels overflow inside the model.
+        # Finite but huge pixels overflow inside the model.
         probabilities = tf.debugging.check_numerics(compute(images), "the output is not finite")
         return {"probabilities": probabilities}
 
@@ -139,7 +139,7 @@ SIGNATURES = {
     "serving_default": _serving_default, "tensor": _tensor, "classify": _classify, "features": _features,
     "attention": _attention,
 }  # fmt: skip
-"""The functions that build the signatures of a SavedModel, by name; see `saved_model`."""
+"""Functions that build the signatures of a SavedModel, by name; see `saved_model`."""
 
 
 def check_outputs(model, activation):
@@ -149,7 +149,7 @@ def check_outputs(model, activation):
     check_not_masked(model)
     if len(model.output_shape) != 2:
         raise ValueError(
-            "Only models that return logits or probabilities (B, classes) can be served. "
+            "The model must return logits or probabilities (B, classes) to be served. "
             f"Received: output_shape={model.output_shape}"
         )
     last_activation = last_activation_of(model)
@@ -161,7 +161,7 @@ def check_outputs(model, activation):
 
 
 def build_signatures(names, served, max_batch_size):
-    """Returns `{name: Signature}` that check their input, because a wrong rank would abort the process."""
+    """Returns `{name: Signature}`; each signature checks its input, because a wrong rank would abort the process."""
     return {name: _with_input_check(SIGNATURES[name](served), max_batch_size) for name in names}
 
 
@@ -169,7 +169,7 @@ def _with_input_check(signature, max_batch_size):
     def function(inputs):
         inputs = tf.ensure_shape(inputs, signature.spec.shape)
         size = tf.shape(inputs)[0]
-        message = f"a batch must hold 1 to {max_batch_size} images; images:"
+        message = f"a batch must contain 1 to {max_batch_size} images; images:"
         in_range = (size > 0) & (size <= max_batch_size)
         return signature.function(checked(inputs, in_range, message, size))
 

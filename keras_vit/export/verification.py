@@ -1,7 +1,8 @@
 """Verifies a written SavedModel in a child process that imports only TensorFlow, like a server.
 
-`verify` runs `python -P verification.py VERSION CASES TOLERANCE`, so this file imports nothing of this library at the
-top. CASES has a folder per signature, with the tensor `inputs` and each output; the child prints the differences.
+`verify` runs `python -P verification.py VERSION CASES TOLERANCE`, so this module imports nothing from this library at
+the top. CASES contains a folder per signature, with a file for the tensor `inputs` and for each output. The child
+process prints the differences.
 """
 
 import json
@@ -22,13 +23,13 @@ def tolerance_of(model, precision):
     from keras_vit.export.graph import uses_reduced_precision
 
     exact = precision == "float32" and not uses_reduced_precision(model)
-    # A GPU or TPU multiplies float32 with fewer digits; the export is verified on the CPU.
+    # The export is verified on the CPU; a GPU or TPU may multiply float32 in lower precision.
     exact = exact and all(device.device_type == "CPU" for device in tf.config.list_logical_devices())
     return 1e-4 if exact else 5e-2
 
 
 def example_files(image_shape, count=3):
-    """Returns deterministic image files of smooth noise, of another size than the model's: a list of bytes."""
+    """Returns a list of deterministic image files, as bytes, with smooth noise and another size than the model's."""
     height, width, channels = image_shape
     stored = channels if channels in (2, 4) else 3
     noise = tf.constant(np.random.default_rng(0).uniform(0, 255, (count, 5, 7, stored)), tf.float32)
@@ -45,12 +46,14 @@ def verification_case(signature, image_files):
     except tf.errors.InvalidArgumentError as error:
         if "not finite" not in error.message:
             raise
-        raise ValueError("Outputs for an example image must be finite. Received: a model with other outputs") from None
+        raise ValueError(
+            "The outputs for an example image must be finite. Received: a model with NaN or infinite outputs"
+        ) from None
     return {"inputs": inputs, **outputs}
 
 
 def verify(folder, cases, tolerance):
-    """Runs the signatures of a SavedModel in a child process; returns the largest output difference of each."""
+    """Runs the signatures of a SavedModel in a child process; returns the largest output difference by signature."""
     from keras_vit import files
 
     with tempfile.TemporaryDirectory() as case_folder:
@@ -59,7 +62,7 @@ def verify(folder, cases, tolerance):
             for part, tensor in case.items():
                 tf.io.write_file(f"{case_folder}/{name}/{part}", tf.io.serialize_tensor(tensor))
         try:
-            # -P keeps this folder's modules off the path. The GPUs belong to the parent.
+            # -P keeps this folder's modules off the path. The parent process already uses the GPUs.
             arguments = ["-P", __file__, folder, case_folder, tolerance]
             last_line = files.run_python(arguments, CUDA_VISIBLE_DEVICES="-1", TF_CPP_MIN_LOG_LEVEL="2")
         except ChildProcessError as error:

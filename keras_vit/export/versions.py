@@ -1,4 +1,4 @@
-"""Folders of versions, `<base_dir>/<integer>`, of which a server serves the largest."""
+"""Manages folders of versions, `<base_dir>/<integer>`; a server serves the largest version."""
 
 import errno
 import os
@@ -21,7 +21,10 @@ _CARD_KEYS = ("model", "class_names", "activation", "preprocessing", "training",
 
 
 def load(path: str | os.PathLike) -> keras.Model:
-    """Loads the model of an export from the folder of a version; it is compiled if the exported model was.
+    """Loads the model of an export; it is compiled if the exported model was.
+
+    Args:
+        path: folder of a version.
 
     Raises:
         ValueError: the folder is not an export, or the file of the model is damaged.
@@ -33,7 +36,14 @@ def load(path: str | os.PathLike) -> keras.Model:
 
 
 def load_card(path: str | os.PathLike) -> dict[str, Any]:
-    """Loads the model card of an export, a dict; arguments and errors as in `load`."""
+    """Loads the model card of an export.
+
+    Args:
+        path: folder of a version.
+
+    Raises:
+        ValueError: the folder is not an export, or the card is incomplete.
+    """
     card = files.read_json(os.path.join(os.fspath(path), CARD))
     if card is None:
         raise ValueError(f"The folder of an export must contain {CARD}. Received: path={path!r}")
@@ -43,12 +53,12 @@ def load_card(path: str | os.PathLike) -> dict[str, Any]:
 
 
 def has_model(path: str | os.PathLike, model: keras.Model, class_names: Sequence[str]) -> bool:
-    """Returns whether an export has a model's weights and activation, and these class names.
+    """Returns whether an export has the weights and activation of a model, and these class names.
 
     Args:
-        path: the folder of a version, any path of `tf.io.gfile`.
+        path: folder of a version, any path of `tf.io.gfile`.
         model: a built `keras.Model`.
-        class_names: the name of each class, in order.
+        class_names: name of each class, in order.
     """
     try:
         card = load_card(path)
@@ -59,17 +69,17 @@ def has_model(path: str | os.PathLike, model: keras.Model, class_names: Sequence
 
 
 def newest_version(base_dir: str | os.PathLike) -> str | None:
-    """Returns the path of the largest version in a folder, or None if the folder has no version.
+    """Returns the path of the largest version in a folder, or None if the folder contains no version.
 
     Args:
-        base_dir: the folder of the versions, any path of `tf.io.gfile`.
+        base_dir: folder of the versions, any path of `tf.io.gfile`.
     """
     number = next_version(base_dir) - 1
     return os.path.join(str(base_dir), str(number)) if number else None
 
 
 def next_version(base_dir):
-    """Returns the number after the largest version, 1 for the first."""
+    """Returns the number after the largest version, or 1 if no version exists."""
     names = files.list_dir(base_dir) if files.exists(base_dir) else []
     return 1 + max((int(name) for name in names if name.isdecimal()), default=0)
 
@@ -77,20 +87,22 @@ def next_version(base_dir):
 def check_version(base_dir, version):
     """Raises a `ValueError` if `version` exists."""
     if version is not None and files.exists(os.path.join(base_dir, str(version))):
-        raise ValueError(f"Exported versions are never overwritten. Received: {base_dir}/{version}, which exists")
+        raise ValueError(
+            f"`version` must be new; versions are never overwritten. Received: {base_dir}/{version}, which exists"
+        )
 
 
 def staging_dir(base_dir, kept_after=()):
-    """A context with a local folder for writing a version; a server ignores it, since its name is not a number."""
+    """Returns a context with a local folder to write a version to; servers ignore it, as its name is not a number."""
     if files.is_remote(base_dir):
         return files.staging_dir(None, kept_after)
-    with files.explained_errors("The folder of the versions cannot be made", "It must be writable.", base_dir):
+    with files.explained_errors("The folder of the versions cannot be created", "It must be writable.", base_dir):
         os.makedirs(base_dir, exist_ok=True)
     return files.staging_dir(base_dir, kept_after)
 
 
 def publish(folder, base_dir, version):
-    """Renames a complete folder to its version number, the next one for None, and returns its path."""
+    """Renames a complete folder to its version number, or the next number if None, and returns its path."""
     while True:
         target = os.path.join(base_dir, str(version or next_version(base_dir)))
         check_version(base_dir, version)
@@ -101,7 +113,7 @@ def publish(folder, base_dir, version):
             os.rename(folder, target)
             return target
         except OSError as error:
-            # Another export published this number in the meantime: take the next one.
+            # Another export published this number in the meantime, so try the next number.
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                 raise
 
@@ -111,5 +123,5 @@ def _copy_with_marker_last(folder, target):
     for source in sorted(sources, key=lambda path: (path.name == MARKER, path)):
         path = f"{target}/{source.relative_to(folder)}"
         files.make_dirs(os.path.dirname(path))
-        # Not `files.copy`, whose renaming is a second copy on object stores; the marker is enough.
+        # `files.copy` would rename, which is a second copy on object stores. Writing the marker last suffices.
         tf.io.gfile.copy(str(source), path)
