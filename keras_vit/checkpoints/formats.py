@@ -55,6 +55,7 @@ def open_checkpoint(path, subtree="", num_heads=None):
         form, prefix = _find_format(file.arrays, subtree, config)
         facts = {**form.facts, **_preprocessing_of(form, path), **_facts_of(form, config, path)}
         facts |= _parse_comment(file.comment)
+        # Separate the weights from other arrays, rename them, and convert their layout.
         inside, others = {}, {}
         for name, array in file.arrays.items():
             is_weight = name.startswith(prefix) and rename(form, name.removeprefix(prefix)) != ""
@@ -135,6 +136,7 @@ def _place_positions(weights, facts):
 
     Register tokens have no position embeddings in keras_vit, so those in the file are added to the tokens themselves.
     """
+    # Derive the grid from the image size.
     sides, kernel = facts.pop("image_size", None), weights.get(names.EMBEDDING)
     sides = (sides, sides) if type(sides) is int else tuple(sides) if isinstance(sides, list) else ()
     grid = None
@@ -149,6 +151,7 @@ def _place_positions(weights, facts):
     def fits(rows):
         return rows > 0 and source_grid(rows, tokens, (0, 0), grid, facts.get("class_row")) is not None
 
+    # If there are rows for registers, add them to the register tokens and remove them from the positions.
     extra = registers.shape[1] if registers is not None and len(registers.shape) == 3 else 0
     if extra and not fits(count) and fits(count - extra):
         rows = positions.map(registers.shape, lambda array: array[:, tokens : tokens + extra])
@@ -176,6 +179,7 @@ def _split(target, array):
 
 def _from_pytorch(path, ending, array, num_heads):
     """Returns the complete variable path of a PyTorch array, and the array in the Keras layout."""
+    # Complete the path, and move the input axes in front of the output axis.
     if ending == "bias":
         path += "/bias"
     elif ending == "weight" and not path.endswith("_embedding"):
@@ -186,6 +190,7 @@ def _from_pytorch(path, ending, array, num_heads):
             array = array.transpose((2, 3, 1, 0))
     elif path.endswith(_TOKENS) and 0 < len(array.shape) < 3:
         array = array.reshape((1,) * (3 - len(array.shape)) + array.shape)
+    # Separate the axis of attention heads.
     module = path.rpartition("/")[0]
     if num_heads and array.shape:  # the load rejects an array that `num_heads` does not divide
         if module.endswith(("/query", "/key", "/value")) and not array.shape[-1] % num_heads:
@@ -260,6 +265,7 @@ def _read_preprocessor(config, defaults):
     if isinstance(size, int):
         is_short = "crop_size" in config and not kind.startswith(("DeiT", "ViT"))  # DeiT and ViT stretch, then crop
         size = {"shortest_edge" if is_short else "height": size}
+    # Find the resize method and the share of the image that is kept.
     resize, crop_fraction = defaults["resize"], defaults["crop_fraction"]
     crops = config.get("do_center_crop", crop is not None)
     resized = isinstance(size, dict) and (size.get("shortest_edge") or size.get("height"))
@@ -274,6 +280,7 @@ def _read_preprocessor(config, defaults):
         "do_resize": not config.get("do_resize", True),
         "resample": resample not in (2, 3),
     }
+    # Convert the mean and std to pixel values, 0 to 255.
     factor = config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 1
     if not factor > 0:
         raise ValueError(f"`rescale_factor` must be positive, not {factor}")

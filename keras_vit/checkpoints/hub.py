@@ -23,6 +23,7 @@ def is_repository(source):
 
 def fetch(repository):
     """Returns a repository's folder, in the mirror (`huggingface.co/<repository>`) or in the Hub's cache."""
+    # Look in the mirror.
     folder = os.environ.get(MIRROR)
     mirrored = pathlib.Path(folder).expanduser() / "huggingface.co" / repository if folder else None
     if mirrored is not None and mirrored.is_dir():
@@ -34,6 +35,7 @@ def fetch(repository):
             "No such file or folder exists. To download a model from the Hugging Face Hub, install huggingface_hub: "
             f'pip install "keras_vit[hub]". Received: {repository}'
         ) from error
+    # Download the weights and their configs.
     try:
         weights = next((path for name in _WEIGHTS if (path := _download(repository, name))), None)
         for name in _CONFIGS if weights else ():

@@ -93,6 +93,7 @@ def load(
         for name, assignment in terminal.track(assignments, "reading weights", "arrays"):
             value = assignment.function(assignment.array.read())
             variables[name].assign(value.reshape(variables[name].shape))
+    # Set the head, the preprocessing and the activation of the logits.
     if head == "new":
         _initialize_head(model, plan.report.new)
     row = resolved.published

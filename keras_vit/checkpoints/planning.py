@@ -271,10 +271,12 @@ class LoadPlan:
         """Returns `(old grid, new grid, function)` for any kind of position embedding, or None if it does not fit."""
         if len(old_shape) != 3 or 0 in old_shape:
             return None
+        # Embeddings of one axis have no class token row.
         if name.endswith(("/x_embedding", "/y_embedding")):
             old, new = old_shape[1], shape[1]
             grids = ((1, old), (1, new)) if name.endswith("/x_embedding") else ((old, 1), (new, 1))
             return *grids, lambda positions: position_embeddings.resample_axis(positions, new)
+        # Find both grids, and the class token rows that are dropped or new.
         new_grid = self._grid()
         found = self._file_grid(name)
         if found is None or old_shape[0] != 1:

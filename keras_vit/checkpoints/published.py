@@ -57,6 +57,7 @@ def fetch(source: str | os.PathLike, input_shape: tuple[int | None, ...] = (None
 
 def resolve(source, size=(), resolution=None):
     """Returns the `ResolvedCheckpoint` for a name, path or URL; `size` and `resolution` are as for `find`."""
+    # Try a local file, a URL, a repository on the Hub, and a published name, in this order.
     text = os.fspath(source)
     if text.endswith(_PYTORCH):
         _refuse_pytorch(text)

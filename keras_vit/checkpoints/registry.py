@@ -36,7 +36,8 @@ class Format:
         read_config: function from the parsed config.json next to a file to facts that override `facts`. None to ignore
             the config.json.
         fits: function from `{name in the file: shape}` and the parsed config.json, or {}, to whether the file has this
-            format. None if the names decide; a format with `fits` takes precedence over one without.
+            format. None if the names decide. Of two formats that recognize equally many names, one with `fits` takes
+            precedence.
         write_config: function from the arguments of a model to `(config, options)`: the config.json for the library,
             and options for `checkpoints.writing`. The config is None if the format is for other models, and a string
             with the reason if the format does not support this model. None if the format is read-only.

@@ -28,6 +28,7 @@ def write_folder(model, path, form_name, arrays):
     if not forms:
         known = sorted({f.name for family in registry.FAMILIES for f in family.formats if f.write_config})
         raise ValueError(f"`format` must be one of {', '.join(['vit_jax', *known])}. Received: format={form_name!r}")
+    # Try one format after the other, and collect the reasons why they do not support the model.
     arguments = {**getattr(model, "arguments", {}), "preprocessing": model.preprocessing}
     problems = []  # `(number of unsupported parts, reason)` for each format
     os.makedirs(path, exist_ok=True)
@@ -125,6 +126,7 @@ def render(form, arrays, num_layers, prefix="", skip="$^", **_):
             target = None if re.fullmatch(skip, stem) else rename(form, stem)
             if not target:
                 continue
+            # An array in the file may concatenate several arrays of the model, such as queries, keys and values.
             choices = re.search(r"[^/]*\|[^/]*", target)
             paths = [target.replace(choices[0], part) for part in choices[0].split("|")] if choices else [target]
             for kind in ("", "/kernel", "/scale", "/bias"):

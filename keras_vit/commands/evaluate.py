@@ -30,6 +30,7 @@ def define_flags():
 def main():
     if not FLAGS.evals:
         raise ValueError(f"--evals must name at least one evaluator, such as top1. Received: evals={FLAGS.evals}")
+    # Load the model, and the data if an evaluator or the report needs it.
     evaluators = evaluation.get(FLAGS.evals, FLAGS.max_bad_share)
     model, details, title = shared_flags.chosen_model()
     needs_inputs = FLAGS.pages or not all(evaluator.dataset for evaluator in evaluators.values())
@@ -40,6 +41,7 @@ def main():
         print(f"{inputs.test.num_examples:,} test images of {data}", flush=True)
     if FLAGS.pages and inputs is None:
         raise ValueError("--pages requires a dataset, such as --data=digits. Received: data=''")
+    # Run the evaluators and print their metrics.
     output = files.as_path(FLAGS.output)
     files.make_dirs(output)
     results = {"model": title, "data": data, "model_sha256": evaluation.model_digest(model), "metrics": {}}

@@ -100,6 +100,7 @@ def _load(source):
         model = load_keras_file(source, compile=False)
         names = class_names_of(model)
         return model, {"class_names": names} if names else {}
+    # Load an unfinished run, or a run without an export, from a checkpoint.
     folder = files.as_path(source)
     newest = export.newest_version(folder / "export")
     is_done = files.exists(folder / "results.json")  # written after the export
@@ -107,6 +108,7 @@ def _load(source):
         why = "the run is not finished, and its export may be older" if newest else "the run has no export"
         run, config = training.load_checkpoint(folder, lambda line: print(f"{why}: {line}", file=sys.stderr))
         return run.model, {"class_names": run.inputs.test.class_names, "recipe": config.to_dict()}
+    # Load an export from a run, a folder of versions, or a version.
     folder = newest or export.newest_version(folder) or folder
     if not files.exists(files.as_path(folder) / export.CARD):
         raise ValueError(f"The folder contains neither a run nor an export. Received: model={source!r}")

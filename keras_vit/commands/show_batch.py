@@ -42,6 +42,7 @@ def main():
         raise ValueError(
             f"--output must be a .png, .jpg, .pdf or .svg file in an existing folder. Received: output={FLAGS.output!r}"
         )
+    # Draw both batches, one below the other.
     inputs = data.from_config(FLAGS.config.data, batch_size=FLAGS.batch_size, seed=FLAGS.seed)
     batches = [("training", inputs.train_batches(start_step=FLAGS.step)), ("evaluation", inputs.eval_batches())]
     for part, (name, dataset) in zip(figure.subfigures(2, 1), batches):

@@ -93,7 +93,7 @@ def _diverged(row, best_metric):
 
 
 def best_rate(rows, best_metric="accuracy"):
-    """Returns the rate with the best metric, or of several such rates the one with the lowest loss."""
+    """Returns the rate with the best metric, using the lower loss to break ties."""
     rows = [row for row in rows if not _diverged(row, best_metric)]
     if not rows:
         raise ValueError("Training diverged at every rate; pass lower --rates. Received: no finite metric")
@@ -127,7 +127,7 @@ def write_table(folder, rows):
 
 
 def _results(workdir, changes):
-    """Trains with changes to the config, unless that is done; returns the results, or None if training diverged."""
+    """Trains with changes to the config, unless results exist; returns the results, or None if training diverged."""
     config = FLAGS.config.copy_and_resolve_references()
     config.update_from_flattened_dict(changes)
     if training.Workdir(workdir, config.to_dict()).results() is None:

@@ -42,6 +42,7 @@ def main():
     config = FLAGS.config
     path = FLAGS.workdir or f"runs/{command_line.run_name()}"
     workdir = training.Workdir(path, config.to_dict(), change=FLAGS.change)
+    # Report a finished run again instead of repeating it.
     results = workdir.results()
     if results:
         metrics = {name.removeprefix("test/"): value for name, value in results.items() if name.startswith("test/")}

@@ -68,6 +68,7 @@ def _options_for(model, source):
     if preprocessing is not None and preprocessing.resize == "naflex":
         patches = {"max_patches": height, "patch_size": patch_size_of((height, width))}
         return {**options, **patches, **{name: getattr(preprocessing, name) for name in ("exif", "bit_depth")}}
+    # Resize only if the stored images do not have the model's size.
     stored = tuple(source.image_spec.shape) if source.image_spec.shape.rank == 3 else None
     is_cropped = preprocessing is not None and preprocessing.crop_fraction < 1
     if height != width and (stored != (height, width, channels) or is_cropped):
@@ -77,6 +78,7 @@ def _options_for(model, source):
         )
     if stored != (height, width, channels):
         options |= {"image_size": height, "eval_crop": "resize"}
+    # Apply the model's preprocessing.
     if preprocessing is None:
         return options
     options |= {name: getattr(preprocessing, name) for name in ("rounding", "exif", "interpolation")}
@@ -164,12 +166,14 @@ def sample_indices(inputs, number):
 
 def read_test_examples(inputs, indices):
     """Reads test examples by index; returns `(images, labels, file names)` of the readable and labeled examples."""
+    # Find the position of each example in the order of reading.
     source = inputs.test
     if source.read is None:
         positions = np.argsort(data.evaluation_order(source, inputs.batch_size))[indices]
     else:
         source, positions = data.subset(source, indices), np.arange(len(indices))
     index_at, examples, start = dict(zip(positions.tolist(), map(int, indices))), {}, 0
+    # Read batches up to the last position, and keep the requested examples.
     for batch in data.eval_batches(source, batch_size=inputs.batch_size, options=inputs.test_options):
         images, labels, weights = (np.asarray(part) for part in batch)
         for row in np.flatnonzero(weights > 0):

@@ -70,6 +70,7 @@ def fewshot(model, inputs, engine=None):
     else:
         row_of = np.full(len(labels), -1)  # row in x of each example, or -1
         row_of[indices[readable]] = np.arange(len(x))
+    # Average the accuracy over seeds for each number of shots.
     counts = np.bincount(labels, minlength=num_classes)
     metrics = {}
     for shots in SHOTS:
@@ -130,6 +131,7 @@ def fit_and_score(x, y, x_test, y_test):
             "A linear probe requires at least two classes and at least two training examples of each. "
             f"Received: {len(counts)} classes, the smallest with {counts.min()} examples"
         )
+    # Standardize the features and hold out a tenth of the training examples.
     mean, deviation = x.mean(0), x.std(0) + 1e-6
     x, x_test = ((part - mean) / deviation for part in (x, x_test))
     held_out = max(len(x) // 10, len(counts))
@@ -140,6 +142,7 @@ def fit_and_score(x, y, x_test, y_test):
             warnings.simplefilter("ignore", ConvergenceWarning)  # stopping early is also a form of regularization
             return LogisticRegression(C=inverse, max_iter=500).fit(features, labels)
 
+    # Select the regularization on the held-out examples, then fit to all training examples.
     scores = [fitted(x_fit, y_fit, inverse).score(x_val, y_val) for inverse in _INVERSE_REGULARIZATIONS]
     best = _INVERSE_REGULARIZATIONS[int(np.argmax(scores))]
     return {"accuracy": float(fitted(x, y, best).score(x_test, y_test)), "inverse_regularization": best}

@@ -143,6 +143,7 @@ def token_attention(
         raise ValueError(f"`head` must be 1 to {heads}, or None for the mean. Received: head={head!r}")
     if patch is not None and (np.ndim(patch) != 1 or tuple(patch) not in np.ndindex(*vit.grid)):
         raise ValueError(f"`patch` must be (row, column) below {vit.grid}, or None. Received: patch={patch!r}")
+    # Compute the rollout and the scores of the layer in one pass.
     rollout = attention = None
     for number, scores in iterate_scores(model, images):
         if number <= tokens_read(model)[1]:

@@ -31,6 +31,7 @@ def attention_relevance(
     Reference: Chefer et al., "Generic Attention-model Explainability" (2021), equations 5 and 6, for self-attention.
     """
     vit, images = as_images(model, images)
+    # Compute the outputs, and use the predicted classes by default.
     outputs = [model(images[i : i + 1], training=False) for i in range(len(images))]
     if any(len(getattr(output, "shape", ())) != 2 for output in outputs):
         shapes = keras.tree.map_structure(lambda part: tuple(part.shape), outputs[0])
@@ -43,6 +44,7 @@ def attention_relevance(
             f"`targets` must contain a class, 0 to {classes - 1}, for each of {len(images)} images. "
             f"Received: targets={targets.tolist()}"
         )
+    # Accumulate the relevance over layers, one image at a time.
     gradients = _ScoreGradients(model, vit)
     relevances = []
     for index, target in enumerate(targets):
