@@ -86,7 +86,7 @@ def converted(model, images, folder, kind):
         return split(session.run(None, {"images": images})[0])
     path = folder / f"{kind}.tflite"
     export.litert(features, path, quantization="int8" if kind.endswith("int8") else "none")
-    return split(export.conversions.run_litert(path.read_bytes(), images))
+    return split(export.conversions.litert_runner(path.read_bytes())(images))
 
 
 def main(_):

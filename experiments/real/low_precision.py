@@ -64,8 +64,8 @@ def of_file(model, folder, kind):
         session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
         return lambda pictures: session.run(None, {"images": fashion_data.normalized(pictures)})[0]
     export.litert(features, folder / f"{kind}.tflite", quantization=kind)
-    content = (folder / f"{kind}.tflite").read_bytes()
-    return lambda pictures: export.conversions.run_litert(content, fashion_data.normalized(pictures))
+    run = export.conversions.litert_runner((folder / f"{kind}.tflite").read_bytes())
+    return lambda pictures: run(fashion_data.normalized(pictures))
 
 
 def in_batches(compute, pictures):

@@ -3,19 +3,34 @@
 keras-vit export --model=runs/digits --output=served/digits
 keras-vit export --model=mine.keras --output=served/mine --class_names=names.txt
 keras-vit export --variant=ViT_B16 --weights=augreg --class_names=published --output=served/vit
-keras-vit export --model=runs/digits --format=litert_int8 --output=digits.tflite
+keras-vit export --model=runs/digits --format=litert_int8 --output=digits.tflite --calibrate=photos
+keras-vit export --model=runs/digits --format=auto --output=digits --calibrate=photos
+
+--format=auto measures every format on this machine and writes the fastest that is accurate enough: a SavedModel to the
+folder --output, or a file named --output with the ending .tflite or .onnx. float32 is always accurate enough. bfloat16
+must predict the model's class for at least 99 % of the images of --calibrate, or of images of noise; int8 for at least
+99 % of the images of --calibrate, and is not chosen without them.
 """
 
+import sys
+import tempfile
+
+import numpy as np
+import tensorflow as tf
 from absl import flags
 
-from keras_vit import export
-from keras_vit.commands import shared_flags
+from keras_vit import export, files
+from keras_vit.commands import command_line, shared_flags
+from keras_vit.commands.image_files import Classifier, find_images
+from keras_vit.export import choosing, conversions
 
 FORMATS = {
     "litert": export.litert,
-    "litert_int8": lambda model, path: export.litert(model, path, quantization="int8"),
+    "litert_int8": lambda model, path, **how: export.litert(model, path, quantization="int8", **how),
     "onnx": export.onnx,
+    "onnx_int8": lambda model, path, **how: export.onnx(model, path, quantization="int8", **how),
 }
+MOST_IMAGES = 128  # read from --calibrate
 FLAGS = flags.FLAGS
 
 
@@ -23,7 +38,9 @@ def define_flags():
     shared_flags.define_model()
     shared_flags.define_class_names()
     flags.DEFINE_string("output", "", "Folder for the versions of a SavedModel, or file to write in another format.")
-    flags.DEFINE_enum("format", "saved_model", ["saved_model", *FORMATS], "Format to write.")
+    flags.DEFINE_enum("format", "saved_model", ["saved_model", *FORMATS, "auto"], "Format to write; see above.")
+    text = f"Folder of images. {MOST_IMAGES} of them calibrate onnx_int8 and show how well any format agrees with the"
+    flags.DEFINE_string("calibrate", "", f"{text} model.")
     flags.DEFINE_integer("version", 0, "Version number, 1 or more; 0 for the next unused number.", lower_bound=0)
     flags.DEFINE_string("name", "", "Name of the model on the server; by default, the name of --output.")
     flags.DEFINE_list(
@@ -44,15 +61,72 @@ def main():
             "--output is required, and --variant requires --weights. Received: "
             f"output={FLAGS.output!r}, variant={FLAGS.variant!r}, weights={FLAGS.weights!r}"
         )
-    model, details, _ = shared_flags.chosen_model()
+    if FLAGS.format == "auto" and (FLAGS.output.endswith((".tflite", ".onnx")) or FLAGS["precision"].present):
+        raise ValueError(
+            "--format=auto chooses the ending of --output and the precision. Received: "
+            f"output={FLAGS.output!r}, precision={FLAGS.precision!r}"
+        )
+    if FLAGS.format == "onnx_int8" and not FLAGS.calibrate:
+        raise ValueError("--format=onnx_int8 needs a folder of images, --calibrate. Received: calibrate=''")
+    if FLAGS.calibrate and FLAGS.format == "saved_model" and "tensor" not in FLAGS.signatures:
+        raise ValueError(
+            "--calibrate runs the signature `tensor` of a SavedModel. "
+            f"Received: calibrate={FLAGS.calibrate!r}, signatures={','.join(FLAGS.signatures)}"
+        )
     if FLAGS.format != "saved_model":
-        print(FORMATS[FLAGS.format](model, FLAGS.output))
-        return
+        command_line.check_output(FLAGS.output)
+    paths = find_images([FLAGS.calibrate]) if FLAGS.calibrate else []
+    model, details, _ = shared_flags.chosen_model()
     if FLAGS.class_names:
         details["class_names"] = shared_flags.read_class_names(FLAGS.class_names, model.output_shape[-1])
     if FLAGS.exif is not None:
         details["exif"] = FLAGS.exif
-    same = ("signatures", "precision", "top", "max_megapixels", "max_batch_size")
-    details |= {name: FLAGS[name].value for name in same}
+    classifier = Classifier(model, details) if paths else None
+    images = read_images(classifier.reader, paths) if paths else None
+    if FLAGS.format == "auto":
+        export_fastest(model, details, classifier, images)
+    elif FLAGS.format == "saved_model":
+        export_saved_model(model, details, FLAGS.precision, classifier, images)
+    else:
+        print(FORMATS[FLAGS.format](model, FLAGS.output, images=images))
+
+
+def read_images(reader, paths):
+    """Returns images, float32 `(N, H, W, C)`, of files spread evenly over a list; lists unreadable ones."""
+    images = []
+    for i in np.unique(np.linspace(0, len(paths) - 1, MOST_IMAGES).astype(int)):
+        try:
+            images.append(reader.read(str(paths[i]), paths[i].read_bytes())[0])
+        except (OSError, ValueError) as error:
+            print(error, file=sys.stderr)
+    if not images:
+        raise ValueError(f"No image can be read; their errors are above. Received: calibrate={FLAGS.calibrate!r}")
+    return np.stack(images)
+
+
+def export_fastest(model, details, classifier, images):
+    """Measures the formats, and writes the one chosen to --output."""
+    with tempfile.TemporaryDirectory() as folder:
+        measurements = choosing.measure(model, folder, images)
+        name, reason = choosing.choose(measurements, calibrated=images is not None)
+        print(reason)
+        if name.startswith("saved_model"):
+            export_saved_model(model, details, name.partition(" ")[2] or "float32", classifier, images)
+            return
+        output = FLAGS.output + (".tflite" if name.startswith("litert") else ".onnx")
+        files.copy(measurements[name][0].path, output)
+    print(f"wrote {output}")
+
+
+def export_saved_model(model, details, precision, classifier, images):
+    """Writes a SavedModel, and compares the probabilities of its signature `tensor` for the images, if any."""
+    same = ("signatures", "top", "max_megapixels", "max_batch_size")
+    details = details | {name: FLAGS[name].value for name in same} | {"precision": precision}
     path = export.saved_model(model, FLAGS.output, version=FLAGS.version or None, name=FLAGS.name or None, **details)
     print(f"exported to {path}")
+    if images is not None:
+        tensor = tf.saved_model.load(path).signatures["tensor"]
+        probabilities = conversions.in_batches(lambda part: tensor(images=tf.constant(part))["probabilities"], images)
+        expected = conversions.in_batches(classifier.probabilities, images)
+        reference, size = (images, expected, f"the {len(images)} images given"), conversions.saved_model_size(path)
+        print(conversions.compare(path, size, model, reference, probabilities))

@@ -19,7 +19,7 @@ _OPSET = 18  # the newest opset that tf2onnx writes
 
 @dataclasses.dataclass(frozen=True)
 class ExportReport:
-    """A comparison of a converted model with the original, on images of smooth noise.
+    """A comparison of a converted model with the original.
 
     Attributes:
         path: path of the written file.
@@ -28,6 +28,8 @@ class ExportReport:
         largest_difference: largest absolute difference between two corresponding logits.
         logits_range: difference between the original's largest and smallest logit, as a scale for `largest_difference`.
         same_class: fraction of images, in [0, 1], for which both models predict the same class.
+        cosine: mean over the images of the cosine between the logits of both models.
+        images: description of the images, such as "8 images of noise".
     """
 
     path: str
@@ -36,16 +38,20 @@ class ExportReport:
     largest_difference: float
     logits_range: float
     same_class: float
+    cosine: float
+    images: str
 
     def __str__(self):
         return (
             f"{self.path}: {self.size_bytes / 1e6:.2f} MB ({self.size_bytes / self.weights_bytes:.2f} of float32), "
-            f"logits differ by at most {self.largest_difference:.2g} (their range is {self.logits_range:.2g}), "
-            f"same class for {100 * self.same_class:.0f} % of the images"
+            f"outputs differ by at most {self.largest_difference:.2g} (their range is {self.logits_range:.2g}), "
+            f"same class for {100 * self.same_class:.3g} % of {self.images}, mean cosine {self.cosine:.5f}"
         )
 
 
-def litert(model: keras.Model, path: str | os.PathLike, *, quantization: str = "none") -> ExportReport:
+def litert(
+    model: keras.Model, path: str | os.PathLike, *, quantization: str = "none", images: np.ndarray | None = None
+) -> ExportReport:
     """Writes a LiteRT file with the input `images` and the output `logits`.
 
     The images are float32 `(B, H, W, C)`, preprocessed for the model.
@@ -54,6 +60,7 @@ def litert(model: keras.Model, path: str | os.PathLike, *, quantization: str = "
         model: a `keras.Model` of any precision and strategy; the file computes in float32.
         path: the file to write, ending in ".tflite"; an existing file is replaced atomically.
         quantization: "none", or "int8" for kernels and matrix products in 8-bit integers (dynamic range).
+        images: images for the report, float32 `(N, H, W, C)`, preprocessed; None for smooth noise.
 
     Returns:
         An `ExportReport` on the file, run by LiteRT's interpreter.
@@ -62,36 +69,14 @@ def litert(model: keras.Model, path: str | os.PathLike, *, quantization: str = "
         ValueError: an argument is invalid, the file cannot be written, the backend is not TensorFlow, or the model
             cannot be converted.
     """
-    if quantization not in ("none", "int8"):
-        raise ValueError(f"`quantization` must be one of none, int8. Received: quantization={quantization!r}")
-    path, copy, spec = _inference_copy(model, path, ".tflite", "A LiteRT file")
-    with tempfile.TemporaryDirectory() as folder:
-        write_graph(folder, copy, {"logits": (lambda images: {"logits": copy(images, training=False)}, spec)})
-        converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=["logits"])
-        if quantization == "int8":
-            converter.optimizations = [tf.lite.Optimize.DEFAULT]
-        try:
-            content = converter.convert()
-        except Exception as error:  # LiteRT's converter has its own exception types
-            raise _cannot_convert("LiteRT", model, error) from error
-    images = example_images(spec.shape[1:])
-    return _write_compared(path, content, model, images, run_litert(content, images))
+    _check_arguments(path, ".tflite", quantization)
+    content = litert_content(model, quantization)
+    return _write_compared(path, content, model, reference(model, images), litert_runner)
 
 
-def run_litert(content, images):
-    """Runs the content of a LiteRT file on images, float32 `(B, H, W, C)`, and returns the outputs."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # TensorFlow announces that its interpreter will move to another package
-        interpreter = tf.lite.Interpreter(model_content=content)
-    (input_details,) = interpreter.get_input_details()
-    interpreter.resize_tensor_input(input_details["index"], images.shape)
-    interpreter.allocate_tensors()
-    interpreter.set_tensor(input_details["index"], np.asarray(images, np.float32))
-    interpreter.invoke()
-    return interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
-
-
-def onnx(model: keras.Model, path: str | os.PathLike) -> ExportReport:
+def onnx(
+    model: keras.Model, path: str | os.PathLike, *, quantization: str = "none", images: np.ndarray | None = None
+) -> ExportReport:
     """Writes an ONNX file with the input `images` and the output `logits`.
 
     The images are float32 `(B, H, W, C)`, preprocessed for the model.
@@ -99,6 +84,9 @@ def onnx(model: keras.Model, path: str | os.PathLike) -> ExportReport:
     Args:
         model: a `keras.Model` of any precision and strategy; the file computes in float32.
         path: the file to write, ending in ".onnx"; an existing file is replaced atomically.
+        quantization: "none", or "int8" for products with kernels in 8-bit integers, scaled per channel of the kernel
+            and by the range of the activations for every second one of `images`. All else stays in float32.
+        images: images for the report, float32 `(N, H, W, C)`, preprocessed; None for smooth noise.
 
     Returns:
         An `ExportReport` on the file, run by onnxruntime.
@@ -108,9 +96,52 @@ def onnx(model: keras.Model, path: str | os.PathLike) -> ExportReport:
             cannot be converted.
         ImportError: tf2onnx or onnxruntime is not installed.
     """
-    path, copy, spec = _inference_copy(model, path, ".onnx", "An ONNX file")
+    _check_arguments(path, ".onnx", quantization)
+    if quantization == "int8" and images is None:
+        raise ValueError("int8 in ONNX needs images for calibration, `images` or --calibrate. Received: images=None")
+    content, compared = onnx_content(model), reference(model, images)
+    if quantization == "int8":
+        content = quantize_onnx(content, compared[0])
+    return _write_compared(path, content, model, compared, onnx_runner)
+
+
+def litert_content(model, quantization):
+    """Returns the content of a LiteRT file."""
+    spec, copy = check_convertible(model, "A LiteRT file"), inference_copy(model)
+    with tempfile.TemporaryDirectory() as folder:
+        write_graph(folder, copy, {"logits": (lambda images: {"logits": copy(images, training=False)}, spec)})
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=["logits"])
+        if quantization == "int8":
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        try:
+            return converter.convert()
+        except Exception as error:  # LiteRT's converter has its own exception types
+            raise _cannot_convert("LiteRT", model, error) from error
+
+
+def litert_runner(content):
+    """Returns a function from images, float32 `(B, H, W, C)`, to the outputs of a LiteRT file, given as bytes."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TensorFlow announces that its interpreter will move to another package
+        interpreter = tf.lite.Interpreter(model_content=content, num_threads=os.cpu_count())
+    (input_details,), (output_details,) = interpreter.get_input_details(), interpreter.get_output_details()
+
+    def run(images):
+        if tuple(interpreter.get_input_details()[0]["shape"]) != images.shape:
+            interpreter.resize_tensor_input(input_details["index"], images.shape)
+            interpreter.allocate_tensors()
+        interpreter.set_tensor(input_details["index"], np.asarray(images, np.float32))
+        interpreter.invoke()
+        return interpreter.get_tensor(output_details["index"])
+
+    return run
+
+
+def onnx_content(model):
+    """Returns the content of an ONNX file in float32."""
+    spec, copy = check_convertible(model, "An ONNX file"), inference_copy(model)
     try:
-        import onnxruntime
+        import onnxruntime  # noqa: F401
         import tf2onnx
     except ImportError as error:
         raise ImportError(f'{error.name} is not installed: pip install "keras_vit[onnx]"', name=error.name) from error
@@ -123,7 +154,6 @@ def onnx(model: keras.Model, path: str | os.PathLike) -> ExportReport:
             return {"logits": copy(images, training=False)}
 
     function = tf.function(logits_of, input_signature=specs, autograph=False)
-    images = example_images(spec.shape[1:])
     try:
         converted, _ = tf2onnx.convert.from_function(
             function, input_signature=specs, opset=_OPSET, custom_op_handlers={"Erfc": (_erfc, [])}
@@ -133,15 +163,46 @@ def onnx(model: keras.Model, path: str | os.PathLike) -> ExportReport:
         _separate_pads_from_max_pools(converted.graph)
         content = converted.SerializeToString()
         # A conversion may succeed and still produce an invalid file, so load and run it.
-        session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-        (logits,) = session.run(["logits"], {"images": images})
+        onnx_runner(content)(example_images(spec.shape[1:], 1))
+        return content
     except Exception as error:  # tf2onnx, onnx and onnxruntime each have their own exception types
         raise _cannot_convert("tf2onnx", model, error) from error
-    return _write_compared(path, content, model, images, logits)
+
+
+def onnx_runner(content):
+    """Returns a function from images, float32 `(B, H, W, C)`, to the outputs of an ONNX file, given as bytes."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    return lambda images: session.run(["logits"], {"images": images})[0]
+
+
+def quantize_onnx(content, images):
+    """Returns the content of an ONNX file with int8 kernels, calibrated with every second image; see `onnx`."""
+    import onnx
+    from onnxruntime import quantization
+
+    class Reader(quantization.CalibrationDataReader):
+        batches = iter([{"images": image[None]} for image in images[::2]])
+
+        def get_next(self):
+            return next(self.batches, None)
+
+    model, kinds = onnx.load_from_string(content), ["MatMul", "Gemm", "Conv"]
+    kernels = {tensor.name for tensor in model.graph.initializer}
+    products = [node.name for node in model.graph.node if node.op_type in kinds and kernels.intersection(node.input)]
+    quantization.quant_utils.add_pre_process_metadata(model)  # or it advises to fold constants, which is done
+    with tempfile.TemporaryDirectory() as folder:
+        quantization.quantize_static(
+            model, f"{folder}/int8.onnx", Reader(), nodes_to_quantize=products, per_channel=True,
+            activation_type=quantization.QuantType.QUInt8, extra_options={"OpTypesToExcludeOutputQuantization": kinds},
+        )  # fmt: skip
+        with open(f"{folder}/int8.onnx", "rb") as file:
+            return file.read()
 
 
 def _erfc(graph, node, name, _):
-    """Replaces erfc(x) of the exact GELU, which ONNX lacks, with 1 - erf(x)."""
+    """Replaces erfc(x) of the exact GELU, which ONNX lacks, by 1 - erf(x)."""
     erf = graph.make_node("Erf", node.input, name=f"{name}_erf")
     one = graph.make_const(f"{name}_one", np.ones((), np.float32))
     outputs = node.output
@@ -189,8 +250,8 @@ def _fold_constants(model):
 
 
 def _separate_pads_from_max_pools(graph):
-    """Inserts a maximum with the lowest float, which is an identity, between every Pad and MaxPool."""
-    # Otherwise, onnxruntime (1.31) fuses both nodes and pads with minus infinity, but BiT ResNets pad with zeros.
+    """Inserts a maximum with the lowest float, an identity, between every Pad and MaxPool."""
+    # Otherwise onnxruntime (1.31) fuses the two and pads with minus infinity, but BiT ResNets pad with zeros.
     from onnx import helper
 
     pads = {output for node in graph.node if node.op_type == "Pad" for output in node.output}
@@ -209,37 +270,67 @@ def example_images(image_shape, count=8):
     return keras.ops.convert_to_numpy(keras.ops.image.resize(noise, (height, width), data_format="channels_last"))
 
 
-def compare(path, size_bytes, model, images, logits):
-    """Returns the `ExportReport` for a conversion's `logits`, or raises a `ValueError` if they are invalid."""
-    expected = keras.ops.convert_to_numpy(keras.ops.cast(model(images, training=False), "float32"))
-    if logits.shape != expected.shape or not np.isfinite(logits).all():
+def reference(model, images=None):
+    """Returns images, smooth noise for None, the model's logits for them, and the name of the images for reports."""
+    shape = check_images_known(model)
+    name = "8 images of noise" if images is None else f"the {len(images)} images given"
+    images = example_images(shape) if images is None else np.asarray(images, np.float32)
+    if not len(images) or images.shape[1:] != shape:
+        raise ValueError(f"`images` must be (N, {', '.join(map(str, shape))}). Received: shape={images.shape}")
+    outputs = in_batches(lambda batch: model(batch, training=False), images)
+    return images, outputs, name
+
+
+def in_batches(function, images, size=16):
+    """Returns the outputs `(N, ...)` in float32 of a function that is called with batches of images."""
+    parts = [function(images[start : start + size]) for start in range(0, len(images), size)]
+    return np.concatenate([keras.ops.convert_to_numpy(keras.ops.cast(part, "float32")) for part in parts])
+
+
+def saved_model_size(path):
+    """Returns the bytes of a SavedModel's graph and weights."""
+    parts = tf.io.gfile.glob([f"{path}/saved_model.pb", f"{path}/variables/*"])
+    return sum(tf.io.gfile.stat(part).length for part in parts)
+
+
+def compare(path, size_bytes, model, reference, outputs):
+    """Returns the `ExportReport` for a conversion's outputs, or raises a `ValueError` if they are invalid."""
+    _, expected, name = reference
+    if outputs.shape != expected.shape or not np.isfinite(outputs).all():
         raise ValueError(
             f"The converted model must return finite logits of shape {expected.shape}. "
-            f"Received: shape={logits.shape}, finite={bool(np.isfinite(logits).all())}"
+            f"Received: shape={outputs.shape}, finite={bool(np.isfinite(outputs).all())}"
         )
-    difference, same = float(np.abs(logits - expected).max()), logits.argmax(-1) == expected.argmax(-1)
-    weights_bytes = 4 * model.count_params()
-    return ExportReport(str(path), size_bytes, weights_bytes, difference, float(np.ptp(expected)), float(same.mean()))
+    same = np.mean(outputs.argmax(-1) == expected.argmax(-1))
+    norms = np.linalg.norm(outputs, axis=-1) * np.linalg.norm(expected, axis=-1)
+    cosine = np.mean(np.sum(outputs * expected, -1) / np.maximum(norms, 1e-30))
+    difference, size = float(np.abs(outputs - expected).max()), 4 * model.count_params()
+    return ExportReport(
+        str(path), size_bytes, size, difference, float(np.ptp(expected)), float(same), float(cosine), name
+    )
 
 
-def _write_compared(path, content, model, images, logits):
-    report = compare(path, len(content), model, images, logits)
-    explained = files.explained_errors("The file cannot be written", "Choose another path.", f"path={path!r}")
+def _write_compared(path, content, model, reference, runner):
+    report = compare(path, len(content), model, reference, in_batches(runner(content), reference[0]))
+    explained = files.explained_errors("The file cannot be written", "Choose another path.", f"path={str(path)!r}")
     with explained, files.atomic_write(path, "wb") as file:
         file.write(content)
     return report
 
 
-def _inference_copy(model, path, ending, format_name):
-    """Checks the arguments; returns the path, an inference copy of the model, and the spec of its images."""
-    path = os.fspath(path)
-    if not path.endswith(ending):
-        raise ValueError(f'`path` must end in "{ending}". Received: path={path!r}')
+def _check_arguments(path, ending, quantization):
+    if not os.fspath(path).endswith(ending):
+        raise ValueError(f'`path` must end in "{ending}". Received: path={os.fspath(path)!r}')
+    if quantization not in ("none", "int8"):
+        raise ValueError(f"`quantization` must be one of none, int8. Received: quantization={quantization!r}")
+
+
+def check_convertible(model, format_name):
+    """Returns the spec of a model's images; raises a `ValueError` if it cannot be converted."""
     require_tensorflow(format_name)
     if is_naflex(model):
         raise ValueError(f"A NaFlex model can only be exported as a SavedModel. Received: model={model.name!r}")
-    spec = tf.TensorSpec((None, *check_images_known(model)), tf.float32, "images")
-    return path, inference_copy(model), spec
+    return tf.TensorSpec((None, *check_images_known(model)), tf.float32, "images")
 
 
 def _cannot_convert(converter, model, error):

@@ -70,6 +70,10 @@ class Engine(abc.ABC):
     host_index: int
     model: keras.Model
 
+    def bfloat16_speedup(self) -> float:
+        """Returns how many times as fast as float32 the CPU multiplies bfloat16 matrices, 1 where that is unknown."""
+        return 1.0
+
     def build(
         self, config: ConfigDict, task: Task, inputs: InputPipeline, total_steps: int,
         load_weights: Callable[[keras.Model], object] | None = None,

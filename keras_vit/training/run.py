@@ -27,6 +27,8 @@ from keras_vit.training.workdir import Workdir, read_config
 
 log = logging.getLogger(__name__)
 
+_LARGE_MODEL = 1_000_000  # parameters; a smaller model trains too fast for advice about speed
+
 
 @dataclasses.dataclass(frozen=True)
 class RunResult:
@@ -123,6 +125,13 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
             f"warning: a batch of {config.batch_size} images repeats some of the {num_examples} training images; "
             "set a smaller --config.batch_size"
         )
+    if chief and config.precision == "float32" and not checkpoints.steps():
+        speedup = engine.bfloat16_speedup() if engine.model.count_params() > _LARGE_MODEL else 1.0
+        if speedup > 1.3:
+            reports.append(
+                f"this CPU multiplies bfloat16 matrices about {speedup:.1f} times as fast as float32; "
+                "try --config.precision=mixed_bfloat16"
+            )
     for line in (*run_summary(config, engine=engine, inputs=inputs, total_steps=total_steps), *reports):
         write(line)
 

@@ -1,9 +1,11 @@
 """The command `keras-vit export`."""
 
+import importlib.util
 import re
 import shutil
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -72,18 +74,66 @@ def test_text_embeddings_make_a_zero_shot_classifier(run, tmp_path):
     np.testing.assert_allclose(outputs["probabilities"], expected["probabilities"], atol=1e-5)
 
 
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """A folder with six images in a subfolder, and a file that is not an image."""
+    folder = tmp_path_factory.mktemp("photos")
+    (folder / "cats").mkdir()
+    random = np.random.default_rng(0)
+    for i in range(6):
+        keras.utils.save_img(folder / f"cats/{i}.png", random.integers(0, 255, (20, 30, 3)), scale=False)
+    (folder / "cats/broken.png").write_bytes(b"not an image")
+    (folder / "notes.txt").write_text("no image")
+    return folder
+
+
+def test_the_report_of_an_export_is_about_the_images_given(workdir, photos, run, tmp_path):
+    flags = [f"--model={workdir}", f"--calibrate={photos}"]
+    for output, file_format in (("served", "saved_model"), ("a.tflite", "litert_int8"), ("a.onnx", "onnx_int8")):
+        if file_format == "onnx_int8" and not importlib.util.find_spec("tf2onnx"):
+            continue
+        done = run(*flags, f"--output={tmp_path}/{output}", f"--format={file_format}")
+        assert done.returncode == 0, done.stderr
+        assert "broken.png cannot be read: it is not an image of a known kind" in done.stderr
+        assert re.search(r"same class for [\d.]+ % of the 6 images given, mean cosine", done.stdout), done.stdout
+
+
+def test_auto_writes_one_file_or_saved_model(workdir, photos, run, tmp_path):
+    done = run(f"--model={workdir}", f"--calibrate={photos}", f"--output={tmp_path}/best", "--format=auto")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"\nlitert_int8 +[\d,.]+ ", done.stdout) and "is the fastest that is" in done.stdout
+    (written,) = tmp_path.iterdir()
+    assert written.name in ("best", "best.tflite", "best.onnx")
+    assert str(written) in done.stdout.splitlines()[-1] or written.name == "best"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--output=TMP/a.tflite", "--model=WORKDIR", "--format=auto"], "auto chooses the ending of --output"),
+        (["--output=TMP/a/b", "--model=WORKDIR", "--format=auto"], "folder of --output must exist and be writable"),
+        (["--output=TMP/a.onnx", "--model=WORKDIR", "--format=onnx_int8"], "needs a folder of images, --calibrate"),
+        (["--output=TMP/a", "--model=WORKDIR", "--calibrate=TMP"], "contains no images .*Received: TMP"),
+        (
+            ["--output=TMP/a", "--model=WORKDIR", "--calibrate=TMP", "--signatures=classify"],
+            "--calibrate runs the signature `tensor` .*signatures=classify",
+        ),
+        (
+            ["--output=TMP/a.tflite", "--format=litert", "--model=WORKDIR", "--calibrate=PHOTOS/cats/broken.png"],
+            "No image can be read; .*Received: calibrate='PHOTOS/cats/broken.png'",
+        ),
         (["--model=WORKDIR"], "--output is required"),
         (["--output=TMP", "--variant=ViT_B17", "--weights=x"], "--variant must be .*Received: variant='ViT_B17'"),
         (["--output=TMP", "--model=nothing.keras"], "The file does not exist. Received: model='nothing.keras'"),
         (["--output=WORKDIR/export", "--model=WORKDIR", "--version=1"], "never overwritten"),
     ],
 )
-def test_bad_input_ends_in_one_line(arguments, message, workdir, run, tmp_path):
-    arguments = [argument.replace("TMP", str(tmp_path)).replace("WORKDIR", str(workdir)) for argument in arguments]
+def test_bad_input_ends_in_one_line(arguments, message, workdir, photos, run, tmp_path):
+    for name, folder in (("TMP", tmp_path), ("WORKDIR", workdir), ("PHOTOS", photos)):
+        arguments = [argument.replace(name, str(folder)) for argument in arguments]
+        message = message.replace(name, str(folder))
     done = run(*arguments)
+    assert list(tmp_path.iterdir()) == []
     assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
     assert re.search(message, done.stderr.strip().splitlines()[-1]), done.stderr
 

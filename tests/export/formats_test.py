@@ -2,6 +2,7 @@
 
 import builtins
 import importlib.util
+import re
 
 import keras
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 
 import keras_vit
 from keras_vit import export
-from keras_vit.export.conversions import compare, example_images
+from keras_vit.export import choosing, conversions
+from keras_vit.export.conversions import compare, example_images, reference
 
 from .conftest import SHAPE, tiny_model
 
@@ -73,6 +75,87 @@ def test_onnx_folds_constant_expressions(tmp_path):
     assert weights <= read and not any(weights.issuperset(node.input) for node in graph.node)
 
 
+@needs_onnx
+def test_onnx_in_int8_quantizes_products_with_kernels_only(tmp_path):
+    import onnx
+
+    model = tiny_model(hidden_size=64, mlp_dim=128, num_layers=2)
+    images = np.random.default_rng(1).uniform(-1, 1, (20, *SHAPE)).astype("float32")
+    report = export.onnx(model, tmp_path / "model.onnx", quantization="int8", images=images)
+    assert 1e-5 < report.largest_difference < 0.1 * report.logits_range
+    assert 0.99 < report.cosine < 1 and report.same_class > 0.9 and report.images == "the 20 images given"
+    graph = onnx.load(tmp_path / "model.onnx").graph
+    stored = {tensor.name: tensor for tensor in graph.initializer}
+    producers = {name: node for node in graph.node for name in node.output}
+    products = [node for node in graph.node if node.op_type in ("MatMul", "Gemm", "Conv")]
+    in_int8 = [node for node in products if producers[node.input[0]].op_type == "DequantizeLinear"]
+    assert len(products) - len(in_int8) == 2 * 2  # attention scores and their product with the values
+    for node in in_int8:
+        kernel, scales, _ = producers[node.input[1]].input
+        assert stored[kernel].data_type == onnx.TensorProto.INT8
+        assert stored[scales].dims and stored[scales].dims[0] in stored[kernel].dims  # one scale per channel
+    others = [node for node in graph.node if node not in products and node.op_type != "QuantizeLinear"]
+    quantized = {name for node in in_int8 for name in node.input}
+    assert not [node for node in others if quantized & set(node.input)]
+
+
+def test_onnx_in_int8_needs_images(tmp_path):
+    with pytest.raises(ValueError, match="needs images for calibration.* Received: images=None"):
+        export.onnx(tiny_model(), tmp_path / "a.onnx", quantization="int8")
+    with pytest.raises(ValueError, match=r"`images` must be \(N, 8, 12, 3\). Received: shape=\(0, 8, 12, 3\)"):
+        reference(tiny_model(), np.zeros((0, *SHAPE)))
+
+
+def test_every_format_is_measured_and_int8_needs_real_images(tmp_path):
+    lines = []
+    images = example_images(SHAPE, 20)
+    measured = choosing.measure(tiny_model(**WIDE), tmp_path, images, lines.append, seconds=0)
+    assert len(lines) == 1 + len(measured) and "of the 20 images given" in lines[0]
+    expected = set(choosing.CANDIDATES)
+    if not all(map(importlib.util.find_spec, ("tf2onnx", "onnxruntime"))):
+        expected -= {"onnx", "onnx_int8"}
+    assert set(measured) == expected
+    for name, (report, speed) in measured.items():
+        assert speed > 0 and report.largest_difference > 0
+        assert (report.largest_difference < 1e-5) == (not name.endswith(("int8", "bfloat16"))), name
+
+
+def _measurement(speed, same_class):
+    report = conversions.ExportReport("", 1, 1, 0.0, 1.0, same_class, 1.0, "")
+    return report, speed
+
+
+@pytest.mark.parametrize(
+    ("calibrated", "int8", "bfloat16", "chosen", "reason"),
+    [
+        (True, 0.99, 1.0, "litert_int8", "accurate enough, 3.0 times the float32 SavedModel$"),
+        (True, 0.98, 1.0, "saved_model bfloat16", "; litert_int8 is faster, but it predicts the same class for 98 %"),
+        (False, 1.0, 1.0, "saved_model bfloat16", "; litert_int8 is faster, but int8 .* --calibrate=FOLDER"),
+        (False, 1.0, 0.5, "saved_model", "faster, but int8 .*; saved_model bfloat16 is faster, but it .* for 50 %"),
+    ],
+)
+def test_the_fastest_accurate_format_is_chosen(calibrated, int8, bfloat16, chosen, reason):
+    measured = {
+        "saved_model": _measurement(10, 0.5),  # float32 differs in ties only
+        "saved_model bfloat16": _measurement(20, bfloat16),
+        "litert": _measurement(9, 1.0),
+        "litert_int8": _measurement(30, int8),
+    }
+    name, why = choosing.choose(measured, calibrated)
+    assert name == chosen and re.search(reason, why), why
+
+
+def test_a_failed_conversion_is_left_out(tmp_path, monkeypatch):
+    def fail(*_):
+        raise ValueError("LiteRT cannot convert the model")
+
+    monkeypatch.setattr(conversions, "litert_content", fail)
+    monkeypatch.setattr(choosing.importlib.util, "find_spec", lambda _: None)
+    lines = []
+    assert set(choosing.measure(tiny_model(), tmp_path, None, lines.append, 0)) == set(choosing.CANDIDATES[:2])
+    assert lines[-1].split("  ")[-1].endswith("left out: LiteRT cannot convert the model")
+
+
 def test_onnx_names_the_package_to_install(tmp_path, monkeypatch):
     real = builtins.__import__
 
@@ -108,8 +191,9 @@ def test_error_on_other_backends_explains_the_fix(tmp_path, monkeypatch):
 
 def test_invalid_conversion_is_rejected():
     model = tiny_model()
-    images, logits = logits_of(model)
-    assert compare("x", 1, model, images, logits).largest_difference == 0
+    _, logits = logits_of(model)
+    report = compare("x", 1, model, reference(model), logits)
+    assert report.largest_difference == 0 and report.cosine == pytest.approx(1)
     for bad in (logits[:3], np.full_like(logits, np.nan)):
         with pytest.raises(ValueError, match=r"finite logits of shape \(8, 5\)"):
-            compare("x", 1, model, images, bad)
+            compare("x", 1, model, reference(model), bad)

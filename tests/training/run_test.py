@@ -1,6 +1,7 @@
 """Whole runs of a few steps."""
 
 import dataclasses
+import importlib
 import importlib.util
 import json
 import random
@@ -20,6 +21,7 @@ from keras_vit import data, tasks, training
 from keras_vit.training.loop import Counters, _count_bad, is_better, note_best
 from keras_vit.training.tensorflow import engine as tensorflow_engine
 
+training_run = importlib.import_module("keras_vit.training.run")  # `training.run` is the function
 SPEC = importlib.util.spec_from_file_location("small_run", Path(__file__).parent / "small_run.py")
 small_run = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(small_run)
@@ -377,3 +379,24 @@ def test_layer_statistics_stay_finite_if_steps_are_skipped(tmp_path):
     config = small_run.config_of("alone", **changes)
     result, _ = _start(tmp_path, custom_task=Normalized(config), **changes)
     assert all(np.isfinite(weight).all() for weight in result.model.get_weights())
+
+
+@pytest.mark.parametrize(
+    ("precision", "speedup", "smallest"), [("float32", 2.04, 0), ("mixed_bfloat16", 9, 0), ("float32", 9, 1e9)]
+)
+def test_a_run_says_if_bfloat16_is_faster(precision, speedup, smallest, tmp_path, monkeypatch):
+    def stop(*_, **__):
+        raise ValueError("stop before the first step")
+
+    monkeypatch.setattr(tensorflow_engine.TensorFlowEngine, "bfloat16_speedup", lambda _: speedup)
+    monkeypatch.setattr(training_run, "_LARGE_MODEL", smallest)
+    monkeypatch.setattr(training_run, "_check_continuation", stop)
+    _, lines = _start(tmp_path, precision=precision)
+    advice = [line for line in lines if line.startswith("this CPU")]
+    expected = "this CPU multiplies bfloat16 matrices about 2.0 times as fast as float32; try --config.precision="
+    assert advice == ([f"{expected}mixed_bfloat16"] if speedup == 2.04 else [])
+
+
+def test_the_speed_of_bfloat16_is_measured():
+    strategy = tf.distribute.get_strategy()
+    assert tensorflow_engine.TensorFlowEngine(strategy).bfloat16_speedup() > 0
