@@ -31,7 +31,7 @@ def define_flags():
         "num_heads", None, "Number of attention heads, if the file does not specify it.", lower_bound=1
     )
     flags.DEFINE_list("grid", None, "Rows,columns of patches, if the file does not specify them.")
-    flags.DEFINE_enum("channels", None, ["sum", "tile"], "Rule for another number of channels than the file's.")
+    flags.DEFINE_enum("channels", None, ["sum", "tile"], "How to adapt the first kernel to another number of channels.")
     flags.DEFINE_list("input_shape", None, "Height,width,channels of the model's images; the file's by default.")
 
 

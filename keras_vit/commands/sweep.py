@@ -33,8 +33,8 @@ def define_flags():
     flags.DEFINE_string("workdir", "", "Folder of the sweep; runs/sweep-CONFIG if not given.")
     flags.DEFINE_list("rates", [], "Learning rates to try; by default, the dataset's rates in Table 4 of the paper.")
     flags.DEFINE_list("seeds", ["0"], "Seeds of the final runs.")
-    flags.DEFINE_string("tune_train", "tune_train", "Split to train on for the comparison of rates.")
-    flags.DEFINE_string("tune_val", "tune_val", "Split to test on for the comparison of rates.")
+    flags.DEFINE_string("tune_train", "tune_train", "Training split for the comparison of rates.")
+    flags.DEFINE_string("tune_val", "tune_val", "Test split for the comparison of rates.")
 
 
 def main():
