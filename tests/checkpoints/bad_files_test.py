@@ -160,14 +160,14 @@ def test_a_header_of_many_bytes_is_not_read(refused, tmp_path):
     path = tmp_path / "header.npz"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("embedding/bias.npy", b"\x93NUMPY\x02\x00" + struct.pack("<I", 1 << 30) + b" " * 64)
-    refused(path, "'embedding/bias.npy' is not one")
+    refused(path, "'embedding/bias.npy' of the checkpoint is not an array")
 
 
 def test_a_member_that_is_not_an_array(refused, tmp_path):
     path = tmp_path / "other.npz"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("readme.txt", "hello")
-    refused(path, "'readme.txt' is not one")
+    refused(path, "'readme.txt' of the checkpoint is not an array")
 
 
 def test_another_architecture_is_named(refused, golden_files, tmp_path):
