@@ -6,10 +6,10 @@ keras-vit export --variant=ViT_B16 --weights=augreg --class_names=published --ou
 keras-vit export --model=runs/digits --format=litert_int8 --output=digits.tflite --calibrate=photos
 keras-vit export --model=runs/digits --format=auto --output=digits --calibrate=photos
 
---format=auto measures every format on this machine and writes the fastest that is accurate enough: a SavedModel to the
-folder --output, or a file named --output with the ending .tflite or .onnx. float32 is always accurate enough. bfloat16
-must predict the model's class for at least 99 % of the images of --calibrate, or of images of noise; int8 for at least
-99 % of the images of --calibrate, and is not chosen without them.
+--format=auto measures every format on this machine and writes the fastest one that is accurate enough: a SavedModel to
+the folder --output, or a file named --output plus .tflite or .onnx. float32 is always accurate enough. bfloat16 must
+predict the same class as the model for at least 99 % of the images in --calibrate, or by default of noise images. int8
+must do so for the images in --calibrate, and is not selected without them.
 """
 
 import sys
@@ -30,7 +30,7 @@ FORMATS = {
     "onnx": export.onnx,
     "onnx_int8": lambda model, path, **how: export.onnx(model, path, quantization="int8", **how),
 }
-MOST_IMAGES = 128  # read from --calibrate
+MOST_IMAGES = 128  # maximum number of images to read from --calibrate
 FLAGS = flags.FLAGS
 
 
@@ -39,7 +39,7 @@ def define_flags():
     shared_flags.define_class_names()
     flags.DEFINE_string("output", "", "Folder for the versions of a SavedModel, or file to write in another format.")
     flags.DEFINE_enum("format", "saved_model", ["saved_model", *FORMATS, "auto"], "Format to write; see above.")
-    text = f"Folder of images. {MOST_IMAGES} of them calibrate onnx_int8 and show how well any format agrees with the"
+    text = f"Folder of images; up to {MOST_IMAGES} of them calibrate onnx_int8 and compare a format's outputs with the"
     flags.DEFINE_string("calibrate", "", f"{text} model.")
     flags.DEFINE_integer("version", 0, "Version number, 1 or more; 0 for the next unused number.", lower_bound=0)
     flags.DEFINE_string("name", "", "Name of the model on the server; by default, the name of --output.")
@@ -63,14 +63,14 @@ def main():
         )
     if FLAGS.format == "auto" and (FLAGS.output.endswith((".tflite", ".onnx")) or FLAGS["precision"].present):
         raise ValueError(
-            "--format=auto chooses the ending of --output and the precision. Received: "
+            "--format=auto selects the file extension of --output and the precision. Received: "
             f"output={FLAGS.output!r}, precision={FLAGS.precision!r}"
         )
     if FLAGS.format == "onnx_int8" and not FLAGS.calibrate:
-        raise ValueError("--format=onnx_int8 needs a folder of images, --calibrate. Received: calibrate=''")
+        raise ValueError("--format=onnx_int8 requires --calibrate, a folder of images. Received: calibrate=''")
     if FLAGS.calibrate and FLAGS.format == "saved_model" and "tensor" not in FLAGS.signatures:
         raise ValueError(
-            "--calibrate runs the signature `tensor` of a SavedModel. "
+            "--calibrate requires the signature `tensor` of a SavedModel. "
             f"Received: calibrate={FLAGS.calibrate!r}, signatures={','.join(FLAGS.signatures)}"
         )
     if FLAGS.format != "saved_model":
@@ -92,7 +92,7 @@ def main():
 
 
 def read_images(reader, paths):
-    """Returns images, float32 `(N, H, W, C)`, of files spread evenly over a list; lists unreadable ones."""
+    """Reads images, float32 `(N, H, W, C)`, from files spread evenly over `paths`; prints errors of bad files."""
     images = []
     for i in np.unique(np.linspace(0, len(paths) - 1, MOST_IMAGES).astype(int)):
         try:
@@ -100,12 +100,14 @@ def read_images(reader, paths):
         except (OSError, ValueError) as error:
             print(error, file=sys.stderr)
     if not images:
-        raise ValueError(f"No image can be read; their errors are above. Received: calibrate={FLAGS.calibrate!r}")
+        raise ValueError(
+            f"At least one image must be readable; see the errors above. Received: calibrate={FLAGS.calibrate!r}"
+        )
     return np.stack(images)
 
 
 def export_fastest(model, details, classifier, images):
-    """Measures the formats, and writes the one chosen to --output."""
+    """Measures the formats and writes the selected format to --output."""
     with tempfile.TemporaryDirectory() as folder:
         measurements = choosing.measure(model, folder, images)
         name, reason = choosing.choose(measurements, calibrated=images is not None)
@@ -119,7 +121,7 @@ def export_fastest(model, details, classifier, images):
 
 
 def export_saved_model(model, details, precision, classifier, images):
-    """Writes a SavedModel, and compares the probabilities of its signature `tensor` for the images, if any."""
+    """Writes a SavedModel; with images, compares the probabilities of its signature `tensor` with the model's."""
     same = ("signatures", "top", "max_megapixels", "max_batch_size")
     details = details | {name: FLAGS[name].value for name in same} | {"precision": precision}
     path = export.saved_model(model, FLAGS.output, version=FLAGS.version or None, name=FLAGS.name or None, **details)

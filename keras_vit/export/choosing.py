@@ -1,4 +1,4 @@
-"""Measures the export formats of a model on this machine and chooses one."""
+"""Measures the export formats of a model on this machine and selects the fastest accurate one."""
 
 import importlib.util
 import statistics
@@ -11,17 +11,18 @@ from keras_vit.export import conversions
 from keras_vit.export.graph import inference_copy, write_graph
 from keras_vit.terminal import first_line
 
-# A --format of the command, and the --precision of a SavedModel.
+# `--format` of the command, followed by `--precision` of a SavedModel.
 CANDIDATES = ("saved_model", "saved_model bfloat16", "litert", "litert_int8", "onnx", "onnx_int8")
-SAME_CLASS = 0.99  # the least agreement of bfloat16 and int8
-_BATCH = 8  # images in a batch that is timed
+SAME_CLASS = 0.99  # minimum agreement of bfloat16 and int8 with the model
+_BATCH = 8  # number of images in a timed batch
 
 
 def measure(model, folder, images=None, write=print, seconds=2.0):
-    """Writes a model to a folder in each format and measures it; calls `write` with the lines of a table.
+    """Writes a model to a folder in each format, measures each file, and prints a table with `write`.
 
-    Returns `{name: (ExportReport, images per second)}`. `images`, float32 `(N, H, W, C)`, are compared and calibrate
-    `onnx_int8`; for None, noise is compared and `onnx_int8` is left out, as is ONNX if it is not installed.
+    Returns `{name: (ExportReport, images per second)}`. `images`, float32 `(N, H, W, C)`, are used to compare outputs
+    and to calibrate `onnx_int8`. Without images, noise is used to compare outputs, and `onnx_int8` is skipped. ONNX is
+    skipped if it is not installed.
     """
     spec = conversions.check_convertible(model, "A file")
     reference = conversions.reference(model, images)
@@ -48,7 +49,7 @@ def measure(model, folder, images=None, write=print, seconds=2.0):
             report = conversions.compare(path, size, model, reference, conversions.in_batches(run, reference[0]))
         except (ValueError, RuntimeError) as error:
             if name == "saved_model":
-                raise  # no other format can be expected to work
+                raise  # the other formats would fail too
             write(f"{name:20} left out: {first_line(error)}")
             continue
         speed = _images_per_second(run, reference[0][:_BATCH], seconds)
@@ -59,7 +60,7 @@ def measure(model, folder, images=None, write=print, seconds=2.0):
 
 
 def choose(measurements, calibrated):
-    """Returns the fastest format that is accurate enough, and the reason; the command's help has the rule."""
+    """Returns the fastest format that is accurate enough, and the reason; the command's help states the rule."""
 
     def obstacle(name):
         same = measurements[name][0].same_class
@@ -84,7 +85,7 @@ def _saved_model(model, path, spec, precision):
 
 
 def _images_per_second(run, batch, seconds):
-    """Returns the speed for a batch, the median of at least three runs after one that does not count."""
+    """Returns the images per second for a batch, from the median of at least three runs after a warm-up run."""
     run(batch)
     times = []
     while len(times) < 3 or (sum(times) < seconds and len(times) < 100):

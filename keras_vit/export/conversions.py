@@ -60,7 +60,7 @@ def litert(
         model: a `keras.Model` of any precision and strategy; the file computes in float32.
         path: the file to write, ending in ".tflite"; an existing file is replaced atomically.
         quantization: "none", or "int8" for kernels and matrix products in 8-bit integers (dynamic range).
-        images: images for the report, float32 `(N, H, W, C)`, preprocessed; None for smooth noise.
+        images: images for the report, float32 `(N, H, W, C)`, preprocessed for the model; None for smooth noise.
 
     Returns:
         An `ExportReport` on the file, run by LiteRT's interpreter.
@@ -84,9 +84,9 @@ def onnx(
     Args:
         model: a `keras.Model` of any precision and strategy; the file computes in float32.
         path: the file to write, ending in ".onnx"; an existing file is replaced atomically.
-        quantization: "none", or "int8" for products with kernels in 8-bit integers, scaled per channel of the kernel
-            and by the range of the activations for every second one of `images`. All else stays in float32.
-        images: images for the report, float32 `(N, H, W, C)`, preprocessed; None for smooth noise.
+        quantization: "none", or "int8" for matrix products and convolutions in 8-bit integers. Kernels are scaled per
+            channel, and activations by their range on every second image of `images`. Other operations use float32.
+        images: images for the report, float32 `(N, H, W, C)`, preprocessed for the model; None for smooth noise.
 
     Returns:
         An `ExportReport` on the file, run by onnxruntime.
@@ -98,7 +98,7 @@ def onnx(
     """
     _check_arguments(path, ".onnx", quantization)
     if quantization == "int8" and images is None:
-        raise ValueError("int8 in ONNX needs images for calibration, `images` or --calibrate. Received: images=None")
+        raise ValueError("`images` (--calibrate) is required to calibrate int8 in ONNX. Received: images=None")
     content, compared = onnx_content(model), reference(model, images)
     if quantization == "int8":
         content = quantize_onnx(content, compared[0])
@@ -120,7 +120,7 @@ def litert_content(model, quantization):
 
 
 def litert_runner(content):
-    """Returns a function from images, float32 `(B, H, W, C)`, to the outputs of a LiteRT file, given as bytes."""
+    """Returns a function that runs the content of a LiteRT file on images, float32 `(B, H, W, C)`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # TensorFlow announces that its interpreter will move to another package
         interpreter = tf.lite.Interpreter(model_content=content, num_threads=os.cpu_count())
@@ -170,7 +170,7 @@ def onnx_content(model):
 
 
 def onnx_runner(content):
-    """Returns a function from images, float32 `(B, H, W, C)`, to the outputs of an ONNX file, given as bytes."""
+    """Returns a function that runs the content of an ONNX file on images, float32 `(B, H, W, C)`."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
@@ -178,7 +178,7 @@ def onnx_runner(content):
 
 
 def quantize_onnx(content, images):
-    """Returns the content of an ONNX file with int8 kernels, calibrated with every second image; see `onnx`."""
+    """Returns the content of an ONNX file with int8 kernels, calibrated on every second image; see `onnx`."""
     import onnx
     from onnxruntime import quantization
 
@@ -191,7 +191,7 @@ def quantize_onnx(content, images):
     model, kinds = onnx.load_from_string(content), ["MatMul", "Gemm", "Conv"]
     kernels = {tensor.name for tensor in model.graph.initializer}
     products = [node.name for node in model.graph.node if node.op_type in kinds and kernels.intersection(node.input)]
-    quantization.quant_utils.add_pre_process_metadata(model)  # or it advises to fold constants, which is done
+    quantization.quant_utils.add_pre_process_metadata(model)  # prevents advice to fold constants again
     with tempfile.TemporaryDirectory() as folder:
         quantization.quantize_static(
             model, f"{folder}/int8.onnx", Reader(), nodes_to_quantize=products, per_channel=True,
@@ -202,7 +202,7 @@ def quantize_onnx(content, images):
 
 
 def _erfc(graph, node, name, _):
-    """Replaces erfc(x) of the exact GELU, which ONNX lacks, by 1 - erf(x)."""
+    """Replaces erfc(x) of the exact GELU, which ONNX lacks, with 1 - erf(x)."""
     erf = graph.make_node("Erf", node.input, name=f"{name}_erf")
     one = graph.make_const(f"{name}_one", np.ones((), np.float32))
     outputs = node.output
@@ -250,8 +250,8 @@ def _fold_constants(model):
 
 
 def _separate_pads_from_max_pools(graph):
-    """Inserts a maximum with the lowest float, an identity, between every Pad and MaxPool."""
-    # Otherwise onnxruntime (1.31) fuses the two and pads with minus infinity, but BiT ResNets pad with zeros.
+    """Inserts a maximum with the lowest float, which is an identity, between every Pad and MaxPool."""
+    # Otherwise, onnxruntime (1.31) fuses both nodes and pads with minus infinity, but BiT ResNets pad with zeros.
     from onnx import helper
 
     pads = {output for node in graph.node if node.op_type == "Pad" for output in node.output}
@@ -271,7 +271,7 @@ def example_images(image_shape, count=8):
 
 
 def reference(model, images=None):
-    """Returns images, smooth noise for None, the model's logits for them, and the name of the images for reports."""
+    """Returns the images (smooth noise for None), the model's logits, and a description of the images for reports."""
     shape = check_images_known(model)
     name = "8 images of noise" if images is None else f"the {len(images)} images given"
     images = example_images(shape) if images is None else np.asarray(images, np.float32)
@@ -282,13 +282,13 @@ def reference(model, images=None):
 
 
 def in_batches(function, images, size=16):
-    """Returns the outputs `(N, ...)` in float32 of a function that is called with batches of images."""
+    """Calls a function on batches of images; returns its outputs `(N, ...)` in float32."""
     parts = [function(images[start : start + size]) for start in range(0, len(images), size)]
     return np.concatenate([keras.ops.convert_to_numpy(keras.ops.cast(part, "float32")) for part in parts])
 
 
 def saved_model_size(path):
-    """Returns the bytes of a SavedModel's graph and weights."""
+    """Returns the size of a SavedModel's graph and weights in bytes."""
     parts = tf.io.gfile.glob([f"{path}/saved_model.pb", f"{path}/variables/*"])
     return sum(tf.io.gfile.stat(part).length for part in parts)
 

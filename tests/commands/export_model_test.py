@@ -110,17 +110,17 @@ def test_auto_writes_one_file_or_saved_model(workdir, photos, run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--output=TMP/a.tflite", "--model=WORKDIR", "--format=auto"], "auto chooses the ending of --output"),
+        (["--output=TMP/a.tflite", "--model=WORKDIR", "--format=auto"], "auto selects the file extension of --output"),
         (["--output=TMP/a/b", "--model=WORKDIR", "--format=auto"], "folder of --output must exist and be writable"),
-        (["--output=TMP/a.onnx", "--model=WORKDIR", "--format=onnx_int8"], "needs a folder of images, --calibrate"),
+        (["--output=TMP/a.onnx", "--model=WORKDIR", "--format=onnx_int8"], "onnx_int8 requires --calibrate"),
         (["--output=TMP/a", "--model=WORKDIR", "--calibrate=TMP"], "contains no images .*Received: TMP"),
         (
             ["--output=TMP/a", "--model=WORKDIR", "--calibrate=TMP", "--signatures=classify"],
-            "--calibrate runs the signature `tensor` .*signatures=classify",
+            "--calibrate requires the signature `tensor` .*signatures=classify",
         ),
         (
             ["--output=TMP/a.tflite", "--format=litert", "--model=WORKDIR", "--calibrate=PHOTOS/cats/broken.png"],
-            "No image can be read; .*Received: calibrate='PHOTOS/cats/broken.png'",
+            "At least one image must be readable; .*Received: calibrate='PHOTOS/cats/broken.png'",
         ),
         (["--model=WORKDIR"], "--output is required"),
         (["--output=TMP", "--variant=ViT_B17", "--weights=x"], "--variant must be .*Received: variant='ViT_B17'"),

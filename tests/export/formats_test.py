@@ -100,7 +100,7 @@ def test_onnx_in_int8_quantizes_products_with_kernels_only(tmp_path):
 
 
 def test_onnx_in_int8_needs_images(tmp_path):
-    with pytest.raises(ValueError, match="needs images for calibration.* Received: images=None"):
+    with pytest.raises(ValueError, match="is required to calibrate int8 in ONNX. Received: images=None"):
         export.onnx(tiny_model(), tmp_path / "a.onnx", quantization="int8")
     with pytest.raises(ValueError, match=r"`images` must be \(N, 8, 12, 3\). Received: shape=\(0, 8, 12, 3\)"):
         reference(tiny_model(), np.zeros((0, *SHAPE)))
