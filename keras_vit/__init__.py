@@ -1,6 +1,6 @@
-"""The Vision Transformer of "An Image is Worth 16x16 Words" (arXiv 2010.11929), on Keras 3.
+"""Vision Transformers on Keras 3, starting with "An Image is Worth 16x16 Words" (arXiv 2010.11929).
 
-`import keras_vit` loads nothing beyond Keras and its backend. Modules that need more (`keras_vit.data`,
+`import keras_vit` imports only Keras and its backend. Modules with further dependencies (`keras_vit.data`,
 `keras_vit.training`, `keras_vit.export`) are imported on first use.
 """
 
@@ -8,7 +8,7 @@
 import importlib
 import typing
 
-__version__ = "0.2.0.dev0"  # setup.cfg reads it from here
+__version__ = "0.2.0.dev0"  # setup.cfg reads this version
 
 try:
     import keras as _keras
@@ -51,7 +51,7 @@ _LAZY = (
     "tpu",
     "training",
 )
-# Functions and classes that are imported on first use, by their module.
+# Functions and classes imported on first use, each with the module that defines it.
 _FUNCTIONS = {
     "FeatureModel": "models.features",
     "backbone": "models.backbone",
@@ -62,7 +62,7 @@ _FUNCTIONS = {
     "zero_shot": "models.zero_shot",
 }
 
-if typing.TYPE_CHECKING:  # the names that `__getattr__` returns, for type checkers, editors and the reference
+if typing.TYPE_CHECKING:  # declares the names of `__getattr__` to type checkers, editors and the API reference
     from keras_vit import cost, data, evaluation, export, inspection, losses, optimizers, recipes, tasks, tpu, training
     from keras_vit.cost import flops
     from keras_vit.models.backbone import backbone

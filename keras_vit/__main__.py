@@ -1,4 +1,4 @@
-"""Makes `python -m keras_vit` the command `keras-vit`; without arguments, `keras-vit info`."""
+"""Runs the `keras-vit` command as `python -m keras_vit`; without arguments, it runs `keras-vit info`."""
 
 import sys
 

@@ -1,7 +1,8 @@
-"""Counts multiply-accumulates and FLOPs of a model, forward and in training.
+"""Counts the multiply-accumulates and FLOPs of a model's forward pass and training.
 
-Layers of `keras_vit.layers` count their own products in `multiply_accumulates(input_shape)`; Keras' layers are counted
-here. A multiply-accumulate is two FLOPs, and a training step costs three forward passes.
+The layers of `keras_vit.layers` count their own multiply-accumulates in `multiply_accumulates(input_shape)`; this
+module counts Keras layers. A multiply-accumulate is two FLOPs, and a training step costs as much as three forward
+passes.
 """
 
 import concurrent.futures
@@ -14,42 +15,42 @@ import keras
 from keras_vit.layers import TransformerBlock
 from keras_vit.layers.std_conv import conv_multiply_accumulates
 
-# Operations and layers of Keras that multiply tensors without a kernel; they are not counted here.
+# Keras operations and layers that multiply tensors without a kernel. A model that contains one of them is an error.
 _PRODUCTS = ("Matmul", "Einsum", "Dot", "Tensordot", "Inner", "Outer", "Conv", "ConvTranspose", "DotProductAttention")
 _PRODUCT_LAYERS = (keras.layers.Attention, keras.layers.Dot)
 
 
 def flops(model: keras.Model, table_6: bool = False) -> int:
-    """Returns the FLOPs of a forward pass of one image: two for each of the `multiply_accumulates`."""
+    """Returns the FLOPs of the forward pass for one image, twice the number of `multiply_accumulates`."""
     return 2 * multiply_accumulates(model, table_6)
 
 
 def multiply_accumulates(model: keras.Model, table_6: bool = False) -> int:
-    """Returns the multiply-accumulates of a forward pass of one image.
+    """Returns the number of multiply-accumulates in the forward pass for one image.
 
-    Matrix products and convolutions count, once per call of a layer. Products with the zero padding around an image do
-    not count, nor do LoRA factors, which are merged for inference. XLA also counts norms, softmax and activations, a
-    few percent of a Vision Transformer.
+    Counts matrix products and convolutions, once per call of a layer. Multiplications by the zero padding around an
+    image are not counted, and neither are LoRA factors, which are merged for inference. XLA's cost analysis also counts
+    norms, softmax and activations, a few percent of the total for a Vision Transformer.
 
     Args:
-        model: a functional or sequential `keras.Model` of layers of this package, of Keras' `Dense`, `Conv2D`,
-            `DepthwiseConv2D` and layers without products, and of layers with a method
+        model: a functional or sequential `keras.Model`. It may contain layers of this package, Keras' `Dense`,
+            `Conv2D` and `DepthwiseConv2D`, layers without matrix products, and any layer with a method
             `multiply_accumulates(input_shape)`.
-        table_6: whether to count as the paper's Table 6 does: the last block computes all tokens, and the dense layers
-            of the head do not count.
+        table_6: if True, counts as in the paper's Table 6: the last block computes all tokens, and the dense layers of
+            the head are not counted.
 
     Raises:
-        ValueError: the model is not functional, a layer or an operation has unknown products, or the images have no
-            static shape.
+        ValueError: the model is not functional, the multiply-accumulates of a layer or operation are unknown, or the
+            shape of the images is not static.
     """
-    functional = getattr(model, "_functional", None) or model  # a `Sequential` model holds a functional one
+    functional = getattr(model, "_functional", None) or model  # a `Sequential` model wraps a functional model
     if not hasattr(functional, "_nodes_by_depth"):
         raise ValueError(
-            "The model must be functional, or sequential and built, so that its FLOPs can be counted. "
+            "`model` must be functional, or sequential and built, to have its FLOPs counted. "
             f"Received: {model.name!r}, {type(model).__name__}"
         )
     if any(None in tensor.shape[1:] for tensor in keras.tree.flatten(model.inputs)):
-        raise ValueError(f"The shape of the images must be static. Received: inputs={model.inputs}")
+        raise ValueError(f"`model` must have inputs of static shape. Received: inputs={model.inputs}")
     calls = [call for calls in functional._nodes_by_depth.values() for call in calls if not call.is_input]
     return sum(_count(call.operation, call.input_tensors[0].shape, table_6) for call in calls)
 
@@ -69,7 +70,7 @@ def _count(layer, input_shape, table_6):
         return 0 if table_6 else math.prod(input_shape[1:]) * layer.units
     if _may_multiply(layer):
         raise ValueError(
-            "The products of this layer are unknown: add a method `multiply_accumulates(input_shape)` to count them. "
+            "A layer that multiplies tensors must have a method `multiply_accumulates(input_shape)` to be counted. "
             f"Received: {layer.name!r}, {type(layer).__name__}"
         )
     return 0  # norms, activations, positions, the class token
@@ -84,17 +85,22 @@ def _may_multiply(layer):
 
 
 def exaflops(forward: float, images: float) -> float:
-    """Returns Table 6's cost of training in 1e18 FLOPs; `forward` is `multiply_accumulates(model, table_6=True)`."""
+    """Returns the cost of training in 1e18 FLOPs, as in the paper's Table 6.
+
+    Args:
+        forward: `multiply_accumulates(model, table_6=True)`.
+        images: number of training images, summed over all epochs.
+    """
     return 6 * forward * images / 1e18
 
 
 def build_abstract(build: Callable[..., keras.Model], *args: Any, **kwargs: Any) -> keras.Model:
-    """Builds a model with `build(*args, **kwargs)` without allocating its weights; it can be counted but not called."""
+    """Returns the model `build(*args, **kwargs)` with unallocated weights: it can be counted, but not called."""
 
     def build_in_scope():
         with keras.StatelessScope(initialize_variables=False):
             return build(*args, **kwargs)
 
-    # Keras keeps a list of uninitialized variables per thread and initializes them when the next scope ends.
+    # Build in a separate thread, because Keras initializes a thread's pending variables when its next scope ends.
     with concurrent.futures.ThreadPoolExecutor(1) as executor:
         return executor.submit(build_in_scope).result()

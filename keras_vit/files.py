@@ -1,6 +1,7 @@
 """Local and remote files ("gs://bucket/file"), atomic writes, and child processes.
 
-A path with "://" goes through `tf.io.gfile`; TensorFlow is imported only for those paths. All errors are `OSError`s.
+Paths that contain "://" use `tf.io.gfile`; TensorFlow is imported only for these paths. File operations raise
+`OSError`s for local and remote paths.
 """
 
 import contextlib
@@ -17,7 +18,7 @@ import uuid
 
 from keras_vit.terminal import first_line
 
-_PART = re.compile(r"\.[0-9a-f]{12}\.part(\.|$)")  # in the names that `atomic_path` makes
+_PART = re.compile(r"\.[0-9a-f]{12}\.part(\.|$)")  # matches the temporary names of `atomic_path`
 
 
 class RemotePath(str):
@@ -37,7 +38,7 @@ def is_remote(path):
 
 
 def exists(path):
-    """Returns whether there is a file or folder; raises an `OSError` if that is unknown."""
+    """Returns True if the file or folder exists; raises an `OSError` if the check fails."""
     if is_remote(path):
         return _gfile("exists", path)
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
@@ -51,13 +52,13 @@ def is_dir(path):
 
 
 def list_dir(path):
-    """Returns the names in a folder, sorted, without trailing slashes."""
+    """Returns the sorted names of the files and folders in a folder, without trailing slashes."""
     names = _gfile("listdir", path) if is_remote(path) else os.listdir(path)
     return sorted(name.rstrip("/") for name in names)
 
 
 def make_dirs(path):
-    """Creates a folder and its parents if they do not exist."""
+    """Creates a folder and its parents, unless they exist."""
     _gfile("makedirs", path) if is_remote(path) else os.makedirs(path, exist_ok=True)
 
 
@@ -92,7 +93,7 @@ def append_text(path, text):
 
 @contextlib.contextmanager
 def atomic_path(path, ending=None):
-    """Yields a temporary path next to `path`; without an error, the file written there then replaces `path`."""
+    """Yields a temporary path next to `path`, and renames the file written there to `path` unless there is an error."""
     folder, name = os.path.split(str(path))
     if ending is None:
         ending = os.path.splitext(name)[1]
@@ -113,16 +114,16 @@ def atomic_path(path, ending=None):
 
 @contextlib.contextmanager
 def atomic_write(path, mode="w"):
-    """Yields a file opened with "w" (UTF-8 text) or "wb", which replaces `path` at the end; see `atomic_path`."""
+    """Yields a file, opened with mode "w" (UTF-8) or "wb", that replaces `path` at the end; see `atomic_path`."""
     with atomic_path(path) as temporary, _opened(temporary, mode) as file:
         yield file
 
 
 @contextlib.contextmanager
 def staging_dir(parent, kept_after=()):
-    """Yields a new local folder, removed unless the caller renames it or an exception in `kept_after` is raised."""
+    """Yields a new local folder and removes it at the end, unless it was renamed or a `kept_after` error was raised."""
     folder = tempfile.mkdtemp(prefix="partial-", dir=parent)
-    os.chmod(folder, 0o755)  # mkdtemp gives access to the owner alone
+    os.chmod(folder, 0o755)  # mkdtemp grants access only to the owner
     try:
         yield folder
     except BaseException as error:
@@ -133,16 +134,16 @@ def staging_dir(parent, kept_after=()):
 
 
 def remove_leftovers(folder, older_than_seconds):
-    """Removes temporary files of killed processes from a local folder, except recent ones."""
+    """Removes old temporary files, left by killed processes, from a local folder."""
     for file in pathlib.Path(folder).iterdir():
-        with contextlib.suppress(FileNotFoundError):  # another process may rename or remove it first
+        with contextlib.suppress(FileNotFoundError):  # another process may rename or remove the file first
             if _PART.search(file.name) and time.time() - file.stat().st_mtime > older_than_seconds:
                 file.unlink()
 
 
 @contextlib.contextmanager
 def explained_errors(problem, advice, received):
-    """Turns an `OSError` into a `ValueError` with the problem, the reason, the advice and what was received."""
+    """Converts an `OSError` to a `ValueError` with the problem, the reason, the advice and the received value."""
     try:
         yield
     except OSError as error:
@@ -150,7 +151,7 @@ def explained_errors(problem, advice, received):
 
 
 def read_json(path):
-    """Returns the content of a JSON file, or None if there is no file; raises a `ValueError` if it is not JSON."""
+    """Returns the content of a JSON file, or None if there is no file; raises a `ValueError` for invalid JSON."""
     if not exists(path):
         return None
     try:
@@ -160,19 +161,19 @@ def read_json(path):
 
 
 def write_json(path, content):
-    """Writes a sorted, indented JSON file atomically; NaN and infinity, which JSON does not have, become null."""
+    """Writes a sorted, indented JSON file atomically, with null for NaN and infinity, which JSON cannot represent."""
     finite = json.loads(json.dumps(content), parse_constant=lambda name: None)
     with atomic_write(path) as file:
         file.write(json.dumps(finite, indent=2, sort_keys=True) + "\n")
 
 
 def run_python(arguments, **environment):
-    """Runs this Python in a child process and returns the last line of its standard output."""
+    """Runs Python with these arguments in a child process and returns the last line of its standard output."""
     command, environment = [sys.executable, *map(str, arguments)], {**os.environ, **environment}
     child = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     output, errors = (text.strip().splitlines() for text in (child.stdout, child.stderr))
     if child.returncode:
-        raise ChildProcessError(errors[-1] if errors else f"the process ended with code {child.returncode}")
+        raise ChildProcessError(errors[-1] if errors else f"the process exited with code {child.returncode}")
     return output[-1] if output else ""
 
 

@@ -7,11 +7,15 @@ from keras import ops
 
 
 def softmax(labels: keras.KerasTensor, logits: keras.KerasTensor) -> keras.KerasTensor:
-    """Computes the softmax cross-entropy, float32 `(B,)` in nats; a row of zeros has loss 0.
+    """Computes the softmax cross-entropy of each example, in nats.
 
     Args:
-        labels: float `(B, classes)`, rows that sum to 1: one class, or shares of several.
+        labels: float `(B, classes)`. Each row sums to 1 and is a class or a mixture of classes; a row of zeros has
+            loss 0.
         logits: float `(B, classes)`.
+
+    Returns:
+        A float32 tensor `(B,)`.
 
     Reference: fine-tuning in `vit_jax` (https://github.com/google-research/vision_transformer).
     """
@@ -20,14 +24,17 @@ def softmax(labels: keras.KerasTensor, logits: keras.KerasTensor) -> keras.Keras
 
 
 def sigmoid(labels: keras.KerasTensor, logits: keras.KerasTensor) -> keras.KerasTensor:
-    """Computes the sigmoid cross-entropy of each class, summed over the classes: float32 `(B,)` in nats.
+    """Computes the sigmoid cross-entropy of each example, summed over the classes, in nats.
 
-    With many classes, initialize the head's bias to a low value, or the negatives dominate the first loss: -10 for
-    ImageNet-21k and JFT, -6.9 (minus the logarithm of 1,000) for ImageNet.
+    With many classes, initialize the head's bias to a negative value, so that the negative classes do not dominate the
+    initial loss: -10 for ImageNet-21k and JFT, -6.9 (-log 1000) for ImageNet.
 
     Args:
-        labels: float `(B, classes)`, each in [0, 1]; any number of positive classes.
+        labels: float `(B, classes)` in [0, 1], with any number of positive classes per example.
         logits: float `(B, classes)`.
+
+    Returns:
+        A float32 tensor `(B,)`.
 
     Reference: big_vision's pre-training (`sigmoid_xent`).
     """
@@ -39,7 +46,7 @@ LOSSES = {"softmax": softmax, "sigmoid": sigmoid}
 
 
 def get(name: str) -> Callable[[keras.KerasTensor, keras.KerasTensor], keras.KerasTensor]:
-    """Returns the loss called `name`, a key of `LOSSES`.
+    """Returns the loss function for `name`, a key of `LOSSES`.
 
     Raises:
         ValueError: the name is unknown.

@@ -1,7 +1,8 @@
 """SigLIP 2's NaFlex: represents images of any size and aspect ratio as patch sequences of equal length.
 
-A batch is one float32 array `(B, S, P*P + 2, C)` with S patches per image: the pixels of each patch, row by row, then
-its row and its column in the grid of its image, counted from 1, in every channel. Padding is zeros.
+A batch is a float32 array `(B, S, P*P + 2, C)` with S patches of P x P pixels per image. A patch consists of its
+pixels, row by row, then its row and its column in the image's patch grid, counted from 1 and repeated for all channels.
+Padding patches are zeros.
 """
 
 import math
@@ -12,12 +13,12 @@ import numpy as np
 
 __all__ = ["batch_shape", "pack", "preprocess"]
 
-_SCALES = 1e-6, 100.0  # bounds of the search for the largest scale that fits, to 1e-5
-_HALVINGS = 24
+_SCALES = 1e-6, 100.0  # bounds of the binary search for the largest scale that fits
+_HALVINGS = 24  # determine the scale to 1e-5
 
 
 def batch_shape(max_patches: int, patch_size: int, channels: int = 3) -> tuple[int, int, int]:
-    """Returns the shape of one image of a batch, `(S, P*P + 2, C)`."""
+    """Returns the shape of one image in a batch, `(S, P*P + 2, C)`."""
     return max_patches, patch_size**2 + 2, channels
 
 
@@ -27,17 +28,18 @@ def patch_size_of(shape: Sequence[int]) -> int:
 
 
 def target_grid(height: Any, width: Any, patch_size: int, max_patches: int, xp: Any = np) -> tuple[Any, Any]:
-    """Returns the `(rows, columns)` of patches to which an image is resized.
+    """Returns the patch grid `(rows, columns)` to which an image is resized.
 
     Searches for the largest scale at which the image, with both sides rounded up to whole patches, has at most
-    `max_patches`. An image longer than `max_patches` times its width becomes a strip of `max_patches` patches.
+    `max_patches` patches. An image with an aspect ratio above `max_patches` becomes a strip of `max_patches` patches.
 
     Args:
-        height, width: of the image in pixels, float64.
-        patch_size, max_patches: P and S.
-        xp: a module with the functions of numpy, such as `tf.experimental.numpy`.
+        height, width: size of the image in pixels, float64.
+        patch_size: side of a patch in pixels, P.
+        max_patches: largest number of patches, S.
+        xp: a module with numpy's functions, such as `tf.experimental.numpy`.
 
-    Reference: `get_image_size_for_max_num_patches` of transformers.
+    Reference: `get_image_size_for_max_num_patches` in Hugging Face transformers.
     """
 
     def patches(scale, side):
@@ -52,28 +54,32 @@ def target_grid(height: Any, width: Any, patch_size: int, max_patches: int, xp: 
 
 
 def linear_weights(places: Any, new: Any, old: int, xp: Any = np) -> Any:
-    """Returns weights `(..., old)` of an antialiased bilinear resize from `old` to `new`, at `places` 0 to `new` - 1.
+    """Returns the weights `(..., old)` of a bilinear, antialiased resize of an axis from `old` to `new` pixels.
 
-    `new` is a number, or an array of the shape of `places`.
+    `places` are the indices of output pixels, 0 to `new` - 1. `new` is a number or an array with the shape of `places`.
     """
     centers = (places + 0.5) * old / new
-    widths = xp.maximum(old / new, 1.0 + 0.0 * centers)  # of the shape of `places`
+    widths = xp.maximum(old / new, 1.0 + 0.0 * centers)  # broadcast to the shape of `places`
     weights = xp.maximum(1 - xp.abs(xp.arange(0.5, old) - centers[..., None]) / widths[..., None], 0.0)
     return weights / xp.sum(weights, axis=-1, keepdims=True)
 
 
 def pack(patches: np.ndarray, shapes: np.ndarray, mask: np.ndarray | None = None, channels: int = 3) -> np.ndarray:
-    """Returns a batch from the arrays that transformers' `Siglip2ImageProcessor` gives.
+    """Packs the outputs of transformers' `Siglip2ImageProcessor` into a batch.
 
     Args:
         patches: `pixel_values`, float `(B, S, P*P*C)`.
         shapes: `spatial_shapes`, the `(rows, columns)` of each image, integers `(B, 2)`.
-        mask: `pixel_attention_mask`, `(B, S)`, 1 for the first `rows * columns` patches of each image and 0 for the
-            padding; None computes it from `shapes`.
-        channels: C.
+        mask: `pixel_attention_mask`, `(B, S)`: 1 for the first `rows * columns` patches of each image, 0 for padding.
+            None computes the mask from `shapes`.
+        channels: number of channels, C.
+
+    Returns:
+        A float32 array `(B, S, P*P + 2, C)`.
 
     Raises:
-        ValueError: an array has another shape, an image has no patch or more than S, or the mask does not fit `shapes`.
+        ValueError: an array has the wrong shape, an image does not have 1 to S patches, or the mask does not match
+            `shapes`.
     """
     patches, shapes = np.asarray(patches, "float32"), np.asarray(shapes)
     if patches.ndim != 3 or shapes.shape != (len(patches), 2) or patches.shape[2] % channels:
@@ -83,12 +89,12 @@ def pack(patches: np.ndarray, shapes: np.ndarray, mask: np.ndarray | None = None
         )
     batch, budget, _ = patches.shape
     if (shapes < 1).any() or (shapes.prod(1) > budget).any():
-        raise ValueError(f"An image must have 1 to {budget} patches. Received: shapes={shapes.tolist()}")
+        raise ValueError(f"`shapes` must have 1 to {budget} patches per image. Received: shapes={shapes.tolist()}")
     real = np.arange(budget) < shapes.prod(1)[:, None]
     if mask is not None and not np.array_equal(np.asarray(mask), real):
         empty = "; the mask of at least one image is all zeros" if not np.asarray(mask).any(-1).all() else ""
         raise ValueError(
-            f"`mask` must be 1 for the first rows * columns patches of each image, and 0 for padding{empty}. "
+            f"`mask` must be 1 for the first rows * columns patches of each image and 0 for padding{empty}. "
             f"Received: {np.asarray(mask).sum(-1).tolist()} patches for shapes={shapes.tolist()}"
         )
     number, columns = np.arange(budget), shapes[:, 1:]
@@ -99,7 +105,7 @@ def pack(patches: np.ndarray, shapes: np.ndarray, mask: np.ndarray | None = None
 
 
 def unpack(batch: np.ndarray) -> np.ndarray:
-    """Returns the images of a batch, `(B, H, W, C)`, padded with -1 at the bottom and on the right."""
+    """Unpacks a batch to images `(B, H, W, C)`, padded with -1 at the bottom and on the right."""
     side, channels = patch_size_of(batch.shape[1:]), batch.shape[-1]
     places = batch[:, :, -2:, 0].astype(int)  # 0 for padding
     rows, columns = np.maximum(places.max((0, 1)), 1)
@@ -113,21 +119,38 @@ def unpack(batch: np.ndarray) -> np.ndarray:
 def preprocess(
     images: Sequence[np.ndarray], mean: Sequence[float], std: Sequence[float], patch_size: int, max_patches: int
 ) -> np.ndarray:
-    """Returns a batch from images `(H, W, C)` of any sizes: resized by `target_grid`, bilinearly and antialiased, then
-    `(image - mean) / std`."""
+    """Resizes and normalizes images, and packs them into a batch.
+
+    Each image is resized to the patches of its `target_grid` with antialiased bilinear interpolation, and then
+    normalized to `(image - mean) / std`.
+
+    Args:
+        images: images `(H, W, C)` of any sizes, each non-empty.
+        mean, std: one number per channel, in units of the images' values.
+        patch_size: side of a patch in pixels, P.
+        max_patches: number of patches per image in the batch, S.
+
+    Returns:
+        A float32 array `(B, S, P*P + 2, C)`.
+
+    Raises:
+        ValueError: `max_patches` is not a positive integer, or an image has the wrong shape.
+    """
     if type(max_patches) is not int or max_patches < 1:
-        raise ValueError(f"`max_patches` must be an integer of 1 or more. Received: max_patches={max_patches!r}")
+        raise ValueError(f"`max_patches` must be a positive integer. Received: max_patches={max_patches!r}")
     channels, patches, shapes = len(mean), [], []
     for image in images:
         image = np.asarray(image, "float32")
         if image.ndim != 3 or image.shape[2] != channels or 0 in image.shape:
-            raise ValueError(f"Images must be (H, W, {channels}). Received: shape={image.shape}")
+            raise ValueError(f"`images` must have shape (H, W, {channels}). Received: shape={image.shape}")
+        # Resize each axis to whole patches.
         height, width = (np.float64(side) for side in image.shape[:2])
         grid = [int(count) for count in target_grid(height, width, patch_size, max_patches)]
         for axis, count in enumerate(grid):
             new, old = count * patch_size, image.shape[axis]
             weights = linear_weights(np.arange(new), new, old).astype("float32")
             image = np.moveaxis(np.tensordot(weights, image, (1, axis)), 0, axis)
+        # Normalize the image and cut it into patches.
         image = (image - np.asarray(mean, "float32")) / np.asarray(std, "float32")
         cut = image.reshape(grid[0], patch_size, grid[1], patch_size, channels).transpose(0, 2, 1, 3, 4)
         cut = cut.reshape(grid[0] * grid[1], -1)

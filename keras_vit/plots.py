@@ -1,4 +1,4 @@
-"""Helpers for all plots and HTML pages; matplotlib is imported only when something is drawn."""
+"""Shared helpers for plots and HTML pages; matplotlib is imported on first use."""
 
 import html
 from typing import Any
@@ -32,21 +32,21 @@ pre {{ overflow-x: auto; }}
 
 
 def plain_text(text: object) -> str:
-    """Escapes `$` so that matplotlib does not read a user's text as mathematics."""
+    """Escapes `$` in a user's text, so that matplotlib does not typeset it as math."""
     return str(text).replace("$", r"\$")
 
 
 def figure_class() -> Any:
-    """Returns matplotlib's `Figure`, which needs neither a display nor pyplot's global state."""
+    """Returns matplotlib's `Figure` class, which needs neither a display nor pyplot's global state."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError('matplotlib is not installed; pip install "keras_vit[plots]" adds it.') from error
+        raise ImportError('matplotlib is not installed. Install it with: pip install "keras_vit[plots]"') from error
     return Figure
 
 
 def image_axes(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any, np.ndarray]:
-    """Returns a figure and its axes `(rows, columns)` for images, without frames."""
+    """Returns a figure and its grid of axes `(rows, columns)`, without frames, for images."""
     figure = figure_class()(figsize=size, layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes in grid.flat:
@@ -55,7 +55,7 @@ def image_axes(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any,
 
 
 def to_pictures(images: np.ndarray, preprocessing: Any = None) -> np.ndarray:
-    """Converts images `(N, H, W, C)`, normalized as `preprocessing` specifies if given, to RGB, float32 in [0, 1]."""
+    """Converts images `(N, H, W, C)` to RGB, float32 in [0, 1]; reverts the normalization of `preprocessing` if set."""
     images = np.asarray(images, "float32")
     if preprocessing is not None:
         images = naflex.unpack(images) if preprocessing.resize == "naflex" else images
@@ -68,7 +68,7 @@ def to_pictures(images: np.ndarray, preprocessing: Any = None) -> np.ndarray:
 
 
 def overlaid(picture: np.ndarray, values: np.ndarray, opacity: float = 0.5) -> np.ndarray:
-    """Overlays a picture `(H, W, 3)` in [0, 1], in gray, with the colors of values `(H, W)` in [0, 1]."""
+    """Overlays a heatmap of `values`, `(H, W)` in [0, 1], on a gray version of `picture`, `(H, W, 3)` in [0, 1]."""
     import matplotlib
 
     colors = matplotlib.colormaps["viridis"](values)[..., :3]
@@ -76,7 +76,7 @@ def overlaid(picture: np.ndarray, values: np.ndarray, opacity: float = 0.5) -> n
 
 
 def shortened(text: str, width: int) -> str:
-    """Shortens a user's text to `width` characters for matplotlib by leaving out its middle."""
+    """Shortens a user's text to `width` characters by omitting its middle, and escapes it for matplotlib."""
     half = (width - 1) // 2
     return plain_text(text if len(text) <= width else f"{text[:half]}…{text[-half:]}")
 
@@ -90,7 +90,7 @@ class Page:
         self._title, self._write, self._parts = title, write, []
 
     def draw(self, name, heading, text, function, *arguments, wide=False):
-        """Draws a picture with `function(path, *arguments)`; a wide one takes the full width of the page."""
+        """Draws a picture with `function(path, *arguments)` and adds it to the page, at full width if `wide`."""
         with files.atomic_path(self.folder / name) as path:
             function(path, *arguments)
         self._write(f"drew {self.folder / name}")
@@ -101,7 +101,7 @@ class Page:
         )
 
     def save(self, facts, items=(), table=()):
-        """Writes `index.html` (facts, a table, the pictures, a numbered list of items) and returns its path."""
+        """Writes `index.html` with the facts, a table, the pictures and a numbered list of items; returns its path."""
         listed = [f"<li>{html.escape(item)}</li>" for item in items]
         lines = "\n".join(table)
         parts = [f"<p>{html.escape(facts)}</p>", *([f"<pre>{html.escape(lines)}</pre>"] if table else [])]

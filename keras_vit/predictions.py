@@ -1,4 +1,4 @@
-"""Class names and probabilities from a model's outputs."""
+"""Converts a model's outputs to class names and probabilities."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_vit.checkpoints.downloading import fetch
 
-# Class names, one per line, in the order of the published heads.
+# Files with one class name per line, in the order of the published models' outputs.
 _NAMES = {
     1000: "https://storage.googleapis.com/bit_models/ilsvrc2012_wordnet_lemmas.txt",
     21843: "https://storage.googleapis.com/bit_models/imagenet21k_wordnet_lemmas.txt",
@@ -25,33 +25,34 @@ def decode_predictions(
 
     Args:
         predictions: `(B, classes)`, probabilities or logits.
-        top: number of classes, best first.
+        top: number of classes to return, most probable first.
         names: one name per class; None for the published names of ImageNet (1,000 classes) or ImageNet-21k (21,843),
             which are downloaded once.
-        activation: turns logits into probabilities: "softmax", "sigmoid" (for models trained with that loss), "none",
-            or "auto", which is "none" if all predictions are in [0, 1], else "softmax".
+        activation: function that converts logits to probabilities: "softmax", "sigmoid" (for models trained with the
+            sigmoid loss), "none" (for probabilities), or "auto" ("none" if all predictions are in [0, 1], else
+            "softmax").
 
     Returns:
         For each image, a list of `(class, name, probability)`.
 
     Raises:
-        ValueError: the predictions are not of rank 2, the numbers of names and classes differ, or the activation is
-            unknown.
+        ValueError: the predictions do not have rank 2, the numbers of names and classes differ, no names are published
+            for this number of classes, or the activation is unknown.
         ConnectionError: the published names cannot be downloaded.
     """
     predictions = ops.convert_to_tensor(predictions)
     if len(predictions.shape) != 2:
-        raise ValueError(f"Predictions must be (B, classes). Received: shape={tuple(predictions.shape)}")
+        raise ValueError(f"`predictions` must have shape (B, classes). Received: shape={tuple(predictions.shape)}")
     classes = predictions.shape[1]
     if names is None:
         if classes not in _NAMES:
             raise ValueError(
-                f"Names are published for {' and '.join(map(str, _NAMES))} classes; pass a list as `names`. "
+                f"`names` must be set: names are only published for {' and '.join(map(str, _NAMES))} classes. "
                 f"Received: classes={classes}"
             )
         names = class_names(classes)
     if len(names) != classes:
-        raise ValueError(f"There must be a name for each class. Received: classes={classes}, names={len(names)}")
+        raise ValueError(f"`names` must have one name per class. Received: classes={classes}, names={len(names)}")
     if activation not in ("auto", "softmax", "sigmoid", "none"):
         raise ValueError(f"`activation` must be auto, softmax, sigmoid or none. Received: activation={activation!r}")
     predictions = ops.cast(predictions, "float32")
@@ -68,6 +69,6 @@ def decode_predictions(
 
 
 def class_names(classes: int) -> list[str]:
-    """Returns the published names of ImageNet's 1,000 or ImageNet-21k's 21,843 classes, downloaded once."""
+    """Returns the published names of ImageNet's 1,000 or ImageNet-21k's 21,843 classes, which are downloaded once."""
     with open(fetch(_NAMES[classes]), encoding="utf-8") as file:
         return [line.strip() for line in file if line.strip()]

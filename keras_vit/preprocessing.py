@@ -1,4 +1,4 @@
-"""The preprocessing that a model expects, and functions that apply and check it."""
+"""The preprocessing of a model's input images, and functions that apply and check it."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -15,22 +15,24 @@ from keras_vit import naflex
 class Preprocessing:
     """The preprocessing of a model's images: resize, central crop, then `(image - mean) / std`.
 
-    A run derives it from its data options (`data.InputPipeline.model_preprocessing`), the model stores it in its layer
-    `InputPreprocessing`, and an export applies it to image files.
+    Training derives it from the data options (`data.InputPipeline.model_preprocessing`), the model stores it in its
+    `InputPreprocessing` layer, and an export applies it to image files.
 
     Attributes:
-        mean, std: one number per channel, on the scale of image files, [0, 255] (or [0, 65535] if `bit_depth` is 16),
-            whatever the maximum value in the training data was.
-        resize: "stretch" resizes both sides to the model's size divided by `crop_fraction`, bilinear without
-            antialiasing, as the JAX reference `vit_jax` does; "shorter_side" resizes that side, keeps the aspect ratio
-            and averages over areas; "naflex" makes patches of any grid, see `keras_vit.naflex`.
-        crop_fraction: the share of the resized image's side that the central crop keeps, in (0, 1].
-        interpolation: "bilinear" or "bicubic", antialiased, as in Pillow, PyTorch and `jax.image`; "" for the default
-            of `resize`.
-        rounding: "float" keeps the float32 values of a resize; "uint8" truncates them. Values of more than 8 bits are
-            never truncated.
-        exif: whether to apply the EXIF orientation of photographs.
-        bit_depth: 8 or 16, the bits per value of decoded files; with 16, 8-bit files are scaled to [0, 65535].
+        mean, std: one number per channel, in units of the pixel values in image files: [0, 255], or [0, 65535] if
+            `bit_depth` is 16. They do not depend on the value range of the training data.
+        resize: "stretch" resizes both sides to the model's size divided by `crop_fraction`, bilinearly without
+            antialiasing, as in the JAX reference `vit_jax`; "shorter_side" resizes the shorter side to this size and
+            keeps the aspect ratio, with area interpolation; "naflex" resizes to a variable grid of patches, see
+            `keras_vit.naflex`.
+        crop_fraction: fraction of the resized image's side that the central crop keeps, in (0, 1].
+        interpolation: "bilinear" or "bicubic", antialiased as in Pillow, PyTorch and `jax.image`; "" for the
+            interpolation that `resize` implies.
+        rounding: "float" keeps the float32 values of a resized image; "uint8" truncates them to integers. Images with
+            more than 8 bits per value are never truncated.
+        exif: if True, applies the EXIF orientation of photographs.
+        bit_depth: bits per value of decoded files, 8 or 16. With 16, the values of 8-bit files are scaled to
+            [0, 65535].
 
     Raises:
         ValueError: a value is out of range.
@@ -68,11 +70,11 @@ class Preprocessing:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "Preprocessing":
-        """Builds a `Preprocessing` from the dict of `to_config`; fields that an older file lacks get their defaults.
+        """Returns the `Preprocessing` for a dict from `to_config`. Fields missing from older files get their defaults.
 
         Raises:
-            ValueError: the dict lacks `mean`, `std`, `resize` or `crop_fraction`, has unknown keys, or a value is out
-                of range.
+            ValueError: the dict lacks `mean`, `std`, `resize` or `crop_fraction`, has an unknown key, or has a value
+                that is out of range.
         """
         fields = [field.name for field in dataclasses.fields(cls)]
         if not isinstance(config, dict) or not set(fields[:4]) <= set(config) <= set(fields):
@@ -83,7 +85,7 @@ class Preprocessing:
         return cls(**config)
 
     def to_config(self) -> dict[str, Any]:
-        """Returns a dict that can be written as JSON."""
+        """Returns a JSON-serializable dict."""
         return {**dataclasses.asdict(self), "mean": list(self.mean), "std": list(self.std)}
 
     @property
@@ -94,7 +96,7 @@ class Preprocessing:
         """Returns the same preprocessing for another number of channels, if all channels share one mean and std.
 
         Raises:
-            ValueError: the channels differ, and so does their number.
+            ValueError: the number of channels changes, but the channels do not share one mean and std.
         """
         if channels == self.channels:
             return self
@@ -110,17 +112,17 @@ def preprocess_input(images: np.ndarray | keras.KerasTensor, model: keras.Model 
     """Normalizes pixel values for a model: [0, 255] to [-1, 1] by default.
 
     Args:
-        images: `(B, H, W, C)` or `(H, W, C)`, any dtype, values in [0, 255] ([0, 65535] if the model's `bit_depth` is
-            16), already of the model's size. For a NaFlex model, a list of images `(H, W, C)` of any sizes, which
-            become a batch as in `keras_vit.naflex`.
-        model: the model that gets the images, whose own mean and std are used; None for [-1, 1].
+        images: `(B, H, W, C)` or `(H, W, C)`, any dtype, already resized to the model's input size, with values in
+            [0, 255] ([0, 65535] if the model's `bit_depth` is 16). For a NaFlex model, a list of images `(H, W, C)` of
+            any sizes, which are resized and packed into a batch; see `keras_vit.naflex`.
+        model: model that will receive the images. Its mean and std are used; None normalizes to [-1, 1].
 
     Returns:
-        A float32 tensor of the same shape, for a NaFlex model `(B, max_patches, P*P + 2, C)`.
+        A float32 tensor with the shape of `images`, or `(B, max_patches, P*P + 2, C)` for a NaFlex model.
 
     Raises:
-        ValueError: the images are not of rank 3 or 4, have other channels than the model, or their values are not
-            pixel values: negative (already preprocessed), fractions of 1, NaN, or too large.
+        ValueError: the images do not have rank 3 or 4, their number of channels differs from the model's, or their
+            values are not pixel values: negative (already preprocessed), fractions of 1, NaN, or too large.
 
     Reference: `(x - 127.5) / 127.5` in `vit_jax` (https://github.com/google-research/vision_transformer).
     """
@@ -133,12 +135,12 @@ def preprocess_input(images: np.ndarray | keras.KerasTensor, model: keras.Model 
         return ops.convert_to_tensor(batch)
     if isinstance(images, list) and len({np.shape(image) for image in images}) > 1:
         raise ValueError(
-            "Only a NaFlex model takes images of several sizes; resize them to the model's. "
+            "`images` must all be resized to the model's input size; only NaFlex models take images of several sizes. "
             f"Received: shapes={[np.shape(image) for image in images]}"
         )
     images = ops.cast(ops.convert_to_tensor(images), "float32")
     if len(images.shape) not in (3, 4):
-        raise ValueError(f"Images must be (B, H, W, C) or (H, W, C). Received: shape={tuple(images.shape)}")
+        raise ValueError(f"`images` must have shape (B, H, W, C) or (H, W, C). Received: shape={tuple(images.shape)}")
     _check_pixels(images, 2**preprocessing.bit_depth - 1)
     mean, std = preprocessing.mean, preprocessing.std
     if model is not None:
@@ -153,7 +155,7 @@ def check_channels(shape: tuple, channels: int) -> None:
     if shape[-1] is None or shape[-1] == channels:
         return
     hint = "; np.repeat(images, 3, axis=-1) turns gray images into RGB" if (shape[-1], channels) == (1, 3) else ""
-    raise ValueError(f"The model's images have {channels} channels{hint}. Received: images of shape {tuple(shape)}")
+    raise ValueError(f"`images` must have {channels} channels{hint}. Received: images of shape {tuple(shape)}")
 
 
 def _check_pixels(images, white):
@@ -164,9 +166,9 @@ def _check_pixels(images, white):
     are_fractions = highest <= 1 and (values != np.floor(values)).any()
     if are_fractions or not (lowest >= 0 and highest <= white + 0.5):  # a resize may round up; NaN fails too
         raise ValueError(
-            f"`preprocess_input` takes pixel values in [0, {white}]: multiply fractions of 1 by {white}, and pass "
-            "preprocessed images to the model directly; 16-bit values need a model whose `preprocessing` has "
-            f"bit_depth=16. Received: values in [{lowest:g}, {highest:g}]"
+            f"`images` must have pixel values in [0, {white}]: multiply fractions of 1 by {white}, pass preprocessed "
+            "images to the model directly, and use a model whose `preprocessing` has bit_depth=16 for 16-bit values. "
+            f"Received: values in [{lowest:g}, {highest:g}]"
         )
 
 
@@ -180,7 +182,7 @@ def concrete_values(images: Any) -> np.ndarray | None:
 
 
 def range_error(values: np.ndarray, preprocessing: Preprocessing) -> str | None:
-    """Returns a warning about the range of a model's images (a numpy array), or None if it is plausible."""
+    """Returns a warning if the range of a model's input images (a numpy array) is implausible, else None."""
     white = 2**preprocessing.bit_depth - 1
     mean, std = np.array(preprocessing.mean), np.array(preprocessing.std)
     pixels = values * std + mean
@@ -198,26 +200,27 @@ def range_error(values: np.ndarray, preprocessing: Preprocessing) -> str | None:
 
 
 def preprocessing_of(model: keras.Model) -> Preprocessing:
-    """Returns the `Preprocessing` of a model, which is that of its checkpoint's training.
+    """Returns the `Preprocessing` of a model, with which its checkpoint was trained.
 
-    The config of the model's layer `InputPreprocessing` holds it, so it survives saving, `from_config`, `clone_model`
-    and nesting in another model. A model that scales images itself declares its input with an `InputPreprocessing` as
-    its first layer.
+    The model's `InputPreprocessing` layer stores it in its config, so it survives saving, `from_config`, `clone_model`
+    and nesting in another model. If a model scales images itself, an `InputPreprocessing` as its first layer must
+    declare the input that it expects.
 
     Raises:
         ValueError: the model has no such layer, or changes images before it.
     """
     preprocessing = find_preprocessing(model)
     if preprocessing is None:
-        raise ValueError(f"The model must have a layer `InputPreprocessing`. Received: model={model.name!r}")
+        raise ValueError(f"`model` must have an `InputPreprocessing` layer. Received: model={model.name!r}")
     return preprocessing
 
 
 def find_preprocessing(model: keras.Model) -> Preprocessing | None:
-    """Like `preprocessing_of`, but returns None if the model has no `InputPreprocessing`.
+    """Returns the `Preprocessing` of a model like `preprocessing_of`, or None if it has no `InputPreprocessing` layer.
 
     Raises:
-        ValueError: the model changes images before its `InputPreprocessing`, or has none but rescales or normalizes.
+        ValueError: the model changes images before its `InputPreprocessing` layer, or it has no such layer but rescales
+            or normalizes images.
     """
     before: list[Any] = []
     for operation in _operations_of(model):
@@ -231,7 +234,7 @@ def find_preprocessing(model: keras.Model) -> Preprocessing | None:
     return None
 
 
-# Layers that keep the scale of pixel values; Keras' random layers do nothing in inference.
+# Type name prefixes of layers that keep the range of pixel values; Keras' random layers do nothing at inference.
 _UNCHANGING = ("InputLayer", "Identity", "Dropout", "SpatialDropout2D", "Resizing", "CenterCrop", "Cast", "Random")
 
 
@@ -240,13 +243,13 @@ def _check_unchanged(model, operations):
         kind = type(operation).__name__
         if not kind.startswith(_UNCHANGING):
             raise ValueError(
-                f"The model changes images in {operation.name!r} ({kind}) without declaring the range that it expects: "
-                "put a keras_vit.layers.InputPreprocessing first, for example with keras_vit.Preprocessing(mean=(0, 0, "
-                f"0), std=(1, 1, 1)) for pixel values in [0, 255]. Received: model={model.name!r}"
+                f"`model` changes images in {operation.name!r} ({kind}) without declaring the range that it expects: "
+                "add a keras_vit.layers.InputPreprocessing before it, for example with keras_vit.Preprocessing(mean="
+                f"(0, 0, 0), std=(1, 1, 1)) for pixel values in [0, 255]. Received: model={model.name!r}"
             )
 
 
 def _operations_of(model):
-    """Yields the operations of a model and of nested models in the order of computation."""
+    """Yields the operations of a model and its nested models in the order of computation."""
     for operation in getattr(model, "operations", model.layers):
         yield from _operations_of(operation) if isinstance(operation, keras.Model) else [operation]

@@ -1,6 +1,6 @@
-"""Lines of text, and progress bars below them.
+"""Prints lines of text, and draws progress bars below them.
 
-tqdm draws the bars on standard error if it is a terminal and the command has called `show_bars`.
+tqdm draws the bars on standard error, if standard error is a terminal and the command has called `show_bars`.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ def show_bars():
 
 
 def write(text, file=None):
-    """Prints text to `file`, by default standard output, without buffering and above any bars."""
+    """Prints text to `file` (by default standard output), flushed and above any progress bars."""
     file = file or sys.stdout
     if not _bars_shown:
         print(text, flush=True, file=file)
@@ -28,13 +28,13 @@ def write(text, file=None):
 
 
 def first_line(error, length=200):
-    """Returns the first line of an exception's message, or of a text, cut to `length` characters."""
+    """Returns the first line of a text or an exception's message, cut to `length` characters."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)[:length]
 
 
 @contextlib.contextmanager
 def progress_bar(name, total, unit, done=0, delay=0.5):
-    """Shows a bar after `delay` seconds; yields `update(done)`, which sets the number of finished `unit`s."""
+    """Shows a progress bar after `delay` seconds; yields `update(done)`, which sets the number of finished `unit`s."""
     if not _bars_shown:
         yield lambda done: None
         return
@@ -50,7 +50,7 @@ def progress_bar(name, total, unit, done=0, delay=0.5):
 
 
 def track(items, name, unit):
-    """Iterates over a sequence with a `progress_bar`."""
+    """Iterates over a sequence and shows a `progress_bar`."""
     with progress_bar(name, len(items), unit) as update:
         for done, item in enumerate(items, start=1):
             yield item

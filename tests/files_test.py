@@ -102,7 +102,7 @@ def test_a_child_process_gives_its_last_line():
     assert files.run_python(["-c", ""]) == ""
     with pytest.raises(ChildProcessError, match="^ValueError: three$"):
         files.run_python(["-c", "raise ValueError('three')"])
-    with pytest.raises(ChildProcessError, match="ended with code 7"):
+    with pytest.raises(ChildProcessError, match="exited with code 7"):
         files.run_python(["-c", "import sys; sys.exit(7)"])
 
 

@@ -43,7 +43,7 @@ def test_the_published_names_come_through_the_mirror(classes, file, tmp_path, mo
     scores[0, 17] = 1
     assert keras_vit.decode_predictions(scores, top=1) == [[(17, "class 17", 1.0)]]
     path.write_text("one\n")
-    with pytest.raises(ValueError, match=f"a name for each class.*classes={classes}, names=1"):
+    with pytest.raises(ValueError, match=f"must have one name per class.*classes={classes}, names=1"):
         keras_vit.decode_predictions(scores)
 
 

@@ -58,7 +58,7 @@ def test_images_of_another_rank_or_channels_are_refused():
 @pytest.mark.parametrize("scale", [lambda x: x / 127.5 - 1, lambda x: x / 255])
 def test_preprocess_input_refuses_impossible_pixels(scale):
     pixels = np.random.default_rng(0).integers(0, 256, (1, 4, 4, 3))
-    with pytest.raises(ValueError, match=r"takes pixel values.*Received: values in \["):
+    with pytest.raises(ValueError, match=r"must have pixel values.*Received: values in \["):
         keras_vit.preprocess_input(scale(pixels))
 
 
@@ -106,7 +106,7 @@ def test_a_model_with_its_own_rescaling_must_declare_it():
         _wrapped(lambda x: x / 127.5 - 1),
         keras.Sequential([keras.Input((16, 16, 3)), normalization, small()]),
     ):
-        with pytest.raises(ValueError, match=r"changes images in '.*put a keras_vit.layers.InputPreprocessing"):
+        with pytest.raises(ValueError, match=r"changes images in '.*add a keras_vit.layers.InputPreprocessing"):
             keras_vit.preprocessing_of(model)
     first = keras_vit.layers.InputPreprocessing(pixels)
     assert keras_vit.preprocessing_of(_wrapped(first, rescaling)) == pixels
@@ -204,7 +204,7 @@ def test_a_load_of_published_weights_sets_it(tmp_path, monkeypatch):
 
 
 def test_a_model_without_preprocessing_is_refused():
-    with pytest.raises(ValueError, match="must have a layer `InputPreprocessing`"):
+    with pytest.raises(ValueError, match="must have an `InputPreprocessing` layer"):
         keras_vit.preprocessing_of(keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)]))
 
 

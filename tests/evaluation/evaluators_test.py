@@ -427,7 +427,7 @@ def test_bad_requests_are_refused(model):
         ("real cannot load its dataset; real:imagenet2012_real@FOLDER",
          lambda: evaluation.evaluate(model, ["real"])),
         ("There is no such folder", lambda: evaluation.evaluate(model, ["real:real.json@nowhere"])),
-        ("^The model changes images in 'scale'",
+        ("^`model` changes images in 'scale'",
          lambda: evaluation.evaluate(
              keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Rescaling(2.0, name="scale"), model]),
              ["top1:digits"])),

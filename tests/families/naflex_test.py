@@ -102,7 +102,7 @@ def test_pack_rejects_invalid_arrays(reference):
         naflex.pack(patches, shapes, 0 * mask)
     with pytest.raises(ValueError, match="`mask` must be 1 for the first rows . columns patches.* Received: "):
         naflex.pack(patches, shapes, mask[:, ::-1])
-    with pytest.raises(ValueError, match="An image must have 1 to 16 patches. Received: "):
+    with pytest.raises(ValueError, match="must have 1 to 16 patches per image. Received: "):
         naflex.pack(patches, 9 * shapes)
     with pytest.raises(ValueError, match="`patches` must be .* Received: patches of shape"):
         naflex.pack(patches[0], shapes)
@@ -200,9 +200,9 @@ def test_mismatched_input_is_rejected(model, folder, batch):
             ValueError, match="A NaFlex batch requires a model built with `max_patches`.* Received: images of"
         ):
             call(batch)
-    with pytest.raises(ValueError, match="Only a NaFlex model takes images of several sizes.* Received: shapes="):
+    with pytest.raises(ValueError, match="only NaFlex models take images of several sizes. Received: shapes="):
         keras_vit.preprocess_input([picture(0, 8, 9), picture(0, 9, 8)], fixed)
-    with pytest.raises(ValueError, match="takes pixel values.* Received: "):
+    with pytest.raises(ValueError, match="must have pixel values.* Received: "):
         keras_vit.preprocess_input([np.full((8, 9, 3), -1.0)], model)
     with pytest.raises(ValueError, match="At least one image of the batch has no patches: its mask is all zeros"):
         model(0 * batch)
