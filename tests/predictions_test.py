@@ -51,7 +51,7 @@ def test_the_published_names_come_through_the_mirror(classes, file, tmp_path, mo
     "arguments, message",
     [
         ({"predictions": np.zeros(3)}, r"\(B, classes\)"),
-        ({"predictions": np.zeros((1, 3))}, "1000 and 21843 classes; pass a list"),
+        ({"predictions": np.zeros((1, 3))}, "only published for 1000 and 21843 classes"),
         ({"predictions": np.zeros((1, 3)), "names": ["a"]}, "classes=3, names=1"),
         ({"predictions": np.zeros((1, 1)), "names": ["a"], "activation": "tanh"}, "Received: activation='tanh'"),
     ],

@@ -1,9 +1,9 @@
-"""A small Vision Transformer on scikit-learn's handwritten digits: under a minute on two CPU cores.
+"""Trains a small Vision Transformer on scikit-learn's handwritten digits, in under a minute on two CPU cores.
 
     keras-vit train --config=digits
 
-Copy this file to train something else. Every field can be overridden, as in `--config.total_epochs=10`; all fields are
-in `keras_vit/recipes/defaults.py`. 0 means off.
+Copy this file to write your own config. Every field can be overridden, as in `--config.total_epochs=10`;
+`keras_vit/recipes/defaults.py` lists all fields.
 """
 
 from ml_collections import ConfigDict
@@ -28,7 +28,7 @@ def get_config():
             },
             data=data.defaults(  # keras_vit.data.Options describes the fields
                 name="digits",
-                shift=1,  # pixels; the largest shift of a training image
+                shift=1,  # largest random shift of a training image, in pixels
             ),
             optimizer={"name": "adamw", "weight_decay": 0.1},
             schedule={"decay": "cosine", "base": 3e-3, "warmup_steps": 40},

@@ -1,8 +1,8 @@
-"""A small hybrid, trained from scratch on the 60,000 images of Fashion-MNIST.
+"""Trains a small hybrid from scratch on the 60,000 images of Fashion-MNIST.
 
     keras-vit train --config=fashion --workdir=runs/fashion
 
-Debian's package dataset-fashion-mnist contains the images; on other systems, download the four IDX files and set
+On Debian, the package dataset-fashion-mnist installs the images. On other systems, download the four IDX files and set
 --config.data.path=FOLDER.
 """
 
@@ -36,7 +36,7 @@ def get_config():
                 image_size=40,
                 train_crop="resize",
                 flip="on",
-                shift=3,  # pixels, about 2 of the 28 that the images have
+                shift=3,  # largest random shift in resized pixels, about 2 of the original 28 pixels
                 label_smoothing=0.1,
             ),
             optimizer={"name": "adamw", "weight_decay": 0.1},

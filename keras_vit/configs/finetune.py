@@ -1,13 +1,15 @@
-"""Fine-tuning as in the paper's Table 4, from published weights and with a new head of zeros.
+"""Fine-tunes published weights, with a new head initialized to zeros, as in the paper's Table 4.
 
     keras-vit train --config=finetune:ViT-B/16,cifar10
     keras-vit train --config=finetune:ViT-L/16,imagenet2012,resolution=512
     keras-vit sweep --config=finetune:ViT-B/16,cifar10 --workdir=runs/cifar10
 
-Images have 384 pixels, or 378 for patches of 14; `resolution=512` (518) also averages the weights. Table 4 chooses the
-learning rate by a sweep, which `keras-vit sweep` runs; otherwise it is 0.03, as in the JAX reference. The weights are
-those of ImageNet-21k, or AugReg, BiT-M or the family for sizes without them. `--config.weights=PATH` loads others;
-pooling, positions, GELU and epsilon are then those of the file.
+The resolution is 384 pixels, or 378 for patches of 14. `resolution=512` (518 for patches of 14) also turns on Polyak
+averaging. In the paper, a sweep selects the learning rate; `keras-vit sweep` runs it. Without a sweep, the learning
+rate is 0.03 as in the JAX reference, and 0.01 for VTAB.
+
+The initial weights are the paper's ImageNet-21k weights. Sizes without them use AugReg, BiT-M, or the weights of their
+family. `--config.weights=PATH` loads other weights; the file then determines pooling, positions, GELU and epsilon.
 """
 
 from ml_collections import ConfigDict
@@ -20,7 +22,7 @@ def get_config(request=""):
     model, dataset, choices = recipes.parse_config_arg(request, "ViT-B/16,cifar10")
     recipe = recipes.finetuning(model, dataset, **choices)
     recipe |= families.model_config(model, **recipe["model"])
-    # What a dataset forbids takes precedence over the recipe, such as crops if the label counts objects.
+    # The dataset's own options take precedence over the recipe: for example, no crops if the label counts objects.
     fixed = data.DATASETS[dataset].options if dataset in data.DATASETS else {}
     recipe["data"] = data.defaults(name=dataset, **{**recipe["data"], **{field: "auto" for field in fixed}})
     recipe["weights"] = published.collection_of(families.canonical_name(model), "imagenet21k", "augreg", "bit_m")

@@ -1,12 +1,13 @@
-"""Pre-training as in the paper's Table 3 or AugReg, for a model and a dataset.
+"""Pre-trains a model on a dataset as in the paper's Table 3 or AugReg.
 
     keras-vit train --config=pretrain:ViT-B/16,imagenet2012
     keras-vit train --config=pretrain:ViT-L/16,imagenet21k,epochs=30
     keras-vit train --config=pretrain:BiT-R50x1,jft300m --config.data.path=...
     keras-vit train --config=pretrain:ViT-S/16,imagenet2012,augreg=medium1,dropout=0.1,weight_decay=0.1
 
-If a table has several values, you must choose one; the error message lists them. `--config.data.path=...` is the folder
-of ImageNet-21k, or of your own TFRecords in place of JFT-300M, which is not public. Every field can be overridden.
+If the paper has several values for a field, choose one, as with `epochs=30` above; without a choice, the error message
+lists the values. `--config.data.path=...` is the folder of ImageNet-21k, or of your own TFRecords instead of JFT-300M,
+which is not public. Every field can be overridden.
 """
 
 from ml_collections import ConfigDict

@@ -1,12 +1,12 @@
-"""Fine-tuning on small datasets with AdamW. The recipe is ours, not the paper's; its benefit has not been measured.
+"""Fine-tunes on small datasets with AdamW. The recipe is ours, not the paper's; its benefit has not been measured.
 
     keras-vit train --config=small_data:ViT-B/16,pets
     keras-vit train --config=small_data:ViT-S/16,folder --config.data.path=photos
     keras-vit train --config=small_data:DINOv2-B/14,folder --config.data.path=photos
     keras-vit train --config=small_data:SigLIP2-NaFlex-B/16,folder --config.data.path=photos
 
-It has what recent fine-tuning recipes of Vision Transformers have in common: layer decay, weight decay of kernels only,
-augmentation and label smoothing. Any dataset of `keras_vit.data` works.
+Like other recent recipes for fine-tuning Vision Transformers, it uses layer-wise learning rate decay, weight decay of
+kernels only, augmentation and label smoothing. It works with any dataset of `keras_vit.data`.
 """
 
 from ml_collections import ConfigDict
@@ -18,11 +18,11 @@ from keras_vit.checkpoints import published
 def get_config(request=""):
     model, dataset, choices = recipes.parse_config_arg(request, "ViT-B/16,pets")
     if choices:
-        raise ValueError(f"This config takes a model and a dataset, no choices. Received: {', '.join(choices)}")
+        raise ValueError(f"This config takes a model and a dataset, but no choices. Received: {', '.join(choices)}")
     # ResNets have neither stochastic depth nor layer decay.
     arguments, layer_decay = ({}, 1.0) if families.is_bit(model) else ({"stochastic_depth": 0.1}, 0.75)
     fields = families.model_fields(model)
-    patches = {name: fields[name] for name in ("max_patches", "patch_size") if fields.get("max_patches")}  # of NaFlex
+    patches = {name: fields[name] for name in ("max_patches", "patch_size") if fields.get("max_patches")}  # NaFlex
     return ConfigDict(
         recipes.defaults(
             recipe=f"fine-tuning of {model} on {dataset}, small data: ours, not the paper's",

@@ -1,4 +1,4 @@
-"""Counts and names unreadable examples during a run, or finds all of them beforehand."""
+"""Reports unreadable examples during a run, or finds all of them before a run."""
 
 import collections
 import hashlib
@@ -18,22 +18,22 @@ from keras_vit.data.sources.source import Source
 
 log = logging.getLogger(__name__)
 
-NAMED = 10  # number of examples that are logged with name and reason; the others are only counted
+NAMED = 10  # number of bad examples that are logged; further bad examples are only counted
 
 
 class BadExamples:
-    """Counts and names the examples of a pipeline that could not be read and got weight 0.
+    """Counts the examples that a pipeline could not read, which get weight 0, and logs the first of them.
 
     Args:
         source: the `Source` of the batches.
-        failures: a dict from steps to the indices of examples that failed, which the batches fill.
-        decode: the result of `decoder`, to find the reason of a failure.
+        failures: dict from steps to the indices of unreadable examples, filled by `train_batches` or `eval_batches`.
+        decode: the function from `decoder`, which finds out why an example cannot be decoded.
         batch_size: number of examples in a batch, over all hosts.
-        max_share: the largest share of bad examples in an epoch, in [0, 1].
-        warn: called with a message for each example that is named.
+        max_share: largest tolerated fraction of bad examples in an epoch, in [0, 1].
+        warn: function called with each log message.
 
     Attributes:
-        count: number of failures so far.
+        count: number of bad examples so far.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class BadExamples:
         self._last = ""
 
     def update(self, step: int) -> int:
-        """Names the bad examples in this host's share of a batch; returns their number."""
+        """Logs the bad examples in this host's share of a batch and returns their number."""
         indices = self._failures.pop(step, [])
         for index in indices:
             self.count += 1
@@ -63,16 +63,16 @@ class BadExamples:
                 self._named.add(name)
                 reason = self._reason(index)
                 self._last = f", such as {name}: {reason}"
-                self._warn(f"bad example {self.count}, counted with weight 0: {name}: {reason}")
+                self._warn(f"bad example {self.count}, which gets weight 0: {name}: {reason}")
         return len(indices)
 
     def check(self, step: int, count: int) -> None:
-        """Counts a step's bad examples on all hosts; raises a `ValueError` if an epoch has more than `max_share`."""
+        """Adds a step's bad examples, over all hosts; raises a `ValueError` if an epoch exceeds `max_share`."""
         epoch = step * self._batch_size // self._source.num_examples
         if epoch != self._epoch:
             self._epoch, self._epoch_count = epoch, 0
         self._epoch_count += count
-        # Always tolerate one bad example, as in a small folder, unless `max_share` is 0.
+        # Tolerate one bad example even in a tiny dataset, unless `max_share` is 0.
         allowed = max(self._max_share * self._source.num_examples, 1 if self._max_share else 0)
         if self._epoch_count > allowed:
             raise ValueError(
@@ -84,18 +84,18 @@ class BadExamples:
     def _reason(self, index):
         if self._source.read is None:
             return "cannot be read"
-        return examine(self._source, index, self._decode)[2] or "reading it failed twice, but works now"
+        return examine(self._source, index, self._decode)[2] or "failed twice, but is readable now"
 
 
 def decoder(source, options, shape=None):
-    """Returns a function, traced once, that decodes an image of a source and checks its shape if one is given."""
+    """Returns a `tf.function` that decodes an image of a source and, if `shape` is set, checks the image's shape."""
     spec = source.image_spec
     decode = lambda image: tf.shape(examples.decode_pixels(image, source, options, shape=shape)[0])  # noqa: E731
     return tf.function(decode, input_signature=[tf.TensorSpec(spec.shape, spec.dtype)], autograph=False)
 
 
 def examine(source, index, decode, record=None):
-    """Reads and decodes one example; returns `(stored bytes or None, labels, reason why it is bad or "")`."""
+    """Reads and decodes one example; returns `(stored bytes or None, labels, error message or "")`."""
     stored, labels = None, np.zeros([0], np.int64)
     try:
         example = source.read(tf.constant(index, tf.int64)) if record is None else source.shards.parse(record)
@@ -105,7 +105,7 @@ def examine(source, index, decode, record=None):
             return stored, labels, "the file is empty"
         decode(example["image"])
         if np.any((labels < 0) | (labels >= len(source.class_names))):
-            return stored, labels, f"the label is not in 0 to {len(source.class_names) - 1}: {labels}"
+            return stored, labels, f"the label must be in 0 to {len(source.class_names) - 1}, but is: {labels}"
     except tf.errors.OpError as error:
         return stored, labels, _first_line(error.message)
     return stored, labels, ""
@@ -117,17 +117,19 @@ def verify(
     """Reads and decodes every example, as training would.
 
     Args:
-        sources: a `Source`, or a dict of them by split. With several splits, names in the report start with "split: ".
-        progress: wraps the iterator over all examples to show progress, such as `tqdm`.
+        sources: a `Source`, or a dict from splits to sources. With several splits, names in the report start with
+            "split: ".
+        progress: function that wraps the iterator over all examples to show progress, such as `tqdm`.
         **fields: fields of `Options`, such as `max_megapixels`, `channels` and `threads`.
 
     Returns:
-        A dict: `examples`, their number; `bad`, names of unreadable examples; `reasons`, a dict from these names to
-        reasons; `duplicates`, lists of names of images with the same bytes, also across splits; `empty_classes`, names.
+        A dict with `examples`, the number of examples; `bad`, the names of unreadable examples; `reasons`, a dict from
+        these names to error messages; `duplicates`, a list with the names of each group of byte-identical images,
+        within and across splits; and `empty_classes`, the names of classes without examples.
     """
     sources = {"": sources} if isinstance(sources, Source) else sources
     prefixes = {split: f"{split}: " if len(sources) > 1 else "" for split in sources}
-    # Valid options for any source; no image is resized or cropped here.
+    # Set options that are valid for any source; images are decoded, but not resized or cropped.
     options = Options(**{**fields, "image_size": 8, "train_crop": "resize", "eval_crop": "resize"})
     decoders = {split: decoder(source, options.resolve(source)) for split, source in sources.items()}
     counts = {split: np.zeros(len(source.class_names), np.int64) for split, source in sources.items()}
@@ -157,7 +159,7 @@ def verify(
 
 
 def _examined(source, decode, threads):
-    """Yields `(name, digest, reason, labels)` of each example, in order; reads a bounded number of them ahead."""
+    """Yields `(name, digest, reason, labels)` of each example, in order; reads a bounded number of examples ahead."""
 
     def work(index, record=None):
         stored, labels, reason = examine(source, int(index), decode, record)
@@ -174,7 +176,7 @@ def _examined(source, decode, threads):
 
 
 def _first_line(message):
-    """Returns the reason in a TensorFlow error message, without its stack traces."""
+    """Returns the first line of a TensorFlow error message that is not part of a stack trace."""
     text = re.sub(r"\{\{\w+ [^}]*\}\}", " ", message)
     stack = ("Graph execution error", "Detected at node", "File ", "<stack traces", "Stack trace", "[[")
     reasons = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith(stack)]

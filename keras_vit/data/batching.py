@@ -1,7 +1,7 @@
-"""Makes batches of a source, in an order that depends on the step alone.
+"""Makes batches from a source. The order of examples depends only on the seed and the step.
 
-If an example of a batch fails, the whole batch is made again, row by row. An example that fails twice becomes a
-placeholder of weight 0 in its slot, so no other example moves.
+If an example cannot be read, the whole batch is made again, row by row. An example that fails twice is replaced by a
+placeholder with weight 0, so the other examples keep their places.
 """
 
 import os
@@ -15,8 +15,8 @@ from keras_vit.data.options import Options
 from keras_vit.data.sources.shards import NO_EXAMPLE, ShardReaders
 from keras_vit.data.sources.source import Source
 
-_BATCHES_AT_A_TIME = 2  # keeps threads busy while the last row of a batch is decoded
-_ROWS_AT_A_TIME = 32  # decoded in parallel when a batch is retried row by row
+_BATCHES_AT_A_TIME = 2  # batches made in parallel, so that threads stay busy during the last row of a batch
+_ROWS_AT_A_TIME = 32  # rows decoded in parallel when a batch is retried row by row
 
 
 def train_batches(
@@ -33,25 +33,25 @@ def train_batches(
 ) -> tf.data.Dataset:
     """Returns an endless dataset of training batches.
 
-    Random numbers depend only on (seed, epoch, example), and those of mixing on (seed, step). A pipeline that starts at
-    `start_step` therefore returns the same batches as an uninterrupted one, on any number of hosts, threads and
-    replicas. Each epoch holds every example once; a batch may span two epochs.
+    Random augmentation depends only on (seed, epoch, example), and mixup and CutMix only on (seed, step). A pipeline
+    that starts at `start_step` therefore returns the same batches as an uninterrupted pipeline, on any number of hosts,
+    threads and replicas. Each epoch contains every example once; a batch may span two epochs.
 
     Args:
         source: a `Source`.
         batch_size: number of examples in a batch, over all hosts and replicas.
         seed: a non-negative int32.
-        start_step: the first step of the dataset.
-        num_hosts: number of hosts; each batch is divided into this many equal, contiguous shares.
-        host_index: index of the share that this dataset returns, from 0.
-        options: `Options` resolved for the source, instead of `fields`.
-        failures: a dict to fill: for each step, the indices of its examples that cannot be read.
+        start_step: step of the first batch.
+        num_hosts: number of hosts. Each batch is divided into equal, contiguous shares, one per host.
+        host_index: index of the share to return, from 0.
+        options: `Options` resolved for the source, to use instead of `fields`.
+        failures: dict that is filled with the indices of unreadable examples, by step.
         **fields: fields of `Options`.
 
     Returns:
-        A `tf.data.Dataset` of `(images, labels, weights)` with B = `batch_size / num_hosts` examples: float32 `(B, H,
-        W, C)`, in [-1, 1] unless `mean` and `std` change that; float32 `(B, classes)`, rows that sum to 1; and float32
-        `(B,)`, 1, or 0 for an example that cannot be read, whose image and label are zeros. Shapes are static.
+        A `tf.data.Dataset` of `(images, labels, weights)` with static shapes and B = `batch_size / num_hosts`. Images
+        are float32 `(B, H, W, C)`, in [-1, 1] unless `mean` and `std` are set. Labels are float32 `(B, classes)`; each
+        row sums to 1. Weights are float32 `(B,)`: 1, or 0 for an unreadable example, whose image and label are zeros.
 
     Raises:
         ValueError: an option is out of range, or the batch cannot be divided among the hosts.
@@ -66,6 +66,8 @@ def train_batches(
     host_slots = order.host_slice(batch_size, num_hosts, host_index)
     read_slots, *rows_and_partners = order.host_rows(host_slots, batch_size, options.mixup_form if mixing else "")
     steps = tf.data.Dataset.counter(start_step)
+
+    # Choose the examples of each step: a dataset of `(step, (numbers, keys))`, see `_make_batch`.
 
     if source.read is None:
         readers = ShardReaders(source.shards, batch_size, seed, options.shuffle_buffer)
@@ -105,12 +107,14 @@ def eval_batches(
     failures: dict[int, list[int]] | None = None,
     **fields: Any,
 ) -> tf.data.Dataset:
-    """Returns a dataset of every example once, in the order of `evaluation_order`; for arguments see `train_batches`.
+    """Returns a dataset with every example once, in the order of `evaluation_order`.
+
+    The arguments are as in `train_batches`.
 
     Returns:
-        A `tf.data.Dataset` of `(images, labels, weights)` as in training. A weight of 0 marks padding of the last
-        batch, unreadable examples, and examples without a label (a row of zeros). All hosts get the same
-        number of batches.
+        A `tf.data.Dataset` of `(images, labels, weights)` as in training. Weight 0 marks padding in the last batch,
+        unreadable examples, and examples without a label, whose label is a row of zeros. All hosts get the same number
+        of batches.
     """
     options = options or Options(**fields).resolve(source)
     host_slots = order.host_slice(batch_size, num_hosts, host_index)
@@ -143,9 +147,9 @@ def evaluation_order(source: Source, batch_size: int) -> np.ndarray:
 
 
 def _make_batch(numbers, keys, source, decode, options, padded=False):
-    """Returns one batch `(images, labels, failed)`; a row that fails or has no example is zeros."""
-    # `numbers` count examples over all epochs. `keys` are indices, or records if the source has no access by index.
-    # `failed` holds the index of each example that failed, `NO_EXAMPLE` for the others.
+    """Returns one batch `(images, labels, failed)`; rows of unreadable examples and padding are zeros."""
+    # `numbers` count examples over all epochs; `NO_EXAMPLE` is padding. `keys` are example indices, or records if the
+    # source is read in order. `failed` contains the index of each unreadable example, else `NO_EXAMPLE`.
     size = numbers.shape[0]
     placeholder = tf.zeros(options.image_shape(source)), tf.zeros([len(source.class_names)])
     fine = tf.constant(NO_EXAMPLE, tf.int64)
@@ -160,13 +164,14 @@ def _make_batch(numbers, keys, source, decode, options, padded=False):
         again = tf.data.Dataset.from_tensors((number, key)).filter(lambda number, key: number >= 0)
         return again.map(row).ignore_errors().concatenate(tf.data.Dataset.from_tensors((*placeholder, failed))).take(1)
 
-    # TensorFlow fuses `map` and `batch`, which avoids a copy. A batch with padding is always made row by row.
+    # First try to make the whole batch: TensorFlow fuses `map` and `batch`, which avoids a copy. A batch with padding
+    # has too few existing rows for this and is always made row by row.
     threads = options.threads or os.cpu_count() or 1
     rows = tf.data.Dataset.from_tensor_slices((numbers, keys))
     existing = rows.filter(lambda number, key: number >= 0) if padded else rows
     whole = existing.map(row, num_parallel_calls=threads, deterministic=True).batch(size, drop_remainder=True)
     parallel = {"cycle_length": _ROWS_AT_A_TIME, "num_parallel_calls": _ROWS_AT_A_TIME, "deterministic": True}
-    # `flat_map` creates this dataset only if it is needed.
+    # `flat_map` defers creating this dataset until it is needed.
     again = tf.data.Dataset.from_tensors(0).flat_map(
         lambda _: rows.interleave(row_or_placeholder, **parallel).batch(size, drop_remainder=True)
     )
@@ -176,7 +181,7 @@ def _make_batch(numbers, keys, source, decode, options, padded=False):
 
 
 def _finished(rows, make, options, failures):
-    """Returns a prefetching dataset of the batches that `make` returns, and records failed examples."""
+    """Returns a prefetching dataset of the batches that `make` returns; records failed examples in `failures`."""
 
     def keep(step, failed):
         if failures is not None:
@@ -192,9 +197,9 @@ def _finished(rows, make, options, failures):
     batches = rows.map(make, num_parallel_calls=_BATCHES_AT_A_TIME, deterministic=True)
     result = tf.data.Options()
     result.deterministic = True
-    # Batches are already divided among the hosts.
+    # Turn off sharding, because batches are already divided among the hosts.
     result.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    # With map parallelization, TensorFlow gives every map its own threads, each of which holds a batch.
+    # Turn off map parallelization, which would run every map in several threads, each with a batch in memory.
     result.experimental_optimization.map_parallelization = False
     if options.threads:
         result.threading.private_threadpool_size = options.threads

@@ -1,4 +1,4 @@
-"""Loads the sources of a config's `data` group and makes their batches."""
+"""Loads the dataset of a config's `data` group and makes its batches."""
 
 import dataclasses
 import functools
@@ -23,10 +23,13 @@ _LOADING = loading.LOADING_DEFAULTS
 
 
 def defaults(**changes: Any) -> dict[str, Any]:
-    """Returns every field of a config's `data` group with its default, or its value in `changes`, as a dict.
+    """Returns the fields of a config's `data` group as a dict: their defaults, updated with `changes`.
 
-    For the fields that locate a dataset see `load_split`, for those that process its images see `Options`.
-    `max_bad_share` is the largest fraction of unreadable examples in an epoch, for either source.
+    `load_split` documents the fields that locate a dataset, and `Options` the fields that process its images.
+    `max_bad_share` is the largest tolerated fraction of unreadable examples in an epoch, for each split.
+
+    Raises:
+        ValueError: a field is unknown.
     """
     fields = {
         "name": "digits", "train_split": "train", "test_split": "test", **_LOADING, **_OPTIONS, "max_bad_share": 0.01,
@@ -38,13 +41,13 @@ def defaults(**changes: Any) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class InputPipeline:
-    """The input of a run.
+    """The training and test data of a run.
 
     Attributes:
-        train, test: the sources.
+        train, test: the training and the test `Source`.
         options: a dict of fields of `Options`.
-        batch_size, seed: those of the run.
-        max_bad_share: largest fraction of unreadable examples in an epoch, for either source.
+        batch_size, seed: as in the run's config.
+        max_bad_share: largest tolerated fraction of unreadable examples in an epoch, for each split.
     """
 
     train: Source
@@ -66,16 +69,16 @@ class InputPipeline:
 
     @functools.cached_property
     def _failures(self):
-        """For each split, a dict from steps to the indices of examples that could not be read."""
+        """For each split, a dict from steps to the indices of unreadable examples."""
         return {"train": {}, "test": {}}
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """`(H, W, C)` of the images in a batch, and so of a model for this input."""
+        """The shape of an image in a batch, and thus of a model's input: `(H, W, C)`."""
         return self.train_options.image_shape(self.train)
 
     def summary(self) -> str:
-        """Returns one line about crops and augmentation, with the names of the config fields."""
+        """Returns a line that summarizes crops and augmentation, in terms of the config fields."""
         train, test = self.train_options, self.test_options
         flip = "on" if train.flip else "off"
         return (
@@ -84,19 +87,22 @@ class InputPipeline:
         )
 
     def train_batches(self, start_step: int = 0, num_hosts: int = 1, host_index: int = 0) -> tf.data.Dataset:
-        """See `data.train_batches`."""
+        """Returns the training batches; see `data.train_batches`."""
         how: dict[str, Any] = {"seed": self.seed, "start_step": start_step, "failures": self._failures["train"]}
         how |= {"batch_size": self.batch_size, "num_hosts": num_hosts, "host_index": host_index}
         return batching.train_batches(self.train, options=self.train_options, **how)
 
     def eval_batches(self, num_hosts: int = 1, host_index: int = 0) -> tf.data.Dataset:
-        """See `data.eval_batches`."""
+        """Returns the test batches; see `data.eval_batches`."""
         how: dict[str, Any] = {"batch_size": self.batch_size, "num_hosts": num_hosts, "host_index": host_index}
         return batching.eval_batches(self.test, options=self.test_options, failures=self._failures["test"], **how)
 
     def fingerprint(self) -> tuple[int, int, int, int]:
-        """Returns integers that identify the data: the numbers of training and test examples, a checksum of the class
-        names, and one of the labels (if they are known) and of the names and sizes of files."""
+        """Returns four integers that identify the data.
+
+        They are the numbers of training and test examples, a checksum of the class names, and a checksum of the labels
+        (if known) and of each source's `checksum`.
+        """
         names = "\n".join(self.train.class_names).encode("utf-8", "surrogateescape")
         files = 0
         for source in (self.train, self.test):
@@ -105,10 +111,10 @@ class InputPipeline:
         return self.train.num_examples, self.test.num_examples, zlib.crc32(names), files
 
     def normalized_as(self, preprocessing: Preprocessing) -> "InputPipeline":
-        """Returns the same input with the mean and std of a `Preprocessing`.
+        """Returns a copy that normalizes images with the mean and std of a `Preprocessing`.
 
         Raises:
-            ValueError: the preprocessing has another number of channels.
+            ValueError: the means or stds do not fit the number of channels.
         """
         preprocessing = preprocessing.for_channels(self.train_options.channels)
         white = 2**preprocessing.bit_depth - 1
@@ -119,7 +125,7 @@ class InputPipeline:
         return dataclasses.replace(self, options={**self.options, **fields})
 
     def model_preprocessing(self) -> Preprocessing:
-        """Returns the `keras_vit.Preprocessing` that turns image files into images like the test images."""
+        """Returns the `keras_vit.Preprocessing` that prepares image files in the same way as the test images."""
         return self.test_options.model_preprocessing(self.test)
 
     def bad_examples(self, split: str, warn: Callable[[str], object] = log.warning) -> BadExamples:
@@ -131,14 +137,14 @@ class InputPipeline:
 
 
 def option_fields(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields of a config's `data` group that are fields of `Options`, as a dict."""
+    """Returns the fields of `Options` in a config's `data` group, with their defaults, as a dict."""
     return {name: value for name, value in defaults(**dict(config)).items() if name in _OPTIONS}
 
 
 def load_splits(config: Mapping[str, Any]) -> dict[str, Source]:
-    """Loads both splits of a config's `data` group, a dict by split, without the checks of `load`.
+    """Loads both splits of a config's `data` group as a dict from splits to sources, without the checks of `load`.
 
-    The training list decides which labels a test list may have.
+    The classes of a training list also apply to the test list.
     """
     fields = defaults(**dict(config))
     arguments = {name: fields[name] for name in _LOADING}
@@ -151,7 +157,7 @@ def load_splits(config: Mapping[str, Any]) -> dict[str, Source]:
 
 
 def from_config(config: Mapping[str, Any], *, batch_size: int, seed: int) -> InputPipeline:
-    """Loads both splits of a dataset and returns the pipeline that makes batches of them.
+    """Loads both splits of a dataset and returns an `InputPipeline` for them.
 
     Args:
         config: a mapping with some or all of the fields of `defaults()`.
@@ -163,16 +169,16 @@ def from_config(config: Mapping[str, Any], *, batch_size: int, seed: int) -> Inp
     """
     fields = defaults(**dict(config))
     options = option_fields(fields)
-    Options(**options)  # before a dataset is loaded
+    Options(**options)  # raises if a field is invalid, before a dataset is loaded
     arguments = {name: fields[name] for name in ("train_split", "test_split", *_LOADING)}
     train, test = loading.load(fields["name"], **arguments)
     inputs = InputPipeline(train, test, options, batch_size, seed, fields["max_bad_share"])
     if batch_size > train.num_examples:
         log.warning(
-            "a batch is larger than the training split (%d images), so it contains some images several times; set a "
-            "smaller --config.batch_size. Received: batch_size=%d", train.num_examples, batch_size,
+            "--config.batch_size is larger than the training split (%d images), so that a batch repeats images; set a "
+            "smaller value. Received: batch_size=%d", train.num_examples, batch_size,
         )  # fmt: skip
-    # Resolve the options here, so that options that do not fit are an error before the first batch.
+    # Resolve the options, which raises if they do not fit the sources, before the first batch.
     _ = inputs.train_options, inputs.test_options
     return inputs
 
@@ -180,7 +186,10 @@ def from_config(config: Mapping[str, Any], *, batch_size: int, seed: int) -> Inp
 def hide_accelerators_from_tensorflow() -> None:
     """Hides GPUs and TPUs from TensorFlow, which would otherwise allocate their memory.
 
-    Call it before the first TensorFlow operation; later it raises a `RuntimeError` if TensorFlow uses an accelerator.
+    Call it before the first TensorFlow operation.
+
+    Raises:
+        RuntimeError: TensorFlow already uses an accelerator.
     """
     for kind in ("GPU", "TPU"):
         if tf.config.get_visible_devices(kind):

@@ -1,7 +1,7 @@
-"""The datasets of the paper, one row each.
+"""The paper's datasets.
 
-Splits are in the syntax of TFDS: "train" is for final runs, "tune_train" and "tune_val" divide it to choose
-hyperparameters, and results are reported on "test".
+Splits use the syntax of TFDS. "train" is for final runs; "tune_train" and "tune_val" divide "train" for hyperparameter
+tuning; "test" is for the reported results.
 """
 
 import dataclasses
@@ -12,16 +12,16 @@ import tensorflow as tf
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """A row of `DATASETS`."""
+    """A dataset in `DATASETS`."""
 
     tfds: str  # name, config and version of the TFDS builder; "" for a folder
     classes: int
-    splits: dict  # for "train", "tune_train", "tune_val" and "test", a split in the syntax of TFDS
-    label: str | Callable = "label"  # a feature, or a function of all features
-    image: str = "image"
+    splits: dict  # from "train", "tune_train", "tune_val" and "test" to splits in the syntax of TFDS
+    label: str | Callable = "label"  # name of the label feature, or a function from all features to the label
+    image: str = "image"  # name of the image feature
     scale: int = 1  # factor on pixel values
-    test_tfds: str = ""  # the dataset that has the test split, if different
-    test_label: str = "label"
+    test_tfds: str = ""  # TFDS builder of the test split, if different
+    test_label: str = "label"  # name of its label feature
     options: dict = dataclasses.field(default_factory=dict)  # values for the fields of `Options` that are "auto"
 
 
@@ -30,22 +30,22 @@ def _splits(train, test, tune_train, tune_val):
 
 
 def _vtab(validation, test="test"):
-    """Returns VTAB's splits: 800 training examples and 200 validation examples."""
+    """Returns the splits of VTAB-1k: 800 training examples and 200 validation examples."""
     return _splits(f"train[:800]+{validation}", test, "train[:800]", validation)
 
 
 def _clevr_count(record):
-    return tf.shape(record["objects"]["color"])[0] - 3  # scenes hold 3 to 10 objects
+    return tf.shape(record["objects"]["color"])[0] - 3  # scenes contain 3 to 10 objects
 
 
 def _clevr_distance(record):
-    """Returns the class of the nearest object's depth: the last threshold below it."""
+    """Returns the depth class of the nearest object: the index of the last threshold below its depth."""
     depths = record["objects"]["pixel_coords"][:, 2]
     return _largest_below(tf.reduce_min(depths), [0.0, 8.0, 8.5, 9.0, 9.5, 10.0, 100.0])
 
 
 def _kitti_distance(record):
-    """Returns the depth class of the nearest car, van or truck; 3 without any."""
+    """Returns the depth class of the nearest car, van or truck, or 3 for an image without these vehicles."""
     depths = record["objects"]["location"][:, 2]
     vehicles = tf.boolean_mask(depths, record["objects"]["type"] < 3)
     return _largest_below(tf.reduce_min(tf.concat([vehicles, [1000.0]], 0)), [-100.0, 8.0, 20.0, 999.0])
@@ -63,7 +63,7 @@ def _largest_below(value, thresholds):
     return tf.reduce_sum(tf.cast(tf.constant(thresholds) < value, tf.int64)) - 1
 
 
-_SAME_SIDE = {"flip": "off"}  # a mirrored image has another label
+_SAME_SIDE = {"flip": "off"}  # a mirrored image has a different label
 _WHOLE = {"train_crop": "resize"}  # a crop could remove the objects that the label counts or measures
 _IMAGENET = _splits("train", "validation", "train[:99%]", "train[99%:]")
 _DSPRITES = _vtab("train[589824:590024]", "train[663552:]")  # 80 % and 90 % of 737,280
@@ -71,13 +71,13 @@ _NORB = _vtab("test[:200]", "test[50%:]")
 _CLEVR = _vtab("train[63000:63200]", "validation")  # 90 % of 70,000
 
 DATASETS = {
-    # The paper's fine-tuning tasks, with the held-out part of train that its Table 4 names.
+    # The paper's fine-tuning tasks. The "tune_val" splits are the held-out parts of the training sets in Table 4.
     "imagenet2012": Dataset("imagenet2012:5.*.*", 1000, _IMAGENET),
     "cifar10": Dataset("cifar10:3.*.*", 10, _splits("train", "test", "train[:98%]", "train[98%:]")),
     "cifar100": Dataset("cifar100:3.*.*", 100, _splits("train", "test", "train[:98%]", "train[98%:]")),
     "pets": Dataset("oxford_iiit_pet", 37, _splits("train", "test", "train[:90%]", "train[90%:]")),
     "flowers": Dataset("oxford_flowers102:2.*.*", 102, _splits("train", "test", "train[:90%]", "train[90%:]")),
-    # ImageNet with other test labels or other test images.
+    # ImageNet with different test labels or test images.
     "imagenet2012_real": Dataset(
         "imagenet2012:5.*.*", 1000, _IMAGENET, test_tfds="imagenet2012_real", test_label="real_label"
     ),
@@ -89,7 +89,7 @@ DATASETS = {
     "vtab/cifar100": Dataset("cifar100:3.*.*", 100, _vtab("train[45000:45200]")),
     "vtab/dtd": Dataset("dtd:3.*.*", 47, _vtab("validation[:200]")),
     "vtab/flowers": Dataset("oxford_flowers102:2.*.*", 102, _vtab("validation[:200]")),
-    # VTAB uses version 3, which TFDS no longer has.
+    # VTAB uses version 3, which TFDS does not provide.
     "vtab/pets": Dataset("oxford_iiit_pet", 37, _vtab("train[3312:3512]")),  # 90 % of 3,680
     "vtab/sun397": Dataset("sun397/tfds:4.*.*", 397, _vtab("validation[:200]")),
     "vtab/svhn": Dataset("svhn_cropped:3.*.*", 10, _vtab("train[65931:66131]")),  # 90 % of 73,257
@@ -110,4 +110,4 @@ DATASETS = {
     "vtab/smallnorb_azimuth": Dataset("smallnorb:2.*.*", 18, _NORB, "label_azimuth", options=_SAME_SIDE),
     "vtab/smallnorb_elevation": Dataset("smallnorb:2.*.*", 9, _NORB, "label_elevation"),
 }
-"""The datasets by name, with their splits, classes and options."""
+"""The paper's datasets, by name."""

@@ -1,8 +1,9 @@
-"""Turns a stored example into one of fixed shape, and mixes examples within a batch.
+"""Decodes and augments examples to a fixed shape, and mixes examples within a batch.
 
-Mixup mixes example i of a batch of B with example i - 1 ("roll", as in big_vision) or B - 1 - i ("reverse", as in the
-first release of `vit_jax`). Each host also reads the partners of its examples, so results do not depend on the number
-of hosts.
+Mixup mixes example i of a batch of B examples with example i - 1 ("roll", as in big_vision) or B - 1 - i ("reverse", as
+in the first release of `vit_jax`). Each host also reads the partners of its examples, so results do not depend on the
+number of hosts.
+
 References: Zhang et al., "mixup: Beyond Empirical Risk Minimization"; Yun et al., "CutMix".
 """
 
@@ -19,11 +20,13 @@ CROP, FLIP, RANDAUGMENT, MIX, CUT, SHIFT, LOT = ((number << 32, 0) for number in
 
 def train_example(example, seed, source, options):
     """Returns a training example `(image, label)`: float32 `(H, W, C)` and `(classes,)`."""
+    # Decode the image, or only a random window of it.
     size = (options.image_size, options.image_size)
     crop, rounding = options.train_crop, options.rounding
     window = (lambda shape: transforms.inception_window(shape, seed + CROP)) if crop == "inception" else None
     shape = options.image_shape(source) if crop == "none" else None
     image, white = decode_pixels(example["image"], source, options, window, shape)
+    # Resize and crop.
     if options.max_patches:
         image = transforms.resize_to_patches(image, options.image_shape(source))
     elif crop == "resize_small_crop":
@@ -34,6 +37,7 @@ def train_example(example, seed, source, options):
         image = transforms.resize(image, size, rounding)
     if crop.endswith("_crop"):
         image = tf.image.stateless_random_crop(image, [*size, image.shape[2]], seed + CROP)
+    # Augment and normalize.
     if options.flip:
         is_mirrored = tf.random.stateless_uniform([], seed + FLIP) > 0.5
         image = tf.cond(is_mirrored, lambda: tf.reverse(image, [1]), lambda: image)
@@ -46,7 +50,7 @@ def train_example(example, seed, source, options):
 
 
 def eval_example(example, source, options):
-    """Returns an evaluation example: `(image, label)` as in training, but without randomness."""
+    """Returns an evaluation example `(image, label)`, with the shapes of `train_example` but without randomness."""
     shape = options.image_shape(source)
     fixed, size = (shape, None) if options.eval_crop == "none" else (None, shape[:2])
     image, white = decode_pixels(example["image"], source, options, shape=fixed)
@@ -55,7 +59,7 @@ def eval_example(example, source, options):
 
 
 def decode_pixels(image, source, options, window=None, shape=None):
-    """Decodes an image if needed; returns uint8 or float32 `(H, W, C)` and the pixel value of white."""
+    """Returns an image, decoded if necessary, as uint8 or float32 `(H, W, C)`, and the value of a white pixel."""
     channels = options.channels
     if image.dtype == tf.string:
         pages = tf.unstack(image) if image.shape.rank else [image]
@@ -71,20 +75,21 @@ def decode_pixels(image, source, options, window=None, shape=None):
             image = image[y : y + height, x : x + width]
         image = image if image.dtype == tf.uint8 else tf.cast(image, tf.float32)
     if shape is not None:
-        message = f"without a crop, images must have {shape[0]}x{shape[1]} (height x width) pixels, but got"
+        message = f"without a crop, images must have {shape[0]}x{shape[1]} (height x width) pixels, but have:"
         size = tf.shape(image)[:2]
         image = images.checked(image, tf.reduce_all(size == shape[:2]), message, size)
         image = tf.ensure_shape(image, shape)
     white = options.white(source)
     if image.dtype != tf.uint8 or white >= 128:
         return image, white
-    # Stretch a small range of values first, as the JAX reference does; rounding after a resize would lose most of it.
+    # Scale a small value range up to 255, as the JAX reference does, because a resize rounded to integers would lose
+    # most of the precision.
     factor = int(255 // white)
     return image * factor, factor * white
 
 
 def _randaugment(image, white, seed, options):
-    """Applies RandAugment, which is defined on [0, 255], rescaling images whose white is not 255."""
+    """Applies RandAugment, which expects values in [0, 255]; rescales images of another range before and after."""
     if white != 255:
         image = tf.cast(image, tf.float32) * (255.0 / white)
     if image.dtype != tf.uint8:
@@ -95,16 +100,16 @@ def _randaugment(image, white, seed, options):
 
 
 def one_hot(label, source):
-    """Returns a one-hot or multi-hot float32 vector `(classes,)` from one label or a vector of all correct labels."""
+    """Encodes one label, or a vector of all correct labels, as a float32 vector `(classes,)` of zeros and ones."""
     classes = len(source.class_names)
     in_range = tf.reduce_all((label >= 0) & (label < classes))
-    label = images.checked(label, in_range, f"the label is not in 0 to {classes - 1}:", label)
+    label = images.checked(label, in_range, f"the label must be in 0 to {classes - 1}, but is:", label)
     rows = tf.one_hot(label, classes)
     return rows if rows.shape.rank == 1 else tf.reduce_max(tf.pad(rows, [[0, 1], [0, 0]]), 0)
 
 
 def with_weights(images, labels, smoothing=0.0):
-    """Returns a batch with smoothed labels and example weights: 1 if the example has a label, else 0."""
+    """Returns a batch with smoothed labels and with example weights: 1 if the example has a label, else 0."""
     weights = tf.cast(tf.reduce_max(labels, 1) > 0, tf.float32)
     if smoothing:
         labels = (1.0 - smoothing) * labels + smoothing / labels.shape[1] * weights[:, None]
@@ -115,7 +120,7 @@ def mix_batch(images, labels, weights, host_rows, partner_rows, seed, options):
     """Applies mixup or CutMix to a batch; an example whose partner is unreadable stays unchanged."""
     partner_rows = tf.where(tf.gather(weights, partner_rows) > 0, partner_rows, host_rows)
     partner_images, partner_labels = tf.gather(images, partner_rows), tf.gather(labels, partner_rows)
-    if len(host_rows) < len(images):  # other hosts' examples were read as partners
+    if len(host_rows) < len(images):  # the batch also contains partners that belong to other hosts
         images, labels = tf.gather(images, host_rows), tf.gather(labels, host_rows)
 
     def with_mixup():
@@ -142,17 +147,17 @@ def mixing_weight(alpha, seed, form="roll"):
 
     With "roll", returns `max(draw, 1 - draw)`, as in big_vision; with "reverse", the draw itself.
     """
-    # A Beta draw is a ratio of gamma draws; in float64, because a small alpha makes both of them tiny.
+    # Draw from Beta as a ratio of gamma draws, in float64 because a small alpha makes both draws tiny.
     one, other = tf.unstack(
         tf.random.stateless_gamma([2], seed, alpha=tf.constant(alpha, tf.float64), dtype=tf.float64)
     )
-    # Both draws underflow to 0 only if alpha is so small that the weight would be 0 or 1 anyway; use 1.
+    # Use 1 if both draws underflow to 0. This only happens if alpha is so small that the weight is 0 or 1 anyway.
     share = tf.where(one + other > 0, tf.math.divide_no_nan(one, one + other), 1.0)
     return tf.cast(tf.maximum(share, 1 - share) if form == "roll" else share, tf.float32)
 
 
 def cutmix(images, partners, share, seed):
-    """Pastes the same window from each partner; returns the images and the fraction of each original that remains."""
+    """Pastes the same window of each partner; returns the images and the fraction of each original that remains."""
     height, width = images.shape[1], images.shape[2]
     y, x = tf.unstack(tf.random.stateless_uniform([2], seed) * [float(height), float(width)])
     half_height, half_width = [tf.sqrt(1.0 - share) * side / 2 for side in (height, width)]

@@ -1,18 +1,20 @@
 """Decodes image files (JPEG, PNG, GIF, BMP, WebP) inside `tf.data`, after checking the size in their header.
 
-With three channels, gray is repeated, alpha is dropped and CMYK is converted; with one, colors become gray. Any other
-number of channels must match the file's. EXIF orientation is ignored by default, as in `vit_jax`.
+For three channels, gray images are repeated, alpha channels are dropped and CMYK is converted. For one channel, colors
+are converted to gray. Any other number of channels must match the file. EXIF orientation is ignored by default, as in
+`vit_jax`.
 """
 
 import tensorflow as tf
 
 _JPEG_END = b"\xff\xd9"
-# By EXIF orientation: the number of counterclockwise rotations by 90 degrees, and whether to mirror horizontally first.
+# For each EXIF orientation: the number of counterclockwise rotations by 90 degrees, and whether to mirror
+# horizontally first.
 _ORIENTATIONS = [(0, False), (0, False), (0, True), (2, False), (2, True), (1, True), (3, False), (3, True), (1, False)]
 
 
 def decode(encoded, max_megapixels=100.0, window=None, exif=False, channels=3, bit_depth=8):
-    """Decodes an image file, or a window of it, to uint8 `(H, W, C)`, or float32 with a `bit_depth` of 16."""
+    """Decodes an image file, or a window of it, to `(H, W, C)`: uint8, or float32 if `bit_depth` is 16."""
 
     def widen(image):
         return 257.0 * tf.cast(image, tf.float32) if bit_depth == 16 else image
@@ -24,7 +26,7 @@ def decode(encoded, max_megapixels=100.0, window=None, exif=False, channels=3, b
             return widen(tf.io.decode_jpeg(file, channels=channels))
         return widen(tf.io.decode_and_crop_jpeg(file, window(size), channels=channels))
 
-    # Not inlined: TensorFlow visits every operation of a branch that is not taken, and this one has many.
+    # Not inlined, because TensorFlow visits all operations of an inlined branch even if it is not taken.
     @tf.function(experimental_attributes={"_noinline": True})
     def other():
         file = _small_enough(encoded, header_size(encoded), max_megapixels)
@@ -35,7 +37,7 @@ def decode(encoded, max_megapixels=100.0, window=None, exif=False, channels=3, b
         return image[y : y + height, x : x + width]
 
     if channels in (1, 3):
-        # A JPEG without an end marker may be truncated, which only shows when all of it is decoded.
+        # A JPEG without an end marker may be truncated, which only decoding the whole file detects.
         last = -tf.minimum(tf.strings.length(encoded), 2)  # at most the length of the file
         whole_jpeg = tf.io.is_jpeg(encoded) & (tf.strings.substr(encoded, last, 2) == _JPEG_END)
         image = tf.cond(whole_jpeg, jpeg, other)
@@ -49,13 +51,13 @@ def decode(encoded, max_megapixels=100.0, window=None, exif=False, channels=3, b
 
 
 def header_size(encoded):
-    """Reads the size of an image from its header: int32 `(height, width)`, zeros if it is not an image."""
+    """Returns the size in an image file's header, int32 `(height, width)`; zeros if the file is not a known image."""
     head = tf.cast(tf.io.decode_raw(encoded, tf.uint8, fixed_length=32), tf.int32)
     starts_with = lambda start: tf.strings.substr(encoded, 0, len(start)) == start  # noqa: E731
     png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
 
     def number(*offsets):
-        """Returns the little-endian integer in these bytes."""
+        """Returns the little-endian integer in the bytes at these offsets."""
         return tf.add_n([head[offset] * 256**i for i, offset in enumerate(offsets)])
 
     def webp():
@@ -71,7 +73,7 @@ def header_size(encoded):
     return tf.case(
         [
             (tf.io.is_jpeg(encoded), lambda: tf.image.extract_jpeg_shape(encoded)[:2]),
-            # The decoder accepts a PNG whose header comes later; the format requires it first.
+            # The PNG format requires the header (IHDR) to come first, although the decoder accepts it elsewhere.
             (starts_with(png), lambda: tf.stack([number(23, 22, 21, 20), number(19, 18, 17, 16)])),
             (starts_with(b"GIF8"), lambda: _gif_size(encoded)),
             # The height of a BMP is negative if its rows are stored top-down.
@@ -83,10 +85,10 @@ def header_size(encoded):
 
 
 def _gif_size(encoded):
-    """Returns the size of a GIF's largest frame, its height times the number of frames: int32 `(height, width)`.
+    """Returns the size of all frames of a GIF, stacked vertically: int32 `(height, width)`.
 
-    The decoder allocates every frame at the size of the largest, regardless of the file's header. The number of
-    blocks that are visited is bounded: a file of one-byte blocks, where 255 bytes are usual, gets size 0.
+    The decoder allocates each frame at the size of the largest frame, regardless of the file's header. To bound the
+    work, a file with too many blocks gets size 0; this happens with one-byte blocks, but not with the usual 255 bytes.
     """
     size = tf.strings.length(encoded)
     data = tf.pad(tf.cast(tf.io.decode_raw(encoded, tf.uint8), tf.int32), [[0, 1024]])
@@ -97,9 +99,9 @@ def _gif_size(encoded):
         return (step < most_steps) & (at < size) & (in_blocks | (data[at] == 0x21) | (data[at] == 0x2C))
 
     def follow(step, at, in_blocks, frames, height, width):
-        # A chain of blocks, each of which starts with its length, ends with a block of length 0.
+        # The data is a chain of blocks. Each block starts with its length, and the last block has length 0.
         is_frame = ~in_blocks & (data[at] == 0x2C)
-        # A frame starts with a descriptor of ten bytes, its color table, and one byte before its data.
+        # A frame starts with a descriptor of ten bytes, an optional color table, and one byte before its data.
         head = tf.where(is_frame, 10 + colors(data[at + 9]) + 1, 2)
         width, height = [
             tf.maximum(before, tf.where(is_frame, data[at + place] + 256 * data[at + place + 1], 0))
@@ -116,9 +118,9 @@ def _gif_size(encoded):
 
 
 def orientation(encoded):
-    """Reads the EXIF orientation of a JPEG, int32 in 1 to 8; 1 (upright) if the file has none."""
+    """Returns the EXIF orientation of a JPEG, int32 in 1 to 8; 1 (upright) if the file does not specify it."""
     head = tf.io.decode_raw(tf.strings.substr(encoded, 0, tf.minimum(tf.strings.length(encoded), 4096)), tf.uint8)
-    # The directory entry of the tag: 0x0112, type SHORT (3), a count of 1, and the value.
+    # Find the directory entry of the tag, big- or little-endian: tag 0x0112, type SHORT (3), count 1, and the value.
     big, little = b"\x01\x12\x00\x03\x00\x00\x00\x01\x00", b"\x12\x01\x03\x00\x01\x00\x00\x00"
     values = [tf.constant([1], tf.int32)]
     for pattern in (big, little):
@@ -131,15 +133,15 @@ def orientation(encoded):
 
 
 def checked(value, condition, message, received):
-    """Returns `value`; fails with `message` and `received` if `condition` is false."""
-    # The raw op, because `tf.debugging.Assert` adds a conditional, which costs more than reading a header.
+    """Returns `value`; raises a TensorFlow error with `message` and `received` if `condition` is False."""
+    # Use the raw op, because `tf.debugging.Assert` adds a conditional, which costs more than reading a header.
     with tf.control_dependencies([tf.raw_ops.Assert(condition=condition, data=[message, received])]):
         return tf.identity(value)
 
 
 def _small_enough(encoded, size, max_megapixels):
     area = tf.reduce_prod(tf.cast(size, tf.int64))
-    message = f"not an image of a known kind, or more than {max_megapixels:g} megapixels; its height and width:"
+    message = f"not an image in a known format, or larger than {max_megapixels:g} megapixels; height and width:"
     return checked(encoded, (area > 0) & (area <= int(max_megapixels * 1e6)), message, size)
 
 
@@ -148,11 +150,11 @@ def _decode_any(encoded, channels, bit_depth, widen):
     start = tf.strings.substr(encoded, 0, 4)
 
     def stored(channels):
-        """Decodes to uint8 `(H, W, C)`; 0 channels keeps the file's."""
+        """Decodes to uint8 `(H, W, C)`; 0 keeps the file's number of channels."""
         known = lambda: tf.io.decode_image(encoded, channels, expand_animations=False)  # noqa: E731
-        if not hasattr(tf.io, "decode_webp"):  # TensorFlow 2.20
+        if not hasattr(tf.io, "decode_webp"):  # in TensorFlow 2.20
             return known()
-        # TensorFlow's WebP decoder does not drop an alpha channel.
+        # Drop an alpha channel, which TensorFlow's WebP decoder keeps.
         image = tf.cond(start == b"RIFF", lambda: tf.io.decode_webp(encoded)[0, :, :, : channels or 4], known)
         return tf.ensure_shape(image, (None, None, channels or None))
 
@@ -173,7 +175,7 @@ def _decode_any(encoded, channels, bit_depth, widen):
 
 
 def _of_channels(image, channels):
-    """Returns the image; fails unless it has this number of channels."""
+    """Returns the image; raises a TensorFlow error unless it has this number of channels."""
     stored = tf.shape(image)[2]
-    image = checked(image, stored == channels, f"the image does not have {channels} channels; it has:", stored)
+    image = checked(image, stored == channels, f"the image must have {channels} channels, but has:", stored)
     return tf.ensure_shape(image, (None, None, channels))

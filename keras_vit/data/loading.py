@@ -1,4 +1,4 @@
-"""Loads a dataset by its name: a row of `datasets`, any other TFDS dataset, a folder, a list, or TFRecords."""
+"""Loads a dataset by name: one of `DATASETS`, any other TFDS dataset, a folder, a list of files, or TFRecords."""
 
 import dataclasses
 import inspect
@@ -12,11 +12,11 @@ from keras_vit.data.sources import arrays, files, tfds, tfrecords
 from keras_vit.data.sources.source import Source, check_splits, parse_split, subset
 
 SOURCES: dict[str, Callable[..., Source]] = {}
-"""Your own kinds of datasets: after `SOURCES[NAME] = function`, the dataset "NAME:LABEL" is `function(split, label,
-**fields)`, with the arguments of `load_split` that differ from their defaults."""
+"""User-defined kinds of datasets. After `SOURCES[NAME] = function`, the dataset "NAME:LABEL" is loaded by
+`function(split, label, **fields)`, where `fields` are the arguments of `load_split` that differ from their defaults."""
 
 _OF_RECORDS = ("label_offset", "num_examples", "image_dtype", "image_shape", "max_value")
-# The arguments of `load_split` that each kind of dataset takes, besides its name and split.
+# The arguments of `load_split` that each kind of dataset takes, in addition to `name` and `split`.
 _UNDERSTOOD = {
     "digits": (),
     "idx": ("path", "class_names"),
@@ -29,13 +29,13 @@ _UNDERSTOOD = {
 
 
 def load(name: str, *, train_split: str = "train", test_split: str = "test", **details: Any) -> tuple[Source, Source]:
-    """Loads the training and the test source of a dataset; for the arguments see `load_split`.
+    """Loads the training and the test source of a dataset; `details` are further arguments of `load_split`.
 
     Raises:
-        ValueError: as `load_split`; or the splits have different classes, or a class has no training examples.
+        ValueError: as in `load_split`; also if the splits have different classes, or a class has no training examples.
     """
     train = load_split(name, train_split, **details)
-    # The training split determines the classes of folders and lists.
+    # For folders and lists, the classes of the training split also apply to the test split.
     names = train.class_names if name in ("folder", "list") else None
     test = load_known_split(name, test_split, names, **details)
     check_splits(train, test)
@@ -62,31 +62,32 @@ def load_split(
     """Loads one split of a dataset.
 
     Args:
-        name: "folder", "list", "tfrecords", "idx" (files like MNIST's), "tfds:NAME" for a classification dataset of
-            TFDS, a key of `DATASETS` such as "cifar10", "digits" (scikit-learn's 1,797 handwritten digits), or a key of
-            `SOURCES`.
+        name: "folder", "list", "tfrecords", "idx" (files like MNIST's), "digits" (scikit-learn's 1,797 handwritten
+            digits), "tfds:NAME" for a classification dataset of TFDS, a key of `DATASETS` such as "cifar10", or a key
+            of `SOURCES`.
         split: for TFDS, a split in its syntax, such as `train[:90%]`; for "list", the path of the list; for
-            "tfrecords", a pattern of file names; for "folder", see `folder`.
-        path: the folder of the images, records or IDX files; for TFDS, its data folder if it is not the default; for
-            "list", the folder that relative file names start from.
+            "tfrecords", a pattern of file names; for "digits" and "idx", a split or its first examples, such as
+            `train[:100]`; for "folder", see `folder`.
+        path: folder of the images, TFRecords or IDX files; for TFDS, the data folder, "" for the default; for "list",
+            the folder to which relative file names refer.
         classes: number of classes, for "tfrecords".
-        class_names: a text file with one class name per line, in order.
-        test_share: for "folder" without split subfolders, the share of each class that is held out for testing.
-        split_seed: for "folder" without split subfolders, the seed that selects the images held out.
-        image_key: for "tfrecords" and TFDS, the feature with the image.
-        label_key: for "tfrecords" and TFDS, the feature with the label.
-        label_offset: for "tfrecords", the number subtracted from stored labels.
+        class_names: path of a text file with one class name per line, in order.
+        test_share: for "folder" without split subfolders, the fraction of each class to hold out for testing.
+        split_seed: for "folder" without split subfolders, the seed that selects the held-out images.
+        image_key: for "tfrecords" and TFDS, the name of the image feature.
+        label_key: for "tfrecords" and TFDS, the name of the label feature.
+        label_offset: for "tfrecords", the number to subtract from stored labels.
         num_examples: for "tfrecords", the expected number of records; 0 if unknown.
-        image_dtype: for "tfrecords", the dtype of stored pixel values; "" for image files.
-        image_shape: for "tfrecords" of pixel values, `(H, W, C)`.
-        max_value: for "tfrecords" of pixel values, the value of white.
+        image_dtype: for "tfrecords", the dtype of raw pixel values; "" for encoded images.
+        image_shape: for "tfrecords" with raw pixel values, `(H, W, C)`.
+        max_value: for "tfrecords" with raw pixel values, the value of a white pixel.
 
     Returns:
         A `Source`.
 
     Raises:
-        ValueError: the name is unknown, a required argument is missing, an argument is set that has no effect on this
-            kind of dataset, or the source cannot be read.
+        ValueError: the name is unknown, a required argument is missing, an argument does not apply to this kind of
+            dataset, or the source cannot be read.
     """
     return load_known_split(names=None, **locals())
 
@@ -99,7 +100,7 @@ LOADING_DEFAULTS = {
 
 
 def load_known_split(name, split, names, **details):
-    """Does the work of `load_split`; `names` are the class names if they are known."""
+    """Implements `load_split`; `names` are the class names, or None if they are unknown."""
     fields = {**LOADING_DEFAULTS, **details}
     kind = _kind_of(name)
     changed = {field: value for field, value in fields.items() if value != LOADING_DEFAULTS[field]}
@@ -108,7 +109,7 @@ def load_known_split(name, split, names, **details):
     if set(changed) - set(_UNDERSTOOD[kind]):
         received = ", ".join(f"{field}={value!r}" for field, value in changed.items() if field not in _UNDERSTOOD[kind])
         raise ValueError(
-            f"{name!r} takes only {', '.join(['name', 'split', *_UNDERSTOOD[kind]])}. Received: {received}"
+            f"{name!r} takes only the fields {', '.join(['name', 'split', *_UNDERSTOOD[kind]])}. Received: {received}"
         )
     if fields["class_names"]:
         lines = files.read_text_file(fields["class_names"]).splitlines()
@@ -128,14 +129,15 @@ def load_known_split(name, split, names, **details):
     location = split if kind == "list" or not path else f"{path.rstrip('/')}/{split}"
     if split in ("train", "test") and not tf.io.gfile.glob(location):
         raise ValueError(
-            "--config.data.train_split and --config.data.test_split must be the lists, as in train_split=train.csv, or "
-            f"the TFRecords in `path`, as in train_split='train-*'. Received: {split}_split={split!r}, path={path!r}"
+            "--config.data.train_split and --config.data.test_split must be lists of files, as in train_split=train.csv"
+            ", or TFRecords in `path`, as in train_split='train-*'. "
+            f"Received: {split}_split={split!r}, path={path!r}"
         )
     if kind == "list":
-        # Integers are not indices into the names that come from the training list.
+        # If the names come from the training list, integers in the test list are names, not indices.
         return files.file_list(split, path, names, only_names=not fields["class_names"])
     if not (names or fields["classes"]):
-        raise ValueError("TFRecords need `classes` or `class_names`. Received: classes=0, class_names=''")
+        raise ValueError("`classes` or `class_names` must be set for TFRecords. Received: classes=0, class_names=''")
     names = names or tuple(map(str, range(fields["classes"])))
     keys = fields["image_key"] or "image/encoded", fields["label_key"] or "image/class/label"
     return tfrecords.tfrecords(location, names, *keys, **{field: fields[field] for field in _OF_RECORDS})

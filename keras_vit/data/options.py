@@ -1,4 +1,4 @@
-"""The options of the input pipeline: everything between a stored image and a batch."""
+"""The options of the input pipeline, from a stored image to a batch."""
 
 import dataclasses
 
@@ -10,55 +10,58 @@ from keras_vit.data.randaugment import LEVELS
 from keras_vit.data.sources.source import Source
 from keras_vit.preprocessing import Preprocessing
 
-_SMALL = 64  # pixels; smaller images are shifted instead of cropped
+_SMALL = 64  # size in pixels below which training images are shifted instead of cropped
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What happens to images on their way into a batch; the fields of a config's `data` group.
+    """Options for making batches of images; each is a field of a config's `data` group.
 
     Attributes:
-        image_size: height and width of the images in a batch, in pixels; 0 keeps the size of images in memory.
-        max_patches: 0, or the patches of an image in batches for a NaFlex model, instead of `image_size`; see
+        image_size: height and width of the images in a batch, in pixels; 0 keeps the size of in-memory images.
+        max_patches: number of patches per image for a NaFlex model, instead of `image_size`; 0 for other models. See
             `keras_vit.naflex`.
-        patch_size: side of these patches, in pixels.
-        channels: number of channels. Files are converted to 1 or 3; with other numbers, files must have that many.
-            Gray arrays can be repeated to three channels.
-        bit_depth: 8, or 16 for PNG files of 16 bits.
-        mean: mean of each channel, on the scale of the stored pixel values: the model sees `(image - mean) / std`. `()`
-            is half the value of white, which together with a `std` of `()` gives [-1, 1].
+        patch_size: side of a NaFlex patch, in pixels.
+        channels: number of channels. Files are converted to 1 or 3 channels; for other numbers, files must have this
+            many channels. Gray arrays can be repeated to 3 channels.
+        bit_depth: 8, or 16 for 16-bit PNG files.
+        mean: mean of each channel, in units of the stored pixel values: the model's input is `(image - mean) / std`.
+            `()` is half the value of white; if `std` is also `()`, inputs are in [-1, 1].
         std: standard deviation of each channel, above 0; `()` is half the value of white.
-        train_crop: "inception", a random window, resized; "resize_small_crop", the smaller side resized to
-            `resize_size`, then a random crop; "resize_crop", both sides resized to `resize_size`, then a random crop;
-            "resize", the whole image resized without keeping its aspect ratio; "none", for images that already have
-            `image_size`; "auto", "inception" for most datasets, and below 64 pixels "resize" with a `shift` of an
-            eighth of the side, because windows of 5 % of a small image are too small.
-        eval_crop: "resize"; "resize_small_crop" or "resize_crop", with a central crop; "none"; "auto", "resize" for
-            most datasets.
-        resize_size: size before the crop, for the `_crop` values: 256 for 224 and 448 for 384 in `vit_jax`.
-        rounding: "float" keeps resized values as in `vit_jax`; "uint8" drops the fraction as in big_vision's
-            pre-training. RandAugment always uses "uint8".
-        interpolation: how evaluation images are resized: "bilinear" or "bicubic", antialiased as in PyTorch; "" is the
-            method of `vit_jax`.
-        flip: "on" mirrors half of the training images, "off" none; "auto" is "on" for most datasets. A bool also works.
+        train_crop: crop of training images. "inception" resizes a random window; "resize_small_crop" resizes the
+            shorter side to `resize_size` and takes a random crop; "resize_crop" resizes both sides to `resize_size` and
+            takes a random crop; "resize" resizes the whole image without keeping its aspect ratio; "none" is for images
+            that already have `image_size`. "auto" is "inception" for most datasets; for an `image_size` below 64, it is
+            "resize" with a `shift` of an eighth of the side, because random windows of a small image are too small.
+        eval_crop: crop of evaluation images. "resize" and "none" as in `train_crop`; "resize_small_crop" and
+            "resize_crop" take the central crop; "auto" is "resize" for most datasets.
+        resize_size: size in pixels before the crop, for the `_crop` values; `vit_jax` uses 256 for an `image_size` of
+            224, and 448 for 384.
+        rounding: "float" keeps the float values of resized images, as in `vit_jax`; "uint8" truncates them, as in
+            big_vision's pre-training. RandAugment always uses "uint8".
+        interpolation: interpolation for resizing evaluation images: "bilinear" or "bicubic", antialiased as in PyTorch;
+            "" for the method of `vit_jax`.
+        flip: "on" mirrors half of the training images, "off" mirrors none; "auto" is "on" for most datasets. True and
+            False also work.
         shift: largest random shift of a training image in each direction, in pixels.
-        augreg: an augmentation level of AugReg, "none", "light1", "light2", "medium1", "medium2", "strong1" or
-            "strong2". It sets `randaugment_layers`, `randaugment_magnitude` and `mixup_alpha`.
-        randaugment_layers: RandAugment operations per image; 0 is off.
-        randaugment_magnitude: their strength; 10 is the strongest in the RandAugment paper.
-        randaugment_form: "corrected", or "original" for big_vision's code, which AugReg used: `Contrast` blends with
-            the number of pixels / 256 instead of the mean gray value, and `Solarize` takes thresholds of 256 or more
-            modulo 256 instead of inverting nothing.
+        augreg: augmentation level of AugReg: "none", "light1", "light2", "medium1", "medium2", "strong1" or "strong2".
+            It sets `randaugment_layers`, `randaugment_magnitude` and `mixup_alpha`.
+        randaugment_layers: number of RandAugment operations per image; 0 is off.
+        randaugment_magnitude: strength of these operations; 10 is the strongest in the RandAugment paper.
+        randaugment_form: "corrected", or "original" for the behavior of big_vision's code, which AugReg used:
+            `Contrast` blends with the number of pixels / 256 instead of the mean gray value, and `Solarize` takes
+            thresholds of 256 or more modulo 256 instead of inverting nothing.
         mixup_alpha: both parameters of mixup's Beta distribution; 0 is off.
-        mixup_form: which example each one is mixed with: "roll", the previous one; "reverse", the one at the same
-            distance from the end.
-        cutmix_alpha: as `mixup_alpha`, for CutMix. If both are on, each batch uses one of them, with equal probability.
-        label_smoothing: share of each label that is distributed over all classes, in [0, 1).
-        max_megapixels: larger images count as unreadable and are not decoded.
-        exif: whether photographs are rotated by their EXIF orientation. `vit_jax` ignores it.
-        shuffle_buffer: number of encoded examples in memory, over all hosts, to shuffle sources that cannot be read by
-            index.
-        prefetch: number of batches prepared ahead.
+        mixup_form: mixup partner of an example: "roll" is the previous example of the batch; "reverse" is the example
+            at the same distance from the end of the batch.
+        cutmix_alpha: like `mixup_alpha`, for CutMix. If both are on, each batch uses one of them, with equal
+            probability.
+        label_smoothing: fraction of each label that is distributed over all classes, in [0, 1).
+        max_megapixels: largest size of an image; larger images count as unreadable and are not decoded.
+        exif: if True, applies the EXIF orientation of photographs, which `vit_jax` ignores.
+        shuffle_buffer: number of encoded examples to keep in memory, over all hosts, for shuffling sources that cannot
+            be read by index.
+        prefetch: number of batches to prepare ahead.
         threads: number of threads that decode and transform images; 0 is one per CPU core.
     """
 
@@ -120,17 +123,17 @@ class Options:
         for crop in ("train_crop", "eval_crop"):
             if getattr(self, crop).endswith("_crop") and self.resize_size < self.image_size:
                 raise ValueError(
-                    f"A crop of {self.image_size} pixels needs a `resize_size` of at least that, like 256 for 224 or "
-                    f"448 for 384. Received: resize_size={self.resize_size}, {crop}={getattr(self, crop)!r}"
+                    f"`resize_size` must be at least `image_size`, {self.image_size}, for this crop, such as 256 for "
+                    f"224 or 448 for 384. Received: resize_size={self.resize_size}, {crop}={getattr(self, crop)!r}"
                 )
         if self.augreg != "none" and (self.randaugment_layers or self.mixup_alpha):
             raise ValueError(
-                "`augreg` sets `randaugment_layers` and `mixup_alpha`, which must then be 0. Received: "
+                "`randaugment_layers` and `mixup_alpha` must be 0 if `augreg` is set, which replaces them. Received: "
                 f"augreg={self.augreg!r}, randaugment_layers={self.randaugment_layers}, mixup_alpha={self.mixup_alpha}"
             )
 
     def resolve(self, source: Source) -> "Options":
-        """Returns these options with "auto" and `augreg` replaced by their values for a source.
+        """Returns these options with "auto" and `augreg` replaced by the values that they stand for with a source.
 
         Raises:
             ValueError: the options do not fit the source.
@@ -165,7 +168,7 @@ class Options:
             wrong["augreg"] = self.augreg
         if wrong:
             raise ValueError(
-                "With `max_patches` (NaFlex) images, or their inception crops, are resized to patches and not mixed: "
+                "`max_patches` (NaFlex) resizes images, or their inception crops, to patches and does not mix them: "
                 f"leave these fields at their defaults. Received: {', '.join(f'{k}={v!r}' for k, v in wrong.items())}"
             )
         train_crop = "resize" if self.train_crop == "auto" else self.train_crop
@@ -180,22 +183,26 @@ class Options:
         has_size = self.image_size or self.max_patches
         if not has_size and not (self.train_crop == self.eval_crop == "none" and stored.is_fully_defined()):
             raise ValueError(
-                "The height and width of the images in a batch must be set, as with --config.data.image_size=224. "
+                "`image_size` must be set for images without a fixed size, as with --config.data.image_size=224. "
                 f"Received: {crops}"
             )
         if self.image_size and keeps_size and not stored.is_compatible_with((self.image_size, self.image_size, None)):
-            raise ValueError(f"A crop of 'none' keeps the source's size, {stored[0]}x{stored[1]}. Received: {crops}")
+            raise ValueError(
+                f"`image_size` must match the source's size, {stored[0]}x{stored[1]}, if a crop is 'none'. "
+                f"Received: {crops}"
+            )
         if self.randaugment_layers and self.channels not in (1, 3):
             raise ValueError(
-                "RandAugment needs images of 1 or 3 channels: `augreg` must be 'none' and `randaugment_layers` 0 for "
-                f"others. Received: channels={self.channels}, augreg={augreg!r}, "
+                "`augreg` must be 'none' and `randaugment_layers` 0, because RandAugment needs images with 1 or 3 "
+                f"channels. Received: channels={self.channels}, augreg={augreg!r}, "
                 f"randaugment_layers={self.randaugment_layers}"
             )
         if stored[2] not in (None, self.channels) and (stored[2], self.channels) != (1, 3):
             raise ValueError(f"`channels` must be {stored[2]}, as in the source. Received: channels={self.channels}")
         if source.is_encoded and spec.shape.rank and self.channels % spec.shape[0]:
             raise ValueError(
-                f"`channels` must be a multiple of {spec.shape[0]} files. Received: channels={self.channels}"
+                f"`channels` must be a multiple of {spec.shape[0]}, the number of files per image. "
+                f"Received: channels={self.channels}"
             )
         if self.bit_depth == 16 and not source.is_encoded:
             raise ValueError(
@@ -206,7 +213,7 @@ class Options:
     # The methods below need resolved options.
 
     def image_shape(self, source: Source) -> tuple[int, int, int]:
-        """`(H, W, C)` of the images in a batch."""
+        """Returns the shape of an image in a batch: `(H, W, C)`, or `(S, P*P + 2, C)` for NaFlex."""
         if self.max_patches:
             return naflex.batch_shape(self.max_patches, self.patch_size, self.channels)
         if self.image_size:
@@ -214,11 +221,14 @@ class Options:
         return (*source.image_spec.shape[:2], self.channels)
 
     def white(self, source: Source) -> float:
-        """The value of a white pixel in the stored images of a source."""
+        """Returns the value of a white pixel in the stored images of a source."""
         return 65535 if self.bit_depth == 16 and source.max_value == 255 else source.max_value
 
     def preprocessing(self, source: Source, white: float | None = None) -> Preprocessing:
-        """Returns the preprocessing of evaluation images, on the scale of the stored values or of another white."""
+        """Returns the preprocessing of evaluation images whose white pixels have the value `white`.
+
+        The default is the value of white in the stored images.
+        """
         stored = self.white(source)
         white = stored if white is None else white
         scale = white / stored
@@ -238,8 +248,8 @@ class Options:
     def model_preprocessing(self, source: Source) -> Preprocessing:
         """Returns the preprocessing that a model trained on a source needs for image files.
 
-        White is 255 as in files, or 65,535 if the source has more than 8 bits per value. Scans with values of 0 to
-        16 correspond to PNG files of 0 to 255, and uint16 arrays to PNG files of 16 bits.
+        Its value of white is 255, or 65,535 if the source has more than 8 bits per value. For example, arrays with
+        values from 0 to 16 correspond to 8-bit PNG files, and uint16 arrays to 16-bit PNG files.
         """
         is_deep = self.bit_depth == 16 if source.is_encoded else source.image_spec.dtype.name != "uint8"
         bit_depth = 16 if is_deep else 8

@@ -1,8 +1,9 @@
-"""RandAugment as in big_vision: sixteen operations on uint8 images of three channels or one.
+"""RandAugment as in big_vision: sixteen operations on uint8 images with one or three channels.
 
 Each layer draws one operation and always applies it, at a fixed magnitude; 10 is the strongest in the paper. With
-`original`, every pixel agrees with big_vision's pp/archive/autoaugment.py; by default, `contrast` and `solarize` are
-corrected.
+`original=True`, every pixel agrees with big_vision's pp/archive/autoaugment.py; by default, `contrast` and `solarize`
+are corrected.
+
 References: Cubuk et al., "RandAugment"; Steiner et al., "How to train your ViT?" (AugReg), section 3.3.
 """
 
@@ -12,7 +13,7 @@ import tensorflow as tf
 
 GRAY = 128
 
-# AugReg's levels: layers and magnitude of RandAugment, and alpha of mixup.
+# AugReg's augmentation levels: layers and magnitude of RandAugment, and alpha of mixup.
 LEVELS = {
     "none": (0, 0, 0.0),
     "light1": (2, 0, 0.0),
@@ -27,7 +28,7 @@ LEVELS = {
 def autocontrast(image):
     """Stretches each channel to [0, 255]; constant channels do not change."""
     values = tf.cast(image, tf.float32)
-    # One axis at a time: the first reduction then works on whole rows, which is several times faster.
+    # Reduce one axis at a time, so that the first reduction works on whole rows, which is several times faster.
     low, high = [reduce(reduce(values, 0), 0) for reduce in (tf.reduce_min, tf.reduce_max)]
     scale = tf.where(high > low, 255.0 / tf.where(high > low, high - low, 1.0), 1.0)
     offset = tf.where(high > low, -low * scale, 0.0)
@@ -39,9 +40,9 @@ def equalize(image):
     height, width = tf.unstack(tf.shape(image)[:2])
     channels = image.shape[-1]
     values = tf.reshape(tf.cast(image, tf.int32), [height, width * channels])
-    # One histogram and one table for all channels: channel c uses the values from 256 * c on.
+    # Use one histogram and one lookup table for all channels: channel c occupies the 256 bins from 256 * c on.
     shifted = values + tf.tile(tf.constant([256 * channel for channel in range(channels)]), [width])
-    # The raw op, because `tf.math.bincount` computes the maximum first.
+    # Use the raw op, because `tf.math.bincount` computes the maximum first.
     counts = tf.raw_ops.DenseBincount(
         input=tf.reshape(shifted, [-1]), size=256 * channels, weights=tf.zeros([0], tf.int32), binary_output=False
     )
@@ -52,7 +53,7 @@ def equalize(image):
     step = (tf.reduce_sum(counts, axis=1, keepdims=True) - last) // 255
     below = tf.cumsum(counts, axis=1, exclusive=True)
     table = (below + step // 2) // tf.maximum(step, 1)
-    # Exclusive sums shift the table by one; its first entry is 0, not step // 2.
+    # The exclusive sum shifts the table by one entry; the first entry must be 0, not step // 2.
     table = tf.where(order == 0, 0, tf.clip_by_value(table, 0, 255))
     table = tf.where(step > 0, table, order)
     return tf.reshape(tf.gather(tf.cast(tf.reshape(table, [-1]), tf.uint8), shifted), tf.shape(image))
@@ -73,35 +74,35 @@ def rotate(image, degrees):
 
 
 def posterize(image, bits):
-    """Keeps the `bits` most significant bits of each value, and at least one, as TensorFlow shifts by at most 7."""
+    """Keeps the `bits` most significant bits of each value; at least one, because TensorFlow shifts by at most 7."""
     shift = min(max(8 - bits, 0), 7)
     return tf.bitwise.bitwise_and(image, tf.constant(0xFF >> shift << shift, tf.uint8))
 
 
 def solarize(image, threshold, original=False):
-    """Inverts values of `threshold` or more; 256 inverts nothing, or with `original` everything."""
+    """Inverts values of `threshold` or more; a threshold of 256 inverts nothing, or everything with `original`."""
     threshold = threshold % 256 if original else threshold
     # Compare as Python integers, so that 256 does not wrap to 0.
     if threshold > 255:
         return tf.identity(image)
-    # Invert by flipping all bits: `tf.where` takes several times as long on bytes, here and below.
+    # Invert by flipping all bits, because `tf.where` takes several times as long on bytes.
     return tf.bitwise.bitwise_xor(image, 255 * tf.cast(image >= tf.constant(threshold, tf.uint8), tf.uint8))
 
 
 def solarize_add(image, addition, threshold=128):
-    """Adds to the values below `threshold`; the result is at most 255."""
+    """Adds `addition` to values below `threshold`; the result is at most 255."""
     # Clip before adding, because bytes would overflow.
     added = tf.minimum(255 - image, tf.constant(min(addition, 255), tf.uint8))
     return image + added * tf.cast(image < threshold, tf.uint8)
 
 
 def color(image, factor):
-    """Blends from gray (factor 0) to the image (1) and beyond."""
+    """Blends between the image in gray (factor 0) and the image (factor 1); larger factors extrapolate."""
     return _blend(_gray(image), image, factor)
 
 
 def contrast(image, factor, original=False):
-    """Blends from the mean gray value (factor 0) to the image (1) and beyond."""
+    """Blends between the mean gray value (factor 0) and the image (factor 1); larger factors extrapolate."""
     gray = tf.cast(_gray(image), tf.int32)
     pixels = tf.cast(tf.size(gray), tf.float32)
     # big_vision averages the counts of the histogram instead of the values.
@@ -110,12 +111,12 @@ def contrast(image, factor, original=False):
 
 
 def brightness(image, factor):
-    """Blends from black (factor 0) to the image (1) and beyond."""
+    """Blends between black (factor 0) and the image (factor 1); larger factors extrapolate."""
     return _blend(0.0, image, factor)
 
 
 def sharpness(image, factor):
-    """Blends from a smoothed image (factor 0) to the image (1) and beyond; the border does not change."""
+    """Blends between a smoothed image (factor 0) and the image (factor 1), except at the border."""
     kernel = tf.constant([[1.0, 1, 1], [1, 5, 1], [1, 1, 1]]) / 13.0
     kernel = tf.tile(kernel[:, :, None, None], [1, 1, image.shape[-1], 1])
     smooth = tf.nn.depthwise_conv2d(tf.cast(image, tf.float32)[None], kernel, [1, 1, 1, 1], "VALID")[0]
@@ -125,12 +126,12 @@ def sharpness(image, factor):
 
 
 def shear(image, level, axis):
-    """Shears along the rows for axis 1, along the columns for axis 0."""
+    """Shears horizontally for axis 1, vertically for axis 0."""
     return _transform(image, [1.0, level * axis, 0.0, level * (1 - axis), 1.0, 0.0])
 
 
 def translate(image, shift, axis):
-    """Translates by `shift` pixels, to the left for axis 1 or up for axis 0; slicing is faster for whole pixels."""
+    """Translates by `shift` pixels, left for axis 1 or up for axis 0; slices for whole pixels, which is faster."""
 
     def whole():
         size = tf.shape(image)[axis]
@@ -144,10 +145,10 @@ def translate(image, shift, axis):
 
 
 def cutout(image, half, y, x):
-    """Grays a square with sides of `2 * half` pixels around (y, x), clipped to the image."""
+    """Fills a square with sides of `2 * half` pixels around (y, x), clipped to the image, with gray."""
     rows, columns = tf.range(tf.shape(image)[0]), tf.range(tf.shape(image)[1])
     inside = ((rows >= y - half) & (rows < y + half))[:, None] & ((columns >= x - half) & (columns < x + half))[None, :]
-    # `(H, W * C)`, so that nothing is broadcast over the channels.
+    # Use the shape `(H, W * C)` to avoid broadcasting over the channels.
     inside = tf.cast(tf.repeat(inside, image.shape[-1], axis=1), tf.uint8)
     flat = tf.reshape(image, tf.shape(inside))
     return tf.reshape(flat * (1 - inside) + GRAY * inside, tf.shape(image))
@@ -182,7 +183,7 @@ def operations(magnitude, original=False):
 
 
 def randaugment(image, layers, magnitude, seed, original=False):
-    """Applies `layers` random operations in turn to a uint8 image `(H, W, C)`, C of 1 or 3."""
+    """Applies `layers` random operations in turn to a uint8 image `(H, W, C)` with 1 or 3 channels."""
     draws = tf.random.stateless_uniform([layers, 4], seed)
     choices = list(operations(magnitude, original).values())
     for layer in range(layers):
@@ -194,7 +195,7 @@ def randaugment(image, layers, magnitude, seed, original=False):
 
 
 def _to_uint8(values):
-    """Clips to [0, 255] and drops the fraction."""
+    """Clips to [0, 255] and truncates to uint8."""
     return tf.cast(tf.clip_by_value(values, 0.0, 255.0), tf.uint8)
 
 
@@ -203,13 +204,13 @@ def _gray(image):
 
 
 def _blend(start, image, factor):
-    """Interpolates or extrapolates linearly: `start` for a factor of 0, the image for 1."""
+    """Interpolates or extrapolates linearly; returns `start` for factor 0 and the image for factor 1."""
     start = tf.cast(start, tf.float32)
     return _to_uint8(start + factor * (tf.cast(image, tf.float32) - start))
 
 
 def _transform(image, matrix):
-    """Replaces pixel (x, y) by (a x + b y + c, d x + e y + f), or gray if that is outside; `matrix` is (a, ..., f)."""
+    """Replaces pixel (x, y) by pixel (a x + b y + c, d x + e y + f), gray if outside; `matrix` is (a, ..., f)."""
     return tf.raw_ops.ImageProjectiveTransformV3(
         images=image[None],
         transforms=tf.stack([*matrix, 0.0, 0.0])[None],

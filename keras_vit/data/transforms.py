@@ -1,6 +1,6 @@
-"""Random windows, resizing, crops and normalization of single images.
+"""Random windows, resizing, cropping and normalization of single images.
 
-With `rounding="float"` a resized image stays float32, as in `vit_jax`; with "uint8" it is cast, as in big_vision.
+With `rounding="float"`, resized images stay float32, as in `vit_jax`; with "uint8", they are cast, as in big_vision.
 """
 
 import tensorflow as tf
@@ -10,7 +10,7 @@ from keras_vit import naflex
 
 
 def evaluation_image(image, size, preprocessing):
-    """Prepares an evaluation image for a model: float32 `(height, width, C)`. Used by data and by exports."""
+    """Resizes, crops and normalizes an image for evaluation or an exported model: float32 `(height, width, C)`."""
     if preprocessing.resize == "naflex":
         return pack(normalize(resize_to_patches(image, size), preprocessing), size)
     if size:
@@ -25,7 +25,7 @@ def evaluation_image(image, size, preprocessing):
 
 
 def normalize(image, preprocessing):
-    """Returns `(image - mean) / std` as float32; a mean and std of half the value of white give [-1, 1]."""
+    """Returns `(image - mean) / std` as float32."""
     mean, std = preprocessing.mean, preprocessing.std
     if len({*zip(mean, std)}) == 1:  # several times faster than broadcasting over the channels
         mean, std = mean[0], std[0]
@@ -33,8 +33,8 @@ def normalize(image, preprocessing):
 
 
 def inception_window(size, seed):
-    """Draws a window of 5 to 100 % of the area, width over height 0.75 to 1.33: int32 `(y, x, height, width)`."""
-    # The aspect ratio is 1.33 and not 4/3, as in the JAX reference.
+    """Draws a random window, int32 `(y, x, height, width)`: 5 to 100 % of the area, aspect ratio 0.75 to 1.33."""
+    # The largest aspect ratio is 1.33 instead of 4/3, as in the JAX reference.
     ranges = {"aspect_ratio_range": (0.75, 1.33), "area_range": (0.05, 1.0), "min_object_covered": 0.0}
     begin, window, _ = tf.image.stateless_sample_distorted_bounding_box(
         tf.concat([size, [3]], 0), tf.zeros([1, 0, 4]), seed, use_image_if_no_bounding_boxes=True, **ranges
@@ -43,15 +43,15 @@ def inception_window(size, seed):
 
 
 def resize(image, size, rounding="float", interpolation="", method="bilinear"):
-    """Resizes to `size`, whatever its aspect ratio, with half-pixel centers; `interpolation` implies antialiasing."""
+    """Resizes to `size`, without keeping the aspect ratio, with half-pixel centers; antialiased by `interpolation`."""
     resized = tf.image.resize(image, size, method=interpolation or method, antialias=bool(interpolation))
-    if interpolation == "bicubic":  # overshoots at edges
+    if interpolation == "bicubic":  # bicubic interpolation overshoots at edges
         resized = tf.clip_by_value(resized, 0, 255) if image.dtype == tf.uint8 else tf.maximum(resized, 0)
     return truncate(resized) if rounding == "uint8" and image.dtype == tf.uint8 else resized
 
 
 def truncate(image):
-    """Casts to uint8 as big_vision does: clips to [0, 255] and drops the fraction."""
+    """Clips to [0, 255] and truncates to uint8, as in big_vision."""
     return tf.cast(tf.clip_by_value(image, 0, 255), tf.uint8)
 
 
@@ -64,7 +64,7 @@ def resize_to_patches(image, shape):
 
 
 def pack(image, shape):
-    """Packs an image of whole patches for a NaFlex batch: float32 `(S, P*P + 2, C)`."""
+    """Packs an image of whole patches into a sequence for a NaFlex batch: float32 `(S, P*P + 2, C)`."""
     side, channels = naflex.patch_size_of(shape), image.shape[2]
     rows, columns = tf.unstack(tf.shape(image)[:2] // side)
     x = tf.transpose(tf.reshape(image, (rows, side, columns, side, channels)), (0, 2, 1, 3, 4))
@@ -77,7 +77,7 @@ def pack(image, shape):
 def resize_to_cover(image, size, rounding="float", interpolation=""):
     """Resizes to the smallest image of the same aspect ratio that covers `size`."""
     shape = tf.shape(image)[:2]
-    if interpolation:  # drop the fraction of the other side, as torchvision and transformers do
+    if interpolation:  # round the longer side down, as torchvision and transformers do
         covering = tf.maximum(shape * size[::-1] // shape[::-1], size)
         return resize(image, covering, rounding, interpolation)
     shape = tf.cast(shape, tf.float32)
@@ -86,13 +86,13 @@ def resize_to_cover(image, size, rounding="float", interpolation=""):
 
 
 def central_crop(image, size):
-    """Crops the central `(height, width)`; half a pixel to the top left if it cannot be centered."""
+    """Crops the center to `size`, `(height, width)`; an odd margin leaves its extra pixel at the bottom or right."""
     y, x = [(tf.shape(image)[i] - size[i]) // 2 for i in (0, 1)]
     return tf.ensure_shape(image[y : y + size[0], x : x + size[1]], (*size, None))
 
 
 def random_shift(image, max_shift, seed):
-    """Moves an image by up to `max_shift` pixels in each direction and fills with black."""
+    """Shifts an image randomly by up to `max_shift` pixels in each direction; fills with black."""
     if max_shift == 0:
         return image
     padded = tf.pad(image, [[max_shift, max_shift], [max_shift, max_shift], [0, 0]])

@@ -1,6 +1,6 @@
-"""Recipes as data: the fields of a config, and the tables of the papers.
+"""Recipes: the fields of a config, and the papers' hyperparameter tables.
 
-`defaults` returns every field of a config; the other functions return the changes of a recipe.
+`defaults` returns all fields of a config. `pretraining`, `augreg` and `finetuning` return changes to these defaults.
 """
 
 from keras_vit.recipes.defaults import defaults, model_fields

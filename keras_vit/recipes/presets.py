@@ -1,4 +1,4 @@
-"""Recipes for a model and a dataset, as changes to a config's defaults."""
+"""The papers' recipes for a model and a dataset, as changes to a config's defaults."""
 
 from fnmatch import fnmatchcase
 from typing import Any
@@ -14,33 +14,35 @@ def parse_config_arg(text: str, example: str = "ViT-B/16,cifar10") -> tuple[str,
     """Parses the text after the colon in `--config=pretrain:ViT-L/16,imagenet21k,epochs=30`.
 
     Returns:
-        `(model, dataset, choices)`: two names and a dict, with numbers converted.
+        `(model, dataset, choices)`: two names, and a dict of the choices, with numeric values converted to numbers.
 
     Raises:
-        ValueError: the text does not have this form; the message shows `example`.
+        ValueError: the text does not have this form. The error message shows `example`.
     """
     model, _, rest = text.partition(",")
     dataset, *words = rest.split(",")
     choices = dict(word.split("=", 1) for word in words if "=" in word)
     if not model or not dataset or len(choices) != len(words):
-        raise ValueError(f"The config needs a model, a dataset and then choices, such as {example}. Received: {text!r}")
+        raise ValueError(
+            f"The config needs a model, a dataset and optional choices, such as {example}. Received: {text!r}"
+        )
     return model, dataset, {name: _number(value) for name, value in choices.items()}
 
 
 def pretraining(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
-    """Returns the row of Table 3 for a model and a dataset.
+    """Returns the pre-training recipe for a model and a dataset from the paper's Table 3.
 
     Args:
-        model: as in the paper, "ViT-B/16", "R50+ViT-B/32" or "R50x1" (also "BiT-R50x1").
+        model: name in the paper, such as "ViT-B/16", "R50+ViT-B/32" or "R50x1" (or "BiT-R50x1").
         dataset: "jft300m", "imagenet21k" or "imagenet2012".
-        **choices: `epochs`, if the row has several values.
+        **choices: `epochs`, if Table 3 has several values for it.
 
     Returns:
-        A nested dict of changes for `defaults`, except that its `model` group has arguments for
-        `families.model_config`, which adds the size. `pre_logits=True` is the paper's hidden layer before the head.
+        A nested dict of changes for `defaults`. Its `model` group contains arguments for `families.model_config`, which
+        adds the size of the model. `pre_logits=True` adds the paper's hidden layer before the head.
 
     Raises:
-        ValueError: there is no such row, or a choice is missing or not one of the row's.
+        ValueError: Table 3 has no row for the model and the dataset, or a choice is missing or not in the row.
     """
     model = families.canonical_name(model)
     rows = [row for row in tables.TABLE_3 if _has(row.models, model)]
@@ -61,19 +63,22 @@ def pretraining(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
 
 
 def augreg(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
-    """Returns AugReg's pre-training recipe for any Vision Transformer, in the form of `pretraining`.
+    """Returns AugReg's pre-training recipe for any Vision Transformer.
 
     Args:
-        model: its name, "ViT-S/16".
+        model: name of the model, such as "ViT-S/16".
         dataset: "imagenet21k" or "imagenet2012".
-        **choices: `augreg`, the level of augmentation; `dropout`, also used for stochastic depth; `weight_decay`; and
-            on ImageNet-21k `epochs`.
+        **choices: `augreg`, the augmentation level; `dropout`, which is also the rate of stochastic depth;
+            `weight_decay`; and for ImageNet-21k, `epochs`.
+
+    Returns:
+        A nested dict, as in `pretraining`.
 
     Raises:
         ValueError: the dataset or a choice is not in AugReg, a choice is missing, or the model is a BiT ResNet.
     """
     if families.is_bit(model):
-        raise ValueError(f"AugReg trains Vision Transformers and hybrids. Received: model={model!r}")
+        raise ValueError(f"`model` must be a Vision Transformer or a hybrid for AugReg. Received: model={model!r}")
     values = _row_of(tables.AUGREG, "AugReg", model, dataset, choices)
     loss, head_bias = tables.PRETRAINING_LOSS[dataset]
     dropout = {"dropout": values["dropout"], "stochastic_depth": values["dropout"]}
@@ -93,16 +98,21 @@ def augreg(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
 
 
 def finetuning(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
-    """Returns the row of Table 4 for a dataset in the form of `pretraining`, with one of the learning rates of `rates`.
+    """Returns the fine-tuning recipe for a dataset from the paper's Table 4.
+
+    The learning rate is one of the `rates` of the dataset: 0.03 if Table 4 lists it, else the first.
 
     Args:
-        model: as in the paper.
+        model: name in the paper.
         dataset: "imagenet2012", "cifar100", "cifar10", "pets", "flowers" or "vtab/...".
-        **choices: `resolution` in pixels: 384 (the default), or 512 with Polyak averaging; for patches of 14 pixels,
-            which divide neither of them, 378 and 518.
+        **choices: `resolution` in pixels: 384 (the default), or 512 with Polyak averaging. For patches of 14 pixels,
+            which divide neither 384 nor 512, the values are 378 and 518.
+
+    Returns:
+        A nested dict, as in `pretraining`.
 
     Raises:
-        ValueError: there is no such row, another resolution, or another choice.
+        ValueError: Table 4 has no row for the dataset, or a choice is unknown or out of range.
     """
     model = families.canonical_name(model)
     row = _finetuning_row(dataset)
@@ -110,7 +120,9 @@ def finetuning(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
     resolution = choices.get("resolution", plain)
     if set(choices) - {"resolution"} or resolution not in (plain, averaged):
         received = ", ".join(f"{name}={value}" for name, value in choices.items())
-        raise ValueError(f"{model} takes resolution={plain}, or {averaged} with averaging. Received: {received}")
+        raise ValueError(
+            f"{model} takes only resolution={plain}, or {averaged} with Polyak averaging. Received: {received}"
+        )
     recipe = f"fine-tuning of {model} on {dataset}, Table 4, {resolution} pixels"
     if plain == 378 and resolution == plain:
         recipe += " (384 is not a multiple of 14)"
@@ -131,7 +143,7 @@ def finetuning(model: str, dataset: str, **choices: Any) -> dict[str, Any]:
 
 
 def rates(dataset: str) -> tuple[float, ...]:
-    """Returns the learning rates that Table 4 sweeps on a dataset; a `ValueError` if it has no such row."""
+    """Returns the learning rates that Table 4 sweeps for a dataset; raises a `ValueError` for an unknown dataset."""
     return _finetuning_row(dataset).rates
 
 
@@ -148,7 +160,7 @@ def _has(patterns, name):
 
 
 def _row_of(rows, table, model, dataset, choices):
-    """Returns the row for a dataset as a dict, with each tuple of values replaced by the chosen one."""
+    """Returns the row for a dataset as a dict, with each tuple of values replaced by the chosen value."""
     row = next((row for row in rows if row.dataset == dataset), None)
     if row is None:
         datasets = dict.fromkeys(row.dataset for row in rows)

@@ -65,7 +65,7 @@ def test_shown_images_are_those_that_the_model_gets():
     stored = tf.io.decode_png(content).numpy()
     np.testing.assert_array_equal(picture, stored)
     np.testing.assert_allclose(image, (stored - [10, 20, 30.0]) / [40, 50, 60], atol=1e-5)
-    for content, reason in ((_png(2000, 2000, 3)[:40], "damaged"), (b"Dear Sir", "not an image of a known kind")):
+    for content, reason in ((_png(2000, 2000, 3)[:40], "damaged"), (b"Dear Sir", "not an image in a known format")):
         with pytest.raises(ValueError, match=f"^a.png cannot be read: it is {reason}"):
             reader.read("a.png", content)
 

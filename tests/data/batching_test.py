@@ -365,7 +365,7 @@ def test_a_million_examples_are_reached_at_once():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"batch_size": 6, "num_hosts": 4}, "equal shares.*num_hosts=4"),
+        ({"batch_size": 6, "num_hosts": 4}, "must be divisible by `num_hosts`.*num_hosts=4"),
         ({"batch_size": 8, "num_hosts": 4, "host_index": 4}, "host_index=4"),
         ({"batch_size": 8, "seed": -1}, "seed=-1"),
         ({"batch_size": 8, "train_crop": "centre"}, "train_crop.*'centre'"),

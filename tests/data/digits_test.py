@@ -29,7 +29,7 @@ def test_train_is_divided_again_for_tuning():
     together = np.concatenate([train.labels, validation.labels])
     whole = data.load_split("digits", "train")
     np.testing.assert_array_equal(np.bincount(together), np.bincount(whole.labels))
-    with pytest.raises(ValueError, match="The splits of the digits are train, test, tune_train.*Received"):
+    with pytest.raises(ValueError, match="The splits of digits are train, test, tune_train.*Received"):
         data.load_split("digits", "validation")
 
 

@@ -51,7 +51,7 @@ def test_tiny_sets_have_no_tuning_splits(tmp_path, examples):
         write(tmp_path, prefix, (np.arange(examples) % 10).astype(np.uint8), "labels")
     train, test = data.load("idx", path=str(tmp_path))
     assert train.num_examples == test.num_examples == examples
-    with pytest.raises(ValueError, match="splits of the idx are train, test, or"):
+    with pytest.raises(ValueError, match="splits of idx are train, test, or"):
         data.load_split("idx", "tune_val", path=str(tmp_path))
 
 
@@ -63,7 +63,7 @@ def test_gray_images_are_resized_for_color_models(folder):
 
 def test_a_missing_file_and_another_format_are_one_line(folder):
     (folder / "t10k-labels-idx1-ubyte").write_bytes(b"\0\0\x0d\1" + bytes(12))
-    with pytest.raises(ValueError, match="an IDX file of bytes with 1 dim.*Received: .*t10k-labels"):
+    with pytest.raises(ValueError, match="an IDX file of uint8 values with 1 dim.*Received: .*t10k-labels"):
         data.load("idx", path=str(folder))
     (folder / "t10k-labels-idx1-ubyte").unlink()
     with pytest.raises(ValueError, match="a folder with IDX files.*Received: no .*t10k-labels"):

@@ -80,7 +80,7 @@ def test_a_webp_that_moves_is_no_image():
     stream = io.BytesIO()
     frames[0].save(stream, "WEBP", save_all=True, append_images=frames[1:])
     assert in_dataset(images.header_size, stream.getvalue()).numpy().tolist() == [0, 0]
-    with pytest.raises(tf.errors.InvalidArgumentError, match="not an image of a known kind"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not an image in a known format"):
         images.decode(tf.constant(stream.getvalue()))
 
 

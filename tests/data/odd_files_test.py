@@ -109,7 +109,7 @@ def test_a_flipped_bit_is_one_bad_example(number, records, images_of):
 def test_a_tail_of_zeros_is_refused_with_its_place(tail, records):
     size = len(records.read_bytes())
     records.write_bytes(records.read_bytes() + tail)
-    with pytest.raises(ValueError, match=f"whole records.*train-0', broken at or before byte {size}$"):
+    with pytest.raises(ValueError, match=f"complete records.*train-0', broken at or before byte {size}$"):
         data.tfrecords(records, ["a", "b"])
 
 

@@ -111,8 +111,8 @@ def write(path, content):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda p: data.folder(p / "nowhere"), "no such folder.*nowhere"),
-        (lambda p: data.folder(p / "photos" / "ant"), "There are no images"),
+        (lambda p: data.folder(p / "nowhere"), "must be an existing folder.*nowhere"),
+        (lambda p: data.folder(p / "photos" / "ant"), "must contain images as"),
         (lambda p: data.folder(p / "photos", "half"), "'half'"),
         (lambda p: data.folder(p / "photos", class_names=["ant", "bee"]), r"\['cat'\]"),
         (lambda p: data.file_list(p / "nowhere.csv"), "No such file"),
@@ -121,7 +121,7 @@ def write(path, content):
         (lambda p: data.file_list(write(p / "gone.csv", "photos/ant/00.jpg,a\nphotos/x,b\n")), "1 of 2 .* missing.*x"),
         (lambda p: data.file_list(write(p / "l.csv", "photos/ant/00.jpg,a\n"), class_names=["b"]), "among the 1 .*'a'"),
         (lambda p: data.file_list(write(p / "n.csv", "photos/ant/00.jpg,7\n"), class_names=["a", "b"]), "from 7 to 7"),
-        (lambda p: data.tfrecords(p / "no-*", ["a"]), "No file matches"),
+        (lambda p: data.tfrecords(p / "no-*", ["a"]), "must match at least one file"),
         (lambda p: data.tfrecords(write(p / "text", "no file of records, by far"), ["a"]), "broken at .* byte 0"),
     ],
 )  # fmt: skip
@@ -144,13 +144,13 @@ def test_a_scan_finds_a_label_out_of_range(tmp_path, images_of):
     write_records(tmp_path / "r", map(images_of, range(4)), [0, 1, 7, 0])
     report = data.verify(data.tfrecords(tmp_path / "r", ["a", "b"]))
     assert report["bad"] == [f"{tmp_path}/r record 2"]
-    assert "not in 0 to 1: 7" in report["reasons"][report["bad"][0]]
+    assert "in 0 to 1, but is: 7" in report["reasons"][report["bad"][0]]
 
 
 @pytest.mark.parametrize(
     ("name", "details", "message"),
     [
-        ("digits", {"path": "photos"}, r"takes only name, split\..*path='photos'"),
+        ("digits", {"path": "photos"}, r"takes only the fields name, split\..*path='photos'"),
         ("folder", {"path": "photos", "image_key": "x", "classes": 3}, r"test_share.*classes=3, image_key='x'"),
         ("cifar10", {"test_share": 0.5}, r"'cifar10'.*test_share=0.5"),
     ],
@@ -170,7 +170,7 @@ def test_a_class_may_lack_test_but_not_training_examples(tmp_path, images_of, ca
     with pytest.raises(ValueError, match=r"training split.*must not be empty. Received: no examples of \['b'\]"):
         data.check_splits(test, train)
     (tmp_path / "test" / "c").mkdir()
-    with pytest.raises(ValueError, match=r"Subfolders must be named like classes. Received: \['c'\]"):
+    with pytest.raises(ValueError, match=r"Subfolders must have the names of classes. Received: \['c'\]"):
         data.load("folder", path=str(tmp_path))
 
 
@@ -189,7 +189,8 @@ def test_a_hashed_split_tests_each_class_of_two(tmp_path, images_of, caplog):
         for path in (tmp_path / name).glob("[1-9].jpg"):
             path.unlink()
     with pytest.raises(
-        ValueError, match="The split has no images, as classes with one .*change --config.data.test_share.*split='test'"
+        ValueError,
+        match="The split has no images, because classes with a single .*change --config.data.test_share.*split='test'",
     ):
         data.load("folder", path=str(tmp_path))
 
@@ -234,7 +235,7 @@ def test_a_label_that_is_no_integer_among_integers_is_refused(label, photos):
     path = photos / "labels.csv"
     path.write_text(f"file,label\nant/00.jpg,10\nant/01.jpg,{label}\nant/02.jpg,2\n")
     with pytest.raises(
-        ValueError, match=f"or none of them must be integers.*Received: '{re.escape(label)}' in line 3 of"
+        ValueError, match=f"Labels must be all integers or all names.*Received: '{re.escape(label)}' in line 3 of"
     ):
         data.file_list(path)
 
@@ -294,7 +295,7 @@ def test_a_batch_larger_than_the_data_is_reported(photos, caplog):
     [
         ({"images": np.zeros((2, 4, 4, 3))}, "`max_value`, .* only uint8 and uint16 have a default.*dtype=float64"),
         ({"images": np.zeros((2, 4, 4), np.uint8)}, r"`images` must be numbers .*shape=\(2, 4, 4\)"),
-        ({"images": np.zeros((0, 4, 4, 3), np.uint8), "labels": []}, "none of them 0"),
+        ({"images": np.zeros((0, 4, 4, 3), np.uint8), "labels": []}, "no dimension of size 0"),
         ({"labels": [0]}, r"`labels` must be 2 integers. Received: .*shape=\(1,\)"),
         ({"labels": [0.0, 1.0]}, "Received: dtype=float64"),
         ({"labels": [0, 2]}, "Labels of 2 classes must be in 0 to 1. Received: labels from 0 to 2"),
@@ -348,7 +349,7 @@ def test_a_damaged_remote_file_is_refused(remote, images_of):
     tf.io.gfile.remove(file)  # this file system appends to a file that is there
     with tf.io.gfile.GFile(file, "wb") as stream:
         stream.write(bytes(content))
-    with pytest.raises(ValueError, match="TFRecord file must be whole.*train-1"):
+    with pytest.raises(ValueError, match="TFRecord file must be complete.*train-1"):
         data.tfrecords(remote, ["a", "b", "c"])
 
 

@@ -83,11 +83,11 @@ def test_class_names_order_the_classes_by_name(prepared, tmp_path):
     assert source.class_names == ("z", "x", "y")
     assert [int(source.read(tf.constant(i, tf.int64))["label"]) for i in range(3)] == [1, 2, 0]
     for text, other in (
-        ("x\ny\nw\n", r"3 names; only in one of the two: \['w', 'z'\]"),
-        ("x\ny\n", r"2 names; only in one of the two: \['z'\]"),
+        ("x\ny\nw\n", r"3 names; names in only one of the two lists: \['w', 'z'\]"),
+        ("x\ny\n", r"2 names; names in only one of the two lists: \['z'\]"),
     ):
         names.write_text(text)
-        with pytest.raises(ValueError, match=f"must be the 3 names that flat has, in any order. Received: {other}"):
+        with pytest.raises(ValueError, match=f"must be the 3 class names of flat, in any order. Received: {other}"):
             data.load_split("tfds:flat", "train", path=prepared, class_names=str(names))
 
 

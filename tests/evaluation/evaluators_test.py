@@ -295,7 +295,7 @@ def test_evaluators_report_unreadable_images_up_to_a_share(caplog):
     broken = unreadable(inputs_of(test=20), "test", [3, 7])
     with caplog.at_level(logging.WARNING, "keras_vit"):
         assert evaluation.evaluate(mean_color(), ["top1"], broken)["top1/accuracy"] == 1
-    assert "test: bad example 1, counted with weight 0: example 3" in caplog.text
+    assert "test: bad example 1, which gets weight 0: example 3" in caplog.text
     assert "skipped 2 of 20 examples: 2 cannot be read" in caplog.text
     with pytest.raises(ValueError, match="More than 5 % of 20 examples are bad"):
         evaluation.evaluate(mean_color(), ["top1"], dataclasses.replace(broken, max_bad_share=0.05))
@@ -426,7 +426,7 @@ def test_bad_requests_are_refused(model):
          lambda: evaluation.evaluate(model, ["knn:nothing@/data"])),
         ("real cannot load its dataset; real:imagenet2012_real@FOLDER",
          lambda: evaluation.evaluate(model, ["real"])),
-        ("There is no such folder", lambda: evaluation.evaluate(model, ["real:real.json@nowhere"])),
+        ("`path` must be an existing folder", lambda: evaluation.evaluate(model, ["real:real.json@nowhere"])),
         ("^`model` changes images in 'scale'",
          lambda: evaluation.evaluate(
              keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Rescaling(2.0, name="scale"), model]),

@@ -106,7 +106,7 @@ def test_pack_rejects_invalid_arrays(reference):
         naflex.pack(patches, 9 * shapes)
     with pytest.raises(ValueError, match="`patches` must be .* Received: patches of shape"):
         naflex.pack(patches[0], shapes)
-    with pytest.raises(ValueError, match="`max_patches` must be an integer of 1 or more. Received: max_patches=0"):
+    with pytest.raises(ValueError, match="`max_patches` must be a positive integer. Received: max_patches=0"):
         naflex.preprocess([picture(0, 8, 8)], MEAN, MEAN, 4, 0)
     with pytest.raises(ValueError, match=r"Images must be \(H, W, 3\). Received: shape=\(8, 8\)"):
         naflex.preprocess([np.zeros((8, 8))], MEAN, MEAN, 4, 9)
@@ -271,7 +271,7 @@ def test_naflex_data_options(tmp_path):
     inputs = data.from_config(config_of(tmp_path).data, batch_size=6, seed=0)
     assert inputs.image_shape == (16, 66, 3) and inputs.model_preprocessing().resize == "naflex"
     for field, value in {"mixup_alpha": 0.2, "image_size": 32, "train_crop": "none", "augreg": "light2"}.items():
-        with pytest.raises(ValueError, match=f"With `max_patches` .NaFlex.* Received: {field}="):
+        with pytest.raises(ValueError, match=f"`max_patches` .NaFlex.* Received: {field}="):
             _ = data.from_config({**config_of(tmp_path).data, field: value}, batch_size=6, seed=0)
     small = small_data.get_config("SigLIP2-NaFlex-B/16,folder")
     assert (small.data.max_patches, small.data.patch_size, small.data.image_size) == (256, 16, 0)

@@ -145,10 +145,10 @@ def test_augreg_needs_every_choice():
             {"augreg": "light3"},
             "augreg= one of none, light1, .*Received: augreg=light3",
         ),
-        ("augreg", "R50x1", "imagenet2012", {}, "trains Vision Transformers and hybrids. Received: model='R50x1'"),
+        ("augreg", "R50x1", "imagenet2012", {}, "or a hybrid for AugReg. Received: model='R50x1'"),
         ("finetuning", "ViT-B/16", "mnist", {}, "Table 4 has rows for imagenet2012, .*Received: dataset='mnist'"),
-        ("finetuning", "ViT-H/14", "pets", {"resolution": 512}, "takes resolution=378, or 518 .*: resolution=512"),
-        ("finetuning", "ViT-B/16", "pets", {"rate": 0.1}, "takes resolution=384, or 512 .*Received: rate=0.1"),
+        ("finetuning", "ViT-H/14", "pets", {"resolution": 512}, "takes only resolution=378, or 518 .*: resolution=512"),
+        ("finetuning", "ViT-B/16", "pets", {"rate": 0.1}, "takes only resolution=384, or 512 .*Received: rate=0.1"),
     ],
 )
 def test_unknown_rows_are_refused_with_the_known_ones(preset, model, dataset, choices, message):

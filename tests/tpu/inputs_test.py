@@ -19,7 +19,7 @@ def test_the_examples_of_a_part_of_a_split_are_unknown():
 def test_generated_datasets_are_asked():
     assert _examples(name="digits") == 1437
     assert _examples(name="digits", train_split="train[:100]") == 100
-    with pytest.raises(ValueError, match="^The splits of the digits are"):
+    with pytest.raises(ValueError, match="^The splits of digits are"):
         _examples(name="digits", train_split="train[:10%]")
 
 

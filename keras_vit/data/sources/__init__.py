@@ -1,1 +1,1 @@
-"""Sources of examples: one file for each kind of storage; all of them return a `Source`."""
+"""Sources of examples: one module for each kind of storage, whose functions return a `Source`."""

@@ -1,4 +1,4 @@
-"""Images in memory: arrays, the handwritten digits of scikit-learn, and IDX files such as MNIST's."""
+"""Sources of in-memory images: arrays, scikit-learn's handwritten digits, and IDX files such as MNIST's."""
 
 import contextlib
 import gzip
@@ -18,19 +18,19 @@ def arrays(images: np.ndarray, labels: np.ndarray, class_names: Sequence[str], m
     """Returns a source of images in memory.
 
     Args:
-        images: real numbers `(N, H, W, C)` of at most `max_value`.
+        images: pixel values `(N, H, W, C)`, integers or floats of at most `max_value`.
         labels: integers `(N,)` in [0, len(class_names)).
-        class_names: a name for each class.
-        max_value: the value of a white pixel; 0 is 255 for uint8 and 65,535 for uint16. Other dtypes require it.
+        class_names: name of each class.
+        max_value: value of a white pixel; 0 means 255 for uint8 and 65,535 for uint16. Required for other dtypes.
 
     Raises:
-        ValueError: images or labels have another shape or dtype, there are no images, or a label or a pixel is out of
-            range.
+        ValueError: images or labels have the wrong shape or dtype, there are no images, or a label or a pixel value is
+            out of range.
     """
     images, labels = np.asarray(images), np.asarray(labels)
     if images.ndim != 4 or 0 in images.shape or images.dtype.kind not in "iuf":
         raise ValueError(
-            "`images` must be numbers of shape (N, H, W, C), none of them 0. "
+            "`images` must be numbers of shape (N, H, W, C), with no dimension of size 0. "
             f"Received: dtype={images.dtype}, shape={images.shape}"
         )
     max_value = white_of(images.dtype, max_value)
@@ -42,14 +42,14 @@ def arrays(images: np.ndarray, labels: np.ndarray, class_names: Sequence[str], m
     lowest, highest = images.min(), images.max()
     if not (np.isfinite(lowest) and highest <= max_value):
         raise ValueError(
-            f"Pixels must be finite and at most `max_value`, {max_value}. Received: pixels from {lowest} to {highest}"
+            f"`images` must be finite and at most `max_value`, {max_value}. Received: pixels from {lowest} to {highest}"
         )
     image_tensor, label_tensor = tf.constant(images), tf.constant(labels, tf.int64)
 
     def read(index):
         return {"image": image_tensor[index], "label": label_tensor[index]}
 
-    # Such images need no crop, and digits must not be mirrored.
+    # In-memory images all have the same size, so crops are off. Flips are off because arrays are often digits.
     rest: dict[str, Any] = {"options": {"train_crop": "none", "eval_crop": "none", "flip": "off"}}
     rest |= {"labels": labels, "checksum": lambda: zlib.crc32(images.tobytes())}
     return Source(read, len(images), tuple(class_names), max_value, **rest)
@@ -57,12 +57,12 @@ def arrays(images: np.ndarray, labels: np.ndarray, class_names: Sequence[str], m
 
 def digits():
     """Returns the splits of scikit-learn's 1,797 handwritten digits, 8x8 pixels from 0 to 16, as a dict of sources."""
-    # Imported here because it takes about a second.
+    # Imported on use, because the import takes about a second.
     from sklearn.datasets import load_digits
 
     scans = load_digits()
     images = np.repeat(scans.images[..., None].astype(np.uint8), 3, axis=-1)  # (1797, 8, 8, 3)
-    # The split is part of the dataset: it does not depend on the seed of a run.
+    # The splits are part of the dataset: they do not depend on the seed of a run.
     train, test = _divide((images, scans.target), 360)
     tune_train, tune_val = _divide(train, 287)
     names = [str(name) for name in scans.target_names]
@@ -71,20 +71,20 @@ def digits():
 
 
 def idx(path: str, class_names: Sequence[str] | None = None) -> dict[str, Source]:
-    """Returns the splits of a folder of IDX files with MNIST's names, plain or gzipped, as a dict of sources."""
+    """Returns the splits in a folder of IDX files with MNIST's file names, plain or gzipped, as a dict of sources."""
     parts = {}
     for split, prefix in {"train": "train", "test": "t10k"}.items():
         images = _read_idx(os.path.join(path, f"{prefix}-images-idx3-ubyte"), 3)[..., None]
         parts[split] = images, _read_idx(os.path.join(path, f"{prefix}-labels-idx1-ubyte"), 1).astype(np.int64)
     names = class_names or [str(label) for label in range(parts["train"][1].max() + 1)]
-    # If the set is too small to have every class in both parts, there are no tuning splits.
+    # Omit the tuning splits if the dataset is too small for every class to be in both.
     with contextlib.suppress(ValueError):
         parts["tune_train"], parts["tune_val"] = _divide(parts["train"], len(parts["train"][1]) // 10)
     return {split: arrays(*part, names) for split, part in parts.items()}
 
 
 def _read_idx(path, dimensions):
-    """Reads the uint8 array in an IDX file: two zeros, the type, the number of dimensions, their sizes, the values."""
+    """Returns the uint8 array of an IDX file: two zero bytes, the dtype, the rank, the shape and the values."""
     found = next((name for name in (path, f"{path}.gz") if os.path.isfile(name)), None)
     if found is None:
         raise ValueError(f"--config.data.path must be a folder with IDX files. Received: no {path} or {path}.gz")
@@ -93,20 +93,22 @@ def _read_idx(path, dimensions):
     shape = np.frombuffer(content[4 : 4 + 4 * dimensions], ">i4")
     values = np.frombuffer(content[4 + 4 * dimensions :], np.uint8)
     if content[:4] != bytes([0, 0, 8, dimensions]) or len(values) != math.prod(shape.tolist()):
-        raise ValueError(f"The file must be an IDX file of bytes with {dimensions} dimensions. Received: {found}")
+        raise ValueError(
+            f"The file must be an IDX file of uint8 values with {dimensions} dimensions. Received: {found}"
+        )
     return values.reshape(shape)
 
 
 def first_of_each_class(labels, count):
-    """Returns the indices of `count` examples, balanced over classes; a larger count includes a smaller one."""
-    rank = np.zeros(len(labels), int)  # the number of earlier examples of the same class
+    """Returns the indices of `count` examples, balanced over classes; a larger `count` only adds examples."""
+    rank = np.zeros(len(labels), int)  # number of earlier examples of the same class
     for label in np.unique(labels):
         rank[labels == label] = np.arange(np.count_nonzero(labels == label))
     return np.sort(np.lexsort((labels, rank))[:count])
 
 
 def _divide(part, size):
-    """Divides images and labels into two stratified parts, the second of `size` examples."""
+    """Divides images and labels into two stratified parts; the second part has `size` examples."""
     from sklearn.model_selection import train_test_split
 
     split = train_test_split(*part, test_size=size, random_state=0, stratify=part[1])

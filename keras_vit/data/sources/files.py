@@ -1,4 +1,4 @@
-"""Image files: in a folder with one subfolder per class, or named in a CSV or text list."""
+"""Sources of image files: a folder with one subfolder per class, or a list of files in a CSV or text file."""
 
 import collections
 import csv
@@ -29,22 +29,23 @@ def folder(
     test_share: float = 0.1,
     split_seed: int = 0,
 ) -> Source:
-    """Returns a source of the images in `path/<split>/<class>/*`, or of a hashed part of `path/<class>/*`.
+    """Returns a source of the images in `path/<split>/<class>/*`, or in a hash-based split of `path/<class>/*`.
 
-    Classes and files are sorted by name. Hidden files, files with other extensions than .jpg, .jpeg, .png, .gif, .bmp
+    Classes and files are sorted by name. Hidden files, files with an extension other than .jpg, .jpeg, .png, .gif, .bmp
     and .webp, and entries that are not files (pipes, broken links) are skipped and logged.
 
     Args:
-        path: a folder, local or any that `tf.io.gfile` opens, such as `gs://`.
-        split: a subfolder of `path`. If no subfolder has this name, "train" and "test" divide each class of `path` by
-            a hash of file names, and "tune_train" and "tune_val" divide "train"; "" is all of `path`.
-        class_names: the classes, in order; by default the names of the subfolders, sorted.
-        test_share: the share of each class, in (0, 1), that a hashed "test" or "tune_val" split gets: at least one
-            image of a class of two or more, and never all.
-        split_seed: seed of the hashed split.
+        path: a local folder, or a remote folder that `tf.io.gfile` can read, such as `gs://bucket/photos`.
+        split: a subfolder of `path`, or "" for `path` itself. Without a subfolder of that name, "train" and "test"
+            divide each class of `path` by a hash of file names, and "tune_train" and "tune_val" divide "train" in the
+            same way.
+        class_names: class names, in order; by default the sorted names of the subfolders.
+        test_share: fraction of each class in a hash-based "test" or "tune_val" split, in (0, 1). A class with two or
+            more images always has images on both sides of the split.
+        split_seed: seed of the hash-based split.
 
     Raises:
-        ValueError: there is no such folder or split, it contains no images, or a subfolder is not a class.
+        ValueError: the folder or the split does not exist, it contains no images, or a subfolder is not a class.
     """
     path = _existing(path)
     tuning = split in ("tune_train", "tune_val") and not tf.io.gfile.isdir(posixpath.join(path, split))
@@ -56,13 +57,13 @@ def folder(
     folders = _visible_folders(root)
     if hashed and (whole not in ("train", "test") or {"train", "test", "val", "validation"} & set(folders)):
         raise ValueError(
-            f"The split must be a subfolder of {path!r}, or 'train', 'test', 'tune_train' or 'tune_val' to split a "
-            f"folder without split subfolders. Received: split={split!r}, subfolders={folders[:10]}"
+            f"`split` must be a subfolder of {path!r}, or 'train', 'test', 'tune_train' or 'tune_val' for a folder "
+            f"without split subfolders. Received: split={split!r}, subfolders={folders[:10]}"
         )
     names = check_names(class_names or map(printable, folders))
     unknown = sorted({printable(name) for name in folders} - set(names))
     if unknown:
-        raise ValueError(f"Subfolders must be named like classes. Received: {unknown[:10]} in {root!r}")
+        raise ValueError(f"Subfolders must have the names of classes. Received: {unknown[:10]} in {root!r}")
     label_of = {name: label for label, name in enumerate(names)}
     present = sorted((label_of[printable(name)], name) for name in folders)
     with ThreadPoolExecutor(16 if "://" in root else 1) as pool:
@@ -73,7 +74,7 @@ def folder(
             "%s: skipped %d entries that are not files with an image extension (%s), such as %s",
             root, len(others), ", ".join(IMAGE_ENDINGS), ", ".join(others[:5]),
         )  # fmt: skip
-    # Select the images of a hashed split.
+    # Select the images of a hash-based split.
     paths, labels = [], []
     for (label, name), (images, _) in zip(present, listed):
         if hashed:
@@ -84,18 +85,20 @@ def folder(
         labels += [label] * len(images)
     if not paths and any(images for images, _ in listed):
         raise ValueError(
-            "The split has no images, as classes with one image are only used for training: change "
+            "The split has no images, because classes with a single image are only used for training: change "
             "--config.data.test_share, or create subfolders `train` and `test`. "
             f"Received: split={split!r}, test_share={test_share}, path={path!r}"
         )
     if not paths:
-        raise ValueError(f"There are no images {root}/<class>/<image>. Received: path={path!r}")
+        raise ValueError(f"`path` must contain images as {root}/<class>/<image>. Received: path={path!r}")
     return _file_source(paths, np.array(labels, np.int64), names)
 
 
 def folder_splits(path: str | os.PathLike) -> dict[str, Source]:
-    """Returns a dict of sources, one for each split in `path/<split>/<class>/*`, all with the same classes; if `path`
-    has no splits, the key of its only source is ""."""
+    """Returns a dict with a source for each split in `path/<split>/<class>/*`, all with the same classes.
+
+    If `path` has no split subfolders, the dict contains one source, with key "".
+    """
     path = _existing(path)
     classes = {name: _visible_folders(posixpath.join(path, name)) for name in _visible_folders(path)}
     splits = [name for name in classes if classes[name]]
@@ -108,32 +111,32 @@ def folder_splits(path: str | os.PathLike) -> dict[str, Source]:
 def file_list(
     path: str | os.PathLike, root: str = "", class_names: Sequence[str] | None = None, only_names: bool = False
 ) -> Source:
-    """Returns a source of the image files in a list, each with its label.
+    """Returns a source of the image files in a list, which also contains their labels.
 
-    A `.csv` file has one image file and one label per row, with or without a header; any other file has them on one
-    line, separated by white space. Labels are class names, or integers from 0. If one of `class_names` is an integer,
-    all labels are names.
+    A `.csv` list has rows with an image file and a label, and may have a header. Any other list has lines with an image
+    file and a label, separated by white space. Labels are class names, or integers from 0. If any of `class_names` is
+    an integer, all labels are names.
 
     Args:
-        path: the list; local or `gs://`.
-        root: the folder that relative file names start from; by default the folder of the list.
-        class_names: the classes, in order; by default the labels, sorted, or the integers up to the largest one.
-        only_names: whether all labels are names if there are `class_names`.
+        path: path of the list, local or remote (`gs://`).
+        root: folder to which relative file names refer; by default the folder of the list.
+        class_names: class names, in order; by default the sorted labels, or the integers from 0 to the largest label.
+        only_names: if True, all labels are names whenever `class_names` is set.
 
     Raises:
-        ValueError: the list is empty, a line is not a file and a label, a file is missing or has several labels, or a
-            label is not a class.
+        ValueError: the list is empty, a line does not consist of a file and a label, a file is missing or has several
+            labels, or a label is not a class.
     """
     path = str(path)
     rows = _rows(path)
-    # Convert the labels, which are integers or names.
+    # Convert the labels, integers or names, to indices.
     words = [unicodedata.normalize("NFC", label) for _, _, label in rows]
     names = check_names(class_names or ())
     integers = [word.isdecimal() for word in words]
     if any(integers) and not all(integers) and not set(words) <= set(names):
         odd = integers.index(False)
         raise ValueError(
-            "Either all labels of a list or none of them must be integers, unless --config.data.class_names are given. "
+            "Labels must be all integers or all names, unless --config.data.class_names is set. "
             f"Received: {words[odd]!r} in line {rows[odd][0]} of {path!r}"
         )
     if all(integers) and not (names and (only_names or any(name.isdecimal() for name in names))):
@@ -156,7 +159,7 @@ def file_list(
     counts = collections.Counter(name for name, _ in set(zip(paths, words)))
     if twice := [name for name, count in counts.items() if count > 1]:
         raise ValueError(f"Each file must have one label. Received: several labels for {twice[:10]} in {path!r}")
-    # Listing folders is faster than checking each file.
+    # List the folders, which is faster than checking each file.
     folders = filter(tf.io.gfile.isdir, {posixpath.dirname(name) for name in paths})
     files = {name: set(_entries(name)[1]) for name in folders}
     missing = [name for name in paths if posixpath.basename(name) not in files.get(posixpath.dirname(name), ())]
@@ -166,7 +169,7 @@ def file_list(
 
 
 def read_text_file(path):
-    """Reads a UTF-8 text file, local or remote, with or without a byte-order mark."""
+    """Returns the text of a UTF-8 file, local or remote, with or without a byte-order mark."""
     try:
         with tf.io.gfile.GFile(str(path), "rb") as file:
             return file.read().decode("utf-8-sig")
@@ -175,12 +178,12 @@ def read_text_file(path):
 
 
 def printable(name):
-    """Returns a file name that can be printed: normalized to NFC, with bytes that are not UTF-8 as `\\xff`."""
+    """Returns a file name in printable form: normalized to NFC, with bytes that are not UTF-8 escaped as `\\xff`."""
     return unicodedata.normalize("NFC", os.fsencode(name).decode("utf-8", "backslashreplace"))
 
 
 def _file_source(paths, labels, class_names):
-    """Returns a source of image files; in `paths`, as in `os`, bytes that are not UTF-8 are surrogates."""
+    """Returns a source of image files; in `paths`, surrogates stand for bytes that are not UTF-8, as in `os`."""
     path_tensor = tf.constant([os.fsencode(path) for path in paths])
     label_tensor = tf.constant(labels, tf.int64)
 
@@ -194,7 +197,7 @@ def _file_source(paths, labels, class_names):
 def _existing(path: str | os.PathLike) -> str:
     path = str(path).rstrip("/")
     if not tf.io.gfile.isdir(path):
-        raise ValueError(f"There is no such folder. Received: path={path!r}")
+        raise ValueError(f"`path` must be an existing folder. Received: path={path!r}")
     return path
 
 
@@ -223,14 +226,14 @@ def _entries(path):
         files = [entry.name for entry in entries if entry.is_file()]
         return folders, files, [entry.name for entry in entries if not entry.is_dir() and not entry.is_file()]
     except (OSError, tf.errors.OpError) as error:
-        raise ValueError(f"A folder cannot be listed ({error}). Received: path={path!r}") from None
+        raise ValueError(f"The folder cannot be listed ({error}). Received: path={path!r}") from None
 
 
 def _part(files, class_name, is_test, test_share, seed):
-    """Returns the files of one class that belong to a hashed split, in order."""
+    """Returns the files of one class that belong to a hash-based split, in order."""
     if not 0 < test_share < 1:
         raise ValueError(f"`test_share` must be between 0 and 1. Received: test_share={test_share}")
-    # Hash names only, so that a split depends neither on the path of the folder nor on its other contents.
+    # Hash names only, so that a split depends neither on the path of the folder nor on the other classes.
     key = os.fsencode(f"{seed}/{class_name}/")
     by_hash = sorted(files, key=lambda name: hashlib.blake2b(key + os.fsencode(name), digest_size=8).digest())
     count = min(max(round(test_share * len(files)), 1), len(files) - 1)
@@ -253,6 +256,6 @@ def _rows(path):
     for row in rows:
         if len(row) != 3 or not all(row):
             raise ValueError(
-                f"Each line must be a file and a label. Received: {row[1:]!r} in line {row[0]} of {path!r}"
+                f"Each line must have a file and a label. Received: {row[1:]!r} in line {row[0]} of {path!r}"
             )
     return rows

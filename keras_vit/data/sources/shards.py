@@ -1,12 +1,12 @@
-"""Shard readers, for remote files of records, which are too slow to be read one record at a time.
+"""Readers of record files (shards). They read sequentially, because random access to remote files is too slow.
 
-    slots of a batch    0 ... c-1 | c ... 2c-1 | ...   each reader fills c = batch_size / number of readers slots
-    epoch               the shards, in an order drawn from (seed, epoch), form one sequence of all examples; each reader
-                        reads a contiguous part of it, as long as the number of slots it fills in this epoch
-    reader              reads its parts, epoch after epoch, and shuffles each of them block by block
+- Batch: each reader fills the same number of consecutive slots, c = batch_size / number of readers.
+- Epoch: the shards, in an order drawn from (seed, epoch), form one sequence of all examples. Each reader reads a
+  contiguous part of this sequence, with one example for each slot that it fills in the epoch.
+- Reader: it reads one part per epoch and shuffles each part block by block.
 
-The number of hosts does not change this order. A host opens only the shards of its own readers, and the position of a
-reader at any step is computed, not counted.
+The order does not depend on the number of hosts; a host only opens the shards of its own readers. The position of a
+reader is computed from the step, so that a run can resume at any step.
 """
 
 import dataclasses
@@ -17,9 +17,9 @@ import tensorflow as tf
 
 from keras_vit.data import order
 
-NO_EXAMPLE = -1  # the number of a padding row
+NO_EXAMPLE = -1  # number of a padding row
 
-_MAX_READERS = 64  # each has one file open
+_MAX_READERS = 64  # each reader keeps one file open
 _SHARDS_PER_READER = 2  # minimum; a reader that starts mid-shard wastes the bytes it skips
 _FOREVER = 2**62
 _BUFFER = 4 * 2**20  # bytes to read ahead, so that many records share the latency of one request
@@ -27,10 +27,10 @@ _BUFFER = 4 * 2**20  # bytes to read ahead, so that many records share the laten
 
 @dataclasses.dataclass(frozen=True)
 class Shards:
-    """Files of records that can only be read in order. Indices run through all shards, one after the other."""
+    """Record files that are read sequentially. Example indices continue from one shard to the next."""
 
     lengths: np.ndarray  # int64 `(S,)`: the number of records of each shard
-    open: Callable  # `open(shard, skip)` returns a dataset of a shard's records, starting at number `skip`
+    open: Callable  # `open(shard, skip)` returns a dataset of a shard's records, starting at record `skip`
     parse: Callable  # maps a record to an example, as `Source.read` returns it
 
     @property
@@ -43,17 +43,17 @@ class Shards:
         return int(np.sum(self.lengths))
 
     def namer(self, files, skips=None):
-        """Returns a function from an index to the name of its file and record; `skips` are as in `open_tfrecords`."""
+        """Returns a function from an index to its file name and record number; see `open_tfrecords` for `skips`."""
 
         def name_of(index):
-            # An empty shard starts at the same index as the next one.
+            # An empty shard starts at the same index as the next shard; choose the last of these shards.
             shard = int(np.searchsorted(self.starts, index, side="right")) - 1
             return f"{files[shard]} record {index - self.starts[shard] + (skips[shard] if skips else 0)}"
 
         return name_of
 
     def read(self, shard, skip, take):
-        """Returns a dataset of `take` pairs `(index, record)` of a shard; records after a read error are empty."""
+        """Returns a dataset of `take` pairs `(index, record)` from record `skip`; records after an error are empty."""
         empty = tf.data.Dataset.from_tensors("").repeat(take)
         records = self.open(shard, skip).ignore_errors().take(take).concatenate(empty).take(take)
         return records.enumerate(tf.constant(self.starts)[shard] + skip)
@@ -65,22 +65,23 @@ class Shards:
 
 
 class ShardReaders:
-    """The readers of some `Shards`, each of which fills `size` slots of a batch.
+    """Reads `Shards` with `count` readers, each of which fills `size` slots of a batch.
 
-    With a seed they read endlessly in training order; without one, once and in evaluation order.
+    With a seed, the readers read endlessly in training order. Without a seed, they read each example once, in
+    evaluation order.
     """
 
     def __init__(self, shards, batch_size, seed=None, shuffle_buffer=1):
         self._shards, self._n, self._batch_size, self._seed = shards, shards.num_examples, batch_size, seed
-        # The largest divisor of the batch size that leaves each reader enough shards.
+        # Use the largest number of readers that divides the batch size and leaves each reader enough shards.
         most = min(_MAX_READERS, max(1, len(shards.lengths) // _SHARDS_PER_READER))
         self.count = max(count for count in range(1, most + 1) if batch_size % count == 0)
         self.size = batch_size // self.count
-        # Two blocks of each reader are in memory: one being returned, one being read.
+        # Each reader has two blocks in memory: one being returned, one being read.
         self._block = max(1, shuffle_buffer // (2 * self.count))
 
     def steps(self, slots, first_step):
-        """Returns a dataset with one element per step, `(numbers, records)` of some slots of the batch."""
+        """Returns a dataset with `(numbers, records)` of these slots of the batch for each step."""
         readers = sorted({slot // self.size for slot in slots})
         place = np.searchsorted(readers, np.array(slots) // self.size) * self.size + np.array(slots) % self.size
         first_step = tf.cast(first_step, tf.int64)
@@ -103,16 +104,16 @@ class ShardReaders:
         return indices.ravel()[: self._n]
 
     def _before(self, position, reader):
-        """Returns how many positions before `position` belong to readers before `reader`; ints or int64 tensors."""
+        """Counts the positions before `position` that belong to readers before `reader`; ints or int64 tensors."""
         batches, slot = position // self._batch_size, position % self._batch_size
         return batches * reader * self.size + tf.minimum(reader * self.size, slot)
 
     def _part(self, first, last, reader):
-        """Returns where a reader's part of the positions from `first` to `last` starts and ends."""
+        """Returns the start and the end of a reader's part of the sequence for the positions from `first` to `last`."""
         return tuple(self._before(last, edge) - self._before(first, edge) for edge in (reader, reader + 1))
 
     def _records(self, epoch, start, stop):
-        """Returns a dataset of `(index, record)` for a part of the sequence of an epoch."""
+        """Returns a dataset of `(index, record)` from `start` to `stop` in the sequence of an epoch."""
         lengths = tf.constant(self._shards.lengths, tf.int64)
         shards = tf.range(len(self._shards.lengths), dtype=tf.int64)
         if self._seed is not None:
@@ -127,8 +128,8 @@ class ShardReaders:
         """Returns an endless dataset with `(numbers, records)` of one reader's slots for each step."""
         position = first_step * self._batch_size + reader * self.size
         first_epoch = position // self._n
-        # Number of examples this reader has already returned in this epoch: whole blocks, which are not read again, and
-        # part of a block, which is.
+        # The reader has already returned `stop - start` examples of this epoch: whole blocks, which are skipped, and
+        # part of a block, which is read again.
         start, stop = self._part(first_epoch * self._n, position, reader)
         skipped_blocks, skipped = (stop - start) // self._block, (stop - start) % self._block
 
@@ -158,7 +159,7 @@ class ShardReaders:
 
 
 def open_tfrecords(files, skips=None):
-    """Returns `Shards.open` for TFRecord files; `skips[shard]` records at the start of a file are not in its shard."""
+    """Returns `Shards.open` for TFRecord files; a shard excludes the first `skips[shard]` records of its file."""
     names, skips = tf.constant(files), tf.constant(skips or [0] * len(files), tf.int64)
 
     def first_record(name):
@@ -166,7 +167,7 @@ def open_tfrecords(files, skips=None):
 
     def open_file(shard, skip):
         records = tf.data.TFRecordDataset(names[shard], buffer_size=_BUFFER).skip(skips[shard] + skip)
-        # `ignore_errors` never returns for a file that cannot be opened, so first try to read its first record.
+        # `ignore_errors` never returns for a file that cannot be opened, so try to read the first record before.
         return tf.data.Dataset.from_tensors(names[shard]).map(first_record).ignore_errors().flat_map(lambda _: records)
 
     return open_file
@@ -177,4 +178,4 @@ def count_records(file):
     try:
         return sum(len(records) for records in tf.data.TFRecordDataset(file, buffer_size=_BUFFER).batch(64))
     except tf.errors.DataLossError:
-        raise ValueError(f"A TFRecord file must be whole and uncompressed. Received: {file!r}") from None
+        raise ValueError(f"A TFRecord file must be complete and uncompressed. Received: {file!r}") from None

@@ -1,4 +1,4 @@
-"""The interface of all sources: labeled images that can be read by index or in order."""
+"""The interface of all sources: labeled images that are read by index or in order."""
 
 import collections
 import dataclasses
@@ -17,27 +17,29 @@ from keras_vit.data.sources.shards import Shards
 
 log = logging.getLogger(__name__)
 
-# The value of white, by dtype.
+# The default value of a white pixel, by dtype.
 WHITE = {"uint8": 255, "uint16": 65535}
 
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Labeled images.
+    """A dataset of labeled images.
 
     Attributes:
-        read: maps a scalar int64 tensor in [0, num_examples) to an example `{"image": ..., "label": int64}`, inside
-            `tf.data`; `None` if there is no access by index. The image is a scalar string, an encoded image; or string
-            `(P,)`, encoded images of one size whose channels are concatenated; or values `(H, W, C)` of any dtype. The
-            label is a scalar, or a vector of all correct classes, possibly empty.
+        read: function, used inside `tf.data`, that maps a scalar int64 tensor in [0, num_examples) to an example
+            `{"image": ..., "label": ...}`; `None` if examples can only be read in order. The image is a scalar string
+            (an encoded image), a string tensor `(P,)` (encoded images of one size, whose channels are concatenated), or
+            pixel values `(H, W, C)` of any dtype. The label is an int64 scalar, or a vector of all correct classes,
+            which may be empty.
         num_examples: number of examples.
-        class_names: the name of each label, in order.
-        max_value: the value of a white pixel, above 0; usually 255, but 16 for the digits.
+        class_names: class names, in the order of the labels.
+        max_value: value of a white pixel, above 0; usually 255, but 16 for the digits.
         shards: the `Shards` to read in order, if `read` is `None`.
-        name_of: maps an int index to a human-readable name, such as that of a file or a record.
-        labels: integers `(N,)`, or `None` if examples must be read to know them.
-        options: `Options` to use for fields that are "auto".
-        checksum: returns an integer that changes with the stored examples, or with the names and sizes of files.
+        name_of: function that maps an index to a human-readable name, such as a file name or a record number.
+        labels: integers `(N,)`, or `None` if they are unknown before the examples are read.
+        options: values for the fields of `Options` that are "auto".
+        checksum: function that returns an integer, which changes if the stored examples, or the names or sizes of their
+            files, change.
     """
 
     read: Callable | None
@@ -51,7 +53,7 @@ class Source:
     checksum: Callable = int
 
     def short_name(self, index: int) -> str:
-        """Returns the name of an example's file for the title of a picture, "" if it has no file."""
+        """Returns an example's file name for the title of a picture, or "" if the example has no file."""
         name = self.name_of(index)
         return "" if name == f"example {index}" else name.rpartition("/")[2]
 
@@ -64,17 +66,21 @@ class Source:
 
     @property
     def is_encoded(self) -> bool:
-        """Whether images are stored as encoded files."""
+        """True if images are stored as encoded files."""
         return self.image_spec.dtype == tf.string
 
 
 def subset(source: Source, indices: Sequence[int] | np.ndarray) -> Source:
-    """Returns a source of some examples, in the order of `indices`, of a source with access by index."""
+    """Returns a source with the examples at `indices`, in this order.
+
+    Raises:
+        ValueError: `source` can only be read in order, or an index is out of range.
+    """
     indices, read = np.asarray(indices), source.read
     if read is None:
-        raise ValueError("A subset needs a source with access by index. Received: a source that is read in order")
+        raise ValueError("`source` must be readable by index. Received: a source that can only be read in order")
     if indices.ndim != 1 or not len(indices) or indices.min() < 0 or indices.max() >= source.num_examples:
-        raise ValueError(f"Indices must be in 0 to {source.num_examples - 1}. Received: {indices.size} indices")
+        raise ValueError(f"`indices` must be in 0 to {source.num_examples - 1}. Received: {indices.size} indices")
     index_of = tf.constant(indices, tf.int64)
     return dataclasses.replace(
         source,
@@ -86,11 +92,14 @@ def subset(source: Source, indices: Sequence[int] | np.ndarray) -> Source:
 
 
 def parse_split(dataset, split, splits):
-    """Parses "train" or "train[:100]"; returns the split and how many examples to take. `splits` has their sizes."""
+    """Parses "train" or "train[:100]"; returns the split and the number of its first examples to use.
+
+    `splits` maps the names of all splits to their numbers of examples.
+    """
     match = re.fullmatch(r"(\w+)(?:\[:(\d+)\])?", split)
     if not match or match[1] not in splits:
         raise ValueError(
-            f"The splits of the {dataset} are {', '.join(splits)}, or the first examples of one, as in train[:100]. "
+            f"The splits of {dataset} are {', '.join(splits)}, or the first examples of a split, as in train[:100]. "
             f"Received: split={split!r}"
         )
     whole = splits[match[1]]
@@ -101,15 +110,18 @@ def parse_split(dataset, split, splits):
 
 
 def check_splits(train: Source, test: Source) -> None:
-    """Raises a `ValueError` unless two sources have the same classes, each with training examples.
+    """Checks that two sources have the same classes, and that every class has training examples.
 
-    A class without test examples is only logged. Sources without known labels are not checked for empty classes.
+    Logs classes without test examples. Sources with unknown labels are not checked for empty classes.
+
+    Raises:
+        ValueError: the classes differ, or a class has no training examples.
     """
     if train.class_names != test.class_names:
         only_train = sorted(set(train.class_names) - set(test.class_names))
         only_test = sorted(set(test.class_names) - set(train.class_names))
         raise ValueError(
-            "The training and the test split must have the same classes. "
+            "The training and test splits must have the same classes. "
             f"Received: only in train={only_train[:10]}, only in test={only_test[:10]}"
         )
     missing = []
@@ -118,8 +130,8 @@ def check_splits(train: Source, test: Source) -> None:
         missing.append([name for name, count in zip(source.class_names, counts) if not count])
     if missing[0]:
         raise ValueError(
-            "Every class needs examples in the training split. Integer labels start at 0; the folder of a class must "
-            f"not be empty. Received: no examples of {missing[0][:10]}"
+            "Every class must have examples in the training split. Integer labels start at 0; the folder of a class "
+            f"must not be empty. Received: no examples of {missing[0][:10]}"
         )
     if missing[1]:
         log.warning(
@@ -129,7 +141,7 @@ def check_splits(train: Source, test: Source) -> None:
 
 
 def check_names(class_names):
-    """Returns class names as a tuple, normalized to NFC as the names of folders are; raises if two are equal."""
+    """Returns class names as a tuple, normalized to NFC like folder names; raises a `ValueError` for duplicates."""
     names = tuple(unicodedata.normalize("NFC", str(name)) for name in class_names)
     twice = sorted({name for name, count in collections.Counter(names).items() if count > 1})
     if twice:
@@ -138,7 +150,7 @@ def check_names(class_names):
 
 
 def check_labels(labels, class_names):
-    """Raises a `ValueError` unless all labels, integers `(N,)`, have a name."""
+    """Raises a `ValueError` unless every label, in an integer array `(N,)`, has a class name."""
     if len(labels) and (labels.min() < 0 or labels.max() >= len(class_names)):
         raise ValueError(
             f"Labels of {len(class_names)} classes must be in 0 to {len(class_names) - 1}. "
@@ -147,21 +159,21 @@ def check_labels(labels, class_names):
 
 
 def checksum_of(paths):
-    """Returns a checksum of the names of files and their folders, and of the sizes of local files."""
+    """Returns a checksum of file names, the names of their folders, and the sizes of local files."""
     checksum = 0
     for path in paths:
         size = os.stat(path).st_size if "://" not in path and os.path.exists(path) else -1
-        name = "/".join(path.split("/")[-2:])  # the same wherever the data is
+        name = "/".join(path.split("/")[-2:])  # independent of the location of the dataset
         checksum = zlib.crc32(f"{name} {size}\n".encode("utf-8", "surrogateescape"), checksum)
     return checksum
 
 
 def white_of(dtype, max_value=0):
-    """Returns the value of white: `max_value`, or if that is 0 the largest value of uint8 or uint16."""
+    """Returns the value of a white pixel: `max_value`, or the largest value of a uint8 or uint16 `dtype` if it is 0."""
     white = max_value or WHITE.get(np.dtype(dtype).name, 0)
     if white <= 0:
         raise ValueError(
-            f"`max_value`, the value of white, must be above 0; only {' and '.join(WHITE)} have a default. "
+            f"`max_value`, the value of a white pixel, must be above 0; only {' and '.join(WHITE)} have a default. "
             f"Received: max_value={max_value}, dtype={np.dtype(dtype)}"
         )
     return white

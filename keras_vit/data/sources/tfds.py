@@ -1,4 +1,4 @@
-"""Datasets of TensorFlow Datasets, by name; images stay encoded until the pipeline decodes them."""
+"""Sources from TensorFlow Datasets (TFDS). Images stay encoded until the pipeline decodes them."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -26,26 +26,28 @@ def tfds(
     ArrayRecord files and local TFRecords are read by index; remote TFRecords (`gs://`) are read in order.
 
     Args:
-        name: as `tfds.builder` takes it: `cifar10`, `cifar10:3.*.*`, `eurosat/rgb:2.*.*`.
-        split: in the syntax of TFDS: `train`, `train[:800]+validation[:200]`, `test[50%:]`.
-        data_dir: the folder of the datasets; by default that of TFDS.
-        image_key: the feature with the image.
-        label_key: the feature with the label, or with a list of all correct labels; or a function from all features to
-            the label, an integer, which requires `class_names`.
-        class_names: the names of the dataset's classes in another order, or names for classes without any.
-        scale: factor on pixel values; 255 for images of 0 and 1.
+        name: a name for `tfds.builder`, such as `cifar10`, `cifar10:3.*.*` or `eurosat/rgb:2.*.*`.
+        split: a split in the syntax of TFDS, such as `train`, `train[:800]+validation[:200]` or `test[50%:]`.
+        data_dir: folder of the datasets; "" for the default of TFDS.
+        image_key: name of the image feature.
+        label_key: name of a feature with the label or a list of all correct labels, or a function that maps all
+            features to an integer label. A function requires `class_names`.
+        class_names: the dataset's class names in a different order, or names for a dataset without class names.
+        scale: factor on pixel values; 255 for images with values 0 and 1.
 
     Raises:
-        ValueError: there is no such dataset, version, split or feature, the dataset is not prepared in `data_dir`, or
-            it has other class names.
+        ValueError: the dataset, version, split or feature does not exist, the dataset is not prepared in `data_dir`, or
+            its class names differ from `class_names`.
     """
-    # Imported here because it takes seconds.
+    # Imported on use, because the import takes seconds.
     import tensorflow_datasets
 
     try:
         builder = tensorflow_datasets.builder(name, data_dir=data_dir or None)
     except (tensorflow_datasets.core.registered.DatasetNotFoundError, AssertionError) as error:
-        raise ValueError(f"TFDS has no such dataset. Received: name={name!r} ({str(error).splitlines()[0]})") from None
+        raise ValueError(
+            f"`name` must be a dataset of TFDS. Received: name={name!r} ({str(error).splitlines()[0]})"
+        ) from None
     features = builder.info.features
     keys = [image_key] if callable(label_key) else [image_key, label_key]
     if not set(keys) <= set(features):
@@ -56,11 +58,11 @@ def tfds(
         tf.io.gfile.stat(str(parts[0].filename))
     except (KeyError, ValueError, AssertionError, IndexError, tf.errors.OpError) as error:
         raise ValueError(
-            f"{name} has the splits {sorted(builder.info.splits)} in {str(builder.data_dir)!r}; if it is not there, "
-            f"prepare it by `tfds build` or `tfds.builder({name!r}).download_and_prepare()`. "
+            f"{name} has the splits {sorted(builder.info.splits)} in {str(builder.data_dir)!r}. If its files are "
+            f"missing, prepare it with `tfds build` or `tfds.builder({name!r}).download_and_prepare()`. "
             f"Received: split={split!r} ({str(error).splitlines()[0]})"
         ) from None
-    # Give the classes the requested names and order.
+    # Map the dataset's labels to the requested class names and order.
     known = () if callable(label_key) else _class_names(features[label_key])
     names = check_names(class_names or known)
     place_of = _places(name, known, names)
@@ -96,7 +98,7 @@ def tfds(
 
 
 def _placed(place_of, label):
-    """Returns the new label; a negative label, which means none, does not change."""
+    """Returns the new value of a label; a negative label, which means "unlabeled", does not change."""
     return tf.where(label < 0, label, tf.gather(place_of, tf.maximum(label, 0)))
 
 
@@ -105,23 +107,23 @@ def _are_local(files):
 
 
 def _class_names(feature):
-    """Returns the class names of a ClassLabel or a sequence of them, () for other features."""
+    """Returns the class names of a `ClassLabel` feature or a sequence of these, or () for other features."""
     feature = getattr(feature, "feature", feature)
     return () if getattr(feature, "num_classes", None) is None else check_names(feature.names)
 
 
 def _places(dataset, known, names):
-    """Returns the new label of each of a dataset's labels, int64 `(classes,)`; None if they do not change."""
+    """Returns the new value of each of a dataset's labels, int64 `(classes,)`, or None if labels do not change."""
     if not names:
-        raise ValueError(f"A dataset without class names needs `class_names`. Received: name={dataset!r}")
+        raise ValueError(f"`class_names` must be set for a dataset without class names. Received: name={dataset!r}")
     if names == known or not known:
         return None
     if set(names) == set(known):
         return tf.constant([names.index(name) for name in known], tf.int64)
-    if len(names) == len(known) and known == tuple(map(str, range(len(known)))):  # numbers, which are not names
+    if len(names) == len(known) and known == tuple(map(str, range(len(known)))):  # numbers, not names
         return None
     other = sorted(set(names) ^ set(known))
     raise ValueError(
-        f"`class_names` must be the {len(known)} names that {dataset} has, in any order. "
-        f"Received: {len(names)} names; only in one of the two: {other[:10]}"
+        f"`class_names` must be the {len(known)} class names of {dataset}, in any order. "
+        f"Received: {len(names)} names; names in only one of the two lists: {other[:10]}"
     )

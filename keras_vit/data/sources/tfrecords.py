@@ -1,4 +1,4 @@
-"""TFRecords of `tf.train.Example`: local files are read by index, remote ones in order."""
+"""Sources of TFRecords of `tf.train.Example`. Local files are read by index, remote files in order."""
 
 import contextlib
 import functools
@@ -17,9 +17,10 @@ import tensorflow as tf
 from keras_vit.data.sources.shards import Shards, count_records, open_tfrecords
 from keras_vit.data.sources.source import Source, check_names, checksum_of, white_of
 
-# A record: its length (uint64), a checksum of the length (uint32), the data, a checksum of the data (uint32).
-_HEADER, _FRAME = 12, 16
-_FILES_AT_A_TIME = 16  # while records are counted
+# A record consists of its length (uint64), a checksum of the length (uint32), the data, and a checksum of the data
+# (uint32).
+_HEADER, _FRAME = 12, 16  # bytes before the data, and bytes before and after the data
+_FILES_AT_A_TIME = 16  # number of files read in parallel to count their records
 
 log = logging.getLogger(__name__)
 
@@ -37,28 +38,31 @@ def tfrecords(
 ) -> Source:
     """Returns a source of uncompressed TFRecords of `tf.train.Example`.
 
-    For local files, one pass over the lengths of the records builds an index. Remote files are read in order; their
-    records are counted once, which downloads them, and the counts are kept in Keras' cache.
+    Local files are indexed in one pass over the lengths of their records. Remote files are read in order; their records
+    are counted once, which downloads the files, and the counts are cached in Keras' cache folder.
 
     Args:
-        pattern: the files, `train-*-of-01024`; local or `gs://`.
-        class_names: a name for each class.
-        image_key: the bytes feature with the image; or several, "B02,B03,B08", whose channels are concatenated.
-        label_key: the feature with the integer label.
-        label_offset: the label of the first class; ImageNet's files count from 1.
+        pattern: file name pattern, such as `train-*-of-01024`, local or remote (`gs://`).
+        class_names: name of each class.
+        image_key: name of the bytes feature with the image, or several names, such as "B02,B03,B08", of features whose
+            channels are concatenated.
+        label_key: name of the feature with the integer label.
+        label_offset: stored label of the first class; ImageNet's files count from 1.
         num_examples: expected number of records; 0 if unknown.
-        image_dtype: "" for encoded images; or the dtype of pixel values, such as "uint16", stored by
-            `tf.io.serialize_tensor`, or with `image_shape` as little-endian bytes.
-        image_shape: `(H, W, C)` or `(H, W)` of pixel values stored as bytes, in each feature.
-        max_value: the value of white in pixel values; 0 is 255 for uint8 and 65,535 for uint16.
+        image_dtype: "" for encoded images, or the dtype of raw pixel values, such as "uint16". Raw values are stored by
+            `tf.io.serialize_tensor`, or as little-endian bytes if `image_shape` is set.
+        image_shape: `(H, W, C)` or `(H, W)` of the raw pixel values in each feature; () if they are not stored as
+            bytes.
+        max_value: value of a white pixel in raw pixel values; 0 means 255 for uint8 and 65,535 for uint16.
 
     Raises:
-        ValueError: no file matches, a file is damaged, or the first record of a local file lacks a feature or has a
-            label out of range. (Others are bad examples.)
+        ValueError: no file matches, a file is damaged, the number of records is not `num_examples`, or the first record
+            of a local file lacks a feature or has a label out of range. Any other record with such a fault is a bad
+            example.
     """
     files = sorted(tf.io.gfile.glob(str(pattern)))
     if not files:
-        raise ValueError(f"No file matches the pattern. Received: pattern={str(pattern)!r}")
+        raise ValueError(f"`pattern` must match at least one file. Received: pattern={str(pattern)!r}")
     class_names = check_names(class_names)
     image_keys = [key.strip() for key in image_key.split(",")]
     image = _image_reader(image_keys, image_dtype, tuple(image_shape))
@@ -80,7 +84,7 @@ def tfrecords(
         source = Source(lambda i: parse(index.read(i)), len(index), name_of=index.name_of, **rest)
     if not source.num_examples or num_examples not in (0, source.num_examples):
         raise ValueError(
-            "The files must contain `num_examples` records, or at least one if that is 0. Received: "
+            "The files must contain `num_examples` records, or at least one record if `num_examples` is 0. Received: "
             f"num_examples={num_examples}, {source.num_examples} records in {str(pattern)!r}"
         )
     return source
@@ -104,11 +108,11 @@ def _check_first(index, parse, classes):
 
 
 def _counts(files):
-    """Returns the number of records in each remote file, int64 `(files,)`, from a cache keyed by names and sizes."""
+    """Returns the number of records in each remote file, int64 `(files,)`; caches it by file names and sizes."""
     with ThreadPoolExecutor(_FILES_AT_A_TIME) as pool:
         sizes = list(pool.map(lambda file: tf.io.gfile.stat(file).length, files))
         digest = hashlib.sha256(json.dumps([files, sizes]).encode()).hexdigest()[:32]
-        home = os.environ.get("KERAS_HOME") or "~/.keras"  # as Keras does, which has no public function for it
+        home = os.environ.get("KERAS_HOME") or "~/.keras"  # the same as in Keras, which has no public function for this
         cache = pathlib.Path(home).expanduser() / "keras_vit" / "tfrecords" / f"{digest}.json"
         try:
             return np.array(json.loads(cache.read_text()), np.int64).reshape(len(files))
@@ -122,10 +126,12 @@ def _counts(files):
 
 
 def _image_reader(keys, dtype, shape):
-    """Returns a function from the features of an example to its image."""
+    """Returns a function that maps the features of an example to its image."""
     if not dtype:
         if shape:
-            raise ValueError(f"`image_shape` needs `image_dtype`. Received: image_shape={shape}, image_dtype=''")
+            raise ValueError(
+                f"`image_dtype` must be set with `image_shape`. Received: image_shape={shape}, image_dtype=''"
+            )
         return lambda example: example[keys[0]] if len(keys) == 1 else tf.stack([example[key] for key in keys])
     try:
         dtype = tf.as_dtype(dtype)
@@ -138,14 +144,17 @@ def _image_reader(keys, dtype, shape):
         if shape:
             return tf.reshape(tf.io.decode_raw(encoded, dtype), shape if len(shape) == 3 else (*shape, 1))
         tensor = tf.io.parse_tensor(encoded, dtype)
-        # A single band may be stored as a matrix.
+        # A single channel may be stored as `(H, W)`.
         return tf.reshape(tensor, tf.ensure_shape(tf.concat([tf.shape(tensor), [1]], 0)[:3], [3]))
 
     return lambda example: tf.concat([values(example[key]) for key in keys], -1)
 
 
 class RecordIndex:
-    """The offsets of records in local TFRecord files, of all of them or of `(skip, take)` of each file."""
+    """An index of the records in local TFRecord files: all records, or `take` records after the first `skip`.
+
+    `spans` are the pairs `(skip, take)` of the files; a `take` of -1 takes all records.
+    """
 
     def __init__(self, files, spans=None):
         spans = spans or [(0, -1)] * len(files)
@@ -163,7 +172,7 @@ class RecordIndex:
         return int(self._offsets.shape[0])
 
     def read(self, index):
-        """Returns the bytes of a record, a scalar string; raises `tf.errors.DataLossError` for a wrong checksum."""
+        """Returns the bytes of a record, a scalar string; raises `tf.errors.DataLossError` if a checksum is wrong."""
         place = {"filenames": self._files[self._file_of[index]][None], "byte_offsets": self._offsets[index][None]}
         dataset = tf.raw_ops.TFRecordDatasetV2(**place, compression_type="", buffer_size=64 * 1024)
         kind = {"output_types": [tf.string], "output_shapes": [[]]}
@@ -176,7 +185,7 @@ class RecordIndex:
 
 
 def _offsets(path, skip, take):
-    """Returns the offset of each record of a file, int64; reads only the lengths."""
+    """Returns the byte offset of each record of a file, int64; reads only the record lengths."""
     offsets, place = [], 0
     try:
         with open(path, "rb", buffering=0) as file:
@@ -186,11 +195,11 @@ def _offsets(path, skip, take):
                 length = struct.unpack("<Q", header[:8])[0] if len(header) == _HEADER else 0
                 if not length or place + _FRAME + length > size:
                     raise ValueError(
-                        "A TFRecord file must contain whole records and must not be compressed (use gunzip). "
+                        "A TFRecord file must contain complete records and must not be compressed (use gunzip). "
                         f"Received: {path!r}, broken at or before byte {place}"
                     )
                 offsets.append(place)
                 place += _FRAME + length
     except OSError as error:
-        raise ValueError(f"A TFRecord file cannot be opened ({error}). Received: {path!r}") from None
+        raise ValueError(f"The TFRecord file cannot be opened ({error}). Received: {path!r}") from None
     return np.array(offsets, np.int64)[skip:]
