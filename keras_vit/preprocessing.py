@@ -164,7 +164,7 @@ def _check_pixels(images, white):
         return
     lowest, highest = values.min(), values.max()
     are_fractions = highest <= 1 and (values != np.floor(values)).any()
-    if are_fractions or not (lowest >= 0 and highest <= white + 0.5):  # a resize may round up; NaN fails too
+    if are_fractions or not (lowest >= 0 and highest <= white + 0.5):  # a resize may round up; NaN fails this check too
         raise ValueError(
             f"`images` must have pixel values in [0, {white}]: multiply fractions of 1 by {white}, pass preprocessed "
             "images to the model directly, and use a model whose `preprocessing` has bit_depth=16 for 16-bit values. "

@@ -67,7 +67,7 @@ class BadExamples:
         return len(indices)
 
     def check(self, step: int, count: int) -> None:
-        """Adds a step's bad examples, over all hosts; raises a `ValueError` if an epoch exceeds `max_share`."""
+        """Counts a step's bad examples on all hosts; raises a `ValueError` if their share in an epoch is too large."""
         epoch = step * self._batch_size // self._source.num_examples
         if epoch != self._epoch:
             self._epoch, self._epoch_count = epoch, 0
@@ -77,7 +77,7 @@ class BadExamples:
         if self._epoch_count > allowed:
             raise ValueError(
                 f"More than {100 * self._max_share:g} % of {self._source.num_examples} examples are bad; "
-                "--config.data.max_bad_share sets the limit, and `keras-vit verify-data` lists all of them. "
+                "--config.data.max_bad_share sets the limit, and `keras-vit verify-data` lists all bad examples. "
                 f"Received: {self._epoch_count} bad examples in one epoch{self._last}"
             )
 
@@ -134,6 +134,7 @@ def verify(
     decoders = {split: decoder(source, options.resolve(source)) for split, source in sources.items()}
     counts = {split: np.zeros(len(source.class_names), np.int64) for split, source in sources.items()}
 
+    # Examine all examples in parallel, in order.
     names_of, reasons = collections.defaultdict(list), {}
     threads = options.threads or 8
     examined = ((split, *row) for split in sources for row in _examined(sources[split], decoders[split], threads))

@@ -67,8 +67,7 @@ def train_batches(
     read_slots, *rows_and_partners = order.host_rows(host_slots, batch_size, options.mixup_form if mixing else "")
     steps = tf.data.Dataset.counter(start_step)
 
-    # Choose the examples of each step: a dataset of `(step, (numbers, keys))`, see `_make_batch`.
-
+    # Choose the examples of each step: `(step, (numbers, keys))`; see `_make_batch`.
     if source.read is None:
         readers = ShardReaders(source.shards, batch_size, seed, options.shuffle_buffer)
         rows = tf.data.Dataset.zip(steps, readers.steps(read_slots, start_step))

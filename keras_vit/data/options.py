@@ -57,7 +57,7 @@ class Options:
         cutmix_alpha: like `mixup_alpha`, for CutMix. If both are on, each batch uses one of them, with equal
             probability.
         label_smoothing: fraction of each label that is distributed over all classes, in [0, 1).
-        max_megapixels: largest size of an image; larger images count as unreadable and are not decoded.
+        max_megapixels: largest size of an image, in megapixels; larger images count as unreadable and are not decoded.
         exif: if True, applies the EXIF orientation of photographs, which `vit_jax` ignores.
         shuffle_buffer: number of encoded examples to keep in memory, over all hosts, for shuffling sources that cannot
             be read by index.

@@ -7,19 +7,19 @@ from keras_vit import families
 FIELDS = {
     "recipe": "",  # one line that names the source of the values
     "task": "classification",  # classification, masked_patches, or another key of keras_vit.tasks.TASKS
-    "architecture": "VisionTransformer",  # a size, such as ViT-B/16, or a constructor, whose arguments are in `model`
+    "architecture": "VisionTransformer",  # a size, such as ViT-B/16, or a constructor; its arguments are in `model`
     "seed": 0,  # seed of the initial weights, the order of the data, augmentation and dropout
     "batch_size": 512,  # global batch size, over all devices
     "total_steps": 0,  # length of the run in steps; 0 if total_epochs is set
     "total_epochs": 0.0,  # length of the run in epochs; 0 if total_steps is set
     "strategy": "auto",  # on TensorFlow: auto, default (one device), mirrored, multi_worker, tpu
-    "tpu_address": "",  # "" is the environment variable TPU_NAME, or else a local TPU
+    "tpu_address": "",  # address of the TPU; "" uses the environment variable TPU_NAME, or a local TPU
     "precision": "float32",  # float32, mixed_bfloat16, mixed_float16
     "accumulate_steps": 1,  # number of micro-batches per batch, to save memory
     "steps_per_call": 1,  # training steps per call of the compiled function
-    "patch_sizes": (),  # patch sizes to draw from in each step (FlexiViT); () trains with model.patch_size only
+    "patch_sizes": (),  # FlexiViT: each step draws one of these patch sizes; () always uses model.patch_size
     "clip_norm": 0.0,  # largest global norm of the gradients; 0 is off
-    "ema_decay": 0.0,  # decay of the weights' moving average, which is evaluated and exported if on; 0 is off
+    "ema_decay": 0.0,  # decay of the EMA of the weights, which replaces them in evaluations and exports; 0 is off
     "remat": False,  # gradient checkpointing: recomputes the blocks in the backward pass, to save memory
     "xla": False,  # compiles the step with XLA on TensorFlow; JAX always compiles
     "shard": "",  # on JAX, state to shard over the devices: optimizer (ZeRO-1) or parameters (FSDP); "" is none
@@ -30,14 +30,14 @@ FIELDS = {
     "checkpoint_every_steps": 1000,  # steps between checkpoints
     "eval_every_steps": 0,  # steps between evaluations; 0 evaluates at the end only
     "evals": (),  # additional evaluators, such as ("top1", "fewshot:digits")
-    "best_metric": "accuracy",  # selects the best checkpoint: the highest value, or the lowest of a loss or error
+    "best_metric": "accuracy",  # metric of the best checkpoint: highest, or lowest if its name ends in loss or error
     "log_every_steps": 100,  # steps between log lines
     "profile": False,  # writes a profile of some steps for TensorBoard
     "model": {},  # arguments of the architecture; see `model_fields`
     "data": {},  # fields of the input pipeline; see `keras_vit.data.defaults`
     "optimizer": {  # arguments of keras_vit.optimizers.get
         "name": "sgd",  # sgd, adamw
-        "weight_decay": 0.0,  # multiplied by the learning rate; 0 is off
+        "weight_decay": 0.0,  # weight decay factor, which is multiplied by the learning rate; 0 is off
         "decay_mask": "all",  # which weights decay: all, kernels
         "no_decay": "",  # weights whose names contain one of these strings do not decay, such as "bias,cls"
         "layer_decay": 1.0,  # factor on the learning rate for each block further from the head; 1 is off

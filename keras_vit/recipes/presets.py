@@ -171,7 +171,7 @@ def _row_of(rows, table, model, dataset, choices):
     if not is_complete or set(choices) - set(options):
         known = "; ".join(f"{name}= one of {', '.join(map(_text, values))}" for name, values in options.items())
         received = ", ".join(f"{name}={_text(value)}" for name, value in choices.items()) or "no choice"
-        known = f"several values, of which you must choose one: {known}" if known else "nothing to choose"
+        known = f"several values; choose one for each field: {known}" if known else "no choices"
         raise ValueError(f"{model} on {dataset} has {known}. Received: {received}")
     return row._asdict() | {name: values[values.index(choices[name])] for name, values in options.items()}
 

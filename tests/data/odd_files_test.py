@@ -35,7 +35,7 @@ def test_pipes_and_broken_links_are_left_out_and_named(photos, caplog):
     (photos / "bee" / "up").symlink_to("..")
     (photos / "cat" / "nowhere.jpg").symlink_to("gone.jpg")
     assert data.folder(photos).num_examples == 23
-    assert "skipped 3 entries that are not files" in caplog.text
+    assert "skipped 3 entries that are not image files" in caplog.text
     assert all(name in caplog.text for name in ("ant/pipe.jpg", "bee/up", "cat/nowhere.jpg"))
 
 

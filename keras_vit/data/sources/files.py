@@ -71,7 +71,7 @@ def folder(
     others = [printable(name) for _, of_class in listed for name in of_class]
     if others:
         log.warning(
-            "%s: skipped %d entries that are not files with an image extension (%s), such as %s",
+            "%s: skipped %d entries that are not image files (%s), such as %s",
             root, len(others), ", ".join(IMAGE_ENDINGS), ", ".join(others[:5]),
         )  # fmt: skip
     # Select the images of a hash-based split.
