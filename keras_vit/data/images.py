@@ -177,5 +177,5 @@ def _decode_any(encoded, channels, bit_depth, widen):
 def _of_channels(image, channels):
     """Returns the image; raises a TensorFlow error unless it has this number of channels."""
     stored = tf.shape(image)[2]
-    image = checked(image, stored == channels, f"the image must have {channels} channels, but has:", stored)
+    image = checked(image, stored == channels, f"not an image with {channels} channels; number of channels:", stored)
     return tf.ensure_shape(image, (None, None, channels))

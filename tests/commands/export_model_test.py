@@ -94,7 +94,7 @@ def test_the_report_of_an_export_is_about_the_images_given(workdir, photos, run,
             continue
         done = run(*flags, f"--output={tmp_path}/{output}", f"--format={file_format}")
         assert done.returncode == 0, done.stderr
-        assert "broken.png cannot be read: it is not an image of a known kind" in done.stderr
+        assert "broken.png cannot be read: it is not an image in a known format" in done.stderr
         assert re.search(r"same class for [\d.]+ % of the 6 images given, mean cosine", done.stdout), done.stdout
 
 
