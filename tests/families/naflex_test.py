@@ -108,7 +108,7 @@ def test_pack_rejects_invalid_arrays(reference):
         naflex.pack(patches[0], shapes)
     with pytest.raises(ValueError, match="`max_patches` must be a positive integer. Received: max_patches=0"):
         naflex.preprocess([picture(0, 8, 8)], MEAN, MEAN, 4, 0)
-    with pytest.raises(ValueError, match=r"Images must be \(H, W, 3\). Received: shape=\(8, 8\)"):
+    with pytest.raises(ValueError, match=r"`images` must have shape \(H, W, 3\). Received: shape=\(8, 8\)"):
         naflex.preprocess([np.zeros((8, 8))], MEAN, MEAN, 4, 9)
 
 
