@@ -123,7 +123,7 @@ class Optimizer(keras.optimizers.Optimizer):
 
 
 def decay_flags(variables, decay_mask, no_decay):
-    """Returns a boolean per variable: whether it decays. `no_decay` lists names of parameters or layers to exclude."""
+    """Returns a list of whether each variable decays; `no_decay` names parameters or layers that do not."""
     names = [name.strip() for name in no_decay.split(",") if name.strip()]
     paths = [variable.path.split("/") for variable in variables]
     for name in names:

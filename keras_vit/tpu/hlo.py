@@ -23,7 +23,7 @@ _FREE = _CALLS | {
 
 
 def traffic(text, steps=1):
-    """Returns the HBM traffic of each array, such as `("bf16[64,12]", 10**9)`, in bytes, largest first.
+    """Returns the HBM traffic as a list of `(array, bytes)`, such as `("bf16[64,12]", 10**9)`, largest first.
 
     `steps` is the trip count of outermost loops whose length the HLO does not contain.
     """
@@ -88,7 +88,7 @@ def is_in_hbm(array):
 
 
 def padded_bytes(array):
-    """Returns the bytes of `(dtype, shape, layout)`, tile padding included; a layout looks like "1,0:T(8,128)S(1)"."""
+    """Returns the bytes of `(dtype, shape, layout)`, including tile padding; a layout looks like "1,0:T(8,128)S(1)"."""
     dtype, shape, layout = array
     axes, _, rest = layout.partition(":")
     tile, sides = re.match(r"T\(([\d,]+)\)", rest), list(shape)

@@ -1,4 +1,4 @@
-"""Determines the shapes of a model's inputs, without the dataset where possible."""
+"""Determines the shapes of a model's inputs, if possible without reading the dataset."""
 
 import dataclasses
 import types

@@ -59,8 +59,8 @@ def _time(check, price):
     device = check.topology.device
     bound = "compute" if check.compute_seconds >= check.bandwidth_seconds else "bandwidth"
     lines = [
-        f"{check.train.flops / 1e12:.4g} TFLOPs per step by the compiler's count, {check.model_flops / 1e12:.4g} by "
-        f"layer; {check.bytes_accessed / 1e9:.4g} GB of HBM traffic",
+        f"{check.train.flops / 1e12:.4g} TFLOPs per step (counted by the compiler) or {check.model_flops / 1e12:.4g} "
+        f"(summed over the layers); {check.bytes_accessed / 1e9:.4g} GB of HBM traffic",
         f"roofline estimate (not measured): {check.compute_seconds * 1e3:.4g} ms for the larger of these FLOP counts "
         f"at the published {device.peak_flops / 1e12:.4g} TFLOP/s, {check.bandwidth_seconds * 1e3:.4g} ms for the "
         f"traffic at {device.bandwidth / 1e9:.4g} GB/s; bound by {bound}",

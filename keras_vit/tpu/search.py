@@ -2,7 +2,7 @@
 
 import math
 
-MOST_IMAGES = 2**14  # the largest batch to try
+MOST_IMAGES = 2**14  # the largest number of images per device to test
 _CLOSE = 1.1  # the search stops if at most 10% more images are predicted to fit
 
 

@@ -21,7 +21,7 @@ class TensorFlowPrograms(Programs):
 
     def _build(self, inputs, total_steps):
         if self._config.xla:
-            raise ValueError("`xla` must be False on a TPU, which always compiles. Received: xla=True")
+            raise ValueError("`xla` must be False on a TPU, where XLA always compiles the step. Received: xla=True")
         self._engine = TensorFlowEngine(tf.distribute.get_strategy())
         self._engine.build(self._config, self._task, inputs, total_steps)
         return self._engine.model

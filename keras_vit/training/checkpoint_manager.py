@@ -1,4 +1,4 @@
-"""The checkpoints of a run: written atomically, and read only if they are intact."""
+"""Saves and restores the checkpoints of a run: writes them atomically and restores only intact ones."""
 
 import re
 
@@ -11,28 +11,28 @@ MARKER = "finished"
 
 
 def finished_steps(folder):
-    """Returns the steps of all finished checkpoints in a folder, in order; [] if the folder does not exist."""
+    """Returns the sorted steps of all finished checkpoints in a folder; [] if the folder does not exist."""
     folder = str(folder)
     return [step for step in _step_folders(folder) if files.exists(f"{folder}/{step:09}/{MARKER}")]
 
 
 class CheckpointManager:
-    """A folder of checkpoints, one subfolder per step; one counts once its file `finished`, the last, exists."""
+    """Manages a folder of checkpoints, one subfolder per step; the file `finished` marks a complete checkpoint."""
 
     def __init__(self, folder, engine, write=print):
         self.folder = str(folder)
         self._engine, self._write, self._chief = engine, write, engine.host_index == 0
 
     def steps(self):
-        """Returns the steps of all finished checkpoints, in order."""
+        """Returns the sorted steps of all finished checkpoints."""
         return finished_steps(self.folder)
 
     def path(self, step):
-        """Returns the folder of the checkpoint of a step."""
+        """Returns the checkpoint folder of a step."""
         return f"{self.folder}/{step:09}"
 
     def save(self, step, counters):
-        """Saves the engine's state; keeps the two newest checkpoints and the one with the best evaluation."""
+        """Saves the engine's state, and keeps only the two newest checkpoints and the one with the best evaluation."""
         with self._explained_errors(step):
             if self._chief:
                 self._remove(step)
@@ -41,7 +41,7 @@ class CheckpointManager:
         self.update(step, counters)
 
     def update(self, step, counters):
-        """Writes the counters of a checkpoint whose state is saved, and removes old checkpoints."""
+        """Writes the counters of a checkpoint whose state is already saved, and removes old checkpoints."""
         if not self._chief:
             return
         with self._explained_errors(step):
@@ -49,13 +49,13 @@ class CheckpointManager:
             files.write_json(f"{self.path(step)}/{MARKER}", content)
             finished = self.steps()
             kept = {*[number for number in finished if number <= step][-2:], counters["best_step"]} & {*finished}
-            for number in _step_folders(self.folder):  # including unfinished ones
+            for number in _step_folders(self.folder):  # including unfinished checkpoints
                 if number <= step and number not in kept:
                     self._remove(number)
 
     def restore(self):
-        """Restores the newest intact checkpoint, chosen by process 0 for all hosts; returns its counters."""
-        advice = "Nothing was changed; repeat the same command."
+        """Restores the newest intact checkpoint, which process 0 chooses for all hosts, and returns its counters."""
+        advice = "Nothing was changed; run the same command again."
         with files.explained_errors("A checkpoint cannot be read", advice, self.folder):
             counters = self._restore_newest() if self._chief else {}
             (step,), *_ = self._engine.gather_hosts([counters.get("step", 0)])
@@ -67,7 +67,7 @@ class CheckpointManager:
             try:
                 return self._restore(step)
             except CorruptCheckpointError as error:
-                self._write(f"the checkpoint {self.path(step)} is corrupt and skipped: {error}")
+                self._write(f"skipping the corrupt checkpoint {self.path(step)}: {error}")
         if steps:
             raise ValueError(
                 "All checkpoints of this run are corrupt. Delete them to train from scratch, or choose another "
@@ -76,32 +76,32 @@ class CheckpointManager:
         return {}
 
     def _restore(self, step):
-        """Restores the engine's state from a checkpoint; returns its counters."""
+        """Restores the engine's state from the checkpoint of a step and returns its counters."""
         path = self.path(step)
         with corruption():
             counters = files.read_json(f"{path}/{MARKER}")
         if not isinstance(counters, dict) or counters.get("step") != step:
-            raise CorruptCheckpointError(f"its file `{MARKER}` does not hold the counters of step {step}")
+            raise CorruptCheckpointError(f"its file `{MARKER}` does not contain the counters of step {step}")
         self._engine.restore(f"{path}/state")
         backend, written_on = keras.backend.backend(), counters.pop("backend", "")
-        note = f", written on {written_on}: results on {backend} are equal up to rounding"
+        note = f", written on {written_on}: results on {backend} may differ by rounding"
         self._write(f"resuming from step {step}, {path}{'' if written_on in ('', backend) else note}")
         return counters
 
     def _explained_errors(self, step):
-        advice = "Earlier ones are intact. Free disk space if the disk is full, and repeat the same command."
+        advice = "Earlier checkpoints are intact. Free disk space if the disk is full, and run the same command again."
         return files.explained_errors("A checkpoint cannot be written", advice, self.path(step))
 
     def _remove(self, step):
         path = self.path(step)
         if files.exists(f"{path}/{MARKER}"):
-            files.remove(f"{path}/{MARKER}")  # first, so that it never marks an incomplete checkpoint
+            files.remove(f"{path}/{MARKER}")  # first, so that the marker never exists for an incomplete checkpoint
         if files.is_dir(path):
             files.remove_tree(path)
 
 
 def _step_folders(folder):
-    """Returns the steps, in order, that the subfolders of a folder are named after."""
+    """Returns the sorted steps of all checkpoint subfolders, finished or not."""
     if not files.is_dir(folder):
         return []
     return sorted(int(name) for name in files.list_dir(folder) if re.fullmatch(r"\d{9,}", name))

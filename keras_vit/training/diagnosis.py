@@ -1,4 +1,4 @@
-"""Finds the layer where a step stops being finite."""
+"""Finds the first layer of a model whose output is not finite."""
 
 import keras
 import numpy as np
@@ -6,13 +6,13 @@ from keras import ops
 
 
 class Diverged(ValueError):
-    """Raised when loss, gradients or weights are not finite."""
+    """Raised if the loss, the gradients or the weights are not finite."""
 
-    exit_code = 3  # of a command that ends with this error
+    exit_code = 3  # exit code of a command that ends with this error
 
 
 def first_nonfinite_layer(model, images, pieces):
-    """Returns a phrase naming the first layer whose output for the images, computed in `pieces`, is not finite."""
+    """Returns a phrase that names the first layer with a non-finite output; splits the images into `pieces` batches."""
     try:
         all_outputs = keras.Model(model.input, [layer.output for layer in model.layers])
     except (AttributeError, ValueError):
@@ -21,7 +21,7 @@ def first_nonfinite_layer(model, images, pieces):
         for layer, outputs in zip(model.layers, all_outputs(piece, training=False)):
             if not all(map(_is_finite, keras.tree.flatten(outputs))):
                 if not all(_is_finite(weight.value) for weight in layer.weights):
-                    return f"the weights of the layer {layer.name!r} are not finite"
+                    return f"the weights of layer {layer.name!r} are not finite"
                 return f"the first layer whose output is not finite is {layer.name!r}"
     return "every layer's output is finite without dropout"
 

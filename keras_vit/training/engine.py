@@ -1,4 +1,4 @@
-"""The interface between the training loop and the engines, and the code that both engines share."""
+"""The interface of the engines, which the training loop uses, and code that both engines share."""
 
 import abc
 import contextlib
@@ -24,27 +24,28 @@ from keras_vit.training.patch_sizes import (
     patch_size_of_step,
 )
 
-# The values of `config.strategy`, on every backend.
+# Allowed values of `config.strategy`, on both backends.
 STRATEGIES = ("auto", "default", "mirrored", "multi_worker", "tpu")
-# The values of `config.shard`: JAX divides nothing, optimizer state and EMA, or these and the weights among devices.
+# Allowed values of `config.shard`: on JAX, shard nothing, optimizer state and EMA, or these and the weights.
 SHARDS = ("", "optimizer", "parameters")
 
 OUT_OF_MEMORY = (
-    "A device is out of memory. accumulate_steps=8 splits the batch into micro-batches and remat=True recomputes "
-    "activations; neither changes results. precision='mixed_bfloat16' or half the batch_size halves activations."
+    "A device is out of memory. Set accumulate_steps=8 to split the batch into micro-batches, or remat=True to "
+    "recompute activations; neither changes results. Set precision='mixed_bfloat16' or halve batch_size to halve the "
+    "size of activations."
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainOutputs:
-    """Outputs of a call of `Engine.train` that did S steps.
+    """The outputs of one call of `Engine.train` that ran S steps.
 
     Attributes:
         metrics: dict of float32 `(S,)`: "loss", the task's metrics, "grad_norm" (before clipping), "learning_rate".
         input_wait: seconds spent waiting for batches.
-        peak_memory: peak bytes in use so far, of the first accelerator if there is one, else of this process.
-        stop_requested: whether any process asked for a stop.
-        can_go_on: False if the last step was not finite and must not be skipped.
+        peak_memory: peak memory in bytes so far, of the first accelerator, or of this process on a CPU.
+        stop_requested: whether any process was asked to stop.
+        can_go_on: False if training must end because the last step was not finite.
     """
 
     metrics: dict
@@ -55,13 +56,15 @@ class TrainOutputs:
 
 
 class Engine(abc.ABC):
-    """Manages devices, state and steps. Its methods take and return numpy arrays and plain Python values.
+    """Manages the devices, the training state and the compiled steps.
+
+    Methods take and return numpy arrays and plain Python values.
 
     Attributes:
-        description: the devices, for logs.
+        description: description of the devices, for logs.
         num_devices: number of devices that share a batch, over all hosts.
-        num_hosts, host_index: number of processes that share a batch, and the index of this one.
-        model: the model, once `build` was called.
+        num_hosts, host_index: number of processes that share a batch, and the index of this process.
+        model: the model; `build` sets it.
     """
 
     description: str
@@ -78,14 +81,14 @@ class Engine(abc.ABC):
         self, config: ConfigDict, task: Task, inputs: InputPipeline, total_steps: int,
         load_weights: Callable[[keras.Model], object] | None = None,
     ) -> None:  # fmt: skip
-        """Creates model, optimizer and EMA on the devices.
+        """Creates the model, the optimizer and the EMA on the devices.
 
         Args:
-            config: the recipe.
+            config: the config of the run.
             task: the `tasks.Task`.
             inputs: the `data.InputPipeline`.
-            total_steps: number of steps of the whole run, for the schedule.
-            load_weights: `load_weights(model)` is called before the EMA is initialized; None for random weights.
+            total_steps: number of steps of the whole run, for the learning-rate schedule.
+            load_weights: called with the model before the EMA is initialized; None for random weights.
 
         Raises:
             ValueError: the config is invalid.
@@ -109,14 +112,14 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def _place(self, optimizer, averaged, scaled):
-        """Puts the state on the devices."""
+        """Places the training state on the devices."""
 
     @abc.abstractmethod
     def _make_train_steps(self, task):
-        """Returns the compiled function that trains by a task."""
+        """Returns the compiled training function for a task."""
 
     def _train_steps(self, step):
-        """Returns the compiled function of a step; each patch size has its own."""
+        """Returns the compiled training function for a step; there is one per patch size."""
         size = patch_size_of_step(self._config, step)
         if size not in self._compiled:
             self._compiled[size] = self._make_train_steps(at_patch_size(self._task, size))
@@ -126,20 +129,24 @@ class Engine(abc.ABC):
     def train(
         self, first: int, steps: int, *, stop_requested: bool = False, profile_folder: str | None = None
     ) -> TrainOutputs:
-        """Runs steps `first` to `first + steps - 1`; ends early only at a step that is not finite.
+        """Runs steps `first` to `first + steps - 1`, or fewer if a step is not finite.
 
         Args:
-            first: number of the first step, which positions the input at the first call; later calls continue.
+            first: index of the first step. The first call starts the input at this step; later calls read the next
+                batches.
             steps: number of steps, 1 or more.
             stop_requested: whether this process was asked to stop.
-            profile_folder: folder for a TensorBoard trace of the call; None for no trace.
+            profile_folder: folder for a TensorBoard trace of this call; None for no trace.
+
+        Returns:
+            A `TrainOutputs`.
 
         Raises:
             ValueError: a device is out of memory.
         """
 
     def _outputs(self, metrics, running, input_wait, peak_memory, stop_requested):
-        """Returns the `TrainOutputs` of a call from arrays of all its steps, cut after the step that ended it."""
+        """Builds the `TrainOutputs` of a call from arrays of all its steps, truncated after the step that ended it."""
         count = min(int(running.sum()) + 1, len(running))
         metrics = dict(zip(step_metrics(self._task), metrics[:count].T))
         return TrainOutputs(metrics, float(input_wait), peak_memory, bool(stop_requested), bool(running[-1]))
@@ -148,14 +155,14 @@ class Engine(abc.ABC):
         """Computes exact weighted means over all evaluation examples.
 
         Args:
-            compute: `compute(model, batch)`, in `keras.ops`, returns a dict of float32 `(B,)`; None for "loss" and the
-                metrics of the task.
+            compute: function `compute(model, batch)` in `keras.ops` that returns a dict of float32 `(B,)`; None
+                computes "loss" and the metrics of the task.
 
         Returns:
-            A dict of floats, with "examples": the number of readable examples with a label.
+            A dict of floats. Its item "examples" is the number of readable, labeled examples.
 
         Raises:
-            ValueError: no example is readable and has a label.
+            ValueError: there is no readable, labeled example.
         """
         compute = compute or self._task_metrics
         if compute not in self._evaluations:
@@ -165,19 +172,19 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def _make_sums(self, compute):
-        """Returns a compiled function from a batch to `({name: weighted sum}, sum of example weights)`."""
+        """Returns a compiled function that maps a batch to `({name: weighted sum}, sum of example weights)`."""
 
     @abc.abstractmethod
     def _batch_sums(self, sums):
-        """Iterates over the outputs of such a function for all evaluation batches."""
+        """Applies `sums`, a function returned by `_make_sums`, to all evaluation batches; iterates over its outputs."""
 
     @abc.abstractmethod
     def swap_ema(self) -> None:
-        """Swaps weights and EMA on the devices; does nothing without EMA."""
+        """Swaps the weights and the EMA on the devices; does nothing without an EMA."""
 
     @contextlib.contextmanager
     def ema_scope(self) -> Iterator[None]:
-        """A context in which the model has the EMA as its weights, if there is one."""
+        """Returns a context in which the EMA, if enabled, replaces the weights of the model."""
         self.swap_ema()
         try:
             yield
@@ -188,7 +195,7 @@ class Engine(abc.ABC):
     def save(self, path: str | os.PathLike) -> None:
         """Writes the state to files whose names begin with `path`; see `state_files`.
 
-        Every host must call it with the same path, because hosts read some variables together.
+        Every host must call it with the same path, because reading some variables requires all hosts.
 
         Raises:
             Diverged: a weight is not finite.
@@ -197,20 +204,20 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def restore(self, path: str | os.PathLike) -> None:
-        """Reads the files of `save`, whichever backend and devices wrote them.
+        """Restores the state from files that `save` wrote, on any backend and any devices.
 
         Raises:
             CorruptCheckpointError: the files are damaged.
-            ValueError: the files hold the state of another model or optimizer.
-            OSError: a file cannot be read now.
+            ValueError: the files contain the state of another model or optimizer.
+            OSError: a file cannot be read, for example because the network is down.
         """
 
     def gather_model(self) -> keras.Model:
-        """Returns the model with unsharded weights in this host's memory. Every host must call it."""
+        """Returns the model with unsharded weights on this host. Every host must call it."""
         return self.model
 
     def gather_hosts(self, values: Sequence[int]) -> list[tuple[int, ...]]:
-        """Returns the `values` of every host, in order; all hosts must call it together.
+        """Returns the `values` of every host, in order. Every host must call it.
 
         Args:
             values: list of integers in [0, 2^32), of the same length on every host.
@@ -221,7 +228,7 @@ class Engine(abc.ABC):
         return [tuple(values)]
 
     def diagnose(self, step: int) -> str:
-        """Returns a phrase naming the layer whose output first stops being finite for this host's batch of a step."""
+        """Returns a phrase that names the first layer with a non-finite output for this host's batch of a step."""
         batches = self._inputs.train_batches(step, num_hosts=self.num_hosts, host_index=self.host_index)
         images, *_ = next(iter(batches))
         pieces = self.num_devices * self._config.accumulate_steps
@@ -231,7 +238,7 @@ class Engine(abc.ABC):
 
     @contextlib.contextmanager
     def _explained_errors(self):
-        """Turns out-of-memory errors of a device into a `ValueError` with advice."""
+        """Converts an out-of-memory error of a device to a `ValueError` with advice."""
         try:
             yield
         except Exception as error:
@@ -245,29 +252,31 @@ class Engine(abc.ABC):
 
 
 def step_metrics(task):
-    """Returns the names of a step's metrics, in the order of its columns."""
+    """Returns the names of a step's metrics, in the order of the columns."""
     return ("loss", *task.metrics, "grad_norm", "learning_rate")
 
 
 def make_optimizer(config, total_steps):
-    """Returns the optimizer of a config, not built."""
+    """Returns the unbuilt optimizer of a config."""
     schedule = optimizers.Schedule(total_steps=total_steps, **config.schedule)
     return optimizers.get(schedule=schedule, **config.optimizer)
 
 
 def weighted_means(sums, num_examples):
-    """Returns the means of an evaluation from `({name: weighted sum}, sum of weights)` of each batch."""
+    """Computes the means of an evaluation from the `({name: weighted sum}, sum of weights)` of each batch."""
     totals, weight = {}, 0.0
     for batch_sums, batch_weight in sums:
-        # In float64, because float32 cannot count beyond 2^24.
+        # Sum in float64, because float32 represents integers exactly only up to 2^24.
         weight += float(np.asarray(batch_weight))
         for name, value in batch_sums.items():
             totals[name] = totals.get(name, 0.0) + float(np.asarray(value))
     if not weight:
-        raise ValueError(f"No evaluation example is readable and has a label. Received: {num_examples} examples")
+        raise ValueError(
+            f"At least one evaluation example must be readable and labeled. Received: {num_examples} examples"
+        )
     return {**{name: value / weight for name, value in totals.items()}, "examples": weight}
 
 
 def process_peak_memory():
     """Returns the peak memory of this process in bytes."""
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts in KiB
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux reports KiB

@@ -1,4 +1,4 @@
-"""Chooses the engine for Keras' backend."""
+"""Chooses the engine for the active Keras backend."""
 
 import keras
 from ml_collections import ConfigDict
@@ -7,12 +7,15 @@ from keras_vit.training.engine import Engine
 
 
 def choose_engine(config: ConfigDict) -> Engine:
-    """Returns the engine for Keras' backend on the devices specified by a config.
+    """Returns the engine for the active Keras backend, on the devices that a config selects.
 
-    With several hosts or a TPU, call it before any other operation of the backend in the process.
+    With several hosts or a TPU, call it before any other backend operation in the process.
+
+    Args:
+        config: the config of a run; the function reads `strategy` and `tpu_address`.
 
     Raises:
-        ValueError: there is no engine for this backend, or the devices are not available.
+        ValueError: the backend has no engine, or the devices are not available.
     """
     backend = keras.backend.backend()
     if backend == "tensorflow":

@@ -1,11 +1,11 @@
-"""The processes that train together, as specified by the environment variable TF_CONFIG."""
+"""The processes of a multi-host run, as specified by the environment variable TF_CONFIG."""
 
 import json
 import os
 
 
 def workers():
-    """Returns the number of processes, this one's index and the first one's address; None without TF_CONFIG."""
+    """Returns `(number of processes, index of this process, address of process 0)`; None without TF_CONFIG."""
     text = os.environ.get("TF_CONFIG", "")
     if not text:
         return None
@@ -20,7 +20,7 @@ def workers():
         pass
     raise ValueError(
         'TF_CONFIG must be like {"cluster": {"worker": ["host:port", "other:port"]}, "task": {"type": "worker", '
-        f'"index": 0}}}}, with workers and at most a chief. Received: TF_CONFIG={text}'
+        f'"index": 0}}}}, with workers and optionally a chief. Received: TF_CONFIG={text}'
     )
 
 

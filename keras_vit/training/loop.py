@@ -1,4 +1,4 @@
-"""The training loop: engine calls, logging, checkpoints, evaluations, and early ends."""
+"""The training loop: runs the engine, logs metrics, saves checkpoints, evaluates, and handles stop signals."""
 
 import dataclasses
 import logging
@@ -18,23 +18,23 @@ log = logging.getLogger(__name__)
 class Counters:
     """The progress of a run, stored in its checkpoints."""
 
-    step: int = 0  # steps done, which is also the position in the data
+    step: int = 0  # number of completed steps, which also determines the position in the data
     evaluated_step: int = 0
-    skipped_steps: int = 0  # steps that were not finite and changed nothing
-    train_seconds: float = 0.0  # without evaluations
+    skipped_steps: int = 0  # steps that were not finite and changed no weights
+    train_seconds: float = 0.0  # excluding evaluations
     best_step: int = -1
     best_value: float | None = None
     best_metric: str = ""
     best_loss: float | None = None  # breaks ties
     data: tuple = ()  # `InputPipeline.fingerprint()`
-    all_bad_examples: int = 0  # over all hosts
+    all_bad_examples: int = 0  # unreadable training examples, over all hosts
 
 
 def train(
     config, engine, inputs, counters,
     *, total_steps, evaluate, checkpoints, metric_writer, progress, workdir, write,
 ):  # fmt: skip
-    """Trains from `counters.step` to `total_steps`, updating the counters; raises `Preempted` or `Diverged`."""
+    """Trains from `counters.step` to `total_steps` and updates the counters; may raise `Preempted` or `Diverged`."""
     chief, alone = engine.host_index == 0, engine.num_hosts == 1
     bad_examples = inputs.bad_examples("train", write if chief else log.warning)
     profile_folders = iter([None, workdir.tensorboard if config.profile else None])  # only the second call is traced
@@ -42,8 +42,8 @@ def train(
 
     def stop(request):
         raise preemption.Preempted(
-            f"stopped by {request.signal or 'another host'} after step {counters.step} and saved; the same command "
-            "resumes it"
+            f"stopped by {request.signal or 'another host'} after step {counters.step} and saved; run the same "
+            "command to resume"
         )
 
     def evaluate_if_due(request):
@@ -59,11 +59,11 @@ def train(
         counters.evaluated_step = step
         metric_writer.flush()
         checkpoints.update(step, dataclasses.asdict(counters))
-        if request.signal and alone:  # several hosts agree on a stop inside `engine.train`
+        if request.signal and alone:  # several hosts agree on a stop in `engine.train`
             stop(request)
 
     with preemption.catch_stop_signals() as request, bar as update_bar:
-        # A run interrupted after a checkpoint may still owe its evaluation.
+        # A run may have been interrupted after a checkpoint but before its evaluation.
         evaluate_if_due(request)
         progress.begin()
         clock = time.monotonic()
@@ -87,9 +87,9 @@ def train(
             if skipped:
                 counters.skipped_steps += skipped
                 count = counters.step - first
-                write(f"{skipped} of {count} steps were not finite and skipped, {counters.skipped_steps} so far")
+                write(f"skipped {skipped} of {count} steps, which were not finite ({counters.skipped_steps} so far)")
 
-            # Save, also before an evaluation, which may fail. Metrics reach the disk before their checkpoint.
+            # Save before an evaluation too, because it may fail. Flush the metrics before saving the checkpoint.
             stopping = outputs.stop_requested or (alone and bool(request.signal))
             counters.train_seconds += time.monotonic() - clock
             every = (config.checkpoint_every_steps, config.eval_every_steps)
@@ -103,7 +103,7 @@ def train(
 
 
 def make_evaluate(config, engine, inputs, evaluators, write):
-    """Returns `evaluate()`, which evaluates the current model; all hosts must call it together."""
+    """Returns the function `evaluate()`, which evaluates the current model. Every host must call it."""
     written = set()
 
     def warn(line):
@@ -112,7 +112,7 @@ def make_evaluate(config, engine, inputs, evaluators, write):
             (write if engine.host_index == 0 else log.warning)(f"test: {line}")
 
     def count_bad_examples():
-        """Returns the number of unreadable test examples; a `ValueError` if their share exceeds `max_bad_share`."""
+        """Returns the number of unreadable test examples; raises a `ValueError` if there are too many."""
         bad_examples = inputs.bad_examples("test", warn)
         for step in range(-(-inputs.test.num_examples // inputs.batch_size)):
             bad_examples.update(step)
@@ -124,7 +124,7 @@ def make_evaluate(config, engine, inputs, evaluators, write):
         try:
             metrics = engine.evaluate()
         except ValueError:
-            count_bad_examples()  # the likely cause, with a clearer error
+            count_bad_examples()  # raises a clearer error if unreadable examples are the cause
             raise
         metrics["bad_examples"] = count_bad_examples()
         model = engine.gather_model() if config.evals else None
@@ -137,7 +137,7 @@ def make_evaluate(config, engine, inputs, evaluators, write):
 
 
 def _count_bad(engine, counters, bad_examples, first, steps):
-    """Returns the number of unreadable examples, over all hosts, of each of `steps` steps from `first`."""
+    """Returns the number of unreadable examples of each of `steps` steps from `first` on, over all hosts."""
     counts = [bad_examples.update(first + i) for i in range(steps)]
     totals = [sum(of_step) for of_step in zip(*engine.gather_hosts(counts))]
     for i, total in enumerate(totals):
@@ -147,15 +147,15 @@ def _count_bad(engine, counters, bad_examples, first, steps):
 
 
 def _next_stop(config, step, total_steps):
-    """Returns the step at which the next call ends, the same whether or not the run was interrupted."""
+    """Returns the step at which the next engine call ends, which does not depend on interruptions."""
     every = (config.steps_per_call, config.log_every_steps, config.eval_every_steps, config.checkpoint_every_steps)
     return min([total_steps, *(step - step % n + n for n in every if n)])
 
 
 def _nonfinite_message(engine, checkpoints, step, metrics):
-    # The update of the last step was not applied, so the weights are those before it.
+    # The last update was not applied, so the model still has the weights of the failing step.
     layer, saved = engine.diagnose(step - 1), checkpoints.steps()
-    kept = f"the last good checkpoint is {checkpoints.path(saved[-1])}" if saved else "there is no checkpoint yet"
+    kept = f"the last good checkpoint is {checkpoints.path(saved[-1])}" if saved else "no checkpoint was saved yet"
     return (
         f"Loss or gradients are not finite at step {step}: {layer}; {kept}. Try a lower learning rate "
         "(--config.schedule.base), --config.clip_norm=1 or another --config.precision. "
@@ -164,8 +164,8 @@ def _nonfinite_message(engine, checkpoints, step, metrics):
 
 
 def note_best(counters, name, metrics):
-    """Records the evaluation at `counters.step` as the best if its metric `name` is; ties go to the lower loss."""
-    if counters.best_metric != name:  # changed by --change; values of different metrics cannot be compared
+    """Records the evaluation at `counters.step` if its metric `name` is the best so far; ties go to the lower loss."""
+    if counters.best_metric != name:  # --change selected another metric, so restart the comparison
         counters.best_metric, counters.best_value = name, None
     value, loss = metrics[name], metrics["loss"]
     tie = value == counters.best_value and is_better("loss", loss, counters.best_loss)

@@ -1,4 +1,4 @@
-"""The metrics of a run: `metrics.csv`, `evaluations.csv`, TensorBoard scalars and log lines."""
+"""Writes the metrics of a run: `metrics.csv`, `evaluations.csv`, TensorBoard scalars and log lines."""
 
 import csv
 import os
@@ -46,7 +46,7 @@ class MetricWriter:
         self._since_line, self._input_wait = {name: [] for name in metrics}, 0.0
 
     def write_evaluation(self, step, metrics):
-        """Writes the metrics of an evaluation after `step` steps: a dict of floats."""
+        """Writes the metrics of an evaluation after `step` steps, a dict of floats."""
         if not self._enabled:
             return
         write_evaluation(self._evaluations, step, metrics)
@@ -55,10 +55,10 @@ class MetricWriter:
         scored, total, bad = int(metrics["examples"]), self._test_examples, metrics["bad_examples"]
         count = f"{total:,}" if scored == total else f"{scored:,} of {total:,}"
         missing = f"; {bad:,} cannot be read" if bad else ""
-        self._write(wrap(f"after step {step}: {format_metrics(shown)} of {count} test images{missing}"))
+        self._write(wrap(f"after step {step}: {format_metrics(shown)} on {count} test images{missing}"))
 
     def flush(self):
-        """Flushes all rows; call it before saving the checkpoint of their last step."""
+        """Writes all pending rows; must be called before saving the checkpoint of their last step."""
         if self._enabled:
             self._metrics.flush()
 
@@ -69,7 +69,7 @@ class MetricWriter:
 
 
 class MetricsTable:
-    """A CSV table with a row per step; opening it for a run resumed from `step` drops the rows of later steps."""
+    """A CSV table with one row per step. To resume from `step`, the constructor drops the rows of later steps."""
 
     def __init__(self, path, columns, step=0):
         self._path, self._columns = str(path), tuple(columns)
@@ -77,7 +77,7 @@ class MetricsTable:
         if lines and lines[0] != header:
             raise ValueError(f"The header must be {header.strip()}. Received: {lines[0].strip()} in {self._path}")
         rows = {}
-        for line in lines[1:]:  # a crash may leave lines that are not rows
+        for line in lines[1:]:  # a crash may leave malformed lines
             number, *values = line.split(",")
             if number.isdecimal() and int(number) <= step and len(values) == len(self._columns):
                 rows.setdefault(int(number), line)
@@ -86,10 +86,10 @@ class MetricsTable:
         self._pending = ""
 
     def append(self, step, metrics):
-        """Adds the rows of consecutive steps from `step` on, given as a dict of equally long columns."""
+        """Appends rows for consecutive steps from `step` on; `metrics` is a dict of columns of equal length."""
         rows = zip(*(metrics[name] for name in self._columns))
         self._pending += "".join(_line((number, *row)) for number, row in enumerate(rows, start=step))
-        if not files.is_remote(self._path):  # an object store would rewrite the whole file
+        if not files.is_remote(self._path):  # with an object store, each flush rewrites the whole file
             self.flush()
 
     def flush(self):
@@ -99,7 +99,7 @@ class MetricsTable:
 
 
 def write_evaluation(path, step, metrics):
-    """Adds a row to a small table and drops the rows of this and later steps; its columns may differ from theirs."""
+    """Adds a row to a table and drops the existing rows of this and later steps; the row may have new columns."""
     read = csv.DictReader(_whole_lines(path))
     rows = [row for row in read if row["step"].isdecimal() and int(row["step"]) < step]
     rows.append({"step": step, **{name: repr(np.asarray(value).item()) for name, value in metrics.items()}})
@@ -111,12 +111,22 @@ def write_evaluation(path, step, metrics):
 
 
 def _explained(path):
-    advice = "Free disk space if the disk is full, and repeat the same command to resume from the last checkpoint."
+    advice = "Free disk space if the disk is full, and run the same command again to resume."
     return files.explained_errors("The metrics cannot be written", advice, path)
 
 
 def read_metrics(path: str | os.PathLike) -> dict[str, np.ndarray]:
-    """Reads a table of metrics, local or remote, as a dict from column name to float64 `(rows,)`."""
+    """Reads a table of metrics, such as `metrics.csv` in a workdir.
+
+    Args:
+        path: the CSV file, local or remote.
+
+    Returns:
+        A dict from each column name to a float64 array `(rows,)`.
+
+    Raises:
+        ValueError: the file is missing or damaged.
+    """
     try:
         names, *rows = csv.reader(_whole_lines(str(path)))
         columns = np.array(rows, np.float64).reshape(len(rows), len(names))
@@ -132,17 +142,17 @@ def _line(values):
 
 
 def _whole_lines(path):
-    """Returns the lines of a file that end in a line break; [] if the file does not exist."""
+    """Returns the lines of a file, without an incomplete last line; [] if the file does not exist."""
     if not files.exists(path):
         return []
     return [line for line in files.read_text(path).splitlines(keepends=True) if line.endswith("\n")]
 
 
 class Scalars:
-    """Writes scalars for `tensorboard --logdir FOLDER`, which may show some steps of a resumed run twice."""
+    """Writes scalars for `tensorboard --logdir FOLDER`. A resumed run may write some steps twice."""
 
     def __init__(self, folder):
-        import tensorflow as tf  # its writer works without the tensorboard package
+        import tensorflow as tf  # its summary writer works without the tensorboard package
 
         self._tf = tf
         self._writer = tf.summary.create_file_writer(str(folder))
@@ -150,7 +160,7 @@ class Scalars:
     def write(self, step, values):
         """Writes the values of one step, a dict with keys such as "train/loss", and flushes them."""
         tf = self._tf
-        # The same as `tf.summary.scalar`, which requires the tensorboard package.
+        # This replaces `tf.summary.scalar`, which requires the tensorboard package.
         metadata = tf.compat.v1.SummaryMetadata(
             plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars"), data_class="DATA_CLASS_SCALAR"
         )

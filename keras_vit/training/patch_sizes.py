@@ -1,4 +1,4 @@
-"""Trains one model at several patch sizes, as FlexiViT does: each step draws a size, and evaluations cover all."""
+"""Trains one model at several patch sizes, as in FlexiViT: each step draws a size, and evaluations use all sizes."""
 
 import contextlib
 import types
@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_vit import cost
 
-_STREAM = 0xF1E1  # keeps the draws apart from others of the same seed
+_STREAM = 0xF1E1  # separates these random numbers from others with the same seed
 
 
 def patch_size_of_step(config, step):
@@ -17,7 +17,7 @@ def patch_size_of_step(config, step):
 
 
 def at_patch_size(task, size):
-    """Wraps a task so that its model computes at a patch size."""
+    """Returns a task whose model runs at a patch size; None keeps the model's own size."""
 
     def losses_and_metrics(model, batch, training=False):
         with patch_scope(model, size):
@@ -27,7 +27,7 @@ def at_patch_size(task, size):
 
 
 def make_task_metrics(task, patch_sizes=()):
-    """Returns the `compute` of `Engine.evaluate`: loss and metrics, and "patch7/accuracy" and so on for each size."""
+    """Returns `compute` for `Engine.evaluate`: "loss", metrics, and metrics at each size, such as "patch7/accuracy"."""
 
     def task_metrics(model, batch):
         losses, metrics = task.losses_and_metrics(model, batch, training=False)
@@ -46,7 +46,7 @@ def metric_names(config, task):
 
 
 def patch_size_rows(model, patch_sizes, metrics):
-    """Returns a dict per patch size: tokens, multiply-accumulates per image, and test accuracy."""
+    """Returns a table row, a dict, for each patch size: tokens, multiply-accumulates per image, and test accuracy."""
     rows = []
     for size in sorted(patch_sizes):
         resized = cost.build_abstract(type(model), **{**model.arguments, "patch_size": size})
@@ -57,13 +57,13 @@ def patch_size_rows(model, patch_sizes, metrics):
 
 
 def check_patch_sizes(config, model):
-    """Raises a `ValueError` unless a model can be trained at the patch sizes of a config."""
+    """Raises a `ValueError` unless a model supports the patch sizes of a config."""
     sizes = tuple(config.get("patch_sizes", ()))
     if not sizes:
         return
     if not hasattr(model, "at_patch_size"):
         raise ValueError(
-            "`patch_sizes` needs a Vision Transformer with attention over all patches. "
+            "`patch_sizes` must be () unless the model is a Vision Transformer with attention over all patches. "
             f"Received: architecture={config.architecture!r}, patch_sizes={sizes}"
         )
     for size in sizes:
@@ -72,5 +72,5 @@ def check_patch_sizes(config, model):
 
 
 def patch_scope(model, size):
-    """Returns `model.at_patch_size(size)`, or a context that does nothing if `size` is None."""
+    """Returns `model.at_patch_size(size)`, or a null context if `size` is None."""
     return contextlib.nullcontext() if size is None else model.at_patch_size(size)

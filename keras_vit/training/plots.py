@@ -1,4 +1,4 @@
-"""A plot of the metrics of a run."""
+"""Plots of the metrics of a run."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -11,12 +11,12 @@ from keras_vit.plots import figure_class
 def training_curve(
     path: str | os.PathLike, columns: Mapping[str, np.ndarray], evaluations: Mapping[str, np.ndarray] | None = None
 ) -> None:
-    """Plots every metric over the steps, one plot per metric; bad examples only if there are any.
+    """Plots every metric over the training steps, one panel per metric; omits `bad_examples` if it is always 0.
 
     Args:
-        path: the image file to write; its extension selects the format.
-        columns: the output of `training.read_metrics` for `metrics.csv`.
-        evaluations: the same for `evaluations.csv`, drawn as points in the plots of the same names.
+        path: image file to write; its extension selects the format.
+        columns: metrics of the training steps, as returned by `training.read_metrics` for `metrics.csv`.
+        evaluations: metrics of the evaluations, from `evaluations.csv`, drawn as points in the panels of the same name.
 
     Raises:
         ImportError: matplotlib is not installed (`pip install "keras_vit[plots]"`).
@@ -26,6 +26,7 @@ def training_curve(
     figure = figure_class()(figsize=(10, 3 * rows), layout="constrained")
     steps = np.asarray(columns["step"])
     for axes, name in zip(figure.subplots(rows, 2, squeeze=False).flat, names):
+        # Draw the values and, if there are many, their moving average.
         values = np.asarray(columns[name])
         noisy = len(values) >= 100
         axes.plot(steps, values, color="tab:blue", alpha=0.3 if noisy else 1, linewidth=0.8)
@@ -45,7 +46,7 @@ def training_curve(
 
 
 def accuracy_against_cost(path: str | os.PathLike, lines: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
-    """Draws accuracy against multiply-accumulates: for each label, rows of `training.patch_sizes.patch_size_rows`."""
+    """Plots accuracy against multiply-accumulates; `lines` maps labels to rows of `patch_sizes.patch_size_rows`."""
     figure = figure_class()(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     for label, rows in lines.items():

@@ -1,4 +1,4 @@
-"""Handles stop signals, such as those of a machine about to be preempted, so that the run is saved first."""
+"""Handles stop signals, such as a preemption notice, so that a run is saved before the process exits."""
 
 import contextlib
 import os
@@ -7,26 +7,26 @@ import threading
 import types
 
 EXIT_CODE = 75
-"""The exit code of a run that was stopped and saved (EX_TEMPFAIL of sysexits.h); the same command resumes it. A run
-that was killed without saving exits with 143 or 137 instead."""
+"""The exit code of a run that was stopped and saved (EX_TEMPFAIL in sysexits.h); the same command resumes it. A run
+that is killed before it can save exits with 143 or 137 instead."""
 
 _STOP_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
 
 
 class Preempted(Exception):
-    """Raised when a run was asked to stop before its last step, and is saved."""
+    """Raised after a signal stopped a run before its end and the run was saved."""
 
-    exit_code = EXIT_CODE  # of a command that ends with this error
+    exit_code = EXIT_CODE  # exit code of a command that ends with this error
     resumable = True
 
 
 @contextlib.contextmanager
 def raise_on_stop_signals(doing):
-    """A context in which SIGTERM, SIGHUP and Ctrl-C raise `Preempted`; for work after the last checkpoint of a run."""
+    """Returns a context in which stop signals raise `Preempted`, for work after the last checkpoint of a run."""
 
     def stop(signum, frame):
         name = signal.Signals(signum).name
-        raise Preempted(f"stopped by {name} during {doing}; training is saved, and the same command resumes it")
+        raise Preempted(f"stopped by {name} during {doing}; training is saved; run the same command to resume")
 
     with handlers(stop):
         yield
@@ -34,7 +34,7 @@ def raise_on_stop_signals(doing):
 
 @contextlib.contextmanager
 def catch_stop_signals():
-    """Yields an object whose `signal` becomes the name of a received stop signal; a second Ctrl-C raises."""
+    """Yields an object whose `signal` is set to the name of a received stop signal; a second Ctrl-C interrupts."""
     request = types.SimpleNamespace(signal="")
 
     def note(signum, frame):
@@ -42,7 +42,7 @@ def catch_stop_signals():
             raise KeyboardInterrupt
         request.signal = signal.Signals(signum).name
         if signum == signal.SIGINT:
-            with contextlib.suppress(OSError):  # unbuffered, since a print may be in progress
+            with contextlib.suppress(OSError):  # unbuffered, because the signal may interrupt a print
                 os.write(2, b"\nsaving after the current steps; Ctrl-C again exits at once without saving\n")
 
     with handlers(note):
@@ -51,7 +51,7 @@ def catch_stop_signals():
 
 @contextlib.contextmanager
 def handlers(handler):
-    """Installs a handler for the stop signals that are not ignored; only the main thread may."""
+    """Installs a handler for all stop signals that are not ignored; has no effect outside the main thread."""
     is_main = threading.current_thread() is threading.main_thread()
     signals = [number for number in _STOP_SIGNALS if is_main and signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, handler) for number in signals}

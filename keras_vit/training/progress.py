@@ -1,4 +1,4 @@
-"""The log of a run: a summary of its config and cost, then the progress of training."""
+"""Log lines of a run: a summary of its config and cost, and the progress of training."""
 
 import textwrap
 import time
@@ -7,11 +7,11 @@ import numpy as np
 
 from keras_vit import cost, data, recipes, tasks
 
-COLUMNS = 100  # the longest line
+COLUMNS = 100  # maximum line length
 
 
 def run_summary(config, *, engine, inputs, total_steps):
-    """Returns the first lines of a run's log, given a built engine."""
+    """Returns the first lines of a run's log. The engine must be built."""
     model = recipes.model_fields(config.task, config.architecture) if config.task in tasks.TASKS else {}
     defaults = {**recipes.defaults(), "data": data.defaults(), "model": model}
     groups = {name: value for name, value in config.items() if hasattr(value, "items")}
@@ -23,26 +23,26 @@ def run_summary(config, *, engine, inputs, total_steps):
         changed = [f"{name}={value!r}" for name, value in fields.items() if name not in known or value != known[name]]
         if changed:
             lines.append(f"  {group}: {' '.join(changed)}")
-    # Describe data, devices and cost.
+    # Describe the data, the devices and the cost.
     lines += [class_summary(inputs), inputs.summary()]
     num_examples = inputs.train.num_examples
     lines.append(
-        f"{engine.description}: {engine.num_devices} x {config.batch_size // engine.num_devices} images a step, "
+        f"{engine.description}: {engine.num_devices} x {config.batch_size // engine.num_devices} images per step, "
         f"{config.precision}, {engine.model.count_params():,} parameters, {total_steps} steps on {num_examples:,} "
         f"images ({total_steps * config.batch_size / num_examples:.4g} epochs)"
     )
     try:
         total = cost.exaflops(cost.multiply_accumulates(engine.model, table_6=True), total_steps * config.batch_size)
         lines.append(f"{cost.flops(engine.model) / 1e9:.4g} GFLOPs per image, forward pass")
-        if not config.patch_sizes:  # their steps have different costs
+        if not config.patch_sizes:  # the cost of a step depends on its patch size
             lines.append(f"{total:.3g} exaFLOPs for the whole training, counted as in the paper's Table 6")
     except ValueError:
-        pass  # the model has layers of unknown cost
+        pass  # the model has layers whose cost is unknown
     return [wrap(line) for line in lines]
 
 
 def class_summary(inputs, shown=10):
-    """Returns a line with the numbers of classes and images: "3 classes (cat 9, dog 8, owl 7), 24 ..."."""
+    """Returns a line that lists the classes and counts the images, such as "2 classes (cat 9, dog 8), 17 ..."."""
     train, test = inputs.train, inputs.test
     names = list(map(str, train.class_names))
     if train.labels is not None:
@@ -52,7 +52,7 @@ def class_summary(inputs, shown=10):
 
 
 class Progress:
-    """Prints metrics, speed and remaining time every few steps; `clock()` returns seconds."""
+    """Prints metrics, speed and remaining time during training; `clock()` returns seconds."""
 
     def __init__(self, total_steps, batch_size, devices, write=print, clock=time.monotonic, start=None):
         self._total_steps, self._batch_size, self._devices = total_steps, batch_size, devices
@@ -66,7 +66,7 @@ class Progress:
         self._start = self._training_start = self._clock()
 
     def report_first(self, steps):
-        """Prints, once, the startup time and the time of the first `steps` steps."""
+        """Prints the startup time and the duration of the first `steps` steps; later calls do nothing."""
         if self._reported_first:
             return
         self._reported_first = True
@@ -75,11 +75,11 @@ class Progress:
         self._write(f"training began after {before:.1f} s; the first {what} took {took:.1f} s, including compilation")
 
     def exclude(self, seconds):
-        """Excludes seconds without training, such as those of an evaluation, from the speed."""
+        """Excludes time spent on other work, such as an evaluation, from the measured speed."""
         self._start += seconds
 
     def report(self, step, steps, metrics, input_wait, peak_memory):
-        """Prints the line for the last `steps` steps, up to number `step`."""
+        """Prints the line for the last `steps` steps, which end with number `step`."""
         now = self._clock()
         seconds, self._start = max(now - self._start, 1e-9), now
         speed = steps * self._batch_size / seconds
@@ -92,14 +92,14 @@ class Progress:
             f"memory {peak_memory / 1e9:.1f} GB",
             f"waiting for input {100 * input_wait / seconds:.0f} %" if input_wait >= 0.1 * seconds else "",
             f"{speed:,.0f} images/s",
-            f"({speed / self._devices:,.0f} a device)" if self._devices > 1 else "",
+            f"({speed / self._devices:,.0f} per device)" if self._devices > 1 else "",
             f"{format_seconds(remaining)} left",
         ]
         self._write(wrap("  ".join(filter(None, parts))))
 
 
 def format_metrics(metrics, separator=", ", percent=".2f"):
-    """Formats metrics: accuracies in percent, counts of examples as integers, others with four decimals."""
+    """Formats metrics: accuracies in percent, numbers of examples as integers, others with four decimals."""
 
     def number(name, value):
         if name.endswith("examples"):

@@ -1,4 +1,4 @@
-"""A whole training run, from a config to a trained and evaluated model."""
+"""Runs training, from a config to a trained and evaluated model."""
 
 import contextlib
 import dataclasses
@@ -32,11 +32,11 @@ _LARGE_MODEL = 1_000_000  # parameters; a smaller model trains too fast for advi
 
 @dataclasses.dataclass(frozen=True)
 class RunResult:
-    """The result of a run.
+    """The result of a training run.
 
     Attributes:
-        model: the trained `keras.Model`; its weights are the EMA if the config asks for one.
-        inputs: the `data.InputPipeline` that it was trained and evaluated on.
+        model: the trained `keras.Model`; its weights are the EMA if the config enables it.
+        inputs: the `data.InputPipeline` used for training and evaluation.
         metrics: dict of floats: `test/loss`, `test/NAME` for each metric of the task and the evaluators,
             `test/examples` (scored), `test/bad_examples` (unreadable), `train/bad_examples`, `train/skipped_steps`,
             `train/seconds` and `train/images_per_second`.
@@ -58,22 +58,22 @@ def run(
     check: Callable[[keras.Model, data.InputPipeline], object] | None = None,
     start: float | None = None,
 ) -> RunResult:
-    """Trains and evaluates a model according to a config; resumes an interrupted run of the same workdir.
+    """Trains and evaluates a model according to a config, or resumes an interrupted run in the workdir.
 
-    Keras' global dtype policy and the global random states are restored at the end.
+    Keras' global dtype policy and the global random states are restored after the model is built.
 
     Args:
-        config: a recipe, as in `experiments/configs/digits.py`; `keras_vit/recipes/defaults.py` lists the fields.
+        config: the config, as in `experiments/configs/digits.py`; `keras_vit/recipes/defaults.py` lists the fields.
         workdir: the run's `Workdir`.
-        write: called with each line of the log.
-        task: a `tasks.Task` that replaces the one named by `config.task`.
-        evaluators: dict from each name in `config.evals` to an evaluator, as `keras_vit.evaluation.get` returns it: an
+        write: called with each log line.
+        task: a `tasks.Task` to use instead of the task named by `config.task`.
+        evaluators: dict from each name in `config.evals` to an evaluator, as returned by `keras_vit.evaluation.get`: an
             object with `METRICS` and `evaluate(model, inputs, engine)`. Its optional method `check(model, inputs)` is
-            called before the first step and raises a `ValueError` if it cannot evaluate the model.
-        engine: an `Engine` that replaces the one chosen by the config.
-        check: called with the model and the inputs before the first step; raises a `ValueError` to refuse the run, for
+            called before the first step and raises a `ValueError` if the evaluator does not support the model.
+        engine: an `Engine` to use instead of the engine that the config selects.
+        check: called with the model and the inputs before the first step; raises a `ValueError` to reject the run, for
             example because the model cannot be exported.
-        start: the time at which the command started, by `time.monotonic`, to report the startup time; None for now.
+        start: `time.monotonic()` at the start of the command, to report the startup time; None for the current time.
 
     Returns:
         A `RunResult`.
@@ -90,14 +90,14 @@ def run(
     validation.validate_config(config, engine.num_devices)
     validation.validate_evaluators(config, task, evaluators)
     if engine.host_index:
-        write = log.debug  # process 0 writes for all
+        write = log.debug  # only process 0 writes the log
     with workdir.lock():
         return _run(config, workdir, write, task, evaluators, engine, check, start)
 
 
 def _run(config, workdir, write, task, evaluators, engine, check, start):
     chief = engine.host_index == 0
-    # Build data, model and optimizer.
+    # Build the data, the model and the optimizer.
     with _global_state(config):
         inputs = data.from_config(config.data, batch_size=config.batch_size, seed=config.seed)
         reports = []
@@ -109,17 +109,17 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
         load_weights = None if checkpoints.steps() else _weights_loader(config, inputs, reports.append)
         engine.build(config, task, inputs, total_steps, load_weights)
 
-    # Fail before the first step rather than after the last.
+    # Reject unsuitable models before the first step.
     if engine.model.input_shape[1:] != inputs.image_shape:
         raise ValueError(
-            f"The model expects images of shape {engine.model.input_shape[1:]}; `model.input_shape` and "
-            f"`data.image_size` must agree. Received: images of shape {inputs.image_shape}"
+            f"`model.input_shape` and `data.image_size` must agree: the model expects images of shape "
+            f"{engine.model.input_shape[1:]}. Received: images of shape {inputs.image_shape}"
         )
     for function in (check, *(getattr(evaluators[name], "check", None) for name in config.evals)):
         if function is not None:
             function(engine.model, inputs)
 
-    # Log the setup.
+    # Log the config, the data and the devices.
     if config.batch_size > num_examples:
         reports.append(
             f"warning: a batch of {config.batch_size} images repeats some of the {num_examples} training images; "
@@ -135,7 +135,7 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
     for line in (*run_summary(config, engine=engine, inputs=inputs, total_steps=total_steps), *reports):
         write(line)
 
-    # Resume.
+    # Resume from the newest checkpoint, if there is one.
     counters = Counters(**checkpoints.restore())
     _check_continuation(counters, total_steps, inputs)
     counters.data = inputs.fingerprint()
@@ -166,7 +166,11 @@ def _run(config, workdir, write, task, evaluators, engine, check, start):
 
 
 def has_checkpoint(path: str | os.PathLike) -> bool:
-    """Returns whether the workdir of a run, local or remote, has a finished checkpoint."""
+    """Returns whether a run has a finished checkpoint.
+
+    Args:
+        path: the workdir of the run, local or remote.
+    """
     return bool(finished_steps(files.as_path(path) / "checkpoints"))
 
 
@@ -175,7 +179,8 @@ def load_checkpoint(
 ) -> tuple[RunResult, ConfigDict]:
     """Loads the model of a run onto one device.
 
-    A finished run loads its last checkpoint; an unfinished one its best, or its newest if none is evaluated.
+    This loads the last checkpoint of a finished run. For an unfinished run, it loads the best checkpoint, or the newest
+    if no checkpoint was evaluated.
 
     Args:
         path: the workdir of a run, finished or not, local or remote.
@@ -185,7 +190,7 @@ def load_checkpoint(
         `(result, config)`: a `RunResult` without metrics, and the config of the run.
 
     Raises:
-        ValueError: the folder has no config or no checkpoint, the checkpoint is damaged, or the data are missing.
+        ValueError: the folder has no config or no checkpoint, the checkpoint is damaged, or the dataset is missing.
     """
     folder = files.as_path(path)
     config = read_config(folder)
@@ -201,7 +206,7 @@ def load_checkpoint(
         total_steps = validation.total_steps(config, inputs.train.num_examples)
         engine.build(config, tasks.get(config), inputs, total_steps)
     newest = files.read_json(f"{checkpoints.path(steps[-1])}/{MARKER}")
-    # A finished run reports and exports its last model.
+    # Load the last model of a finished run, which is the model that was evaluated and exported.
     best = newest.get("best_step") if isinstance(newest, dict) and steps[-1] < total_steps else None
     step = best if best in steps else steps[-1]
     which = f"best checkpoint by {newest['best_metric']}" if best in steps else "newest checkpoint"
@@ -215,20 +220,20 @@ def _check_continuation(counters, total_steps, inputs):
     """Raises a `ValueError` unless the run can continue to `total_steps` with these inputs."""
     if counters.step > total_steps:
         raise ValueError(
-            f"The run has already done {counters.step} steps; `total_steps` must be at least that. "
+            f"`total_steps` must be at least {counters.step}, the number of steps that the run has completed. "
             f"Received: total_steps={total_steps}"
         )
     if counters.data and tuple(counters.data) != inputs.fingerprint():
         train, test, *_ = counters.data
         raise ValueError(
-            f"The data have changed since the run began with {train} training and {test} test examples: their number, "
-            "classes, labels, file names or file sizes differ. Restore them, or choose another workdir. "
+            f"The dataset has changed since the run began with {train} training and {test} test examples: its size, "
+            "classes, labels, file names or file sizes differ. Restore it, or choose another workdir. "
             f"Received: {inputs.train.num_examples} training and {inputs.test.num_examples} test examples"
         )
 
 
 def _normalized_as_weights(inputs, config, write):
-    """Returns the inputs normalized as the initial weights expect, unless `config.data` sets mean and std."""
+    """Returns the inputs with the normalization of the initial weights, unless `config.data` sets mean and std."""
     expected = find_preprocessing(config.weights) if config.weights else None
     if expected is None:
         return inputs
@@ -237,14 +242,14 @@ def _normalized_as_weights(inputs, config, write):
         return inputs
     numbers = f"mean={expected.mean}, std={expected.std}"
     if config.data.mean or config.data.std or len(theirs) not in (1, inputs.image_shape[-1]):
-        write(f"warning: images are not normalized as the weights expect, which is {numbers}")
+        write(f"warning: the weights expect images normalized with {numbers}, which the config does not use")
         return inputs
-    write(f"images are normalized as the weights expect: {numbers}")
+    write(f"images are normalized with {numbers}, as the weights expect")
     return inputs.normalized_as(expected)
 
 
 def _normalization(preprocessing):
-    """Returns `(mean, std)` per channel, as fractions of white; one row if all channels are equal."""
+    """Returns rows `(mean, std)`, relative to white: one per channel, or one if all channels are equal."""
     rows = np.array([preprocessing.mean, preprocessing.std]).T / (2**preprocessing.bit_depth - 1)
     return rows[:1] if (rows == rows[0]).all() else rows
 
@@ -253,7 +258,7 @@ def _weights_loader(config, inputs, write):
     """Returns a function that loads `config.weights` into a model, or None if the config has none."""
     if not config.weights:
         return None
-    # Download before the model is built.
+    # Download the weights before building the model.
     sizes = {name: value for name, value in config.model.items() if name != "input_shape"}
     sizes["resnet_blocks"] = sizes["resnet_blocks"] if sizes.get("stem") else None
     fetch(config.weights, config.model.get("input_shape") or inputs.image_shape, **sizes)
@@ -263,18 +268,18 @@ def _weights_loader(config, inputs, write):
         preprocessings = [layer.preprocessing for layer in layers]
         write(str(load(model, config.weights, head="new", channels=config.weights_channels or None)))
         for layer, preprocessing in zip(layers, preprocessings):
-            layer.preprocessing = preprocessing  # of the training data, not of the loaded weights
+            layer.preprocessing = preprocessing  # keep the preprocessing of the training data
 
     return load_weights
 
 
 @contextlib.contextmanager
 def _global_state(config):
-    """Sets Keras' dtype policy and the seed of the initializers from the config, and restores both."""
+    """Sets Keras' dtype policy and the initializers' seed from the config, and restores both on exit."""
     policy, states = keras.config.dtype_policy(), (random.getstate(), np.random.get_state())
     try:
         keras.config.set_dtype_policy(config.precision)
-        random.seed(config.seed)  # Keras' initializers draw their seeds from it
+        random.seed(config.seed)  # Keras' initializers draw their seeds from `random`
         np.random.seed(config.seed)
         yield
     finally:

@@ -1,7 +1,8 @@
 """The files of a checkpoint, the same for every backend: named arrays in one .npz file per host.
 
-`state-00001-of-00002.npz` is the file of host 1 of 2: `weights/3/head/kernel` is a whole array,
-`weights/3/head/kernel@384,0` the part that starts at row 384, column 0. Groups are the fields of `update.TrainState`.
+`state-00001-of-00002.npz` is the file of the second of two hosts. In it, `weights/3/head/kernel` is a whole array, and
+`weights/3/head/kernel@384,0` is the piece that starts at row 384, column 0. A name begins with a field of
+`update.TrainState`.
 """
 
 import contextlib
@@ -17,11 +18,11 @@ from keras_vit.training.diagnosis import Diverged
 
 
 class CorruptCheckpointError(ValueError):
-    """Raised when a checkpoint is damaged or incomplete, so that reading it again would not help."""
+    """Raised if a checkpoint is damaged or incomplete, so that reading it again would not help."""
 
 
 def state_names(model, optimizer, state):
-    """Returns the names of a `TrainState`'s arrays: `{field: [name]}`, each list in the order of the variables."""
+    """Returns the names of a `TrainState`'s arrays as `{field: [name]}`, in the order of the variables."""
 
     def numbered(group, variables):
         return [f"{group}/{i}/{variable.path}" for i, variable in enumerate(variables)]
@@ -36,9 +37,9 @@ def state_names(model, optimizer, state):
 
 
 def write_state(path, pieces, host_index=0, num_hosts=1):
-    """Writes one host's `(name, start, array)` pieces of a state; `start` is None for a whole array."""
+    """Writes the `(name, start, array)` pieces of one host; `start` is None for a whole array."""
     target = _file_name(path, host_index, num_hosts)
-    if files.is_remote(target):  # zip archives are not written sequentially
+    if files.is_remote(target):  # writing a zip file requires seeking, so write locally and copy
         with tempfile.TemporaryDirectory() as folder:
             write_state(f"{folder}/state", pieces)
             files.copy(_file_name(f"{folder}/state", 0, 1), target)
@@ -52,16 +53,16 @@ def write_state(path, pieces, host_index=0, num_hosts=1):
 
 
 def check_finite(name, array):
-    """Raises a `Diverged` if the array is a weight or a statistic and not finite."""
+    """Raises `Diverged` if the array is a weight or a statistic and is not finite."""
     if name.startswith(("weights/", "statistics/")) and array.dtype.kind == "f" and not np.isfinite(array).all():
         raise Diverged(
-            "The weights are no longer finite and are not saved. Try a lower learning rate (--config.schedule.base). "
+            "The weights are not finite and were not saved. Try a lower learning rate (--config.schedule.base). "
             f"Received: {name}"
         )
 
 
 class StateReader:
-    """Reads the files that `write_state` wrote on any number of hosts; a context manager that closes them."""
+    """Reads files that `write_state` wrote on any number of hosts. Use it as a context manager, which closes them."""
 
     def __init__(self, path):
         # Check that the files of all hosts exist.
@@ -90,26 +91,26 @@ class StateReader:
         self._stack.close()
 
     def check(self, name, shape):
-        """Returns whether the files have this array; a `ValueError` if it is missing or has another shape."""
+        """Returns whether the files contain an array; raises a `ValueError` if it is missing or has another shape."""
         pieces = self._pieces.get(_key(name), [])
-        if not pieces and name.startswith("scaling/"):  # a run that was not scaled starts with the initial loss scale
+        if not pieces and name.startswith("scaling/"):  # optional, because the loss scale has an initial value
             return False
         covered = sum(int(np.prod(array.shape)) for _, array in pieces)
         ends = [tuple(np.add(start, array.shape)) for start, array in pieces]
         inside = all(len(end) == len(shape) and all(e <= s for e, s in zip(end, shape)) for end in ends)
         if not pieces or not inside or covered != int(np.prod(shape)):
             raise ValueError(
-                f"The checkpoint is of another model, optimizer or `ema_decay`: it must have {name!r} of shape "
+                f"The checkpoint must match the model, the optimizer and `ema_decay`: it needs {name!r} of shape "
                 f"{tuple(shape)}. Received: {[array.shape for _, array in pieces]}"
             )
         return True
 
     def read(self, name, shape, index=()):
-        """Returns part `index` (a tuple of slices; () for all) of an array of `shape`; 16-bit floats as float32."""
+        """Returns the part `index` (slices; () for all) of an array of `shape`; 16-bit floats become float32."""
         index = [s.indices(n)[:2] for s, n in zip(index or (slice(None),) * len(shape), shape)]
         result = None
         for start, array in self._pieces[_key(name)]:
-            # Copy the intersection of the piece with the part.
+            # Copy the intersection of this piece with the requested part.
             low = [max(a, s) for (a, _), s in zip(index, start)]
             high = [min(b, s + n) for (_, b), s, n in zip(index, start, array.shape)]
             if any(a >= b for a, b in zip(low, high)):
@@ -133,6 +134,7 @@ def _file_name(path, host_index, num_hosts):
 
 
 def _existing(path):
+    """Returns `(file, host, number of hosts)` of each file of a checkpoint."""
     folder, _, stem = str(path).rpartition("/")
     if not files.is_dir(folder):
         return []
@@ -141,19 +143,19 @@ def _existing(path):
 
 
 def _arrays(path, stack):
-    """Returns `{name: LazyArray}` of a file, readable until the stack is closed; a remote file is copied first."""
+    """Returns the arrays of a file as `{name: LazyArray}`, readable until the stack closes; copies a remote file."""
     if files.is_remote(path):
         local = stack.enter_context(tempfile.TemporaryDirectory()) + "/state.npz"
         files.copy(path, local)
         path = local
-    open(path, "rb").close()  # an OSError is not damage
+    open(path, "rb").close()  # an OSError here does not mean that the file is damaged
     with corruption():
         return stack.enter_context(NpzFile(path)).arrays
 
 
 @contextlib.contextmanager
 def corruption():
-    """Turns a `ValueError` into a `CorruptCheckpointError`."""
+    """Converts a `ValueError` to a `CorruptCheckpointError`."""
     try:
         yield
     except ValueError as error:

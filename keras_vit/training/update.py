@@ -1,7 +1,7 @@
-"""The update of a training step, on lists of tensors; both engines call it.
+"""Computes the update of a training step, on lists of tensors, for both engines.
 
     unscale     gradients / loss_scale, in float16 only
-    clip        by the global norm over the whole batch
+    clip        by the global norm of the gradients of the whole batch
     check       loss, metrics and norm are finite, and no earlier step ended this call
     optimizer   new weights and slots
     EMA         average + (1 - ema_decay) * (weight - average)
@@ -17,19 +17,19 @@ from keras import ops
 from keras_vit import optimizers
 
 INITIAL_LOSS_SCALE = 2.0**15
-# The scale doubles after this many finite steps in a row, and halves after a step that is not finite.
+# The loss scale doubles after this many consecutive finite steps, and halves after a step that is not finite.
 LOSS_SCALE_GROWTH_STEPS = 2000
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainState:
-    """Everything that a step changes, as lists in the order of the variables; checkpoints store it."""
+    """The values that a training step changes, as lists in the order of the variables; checkpoints store them."""
 
-    weights: list[Any]  # of `model.trainable_variables`
-    statistics: list[Any]  # of `model.non_trainable_variables`, which layers write in the forward pass
-    slots: list[Any]  # of `optimizer.variables`, including the number of updates
-    averages: list[Any]  # the EMA of each weight, initially a copy; empty without EMA
-    scaling: list[Any]  # `[loss_scale, good_steps]` in float16, else empty
+    weights: list[Any]  # values of `model.trainable_variables`
+    statistics: list[Any]  # values of `model.non_trainable_variables`, updated by the forward pass
+    slots: list[Any]  # values of `optimizer.variables`, including the number of updates
+    averages: list[Any]  # EMA of each weight, initially a copy; empty without EMA
+    scaling: list[Any]  # `[loss_scale, good_steps]` in float16, otherwise empty
 
 
 def update(
@@ -38,22 +38,30 @@ def update(
 ):  # fmt: skip
     """Returns `(state, running, metrics)` after one update of a `TrainState` of tensors.
 
-    A step that is not finite changes nothing. Unless `skip_nonfinite` is set, or only the scale of a float16 loss was
-    too large, it also ends the call: `running` becomes False, and later steps of the call change nothing. `gradients`
-    are those of the (scaled) mean loss of the whole batch, `means` float32 `(1 + metrics,)`, `statistics` the values
-    after the forward pass; `where(condition, new, old)` selects tensors.
+    A step that is not finite changes no weights. It also ends the call, unless `skip_nonfinite` is set or only the
+    float16 loss scale was too large: `running` becomes False, and later steps of the call change nothing.
+
+    Args:
+        optimizer: the built optimizer.
+        state: the `TrainState` before the step.
+        gradients: gradients of the mean loss of the whole batch, multiplied by the loss scale in float16.
+        means: float32 `(1 + metrics,)`, the mean loss and metrics.
+        statistics: statistics after the forward pass.
+        running: boolean scalar; False if an earlier step ended the call.
+        clip_norm, ema_decay, skip_nonfinite: the fields of the config.
+        where: function `where(condition, new, old)` that selects a tensor.
     """
     learning_rate = optimizer.learning_rate_at(state.slots)
     loss_scale, good_steps = state.scaling or (None, None)
 
-    # Unscale and clip. Gradients and norm are those of the whole batch.
+    # Unscale and clip the gradients of the whole batch.
     if loss_scale is not None:
         gradients = [gradient / loss_scale for gradient in gradients]
     gradients, norm = optimizers.clip_by_global_norm(gradients, clip_norm)
     finite = ops.logical_and(ops.all(ops.isfinite(means)), ops.isfinite(norm))
     use = ops.logical_and(running, finite)
 
-    # Update weights, slots, EMA and statistics; they keep their values unless `use`.
+    # Update weights, slots, EMA and statistics, which keep their values if `use` is false.
     weights, slots = optimizer.guarded_update(state.slots, gradients, state.weights, use, where)
     averages = [
         where(use, optimizers.ema_update(average, weight, ema_decay), average)
@@ -65,7 +73,7 @@ def update(
     can_go_on, scaling = ops.logical_or(finite, skip_nonfinite), []
     if loss_scale is not None:
         scaling = list(update_loss_scale(loss_scale, good_steps, finite, running))
-        # If the loss is finite and the scale can still fall, the scale made the gradients overflow.
+        # If the loss is finite and the scale can still be lowered, assume that the scale caused an overflow.
         lowered = ops.logical_and(ops.isfinite(means[0]), scaling[0] >= 1.0)
         can_go_on = ops.logical_or(can_go_on, lowered)
     metrics = ops.concatenate([means, ops.stack([norm, learning_rate])])
@@ -73,7 +81,7 @@ def update(
 
 
 def update_loss_scale(loss_scale, good_steps, finite, running):
-    """Returns the next `(loss_scale, good_steps)`, finite steps since the last change; unchanged unless `running`."""
+    """Returns the next loss scale and the number of finite steps since it changed; unchanged unless `running`."""
     good = ops.where(finite, good_steps + 1, 0)
     growth = ops.where(ops.equal(good, LOSS_SCALE_GROWTH_STEPS), 2.0, 1.0)
     new_scale = ops.where(running, loss_scale * ops.where(finite, growth, 0.5), loss_scale)

@@ -1,4 +1,4 @@
-"""Checks of a config."""
+"""Validates configs."""
 
 import math
 
@@ -9,7 +9,7 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
 
 def validate_config(config, num_devices):
-    """Raises a `ValueError` unless the fields of a config are valid on a number of devices."""
+    """Raises a `ValueError` unless the fields of a config are valid for a number of devices."""
     for name, values in (("precision", PRECISIONS), ("shard", SHARDS)):
         if config[name] not in values:
             raise ValueError(f"`{name}` must be one of {str(values)[1:-1]}. Received: {name}={config[name]!r}")
@@ -18,7 +18,7 @@ def validate_config(config, num_devices):
         (("seed", "checkpoint_every_steps", "eval_every_steps", "clip_norm"), 0),
     ):
         for name in names:
-            if not config[name] >= least:  # also true of NaN
+            if not config[name] >= least:  # also rejects NaN
                 raise ValueError(f"`{name}` must be {least} or more. Received: {name}={config[name]}")
     if config.seed >= 2**31:
         raise ValueError(f"`seed` must be below 2**31. Received: seed={config.seed}")
@@ -29,7 +29,7 @@ def validate_config(config, num_devices):
         )
     if sizes and config.steps_per_call > 1:
         raise ValueError(
-            "With several patch sizes a call is one step: --config.steps_per_call=1. "
+            "`steps_per_call` must be 1 if `patch_sizes` is set. "
             f"Received: steps_per_call={config.steps_per_call}, patch_sizes={sizes}"
         )
     if config.weights_channels and not config.weights:
@@ -45,14 +45,13 @@ def validate_config(config, num_devices):
         )
     if (config.total_steps > 0) == (config.total_epochs > 0) or config.total_epochs == math.inf:
         raise ValueError(
-            "One of `total_steps` and `total_epochs` must be positive and finite, the other 0. "
+            "One of `total_steps` and `total_epochs` must be positive and finite, and the other must be 0. "
             f"Received: total_steps={config.total_steps}, total_epochs={config.total_epochs}"
         )
 
 
 def validate_evaluators(config, task, evaluators):
-    """Raises a `ValueError` unless each name in `evals` has an evaluator, and one of them or the task measures
-    `best_metric`."""
+    """Raises a `ValueError` unless each name in `evals` has an evaluator and `best_metric` is a known metric."""
     missing = [name for name in config.evals if name not in evaluators]
     if missing:
         raise ValueError(
@@ -63,23 +62,23 @@ def validate_evaluators(config, task, evaluators):
     known += [f"{name}/{metric}" for name in config.evals for metric in evaluators[name].METRICS]
     if config.best_metric not in known:
         raise ValueError(
-            f"`best_metric` must be one of {', '.join(known)}; `evals` adds metrics of other evaluators. "
+            f"`best_metric` must be one of {', '.join(known)}; evaluators in `evals` add more metrics. "
             f"Received: best_metric={config.best_metric!r}, evals={tuple(config.evals)}"
         )
 
 
 def validate_length(config, total_steps, num_examples):
-    """Raises a `ValueError` unless the warm-up ends before training does."""
+    """Raises a `ValueError` unless the warm-up is shorter than training."""
     warmup_steps = config.schedule.get("warmup_steps", 0)
     if not 0 <= warmup_steps < total_steps:
         raise ValueError(
-            f"The warm-up must end before training, which takes {total_steps} steps of {config.batch_size} images "
-            f"({num_examples:,} training images). Use fewer warm-up steps (--config.schedule.warmup_steps), smaller "
+            f"The warm-up must be shorter than training, which takes {total_steps} steps of {config.batch_size} images "
+            f"({num_examples:,} training images). Use fewer warm-up steps (--config.schedule.warmup_steps) or smaller "
             "batches (--config.batch_size), or train longer. "
             f"Received: schedule.warmup_steps={warmup_steps}, total_steps={total_steps}, batch_size={config.batch_size}"
         )
 
 
 def total_steps(config, num_examples):
-    """Returns the number of steps of a run, from `total_steps` or `total_epochs`."""
+    """Returns the number of training steps of a run, from `total_steps` or `total_epochs`."""
     return config.total_steps or max(1, round(config.total_epochs * num_examples / config.batch_size))

@@ -1,4 +1,4 @@
-"""The folder of one run: its config, its checkpoints and its results."""
+"""The folder of a run, with its config, checkpoints and results."""
 
 import contextlib
 import json
@@ -20,11 +20,11 @@ from keras_vit.training.hosts import is_chief
 
 try:
     import fcntl
-except ImportError:  # on Windows, where nothing is locked
+except ImportError:  # on Windows, where folders are not locked
     fcntl = None  # type: ignore[assignment]
 
-# Fields of a config that may change when a run resumes: where and how it is computed and logged. They change results
-# only by rounding, except that on TensorFlow dropout masks depend on the replica.
+# Config fields that may change when a run resumes: devices, paths, logging and input threads. They change results only
+# by rounding, except that dropout masks on TensorFlow depend on the replica.
 FREE_FIELDS = (
     "recipe", "strategy", "shard", "tpu_address", "steps_per_call", "checkpoint_every_steps", "log_every_steps",
     "profile", "data.path", "data.prefetch", "data.threads",
@@ -34,15 +34,15 @@ FREE_FIELDS = (
 class Workdir:
     """The folder of a run, which belongs to one config.
 
-    The constructor only reads; `claim` writes the config once the run is known to start.
+    The constructor only reads files; `claim` writes the config when the run is about to start.
 
     Args:
         path: the folder, local or remote ("gs://bucket/run"), shared by all hosts of a run.
-        config: nested dict of plain values, the recipe of the run.
-        change: whether an unfinished run may continue with another config. The `FREE_FIELDS` may always change.
+        config: the config of the run, a nested dict of plain values.
+        change: whether an unfinished run may continue with another config. `FREE_FIELDS` may always change.
 
     Attributes:
-        path, checkpoints, export, tensorboard: the folder and its subfolders, as paths that support `/`.
+        path, checkpoints, export, tensorboard: the folder and its subfolders, as path objects.
         is_chief: whether this is process 0, which writes the files.
 
     Raises:
@@ -54,18 +54,18 @@ class Workdir:
         self.checkpoints = self.path / "checkpoints"
         self.export = self.path / "export"
         self.tensorboard = self.path / "tensorboard"
-        self.is_chief = is_chief()  # `run` replaces it by what the engine knows
+        self.is_chief = is_chief()  # `run` replaces it with the engine's value
         self._locked = False
-        self._config = json.loads(json.dumps(_flat(config)))  # as it is read back: tuples become lists
+        self._config = json.loads(json.dumps(_flat(config)))  # as stored, with lists instead of tuples
         self._changes = self._compare(change)
 
     def results(self) -> dict[str, Any] | None:
-        """Returns the results of a finished run, else None; numbers that are not finite are NaN."""
+        """Returns the results of a finished run, or None; numbers that are not finite become NaN."""
         results = self._read_json("results.json")
         return results and {name: math.nan if value is None else value for name, value in results.items()}
 
     def write_results(self, results: Mapping[str, Any]) -> None:
-        """Writes the results, a flat dict of numbers, which marks the run as finished."""
+        """Writes the results, a flat dict of numbers, and thereby marks the run as finished."""
         self._write_json("results.json", dict(results))
 
     def claim(self) -> None:
@@ -85,7 +85,7 @@ class Workdir:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """A reentrant context in which no other run can use the folder.
+        """Returns a reentrant context in which no other run can use the folder.
 
         Raises:
             ValueError: another run uses the folder, or it cannot be written.
@@ -97,7 +97,7 @@ class Workdir:
             with self._usable():
                 files.make_dirs(self.path)
                 stack.enter_context(workdir_lock(self.path))
-                if not files.is_remote(self.path):  # remove temporary files of a killed process
+                if not files.is_remote(self.path):  # remove temporary files left by a killed process
                     files.remove_leftovers(self.path, 0)
                     for folder in self.export.glob("partial-????????"):
                         files.remove_tree(folder)
@@ -108,7 +108,7 @@ class Workdir:
                 self._locked = False
 
     def _compare(self, change):
-        """Returns the differences from the stored config: `{name: [before, now]}`."""
+        """Returns the differences from the stored config as `{name: [before, now]}`, or raises a `ValueError`."""
         existing = self._read_json("config.json")
         if existing is None:
             return {}
@@ -122,11 +122,11 @@ class Workdir:
             _check_state_fields(fixed)
         if fixed and (not change or is_done):
             difference = ", ".join(f"{name} was {before!r} and is {now!r}" for name, (before, now) in fixed.items())
-            advice = ", or resume from the last checkpoint with the new values by --change"
+            advice = ", or resume from the last checkpoint with the new values by passing --change"
             if is_done:
-                advice = ": the run is finished"
+                advice = ", because this run is finished"
             elif not finished_steps(self.checkpoints):
-                advice = ", or delete this one: the run has no checkpoint"
+                advice = ", or delete this one, which has no checkpoint"
             raise ValueError(
                 f"The workdir belongs to a run with another config: {difference}. Choose another workdir{advice}. "
                 f"Received: workdir={self.path}"
@@ -146,13 +146,13 @@ class Workdir:
                 files.write_json(self.path / name, content)
 
     def _usable(self):
-        advice = "It must be a folder that can be written."
+        advice = "It must be a writable folder."
         return files.explained_errors("The workdir cannot be used", advice, f"workdir={self.path}")
 
 
 @contextlib.contextmanager
 def workdir_lock(folder):
-    """A context that only one process can enter for a folder at a time; remote folders are not locked."""
+    """Locks a folder, so that only one process can use it at a time; does not lock remote folders."""
     if fcntl is None or files.is_remote(folder):
         yield
         return
@@ -173,12 +173,12 @@ def workdir_lock(folder):
         try:
             yield
         finally:
-            # Keep the file: another process may have opened it already, and would lock a deleted file.
+            # Keep the file, because another process may have opened it and would then lock a deleted file.
             file.truncate(0)
 
 
 def _command(config):
-    """Returns what is needed to repeat the run: command, seed and versions."""
+    """Returns the command, the seed and the versions that are needed to repeat the run."""
     backend = keras.backend.backend()
     versions = {"python": platform.python_version(), "keras": keras.__version__, "numpy": np.__version__}
     versions[backend] = sys.modules[backend].__version__
@@ -186,10 +186,10 @@ def _command(config):
 
 
 def read_config(path: str | os.PathLike) -> ConfigDict:
-    """Returns the config of a run.
+    """Reads the config of a run.
 
     Args:
-        path: the workdir, local or remote.
+        path: the workdir of the run, local or remote.
 
     Raises:
         ValueError: `config.json` is missing or damaged.
@@ -197,7 +197,7 @@ def read_config(path: str | os.PathLike) -> ConfigDict:
     file = files.as_path(path) / "config.json"
     fields = files.read_json(file)
     if not isinstance(fields, dict):
-        raise ValueError(f"The workdir of a run must have a file `config.json`. Received: {file}")
+        raise ValueError(f"The workdir of a run must contain `config.json`. Received: {file}")
     config: dict[str, Any] = {}
     for name, value in fields.items():
         *groups, last = name.split(".")
@@ -219,7 +219,7 @@ def _check_state_fields(changes):
 
 
 def _defaults(config):
-    """The defaults of the fields of a flat config; a workdir of an older version may lack some of the fields."""
+    """Returns the default of each field of a flat config, to complete configs that older versions wrote."""
     groups = {**recipes.defaults(), "data": data.defaults()}
     if config.get("task") in tasks.TASKS:
         groups["model"] = recipes.model_fields(config["task"], config["architecture"])

@@ -59,7 +59,7 @@ def test_it_trains_evaluates_exports_and_asks(finished):
         "step 20/60  loss ",
         "step 60/60  loss ",
         " images/s  0:00 left",
-        "% of 360 test images",
+        "% on 360 test images",
         f"exported to {workdir}/export/1",
         "image of ",
     ):
@@ -263,7 +263,7 @@ def test_an_unusable_workdir_is_refused(finished, run, tmp_path):
         run(f"--workdir={finished[0]}", *TINY, "--config.seed=1")
     )
     (tmp_path / "file").write_text("")
-    assert "must be a folder that can be written" in _error(run(f"--workdir={tmp_path}/file/run"))
+    assert "must be a writable folder" in _error(run(f"--workdir={tmp_path}/file/run"))
 
 
 def test_the_help_names_both_flags(run):

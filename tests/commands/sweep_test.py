@@ -151,7 +151,7 @@ def test_an_interrupted_sweep_frees_its_workdir(to_all, tmp_path):
     assert process.returncode == training.EXIT_CODE
     lines = rest.splitlines()
     (place,) = (number for number, line in enumerate(lines) if line.startswith("stopped by "))
-    assert lines[place].startswith("stopped by SIG") and "saved; the same command resumes it" in lines[place]
+    assert lines[place].startswith("stopped by SIG") and "saved; run the same command to resume" in lines[place]
     assert "keras_vit sweep " in lines[place + 1] and len(lines) == place + 2  # nothing started after it
     assert [path.name for path in (tmp_path / "sweep").iterdir()] == ["rate=0.001"]  # the next one did not start
     assert (tmp_path / "sweep" / "rate=0.001" / "lock").read_text() == ""

@@ -26,7 +26,7 @@ def test_resume_on_two_replicas_is_bit_exact(tmp_path):
     write = small_run.writer(tmp_path / "whole", "step 3/4", tmp_path / "stopped", lines.append)
     whole = small_run.start("mirrored", tmp_path / "whole", write, **CONFIG)
     resumed = small_run.start("mirrored", tmp_path / "stopped", lines.append, **CONFIG)
-    assert any("2 x 16 images a step" in line for line in lines)
+    assert any("2 x 16 images per step" in line for line in lines)
     assert any(line.startswith("resuming from step 2,") for line in lines)
     for name in ("metrics.csv", "evaluations.csv"):
         assert (tmp_path / "stopped" / name).read_text() == (tmp_path / "whole" / name).read_text()

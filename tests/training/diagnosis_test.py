@@ -10,7 +10,7 @@ def test_the_first_layer_that_is_not_finite_is_named(tiny):
     head = model.get_layer("head")
     kernel = head.kernel.numpy()
     head.kernel.assign(kernel * np.inf)
-    assert first_nonfinite_layer(model, images, 3) == "the weights of the layer 'head' are not finite"
+    assert first_nonfinite_layer(model, images, 3) == "the weights of layer 'head' are not finite"
     head.kernel.assign(kernel)
     block = model.get_layer("encoderblock_1")
     block.mlp_1.bias.assign(block.mlp_1.bias.numpy() + 1e38)

@@ -30,10 +30,10 @@ def test_a_line_gives_the_metrics_speed_memory_and_time_left():
 def test_a_line_has_metrics_input_wait_and_device_speed():
     assert _line({"distance": 0.5}, devices=4, input_wait=0.4) == (
         "step  200/1000  distance 0.5000  gradient 1.5  memory 1.2 GB  waiting for input 10 %  400 images/s\n"
-        "    (100 a device)  0:16 left"
+        "    (100 per device)  0:16 left"
     )
     assert _line({"distance": 0.5}, devices=4, input_wait=0.3) == (
-        "step  200/1000  distance 0.5000  gradient 1.5  memory 1.2 GB  400 images/s  (100 a device)  0:16\n    left"
+        "step  200/1000  distance 0.5000  gradient 1.5  memory 1.2 GB  400 images/s  (100 per device)  0:16\n    left"
     )
 
 

@@ -143,7 +143,7 @@ def _workers(scripts, workdir, moment="", copy=""):
 def test_resume_of_two_workers_is_bit_exact(killed, scripts, tmp_path):
     moment = "step  7/11"
     ended = [process.wait() for process in _workers(scripts, tmp_path / "whole", moment, tmp_path / "stopped")]
-    assert "MultiWorkerMirroredStrategy: 2 x 160 images a step" in ended[0].stdout, ended
+    assert "MultiWorkerMirroredStrategy: 2 x 160 images per step" in ended[0].stdout, ended
     if killed:
         shutil.rmtree(tmp_path / "stopped")
         processes = _workers(scripts, tmp_path / "stopped", moment)

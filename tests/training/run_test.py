@@ -56,14 +56,14 @@ def test_fine_tuning_keeps_the_normalization_of_the_weights(tmp_path):
     keras_vit.checkpoints.save(source, tmp_path / "source.npz")
     options = {"weights": str(tmp_path / "source.npz"), "total_steps": 3, "checkpoint_every_steps": 0}
     result, lines = _start(tmp_path / "run", **options)
-    assert "images are normalized as the weights expect: mean=(10.0, 20.0, 30.0), std=(40.0, 50.0, 60.0)" in lines
+    assert "images are normalized with mean=(10.0, 20.0, 30.0), std=(40.0, 50.0, 60.0), as the weights expect" in lines
     trained = keras_vit.preprocessing_of(result.model)
     assert trained.mean == pytest.approx(preprocessing.mean) and trained.std == pytest.approx(preprocessing.std)
     image = next(iter(result.inputs.eval_batches()))[0][0]
     assert float(tf.reduce_min(image)) == pytest.approx(-30 / 60)
     own = data.defaults(name="digits", shift=1, mean=(8.0, 8.0, 8.0), std=(8.0, 8.0, 8.0))
     result, lines = _start(tmp_path / "other", **options, data=own)
-    assert any(line.startswith("warning: images are not normalized as the weights expect") for line in lines)
+    assert any(line.startswith("warning: the weights expect images normalized with ") for line in lines)
     assert keras_vit.preprocessing_of(result.model).mean == pytest.approx((127.5,) * 3)
 
 
@@ -192,7 +192,7 @@ def test_evaluation_prints_counts_and_names_unreadable_images(broken, tmp_path):
         return
     assert result.metrics["test/examples"] == 6 - broken and result.metrics["test/bad_examples"] == broken
     assert len([line for line in lines if line.startswith("test: bad example")]) == broken  # once, for two evaluations
-    ending = "of 6 test images" if not broken else "of 4 of 6 test images; 2 cannot be read"
+    ending = "on 6 test images" if not broken else "on 4 of 6 test images; 2 cannot be read"
     assert sum(line.startswith("after step") and line.endswith(ending) for line in lines) == 2
     header = (tmp_path / "run" / "evaluations.csv").read_text().splitlines()[0]
     assert header == "step,loss,accuracy,examples,bad_examples"
@@ -218,7 +218,7 @@ def test_an_evaluators_metric_can_choose_the_best_checkpoint(tmp_path):
         (tmp_path / "evaluations.csv").read_text().startswith("step,loss,accuracy,examples,bad_examples,toy/score\n5,")
     )
     assert result.metrics["test/toy/score"] == 0.7
-    assert any(", toy/score 0.9000 of 360 test images" in line for line in lines)
+    assert any(", toy/score 0.9000 on 360 test images" in line for line in lines)
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["000000005", "000000010", "000000011"]
 
 
@@ -309,7 +309,7 @@ def test_which_changes_a_run_can_resume_with(tmp_path):
         ValueError, match="began with 1437 training and 360 test examples.*Received: 360 training and 1437"
     ):
         go_on(data=swapped)
-    with pytest.raises(ValueError, match="The run has already done 5 steps.*Received: total_steps=4"):
+    with pytest.raises(ValueError, match="`total_steps` must be at least 5, .*Received: total_steps=4"):
         go_on(total_steps=4)
     go_on(best_metric="accuracy")
     counters = json.loads((tmp_path / "checkpoints" / "000000011" / "finished").read_text())

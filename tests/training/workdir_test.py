@@ -18,7 +18,7 @@ def test_a_workdir_belongs_to_its_config(tmp_path):
     assert not list(tmp_path.iterdir())  # a refused run leaves the workdir to others
     Workdir(tmp_path / "a" / "run", CONFIG).claim()
     Workdir(tmp_path / "a" / "run", CONFIG).claim()
-    for checkpoints, advice in ((False, "or delete this one"), (True, "by --change")):
+    for checkpoints, advice in ((False, "or delete this one"), (True, "by passing --change")):
         if checkpoints:
             (tmp_path / "a" / "run" / "checkpoints" / "000000040").mkdir(parents=True)
             (tmp_path / "a" / "run" / "checkpoints" / "000000040" / "finished").write_text("{}")
@@ -70,7 +70,7 @@ def test_leftovers_of_a_killed_run_are_removed(tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="must be a folder that can be written. Received: workdir=.*/file/run"):
+    with pytest.raises(ValueError, match="must be a writable folder. Received: workdir=.*/file/run"):
         Workdir(tmp_path / "file" / "run", CONFIG).claim()
 
 
@@ -117,7 +117,7 @@ def test_other_changes_need_change_and_an_unfinished_run(tmp_path):
     assert json.loads((tmp_path / "changes.json").read_text()) == [{"step": 0, "changes": {"clip_norm": [0.0, 1.0]}}]
     assert json.loads((tmp_path / "config.json").read_text())["clip_norm"] == 1.0
     workdir.write_results({})
-    with pytest.raises(ValueError, match="clip_norm was 1.0 and is None. Choose another workdir: the run is finished"):
+    with pytest.raises(ValueError, match="is None. Choose another workdir, because this run is finished"):
         Workdir(tmp_path, CONFIG, change=True)
 
 

@@ -1,4 +1,4 @@
-"""The JAX engine: all code that uses `jax.sharding` and `jax.distributed`."""
+"""The JAX engine, built on `jax.sharding` and `jax.distributed`."""
 
 from keras_vit.training.jax.devices import choose_mesh
 from keras_vit.training.jax.engine import JaxEngine

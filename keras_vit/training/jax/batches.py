@@ -1,4 +1,4 @@
-"""Puts the batches of an `InputPipeline` on the devices, ahead of the steps that use them."""
+"""Prefetches the batches of an `InputPipeline` to the devices."""
 
 import collections
 import concurrent.futures
@@ -11,7 +11,7 @@ from keras_vit.training.jax.devices import AXIS
 
 
 class DeviceBatches:
-    """Iterates over an infinite `tf.data.Dataset`; a thread puts `ahead` batches on the devices in advance."""
+    """Iterates over an infinite `tf.data.Dataset`; a thread prefetches `ahead` batches to the devices."""
 
     def __init__(self, mesh, dataset, ahead):
         self._mesh = mesh
@@ -33,6 +33,6 @@ class DeviceBatches:
 
 
 def put_batch(mesh, batch):
-    """Returns global arrays, divided among the devices in order, from arrays of this host's share of a batch."""
+    """Builds the global arrays of a batch, sharded over the devices in order, from this host's part of the batch."""
     sharding = NamedSharding(mesh, PartitionSpec(AXIS))
     return tuple(jax.make_array_from_process_local_data(sharding, np.asarray(part)) for part in batch)

@@ -8,25 +8,25 @@ from keras_vit.terminal import first_line
 from keras_vit.training.engine import STRATEGIES
 from keras_vit.training.hosts import workers
 
-# The only axis of every mesh. It divides batches and, with `shard`, optimizer state or weights.
+# The only axis of every mesh. Batches are sharded along it and, with `shard`, also optimizer state or weights.
 AXIS = "data"
 
-# Seconds that a finished process waits for the others, because process 0 still has to export.
+# Seconds that a finished process waits for the others, because process 0 may still be exporting the model.
 _SHUTDOWN_SECONDS = 3600
 
 
 def choose_mesh(name="auto", tpu_address=""):
-    """Returns the devices for a name in `STRATEGIES`, a `jax.sharding.Mesh` with the single axis "data"."""
+    """Returns the devices for a name in `STRATEGIES`, as a `jax.sharding.Mesh` with the single axis "data"."""
     if name not in STRATEGIES:
         raise ValueError(f"`strategy` must be one of {', '.join(STRATEGIES)}. Received: strategy={name!r}")
     if tpu_address:
         raise ValueError(
-            "On the JAX backend, `tpu_address` must be empty: run the command on the TPU's machine. "
+            "`tpu_address` must be empty on the JAX backend; run the command on the TPU machine. "
             f"Received: tpu_address={tpu_address!r}"
         )
     if name == "multi_worker" and workers() is None:
         raise ValueError("TF_CONFIG must specify the workers. Received: strategy='multi_worker'")
-    hide_accelerators_from_tensorflow()  # it only makes the batches
+    hide_accelerators_from_tensorflow()  # TensorFlow only prepares the batches, on the CPU
     if name != "default" and workers() is not None:
         _join(*workers())
     try:
@@ -36,8 +36,8 @@ def choose_mesh(name="auto", tpu_address=""):
     platform = devices[0].platform
     if name == "tpu" and platform != "tpu":
         raise ValueError(
-            f'JAX finds no TPU, only {devices[0].device_kind!r}; pip install "keras_vit[jax-tpu]" on the machine of a '
-            "TPU. Received: strategy='tpu'"
+            f'No TPU is visible to JAX, only {devices[0].device_kind!r}; pip install "keras_vit[jax-tpu]" on a TPU '
+            "machine. Received: strategy='tpu'"
         )
     if name == "mirrored" and platform not in ("gpu", "cuda", "rocm"):
         raise ValueError(
@@ -48,7 +48,7 @@ def choose_mesh(name="auto", tpu_address=""):
 
 
 def _join(count, index, address):
-    """Connects the processes of TF_CONFIG."""
+    """Connects the processes listed in TF_CONFIG."""
     if jax.distributed.is_initialized():
         return
     try:
@@ -57,4 +57,4 @@ def _join(count, index, address):
         )
     except RuntimeError as error:
         reason = first_line(error)
-        raise ValueError(f"The workers of TF_CONFIG cannot connect ({reason}). Received: {address}") from error
+        raise ValueError(f"The workers in TF_CONFIG cannot connect ({reason}). Received: address={address}") from error

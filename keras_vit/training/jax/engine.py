@@ -16,21 +16,21 @@ from keras_vit.training.jax.state import initial_state, put, state_shardings
 from keras_vit.training.jax.step import make_sums, make_swap_ema, make_train_steps
 from keras_vit.training.update import TrainState
 
-# Config fields that are options of `make_train_steps`.
+# Config fields that `make_train_steps` takes as options.
 STEP_OPTIONS = ("batch_size", "seed", "accumulate_steps", "remat", "clip_norm", "ema_decay", "skip_nonfinite")
 
-# The most bytes of batches per device and execution.
+# Maximum size in bytes of the batches of one execution, per device.
 _EXECUTION_BYTES = 2**26
 
 
 class JaxEngine(Engine):
-    """Trains on all devices of a mesh, which divide every batch; see `Engine`.
+    """Trains on a mesh of devices, with batches sharded over all of them; see `Engine`.
 
-    A call of `train` runs a compiled function once for every few steps, and waits only at its end.
+    Each call of `train` dispatches executions of a compiled function that runs several steps.
 
     Attributes:
-        mesh: the argument, as returned by `choose_mesh`.
-        state: the `TrainState`, once `build` was called. Its arrays are the values of the model's variables.
+        mesh: the `jax.sharding.Mesh`, as returned by `choose_mesh`.
+        state: the `TrainState`; `build` sets it. Its arrays are the values of the model's variables.
     """
 
     _trace = staticmethod(jax.profiler.trace)
@@ -45,16 +45,16 @@ class JaxEngine(Engine):
     @property
     def description(self):
         layout = {
-            "": "weights and optimizer whole on each",
-            "optimizer": "the optimizer divided among them",
-            "parameters": "weights and optimizer divided among them",
+            "": "weights and optimizer replicated",
+            "optimizer": "optimizer sharded",
+            "parameters": "weights and optimizer sharded",
         }[self._config.shard]
         hosts = f" of {self.num_hosts} hosts" if self.num_hosts > 1 else ""
         layout = f", {layout}" if self.num_devices > 1 else ""
         return f"JAX on {self.num_devices} x {self.mesh.devices.flat[0].device_kind}{hosts}{layout}"
 
     def _building(self):
-        # Create the weights in host memory, since unsharded they may not fit on one device.
+        # Create the weights in host memory, because the unsharded weights may not fit on one device.
         return jax.default_device(_host_device())
 
     def _place(self, optimizer, averaged, scaled):
@@ -73,7 +73,7 @@ class JaxEngine(Engine):
         return make_train_steps(self.mesh, self.model, self._optimizer, task, self._shardings, **options)
 
     def _set_state(self, state):
-        """Sets the state, and assigns its arrays to the variables of model and optimizer."""
+        """Sets the state and assigns its arrays to the variables of the model and the optimizer."""
         self.state = state
         variables = [*self.model.trainable_variables, *self.model.non_trainable_variables, *self._optimizer.variables]
         for variable, array in zip(variables, [*state.weights, *state.statistics, *state.slots]):
@@ -94,10 +94,10 @@ class JaxEngine(Engine):
                 count = min(self._steps_per_execution, steps - done)
                 batches, input_wait = self._next_batches(count, outputs[-1:])
                 waits += input_wait
-                batches += batches[-1:] * (self._steps_per_execution - count)  # unused, but the shapes are static
+                batches += batches[-1:] * (self._steps_per_execution - count)  # padding, because shapes are static
                 state, running, more = train_steps(state, running, first + done, count, batches, stop)
                 if len(outputs) > 1:
-                    jax.block_until_ready(outputs[-2])  # two in flight keep the devices busy
+                    jax.block_until_ready(outputs[-2])  # two executions in flight keep the devices busy
                 outputs.append({**more, "count": count})
             outputs = [{name: np.asarray(output) for name, output in more.items()} for more in outputs]
         self._set_state(state)
@@ -107,7 +107,7 @@ class JaxEngine(Engine):
         return self._outputs(metrics, flags, waits, self._peak_memory(), outputs[0]["stop_requested"] > 0)
 
     def _next_batches(self, count, running):
-        """Returns the next batches, and the seconds that the devices waited for them."""
+        """Returns the next batches and the seconds that the devices waited for them."""
         batches, waited = [], 0.0
         for _ in range(count):
             if not self._batches.ready():
@@ -118,7 +118,7 @@ class JaxEngine(Engine):
         return batches, waited
 
     def _make_sums(self, compute):
-        parts = self._config.accumulate_steps  # micro-batches that fit in training fit here
+        parts = self._config.accumulate_steps  # micro-batches that fit in memory in training also fit here
         return make_sums(self.mesh, self.model, compute, self._shardings.weights, parts)
 
     def _batch_sums(self, sums):
@@ -137,11 +137,11 @@ class JaxEngine(Engine):
         self._set_state(self._swap_ema(self.state))
 
     def _pieces(self):
-        """Iterates over the parts of the state that this host writes: `(name, start, array)`."""
+        """Iterates over the `(name, start, array)` pieces of the state that this host writes."""
         for field, names in self._names().items():
             for name, array in zip(names, getattr(self.state, field)):
                 for shard in array.addressable_shards:
-                    if shard.replica_id == 0:  # write one of several equal copies
+                    if shard.replica_id == 0:  # write only one of the replicas
                         start = tuple(s.indices(n)[0] for s, n in zip(shard.index, array.shape))
                         yield name, None if shard.data.shape == array.shape else start, np.asarray(shard.data)
 
@@ -149,6 +149,7 @@ class JaxEngine(Engine):
         if self.num_hosts == 1:
             state_files.write_state(path, self._pieces())
             return
+        # Write on all hosts, and raise an error on every host if any host fails.
         multihost_utils.sync_global_devices(f"begin {path}")
         failure = None
         try:
@@ -157,10 +158,10 @@ class JaxEngine(Engine):
             failure = error
         failed = multihost_utils.process_allgather(np.array([failure is not None])).ravel()
         if failed.any():
-            raise failure or OSError(f"host {failed.argmax()} could not write its part")
+            raise failure or OSError(f"host {failed.argmax()} could not write its part of the checkpoint")
 
     def gather_model(self):
-        # Copy, because users of the model may donate its arrays, as `keras.Model.predict` does.
+        # Copy the arrays, because callers may donate them, as `keras.Model.predict` does.
         variables = [*self.model.trainable_variables, *self.model.non_trainable_variables]
         for variable, array in zip(variables, [*self.state.weights, *self.state.statistics]):
             if self.num_hosts > 1 and not array.is_fully_replicated:
@@ -198,13 +199,13 @@ class JaxEngine(Engine):
 
 
 def steps_per_execution(steps_per_call, batch_size, image_shape, num_devices):
-    """Returns the steps per execution: at most `steps_per_call`, and at most 64 MiB of batches per device."""
+    """Returns the steps per execution: `steps_per_call`, or fewer to limit batches to 64 MiB per device."""
     bytes_per_device = 4 * np.prod([batch_size, *image_shape]) / num_devices
     return max(1, min(steps_per_call, int(_EXECUTION_BYTES / bytes_per_device)))
 
 
 def _host_device():
-    """Returns the CPU, or None, the default device, if JAX_PLATFORMS excludes the CPU."""
+    """Returns the CPU device, or None (JAX's default device) if JAX_PLATFORMS excludes the CPU."""
     try:
         return jax.local_devices(backend="cpu")[0]
     except RuntimeError:

@@ -12,11 +12,13 @@ from keras_vit.training.jax.variables import keep_in_loop, model_scope
 def make_compute_gradients(
     mesh, model, task, weight_shardings, gradient_shardings, *, batch_size, seed, accumulate_steps=1, remat=False
 ):
-    """Returns `compute_gradients(weights, statistics, step, batch, loss_scale=None)`, which returns gradients, mean
-    metrics and new statistics for the whole batch."""
+    """Returns `compute_gradients(weights, statistics, step, batch, loss_scale=None)`.
 
-    # The compiler divides the batch among the devices. Micro-batch i of n holds examples i, i + n, i + 2 n, ..., so
-    # that every device has its share of each.
+    That function returns the gradients, the mean metrics and the new statistics of the global batch.
+    """
+
+    # The compiler shards the batch over the devices. Micro-batch i of n contains examples i, i + n, i + 2n, ..., so
+    # that every device processes an equal part of each micro-batch.
 
     def micro_batch_loss(weights, statistics, batch, key, loss_scale):
         example_weights = batch[-1]
@@ -42,7 +44,7 @@ def make_compute_gradients(
             )
             return gradients, means, statistics
 
-        # Sum over micro-batches in a loop.
+        # Sum the gradients over micro-batches in a loop.
         def add(carry, number_and_part):
             gradients, means, statistics = carry
             number, part = number_and_part
@@ -62,7 +64,7 @@ def make_compute_gradients(
 
 
 def micro_batches(mesh, batch, number):
-    """Reshapes arrays `(B, ...)` of a batch to `(number, B / number, ...)`; every example stays on its device."""
+    """Reshapes the arrays `(B, ...)` of a batch to `(number, B / number, ...)`; every example stays on its device."""
     sharding = NamedSharding(mesh, PartitionSpec(None, AXIS))
 
     def divide(part):

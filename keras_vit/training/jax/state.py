@@ -1,4 +1,4 @@
-"""The initial `TrainState` and its sharding."""
+"""Creates the initial `TrainState` and its sharding."""
 
 import jax
 import numpy as np
@@ -7,7 +7,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from keras_vit.training.jax.devices import AXIS
 from keras_vit.training.update import INITIAL_LOSS_SCALE, TrainState
 
-# Smaller arrays are replicated, because gathering their parts costs more than it saves.
+# Arrays with fewer elements are replicated, because gathering their shards costs more than sharding saves.
 MIN_SHARDED_SIZE = 2**16
 
 
@@ -30,7 +30,7 @@ def initial_state(model, optimizer, averaged=False, scaled=False):
 
 
 def state_shardings(mesh, state, shard=""):
-    """Returns a `TrainState` of `NamedSharding`s for a `TrainState` of arrays."""
+    """Returns a `TrainState` with the `NamedSharding` of each array of a `TrainState`."""
     replicated = NamedSharding(mesh, PartitionSpec())
 
     def layout(arrays, divide):
@@ -39,8 +39,8 @@ def state_shardings(mesh, state, shard=""):
     if shard and mesh.size > 1 and all(sharding == replicated for sharding in layout(state.weights, True)):
         largest = max(np.size(array) for array in state.weights)
         raise ValueError(
-            f"`shard` divides arrays of at least {MIN_SHARDED_SIZE:,} elements among the devices, and this model has "
-            f"none with a dimension divisible by {mesh.size}; `shard` must be '' here. "
+            f"`shard` must be '' for this model: none of its arrays of at least {MIN_SHARDED_SIZE:,} elements has a "
+            f"dimension divisible by the {mesh.size} devices. "
             f"Received: shard={shard!r}, devices={mesh.size}, largest array={largest:,}"
         )
     return TrainState(
@@ -53,7 +53,7 @@ def state_shardings(mesh, state, shard=""):
 
 
 def divided_sharding(mesh, shape):
-    """Returns a sharding along the first dimension divisible by the devices; small arrays are replicated."""
+    """Returns a sharding along the first dimension divisible by the number of devices; replicates small arrays."""
     axes = [axis for axis, side in enumerate(shape) if side % mesh.size == 0]
     if not axes or mesh.size == 1 or np.prod(shape) < MIN_SHARDED_SIZE:
         return NamedSharding(mesh, PartitionSpec())
@@ -61,7 +61,7 @@ def divided_sharding(mesh, shape):
 
 
 def put(arrays, shardings):
-    """Puts numpy arrays, equal on every host, on the devices; each device receives only its part."""
+    """Places numpy arrays, identical on every host, on the devices; each device receives only its shards."""
 
     def place(array, sharding):
         return jax.make_array_from_callback(np.shape(array), sharding, lambda index: np.asarray(array)[index])

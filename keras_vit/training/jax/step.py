@@ -1,4 +1,4 @@
-"""A training step, several steps as one program, and the sums of an evaluation."""
+"""Compiles training steps, the swap of weights and EMA, and the sums of an evaluation."""
 
 import dataclasses
 
@@ -15,7 +15,7 @@ def make_step(
     mesh, model, optimizer, task, shardings, *, clip_norm=0.0, ema_decay=0.0, skip_nonfinite=False, **options
 ):
     """Returns `step(state, running, number, batch)`, which returns `(state, running, metrics)`."""
-    # A device that updates part of the weights needs only that part of the gradients.
+    # Shard the gradients like the momentum: a device needs only the gradients of the weights that it updates.
     gradient_shardings = slot_shardings_of_weights(optimizer, shardings)
     compute_gradients = make_compute_gradients(mesh, model, task, shardings.weights, gradient_shardings, **options)
 
@@ -33,7 +33,7 @@ def make_step(
 
 
 def make_train_steps(mesh, model, optimizer, task, shardings, **options):
-    """Returns the compiled function that runs several steps; it donates its `state` argument."""
+    """Returns the compiled function that runs several steps; its argument `state` is donated."""
     step = make_step(mesh, model, optimizer, task, shardings, **options)
     columns = 1 + len(task.metrics) + 2
 
@@ -66,7 +66,7 @@ def slot_shardings_of_weights(optimizer, shardings):
 
 
 def make_swap_ema(shardings):
-    """Returns the compiled function that swaps weights and EMA; it donates its argument."""
+    """Returns the compiled function that swaps weights and EMA; its argument is donated."""
     if not shardings.averages:
         return lambda state: state
 
@@ -77,8 +77,8 @@ def make_swap_ema(shardings):
 
 
 def make_sums(mesh, model, compute, weight_shardings, parts=1):
-    """Returns `sums(weights, statistics, batch)`, compiled; see `Engine._make_sums`."""
-    names = []  # in the order of `compute`, because compiled functions return dicts sorted by key
+    """Returns the compiled function `sums(weights, statistics, batch)`; see `Engine._make_sums`."""
+    names = []  # keeps the order of `compute`, because jitted functions sort dicts by key
 
     def part_sums(weights, statistics, batch):
         with model_scope(model, weights, statistics, weight_shardings):

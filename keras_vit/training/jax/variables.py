@@ -1,4 +1,4 @@
-"""The model's variables in a compiled function, where sharded weights are gathered when a layer reads them."""
+"""Sets a model's variables in a compiled function, and gathers sharded weights when a layer reads them."""
 
 import jax
 import keras
@@ -6,7 +6,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 
 def model_scope(model, weights, statistics, gradient_shardings=()):
-    """Returns a scope that sets the values of the model's variables to `weights` and `statistics`."""
+    """Returns a Keras scope in which the model's variables have the values `weights` and `statistics`."""
     variables = [*model.trainable_variables, *model.non_trainable_variables]
     values = zip(variables, [*weights, *statistics], strict=True)
     shardings = zip(map(id, model.trainable_variables), gradient_shardings)
@@ -14,12 +14,12 @@ def model_scope(model, weights, statistics, gradient_shardings=()):
 
 
 def keep_in_loop(weights, part, shardings):
-    """Keeps the compiler from gathering all sharded weights before a loop, where they would stay in memory."""
+    """Prevents the compiler from gathering all sharded weights before a loop, which would need more memory."""
     return jax.lax.optimization_barrier((weights, part)) if any(map(is_divided, shardings)) else (weights, part)
 
 
 def is_divided(sharding):
-    """Returns whether the devices divide an array."""
+    """Returns whether an array with this sharding is split over devices."""
     return not sharding.is_fully_replicated
 
 
@@ -31,12 +31,12 @@ class _Scope(keras.StatelessScope):
     def get_current_value(self, variable):
         value = super().get_current_value(variable)
         sharding = self._gradient_shardings.get(id(variable))
-        # Cast before gathering: inside a layer `variable.dtype` is the compute dtype, with half the bytes if mixed.
+        # Cast before gathering: in a layer, `variable.dtype` is the compute dtype, half the size in mixed precision.
         return value if sharding is None else _whole(value.astype(variable.dtype), sharding)
 
 
 def _whole(weight, gradient_sharding):
-    """Gathers a weight on every device; its gradient is reduce-scattered, so that each device sums only its part."""
+    """Gathers a weight on every device and reduce-scatters its gradient, so that each device sums only its shard."""
     replicated = NamedSharding(gradient_sharding.mesh, PartitionSpec())
 
     @jax.custom_vjp

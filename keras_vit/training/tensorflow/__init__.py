@@ -1,4 +1,4 @@
-"""The TensorFlow engine: all code that uses `tf.distribute`."""
+"""The TensorFlow engine, built on `tf.distribute`."""
 
 from keras_vit.training.tensorflow.engine import TensorFlowEngine
 from keras_vit.training.tensorflow.strategy import choose_strategy

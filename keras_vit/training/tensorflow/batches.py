@@ -2,12 +2,12 @@
 
 
 def train_batches(strategy, inputs, start_step=0):
-    """Returns a distributed dataset of the training batches from `start_step` on."""
+    """Returns a distributed dataset of the training batches from step `start_step` on."""
     return _distributed(strategy, inputs, lambda **host: inputs.train_batches(start_step, **host))
 
 
 def eval_batches(strategy, inputs, parts=1):
-    """Returns a distributed dataset of the evaluation batches, each split into `parts` equal ones."""
+    """Returns a distributed dataset of the evaluation batches, each split into `parts` micro-batches."""
     return _distributed(strategy, inputs, inputs.eval_batches, parts)
 
 

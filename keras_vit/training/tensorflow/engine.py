@@ -14,7 +14,7 @@ from keras_vit.training.tensorflow import batches
 from keras_vit.training.tensorflow.state import State, make_swap_ema
 from keras_vit.training.tensorflow.step import make_train_steps
 
-# Config fields that are options of `make_train_steps`.
+# Config fields that `make_train_steps` takes as options.
 STEP_OPTIONS = ("batch_size", "seed", "accumulate_steps", "clip_norm", "ema_decay", "skip_nonfinite", "xla")
 
 
@@ -22,8 +22,8 @@ class TensorFlowEngine(Engine):
     """Trains under a `tf.distribute.Strategy`; see `Engine`.
 
     Attributes:
-        strategy: the argument: the default strategy, MirroredStrategy, MultiWorkerMirroredStrategy or TPUStrategy.
-        state: the `State`, once `build` was called.
+        strategy: the default strategy, or a MirroredStrategy, MultiWorkerMirroredStrategy or TPUStrategy.
+        state: the `State`; `build` sets it.
     """
 
     _trace = staticmethod(tf.profiler.experimental.Profile)
@@ -38,7 +38,7 @@ class TensorFlowEngine(Engine):
     @property
     def description(self):
         name = type(self.strategy).__name__.lstrip("_")
-        return "MultiWorkerMirroredStrategy" if name == "CollectiveAllReduceStrategy" else name  # its public name
+        return "MultiWorkerMirroredStrategy" if name == "CollectiveAllReduceStrategy" else name  # the public name
 
     def bfloat16_speedup(self):
         if any(device.device_type != "CPU" for device in tf.config.list_logical_devices()):
@@ -47,7 +47,7 @@ class TensorFlowEngine(Engine):
 
     def build(self, config, task, inputs, total_steps, load_weights=None):
         if config.xla and isinstance(self.strategy, tf.distribute.TPUStrategy):
-            raise ValueError("`xla` must be False on a TPU, which always compiles. Received: xla=True")
+            raise ValueError("`xla` must be False on a TPU, where XLA always compiles the step. Received: xla=True")
         if config.shard:
             raise ValueError(
                 "`shard` requires the JAX backend (KERAS_BACKEND=jax); on TensorFlow it must be ''. "
@@ -91,7 +91,7 @@ class TensorFlowEngine(Engine):
         return sums
 
     def _batch_sums(self, sums):
-        parts = self._config.accumulate_steps  # micro-batches that fit in training fit here
+        parts = self._config.accumulate_steps  # micro-batches that fit in memory in training also fit here
         iterator = iter(batches.eval_batches(self.strategy, self._inputs, parts))
         number = parts * -(-self._inputs.test.num_examples // self._inputs.batch_size)
         return (sums(*next(iterator)) for _ in terminal.track(range(number), "evaluating", "batches"))
@@ -109,7 +109,7 @@ class TensorFlowEngine(Engine):
         if self.host_index == 0:
             state_files.write_state(path, pieces)
             return
-        for name, _, array in pieces:  # hosts read some variables together
+        for name, _, array in pieces:  # reading some variables requires all hosts
             state_files.check_finite(name, array)
 
     def restore(self, path):
@@ -120,7 +120,7 @@ class TensorFlowEngine(Engine):
 
     @functools.cached_property
     def _sum_over_replicas(self):
-        # Cached, because a new function would be traced in every call.
+        # Cache the function, because a new function would be traced in every call.
         run, reduce, op = self.strategy.run, self.strategy.reduce, tf.distribute.ReduceOp.SUM
         return tf.function(lambda rows: reduce(op, run(tf.identity, args=(rows,)), None), autograph=False)
 
@@ -138,7 +138,7 @@ class TensorFlowEngine(Engine):
 
 
 def make_replica_sums(model, compute):
-    """Returns the function with which a replica evaluates its part of a batch; see `Engine._make_sums`."""
+    """Returns the function that evaluates a replica's part of a batch; see `Engine._make_sums`."""
 
     @tf.autograph.experimental.do_not_convert
     def replica_sums(*batch):

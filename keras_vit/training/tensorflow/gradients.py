@@ -12,8 +12,8 @@ def make_replica_gradients(strategy, model, task, *, batch_size, seed, accumulat
     fold_in = tf.random.experimental.stateless_fold_in
 
     def key_of(key, micro_batch):
-        # Fold in twice: `fold_in(key, i)` is (hash of the key, i), and draws increment the second number too, so draw
-        # n + 1 of a micro-batch would have the seed of draw n of the next one.
+        # Fold in twice. `fold_in(key, i)` is (hash of the key, i), and every draw increments the second number. After
+        # a single fold, draw n + 1 of a micro-batch would therefore have the seed of draw n of the next micro-batch.
         return fold_in(fold_in(key, micro_batch), 0)
 
     @tf.autograph.experimental.do_not_convert
@@ -38,13 +38,13 @@ def make_replica_gradients(strategy, model, task, *, batch_size, seed, accumulat
     @tf.autograph.experimental.do_not_convert
     def replica_gradients(step, batch, loss_scale=None):
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        # Restore the static batch size, which iterators of several workers lose.
+        # Restore the static batch size, which multi-worker iterators drop.
         batch = [tf.ensure_shape(part, (replica_size, *part.shape[1:])) for part in batch]
         key = fold_in(tf.stack([tf.constant(seed, tf.int32), step]), replica)
         if accumulate_steps == 1:
             gradients, means = micro_batch_gradients(batch, key_of(key, 0), loss_scale)
         else:
-            # Sum over micro-batches.
+            # Sum the gradients over micro-batches in a loop.
             parts = [tf.reshape(part, (accumulate_steps, -1, *part.shape[1:])) for part in batch]
 
             def add(i, gradients, means):

@@ -1,4 +1,4 @@
-"""The variables that training changes."""
+"""The variables that training updates."""
 
 import numpy as np
 import tensorflow as tf
@@ -7,13 +7,13 @@ from keras_vit.training.update import INITIAL_LOSS_SCALE, TrainState
 
 
 class State:
-    """Model, built optimizer and, optionally, EMA and loss scale; create it in the scope of the strategy."""
+    """The model, its built optimizer and, optionally, EMA and loss scale; must be created in the strategy's scope."""
 
     def __init__(self, model, optimizer, averaged=False, scaled=False):
         self.model = model
         self.optimizer = optimizer
         self.running = _variable(True)
-        # Replace Keras' counter: because of its aggregation, TPU replicas would exchange it at each assignment.
+        # Replace Keras' step counter, whose aggregation would make TPU replicas exchange it at each assignment.
         # `_value` is private to Keras; `tests/tpu/one_program_test.py` fails if it changes.
         optimizer.iterations._value = _variable(optimizer.iterations.numpy())
         self.variables = TrainState(
@@ -26,7 +26,7 @@ class State:
 
 
 def make_swap_ema(strategy, state):
-    """Returns the function that swaps weights and EMA on the devices; it does nothing without EMA."""
+    """Returns the function that swaps weights and EMA on the devices; it does nothing without an EMA."""
 
     @tf.autograph.experimental.do_not_convert
     def replica_swap():
@@ -41,5 +41,5 @@ def make_swap_ema(strategy, state):
 
 
 def _variable(value):
-    # Every replica computes the same new value for its copy. Any other aggregation would exchange the values.
+    # Every replica computes the same new value. Any other aggregation would exchange values between replicas.
     return tf.Variable(value, trainable=False, aggregation=tf.VariableAggregation.NONE)

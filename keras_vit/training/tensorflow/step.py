@@ -1,4 +1,4 @@
-"""A training step as one program on every replica, and several steps in one call."""
+"""Compiles training steps: one program per replica and step, and several steps per call."""
 
 import dataclasses
 
@@ -11,10 +11,10 @@ from keras_vit.training.update import TrainState, update
 def make_replica_step(
     strategy, state, task, *, batch_size, clip_norm=0.0, ema_decay=0.0, skip_nonfinite=False, **options
 ):
-    """Returns the function that a replica runs for a whole step, so that no part of it leaves the device."""
+    """Returns the function that a replica runs for a whole step, so that the step never leaves the device."""
     replica_gradients = make_replica_gradients(strategy, state.model, task, batch_size=batch_size, **options)
     options = {"clip_norm": clip_norm, "ema_decay": ema_decay, "skip_nonfinite": skip_nonfinite}
-    # Layers update float statistics in the forward pass; the other variables are unused seeds of generators.
+    # Layers update float statistics in the forward pass. The other variables are states of unused seed generators.
     statistics = [variable for variable in state.variables.statistics if variable.dtype.is_floating]
     variables = dataclasses.replace(state.variables, statistics=statistics)
 
@@ -26,12 +26,12 @@ def make_replica_step(
         running = state.running | (step == first)
         before = TrainState(*(tensors(getattr(variables, field.name)) for field in dataclasses.fields(TrainState)))
 
-        # Run forward and backward passes, and sum over replicas.
+        # Run the forward and backward passes, and sum gradients and metrics over replicas.
         gradients, means = replica_gradients(step, batch, before.scaling[0] if before.scaling else None)
         *gradients, means = all_reduce_sum([*gradients, tf.concat([means, [stop_requested]], 0)])
         means, stop_requested = means[:-1], means[-1]
 
-        # Update, and assign new values.
+        # Compute the update and assign the new values.
         after, running, metrics = update(
             state.optimizer, before, gradients, means, tensors(statistics), running, where=where, **options
         )
@@ -46,17 +46,17 @@ def make_replica_step(
 
 
 def where(condition, new, old):
-    """`tf.where` for a scalar condition. On a CPU, `Select` forwards the selected buffer instead of copying it."""
+    """Works like `tf.where` for a scalar condition; on a CPU, `Select` forwards the buffer instead of copying it."""
     return tf.raw_ops.Select(condition=condition, x=new, y=old)
 
 
 def all_reduce_sum(tensors):
-    """Sums tensors over all replicas; every replica gets the sums."""
+    """Sums tensors over all replicas; every replica receives the sums."""
     return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
 
 def make_train_steps(strategy, state, task, **options):
-    """Returns the function that runs several steps; arguments as in `make_replica_step`."""
+    """Returns the compiled function that runs several steps; `make_replica_step` lists the arguments."""
     replica_step = make_replica_step(strategy, state, task, **options)
 
     @tf.function

@@ -13,13 +13,13 @@ from keras_vit.training.hosts import workers
 
 log = logging.getLogger(__name__)
 
-# The ids by which JAX finds TPUs (`jax/_src/hardware_utils.py`); other Google devices, such as network cards, differ.
+# PCI ids of TPUs, from `jax/_src/hardware_utils.py`. Other Google devices, such as network cards, have other ids.
 GOOGLE_PCI_VENDOR = "0x1ae0"
 TPU_PCI_DEVICES = ("0x0027", "0x005e", "0x0056", "0x0062", "0x0063", "0x006f", "0x0076")
 
 
 def choose_strategy(name="auto", tpu_address=""):
-    """Returns the `tf.distribute.Strategy` for a name in `STRATEGIES`; call it before other TensorFlow operations."""
+    """Returns the `tf.distribute.Strategy` for a name in `STRATEGIES`; must run before other TensorFlow operations."""
     if name not in STRATEGIES:
         raise ValueError(f"`strategy` must be one of {', '.join(STRATEGIES)}. Received: strategy={name!r}")
     if name == "tpu" or (name == "auto" and (tpu_address or "TPU_NAME" in os.environ)):
@@ -27,7 +27,7 @@ def choose_strategy(name="auto", tpu_address=""):
     if name == "auto" and _tpu_chips():
         try:
             return _tpu_strategy("")
-        except ValueError as error:  # for example, this TensorFlow lacks TPU support
+        except ValueError as error:  # for example, this TensorFlow does not support TPUs
             log.warning("this machine has a TPU that is not used: %s", error)
     if name == "multi_worker" or (name == "auto" and workers() is not None):
         if workers() is None:
@@ -42,7 +42,7 @@ def choose_strategy(name="auto", tpu_address=""):
 
 
 def _tpu_chips(devices="/sys/bus/pci/devices"):
-    """Returns this machine's TPUs by their PCI ids; /dev/accel0 and /dev/vfio/0 may be other devices."""
+    """Returns the PCI devices that are TPUs; /dev/accel0 and /dev/vfio/0 may belong to other devices."""
     chips = []
     for device in sorted(Path(devices).glob("*")):
         with contextlib.suppress(OSError):
@@ -55,7 +55,7 @@ def _tpu_chips(devices="/sys/bus/pci/devices"):
 def _tpu_strategy(address):
     if not address and "TPU_NAME" not in os.environ and not _tpu_chips():
         raise ValueError(
-            "No TPU was found: `tpu_address` is empty, TPU_NAME is not set, and no PCI device here is a TPU. "
+            "No TPU was found: `tpu_address` is empty, TPU_NAME is not set, and no PCI device is a TPU. "
             "Received: strategy='tpu'"
         )
     address = address or os.environ.get("TPU_NAME", "local")

@@ -103,7 +103,7 @@ def _arrays(path):
 
 def test_twenty_steps_are_those_of_tensorflow(runs):
     (ours, our_result), (theirs, their_result) = (runs[backend] for backend in ("jax", "tensorflow"))
-    assert any(line.startswith("JAX on 1 x cpu: 1 x 320 images a step") for line in our_result["lines"])
+    assert any(line.startswith("JAX on 1 x cpu: 1 x 320 images per step") for line in our_result["lines"])
     metrics = training.read_metrics(ours / "metrics.csv")
     assert (metrics["grad_norm"] > 0.2).any() and metrics["loss"][-1] < metrics["loss"][0]
     _assert_same_metrics(ours, theirs)
@@ -117,7 +117,7 @@ def test_a_workdir_resumes_on_the_other_backend(begun_on, runs):
     source, _ = runs[begun_on]
     workdir, result = runs[f"begun on {begun_on}"]
     other = "jax" if begun_on == "tensorflow" else "tensorflow"
-    expected = f"resuming from step 10, {workdir}/checkpoints/000000010, written on {begun_on}: results on {other} are"
+    expected = f"resuming from step 10, {workdir}/checkpoints/000000010, written on {begun_on}: results on {other}"
     assert any(line.startswith(expected) for line in result["lines"]), result["lines"]
     _assert_same_metrics(workdir, source)
     _assert_same_weights(workdir, source)

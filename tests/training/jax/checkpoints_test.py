@@ -113,7 +113,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_previous(damage, engines, tmp_pa
         content[at] ^= 1
         file.write_bytes(content)
     assert checkpoints.restore()["step"] == 3
-    assert f"the checkpoint {tmp_path}/000000004 is corrupt and skipped: " in lines[0]
+    assert f"skipping the corrupt checkpoint {tmp_path}/000000004: " in lines[0]
     assert _same(_numbers(engine), expected)
 
 

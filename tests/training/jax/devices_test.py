@@ -25,10 +25,10 @@ def test_all_devices_or_one():
     ("arguments", "message"),
     [
         (("gpu",), "must be one of auto, default, mirrored, multi_worker, tpu. Received: strategy='gpu'"),
-        (("tpu",), "JAX finds no TPU, only 'cpu'; .*Received: strategy='tpu'"),
+        (("tpu",), "No TPU is visible to JAX, only 'cpu'; .*Received: strategy='tpu'"),
         (("mirrored",), "No GPU is visible to JAX, only 'cpu'; .*Received: strategy='mirrored'"),
         (("multi_worker",), "TF_CONFIG must specify the workers. Received: strategy='multi_worker'"),
-        (("auto", "node-1"), "`tpu_address` must be empty: .*Received: tpu_address='node-1'"),
+        (("auto", "node-1"), "`tpu_address` must be empty .*Received: tpu_address='node-1'"),
     ],
 )
 def test_missing_names_are_refused(arguments, message):
@@ -65,7 +65,7 @@ def test_tf_config_workers_join_the_first_one(monkeypatch):
     monkeypatch.setattr(
         jax.distributed, "initialize", lambda *_, **__: (_ for _ in ()).throw(RuntimeError("timed out"))
     )
-    with pytest.raises(ValueError, match=r"cannot connect \(timed out\). Received: a:1"):
+    with pytest.raises(ValueError, match=r"cannot connect \(timed out\). Received: address=a:1"):
         choose_mesh()
 
 
@@ -73,11 +73,11 @@ def test_the_jax_engine_names_its_devices(jax_engines, tiny):
     engine = training.choose_engine(jax_engines.config_of())
     assert (engine.num_devices, engine.num_hosts, engine.host_index) == (4, 1, 0)
     engine = jax_engines.engine_of(4, tiny.input_of())
-    assert engine.description == "JAX on 4 x cpu, weights and optimizer whole on each"
+    assert engine.description == "JAX on 4 x cpu, weights and optimizer replicated"
 
 
 def test_a_sharding_that_does_not_fit_the_model_is_refused(jax_engines, tiny):
-    with pytest.raises(ValueError, match="`shard` must be '' here. Received: shard='optimizer', devices=4, "):
+    with pytest.raises(ValueError, match="`shard` must be '' for this model.*Received: shard='optimizer', devices=4, "):
         jax_engines.engine_of(4, tiny.input_of(), shard="optimizer")
 
 

@@ -98,7 +98,7 @@ def pair(scripts, tmp_path_factory):
     """The workdir of two uninterrupted processes."""
     workdir = tmp_path_factory.mktemp("pair")
     ended = [process.wait() for process in _workers(scripts, workdir)]
-    line = "JAX on 4 x cpu of 2 hosts, weights and optimizer whole on each: 4 x 80 images a step"
+    line = "JAX on 4 x cpu of 2 hosts, weights and optimizer replicated: 4 x 80 images per step"
     assert line in ended[0].stdout, ended
     return workdir
 
@@ -132,8 +132,8 @@ def test_two_processes_that_were_killed_end_as_two_that_were_not(pair, scripts, 
 
 def test_sharded_weights_equal_replicated_ones(pair, scripts, tmp_path):
     ended = [process.wait() for process in _workers(scripts, tmp_path, kind="sharded_workers")]
-    layout = "weights and optimizer divided among them"
-    assert f"JAX on 4 x cpu of 2 hosts, {layout}: 4 x 80 images a step" in ended[0].stdout, ended
+    layout = "weights and optimizer sharded"
+    assert f"JAX on 4 x cpu of 2 hosts, {layout}: 4 x 80 images per step" in ended[0].stdout, ended
     for name in ("metrics.csv", "evaluations.csv"):
         ours, theirs = (training.read_metrics(workdir / name) for workdir in (tmp_path, pair))
         np.testing.assert_allclose(ours["loss"], theirs["loss"], rtol=1e-5)

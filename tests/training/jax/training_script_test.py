@@ -28,7 +28,7 @@ def test_it_trains_evaluates_exports_and_predicts(run, tmp_path):
     done = run(f"--workdir={tmp_path}/run", *TINY)
     assert done.returncode == 0, done.stderr
     for text in (
-        "JAX on 4 x cpu, weights and optimizer whole on each: 4 x 16 images a step",
+        "JAX on 4 x cpu, weights and optimizer replicated: 4 x 16 images per step",
         "step 40/40  loss ",
         f"exported to {tmp_path}/run/export/1",
         "image of ",

@@ -109,5 +109,5 @@ def test_metrics_without_examples_have_no_mean(tiny):
     no_label = tf.zeros([0], tf.int64)
     test = dataclasses.replace(inputs.test, read=lambda index: {**labeled(index), "label": no_label}, labels=None)
     engine = _engine(tiny, 1, dataclasses.replace(inputs, test=test))
-    with pytest.raises(ValueError, match="No evaluation example is readable and has a label. Received: 3 examples"):
+    with pytest.raises(ValueError, match="one evaluation example must be readable and labeled. Received: 3 examples"):
         engine.evaluate()
