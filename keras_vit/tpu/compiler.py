@@ -81,7 +81,7 @@ def compile_stablehlo(stablehlo, topology):
 
 
 def program_of(compile_with, steps=1):
-    """Returns the `Program` of `steps` training steps, which `compile_with(options)` compiles."""
+    """Compiles with `compile_with(options)` and returns the `Program`, which runs `steps` steps."""
     import jax
 
     with tempfile.TemporaryDirectory() as folder:

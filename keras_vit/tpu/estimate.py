@@ -61,7 +61,7 @@ def check(task: Task, recipe: ConfigDict, batch_size: int, topology: str, *, sea
     def compile_steps(programs, images, parts):
         """Returns the training and evaluation `Program`s for `images` per device.
 
-        If the training step does not compile, its `Program` is returned for both.
+        If the training step fails for a reason other than memory, its `Program` is returned for both.
         """
         train = programs.train(images * devices, parts)
         if not train.compiles and not train.out_of_memory:
