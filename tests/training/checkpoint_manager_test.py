@@ -148,7 +148,7 @@ def test_slots_or_averages_that_are_not_saved_are_named(changes, tiny, tmp_path)
     _saved(tmp_path, tiny.new_state(tiny.strategy_of(1)), 10)
     other = tiny.new_state(tiny.strategy_of(1), **changes)
     with pytest.raises(
-        ValueError, match="another model, optimizer or `ema_decay`.* must have '(slots/.*/adamw|averages)/"
+        ValueError, match="the model, the optimizer and `ema_decay`: it needs '(slots/.*/adamw|averages)/"
     ):
         CheckpointManager(tmp_path, _engine(other), write=lambda line: None).restore()
 

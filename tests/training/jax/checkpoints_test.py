@@ -85,7 +85,7 @@ def test_a_checkpoint_needs_the_parts_of_all_hosts(tmp_path):
         np.testing.assert_array_equal(part, whole[1:3])
         assert reader.read("slots/0/n", ()) == 7
         for shape in ((4, 4), (3, 3), (4, 3, 1), (12,)):
-            with pytest.raises(ValueError, match="of another model.*: it must have 'weights/0/a@b' of shape"):
+            with pytest.raises(ValueError, match="must match the model.*: it needs 'weights/0/a@b' of shape"):
                 reader.check("weights/0/a@b", shape)
         with pytest.raises(ValueError, match=r"it must have 'weights/1/c' of shape \(2,\). Received: \[\]"):
             reader.check("weights/1/c", (2,))
@@ -122,7 +122,7 @@ def test_a_checkpoint_of_another_model_is_refused(engines, tmp_path, tiny, jax_e
     other = jax_engines.engine_of(1, tiny.input_of(), model={"mlp_dim": 10}, weights=_weights_of(10, jax_engines))
     other.save(str(tmp_path / "state"))
     before = _numbers(engines[1, ""])
-    with pytest.raises(ValueError, match=r"another model.*: .*mlp_1/kernel' of shape \(8, 12\)"):
+    with pytest.raises(ValueError, match=r"must match the model.*: .*mlp_1/kernel' of shape \(8, 12\)"):
         engines[1, ""].restore(str(tmp_path / "state"))
     assert _same(_numbers(engines[1, ""]), before)
 
