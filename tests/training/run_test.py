@@ -188,7 +188,7 @@ def test_evaluation_prints_counts_and_names_unreadable_images(broken, tmp_path):
     fields = data.defaults(name="folder", path=str(tmp_path / "images"), image_size=8, max_bad_share=1.0)
     result, lines = _start(tmp_path / "run", data=fields, **changes)
     if broken == 6:
-        assert "No evaluation example is readable" in result
+        assert "At least one evaluation example must be readable" in result
         return
     assert result.metrics["test/examples"] == 6 - broken and result.metrics["test/bad_examples"] == broken
     assert len([line for line in lines if line.startswith("test: bad example")]) == broken  # once, for two evaluations

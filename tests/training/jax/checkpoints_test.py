@@ -87,7 +87,7 @@ def test_a_checkpoint_needs_the_parts_of_all_hosts(tmp_path):
         for shape in ((4, 4), (3, 3), (4, 3, 1), (12,)):
             with pytest.raises(ValueError, match="must match the model.*: it needs 'weights/0/a@b' of shape"):
                 reader.check("weights/0/a@b", shape)
-        with pytest.raises(ValueError, match=r"it must have 'weights/1/c' of shape \(2,\). Received: \[\]"):
+        with pytest.raises(ValueError, match=r"it needs 'weights/1/c' of shape \(2,\). Received: \[\]"):
             reader.check("weights/1/c", (2,))
     (tmp_path / "state-00001-of-00002.npz").unlink()
     with pytest.raises(state_files.CorruptCheckpointError, match="a file is missing: .*state-00001-of-00002.npz"):
