@@ -74,7 +74,7 @@ class Engine(abc.ABC):
     model: keras.Model
 
     def bfloat16_speedup(self) -> float:
-        """Returns how many times as fast as float32 the CPU multiplies bfloat16 matrices, 1 where that is unknown."""
+        """Returns the speed of bfloat16 matrix products on the CPU relative to float32; 1 if it is unknown."""
         return 1.0
 
     def build(

@@ -27,7 +27,7 @@ from keras_vit.training.workdir import Workdir, read_config
 
 log = logging.getLogger(__name__)
 
-_LARGE_MODEL = 1_000_000  # parameters; a smaller model trains too fast for advice about speed
+_LARGE_MODEL = 1_000_000  # number of parameters; smaller models train too fast to need advice about speed
 
 
 @dataclasses.dataclass(frozen=True)

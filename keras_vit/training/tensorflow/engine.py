@@ -150,7 +150,7 @@ def make_replica_sums(model, compute):
 
 
 def _seconds_of_product(dtype, size=768):
-    """Returns the shortest time of a matrix product, of four or of as many as take 0.1 s."""
+    """Returns the shortest time of a matrix product in seconds, over four products or 0.1 s."""
     matrix, times = tf.ones((size, size), dtype), []
     while len(times) < 4 and sum(times) < 0.1:
         start = time.perf_counter()
