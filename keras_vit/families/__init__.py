@@ -1,7 +1,7 @@
-"""Families of models, one per file: sizes, published files and weight names.
+"""Model families, one per module: named sizes, published weights and weight names.
 
-To add a family, write a file like these and import it below. The file adds sizes with `Sizes` and calls its `register`;
-constructors, `from_pretrained`, config fields, commands and messages are derived from it.
+To add a family, write a module like these and import it below. The module defines sizes with `Sizes` and calls
+`Sizes.register`. Constructors, `from_pretrained`, config fields, commands and messages are derived from the registry.
 """
 
 from keras_vit.checkpoints.registry import FAMILIES, Family, Format, PublishedWeights, find_size
@@ -56,7 +56,7 @@ CONSTRUCTORS = (
     *mae.__all__, *clip.__all__, *deit.__all__, *eva02.__all__, *siglip.__all__, *siglip2_naflex.__all__,
     *flexivit.__all__,
 )  # fmt: skip
-__all__ = [  # the site's parser needs the constructors written out
+__all__ = [  # mkdocstrings parses this list statically and cannot resolve `*CONSTRUCTORS`
     *vit.__all__, *hybrid.__all__, *bit.__all__, *dino.__all__, *dinov2.__all__, *dinov3.__all__, *ijepa.__all__,
     *mae.__all__, *clip.__all__, *deit.__all__, *eva02.__all__, *siglip.__all__, *siglip2_naflex.__all__,
     *flexivit.__all__,

@@ -1,4 +1,4 @@
-"""The Axial-ViT of the paper's appendix D.6. It has no published weights, only files from `checkpoints.save`."""
+"""Axial-ViT (paper appendix D.6), which has no published weights; it loads files written by `checkpoints.save`."""
 
 from keras_vit.checkpoints.registry import Family
 from keras_vit.families import vit

@@ -1,4 +1,4 @@
-"""The ResNets of "Big Transfer" (BiT), the paper's baseline."""
+"""BiT ResNets ("Big Transfer"), the paper's baseline."""
 
 import re
 
@@ -25,7 +25,7 @@ BiT_R152x2 = _size("BiT-R152x2", "236.3M parameters", depth=152, width_factor=2)
 BiT_R152x4 = _size("BiT-R152x4", "936.5M parameters", depth=152, width_factor=4)
 BiT_R200x3 = _size("BiT-R200x3", "568.6M parameters", depth=200, width_factor=3)
 
-# Published files have TensorFlow's names; big_vision's names are the canonical ones.
+# Published files use TensorFlow's variable names. The canonical names are big_vision's.
 _UNIT, _CONV = r"resnet/(block\d+)/(unit\d+)", r"standardized_conv2d(?:_\d+)?/kernel"
 FORMAT = Format(
     "bit",
@@ -49,7 +49,7 @@ def _row(collection, name, model, classes):
 
 
 def parse(name):
-    """Returns the row of a published file given its name, or None if the name does not follow the rule."""
+    """Returns the `PublishedWeights` for a file name, or None if the name does not match the naming rule."""
     match = re.fullmatch(r"BiT-(?P<kind>[SM])-(?P<model>R\d+x\d+)(?P<adapted>-ILSVRC2012|-run[012]-[\w-]+)?", name)
     if not match:
         return None
@@ -85,6 +85,6 @@ FAMILY = _size.register(
         )
         for size in ("R50x1", "R50x3", "R101x1", "R101x3", "R152x2", "R152x4")
     ),
-    rules={"bit": ("BiT-{S or M}-R{depth}x{width}, and -ILSVRC2012 or -run{0, 1, 2}-{task} after it", parse)},
+    rules={"bit": ("BiT-{S or M}-R{depth}x{width}, optionally followed by -ILSVRC2012 or -run{0, 1, 2}-{task}", parse)},
     reference="https://github.com/google-research/big_transfer",
 )

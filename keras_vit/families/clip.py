@@ -1,4 +1,4 @@
-"""The image towers of CLIP by OpenAI, LAION, DataComp and DFN; the head projects to the shared text space."""
+"""CLIP image towers from OpenAI, LAION, DataComp and DFN. The head projects to the space shared with the text tower."""
 
 import dataclasses
 import re
@@ -13,7 +13,7 @@ __all__ = ["CLIP_B16", "CLIP_B32", "CLIP_H14", "CLIP_L14", "CLIP_bigG14", "CLIP_
 
 G = {"hidden_size": 1408, "num_layers": 40, "mlp_dim": 6144, "num_heads": 16}
 BIG_G = {"hidden_size": 1664, "num_layers": 48, "mlp_dim": 8192, "num_heads": 16}
-# OpenAI and DFN trained with the quick GELU, LAION and DataComp with the exact GELU.
+# OpenAI and DFN use QuickGELU; LAION and DataComp use the exact GELU.
 _QUICK, _EXACT = {"mlp": "quick_gelu"}, {"mlp": "gelu"}
 _PARTS = {"pre_norm": True, "patch_bias": False, "epsilon": 1e-5, "position_resampling": "bicubic_antialias", **_QUICK}
 
@@ -35,7 +35,7 @@ _FACTS = {"epsilon": 1e-5, "position_resampling": "bicubic_antialias", "preproce
 
 
 def read_timm_config(config):
-    """Reads the config.json of timm. If the model name does not determine the GELU, the publisher does."""
+    """Returns the facts in timm's config.json. Without `act_layer`, the model name or its tag determines the GELU."""
     facts, name = vit.read_timm_config(config), config.get("architecture", "")
     activation = (config.get("model_args") or {}).get("act_layer")
     tag = name.partition(".")[2] or (config.get("pretrained_cfg") or {}).get("tag") or ""
@@ -54,7 +54,7 @@ TIMM = dataclasses.replace(
 
 
 def read_huggingface_config(config):
-    """Reads the config.json of a model with two towers, or of its image tower."""
+    """Returns the facts in the config.json of a CLIP model or of its image tower alone."""
     vision = {"hidden_act": "quick_gelu", **siglip.tower_of(config)}
     mlp = vision["hidden_act"]
     facts = siglip.read_huggingface_config({**vision, "hidden_act": "gelu"}, epsilon=1e-5)
@@ -64,21 +64,21 @@ def read_huggingface_config(config):
 
 
 def write_huggingface_config(arguments):
-    """Writes the config.json of `CLIPVisionModelWithProjection` or `CLIPVisionModel`; see `Format.write_config`."""
-    if not arguments["pre_norm"]:  # the projection is the head without a bias
+    """Returns the config.json of `CLIPVisionModelWithProjection` or `CLIPVisionModel`; see `Format.write_config`."""
+    if not arguments["pre_norm"]:
         return None, {}
     name = f"CLIPVisionModel{'WithProjection' if arguments['include_top'] else ''}"
     classes = arguments["classes"]
     config = vit.huggingface_config(arguments, "clip_vision_model", name, square=True, projection_dim=classes)
     if isinstance(config, dict):
         config.pop("id2label", None)
-    return config, {"prefix": "vision_model.", "no_head_bias": True}
+    return config, {"prefix": "vision_model.", "no_head_bias": True}  # `visual_projection`, the head, has no bias
 
 
 _TOWER = r"(?:vision_model\.)?"
 HUGGING_FACE = Format(
     "huggingface",
-    _TOWER + r"pre_layrnorm\.weight",  # spelled like this
+    _TOWER + r"pre_layrnorm\.weight",  # sic, in transformers
     (
         *siglip.TOWER,
         (_TOWER + r"embeddings\.class_embedding", "class_token/cls"),
@@ -90,7 +90,7 @@ HUGGING_FACE = Format(
     read_config=read_huggingface_config,
     write_config=write_huggingface_config,
 )
-# `CLIPForImageClassification`.
+# `CLIPForImageClassification`, whose head is not supported.
 HUGGING_FACE_MEAN = dataclasses.replace(
     HUGGING_FACE,
     renames=((r"classifier", "head"), *HUGGING_FACE.renames),
@@ -113,7 +113,7 @@ ORIGINAL = Format(
         (_BLOCK + r"mlp\.c_fc", r"encoderblock_\1/mlp_1"),
         (_BLOCK + r"mlp\.c_proj", r"encoderblock_\1/mlp_2"),
         (r"ln_post", "encoder_norm"),
-        (r"proj", "head/kernel"),  # not transposed
+        (r"proj", "head/kernel"),  # stored as (inputs, outputs), so not transposed
     ),
     layout="pytorch",
     prefixes=("visual.", ""),
@@ -122,7 +122,7 @@ ORIGINAL = Format(
 
 
 def infer(shapes, facts):
-    """Infers the arguments of a model with a norm before its blocks; "mlp" is "unknown" if the GELU is not known."""
+    """Infers the arguments of a CLIP model, which has a pre-norm. Without a known GELU, `mlp` is "unknown"."""
     arguments = vit.infer(shapes, facts) if "Transformer/pre_norm/scale" in shapes else None
     return arguments and {"mlp": "unknown", **arguments}
 

@@ -1,4 +1,4 @@
-"""DeiT with a distillation token, and DeiT-III. DeiT without the token is a ViT with timm's or Hugging Face's names."""
+"""Distilled DeiT and DeiT-III. DeiT without a distillation token loads as a plain ViT."""
 
 import dataclasses
 import itertools
@@ -44,8 +44,8 @@ TIMM_DISTILLED = dataclasses.replace(
     renames=((r"dist_token", "distillation_token/cls"), (r"head_dist", "head/distillation"), *vit.TIMM.renames),
     facts={**vit.TIMM.facts, **_FACTS},
 )
-# DeiT-III's original name is `gamma_1`. timm's name `ls1.gamma` is also DINOv2's, which has a position for its class
-# token.
+# LayerScale is `gamma_1` in the original DeiT-III files and `ls1.gamma` in timm's. DINOv2 files also contain
+# `ls1.gamma`, but have a position embedding for the class token, so their number of positions is not a square.
 TIMM_DEIT3 = dataclasses.replace(
     vit.TIMM,
     marker=r"blocks\.0\.(?:ls1\.gamma|gamma_1)",
@@ -60,7 +60,7 @@ TIMM_DEIT3 = dataclasses.replace(
 
 
 def write_huggingface_config(arguments):
-    """Writes the config.json of `DeiTForImageClassificationWithTeacher` or `DeiTModel`; see `Format.write_config`."""
+    """Returns the config.json of `DeiTForImageClassificationWithTeacher` or `DeiTModel`; see `Format.write_config`."""
     if not arguments["distilled"]:
         return None, {}
     name = "DeiTForImageClassificationWithTeacher" if arguments["include_top"] else "DeiTModel"
@@ -74,7 +74,7 @@ HUGGING_FACE = dataclasses.replace(
     marker=_PREFIX + r"embeddings\.distillation_token",
     renames=(
         (_PREFIX + r"embeddings\.distillation_token", "distillation_token/cls"),
-        (_PREFIX + r"pooler\.dense", ""),  # of `DeiTModel`; reads only the class token
+        (_PREFIX + r"pooler\.dense", ""),  # `DeiTModel`'s pooler reads only the class token
         (r"cls_classifier", "head"),
         (r"distillation_classifier", "head/distillation"),
         *((pattern.replace(vit.VIT, _PREFIX), target) for pattern, target in vit.HUGGING_FACE.renames),
@@ -82,7 +82,7 @@ HUGGING_FACE = dataclasses.replace(
     facts={**vit.HUGGING_FACE.facts, **_FACTS},
     write_config=write_huggingface_config,
 )
-# `DeiTForImageClassification`.
+# `DeiTForImageClassification`, whose head ignores the distillation token.
 HUGGING_FACE_TOKEN = dataclasses.replace(
     HUGGING_FACE,
     facts={**HUGGING_FACE.facts, "head_reads": "the class token of a model with a distillation token"},
@@ -102,7 +102,7 @@ def _rows():
             for collection in ("in1k", "in22k_ft_in1k"):
                 name = f"deit3_{word}_patch{patch}_{side}.fb_{collection}"
                 yield vit.timm_row(f"fb_{collection}", name, f"DeiT3-{size}/{patch}", 1000, side)
-    # big_vision's copies of DeiT-III are plain ViTs with LayerScale folded into other weights, for images in [-1, 1].
+    # big_vision's copies of DeiT-III are plain ViTs for images in [-1, 1]; LayerScale is folded into other weights.
     for size, word in (("S", "small"), ("B", "base"), ("L", "large")):
         for side, data in itertools.product((224, 384), ("1k", "21k")):
             name = f"bv_deit_3_{word}_{side}_{data}"

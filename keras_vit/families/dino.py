@@ -1,4 +1,4 @@
-"""The first version of DINO."""
+"""DINO, version 1."""
 
 from keras_vit.families import vit
 from keras_vit.families.registry import Sizes
@@ -15,7 +15,8 @@ DINO_B16 = _size("DINO-B/16", "85.8M parameters", patch_size=16, **_PARTS, **B)
 DINO_B8 = _size("DINO-B/8", "85.8M parameters", patch_size=8, **_PARTS, **B)
 
 
-# Files use the paper's model's names: in timm, on Hugging Face, and in converted files of the authors.
+# This family has no formats, because files of timm, Hugging Face and the authors (converted to safetensors) use the
+# weight names of plain ViTs.
 def _rows():
     for letter, word in (("S", "small"), ("B", "base")):
         for side in (16, 8):

@@ -1,4 +1,4 @@
-"""DINOv2, with and without registers. The weights have no head."""
+"""DINOv2, with and without register tokens. The published weights have no head."""
 
 import dataclasses
 
@@ -28,7 +28,7 @@ DINOv2_B14_reg = _size("DINOv2-B/14-reg", "85.7M parameters, 4 registers", **_RE
 DINOv2_L14_reg = _size("DINOv2-L/14-reg", "303.2M parameters, 4 registers", **_REG, **L)
 DINOv2_g14_reg = _size("DINOv2-g/14-reg", "1134.8M parameters, 4 registers", **_REG, **G)
 
-# At 224 pixels, the shorter side is first resized to 256.
+# For 224-pixel inputs, the shorter side is resized to 256 before the center crop.
 _PREPROCESSING = {**IMAGENET, "crop_fraction": 224 / 256}
 _FACTS = {"exact_gelu": True, "epsilon": 1e-6, "preprocessing": _PREPROCESSING}
 _BLOCK = r"blocks\.(\d+)\."
@@ -45,15 +45,15 @@ TIMM = dataclasses.replace(
     ),
     facts={**_FACTS, "position_resampling": "bicubic_antialias"},
 )
-# timm's SwiGLU has the names of its plain MLP; `mlp.fc1` holds the gate and the values.
+# timm uses the same names for SwiGLU and plain MLPs. In a SwiGLU, `mlp.fc1` packs the gate and the values.
 TIMM_SWIGLU = dataclasses.replace(
     TIMM,
     renames=((_BLOCK + r"mlp\.fc1", r"encoderblock_\1/mlp_gate|mlp_1"), *TIMM.renames),
     read_config=lambda config: vit.read_timm_config(config, ("silu",)),
     fits=lambda shapes, config: vit.is_packed(shapes, "blocks.0.mlp.fc1.weight", "blocks.0.mlp.fc2.weight"),
 )
-# Files of https://github.com/facebookresearch/dinov2 converted to safetensors. They have a mask token; positions of
-# those with registers are resampled as in timm.
+# Files from https://github.com/facebookresearch/dinov2, converted to safetensors. They contain a mask token. Models
+# with registers load as `TIMM`, which resamples their position embeddings correctly.
 ORIGINAL = dataclasses.replace(
     TIMM,
     name="original",
@@ -65,11 +65,11 @@ ORIGINAL = dataclasses.replace(
 
 
 def write_huggingface_config(arguments):
-    """Writes the config.json of `Dinov2Model` or `Dinov2WithRegistersModel`; see `Format.write_config`."""
+    """Returns the config.json of `Dinov2Model` or `Dinov2WithRegistersModel`; see `Format.write_config`."""
     if arguments["layer_scale"] is None or arguments["include_top"] or arguments["rotary"]:
         return None, {}
     ratio, is_swiglu = arguments["mlp_dim"] / arguments["hidden_size"], arguments["mlp"] == "swiglu"
-    if is_swiglu:  # transformers multiplies it by 2/3 and rounds up to a multiple of 8
+    if is_swiglu:  # transformers multiplies the width by 2/3 and rounds up to a multiple of 8
         ratio *= 1.5
     count = arguments["num_registers"]
     config = vit.huggingface_config(
@@ -87,7 +87,7 @@ def write_huggingface_config(arguments):
     return config, {"add_row": vit.row_of(arguments), "skip": skip}
 
 
-# The head of `Dinov2ForImageClassification`.
+# Input of the head in `Dinov2ForImageClassification`, which is not supported.
 _HEAD = {"head_reads": "the class token and the mean of the patches, concatenated"}
 HUGGING_FACE = dataclasses.replace(
     vit.HUGGING_FACE,

@@ -1,4 +1,4 @@
-"""DINOv3. It has only rotary positions, and the weights have no head."""
+"""DINOv3, whose only position embedding is rotary. The published weights have no head."""
 
 from keras_vit.checkpoints.registry import Format, PublishedWeights
 from keras_vit.families import vit
@@ -27,7 +27,7 @@ DINOv3_Lplus16 = _size("DINOv3-L+/16", "403.9M parameters, SwiGLU", **_QVO, **L,
 DINOv3_Hplus16 = _size("DINOv3-H+/16", "840.6M parameters, SwiGLU", **_QVO, **_H, **_GATED)
 DINOv3_7B16 = _size("DINOv3-7B/16", "6716.0M parameters, SwiGLU", **_PARTS, attention_bias="o", **_7B, **_GATED)
 
-# Both sides are resized to the model's, with bilinear interpolation.
+# Images are stretched to the model's input size with bilinear interpolation.
 _LVD = {**IMAGENET, "resize": "stretch", "interpolation": "bilinear", "crop_fraction": 1.0}
 _SAT = {**_LVD, "mean": [255 * x for x in (0.430, 0.411, 0.296)], "std": [255 * x for x in (0.213, 0.156, 0.143)]}
 _FACTS = {"exact_gelu": True, "epsilon": 1e-5, "rotary": ROTARY, "preprocessing": _LVD}
@@ -35,7 +35,7 @@ _BLOCK = r"blocks\.(\d+)\."
 
 
 def write_timm_config(arguments):
-    """Writes the config.json of timm's `Eva` with DINOv3's rotary positions; see `Format.write_config`."""
+    """Returns the config.json of timm's `Eva` with DINOv3's rotary embedding; see `Format.write_config`."""
     rotary = arguments["rotary"] or {}
     if {**rotary, "theta": 100.0} != ROTARY or arguments["position_embedding"] != "none":
         return None, {}
@@ -48,12 +48,12 @@ def write_timm_config(arguments):
 
 
 def read_timm_config(config):
-    """Reads the config.json of timm; `model_args` may set the temperature of the rotary positions."""
+    """Returns the facts in timm's config.json, including the frequency base of the rotary embedding."""
     facts, theta = vit.read_timm_config(config), (config.get("model_args") or {}).get("rope_temperature")
     return {**facts, "rotary": {**ROTARY, "theta": float(theta)}} if theta else facts
 
 
-# Some of timm's models have no biases of queries and values; they are zeros in the original files.
+# Some timm models omit the query and value biases, which are zero in the original files.
 TIMM = Format(
     "timm",
     r"blocks\.0\.gamma_1",
@@ -66,13 +66,13 @@ TIMM = Format(
         (_BLOCK + r"mlp\.fc1_x", r"encoderblock_\1/mlp_1"),
     ),
     layout="pytorch",
-    facts={**_FACTS, "head_pool": "avg"},  # timm's default
+    facts={**_FACTS, "head_pool": "avg"},  # timm's default pooling
     read_config=read_timm_config,
     write_config=write_timm_config,
     fits=lambda shapes, config: "pos_embed" not in shapes and "reg_token" in shapes,
 )
-# Files of https://github.com/facebookresearch/dinov3 converted to safetensors. A mask removes the bias of keys; the
-# frequencies are those of `ROTARY`, rounded.
+# Files from https://github.com/facebookresearch/dinov3, converted to safetensors. `bias_mask` only zeroes the key bias,
+# and the rotary frequencies in `rope_embed` equal `ROTARY`'s up to rounding, so both are ignored.
 ORIGINAL = Format(
     "original",
     "storage_tokens",
@@ -92,18 +92,18 @@ ORIGINAL = Format(
 
 
 def read_huggingface_config(config):
-    """Reads the config.json of a Hugging Face model."""
+    """Returns the facts in the config.json of a Hugging Face model."""
     theta = config.get("rope_theta") or (config.get("rope_parameters") or {}).get("rope_theta")
     if config.get("use_gated_mlp"):
         if config.get("hidden_act", "silu") != "silu":
-            raise ValueError(f"with `use_gated_mlp`, `hidden_act` must be silu, not {config['hidden_act']!r}")
+            raise ValueError(f"`hidden_act` must be silu with `use_gated_mlp`, not {config['hidden_act']!r}")
         config = {**config, "hidden_act": "gelu"}
     facts = vit.read_huggingface_config(config)
     return {**facts, "rotary": {**ROTARY, "theta": float(theta)} if theta else None}
 
 
 def write_huggingface_config(arguments):
-    """Writes the config.json of `DINOv3ViTModel`; see `Format.write_config`."""
+    """Returns the config.json of `DINOv3ViTModel`; see `Format.write_config`."""
     rotary, is_swiglu = arguments["rotary"] or {}, arguments["mlp"] == "swiglu"
     if {**rotary, "theta": 100.0} != ROTARY or arguments["include_top"]:
         return None, {}

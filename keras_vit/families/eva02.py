@@ -1,4 +1,4 @@
-"""EVA-02, with SwiGLU and both rotary and learned positions. The head reads the mean of the patches."""
+"""EVA-02, with SwiGLU MLPs and both rotary and learned position embeddings. The head reads the mean of the patches."""
 
 from keras_vit.checkpoints.registry import Format
 from keras_vit.families import vit
@@ -14,7 +14,7 @@ _HEAD = {"classifier": "token_gap", "pool_norm": True}
 _PARTS = {"patch_size": 14, "position_resampling": "bicubic_antialias", **_BLOCKS, **_HEAD}
 TI = {"hidden_size": 192, "num_layers": 12, "mlp_dim": 512, "num_heads": 3}
 S = {"hidden_size": 384, "num_layers": 12, "mlp_dim": 1024, "num_heads": 6}
-# The larger sizes have a norm inside the MLP.
+# The larger sizes have a LayerNorm inside the MLP.
 B = {"hidden_size": 768, "num_layers": 12, "mlp_dim": 2048, "num_heads": 12, "mlp_norm": True}
 L = {"hidden_size": 1024, "num_layers": 24, "mlp_dim": 2730, "num_heads": 16, "mlp_norm": True}
 
@@ -26,7 +26,7 @@ EVA02_L14 = _size("EVA02-L/14", "303.3M parameters", **_PARTS, **L)
 
 
 def read_timm_config(config):
-    """Reads the config.json of timm; `model_args` may set the rotary positions' reference grid and temperature."""
+    """Returns the facts in timm's config.json, including the reference grid and base of the rotary embedding."""
     facts, arguments = vit.read_timm_config(config), config.get("model_args") or {}
     grid, theta = arguments.get("ref_feat_shape") or 16, arguments.get("rope_temperature") or ROTARY["theta"]
     reference, *others = grid if isinstance(grid, list) else [grid]
@@ -36,12 +36,14 @@ def read_timm_config(config):
 
 
 def write_timm_config(arguments):
-    """Writes the config.json of timm's `Eva` with separate projections; see `Format.write_config`."""
+    """Returns the config.json of timm's `Eva` with separate projections; see `Format.write_config`."""
     rotary = arguments["rotary"] or {}
     if {**rotary, "reference": 16} != ROTARY:
         return None, {}
     is_packed, registers = not arguments["mlp_norm"], arguments["num_registers"]
-    into_token = registers > 0 and arguments["class_token_position"]  # timm would give the registers a position
+    # With `no_embed_class=False`, timm would add position embeddings to the registers too, so the position embedding of
+    # the class token is folded into the token.
+    into_token = registers > 0 and arguments["class_token_position"]
     config = vit.timm_config(arguments, "eva02_base_patch14_224")
     config["model_args"] |= {
         "qkv_fused": False,
@@ -59,8 +61,8 @@ def write_timm_config(arguments):
 
 _BLOCK = r"blocks\.(\d+)\."
 _FACTS = {"epsilon": 1e-6, "rotary": ROTARY, "position_resampling": "bicubic_antialias", "preprocessing": PREPROCESSING}
-# Files have one matrix of queries, keys and values and a packed SwiGLU, or separate matrices and a norm inside the MLP.
-# The names are timm's or, after a vertical bar, the authors'.
+# The smaller sizes pack query, key and value, and the two SwiGLU inputs. The larger sizes have separate matrices and a
+# LayerNorm inside the MLP. Alternatives in a pattern are timm's name, then the authors'.
 TIMM = Format(
     "timm",
     r"blocks\.0\.attn\.(?:q_bias|q_proj\.weight)",

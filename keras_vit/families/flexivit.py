@@ -1,4 +1,4 @@
-"""FlexiViT, whose patch size can be chosen when loading the weights."""
+"""FlexiViT, which supports any patch size when its weights are loaded."""
 
 from keras_vit.checkpoints.registry import PublishedWeights
 from keras_vit.families.registry import Sizes
@@ -10,9 +10,9 @@ __all__ = ["FlexiViT_B", "FlexiViT_L", "FlexiViT_S"]
 # 16 is the default patch size.
 _PARTS = {"patch_size": 16, "class_token_position": False, "position_resampling": "bilinear_antialias"}
 _size = Sizes(VisionTransformer)
-FlexiViT_S = _size("FlexiViT-S", "21.7M parameters, at any patch size", **_PARTS, **S)
-FlexiViT_B = _size("FlexiViT-B", "85.8M parameters, at any patch size", **_PARTS, **B)
-FlexiViT_L = _size("FlexiViT-L", "303.3M parameters, at any patch size", **_PARTS, **L)
+FlexiViT_S = _size("FlexiViT-S", "21.7M parameters at patch size 16", **_PARTS, **S)
+FlexiViT_B = _size("FlexiViT-B", "85.8M parameters at patch size 16", **_PARTS, **B)
+FlexiViT_L = _size("FlexiViT-L", "303.3M parameters at patch size 16", **_PARTS, **L)
 
 
 def _rows():

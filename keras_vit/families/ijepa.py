@@ -1,4 +1,4 @@
-"""I-JEPA, which has no class token. Its positions are sines and cosines stored in the files."""
+"""I-JEPA, which has no class token. Its sine-cosine position embeddings are stored in the files."""
 
 import dataclasses
 
@@ -18,12 +18,12 @@ IJEPA_g16 = _size("IJEPA-g/16", "1011.4M parameters", patch_size=16, **_PARTS, *
 
 
 def write_huggingface_config(arguments):
-    """Writes the config.json of `IJepaModel` or `IJepaForImageClassification`; see `Format.write_config`."""
+    """Returns the config.json of `IJepaModel` or `IJepaForImageClassification`; see `Format.write_config`."""
     if arguments["classifier"] != "gap" or arguments["rotary"] or arguments["num_registers"]:
         return None, {}
     name = "IJepaForImageClassification" if arguments["include_top"] else "IJepaModel"
     if arguments["representation_size"]:
-        return f"{name} of transformers has no pooler", {}
+        return f"{name} in transformers has no pooler", {}
     prefix = "ijepa." if arguments["include_top"] else ""
     return vit.huggingface_config(arguments, "ijepa", name, qkv_bias=True), {"prefix": prefix}
 
@@ -34,7 +34,7 @@ HUGGING_FACE = dataclasses.replace(
     facts={**vit.HUGGING_FACE.facts, "preprocessing": IMAGENET},
     fits=lambda shapes, config: config.get("model_type") == "ijepa",
 )
-# Files of the authors converted to safetensors; a file may also hold the predictor's weights.
+# The authors' files, converted to safetensors. A file may also contain the predictor's weights.
 ORIGINAL = dataclasses.replace(
     vit.TIMM,
     prefixes=("target_encoder.module.", "target_encoder.", "module.", "encoder.module."),

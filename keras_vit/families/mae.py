@@ -1,4 +1,4 @@
-"""MAE's encoder. Its positions are sines and cosines stored in the files."""
+"""The encoder of MAE. Its sine-cosine position embeddings are stored in the files."""
 
 import dataclasses
 
@@ -15,7 +15,7 @@ MAE_B16 = _size("MAE-B/16", "85.8M parameters", patch_size=16, **_PARTS, **B)
 MAE_L16 = _size("MAE-L/16", "303.3M parameters", patch_size=16, **_PARTS, **L)
 MAE_H14 = _size("MAE-H/14", "630.8M parameters", patch_size=14, **_PARTS, **H)
 
-# Files of timm, and files of the authors converted to safetensors, have timm's names of the paper's model.
+# timm's files and the authors' files (converted to safetensors) load as `vit.TIMM`.
 HUGGING_FACE = dataclasses.replace(
     vit.HUGGING_FACE,
     renames=((r"decoder\..*", ""), *vit.HUGGING_FACE.renames),

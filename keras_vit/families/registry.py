@@ -1,4 +1,4 @@
-"""The registry of families: constructors of named sizes, config fields, and models from files."""
+"""The registry of model families: constructors of named sizes, config fields and `from_pretrained`."""
 
 import collections.abc
 import contextlib
@@ -15,8 +15,8 @@ from keras_vit.checkpoints import hub, inference, published
 from keras_vit.checkpoints.registry import FAMILIES, Family, find_sizes
 from keras_vit.models.arguments import check_arguments, parameters_of
 
-# Constructor arguments that are not fields of `config.model`: they come from the data or other fields, or do not
-# concern training.
+# Constructor arguments that are not fields of `config.model`, because the data or other fields set them or because
+# training does not use them.
 _NOT_FIELDS = (
     *("classes", "include_top", "weights", "classifier_activation", "preprocessing", "masking_rate", "remat", "name"),
     "dtype",
@@ -24,13 +24,13 @@ _NOT_FIELDS = (
 
 
 def register(family: Family) -> Family:
-    """Adds a family to the registry. Families added later are tried first to identify a file."""
+    """Adds a family to the registry. Files are matched against the most recently added families first."""
     FAMILIES.append(family)
     return family
 
 
 class Sizes:
-    """The named sizes of a constructor; calling it adds a size and returns the function that builds it.
+    """The named sizes of a model constructor. Calling an instance adds a size and returns the function that builds it.
 
     Args:
         constructor: function or class that builds a model of any size.
@@ -44,7 +44,13 @@ class Sizes:
         self.table: dict[str, dict[str, Any]] = {}
 
     def __call__(self, size: str, note: str, **arguments: Any) -> Callable[..., keras.Model]:
-        """Adds a size under its name in papers, with a note for the docstring, and returns its constructor."""
+        """Adds a size and returns its constructor.
+
+        Args:
+            size: name of the size in papers, such as "ViT-B/16".
+            note: text for the docstring, such as the number of parameters.
+            **arguments: arguments of the constructor that define the size.
+        """
         default = constructor_name(size).lower()
 
         def build(name: str = default, **kwargs: Any) -> keras.Model:
@@ -77,8 +83,8 @@ class Sizes:
 
 
 def _of_file(path, arguments):
-    """Returns `include_top=False` for an unpublished file without a head, unless `classes` is given."""
-    with contextlib.suppress(ValueError):  # loading reports what the file lacks
+    """Returns `{"include_top": False}` for an unpublished file without a head if `classes` is not set, otherwise {}."""
+    with contextlib.suppress(ValueError):  # `checkpoints.load` reports bad files
         found = inference.find_arguments(path, arguments["num_heads"])[1] if "num_heads" in arguments else {}
         if found.get("include_top") is False and arguments.get("classes") is None:
             return {"include_top": False}
@@ -96,17 +102,17 @@ def sizes() -> dict[str, dict[str, Any]]:
 
 
 def canonical_name(name: str) -> str:
-    """Returns "BiT-R50x1" for the name "R50x1" of the paper's tables, and other names unchanged."""
+    """Adds "BiT-" to names of BiT sizes in the paper's tables, such as "R50x1"; returns other names unchanged."""
     return f"BiT-{name}" if f"BiT-{name}" in sizes() else name
 
 
 def is_bit(name: str) -> bool:
-    """Returns whether a name is a size of a BiT ResNet."""
+    """Returns whether a name is a BiT size, with or without "BiT-"."""
     return canonical_name(name).startswith("BiT-")
 
 
 def find_family(architecture: str) -> Family:
-    """Returns the family of an architecture, which is the name of a size or of a constructor for any size.
+    """Returns the family of an architecture: a size such as "ViT-B/16", or a class such as "VisionTransformer".
 
     Raises:
         ValueError: the architecture is unknown.
@@ -120,10 +126,10 @@ def find_family(architecture: str) -> Family:
 
 
 def model_fields(architecture: str) -> dict[str, Any]:
-    """Returns the fields of `config.model` for an architecture, with defaults, from its constructor's signature.
+    """Returns the `config.model` fields of an architecture with their defaults, from the constructor's signature.
 
-    The value of an argument without a default is its type. A default of None, which flags could not override, becomes
-    0, "" or ().
+    The value of a required argument is its type. A default of None becomes 0, "" or (), because command-line flags
+    cannot override None.
     """
     family = find_family(architecture)
     size = family.sizes.get(canonical_name(architecture), {})
@@ -133,7 +139,7 @@ def model_fields(architecture: str) -> dict[str, Any]:
         if name in _NOT_FIELDS or kind is None:
             continue
         default = parameter.default
-        if name == "input_shape":  # the data determine it
+        if name == "input_shape":  # set by the data
             fields[name] = ()
         elif default is parameter.empty:
             fields[name] = kind
@@ -145,7 +151,7 @@ def model_fields(architecture: str) -> dict[str, Any]:
 
 
 def constructor_arguments(family: Family, fields: collections.abc.Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments for fields of `model_fields`: 0 and "" become None again, except for the stem."""
+    """Converts fields from `model_fields` to constructor arguments: restores None, except for the ResNet stem."""
     parameters, arguments = parameters_of(family.constructor), dict(fields)
     for name, value in fields.items():
         if not value and name not in ("stem", "resnet_blocks") and parameters[name].default is None:
@@ -154,7 +160,7 @@ def constructor_arguments(family: Family, fields: collections.abc.Mapping[str, A
 
 
 def _field_type(parameter):
-    """Returns the type of a field, or None if a config cannot hold the argument."""
+    """Returns the type of a field, or None if a config cannot store the argument."""
     kinds = [kind for kind in typing.get_args(parameter.annotation) if kind is not type(None)]
     is_union = isinstance(parameter.annotation, type(int | None))
     kind = kinds[0] if is_union and len(kinds) == 1 else parameter.annotation
@@ -167,25 +173,26 @@ def model_config(architecture: str, *, pre_logits: bool = False, **changes: Any)
     """Returns the fields `architecture` and `model` of a config, for `recipes.defaults`.
 
     Args:
-        architecture: a size, such as "ViT-B/16", "R50+ViT-B/16" or "BiT-R50x1" (also "R50x1"), or a constructor.
-        pre_logits: whether the head has the paper's hidden layer of `hidden_size` units. ResNets cannot have it.
-        **changes: arguments of the model that add to or replace those of the size; must not be None.
+        architecture: a size, such as "ViT-B/16", "R50+ViT-B/16" or "BiT-R50x1" (also "R50x1"), or the name of a class,
+            such as "VisionTransformer".
+        pre_logits: whether the head has the paper's hidden layer of `hidden_size` units. ResNets do not support it.
+        **changes: model arguments that extend or override the arguments of the size; must not be None.
 
     Raises:
-        ValueError: the architecture is unknown, or `pre_logits` is set for a model that cannot have it.
+        ValueError: the architecture is unknown or does not support `pre_logits`.
     """
     name = canonical_name(architecture)
     fields = model_fields(name)
     if pre_logits:
         if "representation_size" not in fields:
             raise ValueError(
-                f"{name} cannot have `pre_logits`. Received: pre_logits={pre_logits}, architecture={name!r}"
+                f"`pre_logits` must be False for {name}. Received: pre_logits={pre_logits}, architecture={name!r}"
             )
         changes = {"representation_size": fields["hidden_size"], **changes}
     family = find_family(name)
     size = family.sizes.get(name, {})
     if any(changes.get(field, value) != value for field, value in size.items()):
-        name = family.constructor.__name__  # it no longer has this size
+        name = family.constructor.__name__  # the changes define another size
     stem = {"stem": fields["stem"]} if fields.get("stem") else {}
     return {"architecture": name, "model": {**stem, **size, **changes}}
 
@@ -198,24 +205,24 @@ def from_pretrained(
     source_grid: tuple[int, int] | None = None,
     **overrides: Any,
 ) -> keras.Model:
-    """Builds the model that a file needs and loads the weights.
+    """Builds a model that matches a checkpoint and loads the weights.
 
     Args:
-        source: path of an .npz or .safetensors file; a Hugging Face folder with a config.json; a repository of the
-            Hugging Face hub, such as "facebook/dinov2-base" or "timm/vit_base_patch14_dinov2.lvd142m"; a collection and
-            the name of a published file, such as "imagenet21k:ViT-B_16"; or an https or gs URL.
-        head: see `checkpoints.load`; "new" with `classes` gives a new head for fine-tuning, also to a file without one.
+        source: path of an .npz or .safetensors file; path of a Hugging Face folder with a config.json; a Hugging Face
+            repository, such as "facebook/dinov2-base" or "timm/vit_base_patch14_dinov2.lvd142m"; a published file as
+            "collection:name", such as "imagenet21k:ViT-B_16"; or an https or gs URL.
+        head: see `checkpoints.load`. "new" with `classes` adds a new head for fine-tuning, even if the file has none.
         channels, source_grid: see `checkpoints.load`.
-        **overrides: arguments of the model that replace those of the file, such as `classes`, `input_shape`,
-            `include_top` or `dropout`; `num_heads` if the file does not determine it. For a `patch_size` other than the
+        **overrides: model arguments that replace the file's, such as `classes`, `input_shape`, `include_top` or
+            `dropout`. `num_heads` is required if the file does not determine it. If `patch_size` differs from the
             file's, the patch kernel is resized as in FlexiViT.
 
     Returns:
         A `keras.Model` with the weights.
 
     Raises:
-        ValueError: the file is not a checkpoint of a known family, does not determine the model, does not fit the
-            overrides, or has no head although `classes` is given and `head` is not "new".
+        ValueError: the file is not a checkpoint of a known family, does not determine the model or does not match the
+            overrides; or it has no head, `classes` is set and `head` is not "new".
         ConnectionError: the download failed.
     """
     model, _ = build_and_load(source, head=head, channels=channels, source_grid=source_grid, **overrides)
@@ -223,7 +230,7 @@ def from_pretrained(
 
 
 def build_and_load(source, *, head="keep", channels=None, source_grid=None, **overrides):
-    """Does the same as `from_pretrained`, and returns the model and the `LoadReport`."""
+    """Builds and loads a model like `from_pretrained`, and returns it with its `LoadReport`."""
     # Find the published file if the source is a name.
     row = None
     if published.is_name(source):
@@ -232,14 +239,14 @@ def build_and_load(source, *, head="keep", channels=None, source_grid=None, **ov
             rows = [row for row in published.rows() if row.collection == collection]
             names = ", ".join(f"{collection}:{row.name}" for row in rows)
             raise ValueError(
-                f"The collection {collection!r} has several files; choose one of {names}, or pass "
-                f"weights={collection!r} to a constructor such as `keras_vit.{constructor_name(rows[0].model)}`. "
+                f"`source` must name one file of the collection {collection!r}: {names}. To choose a file by model "
+                f"size, pass weights={collection!r} to a constructor, `keras_vit.{constructor_name(rows[0].model)}`. "
                 f"Received: source={source!r}"
             )
         row = published.find_file(collection, name)
         if row.url.startswith(hub.URL):
             source, row = row.url.removeprefix(hub.URL), None
-    # Find the arguments that the file needs, from its row or from its arrays.
+    # Find the model arguments from the published file's entry or from the arrays.
     if row is not None:
         family = find_family(row.model)
         arguments = {**family.sizes[row.model], **row.arguments}
@@ -257,7 +264,7 @@ def build_and_load(source, *, head="keep", channels=None, source_grid=None, **ov
     if wants_head and arguments.get("include_top") is False:
         if head != "new" or "classes" not in overrides:
             raise ValueError(
-                'The file has no head; `head="new"` with `classes` gives the model a new one. '
+                'The file has no head. To add a new one, pass `head="new"` and `classes`. '
                 f"Received: head={head!r}, classes={overrides.get('classes')} for source={source!r}"
             )
         overrides["include_top"] = True
@@ -268,13 +275,13 @@ def build_and_load(source, *, head="keep", channels=None, source_grid=None, **ov
     arguments |= overrides
     if "input_shape" not in arguments and "patch_size" in arguments:
         raise ValueError(
-            "The file does not determine the size of the images: pass `input_shape`, and `source_grid` if its grid of "
-            f"positions is not square. Received: source={source!r}"
+            "`input_shape` is required, because the file does not determine the image size; so is `source_grid` if the "
+            f"file's position embeddings do not form a square grid. Received: source={source!r}"
         )
     if arguments.get("mlp") == "unknown":
         raise ValueError(
-            'The file does not determine the GELU: pass `mlp`, "quick_gelu" for weights of OpenAI and DFN, '
-            f'"gelu" for those of LAION and DataComp. Received: source={source!r}'
+            '`mlp` is required, because the file does not determine the GELU: "quick_gelu" for OpenAI and DFN weights, '
+            f'"gelu" for LAION and DataComp weights. Received: source={source!r}'
         )
     model = family.constructor(**arguments)
     options = {"channels": channels, "source_grid": source_grid, "resize_patches": resizes}

@@ -1,4 +1,4 @@
-"""The image towers of SigLIP and SigLIP 2 at fixed sizes, with attention pooling and without a head."""
+"""SigLIP and SigLIP 2 image towers for fixed image sizes, with attention pooling and no head."""
 
 import dataclasses
 
@@ -21,10 +21,10 @@ SigLIP_So400m14 = _size("SigLIP-So400m/14", "427.7M parameters", patch_size=14, 
 SigLIP_So400m16 = _size("SigLIP-So400m/16", "427.8M parameters", patch_size=16, classifier="map", **SO400M)
 SigLIP_g_opt16 = _size("SigLIP-g-opt/16", "1163.1M parameters", patch_size=16, classifier="map", **G_OPT)
 
-# The files of big_vision have the names of `vit.VIT_JAX`.
+# big_vision's files use the weight names of `vit.VIT_JAX`.
 _SCALE = {"mean": [127.5] * 3, "std": [127.5] * 3}
 _PREPROCESSING = {**_SCALE, "resize": "stretch", "crop_fraction": 1.0, "interpolation": "bilinear"}
-# `attn_pool.norm` is the norm of the pooling's MLP.
+# `attn_pool.norm` is the LayerNorm before the MLP of the attention pooling.
 POOL_OF_TIMM = (
     (r"attn_pool\.latent", "pool/probe"),
     (r"attn_pool\.q", "pool/attention/query"),
@@ -44,13 +44,13 @@ TIMM = dataclasses.replace(
 
 
 def read_huggingface_config(config, activation="gelu_pytorch_tanh", epsilon=1e-6):
-    """Reads the config.json of one tower or two, with transformers' defaults for missing fields."""
+    """Returns the facts in the config.json of a two-tower model or an image tower, with transformers' defaults."""
     config = {"hidden_act": activation, "layer_norm_eps": epsilon, "num_attention_heads": 12, **tower_of(config)}
     return vit.read_huggingface_config(config)
 
 
 def tower_of(config):
-    """Returns the fields of the image tower in the config.json of one tower or two."""
+    """Returns the image tower's fields in the config.json of a two-tower model or an image tower."""
     tower = config.get("vision_config", config)
     if not isinstance(tower, dict):
         raise ValueError(f"`vision_config` must be a JSON object, not {tower!r}")
@@ -58,13 +58,13 @@ def tower_of(config):
 
 
 def write_huggingface_config(arguments):
-    """Writes the config.json of `SiglipVisionModel`; see `Format.write_config`."""
+    """Returns the config.json of `SiglipVisionModel`; see `Format.write_config`."""
     if arguments["classifier"] != "map" or arguments["include_top"]:
         return None, {}
     return vit.huggingface_config(arguments, "siglip_vision_model", "SiglipVisionModel", square=True), {}
 
 
-# The image tower of CLIP and SigLIP in transformers. Arrays of the text tower are ignored.
+# Weight names of CLIP's and SigLIP's image towers in transformers. Arrays of the text tower are ignored.
 _TOWER = r"(?:vision_model\.)?"
 _LAYER = _TOWER + r"encoder\.layers\.(\d+)\."
 TOWER = (
@@ -93,7 +93,7 @@ HUGGING_FACE = Format(
     read_config=read_huggingface_config,
     write_config=write_huggingface_config,
 )
-# `SiglipForImageClassification`. Its head reads the mean of the patches and ignores the attention pooling.
+# `SiglipForImageClassification`, whose head reads the mean of the patches instead of the attention pooling.
 HUGGING_FACE_GAP = dataclasses.replace(
     HUGGING_FACE,
     renames=((r"classifier", "head"), (_TOWER + r"head\..*", ""), *HUGGING_FACE.renames),
@@ -102,7 +102,7 @@ HUGGING_FACE_GAP = dataclasses.replace(
 )
 
 BUCKET = "https://storage.googleapis.com/big_vision"
-# Names of SigLIP's files end in an identifier. Patches of 14 pixels use only 378 of 384 pixels.
+# SigLIP's file names end in a numeric ID. The 384-pixel models with 14-pixel patches use images of 378 pixels.
 _FILES = {
     "siglip": {
         "SigLIP-B/16": ("en_b16_224_63724782", "en_b16_256_60500360", "en_b16_384_68578854", "en_b16_512_68580893"),

@@ -1,4 +1,4 @@
-"""The image towers of SigLIP 2 NaFlex, for images of any aspect ratio: pooled by attention, without a head."""
+"""SigLIP 2 NaFlex image towers for images of any aspect ratio, with attention pooling and no head."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""The Vision Transformer of the paper and AugReg, and the formats of libraries that publish weights for it."""
+"""Vision Transformers of the paper and AugReg, and the weight formats that most families share."""
 
 import re
 
@@ -27,7 +27,7 @@ ViT_L16 = _size("ViT-L/16", "304.3M parameters (paper Table 1)", patch_size=16, 
 ViT_L32 = _size("ViT-L/32", "306.5M parameters (paper Table 1)", patch_size=32, **L)
 ViT_H14 = _size("ViT-H/14", "632.0M parameters (paper Table 1)", patch_size=14, **H)
 
-# ImageNet's mean and standard deviation, used by later families.
+# Preprocessing with ImageNet's mean and standard deviation, which other families share.
 IMAGENET = {
     "mean": [255 * x for x in (0.485, 0.456, 0.406)],
     "std": [255 * x for x in (0.229, 0.224, 0.225)],
@@ -37,9 +37,9 @@ IMAGENET = {
 }
 IDENTITY = ("patch_size", "num_layers", "hidden_size", "resnet_blocks")
 
-# Names in files ------------------------------------------------------------------------------------------------------
+# Weight formats ------------------------------------------------------------------------------------------------------
 
-# `vit_jax` with both of its numberings, big_vision, and BiT ResNets of big_vision or keras_vit.
+# Files of `vit_jax` (with old or new module numbers), big_vision and keras_vit, including BiT ResNets.
 _BLOCK = r"(Transformer/encoderblock_\d+)"
 VIT_JAX = Format(
     "vit_jax",
@@ -48,7 +48,8 @@ VIT_JAX = Format(
         (rf"{_BLOCK}/MultiHeadDotProductAttention_1/(.*)", r"\1/MultiHeadDotProductAttention_0/\2"),
         (rf"{_BLOCK}/LayerNorm_2/(.*)", r"\1/LayerNorm_1/\2"),
         (rf"{_BLOCK}/MlpBlock_3/(.*)", r"\1/MlpBlock_0/\2"),
-        # Older files of big_vision have positions inside the Transformer, pooling at the top level, and stacked blocks.
+        # big_vision: position embeddings in the Transformer or at the top level, pooling at the top level, and the
+        # weights of all blocks stacked.
         (r"(?:Transformer/)?pos_embedding", names.POSITIONS),
         (r"((?:MlpBlock_0|MultiHeadDotProductAttention_0|LayerNorm_0)/.*|probe)", r"MAPHead_0/\1"),
         (r"Transformer/encoderblock/(.*)", r"Transformer/encoderblock_*/\1"),
@@ -57,24 +58,25 @@ VIT_JAX = Format(
 )
 
 
-# The `model_args` of timm that are visible in the arrays, are read here, or do not change the output.
+# Supported `model_args` of timm: the arrays show them, `read_timm_config` reads them, or they do not affect the output.
 _TIMM_ARGUMENTS = re.compile(
     r"(img|patch)_size|in_chans|num_(classes|heads|reg_tokens)|global_pool|embed_dim|depth|mlp_ratio|act_layer|"
     r"(qkv|proj)_bias|qkv_fused|qk_norm|scale_(attn|mlp)(_norm|_inner)?|init_values|(reg|class)_tokens?|"
     r"no_embed_class|(pre|final|fc|use_fc)_norm|norm_layer|swiglu_(mlp|align_to)|pool_include_prefix|ref_feat_shape|"
     r"(dynamic|strict)_img_(size|pad)|rope_temperature|\w*drop_(path_)?rate|weight_init|fix_init|head_init_scale"
 )
-# Models of timm with differences that no array shows, such as post-norms and other rotary positions.
+# Unsupported timm models, which differ in ways that no array shows, such as post-norms or other rotary embeddings.
 _TIMM_OTHERS = r".*_rpn_|.*_rope_|vit_pe_|.*_sapiens2|eva_giant_|eva02_enormous_"
+# timm models with the tanh approximation of the GELU.
 _TIMM_TANH = r"vit_(so400m_patch16|giantopt|base_patch32_siglip|large_patch16_siglip_(gap_)?512)"
 
 
 def read_timm_config(config, activations=("gelu", "gelu_tanh", "quick_gelu")):
-    """Reads the config.json of timm; see `Format.read_config`."""
+    """Returns the facts in timm's config.json; see `Format.read_config`."""
     arguments, pool, name = config.get("model_args") or {}, config.get("global_pool"), config.get("architecture", "")
     config, pool = config.get("pretrained_cfg") or {}, arguments.get("global_pool", pool)
     if pool not in (None, "", "token", "avg", "map") or arguments.get("pool_include_prefix"):
-        raise ValueError(f"`global_pool` must be token, avg, map or empty, without `pool_include_prefix`, not {pool!r}")
+        raise ValueError(f"`global_pool` must be token, avg, map or empty, with no `pool_include_prefix`, not {pool!r}")
     if re.match(_TIMM_OTHERS, name):
         raise ValueError(f"{name} is not supported")
     if unknown := [f"{key}={value!r}" for key, value in arguments.items() if not _TIMM_ARGUMENTS.fullmatch(key)]:
@@ -83,7 +85,7 @@ def read_timm_config(config, activations=("gelu", "gelu_tanh", "quick_gelu")):
     for key, value, known in (("act_layer", activation, activations), ("norm_layer", norm, ("layernorm",))):
         if value not in (None, *known):
             raise ValueError(f"`{key}` must be {' or '.join(known)}, not {value!r}")
-    # Collect what the arrays do not show; the model name implies some defaults.
+    # Collect the facts that no array shows. The model name implies some defaults.
     facts = {
         "num_heads": arguments.get("num_heads") or (16 if name.startswith("vit_base_patch16_gap_") else None),
         "image_size": arguments.get("img_size") or (config.get("input_size") or [])[1:],
@@ -108,11 +110,13 @@ def read_timm_config(config, activations=("gelu", "gelu_tanh", "quick_gelu")):
 
 
 def write_timm_config(arguments, architecture="vit_base_patch16_224"):
-    """Writes the config.json of timm's `VisionTransformer`; see `Format.write_config`."""
+    """Returns the config.json of timm's `VisionTransformer`; see `Format.write_config`."""
     gelu = gelu_of(arguments)
     has_token = arguments["classifier"].startswith("token")
     has_row = has_token and arguments["class_token_position"]
-    into_token = has_row and arguments["num_registers"] > 0  # timm would give the registers a position
+    # With `no_embed_class=False`, timm would add position embeddings to the registers too, so the position embedding of
+    # the class token is folded into the token.
+    into_token = has_row and arguments["num_registers"] > 0
     is_plain = arguments["position_embedding"] == "learned" and arguments["attention_bias"] in ("qkvo", "o")
     if not is_plain or arguments["rotary"] or arguments["representation_size"]:
         return None, {}
@@ -136,12 +140,12 @@ def write_timm_config(arguments, architecture="vit_base_patch16_224"):
 
 
 def gelu_of(arguments):
-    """Returns the kind of MLP, a value of `mlp`."""
+    """Returns `mlp`, resolving None to the GELU that `exact_gelu` selects."""
     return arguments["mlp"] or ("gelu" if arguments["exact_gelu"] else "gelu_tanh")
 
 
 def timm_config(arguments, architecture, packed=False):
-    """Returns the common parts of timm's config.json; `packed` is for a SwiGLU with one input matrix."""
+    """Returns the fields of timm's config.json that all models share; `packed` is for SwiGLU with one input matrix."""
     pools = {"token": "token", "gap": "avg", "token_gap": "avg", "map": "map"}
     classes = arguments["classes"] if arguments["include_top"] else 0
     preprocessing, (height, width, channels) = arguments["preprocessing"], arguments["input_shape"]
@@ -175,7 +179,7 @@ def timm_config(arguments, architecture, packed=False):
 
 
 def is_packed(shapes, first, second):
-    """Returns whether the first matrix of an MLP holds gate and values, given the names of both matrices."""
+    """Returns whether the first matrix of an MLP packs the gate and the values, given the names of both matrices."""
     return first in shapes and second in shapes and shapes[first][0] == 2 * shapes[second][1]
 
 
@@ -206,7 +210,7 @@ TIMM = Format(
 
 
 def read_huggingface_config(config):
-    """Reads the config.json of a Hugging Face model; raises a `ValueError` unless the activation is a GELU."""
+    """Returns the facts in a Hugging Face config.json. Raises a `ValueError` if the activation is not a GELU."""
     gelus = {"gelu": True, "gelu_new": False, "gelu_pytorch_tanh": False}
     activation = config.get("hidden_act", "gelu")
     if activation not in gelus:
@@ -220,14 +224,14 @@ def read_huggingface_config(config):
 
 
 def huggingface_config(arguments, model_type, architecture, square=False, **fields):
-    """Returns the common parts of transformers' config.json and more fields, or why the class cannot hold the model."""
+    """Returns transformers' config.json with extra `fields`, or the reason why the class does not support the model."""
     bias, (height, width, channels) = arguments["attention_bias"], arguments["input_shape"]
     if square and height != width:
-        return f'{architecture} of transformers takes only square images; format="timm" may work'
+        return f'{architecture} in transformers supports only square images; format="timm" may work'
     if "qkv_bias" in fields and bias in ("qkvo", "o"):
         fields["qkv_bias"] = bias == "qkvo"
     elif bias != "qkvo" and "key_bias" not in fields:
-        return f"{architecture} of transformers has attention biases that the model lacks"
+        return f"{architecture} in transformers has attention biases that the model lacks"
     return {
         "architectures": [architecture],
         "model_type": model_type,
@@ -247,7 +251,7 @@ def huggingface_config(arguments, model_type, architecture, square=False, **fiel
 
 
 def write_huggingface_config(arguments):
-    """Writes the config.json of `ViTModel` or `ViTForImageClassification`; see `Format.write_config`."""
+    """Returns the config.json of `ViTModel` or `ViTForImageClassification`; see `Format.write_config`."""
     if arguments["classifier"] != "token" or arguments["rotary"] or arguments["mlp"] not in (None, "gelu", "gelu_tanh"):
         return None, {}
     if arguments["include_top"] and arguments["representation_size"]:
@@ -258,18 +262,18 @@ def write_huggingface_config(arguments):
 
 
 def projections(prefix):
-    """Returns the renames of `q_proj`, `k_proj` and `v_proj`, given a prefix that captures the number of the block."""
+    """Returns renames for `q_proj`, `k_proj` and `v_proj`; the pattern `prefix` captures the block number."""
     names = ("query", "key", "value")
     return [(rf"{prefix}{name[0]}_proj", rf"encoderblock_\1/attention/{name}") for name in names]
 
 
 def row_of(arguments):
-    """Returns the option that adds a position of zeros for a class token without one."""
+    """Returns the `add_row` option, which adds a zero position embedding for a class token that has none."""
     return "" if arguments["class_token_position"] else "zeros"
 
 
-# `ViTModel` and `ViTForImageClassification` of transformers. Published files have
-# `encoder.layer.N.attention.attention.query`; version 5 of transformers writes `layers.N.attention.q_proj`.
+# `ViTModel` and `ViTForImageClassification` of transformers. Published files contain
+# `encoder.layer.N.attention.attention.query`; transformers 5 writes `layers.N.attention.q_proj`.
 VIT = r"(?:(?:vit|ijepa|dinov2|dinov2_with_registers)\.)?"
 LAYER = VIT + r"(?:encoder\.layer|layers)\.(\d+)\."
 HUGGING_FACE = Format(
@@ -303,7 +307,7 @@ _BUCKET = "https://storage.googleapis.com/vit_models"
 
 
 def rows(table, collection, classes, resolution, models, ending=""):
-    """Yields the rows of a collection for some sizes; files of "imagenet21k" have the paper's `pre_logits`."""
+    """Yields the `PublishedWeights` of some sizes in a collection; files of "imagenet21k" have `pre_logits`."""
     for model in models:
         name = model.replace("/", "_") + ending
         url = f"{_BUCKET}/{collection}/{name.replace('+', '%2B')}.npz"
@@ -312,13 +316,16 @@ def rows(table, collection, classes, resolution, models, ending=""):
 
 
 def timm_row(collection, name, model, classes, side, preprocessing=IMAGENET, arguments=None):
-    """Returns the row of a file that timm publishes on the Hugging Face hub."""
+    """Returns the `PublishedWeights` of a file that timm publishes on the Hugging Face Hub."""
     url = f"https://huggingface.co/timm/{name}"
     return PublishedWeights(collection, name, model, url, classes, side, 0, preprocessing, arguments or {})
 
 
 def augreg(models, model, aug, wd, do=0.0, sd=0.0):
-    """Returns the file that AugReg's authors recommend for a size; their "light0" is the paper's light1."""
+    """Returns the `PublishedWeights` of an AugReg file trained on ImageNet-21k.
+
+    The level "light0" in AugReg's file names is "light1" in its paper.
+    """
     return parse_augreg(f"{_augreg_model(model)}-i21k-300ep-lr_0.001-aug_{aug}-wd_{wd}-do_{do}-sd_{sd}", models)
 
 
@@ -342,7 +349,7 @@ _DOWNSTREAM_CLASSES = {
 
 
 def parse_augreg(name, models=None):
-    """Returns the row of one of AugReg's 50,000 files given its name, or None if the name does not follow the rule."""
+    """Returns the `PublishedWeights` for the name of one of AugReg's 50,000 files, or None for other names."""
     match = _AUGREG_NAME.fullmatch(name)
     model = match and next((m for m in models or sizes() if _augreg_model(m) == match["model"]), None)
     if not model:
@@ -354,8 +361,8 @@ def parse_augreg(name, models=None):
 
 
 AUGREG_RULE = (
-    "{model}-{ds}-{epochs}ep-lr_{lr}-aug_{aug}-wd_{wd}-do_{do}-sd_{sd}, and for fine-tuned files "
-    "--{adapt_ds}-steps_{k}k-lr_{lr}-res_{pixels} after it",
+    "{model}-{ds}-{epochs}ep-lr_{lr}-aug_{aug}-wd_{wd}-do_{do}-sd_{sd}, followed in fine-tuned files by "
+    "--{adapt_ds}-steps_{k}k-lr_{lr}-res_{pixels}",
     parse_augreg,
 )
 _B_AND_L = ("ViT-B/16", "ViT-B/32", "ViT-B/8", "ViT-L/16", "ViT-L/32")
@@ -364,8 +371,9 @@ PUBLISHED = (
     *rows(_size.table, "imagenet21k", 21843, 224, (*_B_AND_L, "ViT-H/14")),
     *rows(_size.table, "imagenet21k+imagenet2012", 1000, 384, _B_AND_L),
     *rows(_size.table, "imagenet21k+imagenet2012", 1000, 224, ("ViT-B/16", "ViT-L/16"), "-224"),
-    # The file of ViT-S_16 also holds its optimizer state.
+    # The ViT-S_16 file also contains the optimizer state.
     *rows(_size.table, "sam", 1000, 224, ("ViT-B/16", "ViT-B/32", "ViT-L/16", "ViT-L/32", "ViT-S/16")),
+    # The files that AugReg's authors recommend for each size.
     augreg(_size.table, "ViT-L/16", "strong1", 0.1),
     augreg(_size.table, "ViT-B/16", "medium1", 0.1),
     augreg(_size.table, "ViT-S/16", "light1", 0.03),
@@ -375,7 +383,7 @@ PUBLISHED = (
     augreg(_size.table, "ViT-B/8", "medium2", 0.1),
 )
 
-# The model that a file needs -----------------------------------------------------------------------------------------
+# Inferring the model arguments of a file -----------------------------------------------------------------------------
 
 _HEADS = {size["hidden_size"]: size["num_heads"] for size in (TI, S, B, L, H)}
 _BLOCK_0 = "Transformer/encoderblock_0"
@@ -390,7 +398,7 @@ def dimension(shapes, name, axis):
 
 
 def head_arguments(shapes):
-    """Returns the arguments `include_top` and `classes`."""
+    """Returns the arguments `include_top` and, for weights with a head, `classes`."""
     classes = dimension(shapes, names.HEAD[0], -1)
     return {"include_top": False} if classes is None else {"include_top": True, "classes": classes}
 
@@ -412,7 +420,7 @@ def infer(shapes, facts):
         "classifier": _classifier(shapes, facts),
         **head_arguments(shapes),
     }
-    # Add what differs from the paper's model, then the input shape from the grid of the positions.
+    # Add the differences from the paper's model, then derive the input shape from the position grid.
     _add_parts(arguments, shapes, facts)
     arguments["num_heads"] = arguments["num_heads"] or _published_heads(arguments)
     if facts.get("exact_gelu"):
@@ -434,7 +442,7 @@ def _classifier(shapes, facts):
     if "MAPHead_0/probe" in shapes:
         if facts.get("pool") == "map" and (has_token or "register_tokens" in shapes):
             raise ValueError(
-                "The file's attention pooling must read all tokens, but it leaves out the class token and registers. "
+                "Attention pooling that ignores the class token and registers is not supported. "
                 "Received: global_pool='map'"
             )
         return "map"
@@ -473,7 +481,7 @@ def _add_parts(arguments, shapes, facts):
 
 
 def _published_heads(arguments):
-    """Returns the number of heads of published models with these sizes, or None."""
+    """Returns the number of heads of the named sizes with these dimensions, or None."""
     known = ("patch_size", "hidden_size", "num_layers", "mlp_dim")
     for size in sizes().values():
         is_alike = (size.get("mlp") == "swiglu") == (arguments.get("mlp") == "swiglu")
@@ -492,7 +500,7 @@ def stages(shapes):
 
 
 def _add_positions(arguments, shapes, known_grid, class_row):
-    """Adds the arguments of the position embedding; returns `(rows, columns)` of the patches, or None."""
+    """Adds the arguments of the position embedding and returns the patch grid, `(rows, columns)`, or None."""
     has_token = names.CLASS_TOKEN in shapes
     if any(re.match(r"Transformer/encoderblock_\d+/posembed_input/", name) for name in shapes):
         arguments["position_embedding_at"] = "every_layer"
@@ -511,7 +519,7 @@ def _add_positions(arguments, shapes, known_grid, class_row):
     else:
         arguments["position_embedding"] = "relative"
         rows = (shapes[_DISTANCES][0] + 1) // 2
-    # Without a model there is no grid to compare with: (0, 0) never matches.
+    # No model is built yet, so its grid is unknown: pass (0, 0), which never matches.
     class_tokens = names.count_class_tokens(shapes)
     found = position_embeddings.source_grid(rows or 0, class_tokens, (0, 0), known_grid, class_row)
     grid, token_positions = found or (None, 1)

@@ -99,7 +99,7 @@ def test_timms_heads_are_read(folder):
         ("timm_dinov2_swiglu", {"model_args": {"act_layer": "gelu"}}, "`act_layer` must be silu, not 'gelu'"),
         ("timm_eva02", {"model_args": {"use_rot_pos_emb": False}}, "are not supported: use_rot_pos_emb=False"),
         ("timm_eva02", {"model_args": {"ref_feat_shape": [4, 6]}}, "`ref_feat_shape` must be a square, not \\[4, 6\\]"),
-        ("dinov3_gated", {"hidden_act": "gelu"}, "with `use_gated_mlp`, `hidden_act` must be silu, not 'gelu'"),
+        ("dinov3_gated", {"hidden_act": "gelu"}, "`hidden_act` must be silu with `use_gated_mlp`, not 'gelu'"),
     ],
 )
 def test_config_of_another_model_is_rejected(case, fields, message, folder):
@@ -276,7 +276,7 @@ def test_positions_without_a_row_for_the_token_are_refused(folder):
         return {**arrays, name: arrays[name][:, 1:]}
 
     path = folder("dinov2", change)
-    with pytest.raises(ValueError, match="does not determine the size of the images"):
+    with pytest.raises(ValueError, match="`input_shape` is required, because the file does not determine"):
         keras_vit.from_pretrained(path)
     with pytest.raises(ValueError, match="pos_embedding' in the checkpoint must be "):
         keras_vit.from_pretrained(path, input_shape=(42, 42, 3))

@@ -192,7 +192,7 @@ def test_classes_need_a_head_or_a_new_one(folder):
     assert model.output_shape == (None, 5)
     assert keras_vit.from_pretrained(folder("dinov2"), include_top=False, classes=5).output_shape == (None, 24)
     for options in ({"classes": 5}, {"head": "new"}):
-        with pytest.raises(ValueError, match='The file has no head; `head="new"` with `classes`'):
+        with pytest.raises(ValueError, match='The file has no head. To add a new one, pass `head="new"` and `classes`'):
             keras_vit.from_pretrained(folder("dinov2"), **options)
 
 

@@ -105,7 +105,9 @@ def test_a_published_file_is_named_with_its_collection(tmp_path, monkeypatch):
     checkpoints.save(source, tmp_path / "sam" / "tiny.npz")
     model = keras_vit.from_pretrained("sam:tiny")
     assert model.input_shape == (None, 32, 32, 3) and model.output_shape == (None, 5)
-    with pytest.raises(ValueError, match="several files; choose one of sam:tiny, .*Received: source='sam'"):
+    with pytest.raises(
+        ValueError, match="must name one file of the collection 'sam': sam:tiny.*Received: source='sam'"
+    ):
         keras_vit.from_pretrained("sam")
 
 

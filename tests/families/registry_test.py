@@ -103,5 +103,5 @@ def test_a_config_has_the_changes():
     assert families.model_config("ViT-B/16", num_layers=2)["architecture"] == "VisionTransformer"
     with pytest.raises(ValueError, match="must be one of ViT-Ti/16, .*BiTResNet.* Received: architecture='ViT-B/15'"):
         families.model_config("ViT-B/15")
-    with pytest.raises(ValueError, match="BiT-R50x1 cannot have `pre_logits`. Received: pre_logits=True"):
+    with pytest.raises(ValueError, match="`pre_logits` must be False for BiT-R50x1. Received: pre_logits=True"):
         families.model_config("R50x1", pre_logits=True)
