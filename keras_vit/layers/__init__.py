@@ -1,7 +1,7 @@
-"""The layers of a Vision Transformer, each usable alone in any Keras model.
+"""Vision Transformer layers, each usable on its own in any Keras model.
 
-In their docstrings, "the reference" is the JAX code of the paper's authors,
-[`vit_jax`](https://github.com/google-research/vision_transformer).
+In the docstrings, "the paper" is Dosovitskiy et al., "An Image is Worth 16x16 Words", and "the reference" is the
+authors' JAX code, [`vit_jax`](https://github.com/google-research/vision_transformer).
 """
 
 from keras_vit.layers.attention_pooling import AttentionPooling

@@ -11,8 +11,9 @@ from keras_vit.layers.rotary import check_rotary, rotary_table, rotate
 from keras_vit.layers.token_dense import TokenProjection
 from keras_vit.layers.validation import check_positive_int, check_rate
 
-# On JAX, sequences longer than LONG_SEQUENCE compute scores for about CHUNK queries at a time, and again for the
-# gradient, so that memory is not quadratic in the length. An image of 384 pixels in patches of 16 has 577 tokens.
+# On JAX, attention over more than LONG_SEQUENCE tokens computes the scores of about CHUNK queries at a time and
+# recomputes them in the backward pass, so memory grows linearly with the sequence length. For comparison, a 384-pixel
+# image with 16-pixel patches has 577 tokens.
 LONG_SEQUENCE = 1024
 CHUNK = 256
 
@@ -24,25 +25,31 @@ def runs_on_gpu():
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MultiHeadAttention(BaseLayer):
-    """Multi-head attention, by default self-attention: `(B, N, D)` to `(B, N, D)` in the compute dtype.
+    """Multi-head attention, self-attention by default: `(B, N, D)` to `(B, N, D)` in the compute dtype.
 
-    The softmax is always in float32 or more. Except in bfloat16, the products run over flattened tokens, which
-    TensorFlow executes faster than the equivalent einsum. `real`, bool `(B, N)`, marks the tokens to attend to;
-    the others are padding.
+    The softmax runs in at least float32. Except in bfloat16, the projections flatten the batch and token axes, which is
+    faster than an einsum in TensorFlow.
 
     Args:
         num_heads: number of heads; must divide D.
-        dropout: rate on the attention scores, in [0, 1).
+        dropout: dropout rate of the attention scores, in [0, 1).
         relative_positions: whether to add `q . r[p_q - p_k]` to `q . k`, with 2N-1 learned vectors r shared by all
             heads; N must be static. A class token has position 0.
-        biases: which projections have a bias: letters of "qkvo" (query, key, value, output).
+        biases: projections with a bias: any letters of "qkvo" (query, key, value, output).
         qk_norm: whether to apply a LayerNorm to the queries and keys of each head.
         epsilon: epsilon of the LayerNorms.
-        rotary: None, or a dict of the arguments of `layers.rotary.rotary_table` without `size`; `grid` is required.
+        rotary: arguments of `layers.rotary.rotary_table` except `size`, as a dict that contains at least `grid`; None
+            for no rotary embedding.
         out_norm: whether to apply a LayerNorm to the concatenated heads before the output projection.
 
-    Reference: paper appendix A and D.4; the reference's MultiHeadDotProductAttention, with Glorot kernels over
-    `(D, D)`.
+    Call arguments:
+        tokens: `(B, N, D)`, the input of keys, values and, by default, queries.
+        queries: `(B, M, D)`, the input of queries; the output is then `(B, M, D)`.
+        score_change: array to add to the attention scores after the softmax.
+        real: bool `(B, N)`, False for padding tokens, which are not attended to.
+
+    Reference: paper appendices A and D.4; the reference's MultiHeadDotProductAttention. The projections have the Glorot
+    initialization of a `(D, D)` matrix.
     """
 
     def __init__(
@@ -61,7 +68,7 @@ class MultiHeadAttention(BaseLayer):
         check_positive_int("num_heads", num_heads)
         check_rate("dropout", dropout)
         if set(biases) - set("qkvo"):
-            raise ValueError(f'`biases` must be letters of "qkvo". Received: biases={biases!r}')
+            raise ValueError(f'`biases` must contain only letters of "qkvo". Received: biases={biases!r}')
         rotary = check_rotary(rotary)
         self._keep_arguments(locals(), but=["out_norm"])
         self.use_out_norm = out_norm
@@ -70,11 +77,11 @@ class MultiHeadAttention(BaseLayer):
         hidden_size = input_shape[-1]
         if hidden_size % self.num_heads:
             raise ValueError(
-                "`num_heads` must divide the size of a token. "
+                "`num_heads` must divide `hidden_size`. "
                 f"Received: num_heads={self.num_heads}, hidden_size={hidden_size}"
             )
         head_size = hidden_size // self.num_heads
-        # The Glorot limit of the (D, D) matrix; Keras would derive a different one from the 3-D shape.
+        # Glorot limit of the (D, D) matrix; Keras would derive a different limit from the 3-D kernel shape.
         limit = math.sqrt(6 / (hidden_size + hidden_size))
 
         def projection(name, equation, output_shape, bias_axes):
@@ -104,22 +111,22 @@ class MultiHeadAttention(BaseLayer):
         head_shape = (*input_shape[:2], self.num_heads, head_size)
         if self.qk_norm:
             self.query_norm, self.key_norm = norm("query_norm", head_shape), norm("key_norm", head_shape)
-        # Optional rotary and relative positions.
+        # Optional rotary and relative position embeddings.
         if self.rotary is not None:
             self._cosines, self._sines = rotary_table(head_size, **self.rotary)
             if input_shape[1] != len(self._cosines):
                 raise ValueError(
-                    f"The grid and prefix of `rotary` need {len(self._cosines)} tokens. "
+                    f"The grid and prefix of `rotary` require {len(self._cosines)} tokens. "
                     f"Received: shape={tuple(input_shape)}, rotary={self.rotary}"
                 )
         if self.relative_positions:
             tokens = input_shape[1]
             if tokens is None:
                 raise ValueError(
-                    "Relative positions need a static number of tokens, because each distance has a vector. "
+                    "`relative_positions` requires a static number of tokens, because each distance has a vector. "
                     f"Received: shape={tuple(input_shape)}"
                 )
-            # Row i is the vector of distance i - (N-1).
+            # Row i is the vector for distance i - (N-1).
             self.relative_embedding = self.add_weight(
                 name="relative_embedding",
                 shape=(2 * tokens - 1, head_size),
@@ -145,7 +152,7 @@ class MultiHeadAttention(BaseLayer):
         return self.out(mixed)
 
     def _positioned(self, x, norm):
-        """Applies the norm and the rotation, if any, to queries or keys `(B, M, heads, D/heads)`."""
+        """Applies the optional norm and rotary embedding to queries or keys `(B, M, heads, D/heads)`."""
         if norm is not None:
             x = norm(x)
         return x if self.rotary is None else rotate(x, self._cosines, self._sines, self.rotary.get("style", "half"))
@@ -160,16 +167,16 @@ class MultiHeadAttention(BaseLayer):
         return ops.transpose(mixed, (0, 2, 1, 3))
 
     def _attend_without_scores(self, query, key, value, real=None):
-        """Computes `_attend` on JAX, without an array of all scores if that is faster or the array would be large."""
+        """Computes `_attend` on JAX, without storing all scores at once if that is faster or saves much memory."""
         if self.compute_dtype in ("float16", "bfloat16") and runs_on_gpu():
             mask = None if real is None else real[:, None, None, :]
-            return ops.dot_product_attention(query, key, value, mask=mask)  # cuDNN's kernel, if Keras can use it
+            return ops.dot_product_attention(query, key, value, mask=mask)  # uses cuDNN flash attention if supported
         if (query.shape[1] or 0) > LONG_SEQUENCE:
             return self._attend_in_chunks(query, key, value, real)
         return self._attend(query, key, value, real=real)
 
     def _attend_in_chunks(self, query, key, value, real=None):
-        """Computes `_attend` for a chunk of the queries at a time."""
+        """Computes `_attend` for one chunk of queries at a time."""
         batch, queries, heads, size = query.shape
         batch = ops.shape(query)[0] if batch is None else batch
         chunks = -(-queries // CHUNK)
@@ -181,12 +188,12 @@ class MultiHeadAttention(BaseLayer):
         return mixed[:, :queries]
 
     def scores_of(self, tokens, real=None):
-        """Returns the attention of each token to each token: `(B, N, D)` to float32 `(B, heads, N, N)`."""
+        """Returns the attention scores between all tokens: `(B, N, D)` to float32 `(B, heads, N, N)`."""
         query = self._positioned(self.query(tokens), self.query_norm)
         return self.scores(query, self._positioned(self.key(tokens), self.key_norm), dtype="float32", real=real)
 
     def scores(self, query, key, dtype=None, real=None):
-        """Returns the softmax `(B, heads, M, N)` of each query over the keys; `dtype` None is the compute dtype."""
+        """Returns the softmax over keys, `(B, heads, M, N)`, in `dtype`, by default the compute dtype."""
         query = query * (query.shape[-1] ** -0.5)
         query = ops.transpose(query, (0, 2, 1, 3))  # (B, heads, M, D/heads)
         key = ops.transpose(key, (0, 2, 3, 1))  # (B, heads, D/heads, N)
@@ -196,17 +203,17 @@ class MultiHeadAttention(BaseLayer):
         if self.compute_dtype in ("float16", "bfloat16"):
             scores = ops.cast(scores, "float32")
         if real is not None:
-            scores = ops.where(real[:, None, None, :], scores, -1e9)  # finite: no NaN without tokens
+            scores = ops.where(real[:, None, None, :], scores, -1e9)  # finite, so rows of only padding are not NaN
         return ops.cast(ops.softmax(scores, axis=-1), dtype or self.compute_dtype)
 
     def _distance_scores(self, query):
         """Computes `q . r[p_q - p_k]` for the first M queries: `(B, heads, M, D/heads)` to `(B, heads, M, N)`."""
         queries, distances = query.shape[2], self.relative_embedding.shape[0]
         tokens = (distances + 1) // 2
-        # Column t holds distance N-1 - t. Row i needs distances i to i - (N-1), which start at column N-1 - i.
+        # Column t has distance N-1-t. Row i needs distances i down to i-(N-1), which start at column N-1-i.
         table = ops.transpose(ops.flip(ops.cast(self.relative_embedding, self.compute_dtype), 0))
         scores = ops.matmul(query, table)  # (B, heads, M, 2N-1)
-        # Reading the values as rows that are one shorter shifts each row by one, so that all of them line up.
+        # Reshaping to rows that are one element shorter shifts each row one column further, which aligns all rows.
         scores = ops.reshape(scores, (-1, self.num_heads, queries * distances))[:, :, tokens - 1 :]
         scores = ops.pad(scores, ((0, 0), (0, 0), (0, max(tokens - 1 - queries, 0))))
         scores = scores[:, :, : queries * (distances - 1)] if distances > 1 else scores
@@ -216,7 +223,7 @@ class MultiHeadAttention(BaseLayer):
         return tokens_shape if queries_shape is None else queries_shape
 
     def multiply_accumulates(self, tokens_shape, queries_shape=None):
-        """Returns the multiply-accumulates of one example for shapes `(B, N, D)` and `(B, M, D)`."""
+        """Returns the multiply-accumulates of one example for tokens `(B, N, D)` and queries `(B, M, D)`."""
         tokens, hidden_size = tokens_shape[1:]
         queries = tokens if queries_shape is None else queries_shape[1]
         projections = 2 * (tokens + queries) * hidden_size**2

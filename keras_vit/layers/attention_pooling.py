@@ -23,10 +23,10 @@ class AttentionPooling(BaseLayer):
         mlp_dim: size of the MLP's hidden layer, 1 or more.
         exact_gelu: whether the MLP uses the exact GELU instead of the reference's tanh approximation.
         epsilon: epsilon of the LayerNorm.
-        masked: whether tokens of zeros are padding, to which the probe does not attend.
+        masked: whether all-zero tokens are padding, which the learned query ignores.
 
     Raises:
-        ValueError: an argument is out of range, `num_heads` does not divide D, or the tokens are not of rank 3.
+        ValueError: an argument is out of range, `num_heads` does not divide D, or the tokens do not have rank 3.
 
     Reference: Zhai et al., "Scaling Vision Transformers"; big_vision's MAPHead.
     """

@@ -1,4 +1,4 @@
-"""The block of the Axial-ViT of appendix D.6: attention along rows and columns."""
+"""The Axial-ViT block of paper appendix D.6, with attention along rows and columns."""
 
 from typing import Any
 
@@ -12,21 +12,22 @@ from keras_vit.layers.validation import check_grid, check_grid_tokens, check_ran
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class AxialTransformerBlock(BaseLayer):
-    """Two encoder blocks on a grid of tokens, one on each row, then one on each column: `(B, N, D)` to `(B, N, D)`.
+    """A pair of encoder blocks that attend along rows, then columns, of a token grid: `(B, N, D)` to `(B, N, D)`.
 
-    Each is a `TransformerBlock` with separate weights. Each token has rows + columns attention scores instead of
+    Each of the two is a `TransformerBlock` with its own weights. Each token attends to rows + columns tokens instead of
     rows * columns.
 
     Args:
         grid: `(rows, columns)` of the tokens, which are in row-major order.
         num_heads, mlp_dim, dropout, attention_dropout, stochastic_depth, exact_gelu, epsilon, remat: arguments of both
-            `TransformerBlock`s. Stochastic depth drops a residual branch for one row, or column, of an example.
+            `TransformerBlock`s. Stochastic depth drops residual branches of each row or column independently.
 
     Raises:
-        ValueError: an argument is out of range, `num_heads` does not divide D, or the tokens do not fit the grid.
+        ValueError: an argument is out of range, `num_heads` does not divide D, or the number of tokens does not match
+            the grid.
 
-    Reference: paper appendix D.6, where row attention (among the tokens of one row) comes first; Scenic's
-    `EncoderAxial` uses the opposite names.
+    Reference: paper appendix D.6. As in the paper, row attention (among the tokens of one row) comes first; Scenic's
+    `EncoderAxial` swaps the two names.
     """
 
     def __init__(

@@ -1,15 +1,18 @@
-"""The base class of the layers."""
+"""Base class of the layers."""
 
 import keras
 
 
 class BaseLayer(keras.layers.Layer):
-    """A layer that keeps its arguments as attributes and in its config; by default its output has its input's shape."""
+    """A layer that stores its constructor arguments as attributes and in its config.
+
+    The default output shape is the input shape.
+    """
 
     _kept: tuple = ()
 
     def _keep_arguments(self, local_names, but=()):
-        """Sets an attribute for each argument of a constructor, given its `locals()`, for `get_config`."""
+        """Stores the arguments of a constructor, given its `locals()`, as attributes that `get_config` returns."""
         left_out = ("self", "kwargs", "__class__", *but)
         arguments = {name: value for name, value in local_names.items() if name not in left_out}
         for name, value in arguments.items():

@@ -1,4 +1,4 @@
-"""Dropout whose masks are a function of a key."""
+"""Dropout with masks that are determined by a key."""
 
 import contextlib
 import threading
@@ -6,15 +6,15 @@ import threading
 import keras
 from keras import ops
 
-# `MirroredStrategy` runs every replica in a separate thread.
+# `MirroredStrategy` runs each replica in a separate thread.
 _THREAD = threading.local()
 
 
 class StepSeeds(keras.random.SeedGenerator):
-    """The seeds of one forward pass: draw n uses `key + (0, n)`, where `key` is integers `(2,)`."""
+    """The seeds of one forward pass: draw n uses `key + (0, n)`; `key` is an integer array of shape `(2,)`."""
 
     def __init__(self, key):
-        # Do not call the parent's constructor, which creates a variable.
+        # Do not call the parent constructor, which creates a variable.
         self.key = key
         self.count = 0
 
@@ -26,7 +26,7 @@ class StepSeeds(keras.random.SeedGenerator):
 
 @contextlib.contextmanager
 def seed_scope(seeds):
-    """Makes every `Dropout` in this thread draw from `seeds`; None restores Keras' counters."""
+    """Makes every `Dropout` in this thread draw from `seeds`; None restores Keras' seed counters."""
     before = current_seeds()
     _THREAD.seeds = seeds
     try:
@@ -42,9 +42,10 @@ def current_seeds():
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Dropout(keras.layers.Dropout):
-    """Keras' `Dropout`; inside `seed_scope`, masks depend only on the key and the layer's position in the model."""
+    """Keras' `Dropout`, except that inside `seed_scope` masks depend only on the key and the order of the draws."""
 
-    # Keras' layer counts its calls, so replicas would share masks, and rematerialized blocks would draw new ones.
+    # Keras' layer derives seeds from a call counter: replicas would share masks, and rematerialized blocks would draw
+    # different masks in the recomputation.
 
     def call(self, inputs, training=False):
         seeds = current_seeds()

@@ -1,4 +1,4 @@
-"""The preprocessing that a model expects, and the activation of its logits."""
+"""A layer that records the preprocessing that a model expects and the activation of its logits."""
 
 import warnings
 from collections.abc import Mapping
@@ -12,17 +12,18 @@ from keras_vit.preprocessing import Preprocessing, check_channels, concrete_valu
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class InputPreprocessing(BaseLayer):
-    """Returns images `(B, H, W, C)` unchanged, and records their preprocessing and the activation of the logits.
+    """Returns images `(B, H, W, C)` unchanged; records their preprocessing and the activation of the logits.
 
-    It is the first layer of every model here, because a layer's config survives saving, `from_config` and
-    `clone_model`. `keras_vit.preprocessing_of` reads it. An eager call warns once if the images are raw pixel values or
-    were preprocessed twice.
+    It is the first layer of every model in keras_vit, because a layer's config survives saving, `from_config` and
+    `clone_model`. `keras_vit.preprocessing_of` reads it. An eager call warns once if the images appear to be raw pixel
+    values or to be preprocessed twice.
 
     Args:
-        preprocessing: a `keras_vit.Preprocessing`, its fields as a dict, or None for the JAX reference's. If all
-            channels share one mean and one std, images may have any number of channels. May be set later.
-        logits_activation: "softmax" or "sigmoid", which turns logits into probabilities; training sets it to match the
-            loss, and exports and calibration use it.
+        preprocessing: a `keras_vit.Preprocessing`, a dict of its fields, or None for the preprocessing of the JAX
+            reference. If all channels share one mean and one std, images may have any number of channels. Can be set
+            later through the attribute of the same name.
+        logits_activation: activation that turns logits into probabilities, "softmax" or "sigmoid". Training sets it to
+            match the loss; exports and calibration read it.
 
     Raises:
         ValueError: the dict has unknown keys, a value is out of range, or the number of channels does not match.
@@ -62,7 +63,7 @@ class InputPreprocessing(BaseLayer):
     def _warn_about_range(self, images):
         values = None if self._has_warned else concrete_values(images[:1])
         if values is not None and self.preprocessing.resize == "naflex":
-            values = values[:, :, :-2]  # without the patches' positions
+            values = values[:, :, :-2]  # drop the patch positions
         message = range_error(values, self.preprocessing) if values is not None and values.size else None
         if message:
             self._has_warned = True
@@ -73,5 +74,5 @@ class InputPreprocessing(BaseLayer):
         return {**super().get_config(), "preprocessing": preprocessing, "logits_activation": self.logits_activation}
 
 
-# The layer's name in .keras files of earlier versions.
+# Name of this layer in .keras files of earlier versions.
 keras.saving.get_custom_objects()["keras_vit>ExpectedImages"] = InputPreprocessing

@@ -1,11 +1,11 @@
-"""The parts of a block's MLP."""
+"""Activations and dense layers of the MLP in a Transformer block."""
 
 import keras
 from keras import ops
 
 from keras_vit.layers.token_dense import TokenDense
 
-# Applied between the two dense layers. "swiglu" has a gate instead.
+# Activations between the two dense layers. "swiglu" uses a gate instead.
 ACTIVATIONS = {
     "gelu_tanh": lambda x: ops.gelu(x, approximate=True),
     "gelu": lambda x: ops.gelu(x, approximate=False),

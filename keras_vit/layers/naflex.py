@@ -1,6 +1,6 @@
 """Layers for NaFlex batches, `(B, S, P*P + 2, C)`, in which each image has its own patch grid; see `keras_vit.naflex`.
 
-Padding tokens are zeros after every layer, which is how the layers recognize them.
+Every layer keeps padding tokens at zero, so that the next layer can recognize them.
 """
 
 from typing import Any
@@ -14,24 +14,26 @@ from keras_vit.naflex import linear_weights
 
 
 def real_tokens(tokens: keras.KerasTensor) -> keras.KerasTensor:
-    """Returns which tokens are not padding: `(B, N, D)` to bool `(B, N)`."""
+    """Returns a mask that is False for padding tokens: `(B, N, D)` to bool `(B, N)`."""
     return ops.any(ops.not_equal(tokens, 0), axis=-1)
 
 
 def with_zero_padding(values: keras.KerasTensor, mask: keras.KerasTensor) -> keras.KerasTensor:
-    """Sets the padding of `(B, N, D)` to zeros, given a mask `(B, N)` of the real tokens."""
+    """Sets padding tokens of `(B, N, D)` to zero, given a mask `(B, N)` that is False for padding."""
     return values * ops.cast(mask, values.dtype)[..., None]
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class NaFlexPatches(keras.layers.Layer):
-    """Unpacks batches `(B, S, P*P + 2, C)` to patches `(B, S, P*P*C)` and places int32 `(B, S, 2)`, zeros for padding.
+    """Unpacks batches `(B, S, P*P + 2, C)` into patches `(B, S, P*P*C)` and their positions, int32 `(B, S, 2)`.
+
+    A position is `(row, column)` in the image's patch grid, counted from 1; padding has position `(0, 0)`.
 
     Args:
         patch_size: P, the side of a patch in pixels, 1 or more.
 
     Raises:
-        ValueError: the batch has another shape.
+        ValueError: the shape of the batch does not match `patch_size`.
     """
 
     def __init__(self, patch_size: int, **kwargs: Any) -> None:
@@ -43,7 +45,7 @@ class NaFlexPatches(keras.layers.Layer):
         check_rank("NaFlexPatches", input_shape, "B, S, P*P+2, C")
         if input_shape[2] != self.patch_size**2 + 2:
             raise ValueError(
-                f"Patches of {self.patch_size} pixels are a batch (B, S, {self.patch_size**2 + 2}, C). "
+                f"With patch_size={self.patch_size}, a batch must have shape (B, S, {self.patch_size**2 + 2}, C). "
                 f"Received: shape={tuple(input_shape)}"
             )
         self.built = True
@@ -61,11 +63,11 @@ class NaFlexPatches(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class NaFlexPatchEncoder(PatchEncoder):
-    """`PatchEncoder` for the outputs of `NaFlexPatches`; passes the places through."""
+    """A `PatchEncoder` for the outputs of `NaFlexPatches`; returns the positions unchanged."""
 
     def __init__(self, hidden_size: int, use_bias: bool = True, **kwargs: Any) -> None:
         super().__init__(hidden_size, use_bias, **kwargs)
-        self.input_spec = None  # Dense's is for one input
+        self.input_spec = None  # `Dense` expects a single input
 
     def build(self, input_shape: tuple) -> None:
         super().build(input_shape[0])
@@ -82,14 +84,14 @@ class NaFlexPatchEncoder(PatchEncoder):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class NaFlexPositionEmbedding(keras.layers.Layer):
-    """Adds a learned table of positions, resized to the grid of each image: `((B, S, D), (B, S, 2))` to `(B, S, D)`.
+    """Adds a learned position table, resized to each image's grid: `((B, S, D), (B, S, 2))` to `(B, S, D)`.
 
-    The resize is bilinear and antialiased, as two products with matrices of each image, in float32.
+    The resize is bilinear with antialiasing, computed in float32 as a product of per-image weights with the table.
 
     Args:
         grid: `(rows, columns)` of the table.
 
-    Reference: SigLIP 2; equal to `Siglip2VisionEmbeddings` of transformers.
+    Reference: SigLIP 2; matches `Siglip2VisionEmbeddings` in transformers.
     """
 
     has_class_token_position = False

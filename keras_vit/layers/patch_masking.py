@@ -7,21 +7,26 @@ from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.dropout import current_seeds
 from keras_vit.layers.validation import check_static_tokens
 
-MASKED_SHARE, REPLACED_SHARE = 0.8, 0.1  # of the corrupted patches; the rest stay unchanged
+MASKED_SHARE, REPLACED_SHARE = 0.8, 0.1  # fractions of the corrupted patches; the rest stay unchanged
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PatchMasking(BaseLayer):
-    """Corrupts a fraction of the embeddings: `(B, N, D)` to `(B, N, D)` and `(B, N)`, 1 for a corrupted patch.
+    """Corrupts a fraction of the patch embeddings: `(B, N, D)` to `(B, N, D)` and `(B, N)`, 1 for a corrupted patch.
 
     In every image, 80 % of the corrupted patches become the learned mask embedding, 10 % become another patch of the
-    same image, and 10 % stay unchanged, rounded to whole patches. Patches are drawn from the seeds of
-    `layers.dropout.seed_scope`, or in training from Keras' counter; without either, nothing is corrupted. In training
-    each image gets its own draw. In evaluation all images share one, so that results do not depend on batches or
-    devices.
+    same image, and 10 % stay unchanged, rounded to whole patches.
 
-    Reference: paper appendix B.1.2, which does not specify whether the fraction is exact, where the random patch comes
-    from, or how the mask embedding is initialized (here normal, standard deviation 0.02).
+    Inside `layers.dropout.seed_scope`, patches are drawn from its seeds; otherwise, training draws from Keras' seed
+    counter, and evaluation corrupts nothing. In training, each image gets its own draw. In evaluation, all images share
+    one draw, so that results do not depend on the batch size or the number of devices.
+
+    Args:
+        rate: fraction of the patches to corrupt, in (0, 1]; at least one patch is corrupted.
+
+    Reference: paper appendix B.1.2, which does not specify whether the fraction is exact, where the replacement patch
+    comes from, or how the mask embedding is initialized. This layer initializes it from a normal distribution with
+    standard deviation 0.02.
     """
 
     def __init__(self, rate=0.5, **kwargs):
@@ -32,7 +37,7 @@ class PatchMasking(BaseLayer):
         self.seed_generator = keras.random.SeedGenerator()
 
     def build(self, input_shape):
-        check_static_tokens("PatchMasking", input_shape, "a fixed number of them is corrupted")
+        check_static_tokens("PatchMasking", input_shape, "it corrupts a fixed number of tokens")
         hidden_size = input_shape[2]
         self.mask_embedding = self.add_weight(
             name="mask_embedding", shape=(1, 1, hidden_size), initializer=keras.initializers.RandomNormal(stddev=0.02)
@@ -46,12 +51,12 @@ class PatchMasking(BaseLayer):
         seeds = seeds or self.seed_generator
         corrupted, masked, replaced = masking_counts(patches, self.rate)
         rows = batch if training else 1
-        # Rank random numbers, so that counts are exact: the first ranks are masked, the next ones replaced.
+        # Rank random numbers, so that counts are exact: the lowest ranks are masked, the next ranks replaced.
         order = ops.argsort(keras.random.uniform((rows, patches), dtype="float32", seed=seeds), axis=1)
         rank = ops.broadcast_to(ops.argsort(order, axis=1), (batch, patches))
         if patches > 1:
             step = keras.random.uniform((rows, patches), 0, patches - 1, dtype="float32", seed=seeds)
-            # In float32 a draw may round up to the end of its range.
+            # A float32 draw may round up to the upper bound of its range.
             step = 1 + ops.minimum(ops.cast(ops.floor(step), "int32"), patches - 2)
             other = (ops.arange(patches, dtype="int32")[None] + step) % patches
             other = ops.broadcast_to(other, (batch, patches))
@@ -66,7 +71,7 @@ class PatchMasking(BaseLayer):
 
 
 def masking_counts(patches, rate):
-    """Returns how many patches of an image are corrupted in total, masked, and replaced."""
+    """Returns the numbers of corrupted (in total), masked and replaced patches of an image."""
     corrupted = max(1, round(patches * rate))
     masked, replaced = round(corrupted * MASKED_SHARE), round(corrupted * REPLACED_SHARE)
     return corrupted, masked, replaced

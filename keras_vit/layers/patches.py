@@ -10,13 +10,13 @@ from keras import ops
 from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.validation import check_positive_int, check_rank, nearest_multiples
 
-# Overrides of this thread for another patch size, by layer id: the size for `Patches`, the matrices of `resize_axes`
-# for other layers. See `VisionTransformer.at_patch_size`.
+# Overrides in the current thread for another patch size, by layer id: the patch size for `Patches`, the matrices for
+# `resize_axes` for other layers. Set by `VisionTransformer.at_patch_size`.
 RESIZED: contextvars.ContextVar = contextvars.ContextVar("resized", default=types.MappingProxyType({}))
 
 
 def resize_axes(table, matrices):
-    """Resizes a flattened grid in float32, `(R * C * K, D)` to `(r * c * K, D)`, by `(r, R)` and `(c, C)` matrices."""
+    """Resizes a flattened grid with matrices `(r, R)` and `(c, C)` in float32: `(R * C * K, D)` to `(r * c * K, D)`."""
     rows, columns = (ops.convert_to_tensor(matrix, "float32") for matrix in matrices)
     grid = ops.reshape(ops.cast(table, "float32"), (rows.shape[1], columns.shape[1], -1, table.shape[-1]))
     resized = ops.einsum("ro,oqkd,cq->rckd", rows, grid, columns)
@@ -34,9 +34,9 @@ class Patches(BaseLayer):
         patch_size: P, the side of a patch in pixels, 1 or more.
 
     Raises:
-        ValueError: `patch_size` is not a positive integer or does not divide a side, or the images are not of rank 4.
+        ValueError: `patch_size` is not a positive integer or does not divide a side, or the images do not have rank 4.
 
-    Reference: paper section 3.1; equal to the patches of the reference's strided `embedding` convolution.
+    Reference: paper section 3.1; matches the patches of the reference's strided `embedding` convolution.
     """
 
     def __init__(self, patch_size: int, **kwargs: Any) -> None:
@@ -49,7 +49,7 @@ class Patches(BaseLayer):
         for name, side in zip(("height", "width"), input_shape[1:3]):
             if side is not None and (side % self.patch_size or side == 0):
                 raise ValueError(
-                    f"The patch size must divide the {name} of the images; the nearest sizes that work are "
+                    f"`patch_size` must divide the {name} of the images; the nearest valid sizes are "
                     f"{nearest_multiples(side, self.patch_size)}. Received: {name}={side}, patch_size={self.patch_size}"
                 )
 
@@ -82,7 +82,7 @@ class PatchEncoder(keras.layers.Dense):
         use_bias: whether to add a bias.
 
     Raises:
-        ValueError: `hidden_size` is not a positive integer, or the patches are not of rank 3.
+        ValueError: `hidden_size` is not a positive integer, or the patches do not have rank 3.
 
     Reference: paper equation 1, the matrix E; initialized as in the reference (LeCun normal, zero bias).
     """
@@ -95,10 +95,10 @@ class PatchEncoder(keras.layers.Dense):
     def build(self, input_shape: tuple) -> None:
         check_rank("PatchEncoder", input_shape, "B, N, P*P*C")
         super().build(input_shape)
-        self.input_spec = None  # at another patch size, patches have another length
+        self.input_spec = None  # `at_patch_size` changes the length of a patch
 
     def call(self, inputs: keras.KerasTensor, training: bool | None = None) -> keras.KerasTensor:
-        flatten = self.compute_dtype != "bfloat16"  # as `TokenDense` does
+        flatten = self.compute_dtype != "bfloat16"  # for speed, as in `TokenDense`
         x = ops.reshape(inputs, (-1, inputs.shape[-1])) if flatten else inputs
         matrices = RESIZED.get().get(id(self))
         x = ops.matmul(x, self.kernel if matrices is None else resize_axes(self.kernel, matrices))
@@ -106,7 +106,7 @@ class PatchEncoder(keras.layers.Dense):
         return ops.reshape(x, (-1, ops.shape(inputs)[1], self.hidden_size)) if flatten else x
 
     def quantize(self, *args: Any, **kwargs: Any) -> None:
-        """Excludes the projection of pixels from the quantization of a model."""
+        """Excludes the patch projection from the quantization of a model."""
         raise NotImplementedError  # `keras.Model.quantize` skips layers that raise this
 
     def multiply_accumulates(self, input_shape: tuple) -> int:

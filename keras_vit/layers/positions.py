@@ -13,9 +13,9 @@ from keras_vit.layers.validation import check_grid, check_grid_tokens, check_ran
 
 
 class _Positions(BaseLayer):
-    """A position embedding `(B, N, D)` to `(B, N, D)` for patches of a known grid."""
+    """Base class of position embeddings for a grid of patches: `(B, N, D)` to `(B, N, D)`."""
 
-    has_class_token_position = True  # whether it can come after the class token
+    has_class_token_position = True  # whether the layer accepts a class token in front of the patches
 
     def __init__(self, grid: tuple[int, int] | None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -32,11 +32,11 @@ class PositionEmbedding(_Positions):
     """Adds a learned vector to the token at each position: `(B, N, D)` to `(B, N, D)`; N must be static.
 
     Args:
-        grid: `(rows, columns)` of the patches, to which a checkpoint's positions are resampled, or None. N is `rows *
-            columns`, or one more with a class token in front.
+        grid: `(rows, columns)` of the patches, to which a checkpoint's position embeddings are resampled, or None. N is
+            `rows * columns` plus the number of class tokens in front, 0 to 2.
 
     Raises:
-        ValueError: the tokens are not of rank 3, or N is not static or does not fit `grid`.
+        ValueError: the tokens do not have rank 3, or N is not static or does not match `grid`.
 
     Reference: paper equation 1, E_pos; initialized as in the reference (normal, standard deviation 0.02).
     """
@@ -45,7 +45,7 @@ class PositionEmbedding(_Positions):
         super().__init__(grid, **kwargs)
 
     def build(self, input_shape: tuple) -> None:
-        check_static_tokens("PositionEmbedding", input_shape, "each position has a vector")
+        check_static_tokens("PositionEmbedding", input_shape, "each position has its own vector")
         _, tokens, hidden_size = input_shape
         if self.grid is not None:
             check_grid_tokens(self.grid, tokens)
@@ -56,7 +56,7 @@ class PositionEmbedding(_Positions):
         if matrices is None:
             return tokens + self.pos_embedding
         table = ops.convert_to_tensor(self.pos_embedding)
-        first = table.shape[1] - math.prod(self.grid)  # class tokens
+        first = table.shape[1] - math.prod(self.grid)  # number of class tokens
         return tokens + ops.concatenate([table[:, :first], resize_axes(table[0, first:], matrices)[None]], axis=1)
 
 
@@ -64,17 +64,17 @@ class PositionEmbedding(_Positions):
 class PositionEmbedding2D(_Positions):
     """Adds learned vectors for the column and the row of each patch: `(B, N, D)` to `(B, N, D)`.
 
-    The first D/2 values encode the column, the others the row. A class token has a separate vector, which the paper
-    does not specify.
+    The first D/2 values encode the column, the others the row. A class token gets a vector of its own; the paper does
+    not specify how it is handled.
 
     Args:
         grid: `(rows, columns)` of the patches; N is `rows * columns`, or one more with a class token in front.
 
     Raises:
-        ValueError: `grid` is not a pair of positive integers, the number of tokens does not fit it, or D is odd.
+        ValueError: `grid` is not a pair of positive integers, the number of tokens does not match it, or D is odd.
 
-    Reference: paper appendix D.4, "2-D"; the order and the standard deviation of 0.02 follow Scenic's
-    `Add2DPositionEmbedding`.
+    Reference: paper appendix D.4, "2-D". The order of column and row and the initialization (normal, standard deviation
+    0.02) follow Scenic's `Add2DPositionEmbedding`.
     """
 
     def build(self, input_shape: tuple) -> None:
@@ -84,7 +84,7 @@ class PositionEmbedding2D(_Positions):
         check_grid_tokens(self.grid, tokens)
         if hidden_size % 2:
             raise ValueError(
-                f"The size of a token must be even, half for the column and half for the row. Received: {hidden_size}"
+                f"`hidden_size` must be even: half is for the column, half for the row. Received: {hidden_size}"
             )
         self.x_embedding = self._table("x_embedding", columns, hidden_size // 2)
         self.y_embedding = self._table("y_embedding", rows, hidden_size // 2)
@@ -107,14 +107,14 @@ class SinCosPositionEmbedding(_Positions):
     """Adds fixed sines and cosines of the column and the row of each patch: `(B, N, D)` to `(B, N, D)`.
 
     The D/4 frequencies w are a geometric series from 1 to 1/10000; the D values are sin(w*column), cos(w*column),
-    sin(w*row) and cos(w*row). A class token has no position and is added after this layer.
+    sin(w*row) and cos(w*row). A class token has no position embedding and must be prepended after this layer.
 
     Args:
         grid: `(rows, columns)` of the patches; N is `rows * columns`.
 
     Raises:
-        ValueError: `grid` is not a pair of positive integers, the number of tokens does not fit it, or D is not a
-            multiple of 4 of at least 8.
+        ValueError: `grid` is not a pair of positive integers, the number of tokens does not match it, or D is not a
+            multiple of 4 that is at least 8.
 
     Reference: big_vision's `sincos2d`.
     """
@@ -127,7 +127,7 @@ class SinCosPositionEmbedding(_Positions):
         check_grid_tokens(self.grid, tokens, class_token=False)
         if hidden_size % 4 or hidden_size < 8:
             raise ValueError(
-                "Sines and cosines of two axes need tokens whose size is a multiple of 4 and at least 8. "
+                "`hidden_size` must be a multiple of 4 and at least 8 for sine-cosine position embeddings. "
                 f"Received: hidden_size={hidden_size}"
             )
         frequencies = 10000.0 ** -np.linspace(0, 1, hidden_size // 4)
@@ -141,13 +141,13 @@ class SinCosPositionEmbedding(_Positions):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class NoPositionEmbedding(_Positions):
-    """Returns the tokens `(B, N, D)` unchanged, in place of a position embedding.
+    """Returns tokens `(B, N, D)` unchanged; replaces a position embedding.
 
     Args:
         grid: `(rows, columns)` of the patches. It does not affect the output.
 
     Raises:
-        ValueError: `grid` is not a pair of positive integers, or the tokens are not of rank 3.
+        ValueError: `grid` is not a pair of positive integers, or the tokens do not have rank 3.
 
     Reference: paper appendix D.4, "providing no positional information".
     """

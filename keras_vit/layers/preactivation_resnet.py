@@ -1,4 +1,4 @@
-"""The ResNet of the published BiT weights."""
+"""The pre-activation ResNet of the published BiT weights."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,18 +17,18 @@ POOL_PADDINGS = ("zeros", "minus_infinity")
 class PreActivationResNet(ResNetStem):
     """A pre-activation ResNet (V2) without its head: images `(B, H, W, C)` to non-negative features `(B, h, w, F)`.
 
-    The root is a 7x7 convolution and a 3x3 max-pool, each of stride 2, without norm or activation. Units normalize and
-    activate before they convolve, and a final GroupNorm and ReLU follow. Sides are divided by the strides and rounded
-    up. `ResNetStem` is the other form (V1).
+    The root is a 7x7 convolution and a 3x3 max-pool, each of stride 2, without norm or activation. In every unit, norm
+    and activation come before each convolution. A final GroupNorm and ReLU follow the last unit. The output's sides are
+    the input's divided by the total stride, rounded up. For the post-activation form (V1), see `ResNetStem`.
 
     Args:
         blocks: number of units in each stage, such as `(3, 4, 6, 3)`.
         width: channels of the root, a multiple of 32. The last of n stages has `4 * width * 2**(n-1)` output channels.
         pool_padding: padding of the root's max-pool, "zeros" (as the published weights were trained) or
-            "minus_infinity" (as in big_vision). They differ if features at the border are negative.
+            "minus_infinity" (as in big_vision). The results differ where features at the border are negative.
 
     Raises:
-        ValueError: an argument is out of range, or the images are not of rank 4.
+        ValueError: an argument is out of range, or the images do not have rank 4.
 
     Reference: Kolesnikov et al., "Big Transfer" (BiT); GroupNorm with epsilon 1e-5, weight standardization with 1e-10
     on the variance, symmetric padding.
@@ -64,7 +64,7 @@ class PreActivationResNet(ResNetStem):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PreActivationUnit(BottleneckUnit):
-    """BiT's ResidualUnit: `(B, H, W, C)` to `(B, H/strides, W/strides, 4 * channels)`."""
+    """A pre-activation bottleneck unit: `(B, H, W, C)` to `(B, H/strides, W/strides, 4 * channels)`."""
 
     def build(self, input_shape):
         policy, n = self.dtype_policy, self.channels

@@ -1,4 +1,4 @@
-"""The ResNet stem of hybrids."""
+"""The ResNet stem of hybrid models."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.std_conv import StdConv2D, build_in_turn, count_in_turn, group_norm, strided_shape
 from keras_vit.layers.validation import check_positive_int, check_rank
 
-# Units in each stage of a ResNet, by depth. Depth 8 is for small images: its stride is 8 instead of 32.
+# Number of units in each stage of a ResNet, by depth. Depth 8 is for small images: its stride is 8 instead of 32.
 BIT_UNITS = {
     8: (1, 1),
     26: (2, 2, 2, 2),
@@ -25,19 +25,19 @@ BIT_UNITS = {
 class ResNetStem(BaseLayer):
     """A ResNet (V1) without its head: images `(B, H, W, C)` to non-negative features `(B, h, w, F)`.
 
-    The root is a 7x7 convolution and a 3x3 max-pool, each of stride 2. Stages of bottleneck units follow, each of
-    stride 2 except the first. Sides are divided by the strides and rounded up. Convolutions are weight-standardized
-    and have no bias; a GroupNorm of 32 groups follows each.
+    The root is a 7x7 convolution and a 3x3 max-pool, each of stride 2. The stages of bottleneck units after the root
+    have stride 2, except for the first stage. The output's sides are the input's divided by the total stride, rounded
+    up. Convolutions are weight-standardized, have no bias, and are followed by a GroupNorm with 32 groups.
 
     Args:
         blocks: number of units in each stage, such as `(3, 4, 9)`; `()` for only the root.
         width: channels of the root, a multiple of 32. Stage i (from 1) has `4 * width * 2**(i-1)` output channels.
 
     Raises:
-        ValueError: a number of units or the width is out of range, or the images are not of rank 4.
+        ValueError: a number of units or the width is out of range, or the images do not have rank 4.
 
-    Reference: paper section 4.1 "Model Variants"; equal to the reference's hybrids (GroupNorm with epsilon 1e-6, weight
-    standardization with 1e-5 on the standard deviation).
+    Reference: paper section 4.1 "Model Variants"; matches the reference's hybrids (GroupNorm with epsilon 1e-6, weight
+    standardization with 1e-5 added to the standard deviation).
     """
 
     def __init__(self, blocks: Sequence[int] = (), width: int = 64, **kwargs: Any) -> None:
@@ -48,7 +48,7 @@ class ResNetStem(BaseLayer):
 
     @property
     def stride(self) -> int:
-        """Pixels from one feature to the next, along either side."""
+        """Stride of the features in pixels, along both axes."""
         return stem_stride_of(self.blocks)
 
     def build(self, input_shape: tuple) -> None:
@@ -94,7 +94,7 @@ class ResNetStem(BaseLayer):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class BottleneckUnit(BaseLayer):
-    """The reference's ResidualUnit: `(B, H, W, C)` to `(B, H/strides, W/strides, 4 * channels)`."""
+    """A post-activation bottleneck unit: `(B, H, W, C)` to `(B, H/strides, W/strides, 4 * channels)`."""
 
     def __init__(self, channels, strides=1, **kwargs):
         super().__init__(**kwargs)
@@ -130,7 +130,7 @@ class BottleneckUnit(BaseLayer):
 
 
 def check_stages(blocks, width):
-    """Raises a `ValueError` unless `blocks` are units per stage and 32 groups divide `width`."""
+    """Raises a `ValueError` unless `blocks` are positive integers and `width` is a positive multiple of 32."""
     if not isinstance(blocks, list | tuple):
         raise ValueError(f"`blocks` must be a tuple such as (3, 4, 9). Received: blocks={blocks!r}")
     for units in blocks:
@@ -141,11 +141,11 @@ def check_stages(blocks, width):
 
 
 def resolve_stem(stem, resnet_blocks):
-    """Returns the units of a model's ResNet stem as a tuple, or None for a model without one."""
+    """Returns the number of units in each stage of a model's ResNet stem, or None for a model without a stem."""
     if stem not in (None, "", "resnet"):
         raise ValueError(f'`stem` must be "" or "resnet". Received: stem={stem!r}')
     if stem == "" and resnet_blocks:
-        raise ValueError(f"`resnet_blocks` needs `stem=\"resnet\"`. Received: resnet_blocks={resnet_blocks}, stem=''")
+        raise ValueError(f"`resnet_blocks` requires stem=\"resnet\". Received: resnet_blocks={resnet_blocks}, stem=''")
     if stem == "" or (stem is None and resnet_blocks is None):
         return None
     blocks = () if resnet_blocks is None else resnet_blocks
@@ -154,5 +154,5 @@ def resolve_stem(stem, resnet_blocks):
 
 
 def stem_stride_of(blocks):
-    """Returns the stride of `ResNetStem(blocks)`; sides are divided by it and rounded up."""
+    """Returns the total stride of `ResNetStem(blocks)`."""
     return 4 * 2 ** max(len(blocks) - 1, 0)

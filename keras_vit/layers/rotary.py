@@ -1,4 +1,4 @@
-"""Rotary position embedding of patches (RoPE)."""
+"""Rotary position embeddings (RoPE) for patch grids."""
 
 import types
 
@@ -11,12 +11,13 @@ ROTARY = {"grid", "prefix", "style", "coordinates", "theta", "order", "reference
 
 
 def check_rotary(rotary):
-    """Returns the arguments of `rotary_table` as a read-only mapping, which Keras does not track; None stays None."""
+    """Checks arguments of `rotary_table` and returns them as a read-only mapping, which Keras does not track."""
     if rotary is None:
         return None
     if "grid" not in rotary or set(rotary) - ROTARY:
         raise ValueError(
-            f"`rotary` needs `grid` and takes {', '.join(sorted(ROTARY))}. Received: rotary={dict(rotary)}"
+            f"`rotary` must contain `grid` and only keys among {', '.join(sorted(ROTARY))}. "
+            f"Received: rotary={dict(rotary)}"
         )
     return types.MappingProxyType({**rotary, "grid": check_grid(rotary["grid"])})
 
@@ -24,9 +25,22 @@ def check_rotary(rotary):
 def rotary_table(
     size, *, grid, prefix=0, style="half", coordinates="centered", theta=100.0, order="yx", reference=None, offset=0.0
 ):
-    """Returns the cosines and sines that rotate a head's queries and keys: float32 `(prefix + rows*columns, size)`.
+    """Returns the cosines and sines that rotate queries and keys: each float32 `(prefix + rows*columns, size)`.
 
     Frequency k is `theta ** (-k / (size/4))`. It rotates one pair of values by the row and another by the column.
+
+    Args:
+        size: number of values per head, a multiple of 4.
+        grid: `(rows, columns)` of the patches.
+        prefix: number of tokens before the patches, which are not rotated.
+        style: "half" pairs value i with value `i + size/2`; "pairs" pairs neighboring values.
+        coordinates: "centered" scales patch centers to [-1, 1] and multiplies them by 2 pi; "index" counts patches from
+            0.
+        theta: base of the frequencies, above 0.
+        order: "yx" if the frequencies of the row come first, "xy" if those of the column do.
+        reference: with "index", the side of the grid to which the coordinates are rescaled; None for no rescaling.
+        offset: with "index", number added to the coordinates before rescaling.
+
     Reference: DINOv3's `rope_position_encoding.py`; timm's `pos_embed_sincos.py`.
     """
     rows, columns = check_grid(grid)
@@ -35,7 +49,7 @@ def rotary_table(
     check_choice("order", order, ("yx", "xy"))
     if size % 4 or theta <= 0:
         raise ValueError(
-            "Rotary positions need a head size that is a multiple of 4 and a `theta` above 0. "
+            "`size`, the head size, must be a multiple of 4, and `theta` must be above 0. "
             f"Received: size={size}, theta={theta}"
         )
     frequencies = theta ** (-np.arange(size // 4) / (size / 4))
@@ -56,7 +70,7 @@ def rotary_table(
 
 
 def rotate(x, cosines, sines, style):
-    """Rotates queries or keys of the first M tokens, `(B, M, heads, size)`, in float32 by a `rotary_table`."""
+    """Rotates queries or keys of the first M tokens, `(B, M, heads, size)`, in float32."""
     dtype, shape = x.dtype, x.shape
     x = ops.cast(x, "float32")
     if style == "half":

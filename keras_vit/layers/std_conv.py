@@ -1,4 +1,4 @@
-"""The weight-standardized convolution and the GroupNorm of the ResNets."""
+"""Weight-standardized convolution and GroupNorm for the ResNets."""
 
 import math
 
@@ -12,12 +12,20 @@ from keras_vit.layers.validation import check_choice
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class StdConv2D(BaseLayer):
-    """A convolution without bias whose kernel is standardized: `(B, H, W, C)` to `(B, H/s, W/s, filters)`.
+    """A convolution with a weight-standardized kernel and no bias: `(B, H, W, C)` to `(B, H/s, W/s, filters)`.
 
-    Padding "same" adds an odd zero at the bottom or right, "symmetric" pads all sides equally. `variance_epsilon` is
-    added to the variance; None adds 1e-5 to the standard deviation instead. The kernel is standardized in float32.
+    The kernel is standardized in float32.
 
-    Reference: Qiao et al., "Weight Standardization"; the reference's StdConv, or BiT's with "symmetric" and 1e-10.
+    Args:
+        filters: number of output channels.
+        kernel_size: side of the kernel in pixels.
+        strides: s, the stride along both axes.
+        padding: "same", which puts the extra zeros of an odd padding at the bottom and right, or "symmetric", which
+            pads all sides equally.
+        variance_epsilon: number added to the variance of the kernel; None adds 1e-5 to the standard deviation instead.
+
+    Reference: Qiao et al., "Weight Standardization"; matches the reference's StdConv, and BiT's with "symmetric" and
+    1e-10.
     """
 
     def __init__(self, filters, kernel_size, strides=1, padding="same", variance_epsilon=None, **kwargs):
@@ -52,7 +60,7 @@ class StdConv2D(BaseLayer):
         return strided_shape(input_shape, self.strides, self.filters)
 
     def multiply_accumulates(self, input_shape):
-        """Returns the multiply-accumulates of one example for `(B, H, W, C)`, without products with padding."""
+        """Returns the multiply-accumulates of one example for `(B, H, W, C)`, excluding products with padding."""
         return conv_multiply_accumulates(self, input_shape, (self.kernel_size,) * 2, (self.strides,) * 2)
 
 
@@ -62,7 +70,7 @@ def group_norm(name, epsilon=1e-6, **kwargs):
 
 
 def strided_shape(input_shape, strides, channels):
-    """Returns `(B, H / strides, W / strides, channels)`, with sides rounded up, from `(B, H, W, C)`."""
+    """Returns `(B, H / strides, W / strides, channels)`, rounding sides up, given `(B, H, W, C)`."""
     batch, *sides, _ = input_shape
     return (batch, *(None if side is None else -(-side // strides) for side in sides), channels)
 
@@ -73,13 +81,14 @@ def pad_sides(x, width, value=0.0):
 
 
 def conv_multiply_accumulates(layer, input_shape, kernel_size, strides, dilation=(1, 1), axes=(1, 2)):
-    """Returns the multiply-accumulates of a convolution for one image, without products with padding."""
+    """Returns the multiply-accumulates of a convolution for one image, excluding products with padding."""
     output_shape, count = layer.compute_output_shape(input_shape), math.prod(layer.kernel.shape[2:])
     for axis, taps, stride, apart in zip(axes, kernel_size, strides, dilation, strict=True):
         side, outputs = input_shape[axis], output_shape[axis]
         zeros = max((outputs - 1) * stride + (taps - 1) * apart + 1 - side, 0)  # added by `padding="same"`
         before = {"same": zeros // 2, "symmetric": taps // 2}.get(layer.padding, 0)
-        first = np.arange(outputs)[:, None] * stride - before + np.arange(taps) * apart  # pixel of each output and tap
+        # Index of the input pixel that each output multiplies by each kernel tap; those outside the image are padding.
+        first = np.arange(outputs)[:, None] * stride - before + np.arange(taps) * apart
         count *= int(((first >= 0) & (first < side)).sum())
     return count
 

@@ -1,6 +1,7 @@
-"""Dense layers of tokens `(B, N, ...)`, computed as one product of two matrices, except in bfloat16.
+"""Dense layers for tokens `(B, N, ...)` that flatten the batch and token axes, except in bfloat16.
 
-XLA on CPUs copies the operands of batched products; XLA on TPUs would copy to flatten the tokens instead.
+On CPUs, XLA copies the operands of a batched matmul, so a 2-D matmul is faster. On TPUs, where models run in bfloat16,
+XLA would copy the tokens to flatten them.
 """
 
 import math
@@ -10,19 +11,19 @@ from keras import ops
 
 
 class TokenDense(keras.layers.Dense):
-    """`Dense`: `(B, N, D)` to `(B, N, units)`."""
+    """A `Dense` layer on flattened tokens: `(B, N, D)` to `(B, N, units)`."""
 
     def call(self, inputs, training=None):
         if self.compute_dtype == "bfloat16":
             return super().call(inputs, training=training)
         tokens = ops.shape(inputs)[1]
-        # Keras adds the bias with an op that TensorFlow fuses with the product.
+        # `Dense.call` adds the bias with an op that TensorFlow fuses with the matmul.
         x = super().call(ops.reshape(inputs, (-1, inputs.shape[-1])), training=training)
         return ops.reshape(x, (-1, tokens, self.units))
 
 
 class TokenProjection(keras.layers.EinsumDense):
-    """`EinsumDense` over the axes after the tokens, without an activation."""
+    """An `EinsumDense` that contracts all axes after the token axis, without an activation."""
 
     def call(self, inputs, training=None):
         if self.compute_dtype == "bfloat16":

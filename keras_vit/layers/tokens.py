@@ -1,4 +1,4 @@
-"""Class and register tokens, DeiT's head for two class tokens, and LayerScale."""
+"""Class and register tokens, LayerScale, and DeiT's head for class and distillation tokens."""
 
 from typing import Any
 
@@ -31,14 +31,14 @@ class ClassToken(BaseLayer):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class RegisterTokens(BaseLayer):
-    """Inserts learned tokens without positions into each sequence: `(B, N, D)` to `(B, N+count, D)`.
+    """Inserts learned tokens without position embeddings into each sequence: `(B, N, D)` to `(B, N+count, D)`.
 
     Args:
-        count: number of registers, 1 or more.
-        after: number of tokens that come before the registers, such as 1 for a class token.
+        count: number of register tokens, 1 or more.
+        after: number of tokens before the register tokens, such as 1 for a class token.
 
     Raises:
-        ValueError: `count` is not a positive integer, or the tokens are not of rank 3.
+        ValueError: `count` is not a positive integer, or the tokens do not have rank 3.
 
     Reference: Darcet et al., "Vision Transformers Need Registers"; initialized as in DINOv3 (normal, standard
     deviation 0.02).
@@ -95,7 +95,8 @@ class LayerScale(BaseLayer):
 class DistilledHead(keras.layers.Dense):
     """Averages two linear heads, one on each half of the input: `(B, 2F)` to `(B, units)` (Touvron et al., DeiT)."""
 
-    # `kernel` and `bias` belong to the class token's head (first half), `distillation` is the distillation token's.
+    # `kernel` and `bias` are the head of the class token (the first half of the input), `distillation` is the head of
+    # the distillation token.
 
     def build(self, input_shape: tuple) -> None:
         half = (*input_shape[:-1], input_shape[-1] // 2)

@@ -23,37 +23,38 @@ class TransformerBlock(BaseLayer):
         z' = z + attention(norm(z))        (paper, eq. 2)
         z  = z' + mlp(norm(z'))            (paper, eq. 3)
 
-    The arguments from `mlp` on are for newer families; their defaults give the paper's block.
+    `mlp` and the arguments after it support newer families; their defaults reproduce the paper's block.
 
     Args:
         num_heads: number of attention heads; must divide D.
         mlp_dim: size of the MLP's hidden layer, 1 or more.
-        dropout: rate after the attention's output projection, after the activation and after the MLP, in [0, 1).
-        attention_dropout: rate on the attention scores, in [0, 1).
+        dropout: dropout rate after the attention's output projection, after the MLP's activation and after the MLP, in
+            [0, 1).
+        attention_dropout: dropout rate of the attention scores, in [0, 1).
         stochastic_depth: probability of dropping a residual branch, drawn for each example and branch, in [0, 1). Kept
             branches are scaled up.
-        first_token_only: whether to compute only the first token, `(B, 1, D)`, which attends to all tokens.
+        first_token_only: whether to compute the output of only the first token, `(B, 1, D)`. It attends to all tokens.
         exact_gelu: whether the MLP uses the exact GELU instead of the reference's tanh approximation.
         epsilon: epsilon of all LayerNorms, above 0.
-        relative_positions: whether attention has relative positions, see `MultiHeadAttention`; N must be static.
-        remat: whether to keep only the block's input for the gradient and recompute the block in the backward pass
-            (gradient checkpointing). Inside `layers.dropout.seed_scope` gradients stay exact under dropout, because
-            the recomputation draws the same masks.
-        mlp: "gelu_tanh", "gelu" (exact), "quick_gelu" (`x * sigmoid(1.702 x)`) or "swiglu", `dense_2(silu(gate(x)) *
-            dense_1(x))`; None for the GELU that `exact_gelu` selects.
+        relative_positions: whether attention uses relative positions, see `MultiHeadAttention`; N must be static.
+        remat: whether to store only the block's input for the backward pass, which recomputes the block (gradient
+            checkpointing). Inside `layers.dropout.seed_scope`, gradients stay exact under dropout, because the
+            recomputation draws the same masks.
+        mlp: "gelu_tanh", "gelu" (exact), "quick_gelu" (`x * sigmoid(1.702 x)`) or "swiglu" (`dense_2(silu(gate(x)) *
+            dense_1(x))`); None for the GELU that `exact_gelu` selects.
         mlp_norm: whether to apply a LayerNorm before the MLP's second dense layer.
         mlp_bias: whether the MLP's dense layers have biases.
-        attention_bias: which attention projections have a bias: letters of "qkvo".
+        attention_bias: attention projections with a bias: any letters of "qkvo" (query, key, value, output).
         qk_norm: whether to apply a LayerNorm to the queries and keys of each head.
         attention_norm: whether to apply a LayerNorm before the attention's output projection.
-        rotary: None, or rotary positions as `MultiHeadAttention` takes them.
+        rotary: arguments of the rotary position embedding, see `MultiHeadAttention`; None for no rotary embedding.
         layer_scale: initial value of the LayerScale on both residual branches; None for no LayerScale.
-        masked: whether tokens of zeros are padding, which no token attends to and which stays zero.
+        masked: whether all-zero tokens are padding. Padding stays zero, and no token attends to it.
 
     Raises:
-        ValueError: an argument is out of range, `num_heads` does not divide D, or the tokens are not of rank 3.
+        ValueError: an argument is out of range, `num_heads` does not divide D, or the tokens do not have rank 3.
 
-    Reference: paper equations 2 and 3; equal to the reference's encoder block (LayerNorm epsilon 1e-6, tanh GELU).
+    Reference: paper equations 2 and 3; matches the reference's encoder block (LayerNorm epsilon 1e-6, tanh GELU).
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class TransformerBlock(BaseLayer):
         self.mlp_2 = mlp_dense(hidden_size, "mlp_2", use_bias=self.mlp_bias, **policy)
         self.drop = Dropout(self.dropout, name="drop", **policy)
         self.drop_path = Dropout(self.stochastic_depth, noise_shape=(None, 1, 1), name="drop_path", **policy)
-        # Optional parts, then build all layers.
+        # Add the optional parts and build all layers.
         self.mlp_gate = self.inner_norm = self.scale_1 = self.scale_2 = None
         parts = [self.norm_1, self.attention, self.norm_2, self.mlp_1]
         if self.mlp_kind == "swiglu":
@@ -143,7 +144,7 @@ class TransformerBlock(BaseLayer):
         first_token_only: bool = False,
         score_change: keras.KerasTensor | None = None,
     ) -> keras.KerasTensor:
-        """Computes the block without rematerialization; `score_change` is added to the attention logits."""
+        """Computes the block without rematerialization; adds `score_change` to the scores after the softmax."""
         real = real_tokens(tokens) if self.masked else None
         x = self.norm_1(tokens)
         queries = None
@@ -159,15 +160,15 @@ class TransformerBlock(BaseLayer):
         return tokens if real is None else with_zero_padding(tokens, real)
 
     def _rematerialized(self, tokens):
-        # `keras.RematScope` fails on a functional model inside `tf.function`, and the masks of Keras' dropout differ
-        # between the two computations, which makes gradients silently wrong.
+        # `keras.RematScope` fails on functional models inside `tf.function`, and the recomputation draws other masks
+        # from Keras' dropout, which makes gradients silently wrong.
         seeds = current_seeds()
         first = seeds.count if seeds else 0
 
         def encode(tokens):
             if seeds:
                 seeds.count = first  # the recomputation draws the same seeds
-            # `tf.recompute_grad` may run it in another thread, or after the scope has ended.
+            # `tf.recompute_grad` may call this in another thread or after the scope has ended.
             with seed_scope(seeds):
                 return self.encode(tokens, training=True, first_token_only=self.first_token_only)
 
@@ -192,7 +193,7 @@ class TransformerBlock(BaseLayer):
     def multiply_accumulates(self, input_shape: tuple, all_tokens: bool = False) -> int:
         """Returns the multiply-accumulates of one example for the shape `(B, N, D)`.
 
-        With `all_tokens`, the outputs of all tokens count even if `first_token_only` is set.
+        If `all_tokens` is True, the outputs of all tokens are counted even if `first_token_only` is set.
         """
         batch, tokens, hidden_size = input_shape
         outputs = 1 if self.first_token_only and not all_tokens else tokens

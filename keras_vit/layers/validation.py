@@ -22,13 +22,13 @@ def check_choice(name, value, choices):
 
 
 def nearest_multiples(side, stride):
-    """Returns the positive multiples of `stride` nearest to a side, as text."""
+    """Returns the positive multiples of `stride` nearest to a side, as text such as "16 and 24"."""
     below = side // stride * stride
     return f"{below} and {below + stride}" if below else f"{stride}"
 
 
 def check_grid(grid):
-    """Returns the grid as a tuple `(rows, columns)`."""
+    """Returns a valid grid as a tuple `(rows, columns)`; raises a `ValueError` for other values."""
     if not isinstance(grid, list | tuple) or len(grid) != 2:
         raise ValueError(f"`grid` must be (rows, columns). Received: grid={grid!r}")
     for side in grid:
@@ -37,23 +37,23 @@ def check_grid(grid):
 
 
 def check_grid_tokens(grid, tokens, class_token=True):
-    """Raises a `ValueError` unless `tokens` fits a grid, with up to two class tokens if `class_token` is set."""
+    """Raises a `ValueError` unless a grid, plus up to two class tokens if `class_token` is set, has `tokens` tokens."""
     rows, columns = grid
     counts = [rows * columns + more for more in range(3 if class_token else 1)]
     if tokens not in counts:
         others = ", or {} with a class token, or {} with two".format(*counts[1:]) if class_token else ""
-        message = f"A grid of {rows}x{columns} has {counts[0]} tokens{others}."
+        message = f"A {rows}x{columns} grid requires {counts[0]} tokens{others}."
         raise ValueError(f"{message} Received: tokens={tokens}, grid={grid}")
 
 
 def check_static_tokens(layer, shape, reason):
-    """Raises a `ValueError` unless `shape` is `(B, N, D)` with a static N; `reason` is why it is needed."""
+    """Raises a `ValueError` with the `reason` unless `shape` is `(B, N, D)` with a static N."""
     check_rank(layer, shape, "B, N, D")
     if shape[1] is None:
         raise ValueError(f"{layer} needs a static number of tokens, because {reason}. Received: shape={tuple(shape)}")
 
 
 def check_rank(layer, shape, axes):
-    """Raises a `ValueError` unless `shape` has as many axes as the string `axes` names, such as "B, N, D"."""
+    """Raises a `ValueError` unless `shape` has the axes that `axes` lists, such as "B, N, D"."""
     if len(shape) != len(axes.split(",")):
         raise ValueError(f"{layer} needs inputs of shape ({axes}). Received: shape={tuple(shape)}")

@@ -33,8 +33,8 @@ def test_sides_may_be_unknown_until_the_call():
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        ((1, 9, 8, 3), "divide the height.*nearest sizes that work are 8 and 12.*Received: height=9, patch_size=4"),
-        ((1, 8, 3, 3), "divide the width.*nearest sizes that work are 4. Received: width=3, patch_size=4"),
+        ((1, 9, 8, 3), "divide the height.*nearest valid sizes are 8 and 12.*Received: height=9, patch_size=4"),
+        ((1, 8, 3, 3), "divide the width.*nearest valid sizes are 4. Received: width=3, patch_size=4"),
     ],
 )
 def test_sides_must_be_multiples_of_the_patch_size(shape, message):

@@ -37,7 +37,7 @@ def test_initial_positions_and_class_token():
 
 def test_a_grid_must_have_the_tokens():
     with pytest.raises(
-        ValueError, match=r"2x3 has 6 tokens, or 7 with a class token, or 8 with two. Received: tokens=9, gr"
+        ValueError, match=r"2x3 grid requires 6 tokens, or 7 with a class token, or 8 with two. Received: tokens=9, gr"
     ):
         PositionEmbedding((2, 3)).build((None, 9, 4))
     with pytest.raises(ValueError, match=r"`grid` must be \(rows, columns\). Received: grid=4"):
