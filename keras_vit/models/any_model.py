@@ -1,4 +1,4 @@
-"""Functions on any Keras model: its file, digest, images, outputs, and the Vision Transformer inside it."""
+"""Functions for any Keras model: loading, digests, image shape, outputs, and the Vision Transformer inside it."""
 
 import hashlib
 import os
@@ -14,13 +14,14 @@ from keras_vit.models.vision_transformer import VisionTransformer
 
 
 def load_keras_file(path: str | os.PathLike, compile: bool = True) -> keras.Model:
-    """Loads a model from a local or remote .keras file, never running code from the file.
+    """Loads a model from a local or remote .keras file without running code from the file.
 
-    Version 0.1.0 saved a Vision Transformer as a plain `keras.Model`. To turn it into a `VisionTransformer`, save its
-    weights with `keras_vit.checkpoints.save` and load them with `keras_vit.from_pretrained`.
+    Files of version 0.1.0 contain a Vision Transformer as a plain `keras.Model`. To convert it to a
+    `VisionTransformer`, save its weights with `keras_vit.checkpoints.save` and load them with
+    `keras_vit.from_pretrained`.
 
     Args:
-        path: path of the file.
+        path: local or remote path of the file.
         compile: whether to restore the optimizer, loss and metrics of a compiled model.
 
     Raises:
@@ -32,11 +33,11 @@ def load_keras_file(path: str | os.PathLike, compile: bool = True) -> keras.Mode
             return load_keras_file(f"{folder}/model.keras", compile)
     try:
         return keras.saving.load_model(path, compile=compile, safe_mode=True)
-    except Exception as error:  # from zipfile, json, h5py or Keras, depending on the damage
+    except Exception as error:  # zipfile, json, h5py and Keras raise many types for damaged files
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise ValueError(
-            "The file must be a complete Keras model file that contains only layers of Keras and keras_vit, and no "
-            f"code ({reason}). Received: {path}"
+            "The file must be an undamaged .keras file that contains only layers of Keras and keras_vit, and no code "
+            f"({reason}). Received: {path}"
         ) from error
 
 
@@ -49,7 +50,7 @@ def weights_digest(model: keras.Model) -> str:
 
 
 def model_digest(model: keras.Model) -> str:
-    """Returns the SHA-256 of a model's config, if it has one, and weights, in hexadecimal."""
+    """Returns the SHA-256 of a model's config (if the model is serializable) and weights, in hexadecimal."""
     try:
         config = model.to_json()
     except (NotImplementedError, TypeError, ValueError):
@@ -58,7 +59,7 @@ def model_digest(model: keras.Model) -> str:
 
 
 def image_shape_of(model: keras.Model) -> tuple[int | None, int | None, int | None]:
-    """Returns `(H, W, C)` of a model's images; each is None if unknown, as in a subclassed model."""
+    """Returns a model's image shape `(H, W, C)`; unknown sizes, as in a subclassed model, are None."""
     try:
         shape = keras.tree.flatten(model.inputs)[0].shape
     except (AttributeError, ValueError, IndexError):  # not built, or a subclass
@@ -73,7 +74,7 @@ _FUNCTIONAL = (
 
 
 def check_images_known(model: keras.Model) -> tuple[int, int, int]:
-    """Returns `image_shape_of` a model; raises a `ValueError` if a part of it is unknown."""
+    """Returns `image_shape_of(model)`; raises a `ValueError` if any of the three sizes is unknown."""
     height, width, channels = shape = image_shape_of(model)
     if height is None or width is None or channels is None:
         raise ValueError(
@@ -84,12 +85,13 @@ def check_images_known(model: keras.Model) -> tuple[int, int, int]:
 
 
 def check_not_masked(model: keras.Model) -> None:
-    """Raises a `ValueError` if a model predicts masked patches and is therefore not a classifier."""
+    """Raises a `ValueError` if a model predicts masked patches instead of classes."""
     if getattr(model, "arguments", {}).get("masking_rate"):
         raise ValueError(
-            "A model that predicts masked patches is not a classifier and cannot be exported; the evaluators fewshot, "
-            "linear_probe and knn accept it. To get a classifier, save its weights, `keras_vit.checkpoints.save(model, "
-            f"'weights.npz')`, and fine-tune with --config.weights=weights.npz. Received: model={model.name!r}"
+            "A model that predicts masked patches is not a classifier and cannot be exported; only the evaluators "
+            "fewshot, linear_probe and knn support it. To get a classifier, save the weights with "
+            "`keras_vit.checkpoints.save(model, 'weights.npz')` and fine-tune with --config.weights=weights.npz. "
+            f"Received: model={model.name!r}"
         )
 
 
@@ -104,7 +106,7 @@ def output_shape_of(model: keras.Model) -> tuple:
 
 
 def last_activation_of(model: keras.Model) -> str:
-    """Returns the name of the activation of a model's last layer, including nested models; "linear" for none."""
+    """Returns the name of the last layer's activation, searching nested models; "linear" without an activation."""
     last: keras.layers.Layer = model
     while isinstance(last, keras.Model):
         operations = getattr(last, "operations", None) or last.layers
@@ -117,7 +119,7 @@ def last_activation_of(model: keras.Model) -> str:
 
 
 def gives_probabilities(model: keras.Model) -> bool:
-    """Returns whether outputs are probabilities, by the last activation or by the outputs for random images."""
+    """Returns whether a model outputs probabilities, judging by its last activation or its outputs on random images."""
     if last_activation_of(model) in ("softmax", "sigmoid"):
         return True
     sides = [side for side in image_shape_of(model) if side is not None]
@@ -125,7 +127,8 @@ def gives_probabilities(model: keras.Model) -> bool:
         return False
     images = np.random.default_rng(0).integers(-1, 2, (2, *sides)).astype("float32")
     outputs = ops.convert_to_numpy(ops.cast(model(images, training=False), "float32"))
-    return bool((outputs >= 0).all() and (np.abs(outputs.sum(-1) - 1) < 0.01).all())  # bfloat16 rounds
+    # The tolerance allows for bfloat16 rounding.
+    return bool((outputs >= 0).all() and (np.abs(outputs.sum(-1) - 1) < 0.01).all())
 
 
 def logits_activation_of(model: keras.Model) -> str:
@@ -134,13 +137,13 @@ def logits_activation_of(model: keras.Model) -> str:
 
 
 def set_logits_activation(model: keras.Model, activation: str) -> None:
-    """Records in a model which activation turns its logits into probabilities, "softmax" or "sigmoid"."""
+    """Records the activation that turns a model's logits into probabilities, "softmax" or "sigmoid"."""
     for layer in layers_inside(model, InputPreprocessing):
         layer.logits_activation = activation
 
 
 def layers_inside(model, kind):
-    """Yields the model itself if it is a `kind`; otherwise every `kind` nested inside it, at any depth."""
+    """Yields the model itself if it is an instance of `kind`, otherwise all instances inside it at any depth."""
     if isinstance(model, kind):
         yield model
     elif isinstance(model, keras.Model):
@@ -149,29 +152,29 @@ def layers_inside(model, kind):
 
 
 def is_naflex(model: keras.Model) -> bool:
-    """Returns whether a model takes NaFlex batches."""
+    """Returns whether the inputs of a model are NaFlex batches."""
     return any(layer.preprocessing.resize == "naflex" for layer in layers_inside(model, InputPreprocessing))
 
 
 def find_vision_transformer(model: keras.Model) -> VisionTransformer:
-    """Returns the one `VisionTransformer` that a model is or contains at any depth."""
+    """Returns the `VisionTransformer` that a model is or contains; raises a `ValueError` unless there is only one."""
     found = list({id(vit): vit for vit in layers_inside(model, VisionTransformer)}.values())
     if len(found) == 1:
         return found[0]
     problem = "more than one Vision Transformer" if found else "no Vision Transformer"
     if not found and any(layers_inside(model, TransformerBlock)):
         problem += (
-            ", only the layers of one, like a clone or a file of version 0.1.0. Save its weights with "
+            ", only the layers of one, as in a clone or a file of version 0.1.0. Save its weights with "
             "`keras_vit.checkpoints.save` and load them with `keras_vit.from_pretrained`"
         )
     raise ValueError(
-        f"The model must be or contain one keras_vit.VisionTransformer; this one has {problem}. "
+        f"The model must be or contain one keras_vit.VisionTransformer; it has {problem}. "
         f"Received: model={getattr(model, 'name', model)!r}"
     )
 
 
 def images_into(model, vit, images, training=False):
-    """Returns the input that the `vit` inside a model receives; zeros replace the outputs of the `vit`."""
+    """Returns the input that `vit` receives inside a model, by calling the model with zeros as the output of `vit`."""
     if model is vit:
         return images
     if not model.built:
@@ -189,10 +192,10 @@ def images_into(model, vit, images, training=False):
         inputs = images
     with vit.replaced_forward(zeros) as embedded:
         model(inputs, training=training)
-    received += embedded  # calls from a `FeatureModel`
+    received += embedded  # inputs of calls from a `FeatureModel`
     if len(received) != 1:
         raise ValueError(
-            f"The model must call its Vision Transformer once. Received: {len(received)} calls, {model.name!r}"
+            f"The model must call its Vision Transformer once. Received: {len(received)} calls in model={model.name!r}"
         )
     return received[0]
 
@@ -210,17 +213,17 @@ def layers_before(model, vit):
 
 
 def check_images(model, vit, images):
-    """Raises a `ValueError` unless images `(B, H, W, C)` fit the model, and are floats if the model is the `vit`."""
+    """Raises a `ValueError` unless images have the model's input shape and, if the model is `vit`, are floats."""
     vit.check_naflex(images)
     shape, dtype = tuple(images.shape), keras.backend.standardize_dtype(images.dtype)
     expected = image_shape_of(model)
     if len(shape) != 4 or any(want not in (None, have) for want, have in zip(expected, shape[1:])):
         raise ValueError(
-            f"The model's images are (B, {', '.join(map(str, expected))}); resize them, or build the model for "
+            f"`images` must have shape (B, {', '.join(map(str, expected))}); resize them, or build the model with "
             f"another `input_shape`. Received: images of shape {shape}"
         )
     if model is vit and not dtype.startswith(("float", "bfloat")):
         raise ValueError(
-            "Images must be floats in the range that the model was trained on, [-1, 1] for most: "
+            "`images` must be floats in the range that the model was trained on, usually [-1, 1]; use "
             f"`keras_vit.preprocess_input(images, model)`. Received: dtype={dtype}"
         )

@@ -1,11 +1,11 @@
-"""The arguments of constructors, and errors that suggest the right one."""
+"""Constructor arguments, and errors that suggest the correct name."""
 
 import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-# Our names for the arguments of other libraries.
+# Argument names of other libraries, and our names for them.
 _OTHER_NAMES = {
     "num_classes": "classes",
     "img_size": "input_shape",
@@ -27,12 +27,12 @@ def parameters_of(constructor: Callable) -> dict[str, inspect.Parameter]:
 
 
 def check_arguments(constructor: Callable, arguments: Mapping[str, Any]) -> None:
-    """Raises a `TypeError` that suggests the nearest name unless a constructor accepts all arguments."""
+    """Raises a `TypeError` that suggests a similar name unless a constructor accepts all arguments."""
     check_names(constructor.__name__, list(parameters_of(constructor)), arguments)
 
 
 def check_names(title: str, known: Iterable[str], arguments: Mapping[str, Any]) -> None:
-    """Does the same as `check_arguments` for a constructor called `title` with the arguments `known`."""
+    """Works like `check_arguments`, for a constructor named `title` that accepts the arguments `known`."""
     known = list(known)
     for name in arguments:
         if name not in known:

@@ -1,4 +1,4 @@
-"""The Axial-ViT of the paper's appendix D.6 as a functional Keras model."""
+"""Axial-ViT (paper appendix D.6) as a functional Keras model."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -18,16 +18,16 @@ from keras_vit.preprocessing import Preprocessing
 class AxialVisionTransformer(ImageModel):
     """An Axial-ViT: images `(B, H, W, C)` in [-1, 1] to logits `(B, classes)`.
 
-    In this Vision Transformer each block is a pair, one on rows and one on columns of the patches
-    (`layers.AxialTransformerBlock`). Positions are learned for columns and rows (`layers.PositionEmbedding2D`), and the
-    head reads the mean of all tokens, because a class token would not belong to a row.
+    Each block is a `layers.AxialTransformerBlock`, which attends along rows, then columns, of the patch grid. Position
+    embeddings are learned for columns and rows (`layers.PositionEmbedding2D`). The head reads the mean of all tokens,
+    because a class token would belong to no row or column.
 
     Args:
         patch_size, num_layers, hidden_size, mlp_dim, num_heads, input_shape, classes, include_top, dropout,
             attention_dropout, stochastic_depth, exact_gelu, epsilon, head_bias, classifier_activation, preprocessing,
-            remat, name, dtype: see `VisionTransformer`; Axial-ViT-B/16 has the sizes of ViT-B/16.
-        weights: None, or the path of weights of such a model, written by `checkpoints.save`.
-        representation_size: units of the tanh layer `pre_logits` before the head; 0 for no such layer.
+            remat, name, dtype: see `VisionTransformer`. Axial-ViT-B/16 has the same sizes as ViT-B/16.
+        weights: path of weights that `checkpoints.save` wrote for an Axial-ViT, or None.
+        representation_size: units of the tanh layer `pre_logits` before the head; 0 omits the layer.
 
     Returns:
         float32 logits `(B, classes)`, or with `include_top=False` features `(B, representation_size or hidden_size)` in
@@ -39,9 +39,11 @@ class AxialVisionTransformer(ImageModel):
         blocks: the `AxialTransformerBlock`s, in order.
 
     Raises:
-        ValueError: an argument is out of range, the patches do not fill the image, or the checkpoint does not match.
+        ValueError: an argument is out of range, `patch_size` does not divide the image, or the checkpoint does not
+            match.
 
-    Reference: paper appendix D.6; positions and pooling, which it does not specify, follow Scenic's `EncoderAxial`.
+    Reference: paper appendix D.6. Position embedding and pooling, which the paper does not specify, follow Scenic's
+    `EncoderAxial`.
     """
 
     def __init__(
@@ -79,7 +81,7 @@ class AxialVisionTransformer(ImageModel):
         policy = {"dtype": policy_of(dtype)}
         options = {**policy, **{name: arguments[name] for name in block}}
 
-        # Patches become tokens with positions; then come the blocks, the pooling and the head.
+        # Embed the patches, then apply the blocks, the pooling and the head.
         images = keras.Input(shape=input_shape, name="images")
         x = layers.InputPreprocessing(preprocessing, name="expected_images", **policy)(images)
         x = layers.Patches(patch_size, name="patches", **policy)(x)

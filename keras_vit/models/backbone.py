@@ -12,26 +12,27 @@ from keras_vit.models.features import FeatureModel, rebuild
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Backbone(keras.Model):
-    """A feature pyramid: feature maps of several layers of a Vision Transformer, at several strides.
+    """A feature pyramid from several layers of a Vision Transformer, at several strides.
 
-    The patch tokens of a layer are a map whose stride is the patch size. Transposed convolutions of stride 2, with
-    LayerNorm and GELU in between, upsample it to a smaller stride; max-pooling downsamples it to a larger one.
+    The patch tokens of a layer form a feature map whose stride is the patch size. Transposed convolutions of stride 2,
+    with LayerNorm and GELU in between, upsample a map to a smaller stride. Max-pooling downsamples a map to a larger
+    stride.
 
     Args:
-        model: a `keras.Model` that contains a `VisionTransformer`. Its layers are shared: training the backbone trains
-            them, unless they are frozen (`keras_vit.freeze`).
-        layers: a layer for each map, counted from 1; see `features`.
-        strides: stride of each map in pixels of the image: the patch size times or divided by a power of two.
-        norm: whether to apply the LayerNorm after the last block to each layer.
+        model: a `keras.Model` that is or contains a `VisionTransformer`. Its layers are shared: training the backbone
+            trains them, unless they are frozen (`keras_vit.freeze`).
+        layers: number of the layer for each map, counted from 1; see `features`.
+        strides: stride of each map in image pixels: the patch size multiplied or divided by a power of two.
+        norm: whether to apply the Vision Transformer's final LayerNorm to each layer.
 
     Returns:
         A list of maps `(B, H / stride, W / stride, D)`; sides are rounded down.
 
     Raises:
-        ValueError: the model has no Vision Transformer or no such layer, a stride is not the patch size times or
-            divided by a power of two, or `layers` and `strides` differ in length.
+        ValueError: the model has no Vision Transformer, a layer does not exist, a stride exceeds the image or is not
+            the patch size multiplied or divided by a power of two, or `layers` and `strides` differ in length.
 
-    Reference: the necks of BEiT (Bao et al., 2021) on layers 3, 6, 9 and 12 of 12, with LayerNorm for BatchNorm.
+    Reference: the necks of BEiT (Bao et al., 2021) on layers 3, 6, 9 and 12 of 12, with LayerNorm instead of BatchNorm.
     """
 
     def __init__(
@@ -46,14 +47,14 @@ class Backbone(keras.Model):
         are_lists = isinstance(layers, Sequence) and isinstance(strides, Sequence)
         if not are_lists or len(layers) != len(strides) or not layers:
             raise ValueError(
-                "`layers` and `strides` must be lists of the same length, 1 or more. "
+                "`layers` and `strides` must be lists of the same length, with at least one element. "
                 f"Received: layers={layers}, strides={strides}"
             )
         vit = find_vision_transformer(model)
         vit.check_grid()
         sides = [count * vit.patch_stride for count in vit.grid]
         if max(strides) > min(sides):
-            raise ValueError(f"A stride must not exceed the side of the image, {min(sides):g}. Received: {strides}")
+            raise ValueError(f"`strides` must not exceed the image's side, {min(sides):g}. Received: strides={strides}")
         powers = [_power_of_two(vit.patch_stride, stride) for stride in strides]
         self.layer_numbers, self.strides, self.norm = tuple(layers), tuple(strides), norm
         self.feature_model = FeatureModel(model, list(layers), tokens="patch", grid=True, norm=norm, name="features")
@@ -93,11 +94,13 @@ def backbone(
 
 
 def _power_of_two(side, stride):
-    """Returns how often to halve (positive) or double (negative) the stride of the patches."""
+    """Returns how many times to halve (positive) or double (negative) the patch stride."""
     for power in range(-8, 9):
         if side == stride * 2.0**power:
             return power
-    raise ValueError(f"A stride must be {side:g} times or divided by a power of two. Received: stride={stride}")
+    raise ValueError(
+        f"Each of `strides` must be {side:g} multiplied or divided by a power of two. Received: stride={stride}"
+    )
 
 
 def _neck(power, hidden_size, name):

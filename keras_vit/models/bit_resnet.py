@@ -1,4 +1,4 @@
-"""The ResNets of "Big Transfer" (BiT), the paper's baseline."""
+"""The BiT ResNet ("Big Transfer"), the paper's baseline."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -26,18 +26,18 @@ class BiTResNet(ImageModel):
             R+ViT hybrids.
         pool_padding: padding of the root's max-pool in version 2, "zeros" (as the published weights were trained) or
             "minus_infinity" (as in big_vision). Ignored in version 1.
-        input_shape: `(height, width, channels)` in pixels; any size and any number of channels.
-        weights: None, or a source for `checkpoints.load`: "bit_s", "bit_m", "bit_m+imagenet2012", "bit:<file name>", a
-            path or a URL. Every array must match, including the head.
+        input_shape: `(height, width, channels)`, the sides in pixels; any size and any number of channels.
+        weights: source for `checkpoints.load`: "bit_s", "bit_m", "bit_m+imagenet2012", "bit:<file name>", a path or a
+            URL; None for random weights. Every array must match, including the head.
         classes, include_top, head_bias, classifier_activation, preprocessing, name, dtype: see `VisionTransformer`.
 
     Returns:
-        float32 logits `(B, classes)`; with `include_top=False`, the mean of the last features in the compute dtype,
-        `(B, 2048 * width_factor)` with the default width and four stages.
+        float32 logits `(B, classes)`; with `include_top=False`, the spatial mean of the last feature map in the compute
+        dtype, `(B, 2048 * width_factor)` with the default width and four stages.
 
     Attributes:
         arguments, image_shape, preprocessing, head: see `ImageModel`.
-        resnet: the layer that computes everything before the pooling.
+        resnet: the layer between the input preprocessing and the pooling.
 
     Raises:
         ValueError: an argument is out of range, or the checkpoint does not match.

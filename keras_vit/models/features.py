@@ -1,4 +1,4 @@
-"""Representations from any block of a Vision Transformer, inside any model."""
+"""Representations from any block of a Vision Transformer, also inside another model."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,31 +22,32 @@ def features(
     norm: bool = True,
     batch_size: int = 32,
 ) -> np.ndarray | list[np.ndarray]:
-    """Computes representations of images in one forward pass, which ends after the last requested layer.
+    """Computes representations of images in one forward pass, which stops after the last requested layer.
 
     Args:
         model: a `keras.Model` that is or contains a Vision Transformer.
         images: `(N, H, W, C)`, float, preprocessed for the model.
-        layers: a number, or a list of numbers in any order: 1 is the first block, 0 the tokens before it, and -1 the
-            last block. None for the last block.
-        tokens: "class", the class token `(N, D)`; "registers", `(N, R, D)`; "patch", the patch tokens in raster order,
-            `(N, P, D)`; "all", these in this order; "pooled", the head's input `(N, F)`, including `pre_logits` for the
-            last layer.
-        grid: whether patch tokens have the shape `(N, rows, columns, D)`.
-        norm: whether to apply the LayerNorm after the last block to each layer; required by "pooled".
+        layers: layer number, or a list of layer numbers in any order: 1 is the output of the first block, 0 its input,
+            and -1 the output of the last block. None for the last block.
+        tokens: "class" for the class token `(N, D)`; "registers" for the register tokens `(N, R, D)`; "patch" for the
+            patch tokens in raster order, `(N, P, D)`; "all" for all tokens in this order; "pooled" for the head's input
+            `(N, F)`, to which `pre_logits` is applied only in the last layer.
+        grid: whether to return patch tokens as maps `(N, rows, columns, D)`.
+        norm: whether to apply the Vision Transformer's final LayerNorm to each layer; must be True for "pooled".
         batch_size: number of images per forward pass.
 
     Returns:
         A float32 numpy array, or a list of arrays if `layers` is a list.
 
     Raises:
-        ValueError: the model has no Vision Transformer, no such layer or no such token, or the images do not fit it.
+        ValueError: the model has no Vision Transformer, lacks a requested layer or kind of token, or does not accept
+            the images.
     """
     extractor = FeatureModel(model, layers, tokens=tokens, grid=grid, norm=norm)
     images = images if hasattr(images, "dtype") else np.asarray(images)
     check_positive_int("batch_size", batch_size)
     check_images(model, extractor.vit, images)
-    # Make at least one call, so that an empty batch gives empty arrays of the right shape.
+    # Call the model at least once, so that the results for zero images have the right shape.
     starts = range(0, max(len(images), 1), batch_size)
     parts = [keras.tree.flatten(extractor(images[start : start + batch_size], training=False)) for start in starts]
     arrays = [
@@ -59,16 +60,16 @@ def features(
 def rebuild(
     cls: type[keras.Model], config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None
 ) -> keras.Model:
-    """Builds a model of the class from its config, which contains the config of the wrapped model."""
+    """Builds a `cls` model from its config, which contains the config of the wrapped model."""
     model = keras.saving.deserialize_keras_object(config["model"], custom_objects=custom_objects)
     return cls(**{**config, "model": model})
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class FeatureModel(keras.Model):
-    """`features` as a Keras model that can be trained, saved and exported; it shares the layers of `model`.
+    """`features` as a Keras model that can be trained, saved and exported; shares the layers of `model`.
 
-    Arguments and errors are those of `features`. It returns a tensor in the compute dtype, or a list of tensors if
+    For arguments and errors, see `features`. The output is a tensor in the compute dtype, or a list of tensors if
     `layers` is a list.
     """
 
@@ -102,7 +103,7 @@ class FeatureModel(keras.Model):
         return used
 
     def _only_used(self, variables):
-        """Filters out variables that the output does not depend on, such as the head's, which have no gradient."""
+        """Removes variables that do not affect the output and have no gradient, such as the head's."""
         used = {id(variable) for layer in self._used_layers() for variable in layer.variables}
         return [variable for variable in variables if id(variable) in used]
 
@@ -156,7 +157,7 @@ class FeatureModel(keras.Model):
 
 
 def tokens_read(model: keras.Model) -> tuple[bool, int]:
-    """Returns whether the output reads only the class token, and the last layer that it reads, counted from 1."""
+    """Returns whether the output reads only the class token, and the number of the last layer that it reads."""
     vit = find_vision_transformer(model)
     reader = find_feature_model(model)
     if reader is None:
@@ -174,16 +175,22 @@ def _validate(vit, tokens, grid, norm):
     check_choice("tokens", tokens, TOKENS)
     if tokens == "class" and vit.class_token is None:
         raise ValueError(
-            f"The model has no class token; `tokens` may be 'pooled', 'patch' or 'all'. Received: tokens='class', "
-            f"model={vit.name!r}"
+            f"`tokens` must be 'pooled', 'patch' or 'all', because the model has no class token. Received: "
+            f"tokens='class', model={vit.name!r}"
         )
     if tokens == "registers" and not vit.arguments["num_registers"]:
-        raise ValueError(f"The model has no registers. Received: tokens='registers', model={vit.name!r}")
+        raise ValueError(
+            "`tokens` must not be 'registers', because the model has no register tokens. "
+            f"Received: tokens='registers', model={vit.name!r}"
+        )
     if grid and tokens != "patch":
-        raise ValueError(f"Only patch tokens form a grid: `tokens` must be 'patch'. Received: tokens={tokens!r}")
+        raise ValueError(f"`tokens` must be 'patch' with grid=True. Received: tokens={tokens!r}")
     if grid:
         vit.check_grid()
     if tokens == "pooled":
         vit.check_pools()
         if not norm:
-            raise ValueError("The head reads normalized tokens: pass norm=True. Received: tokens='pooled', norm=False")
+            raise ValueError(
+                "`norm` must be True for tokens='pooled', because the head reads normalized tokens. "
+                "Received: tokens='pooled', norm=False"
+            )

@@ -1,4 +1,4 @@
-"""Freezing, and low-rank adapters (LoRA)."""
+"""Layer freezing and low-rank adapters (LoRA)."""
 
 import collections
 import math
@@ -14,19 +14,22 @@ LORA_TARGETS = ("query", "key", "value", "out", "mlp_1", "mlp_2")
 
 
 def freeze(model: keras.Model, up_to: int | str = "head", write: Callable[[str], object] = print) -> int:
-    """Freezes a model up to some layer of its Vision Transformer, and returns the number of trainable parameters.
+    """Freezes a model up to a block or the head of its Vision Transformer.
 
-    Layers before the Vision Transformer in an outer model are frozen too. A compiled model must be compiled again;
-    `model.trainable = True` unfreezes everything.
+    If the model contains the Vision Transformer, its layers before the Vision Transformer are frozen too. Recompile a
+    compiled model afterwards. To unfreeze everything, set `model.trainable = True`.
 
     Args:
         model: a `keras.Model` that is or contains a Vision Transformer.
-        up_to: the last block to freeze, counted from 1, or from the end if negative; 0 freezes only the embedding.
-            "head" freezes everything before the head, for a linear probe.
-        write: function that receives a line about the trainable parameters.
+        up_to: number of the last block to freeze, counted from 1, or from the end if negative; 0 freezes only the
+            embedding. "head" freezes everything before the head, for a linear probe.
+        write: function that receives one line with the number of trainable parameters.
+
+    Returns:
+        The number of trainable parameters.
 
     Raises:
-        ValueError: the model has no Vision Transformer or no such block.
+        ValueError: the model has no Vision Transformer, or the block does not exist.
     """
     vit = find_vision_transformer(model)
     if up_to == "head":
@@ -35,7 +38,7 @@ def freeze(model: keras.Model, up_to: int | str = "head", write: Callable[[str],
         number, first = vit.layer_number(up_to), vit.layers.index(vit.blocks[0])
         frozen = vit.layers[: vit.layers.index(vit.blocks[number - 1]) + 1 if number else first]
     else:
-        raise ValueError(f"`up_to` must be the number of a block, or 'head'. Received: up_to={up_to!r}")
+        raise ValueError(f"`up_to` must be a block number or 'head'. Received: up_to={up_to!r}")
     for layer in (*layers_before(model, vit), *frozen):
         layer.trainable = False
     return _report(model, write)
@@ -48,17 +51,17 @@ def enable_lora(
     alpha: float | None = None,
     write: Callable[[str], object] = print,
 ) -> int:
-    """Freezes a Vision Transformer except its head, and adds trainable low-rank adapters to kernels of every block.
+    """Freezes a Vision Transformer except its head and adds trainable low-rank adapters to kernels of every block.
 
-    The adapters are Keras' (`Dense.enable_lora`). Saving the model as `.keras` merges them into the kernels;
-    `checkpoints.save` and exports need the merged model. A compiled model must be compiled again.
+    The adapters use Keras' `enable_lora`. Saving the model as `.keras` merges them into the kernels, which
+    `checkpoints.save` and exports require. Recompile a compiled model afterwards.
 
     Args:
         model: a `keras.Model` that is or contains a Vision Transformer.
         rank: rank of the adapters, 1 or more.
         targets: some of "query", "key", "value", "out", "mlp_1", "mlp_2".
-        alpha: the adapters are scaled by `alpha / rank`; None for `rank`.
-        write: function that receives a line about the trainable parameters.
+        alpha: the adapters are scaled by `alpha / rank`; None for a scale of 1.
+        write: function that receives one line with the number of trainable parameters.
 
     Returns:
         The number of trainable parameters.
@@ -78,7 +81,7 @@ def enable_lora(
         for block in vit.blocks
     ]
     if any(layer.lora_enabled for layers in kernels for layer in layers):
-        raise ValueError(f"A model can get adapters only once. Received: a model with adapters, {model.name!r}")
+        raise ValueError(f"The model must not have adapters already. Received: model={model.name!r}")
     freeze(model, "head", write=lambda line: None)
     for block, adapted in zip(vit.blocks, kernels):
         block.trainable = True
@@ -98,11 +101,11 @@ def _report(model, write):
     parts = ", ".join(f"{name} {count:,}" for name, count in counts.items())
     share = 100 * trained / total if total else 0.0
     digits = 2 if share < 99 else 4  # avoids 1e+02 %
-    write(f"{trained:,} of {total:,} parameters train ({share:.{digits}g} %)" + (f": {parts}" if parts else ""))
+    write(f"{trained:,} of {total:,} parameters are trainable ({share:.{digits}g} %)" + (f": {parts}" if parts else ""))
     return trained
 
 
 def _group(model, variable):
-    """Returns the first part of a variable's path below the model."""
+    """Returns the first component of a variable's path after the model's name."""
     parts = variable.path.split("/")
     return next((part for part in parts[:-1] if part != model.name), parts[-1])

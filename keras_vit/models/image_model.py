@@ -1,4 +1,4 @@
-"""The base class of the models: it keeps their arguments, preprocessing and head."""
+"""Base class of the models, which stores their arguments, preprocessing and head."""
 
 import types
 from collections.abc import Mapping
@@ -13,9 +13,10 @@ from keras_vit.preprocessing import Preprocessing
 
 
 class ImageModel(keras.Model):
-    """A functional model from images to logits or features, rebuilt by `from_config(get_config())`.
+    """A functional model from images to logits or features that `from_config(get_config())` can rebuild.
 
-    A subclass builds its graph and passes it to this constructor with the `arguments` that rebuild it.
+    A subclass builds its graph and passes its inputs, its outputs and the `arguments` that rebuild it to this
+    constructor.
 
     Attributes:
         arguments: the constructor's arguments, including defaults, as a read-only mapping.
@@ -45,7 +46,7 @@ class ImageModel(keras.Model):
 
     @property
     def preprocessing(self) -> Preprocessing:
-        """The preprocessing of images; may be set, also as a dict."""
+        """Expected preprocessing of the images; can be set to a `Preprocessing` or a dict of its fields."""
         return self.input_preprocessing.preprocessing
 
     @preprocessing.setter
@@ -87,7 +88,7 @@ def kept_arguments(names):
 
 
 def policy_of(dtype):
-    """Returns the dtype policy for the argument `dtype`, Keras' global policy for None."""
+    """Returns the dtype policy for the argument `dtype`; None selects Keras' global policy."""
     return keras.config.dtype_policy() if dtype is None else keras.dtype_policies.get(dtype)
 
 
@@ -98,7 +99,7 @@ def add_head(x, arguments, dtype=None):
         x = keras.layers.Dense(units, dtype=dtype, **options)(x)
     if not arguments["include_top"]:
         return x
-    # The kernel starts with zeros, so that the first logits equal the bias.
+    # The kernel is initialized to zeros, so that the initial logits equal the bias.
     dense = DistilledHead if arguments.get("distilled") else keras.layers.Dense
     return dense(
         arguments["classes"],

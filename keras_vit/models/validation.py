@@ -1,4 +1,4 @@
-"""Checks of the arguments of a Vision Transformer."""
+"""Checks of Vision Transformer arguments."""
 
 import types
 
@@ -7,20 +7,20 @@ from keras_vit.layers.resnet_stem import stem_stride_of
 from keras_vit.layers.validation import check_choice, check_positive_int, check_rate, nearest_multiples
 
 CLASSIFIERS = ("token", "gap", "token_gap", "map", "unpooled", "token_unpooled")
-# Where position embeddings are added: once before the blocks, or to the input of each block, from a separate table or
-# from a shared one.
+# Where position embeddings are added: once before the blocks, or to the input of each block, from separate tables or
+# one shared table.
 POSITION_EMBEDDING_AT = ("stem", "every_layer", "every_layer_shared")
 
 
 def patch_grid(input_shape, patch_size, resnet_blocks=None):
-    """Returns `(rows, columns)` of the patches of an image."""
+    """Returns the patch grid of an image, `(rows, columns)`."""
     stem_stride = 1 if resnet_blocks is None else stem_stride_of(resnet_blocks)
     grid = []
     for axis, side in zip(("height", "width"), input_shape):
         features = -(-side // stem_stride)
         if features % patch_size or not features:
             raise ValueError(
-                f"The patches must fill the image's {axis}; the nearest sizes that work are "
+                f"The image's {axis} must be a whole number of patches; the nearest valid sizes are "
                 f"{nearest_multiples(side, stem_stride * patch_size)}. "
                 f"Received: {axis}={side} with patch_size={patch_size}, resnet_blocks={resnet_blocks}"
             )
@@ -39,7 +39,7 @@ def check_vision_transformer(arguments, can_position_class_token):
     check_choice("classifier", a.classifier, CLASSIFIERS)
     check_choice("position_embedding_at", a.position_embedding_at, POSITION_EMBEDDING_AT)
     check_choice("position_resampling", a.position_resampling, RULES)
-    # Each argument alone.
+    # Check each argument on its own.
     counts = ["patch_size", "num_layers", "hidden_size", "mlp_dim", "num_heads", "classes"]
     for name in counts + [name for name in ("num_registers", "representation_size") if arguments[name]]:
         check_positive_int(name, arguments[name])
@@ -47,17 +47,17 @@ def check_vision_transformer(arguments, can_position_class_token):
         check_rate(name, arguments[name])
     if a.hidden_size % a.num_heads:
         refuse("`num_heads` must divide `hidden_size`.", "num_heads", "hidden_size")
-    # Combinations of arguments.
+    # Check combinations of arguments.
     is_learned = a.position_embedding in ("learned", "learned2d")
     if a.position_embedding_at != "stem" and not (is_learned and a.class_token_position and not a.num_registers):
         refuse(
-            "Only learned and learned2d positions, with one for every token, can be added at every layer.",
+            "`position_embedding_at` must be stem unless every token has a learned or learned2d position embedding.",
             *("position_embedding_at", "position_embedding", "class_token_position", "num_registers"),
         )
     is_plain = (a.classifier, a.position_embedding_at) == ("token", "stem") and a.position_embedding[-2:] != "2d"
     if a.distilled and (a.representation_size or not is_plain):
         refuse(
-            'A distilled model needs classifier="token", no `representation_size` and 1-D positions, added once.',
+            '`distilled` requires classifier="token", no `representation_size` and 1-D position embeddings added once.',
             *("classifier", "representation_size", "position_embedding", "position_embedding_at"),
         )
     if a.max_patches:
@@ -65,12 +65,16 @@ def check_vision_transformer(arguments, can_position_class_token):
         needed = {"classifier": "map", "position_embedding": "learned", "position_embedding_at": "stem"}
         needed |= dict.fromkeys(("num_registers", "rotary", "masking_rate", "pre_norm", "pool_norm", "resnet_blocks"))
         if other := [name for name, value in needed.items() if (arguments[name] or None) != value]:
-            refuse('A NaFlex model has classifier="map", learned positions and only patches as tokens.', *other)
+            refuse(
+                '`max_patches` requires classifier="map" and learned position embeddings added once, and does not '
+                "support registers, rotary embeddings, masking, `pre_norm`, `pool_norm` and ResNet stems.",
+                *other,
+            )
     if a.pool_norm and "unpooled" in a.classifier:
-        refuse("`pool_norm` needs a classifier that pools.", "classifier")
+        refuse("`pool_norm` requires a classifier that pools the tokens.", "classifier")
     if a.classifier.startswith("token") and a.class_token_position and not can_position_class_token:
-        message = f"With `position_embedding={a.position_embedding!r}` the class token has no position: pass"
-        refuse(f"{message} `class_token_position=False`.", "class_token_position")
+        message = f"`class_token_position` must be False with position_embedding={a.position_embedding!r},"
+        refuse(f"{message} which has no position for a class token.", "class_token_position")
     if not isinstance(a.epsilon, int | float) or not a.epsilon > 0:
         refuse("`epsilon` must be a number above 0.", "epsilon")
     is_shape = isinstance(a.input_shape, list | tuple) and len(a.input_shape) == 3

@@ -1,4 +1,4 @@
-"""The Vision Transformer as a functional Keras model that knows its parts."""
+"""The Vision Transformer as a functional Keras model with its parts as attributes."""
 
 import contextlib
 import contextvars
@@ -31,23 +31,24 @@ from keras_vit.models.validation import check_vision_transformer, patch_grid
 from keras_vit.naflex import batch_shape
 from keras_vit.preprocessing import Preprocessing, concrete_values
 
-# Each class takes the grid of the patches, `(rows, columns)`, and adds positions to tokens `(B, N, D)`. To add one,
-# write the layer and its row here; `has_class_token_position` is whether it can come after the class token.
+# Layer classes by `position_embedding`. A layer takes the patch grid, `(rows, columns)`, and adds position embeddings
+# to tokens `(B, N, D)`. Its `has_class_token_position` is True if it accepts a class token in front of the patches.
+# To support another position embedding, write a layer and add it here.
 POSITION_EMBEDDINGS: dict[str, Any] = {
     "learned": layers.PositionEmbedding,
     "learned2d": layers.PositionEmbedding2D,
     "sincos2d": layers.SinCosPositionEmbedding,
     "none": layers.NoPositionEmbedding,
-    "relative": layers.NoPositionEmbedding,  # attention adds it in every block
+    "relative": layers.NoPositionEmbedding,  # the attention layers add relative positions
 }
-# The arguments that are passed unchanged to every block.
+# Arguments that are passed unchanged to every block.
 _BLOCK = (
     *("num_heads", "mlp_dim", "dropout", "attention_dropout", "exact_gelu", "epsilon", "remat", "mlp", "mlp_norm"),
     *("mlp_bias", "attention_bias", "qk_norm", "layer_scale", "attention_norm"),
 )
-# The model whose forward pass is replaced in this thread, the replacement, and a list of the images it received.
+# In this thread: the model whose forward pass is replaced, the replacement, and the images passed to `embed`.
 _FORWARD: contextvars.ContextVar = contextvars.ContextVar("forward", default=(None, None, []))
-# The model whose attention scores are changed in this thread, and the changes.
+# In this thread: the model whose attention scores are changed, and the changes.
 _CHANGES: contextvars.ContextVar = contextvars.ContextVar("changes", default=(None, ()))
 
 
@@ -55,96 +56,104 @@ _CHANGES: contextvars.ContextVar = contextvars.ContextVar("changes", default=(No
 class VisionTransformer(ImageModel):
     """A Vision Transformer: images `(B, H, W, C)` in [-1, 1] to logits `(B, classes)`.
 
-    Images are cut into patches, each patch is projected to a token, positions are added, `num_layers` blocks of
-    attention and MLP follow, and a linear head reads the class token or the mean of all tokens.
+    The model cuts images into patches, projects each patch to a token, adds position embeddings, and applies
+    `num_layers` blocks of attention and MLP. A linear head reads the class token or other pooled tokens.
 
     Args:
-        patch_size: side of a patch, in pixels of the image or, with a stem, of its features.
+        patch_size: side of a patch, in pixels of the image or, with a stem, in cells of the stem's feature map.
         num_layers: number of Transformer blocks.
         hidden_size: size of a token.
         mlp_dim: size of the hidden layer of each block's MLP.
-        num_heads: attention heads; must divide `hidden_size`.
-        input_shape: `(height, width, channels)` in pixels; any number of channels. The sides may differ, but patches
-            must fill them.
-        classes: number of outputs of the head. None for that of the published `weights`, or for 1000 without them.
-        include_top: whether the model has its head. Without it the model returns features, after `pre_logits` if any.
-        weights: None, or a source for `checkpoints.load`: the name of published weights ("imagenet21k",
-            "imagenet21k+imagenet2012", "augreg", "augreg:<file name>", "sam"), a path, or an https or gs URL. Every
-            array must match, including the head if the model has one; position embeddings are resampled to another
-            grid. For fine-tuning, see `checkpoints.load`. The load report goes to the logger "keras_vit".
+        num_heads: number of attention heads; must divide `hidden_size`.
+        input_shape: `(height, width, channels)`, the sides in pixels; any number of channels. The sides may differ, but
+            each must be a whole number of patches.
+        classes: number of classes of the head. None for the number in the published `weights`, or 1000 without
+            published weights.
+        include_top: whether to include the head. Without a head, the model returns features, after `pre_logits` if the
+            model has it.
+        weights: source for `checkpoints.load`: the name of published weights ("imagenet21k",
+            "imagenet21k+imagenet2012", "augreg", "augreg:<file name>", "sam"), a path, or an https or gs URL; None for
+            random weights. Every array must match, including the head if the model has one; position embeddings are
+            resampled if the grid differs. For fine-tuning, see `checkpoints.load`. The load report is logged to
+            "keras_vit".
         classifier: input of the head: "token" (the class token), "gap" (the mean of the patch tokens), "token_gap" (the
-            same in a model with a class token), "map" (attention pooling over all tokens, as in big_vision),
-            "unpooled" (every token) or "token_unpooled" (every token, the class token first). Only models with "token"
-            in the name have a class token.
-        representation_size: units of the tanh layer `pre_logits` before the head; 0 for no such layer. None for
-            that of the published `weights`, or for 0 without them.
-        dropout: rate after the position embedding and in the blocks, in [0, 1).
-        attention_dropout: rate on the attention scores, in [0, 1).
-        stochastic_depth: probability of dropping a residual branch of the last block, in [0, 1); it grows linearly
-            from 0 at the first.
-        stem: "resnet" for the ResNet stem of a hybrid before the patches, "" for no stem. None for "resnet" if
-            `resnet_blocks` is given, otherwise "".
-        resnet_blocks: units in each stage of the ResNet stem; `()` for only the stem's root.
+            same, in a model with a class token), "map" (attention pooling over all tokens, as in big_vision),
+            "unpooled" (every token) or "token_unpooled" (every token, the class token first). Only classifiers whose
+            name starts with "token" have a class token.
+        representation_size: units of the tanh layer `pre_logits` before the head; 0 omits the layer. None for the
+            size in the published `weights`, or 0 without published weights.
+        dropout: dropout rate after the position embedding and in the blocks, in [0, 1).
+        attention_dropout: dropout rate of the attention scores, in [0, 1).
+        stochastic_depth: probability of dropping a residual branch in the last block, in [0, 1). The probability grows
+            linearly from 0 in the first block.
+        stem: "resnet" for a hybrid, with a ResNet stem before the patches; "" for no stem; None for "resnet" if
+            `resnet_blocks` is set, otherwise "".
+        resnet_blocks: number of units in each stage of the ResNet stem; `()` for only the stem's root.
         position_embedding: "learned", a vector for each token in raster order (the paper's 1-D); "learned2d", half a
-            vector for each column and for each row; "relative", vectors for the raster-order distance of two tokens, to
-            which queries attend in every block; "sincos2d", big_vision's fixed sines and cosines; "none".
-        position_embedding_at: where learned positions are added, as in appendix D.4: "stem", once before the first
-            block; "every_layer" or "every_layer_shared", to the input of each block, from separate tables or one table.
-        position_resampling: how to resample learned positions to another grid if the file does not determine it:
-            "zoom", bilinear with aligned corners as in the JAX reference, or another of
-            `checkpoints.position_embeddings.RULES`. Files of other libraries use their library's method.
-        class_token_position: whether the class token has a position, as in the JAX reference but not in big_vision;
-            must be False with "sincos2d".
+            vector for each column and half for each row; "relative", a vector for each raster-order distance between
+            two tokens, used by the attention of every block; "sincos2d", big_vision's fixed sines and cosines; "none".
+        position_embedding_at: where learned position embeddings are added, as in appendix D.4: "stem", once before the
+            first block; "every_layer" or "every_layer_shared", to the input of each block, from separate tables or one
+            shared table.
+        position_resampling: how `checkpoints.load` resamples learned position embeddings to another grid: "zoom",
+            bilinear with aligned corners as in the JAX reference, or another key of
+            `checkpoints.position_embeddings.RULES`. Files of other libraries use their library's method instead.
+        class_token_position: whether the class token has a position embedding, as in the JAX reference but not in
+            big_vision; must be False with "sincos2d".
         exact_gelu: whether the MLPs use the exact GELU, as in timm and Hugging Face, instead of the reference's tanh
             approximation.
-        epsilon: epsilon of every LayerNorm, above 0; 1e-12 in Hugging Face's models.
-        head_bias: initial value of the head's biases. Its kernel starts with zeros.
+        epsilon: epsilon of every LayerNorm, above 0; 1e-12 in Hugging Face's ViT.
+        head_bias: initial value of the head's biases. The head's kernel is initialized to zeros.
         classifier_activation: activation of the head, such as "softmax"; None for logits.
         masking_rate: fraction of the patch embeddings to corrupt for masked patch prediction, see
             `layers.patch_masking.PatchMasking` and `tasks.MaskedPatchPrediction`. Above 0, the model returns `(output,
             corrupted)`, where `corrupted` is `(B, N)`, 1 for a corrupted patch.
-        preprocessing: preprocessing of the images, as `layers.InputPreprocessing` takes it; None for the reference's.
-            It is saved with the model but not computed by it; loading published weights sets theirs.
-        remat: whether to recompute the blocks in the backward pass, which saves memory and costs time; see
-            `layers.TransformerBlock`. It does not change the results.
+        preprocessing: preprocessing that the images are expected to have, see `layers.InputPreprocessing`; None for the
+            preprocessing of the JAX reference. The model stores it but does not apply it. Loading published weights
+            replaces it.
+        remat: whether to recompute the blocks in the backward pass, which saves memory but takes time; see
+            `layers.TransformerBlock`. The results do not change.
         mlp, mlp_norm, mlp_bias, attention_bias, attention_norm, qk_norm, layer_scale: see `layers.TransformerBlock`.
-        rotary: None, or rotary positions of the patches in every block: arguments of `layers.rotary.rotary_table` other
-            than `size`, `grid` and `prefix`, such as DINOv3's `{"style": "half", "coordinates": "centered", "theta":
-            100.0}`.
-        num_registers: number of learned tokens without positions after the class token.
+        rotary: rotary position embedding of the patches in every block: a dict of arguments of
+            `layers.rotary.rotary_table` other than `size`, `grid` and `prefix`, such as DINOv3's `{"style": "half",
+            "coordinates": "centered", "theta": 100.0}`; None for no rotary embedding.
+        num_registers: number of register tokens after the class token: learned tokens without position embeddings.
         pre_norm: whether to apply a LayerNorm before the first block, as in CLIP.
-        patch_bias: whether the projection of patches has a bias.
+        patch_bias: whether the patch projection has a bias.
         pool_norm: whether the final LayerNorm comes after the pooling instead of before it (MAE's and EVA-02's
             `fc_norm`).
         distilled: whether to add a second class token with a separate head, as in DeiT. The logits are the mean of both
-            heads, whose input is both tokens, `(B, 2D)`.
-        max_patches: 0, or the number of patches of a NaFlex model, for images of any aspect ratio. Its input is a batch
-            of `keras_vit.naflex`, `(B, max_patches, P*P + 2, C)`, and its table of positions, of the grid of
-            `input_shape`, is resized to the grid of each image. Needs `classifier="map"`.
+            heads. With `include_top=False`, the features are both tokens, `(B, 2D)`.
+        max_patches: maximum number of patches per image in a NaFlex model, for images of any aspect ratio; 0 for other
+            models. The input of a NaFlex model is a batch of `keras_vit.naflex`, `(B, max_patches, P*P + 2, C)`. Its
+            position table has the grid of `input_shape` and is resized to the grid of each image. Requires
+            `classifier="map"`.
         name: name of the model.
         dtype: dtype policy; None for Keras' global policy.
 
     Returns:
-        float32 logits `(B, classes)`, `(B, N, classes)` for the unpooled classifiers; with `include_top=False` features
-        `(B, F)` or `(B, N, F)` in the compute dtype, where F is `representation_size or hidden_size`.
+        float32 logits `(B, classes)`, or `(B, N, classes)` for the unpooled classifiers. With `include_top=False`,
+        features `(B, F)` or `(B, N, F)` in the compute dtype, where F is `representation_size or hidden_size`.
 
     Attributes:
         arguments, image_shape, preprocessing, head: see `ImageModel`.
-        patch_size, num_layers, hidden_size, mlp_dim, num_heads, classifier: the arguments.
+        patch_size, num_layers, hidden_size, mlp_dim, num_heads, classifier: the arguments of the same name.
         grid: `(rows, columns)` of the patches.
-        patch_stride: pixels of the image from one patch to the next; in a hybrid, the stem's stride times `patch_size`.
+        patch_stride: stride of the patches in image pixels; in a hybrid, the stem's stride times `patch_size`.
         num_class_tokens: number of class tokens; 2 in a distilled model.
-        num_prefix_tokens: number of tokens before the patch tokens: class tokens and registers.
+        num_prefix_tokens: number of tokens before the patch tokens: class tokens and register tokens.
         num_tokens: number of tokens in the blocks.
-        stem, patch_encoder, class_token, norm, pool_layer, pool_norm, pre_logits: these layers, or None.
-        positions: for each block, the layer that adds positions to its input, or None.
-        blocks: the `TransformerBlock`s, in order. Layers are counted as in the paper: layer 1 is the first block, and
-            layer 0 the tokens before it.
+        stem, patch_encoder, class_token, norm, pool_layer, pool_norm, pre_logits: layers, or None if the model does not
+            have the layer.
+        positions: for each block, the layer that adds position embeddings to the block's input, or None.
+        blocks: the `TransformerBlock`s, in order. Layers are numbered as in the paper: layer 1 is the first block, and
+            layer 0 is the block's input.
 
     Raises:
-        ValueError: an argument is out of range, the patches do not fill the image, or the checkpoint does not match.
+        ValueError: an argument is out of range, the image is not a whole number of patches, or the checkpoint does not
+            match.
 
-    Reference: paper section 3.1; equal to the VisionTransformer of the JAX reference
+    Reference: paper section 3.1; matches the VisionTransformer of the JAX reference
     ([`vit_jax`](https://github.com/google-research/vision_transformer)) with the same weights.
     """
 
@@ -196,7 +205,7 @@ class VisionTransformer(ImageModel):
         dtype: Any = None,
         **kwargs: Any,
     ) -> None:
-        # Published weights set the arguments that are None.
+        # Set arguments that are None from the published weights.
         arguments = kept_arguments(locals())
         resnet_blocks = resolve_stem(stem, resnet_blocks)
         if weights is not None:
@@ -223,7 +232,7 @@ class VisionTransformer(ImageModel):
         num_prefix_tokens = num_class_tokens + num_registers
         policy = {"dtype": policy_of(dtype)}
 
-        # Layer 0: patches become tokens with positions, after class tokens and registers (eq. 1).
+        # Layer 0: embed the patches and add class tokens, position embeddings and register tokens (eq. 1).
         preparation = layers.InputPreprocessing(preprocessing, name="expected_images", **policy)
         preparation.autocast &= not max_patches  # bfloat16 cannot represent odd positions above 256
         resnet = None if resnet_blocks is None else layers.ResNetStem(resnet_blocks, name="resnet_stem", **policy)
@@ -266,7 +275,7 @@ class VisionTransformer(ImageModel):
             blocks.append(
                 layers.TransformerBlock(
                     stochastic_depth=stochastic_depth * i / max(num_layers - 1, 1),
-                    # The head does not read the last block's other tokens: about 7 % of ViT-B/16's arithmetic.
+                    # The head reads only the class token. Skipping the others saves about 7 % of ViT-B/16's FLOPs.
                     first_token_only=classifier == "token" and i == num_layers - 1 and not distilled,
                     relative_positions=position_embedding == "relative",
                     masked=bool(max_patches),
@@ -277,7 +286,7 @@ class VisionTransformer(ImageModel):
             )
             x = blocks[-1](x)
 
-        # Norm, pooling unless the classifier is unpooled, and the head (eq. 4).
+        # Add the norm, the pooling unless the classifier is unpooled, and the head (eq. 4).
         norm: Any = make_norm(epsilon=epsilon, name="encoder_norm", **policy)
         norm_after_pool: Any = None
         if pool_norm:
@@ -300,7 +309,7 @@ class VisionTransformer(ImageModel):
         outputs = (x, corrupted) if masking_rate else x
         super().__init__(images, outputs, arguments=arguments, name=name, **policy, **kwargs)
 
-        # Attributes: see the class docstring.
+        # Set the attributes, which the class docstring describes.
         self.patch_size, self.num_layers, self.hidden_size = patch_size, num_layers, hidden_size
         self.mlp_dim, self.num_heads, self.classifier = mlp_dim, num_heads, classifier
         self.grid, self.patch_stride = grid, patch_size * (1 if resnet is None else resnet.stride)
@@ -319,9 +328,9 @@ class VisionTransformer(ImageModel):
         return super().__call__(inputs, *args, **kwargs)
 
     def check_naflex(self, images: Any) -> None:
-        """Raises a `ValueError` if a NaFlex model gets anything but NaFlex batches, or another model gets one.
+        """Raises a `ValueError` if the input of a NaFlex model is not a NaFlex batch, or that of another model is.
 
-        Images without patches are only found in eager calls.
+        Images without patches are detected only in eager calls.
         """
         shape = tuple(getattr(images, "shape", ()))
         if len(shape) != 4:
@@ -337,7 +346,7 @@ class VisionTransformer(ImageModel):
         if self.arguments["max_patches"]:
             raise ValueError(
                 f"A NaFlex model of {self.image_shape[0]} patches takes batches of shape (B, "
-                f"{', '.join(map(str, self.image_shape))}): `keras_vit.preprocess_input(list_of_images, model)`. "
+                f"{', '.join(map(str, self.image_shape))}); use `keras_vit.preprocess_input(list_of_images, model)`. "
                 f"Received: images of shape {shape}"
             )
         if shape[2] == self.arguments["patch_size"] ** 2 + 2:
@@ -350,8 +359,8 @@ class VisionTransformer(ImageModel):
         """Raises a `ValueError` for a NaFlex model, because each of its images has its own patch grid."""
         if self.arguments["max_patches"]:
             raise ValueError(
-                "Each image of a NaFlex batch has its own patch grid, so the tokens cannot be reshaped to maps of one "
-                f"size. Received: model={self.name!r}"
+                "Each image of a NaFlex batch has its own patch grid, so the patch tokens do not form maps of one size. "
+                f"Received: model={self.name!r}"
             )
 
     def call(self, inputs: keras.KerasTensor, training: bool | None = None, mask: Any = None) -> Any:
@@ -362,8 +371,10 @@ class VisionTransformer(ImageModel):
 
     @contextlib.contextmanager
     def replaced_forward(self, function: Callable) -> Iterator[list]:
-        """Makes this model compute `function(images)` in this thread, also inside other models. Yields a list that
-        collects the images passed to `embed`."""
+        """Replaces this model's forward pass by `function(images)` in this thread, also inside other models.
+
+        Yields a list that collects the images passed to `embed`.
+        """
         embedded: list = []
         token = _FORWARD.set((self, function, embedded))
         try:
@@ -373,7 +384,7 @@ class VisionTransformer(ImageModel):
 
     @contextlib.contextmanager
     def changed_scores(self, changes: Sequence) -> Iterator[None]:
-        """Makes `run_block` in this thread add `changes[number - 1]`, if it exists, to the layer's attention scores."""
+        """Makes `run_block` add `changes[number - 1]`, if it exists, to the attention scores, in this thread."""
         token = _CHANGES.set((self, changes))
         try:
             yield
@@ -382,14 +393,15 @@ class VisionTransformer(ImageModel):
 
     @contextlib.contextmanager
     def at_patch_size(self, patch_size: int) -> Iterator[None]:
-        """Returns a context in which this model cuts images into patches of another size, in this thread.
+        """Changes the patch size of this model in this thread, as a context manager.
 
-        The kernel and the positions are resized in the forward pass, as `from_pretrained(..., patch_size=...)` resizes
-        those of a file; gradients flow to the stored ones. Functions compiled earlier keep their patch size.
+        The forward pass resizes the patch kernel and the position embeddings in the same way as
+        `from_pretrained(..., patch_size=...)`; gradients flow to the stored weights. Functions that were compiled
+        outside the context keep their patch size.
 
         Raises:
-            ValueError: the patches do not fill the images, or the model has a stem, rotary positions, masked patches
-                or NaFlex, or positions that are neither "learned" nor "none".
+            ValueError: the image is not a whole number of patches, the model has a stem, a rotary embedding, masked
+                patches or NaFlex inputs, or `position_embedding` is neither "learned" nor "none".
 
         Reference: FlexiViT, arXiv 2212.08013.
         """
@@ -397,8 +409,8 @@ class VisionTransformer(ImageModel):
         refused = self.stem or a["rotary"] or a["masking_rate"] or a["max_patches"]
         if refused or a["position_embedding"] not in ("learned", "none"):
             raise ValueError(
-                "Another patch size needs a model without stem, rotary positions, masked patches and NaFlex, whose "
-                "`position_embedding` is learned or none. "
+                "Changing the patch size requires a model without a stem, rotary embedding, masked patches or NaFlex, "
+                "whose `position_embedding` is learned or none. "
                 f"Received: {', '.join(f'{name}={a[name]!r}' for name in names)}"
             )
         grid, rule = patch_grid(self.image_shape, patch_size), a["position_resampling"]
@@ -425,9 +437,10 @@ class VisionTransformer(ImageModel):
     def run_block(
         self, number: int, tokens: keras.KerasTensor, training: bool = False, all_tokens: bool = True
     ) -> keras.KerasTensor:
-        """Computes the tokens of layer `number`, from 1, from those of the previous layer: `(B, N, D)` to `(B, N, D)`.
+        """Computes the tokens of layer `number`, 1 or more, from the previous layer's: `(B, N, D)` to `(B, N, D)`.
 
-        Without `all_tokens`, the last block of the classifier "token" returns only the class token, `(B, 1, D)`.
+        With `all_tokens=False`, the last block of a model with the classifier "token" returns only the class token,
+        `(B, 1, D)`.
         """
         block = self.blocks[number - 1]
         model, changes = _CHANGES.get()
@@ -438,8 +451,10 @@ class VisionTransformer(ImageModel):
         return block.encode(tokens, training, block.first_token_only and not all_tokens, score_change)
 
     def attention_scores(self, number: int, tokens: keras.KerasTensor) -> keras.KerasTensor:
-        """Computes the attention after the softmax in layer `number`, from 1, given the tokens of the previous layer:
-        float32 `(B, heads, N, N)`, from query to key."""
+        """Computes the attention scores, after the softmax, of layer `number`, given the previous layer's tokens.
+
+        Layers are counted from 1. Returns float32 `(B, heads, N, N)`, with queries before keys.
+        """
         block = self.blocks[number - 1]
         real = real_tokens(tokens) if block.masked else None
         x = block.norm_1(self._with_positions(number, tokens))
@@ -453,8 +468,8 @@ class VisionTransformer(ImageModel):
         """Raises a `ValueError` if the model does not pool its tokens."""
         if self.pool_layer is None:
             raise ValueError(
-                f"A model with the classifier {self.classifier!r} does not pool its tokens; `tokens` must be 'patch' "
-                f"or 'all'. Received: tokens='pooled', model={self.name!r}"
+                f"`tokens` must be 'patch' or 'all', because a model with classifier={self.classifier!r} does not pool "
+                f"its tokens. Received: tokens='pooled', model={self.name!r}"
             )
 
     def pool(self, tokens: keras.KerasTensor, pre_logits: bool = True) -> keras.KerasTensor:
@@ -474,9 +489,13 @@ class VisionTransformer(ImageModel):
         """Computes all intermediate representations of images `(B, H, W, C)`.
 
         Returns:
-            A dict: "tokens", a list of the tokens of layers 0 to `num_layers`, `(B, N, D)` each; with `attention`,
-            "attention", a list of the scores of layers 1 to `num_layers`, float32 `(B, heads, N, N)`; "encoded", the
-            tokens of the last layer after `norm`; "pre_logits", the head's input: `(B, F)`, unpooled `(B, N, F)`.
+            A dict with the keys
+
+            - "tokens": list of the tokens of layers 0 to `num_layers`, each `(B, N, D)`;
+            - "attention", only with `attention=True`: list of the attention scores of layers 1 to `num_layers`, each
+              float32 `(B, heads, N, N)`;
+            - "encoded": the last layer's tokens after `norm`, `(B, N, D)`;
+            - "pre_logits": the head's input, `(B, F)`, or `(B, N, F)` for an unpooled classifier.
         """
         tokens, scores = [self.embed(images, training)], []
         for number in range(1, self.num_layers + 1):
@@ -492,29 +511,29 @@ class VisionTransformer(ImageModel):
         return {**result, "attention": scores} if attention else result
 
     def layer_numbers(self, layers: int | Sequence[int], least: int = 0) -> tuple[list[int], bool]:
-        """Returns the `layer_number` of each layer as a list, and whether `layers` is a single number."""
+        """Returns a list with the `layer_number` of each layer, and whether `layers` is a single number."""
         is_single = not isinstance(layers, Sequence | np.ndarray)
         every: Any = [layers] if is_single else layers
         numbers = [self.layer_number(layer, least) for layer in every]
         if not numbers:
-            raise ValueError("`layers` must name a layer. Received: layers=[]")
+            raise ValueError("`layers` must contain at least one layer number. Received: layers=[]")
         return numbers, is_single
 
     def layer_number(self, layer: int, least: int = 0) -> int:
-        """Returns a layer as a number from `least` to `num_layers`; negative numbers count from the end."""
+        """Converts a layer number, which counts from the end if negative, to a number from `least` to `num_layers`."""
         last = self.num_layers
         is_integer = isinstance(layer, numbers.Integral) and not isinstance(layer, bool)
         number = int(layer) + (last + 1 if layer < 0 else 0) if is_integer else -1
         if not max(least, 0) <= number <= last:
             raise ValueError(
-                f"The layers of {self.name!r} are {least} to {last}, counted from 1 for the first block, or "
+                f"The layers of {self.name!r} are {least} to {last}, where 1 is the first block, or "
                 f"{least - last - 1} to -1 from the end. Received: layer={layer!r}"
             )
         return number
 
 
 def _run(first, x, training=None):
-    """Applies the first layers in turn; returns the tokens, and the corrupted patches if one masks patches, or None."""
+    """Applies the layers `first` in order; returns the tokens and the mask of corrupted patches, or None."""
     corrupted = None
     for layer in first:
         if isinstance(layer, PatchMasking):

@@ -15,13 +15,13 @@ _NEEDED = ("names", "embeddings", "scale")
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ClassEmbeddings(keras.layers.Layer):
-    """Computes logits `(B, K)`, scaled cosine similarities of image embeddings `(B, E)` to K class embeddings.
+    """Computes scaled cosine similarities of image embeddings `(B, E)` to K class embeddings: float32 logits `(B, K)`.
 
     Args:
         class_names: K names.
         scale, bias: the logits are `scale * cosine + bias`.
 
-    Reference: CLIP (Radford et al., 2021) and SigLIP (Zhai et al., 2023); both are computed in float32.
+    Reference: CLIP (Radford et al., 2021) and SigLIP (Zhai et al., 2023).
     """
 
     def __init__(self, class_names: Sequence[str], scale: float, bias: float = 0.0, **kwargs: Any) -> None:
@@ -40,26 +40,31 @@ class ClassEmbeddings(keras.layers.Layer):
 
 
 def zero_shot(model: keras.Model, source: str | os.PathLike) -> keras.Model:
-    """Builds a classifier from an image tower and the text embeddings of classes; it shares the tower's weights.
+    """Builds a classifier from an image tower and text embeddings of the classes.
 
-    The classifier can be evaluated, saved and exported like any other model. If the file has a `bias`, as in SigLIP,
-    its probabilities are the sigmoid of each logit, otherwise the softmax, as in CLIP.
+    The classifier shares the tower's weights. It can be evaluated, saved and exported like any other model. If the file
+    contains a `bias`, as for SigLIP, the probabilities are the sigmoid of each logit; otherwise, as for CLIP, the
+    softmax of the logits.
 
     Args:
-        model: a model that returns image embeddings `(B, E)`: CLIP with its head (the projection), SigLIP without one.
+        model: a model that returns image embeddings `(B, E)`: CLIP with its head (the projection), SigLIP without a
+            head.
         source: path of an .npz file with `names` (K,), strings; `embeddings` (K, E), floats of any norm; `scale`, the
             factor of the cosine (the exponential of CLIP's `logit_scale`); and optionally `bias`.
 
+    Returns:
+        A `keras.Model` that maps images to float32 logits `(B, K)`.
+
     Raises:
-        ValueError: an array of the file is missing, not finite, or of a shape that does not fit the model.
+        ValueError: an array of the file is missing, is not finite, or has a shape that does not match the model.
     """
     names, embeddings, scale, bias = _read(source)
     shape = output_shape_of(model)
     if len(shape) != 2 or shape[1] != embeddings.shape[1]:
         raise ValueError(
-            f"The model must return image embeddings `(B, {embeddings.shape[1]})`, as wide as the text embeddings, "
-            "which must come from the text tower of the same model. Received: outputs of shape "
-            f"{shape} of {model.name!r}, for {source}"
+            f"The model must return image embeddings (B, {embeddings.shape[1]}), as wide as the text embeddings, which "
+            f"must come from the text tower of the same model. Received: outputs of shape {shape} from {model.name!r}, "
+            f"text embeddings from {source}"
         )
     images = keras.Input(check_images_known(model))
     head = ClassEmbeddings(names, scale, bias or 0.0, name="class_embeddings")
@@ -70,7 +75,7 @@ def zero_shot(model: keras.Model, source: str | os.PathLike) -> keras.Model:
 
 
 def class_names_of(model: keras.Model) -> list[str] | None:
-    """Returns the class names of a model from `zero_shot`; None for other models."""
+    """Returns the class names of a model that `zero_shot` built, or None for other models."""
     last = model.layers[-1] if getattr(model, "layers", None) else None
     return last.class_names if isinstance(last, ClassEmbeddings) else None
 
@@ -84,17 +89,19 @@ def _read(source):
         raise ValueError(f"The class embeddings must be an .npz file ({reason}). Received: {source}") from error
     missing = [name for name in _NEEDED if name not in arrays]
     if missing:
-        raise ValueError(f"The file needs {', '.join(_NEEDED)}. Received: {source} without {', '.join(missing)}")
+        raise ValueError(
+            f"The file must contain the arrays {', '.join(_NEEDED)}. Received: {source} without {', '.join(missing)}"
+        )
     names, embeddings = arrays["names"], arrays["embeddings"]
     if names.ndim != 1 or names.dtype.kind != "U" or embeddings.ndim != 2 or len(embeddings) != len(names):
         raise ValueError(
-            "`names` must be K strings and `embeddings` K rows of floats. Received: names of shape "
+            "`names` must be K strings, and `embeddings` must have K rows of floats. Received: names of shape "
             f"{names.shape} and dtype {names.dtype}, embeddings of shape {embeddings.shape} in {source}"
         )
     scale, bias = (float(arrays[name]) if name in arrays else None for name in ("scale", "bias"))
     embeddings = embeddings.astype("float32")
     if not np.isfinite([scale, bias or 0.0]).all() or not np.isfinite(embeddings).all() or not embeddings.any(1).all():
         raise ValueError(
-            f"Embeddings, scale and bias must be finite, and no embedding may be all zeros. Received: {source}"
+            f"`embeddings`, `scale` and `bias` must be finite, and no embedding may be all zeros. Received: {source}"
         )
     return names.tolist(), embeddings, scale, bias

@@ -111,7 +111,7 @@ def test_it_is_a_task():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"patch_size": 5}, "The patches must fill the image's height"),
+        ({"patch_size": 5}, "image's height must be a whole number of patches"),
         ({"num_layers": 0}, "`num_layers` must be an integer of 1 or more"),
         ({"stochastic_depth": 1.0}, r"`stochastic_depth` must be a number in \[0, 1\)"),
     ],

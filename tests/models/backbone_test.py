@@ -46,12 +46,12 @@ def test_a_segmentation_head_learns_shapes():
 
 def test_bad_strides_and_layers_are_refused():
     vit = keras_vit.VisionTransformer(**SIZES, input_shape=(32, 32, 3))
-    with pytest.raises(ValueError, match="8 times or divided by a power of two.*Received: stride=12"):
+    with pytest.raises(ValueError, match="8 multiplied or divided by a power of two.*Received: stride=12"):
         keras_vit.backbone(vit, layers=[1], strides=[12])
     for layers, strides in (([1, 2], [8]), (1, 8)):
         with pytest.raises(ValueError, match="`layers` and `strides` must be lists of the same length"):
             keras_vit.backbone(vit, layers=layers, strides=strides)
-    with pytest.raises(ValueError, match="must not exceed the side of the image"):
+    with pytest.raises(ValueError, match="`strides` must not exceed the image's side"):
         keras_vit.backbone(vit, layers=[1], strides=[1024])
     with pytest.raises(ValueError, match="Received: layer=6"):
         keras_vit.backbone(vit, layers=[3, 6], strides=[8, 16])

@@ -187,7 +187,7 @@ def test_bad_input_is_told_apart():
         (r"Received: layer=-5", lambda: keras_vit.features(model, images, -5)),
         (r"Received: layer=1.0", lambda: keras_vit.features(model, images, [1.0])),
         (r"Received: layers=\[\]", lambda: keras_vit.features(model, images, [])),
-        (r"images are \(B, 24, 16, 3\).*Received: images of shape \(2, 16, 16, 3\)",
+        (r"must have shape \(B, 24, 16, 3\).*Received: images of shape \(2, 16, 16, 3\)",
          lambda: keras_vit.features(model, images[:, :16])),
         ("Received: images of shape", lambda: keras_vit.features(model, images[0])),
         ("dtype=uint8", lambda: keras_vit.features(model, np.zeros((1, 24, 16, 3), "uint8"))),
@@ -229,7 +229,7 @@ def _two(first, second):
 def test_models_of_its_layers_but_another_class_are_refused():
     model = build()
     for other in (keras.models.clone_model(model), keras.Model(model.inputs, model.get_layer("encoderblock_1").output)):
-        with pytest.raises(ValueError, match="no Vision Transformer, only the layers of one, like a clone"):
+        with pytest.raises(ValueError, match="no Vision Transformer, only the layers of one, as in a clone"):
             keras_vit.features(other, images_of(model))
     siamese = keras.Sequential([keras.Input((24, 16, 3)), model])
     pixels = keras.Input((24, 16, 3))

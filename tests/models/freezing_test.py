@@ -33,7 +33,7 @@ def test_frozen_weights_stay_and_trainable_ones_are_counted(up_to, trained):
     count = keras_vit.freeze(model, up_to=up_to, write=lines.append)
     assert _trainable_layers(model) == trained
     assert count == sum(int(np.prod(v.shape)) for v in model.trainable_variables)
-    assert lines[0].startswith(f"{count:,} of {model.count_params():,} parameters train (")
+    assert lines[0].startswith(f"{count:,} of {model.count_params():,} parameters are trainable (")
     if up_to != 2:  # one of them shows it
         return
     before = [np.array(weight) for weight in model.get_layer("embedding").weights]
@@ -82,7 +82,7 @@ def test_lora_trains_adapters_and_saves_plain_weights(tmp_path):
     with pytest.raises(ValueError, match="Checkpoints do not support LoRA adapters"):
         keras_vit.checkpoints.save(model, tmp_path / "model.npz")
     keras_vit.checkpoints.save(loaded, tmp_path / "model.npz")
-    with pytest.raises(ValueError, match="can get adapters only once"):
+    with pytest.raises(ValueError, match="must not have adapters already"):
         keras_vit.enable_lora(model, 2, write=lines.append)
 
 

@@ -61,10 +61,10 @@ def test_pool_norm_leaves_tokens_unnormalized():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"distilled": True, "classifier": "gap"}, 'distilled model needs classifier="token"'),
+        ({"distilled": True, "classifier": "gap"}, '`distilled` requires classifier="token"'),
         ({"distilled": True, "representation_size": 4}, "Received: .*representation_size=4"),
         ({"distilled": True, "position_embedding": "learned2d"}, "Received: .*position_embedding='learned2d'"),
-        ({"pool_norm": True, "classifier": "unpooled"}, "`pool_norm` needs a classifier that pools"),
+        ({"pool_norm": True, "classifier": "unpooled"}, "`pool_norm` requires a classifier that pools"),
     ],
 )
 def test_incompatible_options_are_rejected(arguments, message):

@@ -158,8 +158,8 @@ def test_features_and_attention_match_the_model(arguments):
     ("arguments", "message"),
     [
         ({"position_embedding_at": "head"}, "`position_embedding_at` must be one of stem, .*Received: .*'head'"),
-        ({"position_embedding": "relative", "position_embedding_at": "every_layer"}, "Only learned and learned2d"),
-        ({"class_token_position": False, "position_embedding_at": "every_layer"}, "with one for every token"),
+        ({"position_embedding": "relative", "position_embedding_at": "every_layer"}, "must be stem unless"),
+        ({"class_token_position": False, "position_embedding_at": "every_layer"}, "unless every token has a learned"),
         ({"position_embedding": "learned2d", "hidden_size": 9, "num_heads": 3}, "must be even"),
     ],
 )

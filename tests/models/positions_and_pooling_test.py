@@ -32,7 +32,7 @@ def test_fixed_positions_have_no_weights():
             {"position_embedding": "2d"},
             "`position_embedding` must be one of learned.*Received: position_embedding='2d'",
         ),
-        ({"position_embedding": "sincos2d"}, "pass `class_token_position=False`"),
+        ({"position_embedding": "sincos2d"}, "`class_token_position` must be False"),
         ({"epsilon": 0}, "`epsilon` must be a number above 0"),
         ({"classifier": "attention"}, "`classifier` must be one of token, gap, token_gap, map"),
     ],

@@ -61,7 +61,7 @@ def test_scaling_text_embeddings_keeps_logits(tower, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"embeddings": np.ones((4, 8))}, r"image embeddings `\(B, 8\)`, as wide as the text embeddings.*\(None, 20\)"),
+        ({"embeddings": np.ones((4, 8))}, r"image embeddings \(B, 8\), as wide as the text embeddings.*\(None, 20\)"),
         ({"embeddings": np.ones((3, 20))}, r"`names` must be K strings.*\(3, 20\)"),
         ({"embeddings": np.zeros((4, 20))}, "no embedding may be all zeros"),
         ({"scale": np.nan}, "must be finite"),
