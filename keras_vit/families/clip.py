@@ -35,7 +35,8 @@ _FACTS = {"epsilon": 1e-5, "position_resampling": "bicubic_antialias", "preproce
 
 
 def read_timm_config(config):
-    """Returns the facts in timm's config.json. Without `act_layer`, the model name or its tag determines the GELU."""
+    """Returns the facts in timm's config.json; see `Format.read_config`."""
+    # Without `act_layer`, the model name or its tag determines the GELU.
     facts, name = vit.read_timm_config(config), config.get("architecture", "")
     activation = (config.get("model_args") or {}).get("act_layer")
     tag = name.partition(".")[2] or (config.get("pretrained_cfg") or {}).get("tag") or ""
@@ -54,7 +55,7 @@ TIMM = dataclasses.replace(
 
 
 def read_huggingface_config(config):
-    """Returns the facts in the config.json of a CLIP model or of its image tower alone."""
+    """Returns the facts in the config.json of a CLIP model or of its image tower; see `Format.read_config`."""
     vision = {"hidden_act": "quick_gelu", **siglip.tower_of(config)}
     mlp = vision["hidden_act"]
     facts = siglip.read_huggingface_config({**vision, "hidden_act": "gelu"}, epsilon=1e-5)

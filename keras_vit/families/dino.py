@@ -15,8 +15,8 @@ DINO_B16 = _size("DINO-B/16", "85.8M parameters", patch_size=16, **_PARTS, **B)
 DINO_B8 = _size("DINO-B/8", "85.8M parameters", patch_size=8, **_PARTS, **B)
 
 
-# This family has no formats, because files of timm, Hugging Face and the authors (converted to safetensors) use the
-# weight names of plain ViTs.
+# This family defines no formats: files from timm, Hugging Face and the authors (converted to safetensors) use the same
+# weight names as plain ViTs.
 def _rows():
     for letter, word in (("S", "small"), ("B", "base")):
         for side in (16, 8):

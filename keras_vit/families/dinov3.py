@@ -48,7 +48,7 @@ def write_timm_config(arguments):
 
 
 def read_timm_config(config):
-    """Returns the facts in timm's config.json, including the frequency base of the rotary embedding."""
+    """Returns the facts in timm's config.json, including the base of the rotary embedding; see `Format.read_config`."""
     facts, theta = vit.read_timm_config(config), (config.get("model_args") or {}).get("rope_temperature")
     return {**facts, "rotary": {**ROTARY, "theta": float(theta)}} if theta else facts
 
@@ -92,7 +92,7 @@ ORIGINAL = Format(
 
 
 def read_huggingface_config(config):
-    """Returns the facts in the config.json of a Hugging Face model."""
+    """Returns the facts in a Hugging Face config.json; see `Format.read_config`."""
     theta = config.get("rope_theta") or (config.get("rope_parameters") or {}).get("rope_theta")
     if config.get("use_gated_mlp"):
         if config.get("hidden_act", "silu") != "silu":

@@ -26,7 +26,7 @@ EVA02_L14 = _size("EVA02-L/14", "303.3M parameters", **_PARTS, **L)
 
 
 def read_timm_config(config):
-    """Returns the facts in timm's config.json, including the reference grid and base of the rotary embedding."""
+    """Returns the facts in timm's config.json, including the rotary arguments; see `Format.read_config`."""
     facts, arguments = vit.read_timm_config(config), config.get("model_args") or {}
     grid, theta = arguments.get("ref_feat_shape") or 16, arguments.get("rope_temperature") or ROTARY["theta"]
     reference, *others = grid if isinstance(grid, list) else [grid]

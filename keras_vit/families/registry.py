@@ -151,7 +151,7 @@ def model_fields(architecture: str) -> dict[str, Any]:
 
 
 def constructor_arguments(family: Family, fields: collections.abc.Mapping[str, Any]) -> dict[str, Any]:
-    """Converts fields from `model_fields` to constructor arguments: restores None, except for the ResNet stem."""
+    """Converts fields of `model_fields` to constructor arguments: empty values become None, except for the stem."""
     parameters, arguments = parameters_of(family.constructor), dict(fields)
     for name, value in fields.items():
         if not value and name not in ("stem", "resnet_blocks") and parameters[name].default is None:
@@ -239,9 +239,9 @@ def build_and_load(source, *, head="keep", channels=None, source_grid=None, **ov
             rows = [row for row in published.rows() if row.collection == collection]
             names = ", ".join(f"{collection}:{row.name}" for row in rows)
             raise ValueError(
-                f"`source` must name one file of the collection {collection!r}: {names}. To choose a file by model "
-                f"size, pass weights={collection!r} to a constructor, `keras_vit.{constructor_name(rows[0].model)}`. "
-                f"Received: source={source!r}"
+                f"`source` must name one file of the collection {collection!r}: {names}. To select the file by size, "
+                f"pass weights={collection!r} to a constructor such as "
+                f"`keras_vit.{constructor_name(rows[0].model)}`. Received: source={source!r}"
             )
         row = published.find_file(collection, name)
         if row.url.startswith(hub.URL):

@@ -44,13 +44,13 @@ TIMM = dataclasses.replace(
 
 
 def read_huggingface_config(config, activation="gelu_pytorch_tanh", epsilon=1e-6):
-    """Returns the facts in the config.json of a two-tower model or an image tower, with transformers' defaults."""
+    """Returns the facts in a two-tower or image tower config.json, using transformers' defaults for missing fields."""
     config = {"hidden_act": activation, "layer_norm_eps": epsilon, "num_attention_heads": 12, **tower_of(config)}
     return vit.read_huggingface_config(config)
 
 
 def tower_of(config):
-    """Returns the image tower's fields in the config.json of a two-tower model or an image tower."""
+    """Returns the image tower's fields in the config.json of a two-tower model or of an image tower."""
     tower = config.get("vision_config", config)
     if not isinstance(tower, dict):
         raise ValueError(f"`vision_config` must be a JSON object, not {tower!r}")

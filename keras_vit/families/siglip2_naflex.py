@@ -19,7 +19,7 @@ _PREPROCESSING = {"mean": [127.5] * 3, "std": [127.5] * 3, "resize": "naflex", "
 
 
 def read_huggingface_config(config):
-    """Returns the facts in the config.json of `Siglip2Model` or `Siglip2VisionModel`."""
+    """Returns the facts in the config.json of `Siglip2Model` or `Siglip2VisionModel`; see `Format.read_config`."""
     tower = siglip.tower_of(config)
     facts = {"max_patches": tower.get("num_patches", 256), "num_channels": tower.get("num_channels", 3)}
     return {**siglip.read_huggingface_config(config), **facts}

@@ -442,7 +442,7 @@ def _classifier(shapes, facts):
     if "MAPHead_0/probe" in shapes:
         if facts.get("pool") == "map" and (has_token or "register_tokens" in shapes):
             raise ValueError(
-                "Attention pooling that ignores the class token and registers is not supported. "
+                "`global_pool` must not be map with a class token or registers, which timm's pooling would ignore. "
                 "Received: global_pool='map'"
             )
         return "map"

@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_vit.layers.token_dense import TokenDense
 
-# Activations between the two dense layers. "swiglu" uses a gate instead.
+# Activations between the two dense layers. "swiglu" uses a SiLU gate instead.
 ACTIVATIONS = {
     "gelu_tanh": lambda x: ops.gelu(x, approximate=True),
     "gelu": lambda x: ops.gelu(x, approximate=False),

@@ -64,8 +64,8 @@ class PositionEmbedding(_Positions):
 class PositionEmbedding2D(_Positions):
     """Adds learned vectors for the column and the row of each patch: `(B, N, D)` to `(B, N, D)`.
 
-    The first D/2 values encode the column, the others the row. A class token gets a vector of its own; the paper does
-    not specify how it is handled.
+    The first D/2 values encode the column, the others the row. A class token gets its own vector; the paper does not
+    specify its position embedding.
 
     Args:
         grid: `(rows, columns)` of the patches; N is `rows * columns`, or one more with a class token in front.
@@ -84,7 +84,8 @@ class PositionEmbedding2D(_Positions):
         check_grid_tokens(self.grid, tokens)
         if hidden_size % 2:
             raise ValueError(
-                f"`hidden_size` must be even: half is for the column, half for the row. Received: {hidden_size}"
+                "`hidden_size` must be even, because half of it encodes the column and half the row. "
+                f"Received: hidden_size={hidden_size}"
             )
         self.x_embedding = self._table("x_embedding", columns, hidden_size // 2)
         self.y_embedding = self._table("y_embedding", rows, hidden_size // 2)
@@ -141,7 +142,7 @@ class SinCosPositionEmbedding(_Positions):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class NoPositionEmbedding(_Positions):
-    """Returns tokens `(B, N, D)` unchanged; replaces a position embedding.
+    """Returns tokens `(B, N, D)` unchanged, for models without position embeddings.
 
     Args:
         grid: `(rows, columns)` of the patches. It does not affect the output.

@@ -95,8 +95,8 @@ class LayerScale(BaseLayer):
 class DistilledHead(keras.layers.Dense):
     """Averages two linear heads, one on each half of the input: `(B, 2F)` to `(B, units)` (Touvron et al., DeiT)."""
 
-    # `kernel` and `bias` are the head of the class token (the first half of the input), `distillation` is the head of
-    # the distillation token.
+    # `kernel` and `bias` are the head of the class token, the first half of the input. `distillation` is the head of
+    # the distillation token, the second half.
 
     def build(self, input_shape: tuple) -> None:
         half = (*input_shape[:-1], input_shape[-1] // 2)

@@ -18,7 +18,7 @@ from keras_vit.layers.validation import check_choice, check_positive_int, check_
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class TransformerBlock(BaseLayer):
-    """A pre-norm encoder block, self-attention and MLP with residual connections: `(B, N, D)` to `(B, N, D)`.
+    """A pre-norm encoder block with self-attention, MLP and residual connections: `(B, N, D)` to `(B, N, D)`.
 
         z' = z + attention(norm(z))        (paper, eq. 2)
         z  = z' + mlp(norm(z'))            (paper, eq. 3)

@@ -37,7 +37,7 @@ def check_grid(grid):
 
 
 def check_grid_tokens(grid, tokens, class_token=True):
-    """Raises a `ValueError` unless a grid, plus up to two class tokens if `class_token` is set, has `tokens` tokens."""
+    """Raises a `ValueError` unless a grid has `tokens` tokens; with `class_token`, one or two more are accepted."""
     rows, columns = grid
     counts = [rows * columns + more for more in range(3 if class_token else 1)]
     if tokens not in counts:

@@ -33,10 +33,10 @@ def load_keras_file(path: str | os.PathLike, compile: bool = True) -> keras.Mode
             return load_keras_file(f"{folder}/model.keras", compile)
     try:
         return keras.saving.load_model(path, compile=compile, safe_mode=True)
-    except Exception as error:  # zipfile, json, h5py and Keras raise many types for damaged files
+    except Exception as error:  # zipfile, json, h5py and Keras raise many exception types for damaged files
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise ValueError(
-            "The file must be an undamaged .keras file that contains only layers of Keras and keras_vit, and no code "
+            "The file must be a complete .keras file that contains only layers of Keras and keras_vit, and no code "
             f"({reason}). Received: {path}"
         ) from error
 

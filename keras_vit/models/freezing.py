@@ -16,8 +16,8 @@ LORA_TARGETS = ("query", "key", "value", "out", "mlp_1", "mlp_2")
 def freeze(model: keras.Model, up_to: int | str = "head", write: Callable[[str], object] = print) -> int:
     """Freezes a model up to a block or the head of its Vision Transformer.
 
-    If the model contains the Vision Transformer, its layers before the Vision Transformer are frozen too. Recompile a
-    compiled model afterwards. To unfreeze everything, set `model.trainable = True`.
+    If the Vision Transformer is nested in another model, the layers before it are frozen too. Recompile a compiled
+    model afterwards. To unfreeze everything, set `model.trainable = True`.
 
     Args:
         model: a `keras.Model` that is or contains a Vision Transformer.
@@ -53,8 +53,8 @@ def enable_lora(
 ) -> int:
     """Freezes a Vision Transformer except its head and adds trainable low-rank adapters to kernels of every block.
 
-    The adapters use Keras' `enable_lora`. Saving the model as `.keras` merges them into the kernels, which
-    `checkpoints.save` and exports require. Recompile a compiled model afterwards.
+    The adapters use Keras' `enable_lora`. Recompile a compiled model afterwards. Before an export or
+    `checkpoints.save`, save the model as `.keras`, which merges the adapters into the kernels, and load it again.
 
     Args:
         model: a `keras.Model` that is or contains a Vision Transformer.

@@ -57,7 +57,7 @@ class VisionTransformer(ImageModel):
     """A Vision Transformer: images `(B, H, W, C)` in [-1, 1] to logits `(B, classes)`.
 
     The model cuts images into patches, projects each patch to a token, adds position embeddings, and applies
-    `num_layers` blocks of attention and MLP. A linear head reads the class token or other pooled tokens.
+    `num_layers` blocks of attention and MLP. A linear head reads the class token or the pooled tokens.
 
     Args:
         patch_size: side of a patch, in pixels of the image or, with a stem, in cells of the stem's feature map.
@@ -328,7 +328,7 @@ class VisionTransformer(ImageModel):
         return super().__call__(inputs, *args, **kwargs)
 
     def check_naflex(self, images: Any) -> None:
-        """Raises a `ValueError` if the input of a NaFlex model is not a NaFlex batch, or that of another model is.
+        """Raises a `ValueError` if a NaFlex model gets plain images or another model gets a NaFlex batch.
 
         Images without patches are detected only in eager calls.
         """
@@ -359,7 +359,7 @@ class VisionTransformer(ImageModel):
         """Raises a `ValueError` for a NaFlex model, because each of its images has its own patch grid."""
         if self.arguments["max_patches"]:
             raise ValueError(
-                "Each image of a NaFlex batch has its own patch grid, so the patch tokens do not form maps of one size. "
+                "Each image of a NaFlex batch has its own patch grid, so the tokens do not form maps of one size. "
                 f"Received: model={self.name!r}"
             )
 

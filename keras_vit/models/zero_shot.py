@@ -84,7 +84,7 @@ def _read(source):
     try:
         with np.load(source, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except Exception as error:  # damaged archives raise many types
+    except Exception as error:  # damaged archives raise many exception types
         reason = str(error).split("\n")[0]
         raise ValueError(f"The class embeddings must be an .npz file ({reason}). Received: {source}") from error
     missing = [name for name in _NEEDED if name not in arrays]

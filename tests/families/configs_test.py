@@ -171,7 +171,7 @@ def test_positions_of_registers_are_added_to_them(folder):
 
 def test_an_attention_pooling_without_all_tokens_is_refused(folder):
     path = folder("timm_siglip", lambda arrays: {**arrays, "cls_token": arrays["pos_embed"][:, :1]})
-    with pytest.raises(ValueError, match="leaves out the class token.*Received: global_pool='map'"):
+    with pytest.raises(ValueError, match="`global_pool` must not be map .*Received: global_pool='map'"):
         keras_vit.from_pretrained(path, num_heads=3)
 
 

@@ -231,7 +231,7 @@ def test_a_model_of_other_parts_is_refused(case, arguments, message, head, folde
 @pytest.mark.one_backend
 def test_a_model_that_does_not_fit_is_a_one_line_error(folder, tmp_path):
     path = folder("dinov2_registers")
-    with pytest.raises(ValueError, match="sizes that work are 35 and 42. Received: height=40"):
+    with pytest.raises(ValueError, match="nearest valid sizes are 35 and 42. Received: height=40"):
         keras_vit.from_pretrained(path, input_shape=(40, 42, 3))
     with pytest.raises(ValueError, match=r'`include_top=False`, or load with head="new"'):
         keras_vit.from_pretrained(path, include_top=True, classes=5)

@@ -206,7 +206,7 @@ def test_mismatched_input_is_rejected(model, folder, batch):
         keras_vit.preprocess_input([np.full((8, 9, 3), -1.0)], model)
     with pytest.raises(ValueError, match="At least one image of the batch has no patches: its mask is all zeros"):
         model(0 * batch)
-    with pytest.raises(ValueError, match="NaFlex model has classifier=.map.* Received: classifier='gap'"):
+    with pytest.raises(ValueError, match="`max_patches` requires classifier=.map.* Received: classifier='gap'"):
         keras_vit.from_pretrained(folder, classifier="gap")
     with pytest.raises(ValueError, match="image of a NaFlex batch has its own patch grid.* Received: model="):
         keras_vit.features(model, batch, tokens="patch", grid=True)

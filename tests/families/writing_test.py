@@ -211,7 +211,7 @@ DINOV3 = {"rotary": ROTARY, "position_embedding": "none", "layer_scale": 1e-5, "
         ),
         ("huggingface", {**CLIP, "head_bias": 1.0}, ": it does not support the head's bias"),
         ("huggingface", {**CLIP, **WIDE}, ": CLIPVisionModelWithProjection in .* supports only square images"),
-        ("huggingface", {**WIDE, "classifier": "map", "include_top": False}, ".*SiglipVisionModel of .* square images"),
+        ("huggingface", {**WIDE, "classifier": "map", "include_top": False}, ".*SiglipVisionModel in .* square images"),
         (
             "huggingface",
             {**WIDE, "layer_scale": 1.0, "include_top": False},

@@ -253,9 +253,9 @@ def test_lora_trains_its_adapters_alone():
     [
         ({"mlp": "relu"}, "`mlp` must be one of .*Received: mlp='relu'"),
         ({"attention_bias": "abc"}, "letters of .*Received: biases='abc'"),
-        ({"rotary": {"theta": 1.0}}, "`rotary` needs `grid`"),
-        ({"rotary": {"grid": (2, 3), "base": 1.0}}, "`rotary` needs `grid`"),
-        ({"rotary": {"grid": (2, 2)}}, "need 4 tokens"),
+        ({"rotary": {"theta": 1.0}}, "`rotary` must contain `grid`"),
+        ({"rotary": {"grid": (2, 3), "base": 1.0}}, "`rotary` must contain `grid`"),
+        ({"rotary": {"grid": (2, 2)}}, "require 4 tokens"),
         (
             {"rotary": {"grid": (2, 3), "prefix": 1, "style": "thirds"}},
             "`style` must be one of half",
