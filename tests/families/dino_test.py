@@ -235,7 +235,7 @@ def test_a_model_that_does_not_fit_is_a_one_line_error(folder, tmp_path):
         keras_vit.from_pretrained(path, input_shape=(40, 42, 3))
     with pytest.raises(ValueError, match=r'`include_top=False`, or load with head="new"'):
         keras_vit.from_pretrained(path, include_top=True, classes=5)
-    with pytest.raises(ValueError, match="no registers"):
+    with pytest.raises(ValueError, match="no register tokens"):
         keras_vit.features(keras_vit.VisionTransformer(**SMALL), np.zeros((1, 42, 42, 3)), tokens="registers")
     save_file({"swin.layers.0.weight": np.ones((2, 2), "float32")}, tmp_path / "other.safetensors")
     with pytest.raises(ValueError, match="no weights of a known family; .*ViT.*DINOv2.*Received"):
