@@ -65,7 +65,7 @@ def test_scaling_text_embeddings_keeps_logits(tower, tmp_path):
         ({"embeddings": np.ones((3, 20))}, r"`names` must be K strings.*\(3, 20\)"),
         ({"embeddings": np.zeros((4, 20))}, "no embedding may be all zeros"),
         ({"scale": np.nan}, "must be finite"),
-        ({"scale": None}, "needs names, embeddings, scale. Received: .* without scale"),
+        ({"scale": None}, "arrays names, embeddings, scale. Received: .* without scale"),
         ({"names": np.array([1, 2, 3, 4])}, "`names` must be K strings.*int64"),
         ({"names": np.array(["a", None, "b", "c"], object)}, "must be an .npz file"),
     ],
