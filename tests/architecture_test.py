@@ -1,4 +1,4 @@
-"""Which parts of the package may import which others, and which frameworks."""
+"""Import rules between the parts of the package, and for frameworks."""
 
 import ast
 from pathlib import Path
@@ -8,8 +8,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "keras_vit"
 
-# Each file or folder of the package, and the others that it may import. Every one has a row.
-FLOORS = {
+# Maps each file or folder of the package to the others it may import. Every file and folder has a row.
+ALLOWED_IMPORTS = {
     "files": {"terminal"},
     "terminal": set(),
     "naflex": set(),
@@ -20,7 +20,7 @@ FLOORS = {
     "checkpoints": {"files", "terminal", "preprocessing"},
     "data": {"files", "naflex", "preprocessing"},
     "preprocessing": {"naflex"},
-    "predictions": {"checkpoints"},  # class names come through the cache of weights
+    "predictions": {"checkpoints"},  # class names are downloaded to the weight cache
     "models": {"files", "layers", "checkpoints", "naflex", "preprocessing"},
     "families": {"layers", "checkpoints", "models"},
     "cost": {"layers", "models"},
@@ -82,12 +82,12 @@ MAY_IMPORT_TENSORFLOW = (
 MAY_IMPORT_JAX = ("training/jax", "tpu/compiler.py", "tpu/jax_programs.py")
 
 
-def _rooms():
+def _parts():
     return sorted(path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir())
 
 
-def _files(room):
-    path = PACKAGE / room
+def _files(part):
+    path = PACKAGE / part
     return sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
 
 
@@ -102,30 +102,30 @@ def _imports(file):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{file}: relative imports hide the floor they come from"
+            assert node.level == 0, f"{file}: imports must be absolute"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-rooms = pytest.mark.parametrize("room", [room for room in _rooms() if room != "__pycache__"])
+parts = pytest.mark.parametrize("part", [part for part in _parts() if part != "__pycache__"])
 
 
-@rooms
-def test_imports_are_allowed(room):
-    assert room in FLOORS, f"keras_vit/{room} has no row in FLOORS"
-    for file in _files(room):
+@parts
+def test_imports_are_allowed(part):
+    assert part in ALLOWED_IMPORTS, f"keras_vit/{part} has no row in ALLOWED_IMPORTS"
+    for file in _files(part):
         for module in _imports(file):
             if module.startswith("keras_vit."):
                 other = module.split(".")[1]
-                assert other == room or other in FLOORS[room], f"{file} imports {module}"
+                assert other == part or other in ALLOWED_IMPORTS[part], f"{file} imports {module}"
 
 
-def test_every_row_of_the_table_has_a_folder():
-    assert set(FLOORS) <= set(_rooms())
+def test_every_table_row_exists():
+    assert set(ALLOWED_IMPORTS) <= set(_parts())
     for path in (*MAY_IMPORT_TENSORFLOW, *MAY_IMPORT_JAX):
         assert (PACKAGE / path).exists()
 
 
-def test_the_loop_knows_no_engine_but_through_the_choice_of_one():
+def test_only_engines_module_imports_engines():
     for file in (PACKAGE / "training").glob("*.py"):
         engines = [
             m for m in _imports(file) if m.startswith(("keras_vit.training.tensorflow", "keras_vit.training.jax"))
@@ -137,9 +137,9 @@ def _is_under(file, paths):
     return any(file.relative_to(PACKAGE).is_relative_to(path) for path in paths)
 
 
-@rooms
-def test_only_parts_that_need_a_framework_import_it(room):
-    for file in _files(room):
+@parts
+def test_framework_imports_are_confined(part):
+    for file in _files(part):
         for module in _imports(file):
             top = module.split(".")[0]
             if top in ("tensorflow", "tensorflow_datasets"):

@@ -1,4 +1,4 @@
-"""Fixtures and settings of all tests."""
+"""Shared fixtures and settings."""
 
 import gc
 import importlib.util
@@ -7,8 +7,7 @@ import signal
 from pathlib import Path
 
 if importlib.util.find_spec("libtpu"):
-    # libtpu is installed for the tests of `keras_vit.tpu`; JAX must not look for a TPU. This must come before JAX is
-    # imported, by Keras or in a child process.
+    # The tests of `keras_vit.tpu` need libtpu but no TPU. Set this before Keras or a child process imports JAX.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import keras
@@ -19,7 +18,8 @@ from .scripts import ScriptServer
 
 TESTS = Path(__file__).parent
 GOLDEN = TESTS / "golden"
-# Files and folders whose tests start processes, servers, compilers or a second backend: `pytest -m full` runs them.
+# Files and folders of the full tier (`pytest -m full`). These tests start processes, servers, compilers or a second
+# backend.
 FULL = (
     "commands",
     "docs_test.py",
@@ -41,15 +41,15 @@ FULL = (
 )
 
 for number in (signal.SIGINT, signal.SIGHUP):
-    # A shell ignores SIGINT in background jobs, and nohup ignores SIGHUP. Tested commands would inherit that and
-    # not react to these signals.
+    # Background jobs of a shell ignore SIGINT, and nohup ignores SIGHUP. Restore the defaults because tested commands
+    # inherit them.
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
 
-    # Several replicas on one machine. This must come before TensorFlow's first operation.
+    # Split the CPU into four logical devices. This must come before TensorFlow's first operation.
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(4)])
 
@@ -60,7 +60,7 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Runs each file in one process, except the long tests of jax_backend_test.py, which start first in any process."""
+    """Runs each file in one worker. The long tests of jax_backend_test.py start first, each in any worker."""
 
     missing = [path for path in FULL if not (TESTS / path).exists()]
     if missing:
@@ -78,14 +78,14 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Excludes imported modules from garbage collection, and collects less often."""
+    """Excludes imported modules from garbage collection and collects less often."""
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture
 def golden():
-    """Loads numbers of the JAX reference: `golden("vit_token.io")`; `.path(name)` returns the path."""
+    """Loads arrays of the JAX reference, e.g. `golden("vit_token.io")`. `golden.path(name)` returns the file."""
 
     def load(name):
         with np.load(GOLDEN / f"{name}.npz", allow_pickle=False) as file:
@@ -97,9 +97,9 @@ def golden():
 
 @pytest.fixture(autouse=True)
 def clean_keras():
-    """Every test starts with the same seed, the default policy and fresh layer names."""
+    """Resets the seed, the dtype policy and the layer names for every test."""
     keras.config.set_dtype_policy("float32")
-    keras.utils.clear_session(free_memory=False)  # collecting garbage takes half a second per test
+    keras.utils.clear_session(free_memory=False)  # garbage collection takes 0.5 s per test
     keras.utils.set_random_seed(0)
     yield
     keras.config.set_dtype_policy("float32")
@@ -107,7 +107,7 @@ def clean_keras():
 
 @pytest.fixture(scope="session")
 def scripts(tmp_path_factory):
-    """Runs scripts in separate processes: `scripts.run("-m", "keras_vit", "evaluate", cwd=ROOT)`."""
+    """Runs scripts in separate processes, e.g. `scripts.run("-m", "keras_vit", "evaluate", cwd=ROOT)`."""
     server = ScriptServer(tmp_path_factory.mktemp("scripts"))
     yield server
     server.close()
@@ -115,7 +115,7 @@ def scripts(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def xla():
-    """Skips a test if the backend cannot compile with XLA for this machine's processor."""
+    """Skips a test if TensorFlow cannot compile for this CPU with XLA."""
     if keras.backend.backend() != "tensorflow":
         return
     import tensorflow as tf

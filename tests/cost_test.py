@@ -1,4 +1,4 @@
-"""Costs compared with the paper's Table 6, with the products in the program for XLA, and with counts by hand."""
+"""Costs match the paper's Table 6, the multiply-accumulates in the jaxpr, and counts by hand."""
 
 import keras
 import numpy as np
@@ -7,7 +7,7 @@ import pytest
 import keras_vit
 from keras_vit import cost, families
 
-# Each row of Table 6: epochs, forward G multiply-accumulates, exaFLOPs here and in the paper.
+# Rows of Table 6: model, epochs, forward pass in G multiply-accumulates, our exaFLOPs, the paper's exaFLOPs.
 TABLE_6 = [
     ("ViT-B/32", 7, 4.4084, 56.1, 55),
     ("ViT-B/16", 7, 17.5631, 223.5, 224),
@@ -34,7 +34,7 @@ def _build(name, **changes):
 
 @pytest.mark.one_backend
 @pytest.mark.parametrize(("name", "epochs", "forward", "ours", "paper"), TABLE_6)
-def test_the_exaflops_of_table_6(name, epochs, forward, ours, paper):
+def test_exaflops_match_table_6(name, epochs, forward, ours, paper):
     count = cost.multiply_accumulates(_build(name), table_6=True)
     assert count / 1e9 == pytest.approx(forward, abs=10.0 ** -len(str(forward).split(".")[1]))
     assert cost.exaflops(count, epochs * JFT) == pytest.approx(ours, abs=0.05)
@@ -52,13 +52,13 @@ def test_the_exaflops_of_table_6(name, epochs, forward, ours, paper):
         ("R50+ViT-L/32", 328_994_856, 330_044_456),
     ],
 )
-def test_parameters(name, classes_1000, with_representation):
+def test_parameter_counts(name, classes_1000, with_representation):
     assert _build(name).count_params() == classes_1000
     size = families.sizes()[name]["hidden_size"]
     assert _build(name, representation_size=size).count_params() == with_representation
 
 
-def test_a_model_built_without_weights_leaves_nothing_behind():
+def test_build_abstract_creates_no_weights():
     model = _build("ViT-Ti/16")
     with keras.StatelessScope():
         pass
@@ -73,7 +73,7 @@ SMALL = {
 
 
 def _products(jaxpr):
-    """Counts the products of a jaxpr; a convolution of ones counts those without padding."""
+    """Counts the multiply-accumulates of a jaxpr. Convolving ones excludes products with padding."""
     import jax
 
     count = 0
@@ -115,14 +115,14 @@ def test_multiply_accumulates_match_jaxpr(build, arguments):
     assert cost.multiply_accumulates(model) == _products(jaxpr.jaxpr)
 
 
-def test_table_6_counts_all_tokens_of_the_last_block_and_no_head():
+def test_table_6_counts_full_last_block_without_head():
     model = keras_vit.VisionTransformer(**SMALL)
     tokens, d, m = 25, 12, 20
     saved = (tokens - 1) * (2 * d * d + 2 * tokens * d + 2 * d * m)
     assert keras_vit.flops(model, table_6=True) - keras_vit.flops(model) == 2 * (saved - d * 7)
 
 
-def test_the_flops_of_a_custom_model():
+def test_flops_of_nested_functional_model():
     inputs = keras.Input((8, 6, 3))
     x = keras.layers.Conv2D(4, 3, strides=2, padding="same")(inputs)
     x = keras.layers.BatchNormalization()(x)
@@ -133,7 +133,7 @@ def test_the_flops_of_a_custom_model():
     assert keras_vit.flops(model) == 2 * (11 * 8 * 3 * 4 + 4 * 3 * 4 * 5 + 5 * 2)
 
 
-def test_a_layer_called_twice_counts_twice():
+def test_shared_layer_counts_per_call():
     inputs, shared = keras.Input((8,)), keras.layers.Dense(8)
     inner = keras.Sequential([keras.Input((8,)), shared])
     assert keras_vit.flops(keras.Model(inputs, shared(shared(inputs)))) == 2 * 2 * 8 * 8
@@ -152,7 +152,7 @@ def test_a_layer_called_twice_counts_twice():
     ],
     ids=str,
 )
-def test_products_with_padding_do_not_count(options, products):
+def test_convolution_flops_exclude_padding(options, products):
     shape = (4, 8, 7) if "data_format" in options else (8, 7, 4)
     inputs = keras.Input(shape)
     model = keras.Model(inputs, keras.layers.Conv2D(6, 3, groups=2, **options)(inputs))
@@ -185,13 +185,13 @@ class _Subclass(keras.Model):
         (_Table(), "to be counted. Received: .*, _Table"),
     ],
 )
-def test_products_that_are_not_known_are_refused(build, message):
+def test_rejects_uncountable_operations(build, message):
     inputs = keras.Input((8, 6))
     with pytest.raises(ValueError, match=message):
         keras_vit.flops(keras.Model(inputs, build(inputs)))
 
 
-def test_a_model_without_a_graph_or_a_shape_is_refused():
+def test_rejects_models_without_graph_or_static_shape():
     with pytest.raises(ValueError, match="must be functional, or sequential and built.*Received: .*_Subclass"):
         keras_vit.flops(_Subclass())
     with pytest.raises(ValueError, match="must be functional, or sequential and built.*Received: .*Sequential"):
@@ -201,7 +201,7 @@ def test_a_model_without_a_graph_or_a_shape_is_refused():
         keras_vit.flops(keras.Model(inputs, keras.layers.Conv2D(2, 3)(inputs)))
 
 
-def test_a_custom_layer_counts_its_products():
+def test_custom_layer_can_define_multiply_accumulates():
     class Counted(_Table):
         def multiply_accumulates(self, input_shape):
             return input_shape[1] * input_shape[2] * 3
@@ -210,7 +210,7 @@ def test_a_custom_layer_counts_its_products():
     assert cost.multiply_accumulates(keras.Model(inputs, Counted()(inputs))) == 8 * 6 * 3
 
 
-def test_a_layer_whose_flops_are_not_known_is_named():
+def test_error_names_uncountable_layer():
     inputs = keras.Input((8, 6))
     model = keras.Model(inputs, keras.layers.LSTM(3, name="recurrent")(inputs))
     with pytest.raises(ValueError, match="Received: 'recurrent', LSTM"):

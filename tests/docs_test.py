@@ -1,8 +1,8 @@
 """Tables, names, links, commands and code in README.md and docs/ are correct.
 
-Above each block of Python is a comment for the test: `<!-- test: run -->`, `<!-- test: run after NAME -->` with a row
-of `SETUPS`, or `<!-- test: not run, REASON -->`. `run with published files` uses small files in their place; `run with`
-a module skips the block if it is not installed. All blocks must at least parse.
+A comment above each Python block tells the test what to do: `<!-- test: run -->`, `<!-- test: run after NAME -->` (NAME
+is a key of `SETUPS`) or `<!-- test: not run, REASON -->`. `run with published files` replaces the published weights
+with small files. `run with MODULE` skips the block if the module is not installed. Every block must parse.
 """
 
 import ast
@@ -81,7 +81,7 @@ def _keras_file():
     return {"images": _zeros(2, 16, 24, 3)}
 
 
-# Files and variables that a block needs, by the name after `run after`.
+# Creates the files and returns the variables that a block needs. Keys are the names after `run after`.
 SETUPS = {
     "cat": lambda: keras.utils.save_img("cat.jpg", _zeros(30, 40, 3)),
     "timm_file": lambda: _golden("timm_token.safetensors", "vit.safetensors"),
@@ -109,12 +109,12 @@ pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
 
 def _python_blocks(page):
-    """Returns the marker and code of each block."""
+    """Returns the marker and the code of each Python block."""
     blocks = re.findall(r"(?:<!-- test: (.*?) -->\n)?```python\n(.*?)```", page.read_text(), re.DOTALL)
     return [pytest.param(marker, code, id=f"{page.stem}{i}") for i, (marker, code) in enumerate(blocks)]
 
 
-def test_the_table_of_models_has_every_size():
+def test_model_table_is_complete():
     with (ROOT / "docs/results/models.csv").open() as file:
         rows = {row["model"]: row for row in csv.DictReader(file)}
     assert set(rows) == {
@@ -137,7 +137,7 @@ def test_the_table_of_models_has_every_size():
 
 
 @pages
-def test_names_on_a_page_exist(page):
+def test_names_in_docs_exist(page):
     text = page.read_text()
     for name in set(re.findall(r"\bkeras_vit\.(\w+)", text)) - {"git"}:
         assert hasattr(keras_vit, name), name
@@ -146,34 +146,34 @@ def test_names_on_a_page_exist(page):
 
 
 @pages
-def test_a_link_leads_somewhere(page):
+def test_relative_links_resolve(page):
     text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL)
     for link in re.findall(r"\]\((?!https?://)([^)#]*)(?:#[\w-]+)?\)", text):
         assert (page.parent / link).exists(), link
 
 
-def test_every_page_is_in_the_index_by_task():
+def test_how_to_links_every_page():
     linked = set(re.findall(r"\]\(([\w-]+)\.md\)", (ROOT / "docs" / "how_to.md").read_text()))
     assert linked == {page.stem for page in (ROOT / "docs").glob("*.md")} - {"how_to"}
 
 
-def test_the_pages_have_at_most_10000_words():
+def test_docs_have_at_most_10000_words():
     assert sum(len(page.read_text().split()) for page in (ROOT / "docs").glob("*.md")) <= 10_000
 
 
-def test_the_readme_is_two_screens():
+def test_readme_has_at_most_150_lines():
     assert len(PAGES[0].read_text().splitlines()) <= 150
 
 
 @pages
-def test_a_command_names_a_script_and_flags_that_are_there(page):
+def test_documented_flags_exist(page):
     for command, arguments in _commands(page.read_text()):
         unknown = set(re.findall(r"--(\w+)", arguments)) - _flags(command) - {"help"}
         assert not unknown, f"{command} has no {unknown}"
 
 
 def _commands(text):
-    """Yields the commands and scripts on a page, in blocks and sentences, with their arguments."""
+    """Yields each command or script in code blocks and inline code, with its arguments."""
     parts = re.findall(r"```sh\n(.*?)```|`((?:python|keras-vit) [^`]+)`", text, re.DOTALL)
     for block, sentence in parts:
         for line in (block.replace("\\\n", " ") or " ".join(sentence.split())).splitlines():
@@ -183,7 +183,7 @@ def _commands(text):
 
 
 def _flags(command):
-    """Returns the flags of a command or script, from its source."""
+    """Parses the flag names from the source of a command or script."""
     path = ROOT / command
     if command in keras_vit_cli.COMMANDS:
         path = ROOT / "keras_vit" / "commands" / f"{keras_vit_cli.COMMANDS[command][0]}.py"
@@ -195,7 +195,7 @@ def _flags(command):
     return set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', source)) | ({"config"} if "define_config(" in source else set())
 
 
-def test_a_flag_of_another_command_is_not_one_of_this():
+def test_flags_are_read_per_command():
     assert _flags("experiments/run_tpu.py") == {"config", "workdir", "change"}
     assert "config" not in _flags("evaluate") and {"model", "weights", "evals"} < _flags("evaluate")
     assert {"config", "output"} < _flags("show-batch")
@@ -203,7 +203,7 @@ def test_a_flag_of_another_command_is_not_one_of_this():
 
 @pytest.fixture
 def published_files(tmp_path_factory, monkeypatch):
-    """Small files in place of those published for ViT-B/16, and a small size of that name."""
+    """Replaces ViT-B/16 and its published weights with a small model and its weights."""
     folder = tmp_path_factory.mktemp("published")
     small = {**families.vit.FAMILY.sizes["ViT-B/16"], "num_layers": 1, "hidden_size": 12, "mlp_dim": 8}
     monkeypatch.setitem(families.vit.FAMILY.sizes, "ViT-B/16", small)
@@ -223,26 +223,26 @@ def published_files(tmp_path_factory, monkeypatch):
 
 @pytest.mark.parametrize("marker, code", [block for page in PAGES for block in _python_blocks(page)])
 @pytest.mark.filterwarnings("ignore:The structure of `inputs`")
-@pytest.mark.filterwarnings("ignore:The head of .* is all zeros")  # the small files are from untrained models
-def test_the_code_of_a_page_runs(marker, code, tmp_path, monkeypatch, request):
+@pytest.mark.filterwarnings("ignore:The head of .* is all zeros")  # the small models are untrained
+def test_python_blocks_run(marker, code, tmp_path, monkeypatch, request):
     ast.parse(code)
     if marker.startswith("not run, "):
         return
     match = re.fullmatch(r"run(?: with (published files|\w+))?(?: after (\w+))?", marker)
-    assert match, "say above the block whether it runs; see this file"
+    assert match, "the block needs a `<!-- test: ... -->` comment; see the docstring of this file"
     needs, setup = match.groups()
     if needs == "published files":
         request.getfixturevalue("published_files")
     elif needs:
         pytest.importorskip(needs)
-    # Twelve layers take half a minute to compile.
+    # Compiling 12 layers takes half a minute.
     small = {**families.vit.FAMILY.sizes["ViT-Ti/16"], "num_layers": 1}
     monkeypatch.setitem(families.vit.FAMILY.sizes, "ViT-Ti/16", small)
     monkeypatch.chdir(tmp_path)
     exec(code, dict(SETUPS[setup]() or {}) if setup else {})
 
 
-def test_the_page_of_config_fields_is_current():
+def test_config_field_page_is_current():
     spec = importlib.util.spec_from_file_location("fields", ROOT / "docs" / "site" / "fields.py")
     fields = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(fields)

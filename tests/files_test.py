@@ -1,4 +1,4 @@
-"""Files appear whole or not at all, local or remote, and child processes report their last line."""
+"""Atomic writes to local and remote paths, leftovers, staging folders, JSON and child processes."""
 
 import os
 import time
@@ -18,12 +18,12 @@ def folder(request, tmp_path):
         return files.as_path(tmp_path)
     folder = files.as_path(f"ram://{tmp_path.name}")
     files.make_dirs(folder)
-    files.write_json(folder / "first.json", {})  # on ram://, a folder exists if it has files
+    files.write_json(folder / "first.json", {})  # ram:// has no empty folders
     files.remove(folder / "first.json")
     return folder
 
 
-def test_a_file_is_written_and_read_back(folder):
+def test_atomic_write_round_trips(folder):
     with files.atomic_write(folder / "a.txt") as file:
         file.write("päth\n")
     with files.atomic_write(folder / "b.bin", "wb") as file:
@@ -32,7 +32,7 @@ def test_a_file_is_written_and_read_back(folder):
     assert files.list_dir(folder) == ["a.txt", "b.bin"]
 
 
-def test_the_old_file_stays_until_the_new_one_is_complete(folder):
+def test_failed_write_keeps_old_file(folder):
     files.write_json(folder / "x.json", {"a": 1})
     with pytest.raises(KeyError), files.atomic_write(folder / "x.json") as file:
         file.write("{")
@@ -41,7 +41,7 @@ def test_the_old_file_stays_until_the_new_one_is_complete(folder):
     assert files.list_dir(folder) == ["x.json"]
 
 
-def test_a_sibling_path_keeps_the_ending_and_is_unique(tmp_path):
+def test_temporary_path_is_unique_and_keeps_suffix(tmp_path):
     with files.atomic_path(tmp_path / "m.keras") as first, files.atomic_path(tmp_path / "m.keras") as second:
         assert first != second
         assert os.path.dirname(first) == str(tmp_path)
@@ -50,10 +50,10 @@ def test_a_sibling_path_keeps_the_ending_and_is_unique(tmp_path):
             with open(path, "w") as file:
                 file.write(path)
     assert files.list_dir(tmp_path) == ["m.keras"]
-    assert files.read_text(tmp_path / "m.keras") == first  # the outer one ends last
+    assert files.read_text(tmp_path / "m.keras") == first  # the outer context exits last
 
 
-def test_an_ending_of_two_parts_is_kept(tmp_path):
+def test_temporary_path_keeps_two_part_suffix(tmp_path):
     with files.atomic_path(tmp_path / "m.weights.h5", ".weights.h5") as part:
         assert part.endswith(".part.weights.h5")
         with open(part, "w") as file:
@@ -61,7 +61,7 @@ def test_an_ending_of_two_parts_is_kept(tmp_path):
     assert files.list_dir(tmp_path) == ["m.weights.h5"]
 
 
-def test_only_old_leftovers_of_an_unfinished_file_are_removed(tmp_path):
+def test_remove_leftovers_deletes_only_old_partial_files(tmp_path):
     now = time.time()
     for name in ("m.npz", "m.part1.npz"):
         (tmp_path / name).write_text("complete")
@@ -76,7 +76,7 @@ def test_only_old_leftovers_of_an_unfinished_file_are_removed(tmp_path):
     assert files.list_dir(tmp_path) == sorted(["m.npz", "m.part1.npz", *fresh])
 
 
-def test_appending_copying_removing(folder):
+def test_append_copy_and_remove(folder):
     files.write_json(folder / "a", 1)
     files.append_text(folder / "a", "2\n")
     files.copy(folder / "a", folder / "b")
@@ -91,13 +91,13 @@ def test_appending_copying_removing(folder):
     assert not files.exists(folder / "c")
 
 
-def test_a_missing_file_is_one_error_everywhere(folder):
+def test_missing_file(folder):
     with pytest.raises(FileNotFoundError):
         files.read_text(folder / "none")
     assert files.read_json(folder / "none") is None
 
 
-def test_a_child_process_gives_its_last_line():
+def test_run_python_returns_last_line():
     assert files.run_python(["-c", "import os; print(1); print(os.environ['WORD'])"], WORD="two") == "two"
     assert files.run_python(["-c", ""]) == ""
     with pytest.raises(ChildProcessError, match="^ValueError: three$"):
@@ -106,7 +106,7 @@ def test_a_child_process_gives_its_last_line():
         files.run_python(["-c", "import sys; sys.exit(7)"])
 
 
-def test_a_staging_folder_is_deleted_unless_kept(tmp_path):
+def test_staging_folder_is_deleted_unless_kept(tmp_path):
     with files.staging_dir(tmp_path) as folder:
         files.write_json(os.path.join(folder, "x.json"), 1)
         os.rename(folder, tmp_path / "whole")
@@ -122,12 +122,12 @@ def test_a_staging_folder_is_deleted_unless_kept(tmp_path):
     assert files.list_dir(tmp_path) == [os.path.basename(folder), "whole"]
 
 
-def test_json_that_is_nested_too_deeply_is_a_value_error(tmp_path):
+def test_deeply_nested_json_is_a_value_error(tmp_path):
     (tmp_path / "deep.json").write_text("[" * 10**5)
     with pytest.raises(ValueError, match="must be JSON"):
         files.read_json(tmp_path / "deep.json")
 
 
-def test_numbers_that_json_does_not_have_become_null(tmp_path):
+def test_nonfinite_numbers_become_json_null(tmp_path):
     files.write_json(tmp_path / "x.json", {"a": [float("nan"), 1.5], "b": {"c": float("inf")}, "d": "NaN"})
     assert files.read_json(tmp_path / "x.json") == {"a": [None, 1.5], "b": {"c": None}, "d": "NaN"}

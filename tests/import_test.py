@@ -1,4 +1,4 @@
-"""`import keras_vit` is as light as `import keras`, and names missing packages."""
+"""`import keras_vit` imports no more than `import keras`, and its errors name missing packages."""
 
 import importlib.util
 import json
@@ -16,13 +16,13 @@ LAZY = (
     "training",
 )
 
-WHAT_AN_IMPORT_ADDS = """
+PRINT_ADDED_MODULES = """
 import json, sys
 import keras
 before = set(sys.modules)
 import keras_vit
 keras_vit.ViT_B16, keras_vit.layers.Patches, keras_vit.checkpoints.load
-# Keras can load files with these models.
+# Loading a .keras file needs these classes to be registered.
 assert all(map(keras.saving.get_registered_object, ("keras_vit>Backbone", "keras_vit>FeatureModel")))
 print(json.dumps([sorted(set(sys.modules) - before), "tensorflow" in sys.modules, keras.backend.backend()]))
 """
@@ -41,10 +41,10 @@ def _python(code, **environment):
 
 @pytest.mark.full
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_the_import_adds_nothing_to_keras_own(backend):
+def test_import_adds_no_other_packages(backend):
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
-    done = _python(WHAT_AN_IMPORT_ADDS, KERAS_BACKEND=backend)
+    done = _python(PRINT_ADDED_MODULES, KERAS_BACKEND=backend)
     assert done.returncode == 0, done.stderr
     added, has_tensorflow, used = json.loads(done.stdout)
     assert used == backend
@@ -55,8 +55,8 @@ def test_the_import_adds_nothing_to_keras_own(backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_without_a_backend_the_error_names_the_line_to_type(backend, tmp_path):
-    # Simulates a machine without the package.
+def test_missing_backend_error_shows_install_command(backend, tmp_path):
+    # Simulate a machine without the backend package.
     hide = (
         "import sys, importlib.abc\n"
         "class Hide(importlib.abc.MetaPathFinder):\n"
@@ -72,7 +72,7 @@ def test_without_a_backend_the_error_names_the_line_to_type(backend, tmp_path):
     assert 'pip install "keras_vit[cpu]"' in last and "keras_vit[jax]" in last
 
 
-def test_the_parts_that_need_more_are_there_when_asked_for():
+def test_lazy_names_are_importable():
     import keras_vit
 
     for name in LAZY:

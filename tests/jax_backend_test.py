@@ -1,4 +1,4 @@
-"""All pure Keras code passes the same tests on JAX, and the JAX engine its tests on four devices."""
+"""Runs the tests of backend-agnostic code on JAX, and the tests of the JAX engine on four devices."""
 
 import importlib.util
 import os
@@ -10,7 +10,7 @@ import keras
 import pytest
 
 TESTS = Path(__file__).parent
-# Tests that share a process.
+# Each row runs in one process.
 PARTS = (
     ("layers",),
     ("models",),
@@ -27,10 +27,10 @@ PARTS = (
     ("training/jax",),
 )
 MARKS = "not slow and not one_backend"
-# Compiled programs run for milliseconds and need not be fast.
+# Compiled programs run for milliseconds, so skip expensive optimizations.
 FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-# For the engine: four virtual devices, which wait for each other however busy the machine is. Without
-# JAX_COMPILATION_CACHE_DIR: programs for several CPU devices hang when they are read from there.
+# Four virtual devices for the engine, with a long timeout for collectives on a busy machine. JAX_COMPILATION_CACHE_DIR
+# stays unset because cached programs for several CPU devices hang.
 FOUR_DEVICES = "--xla_force_host_platform_device_count=4 --xla_cpu_collective_call_terminate_timeout_seconds=600"
 
 

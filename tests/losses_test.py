@@ -14,7 +14,7 @@ def _loss(name, labels, logits):
     return keras.ops.convert_to_numpy(losses.get(name)(labels, logits))
 
 
-def test_softmax_is_the_cross_entropy_of_the_probabilities():
+def test_softmax_loss_matches_numpy():
     labels, logits = _case()
     labels /= labels.sum(-1, keepdims=True)
     exact = logits.astype("float64")
@@ -24,14 +24,14 @@ def test_softmax_is_the_cross_entropy_of_the_probabilities():
     np.testing.assert_allclose(loss, -(labels * exact).sum(-1), rtol=1e-6)
 
 
-def test_sigmoid_sums_the_cross_entropies_of_the_classes():
+def test_sigmoid_loss_matches_numpy():
     labels, logits = _case()
     exact = logits.astype("float64")
     expected = labels * np.log1p(np.exp(-exact)) + (1 - labels) * np.log1p(np.exp(exact))
     np.testing.assert_allclose(_loss("sigmoid", labels, logits), expected.sum(-1), rtol=1e-6)
 
 
-def test_sigmoid_takes_several_right_classes_and_none():
+def test_sigmoid_loss_is_multi_label():
     labels = np.array([[1, 1, 0], [0, 0, 0]], "float32")
     logits = np.array([[20, 20, -20], [-20, -20, -20]], "float32")
     np.testing.assert_allclose(_loss("sigmoid", labels, logits), [0, 0], atol=1e-7)
@@ -46,10 +46,10 @@ def test_losses_are_float32_and_finite_for_large_logits(name):
     assert _loss(name, labels[:1], low[:1, :3]) == _loss(name, labels[:1], keras.ops.cast(low, "float32")[:1, :3])
 
 
-def test_a_row_of_zeros_costs_nothing_under_softmax():
+def test_softmax_loss_of_zero_labels_is_zero():
     assert _loss("softmax", np.zeros((1, 7), "float32"), _case()[1][:1]) == 0
 
 
-def test_an_unknown_loss_is_refused():
+def test_rejects_unknown_loss():
     with pytest.raises(ValueError, match="`loss` must be one of softmax, sigmoid. Received: loss='hinge'"):
         losses.get("hinge")

@@ -1,4 +1,4 @@
-"""The notebooks run from the first to the last cell, and are stored with those outputs."""
+"""The notebooks run from start to end, and their stored outputs come from one full run."""
 
 import importlib.util
 import json
@@ -24,7 +24,7 @@ def _printed(notebook):
 
 
 def _check(notebook):
-    """Checks the printed results and pictures of an execution."""
+    """Checks the printed results and the images of a run of finetune.ipynb."""
     printed = _printed(notebook)
     assert float(re.search(r"accuracy on the photos: ([\d.]+)", printed)[1]) >= 0.9
     for fruit in ("lime", "plum", "tomato"):
@@ -47,13 +47,13 @@ def _execute(path, folder):
     return notebook
 
 
-@pytest.mark.filterwarnings("ignore")  # of the libraries that start the kernel; the notebook's own are outputs
-def test_the_notebook_runs_offline_from_an_empty_folder(tmp_path):
+@pytest.mark.filterwarnings("ignore")  # from nbclient; warnings in the notebook are outputs
+def test_finetune_notebook_runs_offline(tmp_path):
     _check(_execute(NOTEBOOK, tmp_path))
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_notebook_of_dinov2_runs_with_a_small_file(tmp_path):
+def test_dinov2_notebook_runs_with_small_checkpoint(tmp_path):
     (tmp_path / "dinov2_small").mkdir()
     shutil.copy(GOLDEN / "dinov2.safetensors", tmp_path / "dinov2_small" / "model.safetensors")
     shutil.copy(GOLDEN / "dinov2.config.json", tmp_path / "dinov2_small" / "config.json")
@@ -62,7 +62,7 @@ def test_the_notebook_of_dinov2_runs_with_a_small_file(tmp_path):
 
 @both
 @pytest.mark.parametrize("installed, extras", [(["tensorflow"], ""), ([], ",cpu"), (["tensorflow", "keras_vit"], None)])
-def test_the_first_cell_installs_missing_packages(name, installed, extras, monkeypatch):
+def test_first_cell_installs_missing_packages(name, installed, extras, monkeypatch):
     notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
     code = next(cell.source for cell in notebook.cells if cell.cell_type == "code")
     commands = []
@@ -75,7 +75,7 @@ def test_the_first_cell_installs_missing_packages(name, installed, extras, monke
 
 
 @both
-def test_the_stored_outputs_are_of_one_whole_execution(name):
+def test_stored_outputs_come_from_one_full_run(name):
     notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
     nbformat.validate(notebook)
     counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]

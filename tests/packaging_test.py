@@ -20,7 +20,7 @@ def _run(*command, **options):
     return subprocess.run([*map(str, command)], capture_output=True, text=True, check=True, **options).stdout
 
 
-def test_the_version_has_one_place():
+def test_version_matches_changelog_and_metadata():
     number = re.fullmatch(r"(\d+\.\d+\.\d+)(\.dev0)?", keras_vit.__version__)
     newest = re.search(r"^## (?:Unreleased \()?(\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert number[1] == newest[1]
@@ -38,9 +38,9 @@ def test_info_prints_versions_backend_and_devices():
     assert _run(sys.executable, "-m", "keras_vit", "info", cwd=ROOT) == report
 
 
-def test_the_wheel_has_every_module_and_installs(tmp_path):
+def test_wheel_is_complete_and_installs(tmp_path):
     pytest.importorskip("setuptools")
-    source = tmp_path / "source"  # a build leaves files behind
+    source = tmp_path / "source"  # the build writes files next to the sources
     shutil.copytree(ROOT / "keras_vit", source / "keras_vit", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("setup.py", "setup.cfg", "README.md", "LICENSE", "keras_vit_cli.py"):
         shutil.copy(ROOT / name, source)

@@ -1,4 +1,4 @@
-"""Pictures show images as they were before normalization."""
+"""`to_pictures` inverts the normalization of images."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ def test_naflex_batches_are_drawn_as_images():
     np.testing.assert_allclose(pictures[0, :4, :8], pixels / 255, atol=1e-5)
 
 
-def test_pictures_have_the_colors_of_the_files():
+def test_to_pictures_inverts_normalization():
     pixels = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 3)).astype("float32")
     mean, std = np.float32([123.675, 116.28, 103.53]), np.float32([58.395, 57.12, 57.375])
     preprocessing = Preprocessing(mean=tuple(mean.tolist()), std=tuple(std.tolist()))

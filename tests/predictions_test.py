@@ -1,4 +1,4 @@
-"""`decode_predictions` names the classes of outputs."""
+"""`decode_predictions` returns the top classes with names and scores."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 import keras_vit
 
 
-def test_the_best_classes_come_first_with_their_names():
+def test_top_classes_are_sorted_and_named():
     scores = np.array([[0.1, 0.7, 0.2], [0.5, 0.2, 0.3]], "float32")
     decoded = keras_vit.decode_predictions(scores, top=2, names=["cat", "dog", "owl"])
     assert [[(i, name) for i, name, _ in row] for row in decoded] == [
@@ -26,7 +26,7 @@ def test_the_best_classes_come_first_with_their_names():
         ("none", [3.0, 1.0]),
     ],
 )
-def test_logits_come_out_as_probabilities(activation, expected):
+def test_activation_converts_logits(activation, expected):
     logits = np.array([[1.0, 3.0]], "float32")
     decoded = keras_vit.decode_predictions(logits, names=["cat", "dog"], activation=activation)
     assert [name for _, name, _ in decoded[0]] == ["dog", "cat"]
@@ -34,7 +34,7 @@ def test_logits_come_out_as_probabilities(activation, expected):
 
 
 @pytest.mark.parametrize("classes, file", [(1000, "ilsvrc2012"), (21843, "imagenet21k")])
-def test_the_published_names_come_through_the_mirror(classes, file, tmp_path, monkeypatch):
+def test_published_names_are_read_from_mirror(classes, file, tmp_path, monkeypatch):
     (tmp_path / "bit_models").mkdir()
     path = tmp_path / "bit_models" / f"{file}_wordnet_lemmas.txt"
     path.write_text("".join(f"class {i}\n" for i in range(classes)))
@@ -56,6 +56,6 @@ def test_the_published_names_come_through_the_mirror(classes, file, tmp_path, mo
         ({"predictions": np.zeros((1, 1)), "names": ["a"], "activation": "tanh"}, "Received: activation='tanh'"),
     ],
 )
-def test_predictions_that_cannot_be_named_are_refused(arguments, message):
+def test_rejects_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         keras_vit.decode_predictions(**arguments)

@@ -1,4 +1,4 @@
-"""Pixels are prepared as a model expects them, and the model records how."""
+"""`preprocess_input` scales pixels, and models record the preprocessing they expect."""
 
 import dataclasses
 import json
@@ -30,14 +30,14 @@ def special():
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float32", "int64"])
-def test_pixels_become_minus_one_to_one(dtype):
+def test_default_range_is_minus_one_to_one(dtype):
     images = np.array([0, 51, 255], dtype).reshape(1, 1, 1, 3)
     result = keras_vit.preprocess_input(images)
     assert keras.backend.standardize_dtype(result.dtype) == "float32"
     np.testing.assert_allclose(keras.ops.convert_to_numpy(result).ravel(), [-1, -0.6, 1], atol=1e-6)
 
 
-def test_preprocess_input_uses_the_models_range():
+def test_preprocess_input_uses_model_mean_and_std():
     images = np.full((2, 4, 4, 3), 200, "uint8")
     result = keras.ops.convert_to_numpy(keras_vit.preprocess_input(images, special()))
     np.testing.assert_allclose(result[0, 0, 0], [2.0, 1.5, 80 / 70], rtol=1e-6)
@@ -45,7 +45,7 @@ def test_preprocess_input_uses_the_models_range():
     np.testing.assert_array_equal(same, keras.ops.convert_to_numpy(keras_vit.preprocess_input(images)))
 
 
-def test_images_of_another_rank_or_channels_are_refused():
+def test_rejects_wrong_rank_or_channels():
     with pytest.raises(ValueError, match=r"\(B, H, W, C\) or \(H, W, C\).*shape=\(4, 4\)"):
         keras_vit.preprocess_input(np.zeros((4, 4)))
     for model in (special(), small()):
@@ -56,14 +56,14 @@ def test_images_of_another_rank_or_channels_are_refused():
 
 
 @pytest.mark.parametrize("scale", [lambda x: x / 127.5 - 1, lambda x: x / 255])
-def test_preprocess_input_refuses_impossible_pixels(scale):
+def test_rejects_already_scaled_pixels(scale):
     pixels = np.random.default_rng(0).integers(0, 256, (1, 4, 4, 3))
     with pytest.raises(ValueError, match=r"must have pixel values.*Received: values in \["):
         keras_vit.preprocess_input(scale(pixels))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 4000.0])
-def test_preprocess_input_refuses_values_out_of_range(value):
+def test_rejects_out_of_range_values(value):
     images = np.full((1, 16, 16, 3), 200.0)
     keras_vit.preprocess_input(images)
     images[0, 0, 0, 0] = value
@@ -78,7 +78,7 @@ def test_preprocess_input_refuses_values_out_of_range(value):
 
 
 @pytest.mark.parametrize("make", [small, special])
-def test_a_model_warns_once_of_images_out_of_range(make):
+def test_model_warns_once_about_out_of_range_images(make):
     pixels = np.random.default_rng(0).integers(0, 256, (1, 16, 16, 3)).astype("float32")
     mean, std = ((127.5,) * 3, (127.5,) * 3) if make is small else (SPECIAL["mean"], SPECIAL["std"])
     right = (pixels - mean) / std
@@ -97,7 +97,7 @@ def _wrapped(*steps):
     return keras.Model(inputs, x)
 
 
-def test_a_model_with_its_own_rescaling_must_declare_it():
+def test_rescaling_model_must_declare_preprocessing():
     pixels = keras_vit.Preprocessing(mean=(0, 0, 0), std=(1, 1, 1))
     rescaling = keras.layers.Rescaling(1 / 127.5, -1)
     normalization = keras.layers.Normalization(mean=127.5, variance=127.5**2)
@@ -114,7 +114,7 @@ def test_a_model_with_its_own_rescaling_must_declare_it():
     assert keras_vit.preprocessing_of(unchanged) == keras_vit.Preprocessing()
 
 
-def test_the_preprocessing_survives_config_clone_and_wrapping():
+def test_preprocessing_survives_config_clone_and_wrapping():
     model = special()
     inputs = keras.Input((16, 16, 3))
     wrapped = keras.Model(inputs, keras.layers.Dense(2)(model(inputs)))
@@ -131,7 +131,7 @@ def test_the_preprocessing_survives_config_clone_and_wrapping():
 
 
 @pytest.mark.full
-def test_the_preprocessing_survives_a_file_and_another_process(tmp_path):
+def test_preprocessing_survives_loading_in_another_process(tmp_path):
     special().save(tmp_path / "model.keras")
     code = (
         "import sys, keras, keras_vit; "
@@ -147,7 +147,7 @@ def test_the_preprocessing_survives_a_file_and_another_process(tmp_path):
     assert done.stdout.strip() == str(keras_vit.Preprocessing(**SPECIAL).to_config())
 
 
-def test_returned_values_cannot_change_the_model():
+def test_returned_preprocessing_is_independent_of_model():
     model = special()
     config = model.get_layer("expected_images").get_config()["preprocessing"]
     config["mean"][0] = 0.0
@@ -156,15 +156,15 @@ def test_returned_values_cannot_change_the_model():
     assert keras_vit.preprocessing_of(model) == keras_vit.Preprocessing(**SPECIAL)
 
 
-def test_all_that_evaluation_does_to_an_image_survives_a_file(tmp_path):
+def test_all_preprocessing_fields_survive_saving(tmp_path):
     everything = {**SPECIAL, "rounding": "uint8", "exif": True, "bit_depth": 16}
     small(preprocessing=everything).save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert keras_vit.preprocessing_of(loaded) == keras_vit.Preprocessing(**everything)
 
 
-def test_a_file_of_an_earlier_version_loads(tmp_path):
-    """Its layer was called `ExpectedImages` and had four facts."""
+def test_loads_file_of_earlier_version(tmp_path):
+    """Earlier versions used a layer `ExpectedImages` with four fields."""
     model = special()
     keras.Model(model.inputs, model.outputs).save(tmp_path / "new.keras")
     with zipfile.ZipFile(tmp_path / "new.keras") as new, zipfile.ZipFile(tmp_path / "old.keras", "w") as old:
@@ -182,7 +182,7 @@ def test_a_file_of_an_earlier_version_loads(tmp_path):
     assert keras_vit.preprocessing_of(loaded) == keras_vit.Preprocessing(**SPECIAL, rounding="float", exif=False)
 
 
-def test_equal_channels_are_those_of_the_model():
+def test_equal_channels_expand_to_model_channels():
     model = small(input_shape=(16, 16, 12), preprocessing=keras_vit.Preprocessing(crop_fraction=0.5))
     assert keras_vit.preprocessing_of(model).mean == (127.5,) * 12
     assert keras_vit.preprocessing_of(model).channels == 12
@@ -190,7 +190,7 @@ def test_equal_channels_are_those_of_the_model():
         small(input_shape=(16, 16, 12), preprocessing=SPECIAL)
 
 
-def test_a_load_of_published_weights_sets_it(tmp_path, monkeypatch):
+def test_published_weights_set_preprocessing(tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_VIT_WEIGHTS", str(tmp_path))
     row = next(row for row in published.rows() if row.collection == "augreg" and row.model == "ViT-Ti/16")
     (tmp_path / "augreg").mkdir()
@@ -203,7 +203,7 @@ def test_a_load_of_published_weights_sets_it(tmp_path, monkeypatch):
     assert keras_vit.preprocessing_of(model) == keras_vit.Preprocessing(**SPECIAL)
 
 
-def test_a_model_without_preprocessing_is_refused():
+def test_rejects_model_without_preprocessing():
     with pytest.raises(ValueError, match="must have an `InputPreprocessing` layer"):
         keras_vit.preprocessing_of(keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)]))
 
@@ -220,6 +220,6 @@ def test_a_model_without_preprocessing_is_refused():
         ({"bit_depth": 12}, "8 or 16. Received: bit_depth=12"),
     ],
 )
-def test_a_preprocessing_that_cannot_be_is_refused(change, message):
+def test_rejects_invalid_preprocessing(change, message):
     with pytest.raises(ValueError, match=message):
         keras_vit.InputPreprocessing({**SPECIAL, **change})

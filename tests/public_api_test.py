@@ -1,4 +1,4 @@
-"""Every public name has a correct docstring, annotations that hold, and a page on the site."""
+"""Every public name has a correct docstring, correct annotations and a page on the site."""
 
 import ast
 import importlib
@@ -15,7 +15,7 @@ import keras_vit
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "keras_vit"
-# Modules that are public without being named in `keras_vit.__all__`.
+# Public modules that are not in `keras_vit.__all__`.
 FURTHER = ("training.plots", "evaluation.plots", "inspection.plots", "inspection.report")
 MODULES = (*(name for name in keras_vit.__all__ if inspect.ismodule(getattr(keras_vit, name))), *FURTHER)
 
@@ -55,14 +55,14 @@ def _public_names(name):
 
 
 def _page(site, module, name):
-    """The page of a name; those that differ in capitals alone share one."""
+    """Returns the HTML page of a name. Names that differ only in case share a page."""
     folder = site / "reference" / module.replace(".", "/")
     (page,) = [path for path in folder.iterdir() if path.name.lower() == name.lower()]
     return (page / "index.html").read_text()
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_public_names_have_a_page_and_an_index_line(site, module):
+def test_module_names_have_page_and_index_entry(site, module):
     index = (site / "reference" / module.replace(".", "/") / "index.html").read_text()
     names = _public_names(module)
     assert names
@@ -75,7 +75,7 @@ def test_public_names_have_a_page_and_an_index_line(site, module):
         assert f"<code>{name}</code>" in index, f"{module}.{name}"
 
 
-def test_every_public_name_of_the_package_has_a_page(site):
+def test_package_names_have_pages(site):
     for name in keras_vit.__all__:
         homes = ("models", "families", "layers", "preprocessing", "cost", "keras_vit")
         assert name in MODULES or any((site / "reference" / home / name / "index.html").exists() for home in homes), (
@@ -83,7 +83,7 @@ def test_every_public_name_of_the_package_has_a_page(site):
         )
 
 
-def test_the_site_loads_nothing_from_other_servers(site):
+def test_site_loads_no_external_resources(site):
     pages = list(site.rglob("*.html"))
     assert len(pages) > 200
     for page in pages:
@@ -94,7 +94,7 @@ def test_the_site_loads_nothing_from_other_servers(site):
         assert not re.findall(r"url\([\"']?(?:https?:)?//|@import", style.read_text()), style
 
 
-def test_links_of_the_readme_lead_to_pages_of_the_site(site):
+def test_readme_links_point_to_site_pages(site):
     home = (site / "index.html").read_text()
     for target in ("your_photos/", "how_to/", "contributing/", "license/", "images/predictions.png"):
         assert f'"{target}"' in home, target
@@ -102,7 +102,7 @@ def test_links_of_the_readme_lead_to_pages_of_the_site(site):
 
 
 def _callables(module):
-    """The public functions of a module, and the public methods that its public classes define."""
+    """Yields the public functions of a module and the public methods of its public classes."""
     for name in _public_names(module) if module else keras_vit.__all__:
         value = getattr(importlib.import_module(f"keras_vit.{module}".rstrip(".")), name)
         if inspect.isfunction(value):
@@ -117,7 +117,7 @@ def _callables(module):
 
 
 @pytest.mark.parametrize("module", ("", *MODULES))
-def test_every_public_name_is_annotated(module):
+def test_public_functions_are_annotated(module):
     missing = []
     for name, function in _callables(module):
         signature = inspect.signature(inspect.unwrap(function))
@@ -127,14 +127,14 @@ def test_every_public_name_is_annotated(module):
     assert not missing
 
 
-def test_the_annotations_hold(tmp_path):
+def test_mypy_passes(tmp_path):
     command = [sys.executable, "-m", "mypy", "--no-incremental", "--cache-dir", tmp_path]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def _functions(tree, of=None):
-    """Every function with its docstring, or that of the class whose constructor it is."""
+    """Yields every function with its docstring. For `__init__`, this is the docstring of the class."""
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
             yield from _functions(node, of=node)
@@ -144,7 +144,7 @@ def _functions(tree, of=None):
 
 
 @pytest.mark.parametrize("file", sorted(PACKAGE.rglob("*.py")), ids=lambda file: file.stem)
-def test_docstring_parameters_match_the_signature(file):
+def test_docstring_parameters_match_signature(file):
     for function, text in _functions(ast.parse(file.read_text())):
         section = re.search(r"^Args:\n((?:    .*\n|\n)+)", text + "\n", re.MULTILINE)
         if section is None:
@@ -156,14 +156,14 @@ def test_docstring_parameters_match_the_signature(file):
         assert len(set(described)) == len(described), function.name
 
 
-def test_pages_have_the_names_that_users_type_and_examples(site):
+def test_pages_show_public_names_and_examples(site):
     page = _page(site, "families", "ViT_B16")
     assert re.search(r"<h1[^>]*>(?:(?!</h1>).)*keras_vit\.ViT_B16\b", page, re.DOTALL)
     assert "ViT_B16(classes=37)" in re.sub(r"<[^>]*>", "", page)
     assert "features(model, images)" in re.sub(r"<[^>]*>", "", _page(site, "keras_vit", "features"))
 
 
-def test_parameters_and_results_are_read_as_they_are_written(site):
+def test_pages_render_parameter_lists(site):
     page = _page(site, "optimizers", "AdamW")
     assert "<code>beta_1, beta_2</code>" in page
     page = _page(site, "models", "AxialVisionTransformer")

@@ -1,4 +1,4 @@
-"""The examples of the reference run, and every public function has one."""
+"""Every public function has an example in the API reference, and the examples run."""
 
 import ast
 import importlib
@@ -18,7 +18,7 @@ from keras_vit import data, export, files, recipes, training
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"
-# Modules that are public without being named in `keras_vit.__all__`.
+# Public modules that are not in `keras_vit.__all__`.
 FURTHER = ("training.plots", "evaluation.plots", "inspection.plots", "inspection.report")
 MODULES = (*(name for name in keras_vit.__all__ if inspect.ismodule(getattr(keras_vit, name))), *FURTHER)
 CELLS = re.findall(
@@ -31,7 +31,7 @@ SIZES = {"patch_size": 8, "num_layers": 2, "hidden_size": 8, "mlp_dim": 12, "num
 
 
 def _resolve(name):
-    """The object of a dotted name that starts with `keras_vit`."""
+    """Returns the object of a dotted name that starts with `keras_vit`."""
     found = keras_vit
     for part in name.split(".")[1:]:
         if not hasattr(found, part):
@@ -48,20 +48,20 @@ def _public(module):
     return {f"{module.__name__}.{name}": getattr(module, name) for name in names if not name.startswith("_")}
 
 
-def test_every_public_function_has_an_example():
+def test_every_public_function_has_example():
     public = {f"keras_vit.{name}": getattr(keras_vit, name) for name in keras_vit.__all__}
-    wanted = {name: value for name, value in public.items() if inspect.isclass(value)}
+    required = {name: value for name, value in public.items() if inspect.isclass(value)}
     for names in (public, *map(_public, MODULES)):
-        wanted |= {name: value for name, value in names.items() if inspect.isfunction(value)}
-    constructors = [getattr(keras_vit, name) for name in keras_vit.families.CONSTRUCTORS]  # theirs is generated
-    having = [_resolve(name) for name, *_ in CELLS] + constructors
-    missing = [name for name, value in wanted.items() if value not in having]
+        required |= {name: value for name, value in names.items() if inspect.isfunction(value)}
+    constructors = [getattr(keras_vit, name) for name in keras_vit.families.CONSTRUCTORS]  # generated examples
+    covered = [_resolve(name) for name, *_ in CELLS] + constructors
+    missing = [name for name, value in required.items() if value not in covered]
     assert not missing, "add them to docs/site/examples.py"
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """The workdir of a run of two steps, with its export, and its config."""
+    """Returns the workdir, with an export, and the config of a two-step run."""
     folder = tmp_path_factory.mktemp("run") / "digits"
     model = {name: value for name, value in SIZES.items() if name != "classes"}
     config = ConfigDict(
@@ -74,7 +74,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture
 def reader(run, tmp_path, monkeypatch):
-    """What the reader of an example has: the variables, and the files in the working directory."""
+    """Creates the files and returns the variables that the examples use."""
     monkeypatch.chdir(tmp_path)
     workdir, config = run
     shutil.copytree(workdir, "runs/digits")
@@ -115,7 +115,7 @@ def _records(path):
 
 
 @cells
-def test_an_example_uses_its_name_and_runs(name, reason, code, request):
+def test_example_uses_its_name_and_runs(name, reason, code, request):
     tree = ast.parse(code)
     assert name.rpartition(".")[2] in code and len(code.strip().splitlines()) <= 6
     for call in ast.walk(tree):
@@ -129,5 +129,5 @@ def test_an_example_uses_its_name_and_runs(name, reason, code, request):
 
 
 @pytest.mark.parametrize("name", keras_vit.families.CONSTRUCTORS)
-def test_the_example_of_a_constructor_fits(name):
+def test_constructor_example_matches_signature(name):
     inspect.signature(getattr(keras_vit, name)).bind(classes=37)

@@ -1,7 +1,7 @@
-"""Runs Python scripts as a user does, each in its own process, without waiting for TensorFlow's import.
+"""Runs Python scripts in separate processes without importing TensorFlow each time.
 
-The processes are copies of a server that has imported it and has done nothing else. What a script says while it imports
-is for other tests: those that start Python themselves.
+The processes are forks of a server that has only imported TensorFlow and Keras. Tests of import-time output start
+Python themselves.
 """
 
 import json
@@ -17,7 +17,7 @@ class ScriptServer:
     """Starts scripts.
 
     Args:
-        folder: a folder for what they print.
+        folder: existing folder for the output of the scripts.
     """
 
     def __init__(self, folder):
@@ -26,14 +26,14 @@ class ScriptServer:
         self._process = subprocess.Popen([sys.executable, __file__], text=True, **pipes)
 
     def start(self, *command, cwd=".", env=None):
-        """Starts a script, `(path, *arguments)` or `("-m", module, *arguments)`; gives a `Script`."""
+        """Starts `(path, *arguments)` or `("-m", module, *arguments)` and returns a `Script`."""
         self._number += 1
         printed = [str(self._folder / f"{self._number}.{name}") for name in ("stdout", "stderr")]
         env = dict(os.environ if env is None else env)
         return Script(self, self.send("start", [*map(str, command)], str(Path(cwd).absolute()), env, printed), printed)
 
     def run(self, *command, **options):
-        """The arguments of `start`; gives what `subprocess.run` would, with text."""
+        """Runs a script to its end. Takes the arguments of `start` and returns a result like `subprocess.run`."""
         return self.start(*command, **options).wait()
 
     def send(self, *request):
@@ -45,7 +45,7 @@ class ScriptServer:
 
 
 class Script:
-    """A script that was started: its `pid`; `wait` gives its `returncode`, `stdout` and `stderr`."""
+    """A started script. `wait` returns its `returncode`, `stdout` and `stderr`."""
 
     def __init__(self, server, pid, printed):
         self._server, self.pid, self._printed = server, pid, printed
@@ -57,7 +57,7 @@ class Script:
 
 
 def _serve():
-    """Answers requests; in a process that is to run a script, gives that request."""
+    """Answers requests in the server. In a forked process, returns the request to run a script."""
     for line in sys.stdin:
         kind, *request = json.loads(line)
         if kind == "wait":
@@ -71,7 +71,7 @@ def _serve():
 
 
 def _become(command, cwd, env, printed):
-    """Runs a script in this process, as `python *command` would."""
+    """Runs a script in this process like `python *command`."""
     sys.stdin = open(os.devnull)  # noqa: SIM115 until the process ends
     for number, path in enumerate(printed, start=1):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

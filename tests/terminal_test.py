@@ -15,7 +15,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def set_stderr(monkeypatch):
-    """A function that lets standard error be another file until the end of the test."""
+    """Returns a function that replaces `sys.stderr` until the end of the test."""
 
     def set_file(file):
         monkeypatch.setattr(sys, "stderr", file)
@@ -25,15 +25,15 @@ def set_stderr(monkeypatch):
     return set_file
 
 
-def test_a_bar_is_drawn_below_the_lines_and_leaves_nothing(set_stderr, capsys):
+def test_bar_is_drawn_below_lines_and_erased(set_stderr, capsys):
     stderr = set_stderr(Terminal())
     terminal.show_bars()
     with terminal.progress_bar("training", 200, "steps", done=50, delay=0) as update:
         update(150)
-        terminal.write("step 150")  # after which the bar is drawn again
+        terminal.write("step 150")  # then the bar is redrawn
     drawn = stderr.getvalue()
     assert "training:  25%" in drawn and "50/200 steps" in drawn and "150/200 steps" in drawn
-    assert drawn.endswith("\r")  # the last one is wiped out
+    assert drawn.endswith("\r")  # the bar is erased at the end
     assert capsys.readouterr().out == "step 150\n"
 
 
@@ -44,9 +44,9 @@ def test_short_loops_have_no_bar(set_stderr):
     assert "reading" not in stderr.getvalue()
 
 
-def test_without_a_terminal_only_lines_are_printed(set_stderr, capsys):
+def test_prints_only_lines_without_terminal(set_stderr, capsys):
     stderr = set_stderr(Terminal())
-    with terminal.progress_bar("training", 200, "steps", delay=0) as update:  # nobody asked for bars
+    with terminal.progress_bar("training", 200, "steps", delay=0) as update:  # bars are off by default
         update(150)
     assert not stderr.getvalue()
     set_stderr(io.StringIO())  # a file
